@@ -1,0 +1,62 @@
+# The two commands of the README are `make demo` and `make test`; what CI runs is `make check`
+# and `make test`. Everything is installed into .venv, once for each set of requirements.
+
+# A Python from 3.11 on that can make virtual environments: python3 if it is one, else the
+# newest. Each is started, because a name on the PATH may be a stub for a version that is not there.
+PYTHONS = python3 python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for python in $(PYTHONS); do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
+	2>/dev/null && echo "$$python" && break; done)
+
+VENV := .venv
+RUN := $(VENV)/bin/
+REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
+
+.PHONY: help demo test check docs fuzz bench generate clean
+
+help:
+	@echo 'make demo      install, train a small network, and print its profile'
+	@echo 'make test      install, and run the whole test suite (PYTEST_ARGS=…)'
+	@echo 'make check     lint, format, types, documentation'
+	@echo 'make docs      the documentation, in build/docs'
+	@echo 'make generate  write the generated parts of the documentation anew'
+	@echo 'make fuzz      2000 damaged traces; none may crash'
+	@echo 'make bench     measure the speed that we claim'
+
+demo: $(VENV)/.annotate
+	$(RUN)pyprof2 demo
+
+test: $(VENV)/.annotate,test
+	$(RUN)python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.annotate,test,docs
+	$(RUN)ruff check .
+	$(RUN)ruff format --check .
+	$(RUN)mypy
+	$(RUN)python docs/generate.py --check
+	$(RUN)sphinx-build -q -n -W -b html docs build/docs
+
+docs: $(VENV)/.annotate,test,docs
+	$(RUN)sphinx-build -n -W -b html docs build/docs
+	@echo 'build/docs/index.html'
+
+generate: $(VENV)/.annotate,test,docs
+	$(RUN)python docs/generate.py
+
+fuzz: $(VENV)/.annotate,test
+	$(RUN)python -m tests.fuzz_traces --count 2000
+
+bench: $(VENV)/.annotate,test
+	$(RUN)python benchmarks/startup.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+# A stamp for each set of extras: installed, and not older than what names the requirements.
+$(VENV)/.%: $(REQUIREMENTS) | $(VENV)
+	$(RUN)python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch '$@'
+
+$(VENV):
+	@test -n '$(PYTHON)' || { echo 'no Python 3.11 … 3.14 with venv found; say PYTHON=…' >&2; exit 1; }
+	'$(PYTHON)' -m venv '$@'

@@ -1,0 +1,311 @@
+"""Write the parts of the documentation that come from the code, or say which are stale.
+
+Usage: python docs/generate.py [--check]
+
+A generated part stands in a page between two comments::
+
+    .. generated: tables
+    .. end generated
+
+What it holds is named in the first one: one of the writers below, or, after a dollar sign, a
+command whose real output is shown. Commands run in a folder of their own, on the recording
+that the package ships, so that their output is the same everywhere. With `--check` nothing is
+written, and the exit code is 1 if a part is not what the code gives now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.analysis.costs import registry
+from pyprof2.analysis.devices import DEVICES
+from pyprof2.analysis.tensor_core import RULES, RULES_VERSION
+from pyprof2.cli import build_parser
+from pyprof2.tables import SCHEMA_VERSION, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from types import ModuleType
+
+    import pyarrow as pa
+
+    from pyprof2.tables import Column, Table
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+EXAMPLE: Final = ROOT / "pyprof2" / "data" / "demo.json.gz"
+
+_PART: Final = re.compile(
+    r"^(\.\. generated: (?P<what>[^\n]+)\n)(?P<text>.*?)(^\.\. end generated$)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def main() -> int:
+    """Write or check every page; return the exit code."""
+    parser = argparse.ArgumentParser(description=inspect.cleandoc(__doc__).splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
+    check = parser.parse_args().check
+    stale = []
+    for page in _pages():
+        old = page.read_text(encoding="utf-8")
+        new = _PART.sub(_filled, old)
+        if new != old:
+            stale.append(str(page.relative_to(ROOT)))
+            if not check:
+                page.write_text(new, encoding="utf-8")
+    if check and stale:
+        print(f"stale: {', '.join(stale)}; run 'make generate'", file=sys.stderr)
+        return 1
+    for name in stale:
+        print(f"written: {name}")
+    return 0
+
+
+def _pages() -> list[Path]:
+    return [ROOT / "README.rst", *sorted(ROOT.glob("docs/**/*.rst"))]
+
+
+def _filled(part: re.Match[str]) -> str:
+    what = part["what"]
+    text = _output(what.removeprefix("$ ")) if what.startswith("$ ") else _WRITERS[what]()
+    return f"{part[1]}\n{text.strip()}\n\n{part[4]}"
+
+
+def tables() -> str:
+    """Return a section for each canonical table."""
+    head = f"The schema version of these tables is {SCHEMA_VERSION}."
+    return "\n\n".join([head, *(_table_section(table) for table in TABLES.values())])
+
+
+def _table_section(table: Table) -> str:
+    lines = [f".. _table-{table.name}:", "", *_heading(f"``{table.name}``", "-")]
+    lines += ["", table.meaning, "", ".. list-table::", "   :header-rows: 1"]
+    lines += ["   :widths: 22 14 10 54", ""]
+    lines += _row("column", "type", "unit", "meaning")
+    for column in table.columns:
+        unit = column.unit or " "
+        lines += _row(f"`{column.name}`", _type_text(column), unit, column.meaning)
+    return "\n".join(lines)
+
+
+def _row(*cells: str) -> list[str]:
+    return [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(cells)]
+
+
+def _type_text(column: Column) -> str:
+    return _arrow_name(column.type) + ("" if column.nullable else ", never null")
+
+
+def _arrow_name(kind: pa.DataType) -> str:
+    return "text" if str(kind).startswith(("dictionary", "string")) else str(kind)
+
+
+def commands() -> str:
+    """Return a section for each command, with its arguments and options."""
+    parser = build_parser()
+    common = {word for action in parser._actions for word in action.option_strings}
+    sections = []
+    for name, (command, summary) in _subcommands(parser).items():
+        lines = [f".. _command-{name}:", "", *_heading(f"``pyprof2 {name}``", "-"), ""]
+        lines += [f".. program:: pyprof2 {name}", "", _usage(name, command), ""]
+        lines += [_sentence(command.description or summary), "", *_options(command, common)]
+        sections.append("\n".join(lines))
+    lines = [*_heading("Every command", "-"), "", ".. program:: pyprof2", "", *_options(parser)]
+    return "\n\n".join([*sections, "\n".join(lines)])
+
+
+def _subcommands(
+    parser: argparse.ArgumentParser,
+) -> dict[str, tuple[argparse.ArgumentParser, str]]:
+    """Return each command's parser and its line in the list of commands."""
+    found = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            summaries = {item.dest: item.help or "" for item in action._choices_actions}
+            for name, command in action.choices.items():
+                found[name] = (command, summaries.get(name, ""))
+    return found
+
+
+def _usage(name: str, command: argparse.ArgumentParser) -> str:
+    """Return the call in one line; argparse's own differs between versions of Python."""
+    formatter = command._get_formatter()
+    words = [
+        formatter._format_args(action, formatter._get_default_metavar_for_positional(action))
+        for action in command._actions
+        if not action.option_strings
+    ]
+    call = " ".join(["pyprof2", name, "[OPTIONS]", *words])
+    return f".. code-block:: text\n\n   {call}"
+
+
+def _options(parser: argparse.ArgumentParser, common: Collection[str] = ()) -> Iterator[str]:
+    """Give the arguments and options, without those that are common to all commands."""
+    formatter = parser._get_formatter()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
+            continue
+        if set(action.option_strings) & set(common):
+            continue
+        if action.option_strings:
+            value = ""
+            if action.nargs != 0:
+                default = formatter._get_default_metavar_for_optional(action)
+                value = f" {formatter._format_args(action, default)}"
+            yield f".. option:: {', '.join(word + value for word in action.option_strings)}"
+        else:
+            default = formatter._get_default_metavar_for_positional(action)
+            yield f".. option:: {formatter._format_args(action, default)}"
+        yield ""
+        if action.help:
+            yield textwrap.indent(_sentence(formatter._expand_help(action)), "   ")
+            yield ""
+
+
+def _sentence(text: str) -> str:
+    """Return help text as a sentence; what reStructuredText takes as markup is escaped."""
+    text = _escaped(text.strip())
+    text = text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+    return textwrap.fill(text, 92, break_long_words=False, break_on_hyphens=False)
+
+
+def _escaped(text: str) -> str:
+    """Return text in which only backquotes are markup."""
+    parts = re.split(r"(`+[^`]+`+)", text)
+    parts[::2] = [
+        re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", re.sub(r"([*|\\])", r"\\\1", part))
+        for part in parts[::2]
+    ]
+    return "".join(parts)
+
+
+def costs() -> str:
+    """Return, by category, what each formula says of itself, with the ops that it covers."""
+    sections = []
+    shown: set[ModuleType | None] = set()
+    for category in registry.CATEGORIES:
+        formulas = _formulas(category)
+        if formulas:
+            sections.append("\n".join(_heading(category, "-")))
+            modules = dict.fromkeys(map(inspect.getmodule, formulas))
+            sections += [_escaped_doc(module) for module in modules if module not in shown]
+            shown.update(modules)
+            sections += [
+                _formula_text(formula, [f"``{op}``" for op in ops])
+                for formula, ops in formulas.items()
+            ]
+            sections += [
+                _formula_text(helper, [f"`{name}`"]) for name, helper in _helpers(formulas).items()
+            ]
+    return "\n\n".join(sections)
+
+
+def _formulas(category: str) -> dict[Callable[..., object], list[str]]:
+    """Return the formulas of a category in the order of their registration, with their ops."""
+    found: dict[Callable[..., object], list[str]] = {}
+    for op, entry in registry._entries.items():
+        if entry.category == category:
+            # A formula that takes the call alone is registered inside another function.
+            inside = inspect.getclosurevars(entry.formula).nonlocals
+            found.setdefault(inside.get("formula", entry.formula), []).append(op)
+    return found
+
+
+def _helpers(formulas: Iterable[Callable[..., object]]) -> dict[str, Callable[..., object]]:
+    """Return the functions that the formulas' docstrings name and that are no formulas."""
+    found: dict[str, Callable[..., object]] = {}
+    for formula in formulas:
+        for name in re.findall(r"`(\w+)`", inspect.getdoc(formula) or ""):
+            helper = getattr(inspect.getmodule(formula), name, None)
+            if inspect.isfunction(helper) and helper not in formulas:
+                found[name] = helper
+    return found
+
+
+def _formula_text(formula: Callable[..., object], names: list[str]) -> str:
+    return f"{', '.join(names)}\n{textwrap.indent(_escaped_doc(formula), '   ')}"
+
+
+def _escaped_doc(item: object) -> str:
+    """Return a docstring with its text escaped, but not what it shows as code."""
+    paragraphs = (inspect.getdoc(item) or "").split("\n\n")
+    return "\n\n".join(p if p.startswith(" ") else _escaped(p) for p in paragraphs)
+
+
+def devices() -> str:
+    """Return the table of the devices with their peaks."""
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 18 8 10 8 22 22 12", ""]
+    lines += _row(
+        "device", "compute capability", "memory GB/s", "cache MiB", "matrix TFLOP/s",
+        "vector TFLOP/s", "source",
+    )  # fmt: skip
+    sources = dict.fromkeys(device.source for device in DEVICES)
+    numbers = {source: str(number) for number, source in enumerate(sources, 1)}
+    for device in sorted(DEVICES, key=lambda device: (device.vendor, device.name)):
+        cache = "" if device.l2_bytes is None else f"{device.l2_bytes / (1 << 20):g}"
+        memory = f"{device.memory_bytes_per_s / 1e9:g}"
+        peaks = (_peaks(device.matrix_flop_per_s), _peaks(device.vector_flop_per_s))
+        capability = device.compute_capability or ""
+        number = numbers[device.source]
+        lines += _row(device.name, capability, memory, cache, *peaks, number)
+    lines += ["", *(f"{number}. {_escaped(source)}" for source, number in numbers.items())]
+    return "\n".join(lines)
+
+
+def _peaks(flop_per_s: Mapping[str, float]) -> str:
+    return ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in flop_per_s.items())
+
+
+def rules() -> str:
+    """Return the table of the Tensor Core rules, in the order in which they are tried."""
+    lines = [f"The version of these rules is {RULES_VERSION}.", "", ".. list-table::"]
+    lines += ["   :header-rows: 1", "   :widths: 6 10 24 60", ""]
+    lines += _row("", "answer", "kernels", "what the words in the name mean")
+    for number, rule in enumerate(RULES, 1):
+        lines += _row(str(number), rule.tensor_core, _escaped(rule.family), _escaped(rule.meaning))
+    return "\n".join(lines)
+
+
+def _heading(text: str, line: str) -> list[str]:
+    return [text, line * len(text)]
+
+
+def _output(command: str) -> str:
+    """Run `command` beside a copy of the example, and return it with its output as reST."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(EXAMPLE, folder)
+        program, *arguments = shlex.split(command)
+        if program != "pyprof2":
+            msg = f"not a command of ours: {command}"
+            raise ValueError(msg)
+        environment = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-m", "pyprof2", *arguments],
+            capture_output=True, text=True, check=True, cwd=folder, env=environment,
+        )  # fmt: skip
+    lines = [f"$ {command}", *(line.rstrip() for line in done.stdout.strip("\n").splitlines())]
+    return ".. code-block:: console\n\n" + textwrap.indent("\n".join(lines), "   ")
+
+
+_WRITERS: Final[dict[str, Callable[[], str]]] = {
+    "tables": tables,
+    "commands": commands,
+    "costs": costs,
+    "devices": devices,
+    "rules": rules,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
