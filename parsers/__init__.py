@@ -1,0 +1,75 @@
+"""One module per trace format; which one reads a file is decided by the file's content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyprof2.recording import Recording
+
+_SQLITE: Final = b"SQLite format 3\x00"
+_HEAD_BYTES: Final = 4096
+
+
+def read_recordings(
+    path: Path, folder: Path, on_progress: Callable[[int], None] | None = None
+) -> list[Recording]:
+    """Return the recordings in a trace file, one per process; their tables go into `folder`.
+
+    Args:
+        path: the trace.
+        folder: where the raw tables are spooled; it must stay as long as they are read.
+        on_progress: called with the position in the file, in bytes.
+
+    Raises:
+        TraceError: the file cannot be read, or is no trace that this version reads.
+    """
+    from pyprof2.parsers import kineto
+
+    head = _head(path)
+    if head.startswith(_SQLITE) or path.suffix == ".nsys-rep":
+        msg = f"{path}: an Nsight Systems file; this version reads Kineto traces only"
+        raise TraceError(msg)
+    if head and not kineto.looks_like(head):
+        msg = f"{path}: not a trace; pyprof2 reads the JSON that torch.profiler exports"
+        raise TraceError(msg)
+    return kineto.read_recordings(path, folder, on_progress)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES)
+    except OSError as error:
+        msg = f"{path}: {error.strerror or error}; name a trace file or a folder of them"
+        raise TraceError(msg) from error
+
+
+def find_traces(path: Path) -> list[Path]:
+    """Return the trace files that a path names: itself, or those in the folder.
+
+    In a folder, files count whose content may be a trace and whose name ends in `.json`,
+    `.json.gz`, `.gz`, `.sqlite` or `.nsys-rep`; hidden files do not.
+
+    Raises:
+        TraceError: the path does not exist, or the folder has no traces.
+    """
+    if not path.is_dir():
+        _head(path)
+        return [path]
+    endings = (".json", ".gz", ".sqlite", ".nsys-rep")
+    try:
+        files = sorted(p for p in path.iterdir() if p.name.endswith(endings) and p.is_file())
+    except OSError as error:
+        msg = f"{path}: {error.strerror or error}"
+        raise TraceError(msg) from error
+    traces = [file for file in files if not file.name.startswith(".")]
+    if not traces:
+        msg = f"{path}: no traces in this folder; name one that has .json or .json.gz files"
+        raise TraceError(msg)
+    return traces

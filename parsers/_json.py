@@ -1,0 +1,355 @@
+"""Stream the elements of one huge array out of a JSON file, whole or broken.
+
+The file is inflated and cut into chunks of complete elements, so memory does not grow with the
+file. A chunk that does not decode goes down a ladder: repair the bytes, then decode each element
+by itself, then drop what still does not decode. What was repaired or dropped is counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from isal import isal_zlib
+
+from pyprof2.errors import TraceError
+from pyprof2.parsers._json_repair import (
+    TOKEN,
+    escape_bare_quotes,
+    last_element_end,
+    object_end,
+    repair,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import IO
+
+CHUNK_BYTES: Final = 2 << 20
+ELEMENT_BYTES_MAX: Final = 8 << 20
+"""No element is longer; what is longer is damage, or meant to fill memory."""
+AROUND_BYTES_MAX: Final = 32 << 20
+"""Nor is what stands before the array, or behind it: the groups of a large job are long."""
+MEMBER_BYTES_MAX: Final = 1 << 20
+"""Decoded, metadata may take a hundred times as much."""
+
+DECODE_ERRORS: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_READ_ERRORS: Final[Any] = (EOFError, OSError, isal_zlib.error)
+
+_GZIP: Final = b"\x1f\x8b"
+_BOM: Final = b"\xef\xbb\xbf"
+_SPACE: Final = b" \r\n\t"
+# An event starts after a comma or bracket with one of the keys of Chrome's trace format. Text in
+# a name or in metadata hardly ever looks like this, and a cut that is wrong fails to decode.
+_ELEMENT_START: Final = re.compile(
+    rb'(?<=[,\[])(\s*+)\{\s*+(?:"(?:ph|cat|name|pid|tid|ts|dur|args)"\s*+:|\})'
+)
+_PHASE: Final = re.compile(rb'"ph"\s*+:')
+_LIST_END: Final = re.compile(rb"\s*+\]")
+_LIST_START: Final = re.compile(rb"\s*+:\s*+\[")
+_LIST_MAY_START: Final = re.compile(rb"\s*+:?+\s*+\Z")
+_BARE_LIST: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[")
+
+
+@dataclass
+class JsonStream:
+    """The array `key` of the JSON object in a file, chunk by chunk, and what stands around it.
+
+    Attributes:
+        path: the file, plain or gzip.
+        key: the name of the array at the top level.
+        around: the other members of the object, not yet decoded, once the stream is used up.
+        problems: what was repaired or dropped, in words, with counts.
+    """
+
+    path: Path
+    key: str
+    on_progress: Callable[[int], None] | None = None
+    around: dict[str, msgspec.Raw] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)
+    _header: bytes = b""
+    _trailer: bytes = b""
+    _after: bytes | None = None
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield `[…]` texts: JSON arrays that hold a few thousand complete elements each.
+
+        A yielded text is not yet known to decode; pass one that does not to `salvage`.
+
+        Raises:
+            TraceError: the file cannot be read, is not JSON, or lacks the array.
+        """
+        with _open(self.path) as file:
+            blocks = self._blocks(file)
+            rest = self._skip_header(blocks)
+            yield from self._elements(blocks, rest)
+        self._read_around()
+
+    def member(self, name: str, kind: Any, size_max: int = MEMBER_BYTES_MAX) -> Any:
+        """Return a member of the object around the array; None if it is absent or of no `kind`."""
+        text = bytes(self.around.get(name, b""))
+        if not text:
+            return None
+        try:
+            if len(text) <= size_max:
+                return msgspec.json.decode(text, type=kind)
+        except (msgspec.ValidationError, *DECODE_ERRORS):
+            pass
+        self.problems["metadata of the wrong type or size: left out"] += 1
+        return None
+
+    def _blocks(self, file: IO[bytes]) -> Iterator[bytes]:
+        """Yield the bytes of the JSON text; a damaged end is counted, what came before stays."""
+        try:
+            for block in _inflate(file):
+                if self.on_progress:
+                    self.on_progress(file.tell())
+                yield block
+        except _READ_ERRORS:
+            self.problems["the file is cut off or damaged; what was whole before is kept"] += 1
+
+    def _skip_header(self, blocks: Iterator[bytes]) -> bytes:
+        """Return the bytes after the `[` that opens the array."""
+        head = b""
+        search = _ArraySearch(self.key)
+        for block in blocks:
+            head += block
+            start = search.start_in(head)
+            if start is not None:
+                self._header = head[: start - 1]
+                return head[start:]
+            if len(head) > AROUND_BYTES_MAX:
+                break
+        raise TraceError(_no_array(self.path, head, self.key))
+
+    def _elements(self, blocks: Iterator[bytes], rest: bytes) -> Iterator[bytes]:
+        searched = 0
+        for block in itertools.chain((b"",), blocks):
+            rest += block
+            cut = _last_start(rest, searched)
+            if cut > 0:
+                yield b"[" + rest[:cut].rstrip().rstrip(b",") + b"]"
+                rest = rest[cut:]
+            if self._after is not None:
+                self._read_trailer(self._after + b"," + rest, blocks)
+                return
+            if len(rest) > ELEMENT_BYTES_MAX:
+                break
+            searched = len(rest)
+        end, close = last_element_end(rest)
+        if close < 0:
+            yield from self._last_elements(rest, end)
+            return
+        if rest[:close].strip():
+            yield b"[" + rest[:close] + b"]"
+        self._read_trailer(rest[close + 1 :], blocks)
+
+    def _last_elements(self, rest: bytes, end: int) -> Iterator[bytes]:
+        """Yield the last whole elements of a list that is not closed."""
+        tail = rest[end:].strip(b"," + _SPACE)
+        if len(rest) > ELEMENT_BYTES_MAX:
+            self.problems["an event of over 8 MB: the rest of the file is not read"] += 1
+        elif tail.startswith(b"{"):
+            self.problems["the last event is cut off: dropped"] += 1
+        elif tail:
+            self.problems["text that is no event at the end of the list: dropped"] += 1
+        else:
+            self.problems["the file ends inside the list of events; what is whole is kept"] += 1
+        if end:
+            yield b"[" + rest[:end] + b"]"
+
+    def _read_trailer(self, text: bytes, blocks: Iterator[bytes]) -> None:
+        for block in blocks:
+            text += block
+            if len(text) > AROUND_BYTES_MAX:
+                self.problems["metadata of over 32 MB: left out"] += 1
+                return
+        self._trailer = text
+
+    def _read_around(self) -> None:
+        """Find the members before and after the array; what is no JSON is left out."""
+        head = self._header.lstrip(_BOM).rstrip()
+        head = head[: head.rfind(b'"' + self.key.encode())] if b'"' in head else b""
+        end, close = last_element_end(self._trailer)
+        tail = self._trailer if close < 0 else self._trailer[:close]
+        for text in (
+            head.rstrip().rstrip(b",") + b"}",
+            b"{" + tail.lstrip().lstrip(b",") + b"}",
+        ):
+            members = _members(text)
+            if members is not None:
+                self.around.update(members)
+            elif text.strip(b"{}[]," + _SPACE):
+                self.problems["metadata that is not valid JSON: left out"] += 1
+
+    def salvage(self, text: bytes) -> list[msgspec.Raw]:
+        """Return the elements of `text`, a chunk that does not decode, that can be saved."""
+        if len(text) < 2 * CHUNK_BYTES:
+            try:
+                elements = msgspec.json.decode(repair(text), type=list[msgspec.Raw])
+            except DECODE_ERRORS:
+                pass
+            else:
+                self.problems["invalid JSON in a part of the file: repaired"] += 1
+                return elements
+        return self._salvage_singly(text)
+
+    def _salvage_singly(self, text: bytes) -> list[msgspec.Raw]:
+        starts = [match.end(1) for match in _ELEMENT_START.finditer(text)]
+        if text[1 : starts[0] if starts else -1].strip(b"," + _SPACE):
+            self.problems["text that is no event in the list: dropped"] += 1
+        saved: list[msgspec.Raw] = []
+        dropped = repaired = 0
+        after = None
+        for start, end in itertools.pairwise([*starts, len(text)]):
+            piece = text[start:end].rstrip(b",]" + _SPACE)
+            if after is not None and not _PHASE.search(piece):
+                continue  # no event, so the list of events did end before
+            after = None
+            if _is_object(piece):
+                saved.append(msgspec.Raw(piece))
+                continue
+            whole = object_end(piece)
+            event = next(filter(_is_object, _attempts(piece, whole)), None)
+            if event is None:
+                dropped += 1
+                continue
+            saved.append(msgspec.Raw(event))
+            repaired += event != piece[:whole]
+            if whole >= 0 and (match := _LIST_END.match(text, start + whole, len(text) - 1)):
+                after = text[match.end() : -1]
+        if after is not None:
+            self._after = after
+        self.problems["an event that is not valid JSON: repaired"] += repaired
+        self.problems["an event that is not valid JSON: dropped"] += dropped
+        self.problems += Counter()  # drops what was counted 0 times
+        return saved
+
+
+def _attempts(piece: bytes, whole: int) -> Iterator[bytes]:
+    """Yield what an event may have meant, with more and more of it changed."""
+    if whole >= 0:
+        yield piece[:whole]
+    yield repair(piece)
+    yield repair(escape_bare_quotes(piece))
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.ValidationError, *DECODE_ERRORS):
+        return False
+    return True
+
+
+def _members(text: bytes) -> dict[str, msgspec.Raw] | None:
+    """Return the members of a JSON object, repaired if need be."""
+    for mend in (bytes, repair):
+        try:
+            return msgspec.json.decode(mend(text), type=dict[str, msgspec.Raw])
+        except (msgspec.ValidationError, *DECODE_ERRORS):
+            continue
+    return None
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        file = path.open("rb")
+        if not file.read(1):
+            file.close()
+            msg = f"{path}: the file is empty; record again"
+            raise TraceError(msg)
+        file.seek(0)
+    except OSError as error:
+        msg = f"{path}: {error.strerror or error}"
+        raise TraceError(msg) from error
+    return file
+
+
+def _inflate(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield blocks of the file's content, inflated if it is gzip.
+
+    Every byte that inflates is yielded, also those just before damage; and never more than
+    `CHUNK_BYTES` at once, however well they were compressed.
+    """
+    if file.read(2) != _GZIP:
+        file.seek(0)
+        while block := file.read(CHUNK_BYTES):
+            yield block
+        return
+    file.seek(0)
+    inflater = isal_zlib.decompressobj(wbits=31)
+    while data := file.read(1 << 18):
+        while data:
+            if inflater.eof:
+                if not data.startswith(_GZIP):
+                    return
+                inflater = isal_zlib.decompressobj(wbits=31)
+            block = inflater.decompress(data, CHUNK_BYTES)
+            data = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            if block:
+                yield block
+    if not inflater.eof:
+        raise EOFError
+
+
+@dataclass
+class _ArraySearch:
+    """Looks for the `[` of the array `key`, or of a bare array, in a text that grows.
+
+    Attributes:
+        key: the name of the array at the top level.
+        position: how far the text was read.
+        depth: number of open brackets there.
+    """
+
+    key: str
+    position: int = 0
+    depth: int = 0
+
+    def start_in(self, head: bytes) -> int | None:
+        """Return the position behind the bracket; `head` begins with what it was before."""
+        if bare := _BARE_LIST.match(head):
+            return bare.end()
+        key = b'"' + self.key.encode() + b'"'
+        if head.find(key, self.position) < 0:
+            return None
+        for token in TOKEN.finditer(head, self.position):
+            text = token.group()
+            if text[0] in b"{[":
+                self.depth += len(text)
+            elif text[0] in b"}]":
+                self.depth -= len(text)
+            elif self.depth == 1 and text == key:
+                if match := _LIST_START.match(head, token.end()):
+                    return match.end()
+                if _LIST_MAY_START.match(head, token.end()):
+                    return None
+            elif token.end() == len(head):
+                return None  # the string may go on
+            self.position = token.end()
+        return None
+
+
+def _no_array(path: Path, head: bytes, key: str) -> str:
+    if not head:
+        return f"{path}: not a gzip file, or a damaged one; record again or copy it again"
+    if not head.lstrip(_BOM + _SPACE).startswith(b"{"):
+        return f"{path}: not a JSON file; pyprof2 reads what torch.profiler exports"
+    return f"{path}: no {key} in this JSON file; pyprof2 reads what torch.profiler exports"
+
+
+def _last_start(text: bytes, begin: int) -> int:
+    """Return where the last element that starts behind `begin` starts, or -1."""
+    window = 1 << 16
+    while True:
+        at = max(begin, len(text) - window)
+        starts = [match.end(1) for match in _ELEMENT_START.finditer(text, at)]
+        if starts or at == begin:
+            return starts[-1] if starts else -1
+        window *= 8

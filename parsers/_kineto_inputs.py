@@ -1,0 +1,146 @@
+"""Kineto's dims, types, strides and concrete values of inputs, as canonical inputs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from pyprof2.recording import Signature
+from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, format_signature
+
+_DTYPES: Final = {
+    "double": "f64", "float": "f32", "c10::Half": "f16", "c10::BFloat16": "bf16",
+    "c10::Float8_e4m3fn": "f8e4m3", "c10::Float8_e5m2": "f8e5m2",
+    "c10::Float8_e4m3fnuz": "f8e4m3fnuz", "c10::Float8_e5m2fnuz": "f8e5m2fnuz",
+    "c10::Float8_e8m0fnu": "f8e8m0", "c10::Float4_e2m1fn_x2": "f4e2m1",
+    "long": "i64", "long int": "i64", "long long": "i64", "int": "i32", "short": "i16",
+    "short int": "i16", "signed char": "i8", "unsigned char": "u8", "bool": "bool",
+    "unsigned short": "u16", "unsigned int": "u32", "unsigned long": "u64",
+    "c10::complex<float>": "c64", "c10::complex<double>": "c128", "c10::complex<c10::Half>": "c32",
+    "c10::qint8": "qi8", "c10::quint8": "qu8", "c10::qint32": "qi32",
+}  # fmt: skip
+"""C++ type names of tensors' elements. `Int`, `Bool` and `Double` of 2021 are scalars."""
+_SCALAR_TYPES: Final = {
+    "",
+    "Scalar",
+    "ScalarList",
+    "Int",
+    "Bool",
+    "Double",
+    "String",
+    "None",
+    "Device",
+}
+_COMM_DTYPES: Final = {
+    "Float": "f32", "Double": "f64", "Half": "f16", "BFloat16": "bf16", "Long": "i64", "Int": "i32",
+    "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool", "Float8_e4m3fn": "f8e4m3",
+    "Float8_e5m2": "f8e5m2",
+}  # fmt: skip
+_COUNT: Final = re.compile(r"-?\d{1,18}")
+
+
+class RecordedCall(NamedTuple):
+    """An op's name and the JSON texts that describe its inputs; empty where not recorded."""
+
+    op: str
+    dims: bytes
+    types: bytes
+    strides: bytes
+    values: bytes
+    comm: tuple[Any, ...] | None
+    """Of a collective: name, elements in and out, dtype, group size."""
+
+
+def signature_of(recorded: RecordedCall) -> Signature:
+    """Return the signature that a recorded call has."""
+    dims = _list(recorded.dims)
+    more = (_padded(_list(raw), len(dims)) for raw in recorded[2:5])
+    inputs = [_input(*parts) for parts in zip(dims, *more, strict=True)]
+    text = format_signature(OpCall(recorded.op, tuple(inputs)))
+    if recorded.comm:
+        inputs.append(Scalar(_collective(recorded.comm)))
+    return Signature(recorded.op, text, format_inputs(tuple(inputs)), any(map(_has_shape, dims)))
+
+
+def _list(raw: bytes) -> list[Any]:
+    try:
+        value = msgspec.json.decode(raw) if raw else []
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _padded(values: list[Any], length: int) -> list[Any]:
+    return (values + [None] * length)[:length]
+
+
+def _has_shape(dim: Any) -> bool:
+    return isinstance(dim, list) and len(dim) > 0
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in value)
+
+
+def _input(dim: Any, kind: Any, strides: Any, value: Any) -> Input:
+    dtype = _DTYPES.get(kind) if isinstance(kind, str) else None
+    if isinstance(dim, list) and dim and all(isinstance(part, list) for part in dim):
+        return _tensor_list(dim, kind, strides)
+    if not _is_shape(dim):
+        return None
+    if dtype is not None or (dim and kind not in _SCALAR_TYPES):
+        return _tensor(dim, dtype, strides)
+    if dim:
+        return Tensor(tuple(dim))
+    return _scalar(value)
+
+
+def _tensor(dim: list[int], dtype: str | None, strides: Any) -> Tensor:
+    fits = _is_shape(strides) and len(strides) == len(dim)
+    return Tensor(tuple(dim), dtype, tuple(strides) if fits and dim else None)
+
+
+def _tensor_list(dims: list[Any], kind: Any, strides: Any) -> Input:
+    kinds = kind if isinstance(kind, list) else [kind] * len(dims)
+    steps = strides if isinstance(strides, list) else []
+    parts = zip(dims, _padded(kinds, len(dims)), _padded(steps, len(dims)), strict=True)
+    return tuple(
+        _tensor(dim, _DTYPES.get(part) if isinstance(part, str) else None, step)
+        for dim, part, step in parts
+        if _is_shape(dim)
+    )
+
+
+def _scalar(text: Any) -> Input:
+    if not isinstance(text, str) or text == "":
+        return None
+    return Scalar(_scalar_value(text))
+
+
+def _scalar_value(text: str) -> Any:
+    """Return the number, bool or list that a concrete input spells, else the text itself."""
+    if text in ("True", "False"):
+        return text == "True"
+    if _COUNT.fullmatch(text):
+        return int(text)
+    if text.startswith("[") and text.endswith("]"):
+        inner = text[1:-1].strip()
+        return [_scalar_value(part.strip()) for part in inner.split(",")] if inner else []
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if abs(number) < float("inf") else text
+
+
+def _collective(comm: tuple[Any, ...]) -> dict[str, Any]:
+    name, in_count, out_count, dtype, group_size = comm
+    return {
+        "collective": name,
+        "in_count": in_count if isinstance(in_count, int) else None,
+        "out_count": out_count if isinstance(out_count, int) else None,
+        "dtype": _COMM_DTYPES.get(dtype) if isinstance(dtype, str) else None,
+        "group_size": group_size if isinstance(group_size, int) else None,
+    }

@@ -1,0 +1,38 @@
+"""pyprof2: every nanosecond of GPU time has an owner, or a stated reason why not.
+
+The names below are loaded when they are first used: `import pyprof2` is cheap, and reading a
+profile needs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyprof2.run import Run, load, parse
+
+__version__: Final = "0.1.0"
+
+__all__ = ["Run", "__version__", "load", "parse"]
+
+_HOMES: Final = {
+    "Run": "pyprof2.run",
+    "load": "pyprof2.run",
+    "parse": "pyprof2.run",
+}
+"""Where each public name is defined."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that defines the public `name`, and return it (PEP 562)."""
+    if name not in _HOMES:
+        msg = f"module 'pyprof2' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,71 @@
+"""Arrow columns from NumPy ones, with a number that stands for null."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+TextColumn: TypeAlias = "tuple[NDArray[np.int64], Sequence[str | None]]"
+"""Codes, -1 for null, and the text of each code; a text that is None is null too."""
+
+
+def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:
+    """Return an int64 column; `missing` becomes null."""
+    return pa.array(values, pa.int64(), mask=values == missing)
+
+
+def text_array(column: TextColumn) -> pa.DictionaryArray:
+    """Return a dictionary column that holds each text once, and no text that is not used."""
+    codes, texts = column
+    used = np.unique(codes[codes >= 0])
+    words = pa.array([texts[code] or None for code in used.tolist()], pa.string())
+    unique = words.dictionary_encode()
+    place = np.full(int(used[-1]) + 2 if len(used) else 1, -1, np.int64)
+    place[used] = unique.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    index = np.where(codes >= 0, place[codes], -1)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(index.astype(np.int32), mask=index < 0), unique.dictionary
+    )
+
+
+def lookup(values: NDArray[Any], at: NDArray[np.int64], missing: int) -> NDArray[np.int64]:
+    """Return `values` at the positions `at`; `missing` where a position is -1."""
+    if not len(values):
+        return np.full(len(at), missing, np.int64)
+    return np.where(at >= 0, values[at], missing)
+
+
+def merge_texts(first: TextColumn, second: TextColumn) -> TextColumn:
+    """Return the first column's text, or the second's where the first is null."""
+    codes = np.where(
+        first[0] >= 0, first[0], np.where(second[0] >= 0, len(first[1]) + second[0], -1)
+    )
+    return codes, [*first[1], *second[1]]
+
+
+def as_pandas(table: pa.Table, never_null: Sequence[str] = ()) -> pd.DataFrame:
+    """Return a DataFrame whose whole numbers stay whole numbers, null or not.
+
+    Columns named in `never_null` become int64, other integers and bools pandas' nullable types,
+    text categorical.
+    """
+    import pandas as pd
+
+    nullable = {
+        pa.int64(): pd.Int64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+        pa.uint64(): pd.UInt64Dtype(),
+    }
+    frame = table.to_pandas(types_mapper=nullable.get)
+    exact: pd.DataFrame = frame.astype(
+        dict.fromkeys((c for c in never_null if c in frame), "int64")
+    )
+    return exact

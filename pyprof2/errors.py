@@ -1,0 +1,44 @@
+"""Every error that pyprof2 raises on purpose.
+
+::
+
+    Pyprof2Error
+    ├── TraceError          a recording cannot be read, or holds nothing to profile
+    ├── StoreError          a store cannot be read or written
+    │   └── SchemaError     it was written by another schema version
+    ├── OutputExistsError   something is there already, and --force was not given
+    ├── TableError          a table lacks a column or has one of the wrong type
+    └── UsageError          an option or argument makes no sense
+
+Each message says which file, what is wrong, and what to do about it, in one line.
+"""
+
+from __future__ import annotations
+
+
+class Pyprof2Error(Exception):
+    """Anything that pyprof2 has to tell its user; the command line prints it and exits with 1."""
+
+
+class TraceError(Pyprof2Error):
+    """A recording cannot be read, or holds nothing to profile."""
+
+
+class StoreError(Pyprof2Error):
+    """A store cannot be read or written."""
+
+
+class SchemaError(StoreError):
+    """A store was written by another schema version; parse the recording again."""
+
+
+class OutputExistsError(Pyprof2Error):
+    """The output is there already; move it away or say --force."""
+
+
+class TableError(Pyprof2Error):
+    """A table lacks a column, or has one of the wrong type."""
+
+
+class UsageError(Pyprof2Error):
+    """An option or argument makes no sense; the command line exits with 2."""

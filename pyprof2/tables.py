@@ -1,0 +1,345 @@
+"""The canonical tables: names, types, units and the meaning of every column.
+
+Parsers make these tables, analyses take and return them, the store writes them. Nothing
+else crosses between the stages, so a format's own words stop at its parser.
+
+`SCHEMA_VERSION` counts changes that make older stores unreadable:
+
+1. the first one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from pyprof2.errors import TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SCHEMA_VERSION: Final = 1
+
+TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+"""Repeated text: an int32 code per row, each distinct text once."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its Arrow type, what it means, its unit, and whether it may be null."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    unit: str = ""
+    nullable: bool = True
+
+    def field(self) -> pa.Field:
+        """Return the Arrow field; the meaning and the unit travel as its metadata."""
+        metadata = {"meaning": self.meaning}
+        if self.unit:
+            metadata["unit"] = self.unit
+        return pa.field(self.name, self.type, self.nullable, metadata)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A canonical table: one sentence on what a row is, and its columns in order."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The column names, in order."""
+        return [column.name for column in self.columns]
+
+    def schema(self, only: Iterable[str] | None = None) -> pa.Schema:
+        """Return the Arrow schema, of all columns or of those named, in the table's order."""
+        wanted = None if only is None else set(only)
+        return pa.schema([c.field() for c in self.columns if wanted is None or c.name in wanted])
+
+    def empty(self) -> pa.Table:
+        """Return the table without rows."""
+        return self.schema().empty_table()
+
+    def conform(self, table: pa.Table) -> pa.Table:
+        """Return `table` with exactly these columns, in order and type.
+
+        Missing nullable columns become null. Dictionary indices may come in any width.
+
+        Raises:
+            TableError: a column is unknown, of another type, or missing and not nullable.
+        """
+        unknown = sorted(set(table.column_names) - set(self.names))
+        if unknown:
+            msg = f"table {self.name}: unknown columns {', '.join(unknown)}"
+            raise TableError(msg)
+        arrays = [_conform_column(self.name, column, table) for column in self.columns]
+        return pa.Table.from_arrays(arrays, schema=self.schema())
+
+
+def _conform_column(table_name: str, column: Column, table: pa.Table) -> pa.ChunkedArray:
+    if column.name not in table.column_names:
+        if not column.nullable:
+            msg = f"table {table_name}: column {column.name} is missing"
+            raise TableError(msg)
+        return pa.chunked_array([pa.nulls(table.num_rows, column.type)])
+    data = table[column.name]
+    if data.type != column.type:
+        try:
+            data = data.cast(column.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            msg = f"table {table_name}: column {column.name} is {data.type}, not {column.type}"
+            raise TableError(msg) from error
+    if data.null_count and not column.nullable:
+        msg = f"table {table_name}: column {column.name} has {data.null_count} nulls"
+        raise TableError(msg)
+    return data
+
+
+_RANK = Column("rank", pa.int64(), "Process in the job.", nullable=False)
+_START = Column("start_ns", pa.int64(), "Start on the clock of the trace.", "ns", nullable=False)
+_DUR = Column("dur_ns", pa.int64(), "End minus start.", "ns", nullable=False)
+_PID = Column("pid", pa.int64(), "Host process.")
+_TID = Column("tid", pa.int64(), "Host thread.")
+_STEP = Column("step", pa.int64(), "The N of the step range that contains it on its process.")
+_LAYER = Column(
+    "layer",
+    TEXT,
+    "Dotted attribute path of the innermost module; a backward row has that of its forward op.",
+)
+_SOURCE = Column("source", TEXT, "`path:line` of the innermost frame of user code.")
+_DIRECTION = Column(
+    "direction",
+    TEXT,
+    "`forward`, `backward`, `optimizer` or `other`; null where there is no op.",
+)
+_RECOMPUTE = Column(
+    "recompute", pa.bool_(), "A forward op that checkpointing runs again inside backward."
+)
+_SEQUENCE = Column("sequence_nr", pa.int64(), "Autograd's sequence number.")
+_FORWARD_OP = Column(
+    "forward_op_id", pa.int64(), "Joins to `ops.op_id`: the forward op of a backward row."
+)
+_COSTS = (
+    Column("flops", pa.int64(), "Algorithmic operations; a multiply-add is 2.", "FLOP"),
+    Column(
+        "bytes", pa.int64(), "Algorithmic traffic: each operand once; copies: as recorded.", "B"
+    ),
+    Column("flops_lo", pa.int64(), "Lower bound where the count depends on data.", "FLOP"),
+    Column("flops_hi", pa.int64(), "Upper bound where the count depends on data.", "FLOP"),
+    Column("bytes_lo", pa.int64(), "Lower bound where the traffic depends on data.", "B"),
+    Column("bytes_hi", pa.int64(), "Upper bound where the traffic depends on data.", "B"),
+    Column(
+        "cost_status",
+        TEXT,
+        "`ok`, `assumed`, `no_formula`, `no_shapes`, `no_op` or `in_parent`.",
+    ),
+    Column("cost_note", TEXT, "The assumption behind the counts, in words."),
+)
+
+_ACTIVITY_COLUMNS: Final = (
+    Column("kernel_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+    _RANK,
+    _START,
+    _DUR,
+    Column("pid", pa.int64(), "Process of the launch."),
+    Column("tid", pa.int64(), "Host thread of the launch."),
+    Column("correlation_id", pa.int64(), "Joins to `launches.correlation_id`."),
+    Column("launch_ns", pa.int64(), "Start of the launch.", "ns"),
+    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
+    Column("device_name", TEXT, "The device's own name."),
+    Column("stream", pa.int64(), "Queue in the device."),
+    Column("step", pa.int64(), "The N of the step range that contains the launch."),
+    Column("kernel", TEXT, "Demangled name."),
+    Column("kernel_short", TEXT, "Name without arguments and template arguments."),
+    Column("category", TEXT, "What kind of work: matmul, conv, … memcpy, memset, other."),
+    Column("op", TEXT, "Innermost PyTorch op that encloses the launch."),
+    Column("op_id", pa.int64(), "Joins to `ops.op_id`."),
+    Column("signature", TEXT, "The op with its shapes and dtypes as text."),
+    _LAYER,
+    _SOURCE,
+    _DIRECTION,
+    _RECOMPUTE,
+    _SEQUENCE,
+    _FORWARD_OP,
+    Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
+    *_COSTS,
+    Column("tensor_core", TEXT, "`yes`, `no` or `unknown`; null for copies and on the CPU."),
+    Column("tensor_core_eligible", pa.bool_(), "Whether dtype and shape allow Tensor Cores."),
+    Column("tensor_core_evidence", TEXT, "What the verdict rests on."),
+    Column("tflops", pa.float64(), "FLOPs of the op over its kernels' time.", "TFLOP/s"),
+    Column("gbps", pa.float64(), "Bytes of the op over its kernels' time.", "GB/s"),
+    Column("intensity", pa.float64(), "FLOPs per byte.", "FLOP/B"),
+    Column("roofline_pct", pa.float64(), "Share of the roof that the op reaches.", "%"),
+    Column("bound", TEXT, "`compute`, `memory` or `latency`."),
+    Column("roofline_flag", TEXT, "Why a value above its roof may be right; null below it."),
+    Column(
+        "link",
+        TEXT,
+        "`external_id`, `correlation`, `range`, `graph`, `self` or `none`: how the op was found.",
+    ),
+    Column("link_note", TEXT, "What else there is to say of the link."),
+    Column("copy_kind", TEXT, "`h2d`, `d2h`, `d2d`, `p2p`, `h2h`, with pageable or pinned."),
+    Column("grid", TEXT, "Blocks per grid, `x,y,z`."),
+    Column("block", TEXT, "Threads per block, `x,y,z`."),
+    Column("registers", pa.int64(), "Registers per thread."),
+    Column("shared_bytes", pa.int64(), "Shared memory per block.", "B"),
+    Column("blocks_per_sm", pa.float64(), "Blocks of the grid per multiprocessor."),
+    Column("occupancy_pct", pa.float64(), "Occupancy as the profiler estimates it.", "%"),
+)
+
+PROFILE_COLUMNS: Final = tuple(column.name for column in _ACTIVITY_COLUMNS)
+"""The columns of `prof --by kernel`, in order."""
+
+_ACTIVITY_KEYS: Final = (
+    Column("launch_id", pa.int64(), "Joins to `launches.launch_id`."),
+    Column("graph_node_id", pa.int64(), "Node of the CUDA graph that was replayed."),
+    Column("cost_op_id", pa.int64(), "Joins to `ops.op_id`: the op whose counts are shared."),
+    Column("compute_dtype", TEXT, "Element type that the op computes in."),
+    Column("op_time_ns", pa.int64(), "Time of all kernels of the op: the base of its rates.", "ns"),
+)
+
+KERNELS: Final = Table(
+    "kernels", "One row per kernel execution on a device.", _ACTIVITY_COLUMNS + _ACTIVITY_KEYS
+)
+COPIES: Final = Table(
+    "copies",
+    "One row per memcpy or memset on a device; numbered together with the kernels.",
+    _ACTIVITY_COLUMNS + _ACTIVITY_KEYS,
+)
+LAUNCHES: Final = Table(
+    "launches",
+    "One row per call of the GPU runtime or driver on the host.",
+    (
+        Column("launch_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        _RANK,
+        _START,
+        _DUR,
+        _PID,
+        _TID,
+        Column("name", TEXT, "Name of the call."),
+        Column("correlation_id", pa.int64(), "Joins to `kernels.correlation_id` in its process."),
+        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the innermost op that encloses it."),
+        Column("kernel_count", pa.int64(), "Kernels and copies that it queued.", nullable=False),
+    ),
+)
+OPS: Final = Table(
+    "ops",
+    "One row per PyTorch operator call.",
+    (
+        Column("op_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        _RANK,
+        _START,
+        _DUR,
+        Column("self_ns", pa.int64(), "Duration less that of the ops directly inside.", "ns"),
+        _PID,
+        _TID,
+        Column("op", TEXT, "Name of the operator, such as `aten::mm`."),
+        Column("signature_id", pa.int64(), "Joins to `signatures.signature_id`; null: no shapes."),
+        Column("parent_op_id", pa.int64(), "Joins to `ops.op_id`: the op directly around it."),
+        Column("depth", pa.int64(), "Number of ops around it."),
+        _STEP,
+        _LAYER,
+        _SOURCE,
+        _DIRECTION,
+        _RECOMPUTE,
+        _SEQUENCE,
+        Column(
+            "forward_thread", pa.int64(), "Autograd's number of the forward thread; 0: forward."
+        ),
+        _FORWARD_OP,
+        Column("recorded_id", pa.int64(), "The id by which launches of the recording name the op."),
+        Column("category", TEXT, "What kind of work."),
+        Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
+        *_COSTS,
+    ),
+)
+SIGNATURES: Final = Table(
+    "signatures",
+    "One row per distinct op with its inputs.",
+    (
+        Column("signature_id", pa.int64(), "Row key, dense from 0.", nullable=False),
+        _RANK,
+        Column("op", TEXT, "Name of the operator."),
+        Column("signature", pa.string(), "The op with its shapes and dtypes as text."),
+        Column("inputs", pa.string(), "The arguments as JSON; see `pyprof2.signatures`."),
+        Column("has_shapes", pa.bool_(), "Whether any input has a recorded shape."),
+    ),
+)
+RANGES: Final = Table(
+    "ranges",
+    "One row per host interval with text: steps, annotations, modules, Python frames.",
+    (
+        Column("range_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        _RANK,
+        _START,
+        _DUR,
+        _PID,
+        _TID,
+        Column("name", TEXT, "Text of the range; a Python frame: `path(line): function`."),
+        Column("kind", TEXT, "`step`, `annotation`, `module` or `python`."),
+    ),
+)
+MEMORY: Final = Table(
+    "memory",
+    "One row per allocation or release of memory.",
+    (
+        _RANK,
+        Column("time_ns", pa.int64(), "When, on the clock of the trace.", "ns", nullable=False),
+        _PID,
+        _TID,
+        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
+        Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+        Column("address", pa.uint64(), "Address of the block."),
+        Column("bytes", pa.int64(), "Size; negative for a release.", "B"),
+        Column("allocated_bytes", pa.int64(), "Allocated on the device, after it.", "B"),
+        Column("reserved_bytes", pa.int64(), "Reserved on the device, after it.", "B"),
+    ),
+)
+DEVICES: Final = Table(
+    "devices",
+    "One row per device that the recording lists.",
+    (
+        _RANK,
+        Column("device", pa.int64(), "Ordinal of the device.", nullable=False),
+        Column("device_type", TEXT, "`cuda`, `hip` or `xpu`."),
+        Column("name", TEXT, "The device's own name."),
+        Column("compute_capability", TEXT, "Such as `9.0`; AMD: the gfx version's first two."),
+        Column("multiprocessors", pa.int64(), "Number of SMs or compute units."),
+        Column("clock_hz", pa.float64(), "Highest clock of the multiprocessors.", "Hz"),
+        Column("memory_bytes", pa.int64(), "Size of the memory.", "B"),
+        Column("memory_bytes_per_s", pa.float64(), "Bandwidth of the memory.", "B/s"),
+    ),
+)
+TRACE: Final = Table(
+    "trace",
+    "One row per recording.",
+    (
+        _RANK,
+        Column("source", TEXT, "File name of the recording."),
+        Column("profiler", TEXT, "`kineto` or `nsight`."),
+        Column("world_size", pa.int64(), "Number of processes in the job."),
+        Column("start_ns", pa.int64(), "First start of anything recorded.", "ns"),
+        Column("end_ns", pa.int64(), "Last end of anything recorded.", "ns"),
+        Column(
+            "unix_ns",
+            pa.int64(),
+            "Added to a time it gives ns since 1970; null: unknown.",
+            "ns",
+        ),
+        Column("event_count", pa.int64(), "Events or rows read."),
+    ),
+)
+
+TABLES: Final = {
+    table.name: table
+    for table in (
+        KERNELS, COPIES, LAUNCHES, OPS, SIGNATURES, RANGES, MEMORY, DEVICES, TRACE
+    )
+}  # fmt: skip
