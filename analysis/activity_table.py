@@ -1,0 +1,212 @@
+"""The canonical tables `kernels`, `copies` and `launches`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.activities import LINKS, Activities, Launches, link_activities, link_launches
+from pyprof2.analysis.attribute import STATUSES, UNKNOWN, share_costs
+from pyprof2.analysis.categories import categorise, named, only
+from pyprof2.analysis.kernel_names import category_by_name, is_helper, short_name
+from pyprof2.analysis.link import DIRECTIONS, NO_ID, link_steps
+from pyprof2.analysis.verdict import judge
+from pyprof2.columns import TextColumn, int_array, lookup, text_array
+from pyprof2.recording import Recording, code_column, int_column
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.attribute import Shares
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.linked import Linked
+
+_RECORDED: Final = (
+    "start_ns", "dur_ns", "correlation_id", "device", "stream", "kernel", "copy_kind", "grid",
+    "block", "registers", "shared_bytes", "blocks_per_sm", "occupancy_pct", "graph_node_id",
+)  # fmt: skip
+_NO_LAUNCH, _NO_OP, _ACCUMULATE, _BY_NUMBER, _GRAPH = range(5)
+_NOTES: Final = [
+    "no launch in the recording",
+    "launched outside of any op",
+    "layer and source of the node that ran before AccumulateGrad",
+    "forward op found by number alone: C++ nodes share numbers with helper ops",
+    "one launch replays a whole graph: its ops ran when it was captured",
+]
+
+
+def activity_tables(recording: Recording, linked: Linked) -> dict[str, pa.Table]:
+    """Return the tables `launches`, `kernels` and `copies`, without the column `rank`."""
+    launches = link_launches(recording, linked.ops, linked.threads)
+    found = link_activities(recording, launches, linked.ops, linked.threads)
+    raw = recording.read("activities").take(found.row)
+    columns = {name: raw[name] for name in _RECORDED}
+    columns |= _launch_columns(recording, linked, launches, found)
+    columns |= _op_columns(linked, found.op)
+    columns |= _cost_columns(linked, found, raw)
+    columns |= _device_columns(recording, raw["device"])
+    columns |= {
+        "kernel_id": pa.array(np.arange(len(found.row))),
+        "link": text_array((found.link, LINKS)),
+        "link_note": text_array((_notes(linked, found), _NOTES)),
+    }
+    both = judge(pa.table(columns), recording.devices)
+    return {
+        "launches": _launch_table(recording, launches, found),
+        "kernels": both.filter(pa.array(found.is_kernel)),
+        "copies": both.filter(pa.array(~found.is_kernel)),
+    }
+
+
+def _launch_table(recording: Recording, launches: Launches, found: Activities) -> pa.Table:
+    names = ["start_ns", "dur_ns", "pid", "tid", "name", "correlation_id"]
+    raw = recording.read("launches", names).take(launches.row)
+    count = np.bincount(found.launch[found.launch >= 0], minlength=len(launches.row))
+    return pa.table(
+        dict(zip(names, raw.columns, strict=True))
+        | {
+            "launch_id": pa.array(np.arange(len(launches.row))),
+            "op_id": int_array(launches.op, -1),
+            "kernel_count": pa.array(count.astype(np.int64)),
+        }
+    )
+
+
+def _launch_columns(
+    recording: Recording, linked: Linked, launches: Launches, found: Activities
+) -> dict[str, Any]:
+    raw = recording.read("launches", ["pid", "tid"]).take(launches.row)
+    step = link_steps(linked.steps, linked.threads, launches.thread, launches.start)
+    of_launch = {
+        "pid": int_column(raw, "pid", NO_ID),
+        "tid": int_column(raw, "tid", NO_ID),
+        "launch_ns": launches.start,
+        "step": step,
+    }
+    return {"launch_id": int_array(found.launch, -1)} | {
+        name: int_array(lookup(values, found.launch, NO_ID), NO_ID)
+        for name, values in of_launch.items()
+    }
+
+
+def _op_columns(linked: Linked, op: Int) -> dict[str, Any]:
+    """Return what each activity takes over from its op, given by position, -1 for none."""
+    ops = linked.ops
+    texts: dict[str, TextColumn] = {
+        "op": (ops.name, ops.names),
+        "signature": (linked.signature, linked.texts),
+        "layer": linked.layer,
+        "source": linked.source,
+        "direction": (linked.direction, DIRECTIONS),
+    }
+    # The number is that of the autograd node or forward op around, which decides the direction.
+    sequence = lookup(ops.sequence, lookup(ops.marked, op, -1), -1)
+    recompute = lookup(ops.recompute.astype(np.int64), op, 0) > 0
+    return {
+        name: text_array((lookup(codes, op, -1), words)) for name, (codes, words) in texts.items()
+    } | {
+        "op_id": int_array(op, -1),
+        "recompute": pa.array(recompute, mask=op < 0),
+        "sequence_nr": int_array(sequence, -1),
+        "forward_op_id": int_array(lookup(linked.pairs.forward, op, -1), -1),
+    }
+
+
+def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str, Any]:
+    """Return each kernel's share of its op's cost; of a copy the bytes that were recorded."""
+    costs = linked.costs
+    kernel, kernels = code_column(raw, "kernel")
+    helper = np.array([is_helper(text) for text in kernels] or [False])[kernel]
+    shares = share_costs(costs, np.where(found.is_kernel, found.op, -1), found.dur, helper)
+    owner = np.where(shares.owner >= 0, shares.owner, found.op)
+    estimate = np.where(found.is_kernel, lookup(costs.estimate, owner, -1), -1)
+    copied = np.where(found.is_kernel, UNKNOWN, int_column(raw, "bytes", UNKNOWN))
+    counts = {
+        name: np.where(found.is_kernel, values, copied if "bytes" in name else 0)
+        for name, values in shares.counts.items()
+    }
+    time = np.where(found.is_kernel, shares.op_time, found.dur)
+    return {name: int_array(values, UNKNOWN) for name, values in counts.items()} | {
+        "kernel_short": text_array((kernel, [short_name(text) for text in kernels])),
+        "category": text_array(_categories(linked, found, raw, estimate)),
+        "params": text_array((estimate, costs.texts("params"))),
+        "cost_status": text_array(_cost_status(linked, found, estimate, copied)),
+        "cost_note": text_array((estimate, costs.notes())),
+        "compute_dtype": text_array((estimate, costs.texts("dtype"))),
+        "cost_op_id": int_array(shares.owner, -1),
+        "op_time_ns": int_array(np.where(shares.owner >= 0, shares.op_time, -1), -1),
+        **_rates(shares, np.where(found.is_kernel, shares.op_bytes, copied), time),
+    }
+
+
+def _rates(shares: Shares, op_bytes: Int, time: Int) -> dict[str, pa.Array]:
+    """Return TFLOP/s, GB/s and FLOP/byte of the ops; null where either part is not known."""
+
+    def ratio(part: Int, whole: Int, scale: float) -> pa.Array:
+        known = (part != UNKNOWN) & (whole > 0)
+        values = np.divide(part, whole * scale, out=np.zeros(len(part)), where=known)
+        return pa.array(values, mask=~known)
+
+    # FLOPs per ns are GFLOP/s, and bytes per ns are GB/s.
+    return {
+        "tflops": ratio(shares.op_flops, time, 1e3),
+        "gbps": ratio(op_bytes, time, 1.0),
+        "intensity": ratio(shares.op_flops, op_bytes, 1.0),
+    }
+
+
+def _categories(linked: Linked, found: Activities, raw: pa.Table, estimate: Int) -> TextColumn:
+    """Return the category: a copy's kind; communication by name; by op; else by name."""
+    costs = linked.costs
+    kernel, kernels = code_column(raw, "kernel")
+    # A kernel that copies or clears is none of the runtime's copies.
+    named_so = {"memcpy": "copy", "memset": "copy"}
+    words = [category_by_name(text) for text in kernels]
+    by_name = (np.where(found.is_kernel, kernel, -1), [named_so.get(w or "", w) for w in words])
+    return categorise(
+        len(found.row),
+        [
+            only(code_column(raw, "kind"), ~found.is_kernel),
+            named(by_name, "comm"),
+            (lookup(costs.category, found.op, -1), costs.categories),
+            (estimate, costs.estimate_categories()),
+            by_name,
+        ],
+    )
+
+
+def _cost_status(linked: Linked, found: Activities, estimate: Int, copied: Int) -> TextColumn:
+    status = lookup(linked.costs.status(), estimate, STATUSES.index("no_op"))
+    of_copy = np.where(copied >= 0, STATUSES.index("ok"), STATUSES.index("no_shapes"))
+    return np.where(found.is_kernel, status, of_copy), STATUSES
+
+
+def _device_columns(recording: Recording, ordinal: pa.ChunkedArray) -> dict[str, Any]:
+    """Return name and type of each activity's device.
+
+    Where all listed devices are alike, others are taken to be so too: recorders shift ordinals.
+    """
+    devices = recording.devices
+    kinds = {d["device_type"] for d in devices}
+    default = {d["name"] for d in devices}
+    names = {d["device"]: d["name"] for d in devices}
+    fallback = default.pop() if len(default) == 1 else None
+    words = pa.array([names.get(value, fallback) for value in ordinal.to_pylist()], pa.string())
+    kind = pa.nulls(len(words), pa.string())
+    if len(kinds) == 1:
+        kind = pa.array([kinds.pop()] * len(words), pa.string())
+    return {"device_name": words.dictionary_encode(), "device_type": kind.dictionary_encode()}
+
+
+def _notes(linked: Linked, found: Activities) -> Int:
+    """Return what is to be said of each activity's link, as a code into `_NOTES`."""
+    ops, pairs = linked.ops, linked.pairs
+    note = np.where(found.op < 0, _NO_OP, -1)
+    note[found.launch < 0] = _NO_LAUNCH
+    note[lookup(pairs.accumulate, found.op, -1) >= 0] = _ACCUMULATE
+    is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False]).astype(np.int64)
+    node = lookup(ops.name, lookup(ops.marked, found.op, -1), -1)
+    paired = lookup(pairs.forward, found.op, -1) >= 0
+    note[paired & (lookup(is_cpp, node, 0) > 0)] = _BY_NUMBER
+    note[found.link == LINKS.index("graph")] = _GRAPH
+    return note

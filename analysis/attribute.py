@@ -1,0 +1,274 @@
+"""Give every op its cost, and every kernel its share of it, so that nothing counts twice.
+
+One op accounts for each call tree: the outermost one with a formula. An op that only calls other
+ops (`aten::linear`) accounts for itself only where none of those has a formula. The counts of an
+accounting op are shared among its kernels in proportion to their time; kernels that only help
+(split-K reductions, layout changes) get nothing where there is a main kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.analysis.costs import Estimate, category_of, estimate, is_composite, is_view
+from pyprof2.analysis.intervals import Bool, Int, nearest_marked
+from pyprof2.signatures import Input, OpCall, Tensor, parse_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyprof2.analysis.link import Ops
+    from pyprof2.analysis.pair import Pairs
+    from pyprof2.recording import Signature
+
+UNKNOWN: Final = -1
+"""Stands for null in columns of counts."""
+
+STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_parent"]
+
+_NODE_NAME: Final = re.compile(r"\w*Backward\d*")
+
+
+@dataclass(frozen=True)
+class OpCosts:
+    """What each op costs and which op accounts for it.
+
+    Attributes:
+        estimate: for each op the position of its estimate in `estimates`.
+        estimates: one per distinct op, inputs, and inputs of its forward op.
+        owner: for each op the position of the op that accounts for it, -1 for none.
+        category: for each op its category as a code into `categories`, -1 for none.
+    """
+
+    estimate: Int
+    estimates: list[Estimate]
+    owner: Int
+    category: Int
+    categories: list[str]
+
+    def counts(self, field: str) -> Int:
+        """Return one of the counts (`flops`, `bytes_lo`, …) of each estimate."""
+        return np.array([_count(e, field) for e in self.estimates] or [UNKNOWN], np.int64)
+
+    def status(self) -> Int:
+        """Return the status of each estimate as a code into `STATUSES`."""
+        return np.array([STATUSES.index(e.status) for e in self.estimates] or [-1], np.int64)
+
+    def notes(self) -> list[str]:
+        """Return the note of each estimate."""
+        return [e.note for e in self.estimates]
+
+    def estimate_categories(self) -> list[str]:
+        """Return the category of each estimate."""
+        return [e.category for e in self.estimates]
+
+    def texts(self, field: str) -> list[str | None]:
+        """Return `params` or `dtype` of each estimate."""
+        return [None if e.cost is None else getattr(e.cost, field) or None for e in self.estimates]
+
+
+def _count(found: Estimate, field: str) -> int:
+    if found.cost is None:
+        return UNKNOWN
+    value = getattr(found.cost, field)
+    if value is None and field[-3:] in ("_lo", "_hi"):
+        value = getattr(found.cost, field[:-3])
+    return UNKNOWN if value is None else int(value)
+
+
+def cost_ops(ops: Ops, pairs: Pairs, signature: Int, signatures: Sequence[Signature]) -> OpCosts:
+    """Estimate every op, once per distinct call, and find out which op accounts for which.
+
+    Args:
+        ops: the nested ops.
+        pairs: their forward ops.
+        signature: for each op its row in `signatures`, -1 for none.
+        signatures: of the recording.
+    """
+    of_name = [category_of(name) for name in ops.names]
+    categories = sorted({text for text in of_name if text})
+    code = {text: number for number, text in enumerate(categories)}
+    category = np.array([code[text] if text else -1 for text in of_name] or [-1])[ops.name]
+    forward = np.where(ops.backward & (pairs.forward >= 0), signature[pairs.forward], -1)
+    is_conv = category == code.get("conv", -2)
+    result = np.where(is_conv & ~ops.backward, _result_signatures(ops, pairs, signature), -1)
+    which, estimates = _estimate_distinct(ops, signature, forward, result, signatures)
+    return OpCosts(which, estimates, _owners(ops, which, estimates), category, categories)
+
+
+def _result_signatures(ops: Ops, pairs: Pairs, signature: Int) -> Int:
+    """Return for each forward op the signature of its autograd node, -1 where there is none.
+
+    The first input of a node is a gradient: it has the shape of the op's result.
+    """
+    is_node = np.array([bool(_NODE_NAME.fullmatch(text)) for text in ops.names] or [False])
+    nodes = np.flatnonzero(is_node[ops.name] & (pairs.forward >= 0) & (signature >= 0))
+    own = np.full(len(ops), -1, np.int64)
+    own[pairs.forward[nodes]] = signature[nodes]
+    around = nearest_marked(ops.parent, own >= 0)
+    return np.where(around >= 0, own[around], -1) if len(ops) else own
+
+
+def _estimate_distinct(
+    ops: Ops,
+    signature: Int,
+    forward: Int,
+    result: Int,
+    signatures: Sequence[Signature],
+) -> tuple[Int, list[Estimate]]:
+    size = len(signatures) + 1
+    # An op without a signature counts as a call without inputs: one key per name.
+    call = np.where(signature >= 0, signature, len(signatures) + ops.name)
+    keys, which = np.unique((call * size + forward + 1) * size + result + 1, return_inverse=True)
+    estimates = []
+    inputs = _Inputs(signatures)
+    for key in keys.tolist():
+        rest, of_result = divmod(key, size)
+        of_call, of_forward = divmod(rest, size)
+        if of_call >= len(signatures):
+            estimates.append(_without_inputs(ops.names[of_call - len(signatures)]))
+            continue
+        call_forward = inputs.call(of_forward - 1) if of_forward else None
+        output = _gradient(inputs.call(of_result - 1)) if of_result else None
+        estimates.append(estimate(inputs.call(of_call), call_forward, output))
+    return which, estimates
+
+
+class _Inputs:
+    """Parses the inputs of a signature when they are first asked for."""
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self._signatures = signatures
+        self._calls: dict[int, OpCall] = {}
+
+    def call(self, number: int) -> OpCall:
+        """Return the call that a signature describes."""
+        if number not in self._calls:
+            op, _, inputs, _ = self._signatures[number]
+            self._calls[number] = OpCall(op, parse_inputs(inputs))
+        return self._calls[number]
+
+
+def _gradient(call: OpCall) -> Tensor | None:
+    first: Input = call.inputs[0] if call.inputs else None
+    return first if isinstance(first, Tensor) and first.shape else None
+
+
+def _without_inputs(op: str) -> Estimate:
+    """Return why an op whose inputs were not recorded has no cost."""
+    found = estimate(OpCall(op, ()))
+    if found.status == "no_formula" or is_view(op):
+        return found
+    return Estimate(None, found.category, "no_shapes", "")
+
+
+def _owners(ops: Ops, which: Int, estimates: list[Estimate]) -> Int:
+    """Return for each op the one that accounts for it, or -1."""
+    usable = np.array([e.cost is not None for e in estimates] or [False])[which]
+    view = np.array([is_view(text) for text in ops.names] or [False])[ops.name]
+    composite = np.array([is_composite(text) for text in ops.names] or [False])[ops.name]
+    levels = [
+        np.flatnonzero(ops.depth == level) for level in range(int(ops.depth.max(initial=-1)) + 1)
+    ]
+    does_work = usable & ~view & ~composite
+    inside = np.zeros(len(ops), bool)
+    for rows in levels[:0:-1]:
+        counted = rows[(does_work | inside)[rows]]
+        inside[ops.parent[counted]] = True
+    accounts = usable & (~composite | ~inside)
+    owner = np.where(accounts, np.arange(len(ops)), -1)
+    for rows in levels[1:]:
+        above = owner[ops.parent[rows]]
+        owner[rows] = np.where(above >= 0, above, owner[rows])
+    return owner
+
+
+def share(total: Int, group: Int, weight: Int) -> Int:
+    """Split each group's total among its members in proportion to their weights, exactly.
+
+    Largest remainder: the shares of a group add up to its total.
+
+    Args:
+        total: by group; `UNKNOWN` gives every member `UNKNOWN`.
+        group: the group of each member, dense from 0.
+        weight: of each member, not negative; a group of zeros is split evenly.
+    """
+    if not len(group):
+        return np.empty(0, np.int64)
+    sums = np.bincount(group, weight, len(total))
+    weights = np.where(sums[group] > 0, weight, 1).astype(np.longdouble)
+    sums = np.bincount(group, weights.astype(float), len(total))
+    exact = total[group].astype(np.longdouble) * weights / sums[group]
+    floor = np.floor(exact).astype(np.int64)
+    rest = total - _sum_by(group, floor, len(total))
+    order = np.lexsort((floor - exact, group))
+    first = np.searchsorted(group[order], np.arange(len(total)))
+    place = np.empty(len(group), np.int64)
+    place[order] = np.arange(len(group)) - first[group[order]]
+    size = np.maximum(1, np.bincount(group, minlength=len(total)))
+    each, extra = np.divmod(rest, size)
+    floor += each[group] + (place < extra[group])
+    return np.where(total[group] == UNKNOWN, UNKNOWN, floor)
+
+
+def _sum_by(group: Int, values: Int, size: int) -> Int:
+    sums = np.zeros(size, np.int64)
+    np.add.at(sums, group, values)
+    return sums
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What each kernel did: its part of the counts of the op that accounts for it.
+
+    Attributes:
+        owner: the accounting op of each kernel by position, -1 for none.
+        op_time: summed time of all kernels of that op, the base of its rates; 0 for none.
+        op_flops, op_bytes: the counts of that op as a whole, `UNKNOWN` for null.
+        main: whether the kernel does the op's work and not only helps.
+        counts: by name, `UNKNOWN` for null.
+    """
+
+    owner: Int
+    op_time: Int
+    op_flops: Int
+    op_bytes: Int
+    main: Bool
+    counts: dict[str, Int]
+
+
+COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
+
+
+def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool) -> Shares:
+    """Share the counts of the accounting ops among the kernels launched in them.
+
+    Args:
+        costs: of the ops.
+        op: of each kernel the position of its op, -1 for none.
+        dur: of each kernel its time.
+        helper: of each kernel whether it only helps.
+    """
+    owner = np.where(op >= 0, costs.owner[op], -1) if len(costs.owner) else np.full(len(op), -1)
+    rows = np.flatnonzero(owner >= 0)
+    owners, group = np.unique(owner[rows], return_inverse=True)
+    has_main = np.bincount(group, ~helper[rows], len(owners)) > 0
+    working = ~helper[rows] | ~has_main[group]
+    main = np.zeros(len(op), bool)
+    main[rows] = working
+    op_time = np.zeros(len(op), np.int64)
+    op_time[rows] = _sum_by(group, dur[rows], len(owners))[group]
+    counts, whole = {}, {}
+    for name in COUNTS:
+        total = costs.counts(name)[costs.estimate[owners]]
+        whole[name] = np.full(len(op), UNKNOWN, np.int64)
+        whole[name][rows] = total[group]
+        part = np.full(len(op), UNKNOWN, np.int64)
+        part[rows] = np.where(total[group] == UNKNOWN, UNKNOWN, 0)
+        part[rows[working]] = share(total, group[working], dur[rows[working]])
+        counts[name] = part
+    return Shares(owner, op_time, whole["flops"], whole["bytes"], main, counts)

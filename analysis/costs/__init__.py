@@ -1,0 +1,68 @@
+"""Formulas for the FLOPs and bytes of ops, and the registry that finds them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyprof2.analysis.costs import (
+    attention,
+    comm,
+    conv,
+    fbgemm,
+    fft,
+    index,
+    matmul,
+    names,
+    norm,
+    optimizer,
+    pointwise,
+    pool,
+    random,
+    reduce,
+    rnn,
+    softmax_loss,
+    triton,
+)
+from pyprof2.analysis.costs.registry import (
+    CATEGORIES,
+    Context,
+    Cost,
+    CostRegistrationError,
+    Estimate,
+    UnknownCostError,
+    category_of,
+    cost_in_context,
+    cost_of,
+    estimate,
+    has_formula,
+    is_composite,
+    is_view,
+    registered_ops,
+)
+from pyprof2.analysis.costs.results import TELLING_OPS, result_inside
+
+FAMILIES: Final = (
+    matmul, conv, attention, norm, softmax_loss, pointwise, reduce, index, pool, optimizer, rnn,
+    fft, random, comm, fbgemm, triton, names,
+)  # fmt: skip
+"""The modules whose import fills the registry."""
+
+__all__ = [
+    "CATEGORIES",
+    "FAMILIES",
+    "TELLING_OPS",
+    "Context",
+    "Cost",
+    "CostRegistrationError",
+    "Estimate",
+    "UnknownCostError",
+    "category_of",
+    "cost_in_context",
+    "cost_of",
+    "estimate",
+    "has_formula",
+    "is_composite",
+    "is_view",
+    "registered_ops",
+    "result_inside",
+]

@@ -1,0 +1,489 @@
+"""Scaled dot product attention: the fused ops of PyTorch, and those of flash-attn and its kin.
+
+q has b·h_q heads of s_q rows and width d, k and v have b·h_k heads of s_k rows and widths d and
+d_v (grouped-query attention: h_k < h_q). A *pair* is a query row and a key row that it looks
+at: s_q·s_k of them, fewer under a causal mask or a window.
+
+FLOPs: forward 2·b·h_q·pairs·(d + d_v), the two products; softmax is not counted. A fused
+backward makes five products: the scores again, then the gradients of the probabilities, of v, q
+and k: 2·b·h_q·pairs·(3d + 2d_v). A causal call has the pairs under the diagonal as its FLOPs and
+the full count as `flops_hi`. Whether it is causal is not in some recordings: then the full
+count stands, and the causal one is `flops_lo`.
+
+Bytes: q, k, v, a bias, the result, and the logarithm of the sum (f32 for each query row);
+backward reads the result and its gradient too and writes the gradients.
+
+Source: Dao et al., FlashAttention; checked against `torch.utils.flop_counter`, which ignores
+causality.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyprof2.analysis.costs.operands import (
+    bounded,
+    flag,
+    fresh,
+    integer,
+    like,
+    maybe_tensor,
+    numel,
+    tally,
+    tensor,
+    value,
+)
+from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.signatures import OpCall, Scalar, Tensor
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where an op has its arguments; -1: nowhere.
+
+    Attributes:
+        q: the query; key and value follow.
+        heads_first: (b, h, s, d), not (b, s, h, d); of three dimensions: (s, h, d).
+        causal: whether it is causal; for the `efficient` ops, the kind of mask.
+        window: the first of two window sizes; -1 or None there is no limit.
+        lengths: cumulative lengths of the sequences of q; those of k follow.
+        longest: length of the longest sequence of q; that of k follows.
+        bias: a tensor added to the scores.
+        lse: the flag that asks for the logarithm of the sum; -1: always written.
+        bottom_right: the diagonal ends at the last query and the last key.
+        result: for a backward op, where the result stands; the logarithm of the sum follows.
+        pages: the table of pages, where keys lie in pages.
+    """
+
+    q: int = 0
+    heads_first: bool = False
+    causal: int = -1
+    window: int = -1
+    lengths: int = -1
+    longest: int = -1
+    bias: int = -1
+    lse: int = -1
+    bottom_right: bool = False
+    result: int = -1
+    pages: int = -1
+
+
+_FLASH: Final = _Places(causal=8, window=11, lengths=3, longest=5, bottom_right=True, pages=15)
+_FORWARD: Final = {
+    "aten::_flash_attention_forward": _FLASH,
+    "aten::_flash_attention_forward_no_dropout_inplace": _Places(
+        q=1, causal=9, window=12, lengths=4, longest=6, bottom_right=True, pages=16
+    ),
+    "aten::_scaled_dot_product_flash_attention": _Places(heads_first=True, causal=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _Places(
+        heads_first=True, causal=4, bias=5
+    ),
+    "aten::_efficient_attention_forward": _Places(
+        causal=9, window=13, lengths=4, longest=6, bias=3, lse=10
+    ),
+    "aten::_scaled_dot_product_efficient_attention": _Places(
+        heads_first=True, causal=6, bias=3, lse=4
+    ),
+    "aten::_scaled_dot_product_cudnn_attention": _Places(
+        heads_first=True, causal=6, bias=3, lse=4
+    ),
+    "aten::_cudnn_attention_forward": _Places(
+        heads_first=True, causal=10, lengths=4, longest=6, bias=3, lse=8
+    ),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _Places(
+        heads_first=True, causal=5, bias=3
+    ),
+    "aten::scaled_dot_product_attention": _Places(heads_first=True, causal=5, bias=3),
+    "aten::_triton_scaled_dot_attention": _Places(heads_first=True),
+    "flash_attn::_flash_attn_forward": _Places(causal=5, window=6, bottom_right=True),
+    "flash_attn::_flash_attn_varlen_forward": _Places(
+        causal=9, window=10, lengths=3, longest=5, bottom_right=True, pages=15
+    ),
+    "_vllm_fa2_C::varlen_fwd": _Places(
+        causal=15, window=16, lengths=4, longest=10, bottom_right=True, pages=8
+    ),
+    "xformers_flash::flash_fwd": _Places(
+        causal=10, window=11, lengths=3, longest=6, bottom_right=True, pages=14
+    ),
+    "aiter::mha_fwd": _Places(causal=5, window=6, bottom_right=True),
+    "aiter::_flash_attn_forward": _Places(causal=5, window=6, bottom_right=True),
+    "aiter::fmha_v3_fwd": _Places(causal=5, window=6, bottom_right=True),
+}  # fmt: skip
+_BACKWARD: Final = {
+    "aten::_flash_attention_backward": _Places(
+        q=1, causal=11, window=15, lengths=6, longest=8, bottom_right=True, result=4
+    ),
+    "aten::_scaled_dot_product_flash_attention_backward": _Places(
+        q=1, heads_first=True, causal=11, lengths=6, longest=8, result=4
+    ),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Places(
+        q=1, heads_first=True, causal=7, bias=8, result=4
+    ),
+    "aten::_efficient_attention_backward": _Places(
+        q=1, causal=14, window=18, lengths=6, longest=8, bias=4, result=5
+    ),
+    "aten::_scaled_dot_product_efficient_attention_backward": _Places(
+        q=1, heads_first=True, causal=11, bias=4, result=5
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _Places(
+        q=1, heads_first=True, causal=14, bias=8, result=4
+    ),
+    "aten::_cudnn_attention_backward": _Places(
+        q=1, heads_first=True, causal=14, lengths=9, longest=11, bias=8, result=4
+    ),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Places(
+        q=1, heads_first=True, causal=13, bias=4, result=6
+    ),
+    "flash_attn::_flash_attn_backward": _Places(
+        q=1, causal=11, window=12, bottom_right=True, result=4
+    ),
+    "flash_attn::_flash_attn_varlen_backward": _Places(
+        q=1, causal=15, window=16, lengths=9, longest=11, bottom_right=True, result=4
+    ),
+}  # fmt: skip
+"""The ops, forward and backward, and where their arguments are."""
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """Sizes of one call; `batch` sequences of q rows, all of the same length if not `packed`."""
+
+    batch: int
+    heads: int
+    rows: int
+    keys: int
+    width: int
+    value_width: int
+
+    def pairs(self, lower: int | None = None, upper: int | None = None) -> int:
+        """Pairs of all heads whose key is from `lower` to `upper` beyond the query."""
+        return self.batch * self.heads * band(self.rows, self.keys, lower, upper)
+
+
+def band(rows: int, columns: int, lower: int | None, upper: int | None) -> int:
+    """Return how many (i, j), i < `rows`, j < `columns`, have i + `lower` <= j <= i + `upper`.
+
+    None is no limit. In closed form, so that it takes no time for long sequences.
+    """
+    within = rows * columns if upper is None else _up_to(rows, columns, upper)
+    before = 0 if lower is None else _up_to(rows, columns, lower - 1)
+    return max(within - before, 0)
+
+
+def _up_to(rows: int, columns: int, upper: int) -> int:
+    """Return how many (i, j) have j <= i + `upper`.
+
+    Row i has min(max(i + upper + 1, 0), columns) of them.
+    """
+
+    def below(end: int) -> int:
+        if end <= 0:
+            return 0
+        ramp = min(end, columns)
+        return ramp * (ramp + 1) // 2 + (end - ramp) * columns
+
+    return below(upper + rows) - below(upper)
+
+
+def _sizes(q: Tensor, k: Tensor, v: Tensor, places: _Places) -> _Heads:
+    shapes = [_batched(item.shape, heads_first=places.heads_first) for item in (q, k, v)]
+    (batch, heads, rows, width), (_, _, keys, _), (*_, value_width) = shapes
+    return _Heads(batch, heads, rows, keys, width, value_width)
+
+
+def _batched(shape: tuple[int, ...], *, heads_first: bool) -> tuple[int, int, int, int]:
+    """Return batch, heads, rows, width, whatever the layout."""
+    *batch, one, other, width = shape
+    return (numel(batch), one, other, width) if heads_first else (numel(batch), other, one, width)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Pairs over all heads: what is needed, the bounds, and what was assumed of them."""
+
+    value: int
+    least: int
+    most: int
+    assumed: str = ""
+
+
+def _work(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
+    """Return the pairs of a call: sequences of one length, packed ones, or keys in pages."""
+    if _is_packed(call, places):
+        if _is_paged(call, places):
+            return _paged(call, places, sizes)
+        return _packed(call, places, sizes)
+    return _dense(sizes, *_causality(call, places), *_window(call, places))
+
+
+_UNKNOWN_CAUSAL: Final = "whether it is causal is not recorded: counted in full"
+
+
+def _dense(
+    sizes: _Heads,
+    causal: bool | None,  # noqa: FBT001 - what _causality returns
+    bottom_right: bool,  # noqa: FBT001
+    back: int | None,
+    ahead: int | None,
+) -> _Work:
+    """All sequences have one length, so the pairs of the mask are known exactly."""
+    shift = sizes.keys - sizes.rows if bottom_right else 0
+    lower = None if back is None else shift - back
+    limit = 0 if causal else ahead
+    needed = sizes.pairs(lower, None if limit is None else shift + limit)
+    if causal is not None:
+        return _Work(needed, needed, sizes.pairs())
+    # From the top left or from the bottom right, whichever has fewer pairs.
+    least = sizes.pairs(lower, min(0, sizes.keys - sizes.rows))
+    return _Work(needed, min(least, needed), sizes.pairs(), _UNKNOWN_CAUSAL)
+
+
+def _causality(call: OpCall, places: _Places) -> tuple[bool | None, bool]:
+    """Return whether it is causal (None: not recorded), and whether from the bottom right."""
+    if places.causal < 0:
+        return False, False
+    at = _shifted(call, places)
+    if call.op in _MASK_KINDS:
+        mask = integer(call, at)
+        return (None if mask is None else mask > 0), mask == 2
+    return flag(call, at), places.bottom_right
+
+
+_MASK_KINDS: Final = {
+    "aten::_efficient_attention_forward", "aten::_efficient_attention_backward",
+}  # fmt: skip
+"""Ops whose mask is 0: none, 1: causal from the top left, 2: from the bottom right."""
+
+
+def _shifted(call: OpCall, places: _Places) -> int:
+    """Return where the causal flag stands in this version of the op's schema."""
+    at = places.causal
+    if call.op == "aten::_efficient_attention_forward" and isinstance(value(call, 9), bool):
+        return 8  # PyTorch 2.1 had no max_seqlen_k
+    if call.op == "aten::_scaled_dot_product_efficient_attention" and isinstance(
+        value(call, 3), bool
+    ):
+        return 4  # PyTorch 2.0 had no bias
+    if call.op == "aten::_scaled_dot_product_cudnn_attention" and isinstance(
+        call.inputs[3], Scalar
+    ):
+        return 4  # PyTorch 2.4 had neither bias nor the flag for the logarithm
+    if call.op == "aten::_scaled_dot_product_flash_attention" and len(call.inputs) >= 10:
+        return 7  # with scales of quantised operands
+    return at
+
+
+def _window(call: OpCall, places: _Places) -> tuple[int | None, int | None]:
+    """Return how far a query looks back and ahead; None: without limit."""
+    if places.window < 0:
+        return None, None
+    if call.op in _MASK_KINDS:
+        reach = integer(call, places.window)
+        return (None if not reach else reach - 1), None
+    sides = (integer(call, places.window), integer(call, places.window + 1))
+    left, right = (side if side is not None and side >= 0 else None for side in sides)
+    return left, right
+
+
+def _is_packed(call: OpCall, places: _Places) -> bool:
+    """Whether sequences of different lengths lie one after another."""
+    found = maybe_tensor(call, places.lengths)
+    return found is not None and len(found.shape) == 1 and found.shape[0] > 1
+
+
+def _is_paged(call: OpCall, places: _Places) -> bool:
+    """Whether keys and values lie in pages."""
+    return maybe_tensor(call, places.pages) is not None
+
+
+_EVEN: Final = "lengths of the sequences not recorded: one is the longest, the others are even"
+
+
+def _packed(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
+    """Sequences of different lengths: their total, number and longest are known, not each.
+
+    If all are as long as the longest, the count is exact. For self-attention the squares of the
+    lengths sum to the least when the others share the rest evenly, and to the most when as many
+    as possible are as long as the longest; half of it and the diagonal is causal. Otherwise
+    nothing says which rows and keys belong together: at least none, evenly if not known.
+    """
+    count = tensor(call, places.lengths).shape[0] - 1
+    rows, keys = sizes.batch * sizes.rows, sizes.batch * sizes.keys
+    long_q, long_k = integer(call, places.longest), integer(call, places.longest + 1)
+    causal, _ = _causality(call, places)
+    windowed = _window(call, places) != (None, None)
+    if long_q is None or long_k is None:
+        msg = "the lengths of the sequences are not in the recording"
+        raise UnknownCostError(msg)
+    if rows == count * long_q and keys == count * long_k:
+        one = _Heads(count, sizes.heads, long_q, long_k, sizes.width, sizes.value_width)
+        return _dense(one, causal, places.bottom_right, *_window(call, places))
+    if rows == keys and long_q == long_k:
+        least, full = _squares(rows, count, long_q)
+        value_ = (least + rows) // 2 if causal else least
+        least = value_ if causal is not None and not windowed else rows
+    else:
+        full = min(rows * long_k, keys * long_q)
+        value_, least = min(rows * keys // count, full), 0
+    note = _EVEN if causal is not None else f"{_EVEN}; {_UNKNOWN_CAUSAL}"
+    return _Work(sizes.heads * value_, sizes.heads * least, sizes.heads * full, note)
+
+
+def _squares(rows: int, count: int, longest: int) -> tuple[int, int]:
+    """Return the least and the most that the squares of `count` lengths can sum to."""
+    rest, others = rows - longest, count - 1
+    even, over = divmod(rest, others) if others else (0, 0)
+    least = longest**2 + over * (even + 1) ** 2 + (others - over) * even**2
+    full, left = divmod(rows, longest)
+    return least, full * longest**2 + left**2
+
+
+_PAGED: Final = "lengths of the cached sequences not recorded: all taken as the longest"
+
+
+def _paged(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
+    """Keys lie in pages: a row looks at as many as its sequence has, and at least at itself."""
+    longest, causal = integer(call, places.longest + 1), _causality(call, places)[0]
+    if longest is None:
+        msg = "the lengths of the cached sequences are not in the recording"
+        raise UnknownCostError(msg)
+    count = tensor(call, places.lengths).shape[0] - 1
+    return _cached(sizes.heads, sizes.batch * sizes.rows, count, longest, causal=causal)
+
+
+def _cached(heads: int, rows: int, count: int, longest: int, *, causal: bool | None) -> _Work:
+    most = heads * rows * longest
+    each = -(-rows // count)
+    pairs = band(each, longest, None, longest - each if causal else None)
+    return _Work(min(heads * count * pairs, most), heads * rows, most, _PAGED)
+
+
+def _params(sizes: _Heads, k: Tensor, places: _Places) -> str:
+    kv_heads = _batched(k.shape, heads_first=places.heads_first)[1]
+    heads = f"H={sizes.heads}" + (f",Hkv={kv_heads}" if kv_heads != sizes.heads else "")
+    width = f"D={sizes.width}"
+    if sizes.value_width != sizes.width:
+        width += f",Dv={sizes.value_width}"
+    return f"B={sizes.batch},{heads},Sq={sizes.rows},Sk={sizes.keys},{width}"
+
+
+def _cost(work: _Work, per_pair: int, tallied: Cost, span: tuple[int | None, int | None]) -> Cost:
+    flops = (work.least * per_pair, work.most * per_pair)
+    exact = flops == (tallied.flops, tallied.flops)
+    return bounded(
+        tallied, work.assumed, None if exact else flops, None if span[0] == span[1] else span
+    )
+
+
+@cost_of(*_FORWARD, category="attention")
+def attention(call: OpCall) -> Cost:
+    """q, k, v -> result: flops 2·b·h_q·pairs·(d + d_v); see the module."""
+    places = _FORWARD[call.op]
+    q, k, v = (tensor(call, places.q + at) for at in range(3))
+    sizes = _sizes(q, k, v, places)
+    work = _work(call, places, sizes)
+    per_pair = 2 * (sizes.width + sizes.value_width)
+    paged = _is_packed(call, places) and _is_paged(call, places)
+    cached = _in_use(call, places, k, v) if paged else (k, v)
+    out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
+    wanted = flag(call, _lse_place(call, places)) if places.lse >= 0 else True
+    lse = None if wanted is False else fresh(q.shape[:-1], "f32")
+    tallied = tally(
+        work.value * per_pair,
+        read=[q, *cached, maybe_tensor(call, places.bias)],
+        written=[out, lse],
+        dtype=q.dtype,
+        params=_params(sizes, k, places),
+    )
+    least = tally(
+        0,
+        read=[q, None if paged else k, None if paged else v, maybe_tensor(call, places.bias)],
+        written=[out, lse if wanted else None],
+    )
+    return _cost(work, per_pair, tallied, (least.bytes, tallied.bytes))
+
+
+def _in_use(call: OpCall, places: _Places, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of keys and values that the sequences use at most."""
+    count, longest = tensor(call, places.lengths).shape[0] - 1, integer(call, places.longest + 1)
+    return _rows_of(k, count * (longest or 0)), _rows_of(v, count * (longest or 0))
+
+
+def _rows_of(pages: Tensor, rows: int) -> Tensor:
+    *slots, heads, width = pages.shape
+    return fresh((min(rows, numel(slots)), heads, width), pages.dtype)
+
+
+def _lse_place(call: OpCall, places: _Places) -> int:
+    """Return where the flag for the logarithm stands in this version of the op's schema."""
+    if call.op == "aten::_efficient_attention_forward" and isinstance(value(call, 9), bool):
+        return 9
+    if isinstance(value(call, 3), bool):
+        return 3
+    return places.lse
+
+
+@cost_of(*_BACKWARD, category="attention")
+def attention_backward(call: OpCall) -> Cost:
+    """Gradient, q, k, v, result, logarithm -> gradients of q, k, v: 2·b·h_q·pairs·(3d + 2d_v)."""
+    places = _BACKWARD[call.op]
+    q, k, v = (tensor(call, places.q + at) for at in range(3))
+    sizes = _sizes(q, k, v, places)
+    work = _work(call, places, sizes)
+    per_pair = 2 * (3 * sizes.width + 2 * sizes.value_width)
+    grad = maybe_tensor(call, 0)
+    out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
+    bias = maybe_tensor(call, places.bias)
+    tallied = tally(
+        work.value * per_pair,
+        read=[grad or out, q, k, v, out, fresh(q.shape[:-1], "f32"), bias],
+        written=[like(q), like(k), like(v)],
+        dtype=q.dtype,
+        params=_params(sizes, k, places),
+    )
+    return _cost(work, per_pair, tallied, (tallied.bytes, tallied.bytes))
+
+
+@cost_of("aten::_scaled_dot_product_attention_math", category="attention")
+def math_attention(call: OpCall) -> Cost:
+    """Attention as separate products over whole matrices: 2·b·h_q·s_q·s_k·(d + d_v), causal or not.
+
+    bytes: q, k, v, mask and the result; the scores, which it also writes and reads, are those of
+    the ops inside.
+    """
+    q, k, v = (tensor(call, at) for at in range(3))
+    places = _Places(heads_first=True)
+    sizes = _sizes(q, k, v, places)
+    out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
+    return tally(
+        2 * sizes.pairs() * (sizes.width + sizes.value_width),
+        read=[q, k, v, maybe_tensor(call, 3)],
+        written=[out],
+        dtype=q.dtype,
+        params=_params(sizes, k, places),
+    )
+
+
+@cost_of("aiter::mha_batch_prefill", category="attention")
+def batch_prefill(call: OpCall) -> Cost:
+    """Rows (t, h, d), pages of k and v, cumulative lengths, first pages, pages, longest q and k.
+
+    Each query looks at no more keys than the longest sequence has, and at least at itself.
+    Assumed: all sequences as long as the longest; causal ones count the pairs under the diagonal.
+    bytes: q, the rows of k and v in use, the result.
+    """
+    q, k, v = (tensor(call, at) for at in range(3))
+    count = tensor(call, 3).shape[0] - 1
+    longest_k, causal = integer(call, 7), flag(call, 12)
+    if longest_k is None or count < 1:
+        msg = "the lengths of the cached sequences are not in the recording"
+        raise UnknownCostError(msg)
+    rows, heads, width = q.shape
+    work = _cached(heads, rows, count, longest_k, causal=causal)
+    kv = [_rows_of(item, count * longest_k) for item in (k, v)]
+    out = fresh((rows, heads, v.shape[-1]), q.dtype)
+    per_pair = 2 * (width + v.shape[-1])
+    tallied = tally(work.value * per_pair, read=[q, *kv], written=[out], dtype=q.dtype)
+    least = tally(0, read=[q], written=[out])
+    return _cost(work, per_pair, tallied, (least.bytes, tallied.bytes))

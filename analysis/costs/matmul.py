@@ -1,0 +1,613 @@
+"""Matrix products: dense, batched, grouped, quantised, sparse.
+
+FLOPs are exact: 2 for each multiply-add of the product. What is fused to it (adding a bias,
+scaling, an activation) is not counted, as in `torch.utils.flop_counter`; its bytes are. Each
+operand is read once, even where tiles of it are read again.
+
+Source: the definition of the product; checked against `torch.utils.flop_counter`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final
+
+from pyprof2.analysis.costs.operands import (
+    bounded,
+    broadcast,
+    dtype_at,
+    first_tensor,
+    flags,
+    fresh,
+    integer,
+    like,
+    maybe_tensor,
+    maybe_tensors,
+    numel,
+    over_dtypes,
+    scalars_recorded,
+    tally,
+    tensor,
+    tensors,
+    typed,
+    value,
+)
+from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.signatures import OpCall, Tensor
+
+
+def product(
+    a: Tensor,
+    b: Tensor,
+    *more: Tensor | None,
+    out_dtype: str | None = None,
+    summed: bool = False,
+) -> Cost:
+    """(…, m, k) @ (…, k, n) -> (…, m, n), batch dimensions broadcast.
+
+    flops: 2·batch·m·n·k. bytes: `a`, `b`, the result, and the tensors in `more`, once each.
+
+    Args:
+        a: the left operand.
+        b: the right operand.
+        more: what else is read, such as a bias.
+        out_dtype: element type of the result, by default that of `a`.
+        summed: the products of the batch are added up, so the result has no batch dimensions.
+    """
+    *batch_a, m, k = a.shape
+    *batch_b, k_of_b, n = b.shape
+    if k != k_of_b:
+        msg = f"the inner dimensions differ: {k} and {k_of_b}"
+        raise UnknownCostError(msg)
+    batch = broadcast(tuple(batch_a), tuple(batch_b))
+    depth = k * _packed(a.dtype)
+    params = f"M={m},N={n},K={depth}"
+    if batch:
+        params = f"B={numel(batch)},{params}"
+    out = fresh((m, n) if summed else (*batch, m, n), out_dtype or a.dtype)
+    return tally(
+        2 * numel(batch) * m * n * depth,
+        read=[a, b, *more] if k else more,
+        written=[out],
+        dtype=a.dtype,
+        params=params,
+    )
+
+
+def _packed(dtype: str | None) -> int:
+    """How many values one element holds."""
+    return 2 if dtype == "f4e2m1x2" else 1
+
+
+def _transposed(item: Tensor) -> Tensor:
+    """Swap the last two dimensions."""
+    strides = item.strides and (*item.strides[:-2], item.strides[-1], item.strides[-2])
+    return Tensor((*item.shape[:-2], item.shape[-1], item.shape[-2]), item.dtype, strides)
+
+
+def _addend(call: OpCall, beta: int) -> Tensor | None:
+    """Return the tensor that the product is added to, if it is read: not where beta is 0."""
+    return None if value(call, beta) == 0 else maybe_tensor(call, 0)
+
+
+@cost_of("aten::mm", "aten::bmm", category="matmul")
+def mm(call: OpCall) -> Cost:
+    """(…, m, k) @ (…, k, n): see `product`."""
+    return product(tensor(call, 0), tensor(call, 1))
+
+
+@cost_of(
+    "aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::baddbmm", "aten::baddbmm_",
+    category="matmul",
+)  # fmt: skip
+def addmm(call: OpCall) -> Cost:
+    """Bias, (…, m, k) @ (…, k, n): as `product`; the bias is read, unless beta is 0."""
+    return product(tensor(call, 1), tensor(call, 2), _addend(call, 3))
+
+
+@cost_of("aten::addbmm", "aten::addbmm_", category="matmul")
+def addbmm(call: OpCall) -> Cost:
+    """(m, n) + the sum over b of (b, m, k) @ (b, k, n): flops 2·b·m·n·k, one (m, n) written."""
+    return product(tensor(call, 1), tensor(call, 2), _addend(call, 3), summed=True)
+
+
+@cost_of("aten::mv", category="matmul")
+def mv(call: OpCall) -> Cost:
+    """(m, k) @ (k): flops 2·m·k; bytes: matrix, vector, result."""
+    return _matrix_vector(tensor(call, 0), tensor(call, 1), None)
+
+
+@cost_of("aten::addmv", "aten::addmv_", category="matmul")
+def addmv(call: OpCall) -> Cost:
+    """(m) + (m, k) @ (k): as `mv`; the addend is read, if beta is not 0."""
+    return _matrix_vector(tensor(call, 1), tensor(call, 2), _addend(call, 3))
+
+
+def _matrix_vector(a: Tensor, x: Tensor, addend: Tensor | None) -> Cost:
+    m, k = a.shape
+    return tally(
+        2 * m * k,
+        read=[a, x, addend] if k else [addend],
+        written=[fresh((m,), a.dtype)],
+        dtype=a.dtype,
+        params=f"M={m},N=1,K={k}",
+    )
+
+
+@cost_of("aten::dot", "aten::vdot", category="matmul")
+def dot(call: OpCall) -> Cost:
+    """(k) · (k): flops 2·k; bytes: both vectors and one element."""
+    a, b = tensor(call, 0), tensor(call, 1)
+    (k,) = a.shape
+    out = fresh((), a.dtype)
+    return tally(2 * k, read=[a, b], written=[out], dtype=a.dtype, params=f"M=1,N=1,K={k}")
+
+
+@cost_of("aten::linalg_vecdot", category="matmul")
+def vecdot(call: OpCall) -> Cost:
+    """(…, k) · (…, k), the last dimension unless another is named: flops 2·rows·k."""
+    a, b = tensor(call, 0), tensor(call, 1)
+    dim = integer(call, 2)
+    shape = list(broadcast(a.shape, b.shape))
+    k = shape.pop(-1 if dim is None else dim)
+    return tally(2 * k * numel(shape), read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
+
+
+@cost_of("aten::outer", "aten::ger", category="matmul")
+def outer(call: OpCall) -> Cost:
+    """(m) x (n) -> (m, n): flops m·n, a multiplication each; bytes: vectors and result."""
+    return _outer(tensor(call, 0), tensor(call, 1), None)
+
+
+@cost_of("aten::addr", "aten::addr_", category="matmul")
+def addr(call: OpCall) -> Cost:
+    """(m, n) + (m) x (n): flops m·n as `outer`; the addend is read, if beta is not 0."""
+    return _outer(tensor(call, 1), tensor(call, 2), _addend(call, 3))
+
+
+def _outer(a: Tensor, b: Tensor, addend: Tensor | None) -> Cost:
+    (m,), (n,) = a.shape, b.shape
+    out = fresh((m, n), a.dtype)
+    params = f"M={m},N={n},K=1"
+    return tally(m * n, read=[a, b, addend], written=[out], dtype=a.dtype, params=params)
+
+
+@cost_of("aten::matmul", "aten::linalg_matmul", "aten::__matmul__", category="matmul")
+def matmul(call: OpCall) -> Cost:
+    """The product of any two tensors; one of one dimension counts as a row or a column."""
+    a, b = tensor(call, 0), tensor(call, 1)
+    if len(a.shape) == len(b.shape) == 1:
+        return dot(call)
+    if len(a.shape) == 1:
+        a = _reshaped(a, (1, *a.shape))
+    if len(b.shape) == 1:
+        b = _reshaped(b, (*b.shape, 1))
+    if len(b.shape) == 2:
+        a = _reshaped(a, (numel(a.shape[:-1]), a.shape[-1]))
+    return product(a, b)
+
+
+def _reshaped(item: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Give the tensor another shape; the strides stay behind where they no longer fit."""
+    return item if item.shape == shape else Tensor(shape, item.dtype)
+
+
+@cost_of("aten::linear", "aten::mkldnn_linear", "mkldnn::_linear_pointwise", category="matmul")
+def linear(call: OpCall) -> Cost:
+    """x (…, in), weight (out, in), bias (out): flops 2·rows·in·out; bytes: x, weight, bias, y."""
+    x, weight = tensor(call, 0), tensor(call, 1)
+    rows = _reshaped(x, (numel(x.shape[:-1]), x.shape[-1]))
+    if len(weight.shape) == 1:
+        weight = _reshaped(weight, (1, *weight.shape))
+    return product(rows, _transposed(weight), maybe_tensor(call, 2))
+
+
+@cost_of("aten::linear_backward", category="matmul")
+def linear_backward(call: OpCall) -> Cost:
+    """Input (…, in), grad (…, out), weight (out, in), mask: the ops that the mask asks for, added.
+
+    dX = grad @ weight, dW = gradᵀ @ x: flops 2·rows·in·out each; db = the sum of grad, not
+    counted as FLOPs. Each of the three reads its own operands.
+    """
+    x, grad, weight = tensor(call, 0), tensor(call, 1), tensor(call, 2)
+    wanted = flags(call, 3) or (True, True, True)
+    grad = _reshaped(grad, (numel(grad.shape[:-1]), grad.shape[-1]))
+    x = _reshaped(x, (numel(x.shape[:-1]), x.shape[-1]))
+    parts = (
+        product(grad, weight),
+        product(_transposed(grad), x),
+        tally(0, read=[grad], written=[fresh(grad.shape[-1:], grad.dtype)]),
+    )
+    chosen = [part for part, want in zip(parts, wanted, strict=True) if want]
+    return replace(together(*chosen), dtype=grad.dtype, params=linear_params(grad, x.shape[-1]))
+
+
+def linear_params(grad: Tensor, width: int) -> str:
+    """Return the numbers that matter of a linear layer's backward."""
+    return f"M={grad.shape[0]},N={grad.shape[-1]},K={width}"
+
+
+def together(*costs: Cost) -> Cost:
+    """Return the cost of doing all of these, one after the other."""
+    reads = [cost.bytes_read for cost in costs]
+    writes = [cost.bytes_written for cost in costs]
+    return Cost(
+        sum(cost.flops for cost in costs),
+        None if None in reads else sum(filter(None, reads)),
+        None if None in writes else sum(filter(None, writes)),
+    )
+
+
+@cost_of("aten::tensordot", category="matmul")
+def tensordot(call: OpCall) -> Cost:
+    """The dimensions named in the lists are summed over: flops 2·(kept of a)·(kept of b)·summed."""
+    a, b = tensor(call, 0), tensor(call, 1)
+    dims_a, dims_b = value(call, 2), value(call, 3)
+    if dims_a is None or dims_b is None:
+        msg = "the dimensions to sum over are not in the recording"
+        raise UnknownCostError(msg)
+    summed_a = {dim % len(a.shape) for dim in dims_a}
+    summed_b = {dim % len(b.shape) for dim in dims_b}
+    kept_a = [n for dim, n in enumerate(a.shape) if dim not in summed_a]
+    kept_b = [n for dim, n in enumerate(b.shape) if dim not in summed_b]
+    depth = math.prod(a.shape[dim] for dim in summed_a)
+    left = Tensor((numel(kept_a), depth), a.dtype)
+    return product(left, Tensor((depth, numel(kept_b)), b.dtype))
+
+
+@cost_of("aten::einsum", category="matmul")
+def einsum(call: OpCall) -> Cost:
+    """Equation and one or two tensors: flops, the product of all distinct dimensions.
+
+    Times 2 where a dimension is summed over. The order in which more than two are contracted is
+    not in the recording, so those have no formula.
+    """
+    equation, operands = value(call, 0), tensors(call, 1)
+    if not isinstance(equation, str) or "..." in equation or len(operands) > 2:
+        msg = "the equation is not in the recording, or leaves the order of contraction open"
+        raise UnknownCostError(msg)
+    terms, _, kept = equation.replace(" ", "").partition("->")
+    names = terms.split(",")
+    if "->" not in equation:
+        kept = "".join(sorted(name for name in set(terms) - {","} if terms.count(name) == 1))
+    sizes = {
+        name: dim
+        for letters, operand in zip(names, operands, strict=True)
+        for name, dim in zip(letters, operand.shape, strict=True)
+    }
+    out = [sizes[name] for name in kept]
+    per_term = 2 if set(sizes) - set(kept) else 1
+
+    def make(dtype: str) -> Cost:
+        known = typed(operands, dtype)
+        flops = per_term * math.prod(sizes.values())
+        return tally(flops, read=known, written=[fresh(out, known[0].dtype)], dtype=known[0].dtype)
+
+    return over_dtypes(operands, make, ("f16", "f32", "c128"))
+
+
+_MATMUL_OUT: Final = "element type of the result not recorded: taken as bf16"
+
+
+def _with_out_dtype(a: Tensor, b: Tensor, *more: Tensor | None, out: str | None) -> Cost:
+    """As `product`, where the result's type may be unknown: bf16, at most 4 bytes each."""
+    if out is not None:
+        return product(a, b, *more, out_dtype=out)
+    least, most = (product(a, b, *more, out_dtype=dtype).bytes for dtype in ("i8", "f32"))
+    likely = product(a, b, *more, out_dtype="bf16")
+    return bounded(likely, _MATMUL_OUT, traffic=(least, most))
+
+
+@cost_of("aten::_scaled_mm", category="matmul")
+def scaled_mm(call: OpCall) -> Cost:
+    """(m, k) @ (k, n) with scales: flops 2·m·n·k; bytes: operands, scales, bias, result.
+
+    Inputs: a, b, scale_a, scale_b, bias, scale_result, out_dtype. Two fp4 values in one element
+    count as two. Without an out_dtype the result has the type of `a`.
+    """
+    a, b = tensor(call, 0), tensor(call, 1)
+    more = [maybe_tensor(call, index) for index in (2, 3, 4, 5)]
+    out = dtype_at(call, 6) or (a.dtype if scalars_recorded(call) else None)
+    return _with_out_dtype(a, b, *more, out=out)
+
+
+@cost_of("aten::_scaled_mm_v2", category="matmul")
+def scaled_mm_v2(call: OpCall) -> Cost:
+    """As `scaled_mm`; inputs: a, b, scales and how, twice, bias, out_dtype.
+
+    The scales come in lists without element types; taken as f32.
+    """
+    a, b = tensor(call, 0), tensor(call, 1)
+    scales = typed([*maybe_tensors(call, 2), *maybe_tensors(call, 5)], "f32")
+    out = dtype_at(call, 9) or (a.dtype if scalars_recorded(call) else None)
+    return _with_out_dtype(a, b, *scales, maybe_tensor(call, 8), out=out)
+
+
+@cost_of("aten::_int_mm", category="matmul")
+def int_mm(call: OpCall) -> Cost:
+    """(m, k) i8 @ (k, n) i8 -> i32: operations 2·m·n·k; bytes: 1 in, 4 out."""
+    return product(tensor(call, 0), tensor(call, 1), out_dtype="i32")
+
+
+_GROUPED: Final = "the groups are taken to fill the tensor, and each to have rows"
+
+
+@cost_of("aten::_grouped_mm", category="matmul")
+def grouped_mm(call: OpCall) -> Cost:
+    """One product for each group of rows, columns, or of the summed dimension.
+
+    (t, k) @ (g, k, n) -> (t, n), rows in groups; (g, m, k) @ (k, t) -> (m, t), columns in groups;
+    (m, t) @ (t, n) -> (g, m, n), the summed dimension in groups. flops 2·t·k·n, 2·m·k·t, 2·m·t·n.
+    bytes: both operands and the result; not the few bytes of the offsets.
+    Assumed: the offsets end at the end of the tensor, and no group is empty.
+    """
+    out = dtype_at(call, 4)
+    return _grouped(tensor(call, 0), tensor(call, 1), maybe_tensor(call, 2), out)
+
+
+@cost_of("aten::_scaled_grouped_mm", category="matmul")
+def scaled_grouped_mm(call: OpCall) -> Cost:
+    """As `grouped_mm`, and the scales are read; inputs: a, b, two scales, offsets, …, out_dtype."""
+    scales = [maybe_tensor(call, 2), maybe_tensor(call, 3)]
+    out = dtype_at(call, 7) or "bf16"
+    return _grouped(tensor(call, 0), tensor(call, 1), maybe_tensor(call, 4), out, *scales)
+
+
+@cost_of("aten::_scaled_grouped_mm_v2", category="matmul")
+def scaled_grouped_mm_v2(call: OpCall) -> Cost:
+    """As `grouped_mm`; inputs: a, b, scales and how, twice, offsets, bias, out_dtype.
+
+    The scales come in lists without element types; taken as f32.
+    """
+    scales = typed([*maybe_tensors(call, 2), *maybe_tensors(call, 5)], "f32")
+    out = dtype_at(call, 10) or "bf16"
+    return _grouped(tensor(call, 0), tensor(call, 1), maybe_tensor(call, 8), out, *scales)
+
+
+def _grouped(
+    a: Tensor, b: Tensor, offsets: Tensor | None, out: str | None, *more: Tensor | None
+) -> Cost:
+    dims = len(a.shape), len(b.shape)
+    if dims == (3, 3):
+        return product(a, b, *more, out_dtype=out)
+    groups = offsets.shape[0] if offsets else None
+    if dims == (2, 3):
+        (rows, k), (groups, _, n) = a.shape, b.shape
+        shape: tuple[int, ...] = (rows, n)
+    elif dims == (3, 2):
+        (groups, n, k), (_, rows) = a.shape, b.shape
+        shape = (n, rows)
+    else:
+        (n, rows), (_, k) = a.shape, b.shape
+        if groups is None:
+            msg = "the number of groups is not in the recording"
+            raise UnknownCostError(msg)
+        shape = (groups, n, k)
+    params = f"M={rows},N={n},K={k},G={groups}"
+    result = fresh(shape, out or a.dtype)
+    flops = 2 * rows * n * k * _packed(a.dtype)
+    cost = tally(flops, read=[a, b, *more], written=[result], dtype=a.dtype, params=params)
+    return bounded(cost, _GROUPED, flops=(0, flops), traffic=(0, cost.bytes))
+
+
+@cost_of("aten::_sparse_semi_structured_mm", category="matmul")
+def semi_structured_mm(call: OpCall) -> Cost:
+    """2:4 sparse (m, k/2) and its metadata @ (k, n): flops 2·m·n·k/2, those of the values kept.
+
+    bytes: values, metadata, dense operand, result. `flops_hi` is the dense count 2·m·n·k.
+    """
+    return _half_sparse(tensor(call, 0), tensor(call, 1), tensor(call, 2))
+
+
+@cost_of("aten::_sparse_semi_structured_addmm", category="matmul")
+def semi_structured_addmm(call: OpCall) -> Cost:
+    """Addend, 2:4 sparse (m, k/2), metadata, (k, n): as `semi_structured_mm`."""
+    return _half_sparse(tensor(call, 1), tensor(call, 2), tensor(call, 3), tensor(call, 0))
+
+
+@cost_of("aten::_sparse_semi_structured_linear", category="matmul")
+def semi_structured_linear(call: OpCall) -> Cost:
+    """Input (…, k), 2:4 sparse weight (n, k/2), metadata, bias: as `semi_structured_mm`."""
+    x = tensor(call, 0)
+    rows = _reshaped(x, (numel(x.shape[:-1]), x.shape[-1]))
+    return _half_sparse(tensor(call, 1), tensor(call, 2), _transposed(rows), maybe_tensor(call, 3))
+
+
+def _half_sparse(values: Tensor, meta: Tensor, dense: Tensor, *more: Tensor | None) -> Cost:
+    (m, half), (k, n) = values.shape, dense.shape
+    cost = tally(
+        2 * m * n * half,
+        read=[values, meta, dense, *more],
+        written=[fresh((m, n), values.dtype)],
+        dtype=values.dtype,
+        params=f"M={m},N={n},K={k}",
+    )
+    return bounded(cost, flops=(cost.flops, 2 * m * n * k))
+
+
+@cost_of("aten::_cslt_sparse_mm", category="matmul")
+def cslt_mm(call: OpCall) -> Cost:
+    """2:4 sparse and compressed @ (k, n): as `semi_structured_mm`.
+
+    The compressed operand holds k/2 values and their 2-bit positions for each row: 9/16 of the
+    dense size for 16-bit types, 10/16 for 8-bit ones. Its size gives the rows.
+    """
+    packed, dense = tensor(call, 0), tensor(call, 1)
+    k, n = dense.shape
+    bits = {"i8": 8, "f8e4m3": 8, "f8e5m2": 8}.get(packed.dtype or "", 16)
+    sixteenths = 10 if bits == 8 else 9
+    m = 16 * numel(packed.shape) // (sixteenths * k)
+    out = fresh((m, n), dtype_at(call, 4) or packed.dtype)
+    more = [maybe_tensor(call, 2), maybe_tensor(call, 3)]
+    cost = tally(
+        m * n * k,
+        read=[packed, dense, *more],
+        written=[out],
+        dtype=dense.dtype,
+        params=f"M={m},N={n},K={k}",
+    )
+    return bounded(cost, flops=(cost.flops, 2 * cost.flops))
+
+
+@cost_of("aten::_weight_int8pack_mm", category="matmul")
+def int8_weight_mm(call: OpCall) -> Cost:
+    """x (m, k), weight (n, k) i8, scales (n): flops 2·m·n·k; bytes: all operands, y of x's type."""
+    x, weight = tensor(call, 0), tensor(call, 1)
+    return product(x, _transposed(weight), maybe_tensor(call, 2), out_dtype=x.dtype)
+
+
+@cost_of("aten::_weight_int4pack_mm", category="matmul")
+def int4_weight_mm(call: OpCall) -> Cost:
+    """x (m, k), packed 4-bit weight, group size, scales and zeros (k/group, n, 2): flops 2·m·n·k.
+
+    bytes: x, the packed weight as it lies in memory, scales, y.
+    """
+    x, packed, scales = tensor(call, 0), tensor(call, 1), tensor(call, 3)
+    (m, k), n = x.shape, scales.shape[1]
+    return tally(
+        2 * m * n * k,
+        read=[x, packed, scales],
+        written=[fresh((m, n), x.dtype)],
+        dtype=x.dtype,
+        params=f"M={m},N={n},K={k}",
+    )
+
+
+@cost_of("aten::_mixed_dtypes_linear", category="matmul")
+def mixed_dtypes_linear(call: OpCall) -> Cost:
+    """x (…, k), weight (k, n) of 8 bits or (k, n/2) with two 4-bit values, scale (n), bias.
+
+    flops 2·rows·n·k; bytes: all operands as they lie in memory, y of x's type.
+    """
+    x, weight, scale = tensor(call, 0), tensor(call, 1), tensor(call, 2)
+    rows, k, n = numel(x.shape[:-1]), x.shape[-1], numel(scale.shape)
+    return tally(
+        2 * rows * n * k,
+        read=[x, weight, scale, maybe_tensor(call, 3)],
+        written=[fresh((*x.shape[:-1], n), x.dtype)],
+        dtype=x.dtype,
+        params=f"M={rows},N={n},K={k}",
+    )
+
+
+@cost_of("inductor::_mm_plus_mm", category="matmul")
+def mm_plus_mm(call: OpCall) -> Cost:
+    """A @ b + c @ d: flops of both products; bytes: four operands and one result."""
+    a, b, c, d = (tensor(call, index) for index in range(4))
+    one, other = product(a, b), product(c, d)
+    out = fresh((a.shape[0], b.shape[1]), a.dtype)
+    return tally(
+        one.flops + other.flops,
+        read=[a, b, c, d],
+        written=[out],
+        dtype=a.dtype,
+        params=one.params,
+    )
+
+
+@cost_of(
+    "vllm::rocm_unquantized_gemm", "vllm::rocm_unquantized_gemm_impl", "vllm::cpu_unquantized_gemm",
+    "fbgemm::bf16_linear", category="matmul",
+)  # fmt: skip
+def external_linear(call: OpCall) -> Cost:
+    """x (…, in), weight (out, in), bias: as `linear`."""
+    return linear(call)
+
+
+@cost_of("_C::cutlass_scaled_mm", "_C::cutlass_scaled_mm_azp", category="matmul")
+def cutlass_scaled_mm(call: OpCall) -> Cost:
+    """Out (m, n), a (m, k), b (k, n), scales, bias: flops 2·m·n·k; bytes: all, at their sizes."""
+    out, a, b = (tensor(call, index) for index in range(3))
+    scales = [maybe_tensor(call, index) for index in (3, 4, 5)]
+    return product(a, b, *scales, out_dtype=out.dtype)
+
+
+@cost_of(
+    "fbgemm::f8f8bf16", "fbgemm::f8f8bf16_rowwise", "fbgemm::f8f8bf16_blockwise",
+    "fbgemm::i8i8bf16", "aiter::gemm_a8w8", "aiter::gemm_a8w8_bpreshuffle",
+    "aiter::gemm_a8w8_blockscale", category="matmul",
+)  # fmt: skip
+def quantised_linear(call: OpCall) -> Cost:
+    """x (…, k), weight (n, k), scales -> bf16: flops 2·rows·n·k; bytes: operands, scales, result.
+
+    Assumed: the result is bf16, as by default.
+    """
+    x, weight = tensor(call, 0), tensor(call, 1)
+    rows = _reshaped(x, (numel(x.shape[:-1]), x.shape[-1]))
+    scales = [maybe_tensor(call, 2), maybe_tensor(call, 3)]
+    return _with_out_dtype(rows, _transposed(weight), *scales, out=None)
+
+
+@cost_of("aten::_cdist_forward", "aten::cdist", category="matmul")
+def cdist(call: OpCall) -> Cost:
+    """(…, p, m) and (…, r, m) -> (…, p, r): flops 3·pairs·m: subtract, power, add."""
+    a, b = tensor(call, 0), tensor(call, 1)
+    batch = broadcast(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, a.shape[-2], b.shape[-2])
+    flops = 3 * numel(shape) * a.shape[-1]
+    return tally(flops, read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
+
+
+@cost_of("aten::_cdist_backward", category="matmul")
+def cdist_backward(call: OpCall) -> Cost:
+    """Grad (…, p, r), a, b, power, distances -> gradient of a: 4·pairs·m; bytes: all, once."""
+    grad, a, b = (tensor(call, at) for at in range(3))
+    flops = 4 * numel(grad.shape) * a.shape[-1]
+    more = maybe_tensor(call, 4)
+    return tally(flops, read=[grad, a, b, more], written=[like(a)], dtype=a.dtype)
+
+
+@cost_of("aten::_pdist_forward", "aten::pdist", category="matmul")
+def pdist(call: OpCall) -> Cost:
+    """(n, m) -> n(n-1)/2 distances: 3·m flops each: subtract, power, add."""
+    a = tensor(call, 0)
+    n, m = a.shape
+    pairs = n * (n - 1) // 2
+    return tally(3 * pairs * m, read=[a], written=[fresh((pairs,), a.dtype)], dtype=a.dtype)
+
+
+@cost_of("aten::_linalg_solve_ex", "aten::linalg_solve_ex", "aten::linalg_solve", category="matmul")
+def solve(call: OpCall) -> Cost:
+    """(…, n, n) and (…, n, k): flops 2n³/3 + 2n²k, leading terms; bytes: both, and the result."""
+    a, b = tensor(call, 0), tensor(call, 1)
+    *batch, _, n = a.shape
+    columns = b.shape[-1] if len(b.shape) >= len(a.shape) else 1
+    flops = numel(batch) * (2 * n**3 // 3 + 2 * n**2 * columns)
+    return tally(flops, read=[a, b], written=[like(b)], dtype=a.dtype, params=f"N={n}")
+
+
+_SQUARE: Final = {
+    "aten::linalg_cholesky": (1, 3), "aten::linalg_cholesky_ex": (1, 3),
+    "aten::cholesky": (1, 3), "aten::linalg_lu_factor": (2, 3),
+    "aten::linalg_lu_factor_ex": (2, 3), "aten::_lu_with_info": (2, 3),
+    "aten::linalg_inv": (2, 1), "aten::linalg_inv_ex": (2, 1), "aten::inverse": (2, 1),
+    "aten::linalg_det": (2, 3), "aten::_linalg_det": (2, 3),
+}  # fmt: skip
+"""Leading terms: the FLOPs are this fraction of n³."""
+
+
+@cost_of(*_SQUARE, category="matmul")
+def factorise(call: OpCall) -> Cost:
+    """(…, n, n): flops n³/3 (Cholesky), 2n³/3 (LU, determinant), 2n³ (inverse), leading term.
+
+    bytes: matrix read, result written. Source: Golub and Van Loan, Matrix Computations.
+    """
+    a = first_tensor(call)
+    *batch, rows, n = a.shape
+    if rows != n:
+        msg = "the matrix is not square"
+        raise UnknownCostError(msg)
+    above, below = _SQUARE[call.op]
+    flops = numel(batch) * above * n**3 // below
+    return tally(flops, read=[a], written=[like(a)], dtype=a.dtype, params=f"N={n}")
+
+
+@cost_of("aten::linalg_solve_triangular", "aten::triangular_solve", category="matmul")
+def solve_triangular(call: OpCall) -> Cost:
+    """(…, n, n) triangular and (…, n, k): flops n²·k; bytes: matrix, right side, result."""
+    a, b = tensor(call, 0), tensor(call, 1)
+    if call.op == "aten::triangular_solve":
+        a, b = b, a
+    n = a.shape[-1]
+    return tally(n * numel(b.shape), read=[a, b], written=[like(b)], dtype=a.dtype)

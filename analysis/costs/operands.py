@@ -1,0 +1,327 @@
+"""What formulas share: reading a call's inputs, counting elements and bytes, adding up.
+
+Every accessor raises `UnknownCostError` with the reason where the recording lacks something.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.analysis.costs.registry import Context, Cost, UnknownCostError
+from pyprof2.dtypes import nbytes
+from pyprof2.signatures import OpCall, Scalar, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+def tensor(call: OpCall, index: int) -> Tensor:
+    """Return input `index`, a tensor."""
+    found = maybe_tensor(call, index)
+    if found is None:
+        msg = f"input {index} has no shape in the recording"
+        raise UnknownCostError(msg)
+    return found
+
+
+def maybe_tensor(call: OpCall, index: int) -> Tensor | None:
+    """Return input `index` if it is a tensor."""
+    found = call.inputs[index] if 0 <= index < len(call.inputs) else None
+    return found if isinstance(found, Tensor) else None
+
+
+def first_tensor(call: OpCall) -> Tensor:
+    """Return the first input that is a tensor."""
+    found = next((item for item in call.inputs if isinstance(item, Tensor)), None)
+    if found is None:
+        msg = "no input has a shape in the recording"
+        raise UnknownCostError(msg)
+    return found
+
+
+def tensors(call: OpCall, index: int) -> tuple[Tensor, ...]:
+    """Return input `index`, a list of tensors that is not empty."""
+    found = maybe_tensors(call, index)
+    if not found:
+        msg = f"the shapes of list {index} are not in the recording"
+        raise UnknownCostError(msg)
+    return found
+
+
+def maybe_tensors(call: OpCall, index: int) -> tuple[Tensor, ...]:
+    """Return input `index` if it is a list of tensors, else an empty one."""
+    found = call.inputs[index] if 0 <= index < len(call.inputs) else None
+    return found if isinstance(found, tuple) else ()
+
+
+def value(call: OpCall, index: int) -> Any:
+    """Return the scalar, text or list at input `index` by value; None if not recorded."""
+    found = call.inputs[index] if 0 <= index < len(call.inputs) else None
+    return found.value if isinstance(found, Scalar) else None
+
+
+def integer(call: OpCall, index: int) -> int | None:
+    """Return the whole number at input `index`; None if not recorded."""
+    found = value(call, index)
+    return None if found is None or isinstance(found, bool) else int(found)
+
+
+def flag(call: OpCall, index: int) -> bool | None:
+    """Return the bool at input `index`; None if not recorded.
+
+    The text `"False"` is false.
+    """
+    found = value(call, index)
+    if isinstance(found, str):
+        return {"true": True, "false": False}.get(found.lower())
+    return None if found is None else bool(found)
+
+
+def integers(call: OpCall, index: int) -> tuple[int, ...] | None:
+    """Return the list of whole numbers at input `index`, one number as a list; None if unknown."""
+    found = _listed(call, index)
+    return None if found is None else tuple(int(item) for item in found)
+
+
+def flags(call: OpCall, index: int) -> tuple[bool, ...] | None:
+    """Return the list of bools at input `index`; None if not recorded."""
+    found = _listed(call, index)
+    if found is None:
+        return None
+    return tuple(item in (True, "True", "true") for item in found)
+
+
+def _listed(call: OpCall, index: int) -> Sequence[Any] | None:
+    found = value(call, index)
+    if isinstance(found, str) and found.startswith("["):
+        found = json.loads(found.replace("True", "true").replace("False", "false"))
+    if found is None or isinstance(found, str):
+        return None
+    return found if isinstance(found, list | tuple) else [found]
+
+
+def scalars_recorded(call: OpCall) -> bool:
+    """Whether the recording has scalar arguments by value, so that a missing one is a None."""
+    return any(isinstance(item, Scalar) for item in call.inputs)
+
+
+_SCALAR_TYPES: Final = {
+    0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 8: "c32",
+    9: "c64", 10: "c128", 11: "bool", 12: "qi8", 13: "qu8", 14: "qi32", 15: "bf16",
+    23: "f8e5m2", 24: "f8e4m3", 25: "f8e5m2fnuz", 26: "f8e4m3fnuz", 27: "u16", 28: "u32",
+    29: "u64", 44: "f8e8m0", 45: "f4e2m1x2",
+}  # fmt: skip
+"""PyTorch's numbers of element types, as they stand among recorded arguments."""
+
+_TORCH_NAMES: Final = {
+    "float": "f32", "double": "f64", "half": "f16", "long": "i64", "int": "i32", "short": "i16",
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
+    "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64", "complex32": "c32", "complex64": "c64",
+    "complex128": "c128", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2",
+    "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float8_e8m0fnu": "f8e8m0", "float4_e2m1fn_x2": "f4e2m1x2",
+}  # fmt: skip
+
+
+def dtype_at(call: OpCall, index: int) -> str | None:
+    """Return the element type named at input `index`, by number or name; None if there is none."""
+    found = value(call, index)
+    if isinstance(found, str):
+        name = found.removeprefix("torch.")
+        return _SCALAR_TYPES.get(int(name)) if name.isdigit() else _TORCH_NAMES.get(name, name)
+    return None if found is None or isinstance(found, bool) else _SCALAR_TYPES.get(int(found))
+
+
+def numel(shape: Iterable[int]) -> int:
+    """Return the number of elements of a shape."""
+    dims = tuple(shape)
+    if any(dim < 0 for dim in dims):
+        msg = "a dimension is negative"
+        raise UnknownCostError(msg)
+    return math.prod(dims)
+
+
+def elements(item: Tensor) -> int:
+    """Return how many elements in memory the tensor has.
+
+    A dimension of stride 0 repeats the same ones, so it counts once; and windows that overlap
+    have no more than the span of memory from their first to their last element.
+    """
+    count = numel(item.shape)
+    if count == 0 or item.strides is None or len(item.strides) != len(item.shape):
+        return count
+    pairs = list(zip(item.shape, item.strides, strict=True))
+    span = 1 + sum((dim - 1) * abs(stride) for dim, stride in pairs)
+    return min(span, math.prod(dim for dim, stride in pairs if stride))
+
+
+def size(item: Tensor) -> int | None:
+    """Return the bytes of the tensor in memory; None where its element type is not known."""
+    return nbytes(elements(item), item.dtype)
+
+
+def total(items: Iterable[Tensor | None]) -> int | None:
+    """Return the bytes of the tensors together; None where one is not known."""
+    sizes = [size(item) for item in items if item is not None]
+    return None if None in sizes else sum(filter(None, sizes))
+
+
+def tally(
+    flops: int,
+    *,
+    read: Iterable[Tensor | None] = (),
+    written: Iterable[Tensor | None] = (),
+    dtype: str | None = None,
+    params: str = "",
+) -> Cost:
+    """Return the cost of reading and writing these tensors once; None stands for no tensor."""
+    return Cost(flops, total(read), total(written), dtype, params)
+
+
+def bounded(
+    cost: Cost,
+    assumed: str = "",
+    flops: tuple[int, int] | None = None,
+    traffic: tuple[int | None, int | None] | None = None,
+) -> Cost:
+    """Return `cost` with an assumption in words and the bounds of its counts."""
+    if flops is not None:
+        cost = replace(cost, flops_lo=flops[0], flops_hi=flops[1])
+    if traffic is not None and cost.bytes is not None and None not in traffic:
+        cost = replace(cost, bytes_lo=traffic[0], bytes_hi=traffic[1])
+    notes = [note for note in (cost.assumed, assumed) if note]
+    return replace(cost, assumed="; ".join(notes))
+
+
+FLOATS: Final = ("f16", "f32", "f64")
+"""Least, likely and most for a list of floating point tensors of unknown element type."""
+ANY_DTYPE: Final = ("i8", "f32", "c128")
+"""Least, likely and most for a list of tensors of unknown element type."""
+
+
+def over_dtypes(
+    listed: Iterable[Tensor], make: Callable[[str], Cost], among: tuple[str, str, str]
+) -> Cost:
+    """Return `make(dtype)`, where `dtype` stands in for the types that a list lacks.
+
+    Recordings have the shapes of lists of tensors, but not their element types.
+
+    Args:
+        listed: the tensors of the lists.
+        make: from an element type to the cost.
+        among: the types of least, likely and most bytes.
+    """
+    least, likely, most = among
+    if all(item.dtype is not None for item in listed):
+        return make(likely)
+    return bounded(
+        make(likely),
+        f"element type of the list not recorded: taken as {likely}",
+        traffic=(make(least).bytes, make(most).bytes),
+    )
+
+
+def typed(items: Iterable[Tensor], dtype: str) -> tuple[Tensor, ...]:
+    """Return the tensors, those of unknown element type with `dtype`."""
+    return tuple(item if item.dtype else replace(item, dtype=dtype) for item in items)
+
+
+def fresh(shape: Iterable[int], dtype: str | None) -> Tensor:
+    """Return a newly made, contiguous tensor."""
+    return Tensor(tuple(shape), dtype)
+
+
+def like(item: Tensor, dtype: str | None = None) -> Tensor:
+    """Return a newly made tensor of the shape of `item`, and of its element type or `dtype`."""
+    return Tensor(item.shape, dtype or item.dtype)
+
+
+def result(context: Context, dtype: str | None) -> Tensor | None:
+    """Return the known result of the call; its element type, if that is missing, is `dtype`."""
+    if context.output is None:
+        return None
+    return fresh(context.output.shape, context.output.dtype or dtype)
+
+
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape to which `shapes` broadcast.
+
+    Raises:
+        UnknownCostError: they do not.
+    """
+    out: list[int] = []
+    for position in range(1, max(map(len, shapes), default=0) + 1):
+        dims = {shape[-position] for shape in shapes if len(shape) >= position} - {1}
+        if len(dims) > 1:
+            msg = "the shapes do not broadcast"
+            raise UnknownCostError(msg)
+        out.append(dims.pop() if dims else 1)
+    return tuple(reversed(out))
+
+
+_KINDS: Final = {"u": 1, "i": 1, "q": 1, "f": 2, "b": 2, "c": 3}
+_COMPLEX: Final = {"f16": "c32", "f32": "c64", "f64": "c128"}
+
+
+def kind(dtype: str) -> int:
+    """Return 0 for bool, 1 for whole numbers, 2 for floating point, 3 for complex."""
+    return 0 if dtype == "bool" else _KINDS.get(dtype[0], 2)
+
+
+def promote(*items: Tensor | Scalar | None) -> str | None:
+    """Return the element type in which these operands meet; None where one is not known.
+
+    Tensors with dimensions go before tensors without, and both before numbers: the later ones
+    only count if they are of a higher kind. Source: torch.result_type.
+    """
+    groups: tuple[list[str], ...] = ([], [], [])
+    for item in items:
+        if isinstance(item, Tensor):
+            if item.dtype is None:
+                return None
+            groups[0 if item.shape else 1].append(item.dtype)
+        elif isinstance(item, Scalar):
+            groups[2].append(_number_dtype(item.value))
+    found: str | None = None
+    for group in groups:
+        if group:
+            found = _beside(found, reduce(_meet, group))
+    return found
+
+
+def _number_dtype(number: Any) -> str:
+    order = ((bool, "bool"), (int, "i64"), (float, "f32"), (complex, "c64"))
+    return next((dtype for types, dtype in order if isinstance(number, types)), "bool")
+
+
+def _beside(first: str | None, second: str) -> str:
+    """Return the type of operands of type `first` with others, that rank lower, of `second`."""
+    if first is None:
+        return second
+    kinds = kind(first), kind(second)
+    if kinds == (2, 3):
+        return _COMPLEX.get(first, "c64")
+    return _meet(first, second) if first == "bool" or (kinds[0] == 1 and kinds[1] > 1) else first
+
+
+def _meet(one: str, other: str) -> str:
+    """Return the narrowest type that holds both."""
+    low, high = sorted((one, other), key=_order)
+    if kind(low) == 2 and kind(high) == 3:
+        return max(_COMPLEX.get(low, "c64"), high, key=_order)
+    if {low, high} == {"f16", "bf16"}:
+        return "f32"
+    if kind(low) == kind(high) == 1 and low[0] != high[0]:
+        unsigned, signed = (low, high) if low[0] == "u" else (high, low)
+        wider = {"u8": "i16", "u16": "i32"}.get(unsigned, "i64")
+        return max(wider, signed, key=_order)
+    return high
+
+
+def _order(dtype: str) -> tuple[int, int]:
+    return kind(dtype), nbytes(8, dtype) or 0

@@ -1,0 +1,102 @@
+"""Random numbers: a draw is no FLOP; what is drawn is written."""
+
+from __future__ import annotations
+
+from pyprof2.analysis.costs.operands import (
+    bounded,
+    dtype_at,
+    fresh,
+    integer,
+    integers,
+    like,
+    maybe_tensor,
+    numel,
+    tally,
+    tensor,
+    value,
+)
+from pyprof2.analysis.costs.registry import (
+    Context,
+    Cost,
+    UnknownCostError,
+    cost_in_context,
+    cost_of,
+)
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyprof2.signatures import OpCall
+
+
+@cost_of(
+    "aten::normal_", "aten::uniform_", "aten::random_", "aten::exponential_", "aten::bernoulli_",
+    "aten::log_normal_", "aten::cauchy_", "aten::geometric_", "aten::normal_functional",
+    "aten::_philox_normal_", "aten::_philox_uniform_", category="random",
+)  # fmt: skip
+def draw_into(call: OpCall) -> Cost:
+    """x, parameters: x written; probabilities given as a tensor are read."""
+    x, more = tensor(call, 0), maybe_tensor(call, 1)
+    return tally(0, read=[more], written=[x], params=f"N={numel(x.shape)}")
+
+
+@cost_of(
+    "aten::rand_like", "aten::randn_like", "aten::randint_like", "aten::bernoulli",
+    "aten::poisson", "aten::binomial", "aten::_standard_gamma", category="random",
+)  # fmt: skip
+def draw_like(call: OpCall) -> Cost:
+    """x -> as many draws: written; x is read only where it holds the parameters."""
+    x = tensor(call, 0)
+    read = [] if call.op.endswith("_like") else [x, maybe_tensor(call, 1)]
+    dtype = dtype_at(call, 3 if "randint" in call.op else 1) if not read else None
+    return tally(0, read=read, written=[like(x, dtype)], params=f"N={numel(x.shape)}")
+
+
+@cost_in_context("aten::rand", "aten::randn", "aten::randint", "aten::normal", category="random")
+def draw(call: OpCall, context: Context) -> Cost:
+    """Shape, dtype -> draws: written. `randint` has one or two limits before the shape."""
+    if context.output is not None:
+        out = fresh(context.output.shape, context.output.dtype or "f32")
+        return tally(0, written=[out], params=f"N={numel(out.shape)}")
+    if call.op == "aten::normal":
+        given = [item for at in range(2) if (item := maybe_tensor(call, at)) is not None]
+        if given:
+            return tally(0, read=given, written=[like(given[0])])
+    at = next((at for at in range(3) if _is_list(call, at)), None)
+    shape = None if at is None else integers(call, at)
+    if at is None or shape is None:
+        msg = "the shape is not in the recording"
+        raise UnknownCostError(msg)
+    default = "i64" if call.op == "aten::randint" else "f32"
+    out = fresh(shape, dtype_at(call, at + 1) or default)
+    return tally(0, written=[out], params=f"N={numel(shape)}")
+
+
+def _is_list(call: OpCall, at: int) -> bool:
+    return isinstance(value(call, at), list | tuple)
+
+
+@cost_of("aten::randperm", category="random")
+def randperm(call: OpCall) -> Cost:
+    """n -> a permutation: n·log2 n comparisons of random keys; bytes: 8 each, written."""
+    count = integer(call, 0)
+    if count is None:
+        msg = "the length is not in the recording"
+        raise UnknownCostError(msg)
+    out = fresh((count,), "i64")
+    return tally(count * max(count - 1, 0).bit_length(), written=[out], params=f"N={count}")
+
+
+@cost_of("aten::multinomial", category="random")
+def multinomial(call: OpCall) -> Cost:
+    """Weights (…, c), draws -> places (…, draws): 2 flops for each weight; bytes: both.
+
+    Assumed: one pass over the weights, as for one draw each.
+    """
+    weights, count = tensor(call, 0), integer(call, 1)
+    if count is None:
+        msg = "the number of draws is not in the recording"
+        raise UnknownCostError(msg)
+    out = fresh((*weights.shape[:-1], count), "i64")
+    flops = 2 * numel(weights.shape)
+    cost = tally(flops, read=[weights], written=[out], dtype=weights.dtype)
+    return bounded(cost, flops=(0, flops * max(count, 1)))

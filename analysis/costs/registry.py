@@ -1,0 +1,300 @@
+"""The registry of cost formulas: from an op's call to its FLOPs and bytes.
+
+A formula is a pure function from an `OpCall` to a `Cost`. It is registered under the names of
+the ops that it covers; registering a name twice is an error. `estimate` finds and runs it::
+
+    @cost_of("mylib::scale", category="elementwise")
+    def scale(call: OpCall) -> Cost:
+        x = tensor(call, 0)
+        return tally(numel(x.shape), read=[x], written=[x], dtype=x.dtype)
+
+A name that ends in `*` covers all names that begin so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+
+from pyprof2.errors import Pyprof2Error
+from pyprof2.signatures import OpCall, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CATEGORIES: Final = (
+    "matmul", "conv", "attention", "norm", "softmax", "elementwise", "reduce", "pool",
+    "embedding", "index", "copy", "cat", "optimizer", "loss", "random", "sort", "rnn", "fft",
+    "comm", "memcpy", "memset", "other",
+)  # fmt: skip
+"""What kinds of work there are."""
+
+Status: TypeAlias = Literal["ok", "assumed", "no_formula", "no_shapes"]
+
+_INT64_END: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one call of an op has to do at least.
+
+    Attributes:
+        flops: operations; a multiply-add is 2.
+        bytes_read: bytes of the operands, each once; None where an element type is not known.
+        bytes_written: bytes of the results, each once; None where a type is not known.
+        dtype: the type it computes in, in pyprof2's spelling (`f32`, `bf16`); None if no matter.
+        params: the numbers that matter, such as `M=512,N=1024,K=768`.
+        assumed: the assumptions in words; empty if the counts are exact.
+        flops_lo, flops_hi, bytes_lo, bytes_hi: bounds where the truth depends on data or on
+            what was not recorded; None: the same as the value.
+    """
+
+    flops: int
+    bytes_read: int | None
+    bytes_written: int | None
+    dtype: str | None = None
+    params: str = ""
+    assumed: str = ""
+    flops_lo: int | None = None
+    flops_hi: int | None = None
+    bytes_lo: int | None = None
+    bytes_hi: int | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """Read and written together; None where either is not known."""
+        if self.bytes_read is None or self.bytes_written is None:
+            return None
+        return self.bytes_read + self.bytes_written
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What is known of a call from elsewhere.
+
+    Attributes:
+        forward: the call of the forward op, for a backward op.
+        output: shape and element type of the result.
+    """
+
+    forward: OpCall | None = None
+    output: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The cost of a call, or why there is none.
+
+    Attributes:
+        cost: the counts; None unless the status is `ok` or `assumed`.
+        category: what kind of work it is.
+        status: `ok`; `assumed`: the counts rest on `note`; `no_shapes`: there is a formula, but
+            the recording lacks what it needs; `no_formula`: nothing is registered.
+        note: the assumption or the reason, in words.
+    """
+
+    cost: Cost | None
+    category: str
+    status: Status
+    note: str = ""
+
+
+Formula: TypeAlias = "Callable[[OpCall], Cost | None]"
+ContextFormula: TypeAlias = "Callable[[OpCall, Context], Cost | None]"
+_Plain = TypeVar("_Plain", bound="Formula")
+_Informed = TypeVar("_Informed", bound="ContextFormula")
+
+
+class CostRegistrationError(Pyprof2Error, ValueError):
+    """A formula was registered for an op that has one, or in a category that is none."""
+
+
+class UnknownCostError(ValueError):
+    """What a formula needs is not in the call; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    formula: ContextFormula
+    category: str
+
+
+_entries: dict[str, _Entry] = {}
+_categories: dict[str, str] = {}
+_patterns: list[str] = []
+_views: set[str] = set()
+_composites: set[str] = set()
+_data_dependent: dict[str, str] = {}
+
+
+def cost_of(*ops: str, category: str) -> Callable[[_Plain], _Plain]:
+    """Register the decorated function as the formula of `ops`.
+
+    Args:
+        ops: names of ops, such as `aten::mm`; a `*` at the end stands for any rest.
+        category: one of `CATEGORIES`.
+
+    Raises:
+        CostRegistrationError: an op has a formula already, or the category is unknown.
+    """
+
+    def register(formula: _Plain) -> _Plain:
+        _register(ops, category, lambda call, _context: formula(call))
+        return formula
+
+    return register
+
+
+def cost_in_context(*ops: str, category: str) -> Callable[[_Informed], _Informed]:
+    """Register a formula that also takes what is known from elsewhere; see `cost_of`."""
+
+    def register(formula: _Informed) -> _Informed:
+        _register(ops, category, formula)
+        return formula
+
+    return register
+
+
+def _register(ops: tuple[str, ...], category: str, formula: ContextFormula) -> None:
+    _check_category(category)
+    taken = sorted({op for op in ops if op in _entries or ops.count(op) > 1})
+    if taken:
+        msg = f"{', '.join(taken)}: a cost formula is registered already; give another name"
+        raise CostRegistrationError(msg)
+    _entries.update((op, _Entry(formula, category)) for op in ops)
+
+
+def _check_category(category: str) -> None:
+    if category not in CATEGORIES:
+        msg = f"category {category}: there is none of that name; use one of {CATEGORIES}"
+        raise CostRegistrationError(msg)
+
+
+def categorise(ops: str, category: str) -> None:
+    """Give the ops named in the text `ops`, which need no formula, a category.
+
+    A `*` stands for any text; what comes first wins.
+    """
+    _check_category(category)
+    for name in ops.split():
+        _categories.setdefault(name, category)
+    _patterns.extend(name for name in ops.split() if "*" in name and name not in _patterns)
+
+
+def mark_views(ops: str) -> None:
+    """Say that the ops named in the text `ops` move no data."""
+    _views.update(ops.split())
+
+
+def mark_composites(ops: str) -> None:
+    """Say that the ops named in the text `ops` call other ops, which do the work."""
+    _composites.update(ops.split())
+
+
+def mark_data_dependent(ops: str, reason: str) -> None:
+    """Say why there can be no formula for the ops named in the text `ops`."""
+    _data_dependent.update(dict.fromkeys(ops.split(), reason))
+
+
+def is_view(op: str) -> bool:
+    """Whether the op only looks at tensors another way, or at their metadata."""
+    return _plain_name(op) in _views
+
+
+def is_composite(op: str) -> bool:
+    """Whether the op calls other ops, which do the work.
+
+    It may have a formula all the same; that holds where no op inside has one.
+    """
+    return _plain_name(op) in _composites
+
+
+def has_formula(op: str) -> bool:
+    """Whether a formula is registered for the op, or it is a view."""
+    return is_view(op) or _find(op) is not None
+
+
+def registered_ops() -> tuple[str, ...]:
+    """Return the names that have a formula, sorted."""
+    return tuple(sorted(_entries))
+
+
+def category_of(op: str) -> str | None:
+    """Return the category of an op; None if nothing is known of it."""
+    entry = _find(op)
+    if entry is not None:
+        return entry.category
+    name = _plain_name(op)
+    if name in _categories:
+        return _categories[name]
+    found = (_categories[pattern] for pattern in _patterns if fnmatchcase(name, pattern))
+    return next(found, None)
+
+
+def _plain_name(op: str) -> str:
+    """`aten::add.Tensor` -> `aten::add`; a dot before the `::` belongs to the name."""
+    space, colons, name = op.rpartition("::")
+    return f"{space}{colons}{name.split('.')[0]}" if colons else op
+
+
+def _find(op: str) -> _Entry | None:
+    name = _plain_name(op)
+    if name in _entries:
+        return _entries[name]
+    if op in _entries:
+        return _entries[op]
+    stems = (name[:end] + "*" for end in range(len(name), 0, -1))
+    return next((_entries[stem] for stem in stems if stem in _entries), None)
+
+
+def estimate(call: OpCall, forward: OpCall | None = None, output: Tensor | None = None) -> Estimate:
+    """Return the cost of a call, or why there is none; never raises on odd inputs.
+
+    Args:
+        call: the op and its inputs.
+        forward: the call of the forward op, for a backward op whose inputs lack something.
+        output: shape and element type of the result, where they are known from elsewhere: from
+            the grad_output of the backward op, or an input of the next op.
+    """
+    category = category_of(call.op) or "other"
+    if is_view(call.op):
+        return Estimate(Cost(0, 0, 0), category, "ok")
+    entry = _find(call.op)
+    name = _plain_name(call.op)
+    if entry is None:
+        return Estimate(None, category, "no_formula", _data_dependent.get(name, ""))
+    if name != call.op:
+        call = OpCall(name, call.inputs)
+    try:
+        cost = entry.formula(call, Context(forward, output))
+        problem = _problem(cost)
+    except UnknownCostError as error:
+        cost, problem = None, str(error)
+    except (
+        ValueError, TypeError, LookupError, ArithmeticError, AttributeError
+    ):  # fmt: skip
+        cost, problem = None, "the inputs were not understood"
+    if cost is None or problem:
+        return Estimate(None, category, "no_shapes", problem)
+    if cost.assumed:
+        return Estimate(cost, category, "assumed", cost.assumed)
+    note = "" if cost.bytes is not None else "bytes unknown: no element types recorded"
+    return Estimate(cost, category, "ok", note)
+
+
+def _problem(cost: Cost | None) -> str:
+    """Say why a formula's result is none; empty if it is one."""
+    if cost is None:
+        return "the recording lacks shapes or scalar arguments"
+    counts = [getattr(cost, f.name) for f in fields(cost) if f.name not in _TEXTS]
+    if any(type(count) is not int for count in counts if count is not None):
+        return "the inputs were not understood"
+    if any(not 0 <= count < _INT64_END for count in (*counts, cost.bytes) if count is not None):
+        return "the counts do not fit into 64 bits"
+    if not cost.flops and cost.bytes is None:
+        return "no element types recorded"
+    return ""
+
+
+_TEXTS: Final = frozenset({"dtype", "params", "assumed"})

@@ -1,0 +1,478 @@
+"""What devices can do at most: peak rates, memory bandwidth, cache; found by the recorded name.
+
+Convention of every number: **dense** (no structured sparsity), per device as the runtime shows
+it (one die of an MI250X), products accumulated in float32, int8 in operations per second. Matrix
+peaks are those of Tensor Cores or AMD's matrix cores, vector peaks those of the ordinary lanes.
+GeForce cards multiply 16-bit types with float32 accumulation at half rate: that is the peak
+here, as PyTorch accumulates in float32. What vendors do not state, or state differently in
+different places, is left out: null, not a guess.
+
+The numbers are the data sheets'. Each can be checked: multiprocessors × operations per clock ×
+clock. Where the recording knows the highest clock, and it is lower, the peaks shrink with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+from pyprof2.dtypes import DTYPE_BITS
+from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_TERA: Final = 1e12
+_GIGA: Final = 1e9
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Device:
+    """Upper limits of one device.
+
+    Attributes:
+        name: ours, such as `H100 SXM`.
+        vendor: `nvidia`, `amd`, or what a user's file says.
+        compute_capability: such as `9.0`; AMD: the gfx version's first two; None: not given.
+        memory_bytes_per_s: bandwidth of the memory.
+        matrix_flop_per_s: dtype to peak of the matrix units. `tf32` stands for float32 rounded
+            to TF32, `f32` for full float32 (AMD only), `f8` and `f4` for all types of that size.
+        vector_flop_per_s: dtype to peak of the vector lanes; a multiply-add is 2.
+        l2_bytes: the last cache before the memory (AMD from MI300X on: the Infinity Cache).
+        source: where the numbers are from, and what is special about them.
+    """
+
+    name: str
+    vendor: str
+    compute_capability: str | None
+    memory_bytes_per_s: float
+    matrix_flop_per_s: Mapping[str, float]
+    vector_flop_per_s: Mapping[str, float]
+    l2_bytes: int | None
+    source: str
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A device with what tells it: its names, and facts that tell apart what shares a name."""
+
+    device: Device
+    names: re.Pattern[str]
+    multiprocessors: int | None = None
+    memory_gib: float | None = None  # given only where devices of one name differ in it
+    vector_clock_hz: float | None = None
+    matrix_clock_hz: float | None = None
+
+
+@dataclass(frozen=True)
+class _Chip:
+    """What all cards with one kind of multiprocessor share."""
+
+    vendor: str
+    compute_capability: str
+    source: str
+    vector_ratios: Mapping[str, float] = field(default_factory=dict)
+
+
+def _ampere(capability: str, source: str) -> _Chip:
+    # From GA102 on: 16-bit vector instructions at the rate of f32, f64 at 1/64.
+    return _Chip("nvidia", capability, source, {"f16": 1, "bf16": 1, "f64": 1 / 64})
+
+
+_GP100 = _Chip(
+    "nvidia", "6.0", "data sheet; bandwidth: 4096 bit at 1430 MT/s", {"f16": 2, "f64": 0.5}
+)
+_GV100 = _Chip("nvidia", "7.0", "V100 data sheet", {"f16": 2, "f64": 0.5})
+_TU104 = _Chip("nvidia", "7.5", "T4 data sheet", {"f16": 2, "f64": 1 / 32})
+_GA100 = _Chip("nvidia", "8.0", "A100 data sheet and whitepaper", {"f16": 4, "bf16": 2, "f64": 0.5})
+_GA10X = _ampere("8.6", "data sheet of the card, GA102 whitepaper")
+_AD10X = _ampere("8.9", "data sheet of the card, Ada whitepaper")
+_GB20X = _ampere("12.0", "RTX Blackwell whitepaper")
+_GH100 = _Chip("nvidia", "9.0", "H100 data sheet and whitepaper", {"f16": 2, "bf16": 2, "f64": 0.5})
+# What B200 and B300 do with 16-bit vectors is in no data sheet.
+_GB100 = _Chip("nvidia", "10.0", "HGX B200 and GB200 NVL72 data sheets", {"f64": 0.5})
+_GB110 = _Chip("nvidia", "10.3", "HGX B300 data sheet; on int8 and fp4 its editions differ")
+_CDNA2 = _Chip("amd", "9.0", "data sheet; one die, half of an MI250(X) card", {"f64": 1})
+_CDNA3 = _Chip("amd", "9.4", "data sheet of the card", {"f64": 0.5})
+_CDNA4 = _Chip("amd", "9.5", "data sheet of the card", {"f64": 0.5})
+
+
+def _times(peaks: Mapping[str, float], factor: float) -> dict[str, float]:
+    return {kind: float(round(peak * factor)) for kind, peak in peaks.items()}
+
+
+def _entry(  # noqa: PLR0913 -- the columns of a table
+    name: str,
+    chip: _Chip,
+    names: str,
+    *,
+    f32: float,
+    matrix: Mapping[str, float],
+    gb_per_s: float,
+    l2_mib: int,
+    multiprocessors: int | None = None,
+    ghz: tuple[float, float] | None = None,
+    memory_gib: float | None = None,
+    more: Mapping[str, float] | None = None,
+) -> _Entry:
+    """Make an entry from a data sheet's numbers, in TFLOP/s; `ghz`: of vector and of matrix."""
+    vector = {"f32": f32} | {kind: f32 * ratio for kind, ratio in chip.vector_ratios.items()}
+    device = Device(
+        name,
+        chip.vendor,
+        chip.compute_capability,
+        gb_per_s * _GIGA,
+        _times(matrix, _TERA),
+        _times(vector | dict(more or {}), _TERA),
+        l2_mib * _MIB,
+        f"{chip.source}; dense, float32 accumulate",
+    )
+    clocks = (None, None) if ghz is None else (ghz[0] * _GIGA, ghz[1] * _GIGA)
+    pattern = re.compile(rf"(?i){re.escape(name)}|{names}")
+    return _Entry(device, pattern, multiprocessors, memory_gib, *clocks)
+
+
+def _same(peak: float, **others: float) -> dict[str, float]:
+    """Return matrix peaks with the same one for f16 and bf16."""
+    return {"f16": peak, "bf16": peak} | others
+
+
+_NV: Final = r"(?:NVIDIA )?(?:Tesla )?"
+_RTX: Final = r"(?:NVIDIA )?(?:GeForce )?RTX "
+_A100_PEAKS: Final = _same(312, tf32=156, i8=624, f64=19.5)
+_H100_PEAKS: Final = _same(989.4, tf32=494.7, f8=1978.9, i8=1978.9, f64=66.9)
+_H100_NVL_PEAKS: Final = _same(835.5, tf32=417.5, f8=1671, i8=1671, f64=60)
+_MI300_PEAKS: Final = _same(1307.4, tf32=653.7, f8=2614.9, i8=2614.9, f32=163.4, f64=163.4)
+_MI210_PEAKS: Final = _same(181, i8=181, f32=45.3, f64=45.3)
+
+_ENTRIES: Final = (
+    _entry(
+        "GP100", _GP100, r"(?:NVIDIA )?Quadro GP100",
+        f32=10.3, matrix={}, gb_per_s=732, l2_mib=4, multiprocessors=56, ghz=(1.442, 1.442),
+    ),
+    _entry(
+        "V100 SXM2", _GV100, _NV + r"V100-(?:SXM2-(?:16|32)GB|DGXS-(?:16|32)GB).*",
+        f32=15.7, matrix={"f16": 125}, more={"i8": 62.8}, gb_per_s=900, l2_mib=6,
+        multiprocessors=80, ghz=(1.53, 1.53),
+    ),
+    _entry(
+        "V100 PCIe", _GV100, _NV + r"V100-PCIE-(?:16|32)GB",
+        f32=14, matrix={"f16": 112}, more={"i8": 56}, gb_per_s=900, l2_mib=6,
+        multiprocessors=80, ghz=(1.37, 1.37),
+    ),
+    _entry(
+        "V100S PCIe", _GV100, _NV + r"V100S-PCIE-32GB",
+        f32=16.4, matrix={"f16": 130}, more={"i8": 65.6}, gb_per_s=1134, l2_mib=6,
+        multiprocessors=80, ghz=(1.597, 1.597),
+    ),
+    _entry(
+        "T4", _TU104, _NV + r"T4",
+        f32=8.1, matrix={"f16": 65, "i8": 130}, gb_per_s=320, l2_mib=4,
+        multiprocessors=40, ghz=(1.59, 1.59),
+    ),
+    _entry(
+        "A100 SXM 40GB", _GA100, _NV + r"A100-(?:SXM4?(?:-40GB)?|PG\d+-\d+)",
+        f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
+        multiprocessors=108, ghz=(1.41, 1.41), memory_gib=40,
+    ),
+    _entry(
+        "A100 SXM 80GB", _GA100, _NV + r"A100-(?:SXM4?(?:-80GB)?|PG\d+-\d+)",
+        f32=19.5, matrix=_A100_PEAKS, gb_per_s=2039, l2_mib=40,
+        multiprocessors=108, ghz=(1.41, 1.41), memory_gib=80,
+    ),
+    _entry(
+        "A100 PCIe 40GB", _GA100, _NV + r"A100-PCIE(?:-40GB)?",
+        f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
+        multiprocessors=108, ghz=(1.41, 1.41), memory_gib=40,
+    ),
+    _entry(
+        "A100 PCIe 80GB", _GA100, _NV + r"A100(?:-PCIE(?:-80GB)?| 80GB PCIe)",
+        f32=19.5, matrix=_A100_PEAKS, gb_per_s=1935, l2_mib=40,
+        multiprocessors=108, ghz=(1.41, 1.41), memory_gib=80,
+    ),
+    _entry(
+        "A30", _GA100, _NV + r"A30",
+        f32=10.3, matrix=_same(165, tf32=82, i8=330, f64=10.3), gb_per_s=933, l2_mib=24,
+        multiprocessors=56, ghz=(1.44, 1.44),
+    ),
+    _entry(
+        "A10", _GA10X, _NV + r"A10",
+        f32=31.2, matrix=_same(125, tf32=62.5, i8=250), gb_per_s=600, l2_mib=6,
+        multiprocessors=72, ghz=(1.695, 1.695),
+    ),
+    _entry(
+        "A10G", _GA10X, _NV + r"A10G",
+        f32=35, matrix=_same(70, tf32=35, i8=140), gb_per_s=600, l2_mib=6,
+        multiprocessors=80, ghz=(1.71, 1.71),
+    ),
+    _entry(
+        "A16", _GA10X, _NV + r"A16",
+        f32=4.5, matrix=_same(17.9, tf32=9, i8=35.9), gb_per_s=200, l2_mib=2,
+        multiprocessors=10, ghz=(1.755, 1.755),
+    ),
+    _entry(
+        "A2", _GA10X, _NV + r"A2",
+        f32=4.5, matrix=_same(18, tf32=9, i8=36), gb_per_s=200, l2_mib=2,
+        multiprocessors=10, ghz=(1.77, 1.77),
+    ),
+    _entry(
+        "A40", _GA10X, _NV + r"A40",
+        f32=37.4, matrix=_same(149.7, tf32=74.8, i8=299.3), gb_per_s=696, l2_mib=6,
+        multiprocessors=84, ghz=(1.74, 1.74),
+    ),
+    _entry(
+        "RTX A6000", _GA10X, r"NVIDIA RTX A6000",
+        f32=38.7, matrix=_same(154.8, tf32=77.4, i8=309.7), gb_per_s=768, l2_mib=6,
+        multiprocessors=84, ghz=(1.8, 1.8),
+    ),
+    _entry(
+        "RTX A4000", _GA10X, r"NVIDIA RTX A4000",
+        f32=19.2, matrix=_same(76.7, tf32=38.3, i8=153.4), gb_per_s=448, l2_mib=4,
+        multiprocessors=48, ghz=(1.56, 1.56),
+    ),
+    _entry(
+        "RTX 3090", _GA10X, _RTX + "3090",
+        f32=35.6, matrix=_same(71, tf32=35.6, i8=284), gb_per_s=936, l2_mib=6,
+        multiprocessors=82, ghz=(1.695, 1.695),
+    ),
+    _entry(
+        "RTX 3080 10GB", _GA10X, _RTX + "3080",
+        f32=29.8, matrix=_same(59.5, tf32=29.8, i8=238), gb_per_s=760, l2_mib=5,
+        multiprocessors=68, ghz=(1.71, 1.71), memory_gib=10,
+    ),
+    _entry(
+        "RTX 3080 12GB", _GA10X, _RTX + "3080",
+        f32=30.6, matrix=_same(61.3, tf32=30.6, i8=245), gb_per_s=912, l2_mib=6,
+        multiprocessors=70, ghz=(1.71, 1.71), memory_gib=12,
+    ),
+    _entry(
+        "L4", _AD10X, _NV + r"L4",
+        f32=30.3, matrix=_same(121, tf32=60.5, f8=242, i8=242), gb_per_s=300, l2_mib=48,
+        multiprocessors=58, ghz=(2.04, 2.04),
+    ),
+    _entry(
+        "L40", _AD10X, _NV + r"L40",
+        f32=90.5, matrix=_same(181.05, tf32=90.5, f8=362, i8=362), gb_per_s=864, l2_mib=96,
+        multiprocessors=142, ghz=(2.49, 2.49),
+    ),
+    _entry(
+        "L40S", _AD10X, _NV + r"L40S",
+        f32=91.6, matrix=_same(362.05, tf32=183, f8=733, i8=733), gb_per_s=864, l2_mib=96,
+        multiprocessors=142, ghz=(2.52, 2.49),
+    ),
+    _entry(
+        "RTX 6000 Ada", _AD10X, r"NVIDIA RTX 6000 Ada Generation",
+        f32=91.1, matrix=_same(364, tf32=182, f8=728, i8=728), gb_per_s=960, l2_mib=96,
+        multiprocessors=142, ghz=(2.505, 2.505),
+    ),
+    _entry(
+        "RTX 4090", _AD10X, _RTX + "4090",
+        f32=82.6, matrix=_same(165.2, tf32=82.6, f8=330.3, i8=660.6), gb_per_s=1008, l2_mib=72,
+        multiprocessors=128, ghz=(2.52, 2.52),
+    ),
+    _entry(
+        "RTX 4080", _AD10X, _RTX + "4080",
+        f32=48.7, matrix=_same(97.5, tf32=48.7, f8=194.9, i8=389.9), gb_per_s=717, l2_mib=64,
+        multiprocessors=76, ghz=(2.505, 2.505),
+    ),
+    _entry(
+        "RTX 5090", _GB20X, _RTX + "5090",
+        f32=104.8, matrix=_same(209.5, tf32=104.8, f8=419, i8=838, f4=1676), gb_per_s=1792,
+        l2_mib=96, multiprocessors=170, ghz=(2.407, 2.407),
+    ),
+    _entry(
+        "H100 SXM", _GH100, _NV + r"H100 80GB HBM3",
+        f32=66.9, matrix=_H100_PEAKS, gb_per_s=3350, l2_mib=50,
+        multiprocessors=132, ghz=(1.98, 1.83),
+    ),
+    _entry(
+        "H100 PCIe", _GH100, _NV + r"H100 PCIe",
+        f32=51.2, matrix=_same(756, tf32=378, f8=1513, i8=1513, f64=51.2), gb_per_s=2039,
+        l2_mib=50, multiprocessors=114, ghz=(1.755, 1.62),
+    ),
+    _entry(
+        "H100 NVL", _GH100, _NV + r"H100 NVL",
+        f32=60, matrix=_H100_NVL_PEAKS, gb_per_s=3938, l2_mib=50,
+        multiprocessors=132, ghz=(1.785, 1.545),
+    ),
+    _entry(
+        "H200 SXM", _GH100, _NV + r"H200",
+        f32=66.9, matrix=_H100_PEAKS, gb_per_s=4800, l2_mib=50,
+        multiprocessors=132, ghz=(1.98, 1.83),
+    ),
+    _entry(
+        "H200 NVL", _GH100, _NV + r"H200 NVL",
+        f32=60, matrix=_H100_NVL_PEAKS, gb_per_s=4800, l2_mib=50,
+        multiprocessors=132, ghz=(1.785, 1.545),
+    ),
+    _entry(
+        "B200", _GB100, _NV + r"B200",
+        f32=75, matrix=_same(2250, tf32=1125, f8=4500, i8=4500, f4=9000, f64=37),
+        more={"f64": 37}, gb_per_s=8000, l2_mib=126, multiprocessors=148, ghz=(1.98, 1.856),
+    ),
+    _entry(
+        "GB200", _GB100, _NV + r"GB200",
+        f32=80, matrix=_same(2500, tf32=1250, f8=5000, i8=5000, f4=10000, f64=40),
+        gb_per_s=8000, l2_mib=126,
+    ),
+    _entry(
+        "B300 SXM", _GB110, _NV + r"B300 SXM6 AC",
+        f32=75, matrix=_same(2250, tf32=1125, f8=4500, f64=1.25), more={"f64": 1.25},
+        gb_per_s=8000, l2_mib=126, multiprocessors=148, ghz=(1.98, 1.856),
+    ),
+    _entry(
+        "MI210", _CDNA2, r"AMD Instinct MI210",
+        f32=22.6, matrix=_MI210_PEAKS, gb_per_s=1638, l2_mib=8,
+        multiprocessors=104, ghz=(1.7, 1.7),
+    ),
+    _entry(
+        "MI250", _CDNA2, r"AMD Instinct MI250(?:X ?/ ?MI250)?",
+        f32=22.6, matrix=_MI210_PEAKS, gb_per_s=1638, l2_mib=8,
+        multiprocessors=104, ghz=(1.7, 1.7),
+    ),
+    _entry(
+        "MI250X", _CDNA2, r"AMD Instinct MI250X(?: ?/ ?MI250)?",
+        f32=23.9, matrix=_same(191.5, i8=191.5, f32=47.9, f64=47.9), gb_per_s=1638, l2_mib=8,
+        multiprocessors=110, ghz=(1.7, 1.7),
+    ),
+    _entry(
+        "MI300X", _CDNA3, r"AMD Instinct MI300X(?: VF| OAM)?",
+        f32=163.4, matrix=_MI300_PEAKS, gb_per_s=5300, l2_mib=256,
+        multiprocessors=304, ghz=(2.1, 2.1),
+    ),
+    _entry(
+        "MI325X", _CDNA3, r"AMD Instinct MI325X(?: VF| OAM)?",
+        f32=163.4, matrix=_MI300_PEAKS, gb_per_s=6000, l2_mib=256,
+        multiprocessors=304, ghz=(2.1, 2.1),
+    ),
+    _entry(
+        "MI355X", _CDNA4, r"AMD Instinct MI355X(?: VF| OAM)?",
+        f32=157.3, matrix=_same(2516, f8=5033, i8=5033, f4=10066, f32=157.3, f64=78.6),
+        gb_per_s=8000, l2_mib=256, multiprocessors=256, ghz=(2.4, 2.4),
+    ),
+)  # fmt: skip
+
+DEVICES: Final = tuple(entry.device for entry in _ENTRIES)
+"""All devices of the table."""
+
+
+def find_device(
+    name: str,
+    multiprocessors: int | None = None,
+    clock_hz: float | None = None,
+    memory_bytes: int | None = None,
+) -> Device | None:
+    """Return the device that a recording names, or None if the table has no such one.
+
+    The whole name must fit: an `RTX 4090 Laptop GPU` is no `RTX 4090`. Facts that do not fit
+    rule a device out: a slice of a GPU has fewer multiprocessors than the GPU. Names that
+    several devices share (`A100-PG509-200`, `RTX 3080`) need the facts that tell these apart.
+
+    Args:
+        name: as recorded, `NVIDIA H100 80GB HBM3`, or as in `DEVICES`.
+        multiprocessors: recorded number of SMs or compute units.
+        clock_hz: recorded highest clock; if it is lower than the data sheet's, the peaks are
+            those at this clock, and the source says so.
+        memory_bytes: recorded size of the memory.
+    """
+    found = [
+        entry
+        for entry in _ENTRIES
+        if entry.names.fullmatch(name.strip())
+        and _fits(entry.multiprocessors, multiprocessors, 0)
+        and _fits(entry.memory_gib, memory_bytes and memory_bytes / (1 << 30), 0.1)
+    ]
+    return _at_clock(found[0], clock_hz) if len(found) == 1 else None
+
+
+def _fits(expected: float | None, recorded: float | None, tolerance: float) -> bool:
+    """Compare, where both are known; the driver keeps some of the memory for itself."""
+    if not expected or not recorded:
+        return True
+    return abs(recorded - expected) <= tolerance * expected
+
+
+def _at_clock(entry: _Entry, clock_hz: float | None) -> Device:
+    """Return the device with its peaks at `clock_hz`, if that is lower than the data sheet's."""
+    device, vector, matrix = entry.device, entry.vector_clock_hz, entry.matrix_clock_hz
+    if not clock_hz or not vector or not matrix or clock_hz >= max(vector, matrix):
+        return device
+    return replace(
+        device,
+        matrix_flop_per_s=_times(device.matrix_flop_per_s, min(1, clock_hz / matrix)),
+        vector_flop_per_s=_times(device.vector_flop_per_s, min(1, clock_hz / vector)),
+        source=f"{device.source}; at the recorded clock of {clock_hz / _GIGA:.2f} GHz",
+    )
+
+
+# --------------------------------------------------------------------------- a user's file
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """The keys of a device file, as `load_device` documents them."""
+
+    name: str
+    memory_gb_per_s: _Positive
+    vector_tflops: dict[str, _Positive]
+    matrix_tflops: dict[str, _Positive] = {}
+    l2_mib: _Positive | None = None
+    vendor: str = ""
+    compute_capability: str | None = None
+    source: str | None = None
+
+
+_KINDS: Final = frozenset(DTYPE_BITS) | {"tf32", "f8", "f4"}
+
+
+def load_device(path: Path) -> Device:
+    """Read a device from a JSON file.
+
+    The keys, and the units that data sheets use:
+
+    .. code-block:: json
+
+        {
+            "name": "My GPU",
+            "memory_gb_per_s": 3350,
+            "vector_tflops": {"f32": 66.9, "f64": 33.5},
+            "matrix_tflops": {"bf16": 989.4, "f16": 989.4, "tf32": 494.7, "f8": 1978.9},
+            "l2_mib": 50,
+            "vendor": "nvidia",
+            "compute_capability": "9.0",
+            "source": "measured with …"
+        }
+
+    The first three are needed. Peaks are dense, with float32 accumulation, and int8 in TOP/s.
+
+    Raises:
+        UsageError: the file cannot be read, or a key or a value is not one of these.
+    """
+    try:
+        content = msgspec.json.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        msg = f"{path}: {error.strerror}; give a JSON file that describes the device"
+        raise UsageError(msg) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        msg = f"{path}: not a description of a device: {error}; see the documentation of --device"
+        raise UsageError(msg) from error
+    unknown = sorted({*content.vector_tflops, *content.matrix_tflops} - _KINDS)
+    if unknown:
+        msg = f"{path}: no such dtype: {', '.join(unknown)}; use {', '.join(sorted(_KINDS))}"
+        raise UsageError(msg)
+    return Device(
+        content.name,
+        content.vendor,
+        content.compute_capability,
+        content.memory_gb_per_s * _GIGA,
+        _times(content.matrix_tflops, _TERA),
+        _times(content.vector_tflops, _TERA),
+        None if content.l2_mib is None else round(content.l2_mib * _MIB),
+        content.source or str(path),
+    )

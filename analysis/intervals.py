@@ -1,0 +1,193 @@
+"""The algebra of intervals on threads, in whole columns.
+
+Intervals are closed, `[start, end]`, int64 ns, and belong to a thread, a small integer. They may
+nest, touch, tie and overlap in any way. `Nest` sorts them once by thread, start and then longest
+first, so that what encloses an interval stands before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int: TypeAlias = NDArray[np.int64]
+Bool: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Intervals in sorted order.
+
+    Attributes:
+        order: position in the caller's columns of each sorted interval.
+        thread, start, end: the sorted columns.
+        outer: for each sorted interval the nearest one before it on its thread that ends later
+            than it does, or -1. Only these can enclose a time after the interval's end.
+    """
+
+    order: Int
+    thread: Int
+    start: Int
+    end: Int
+    outer: Int
+
+    @classmethod
+    def of(cls, thread: Int, start: Int, end: Int, rank: Int | None = None) -> Nest:
+        """Sort intervals; of equal ones the one with the smaller `rank` is the outer one."""
+        tie = np.arange(len(start)) if rank is None else rank
+        order = np.lexsort((tie, -end, start, thread))
+        thread, start, end = thread[order], start[order], end[order]
+        return cls(order, thread, start, end, _nearest_later_end(thread, end))
+
+    def parents(self) -> Int:
+        """Return for each of the caller's intervals the one directly around it, or -1.
+
+        Around it: starts not later, ends not earlier, and stands before it in sorted order.
+        """
+        parent = np.arange(-1, len(self.order) - 1)
+        parent[~self._same_thread(parent)] = -1
+        # The nearest one before that ends no earlier: itself or one of those that end later.
+        todo = np.flatnonzero(parent >= 0)
+        while len(todo):
+            short = self.end[parent[todo]] < self.end[todo]
+            todo = todo[short]
+            parent[todo] = self.outer[parent[todo]]
+            todo = todo[parent[todo] >= 0]
+        return self._to_caller(parent)
+
+    def innermost(self, thread: Int, time: Int) -> Int:
+        """Return for each thread and time the innermost interval that holds it, or -1.
+
+        Innermost: starts last; of these the shortest; of equal ones the last in sorted order.
+        """
+        found = last_not_after(self.thread, self.start, thread, time)
+        todo = np.flatnonzero(found >= 0)
+        while len(todo):
+            todo = todo[self.end[found[todo]] < time[todo]]
+            found[todo] = self.outer[found[todo]]
+            todo = todo[found[todo] >= 0]
+        return np.where(found >= 0, self.order[found], -1) if len(self.order) else found
+
+    def holds(self, thread: Int, time: Int) -> Bool:
+        """Return whether any interval of the thread holds the time."""
+        return np.asarray(self.innermost(thread, time) >= 0, bool)
+
+    def _same_thread(self, other: Int) -> Bool:
+        return (other >= 0) & (self.thread[other] == self.thread)
+
+    def _to_caller(self, positions: Int) -> Int:
+        result = np.full(len(self.order), -1, np.int64)
+        known = positions >= 0
+        result[self.order[known]] = self.order[positions[known]]
+        return result
+
+
+def _nearest_later_end(thread: Int, end: Int) -> Int:
+    """Return for each sorted interval the nearest one before it that ends later, or -1.
+
+    Each points at its neighbour first, and then jumps along the pointers of those that end no
+    later than itself: the jumps double in length, so wide flat lists take few rounds.
+    """
+    outer = np.arange(-1, len(end) - 1)
+    if len(end):
+        outer[np.r_[True, thread[1:] != thread[:-1]]] = -1
+    todo = np.flatnonzero(outer >= 0)
+    while len(todo):
+        todo = todo[end[outer[todo]] <= end[todo]]
+        outer[todo] = outer[outer[todo]]
+        todo = todo[outer[todo] >= 0]
+    return outer
+
+
+def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
+    """Return for each query the position of the last row of its key that starts not after `time`.
+
+    Args:
+        key: of the rows, which are sorted by key and then start.
+        start: of the rows.
+        query_key: of the queries, in any order.
+        time: of the queries.
+
+    Returns:
+        Positions among the rows; -1 where there is none. Of equal rows the last.
+    """
+    count = len(key)
+    merged = np.lexsort(
+        (
+            np.repeat(np.array([0, 1], np.int8), (count, len(time))),
+            np.concatenate((start, time)),
+            np.concatenate((key, query_key)),
+        )
+    )
+    # The sort is stable, so the rows keep their order, and a count of them gives the position.
+    seen = np.cumsum(merged < count) - 1
+    found = np.empty(len(time), np.int64)
+    is_query = merged >= count
+    found[merged[is_query] - count] = seen[is_query]
+    known = np.flatnonzero(found >= 0)
+    found[known[key[found[known]] != query_key[known]]] = -1
+    return found
+
+
+def combine_keys(*columns: Int) -> Int:
+    """Return one integer per row that is equal where all columns are, and sorts as they do."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, inverse = np.unique(column, return_inverse=True)
+        # Dense after every column, so that the product of two counts always fits.
+        code = np.unique(code * len(values) + inverse, return_inverse=True)[1]
+    return code
+
+
+def union_length(start: Int, end: Int) -> int:
+    """Return the time that at least one of the intervals covers."""
+    if not len(start):
+        return 0
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    covered = np.maximum.accumulate(np.concatenate((start[:1], end[:-1])))
+    return int(np.maximum(0, end - np.maximum(start, covered)).sum())
+
+
+def innermost_time(thread: Int, start: Int, end: Int, rank: Int | None = None) -> Int:
+    """Return for each interval the time in which it is the innermost one of its thread.
+
+    The times add up to the union of the intervals, whatever way they overlap.
+    """
+    # Doubled times leave room for a point strictly inside of every piece between two bounds.
+    nest = Nest.of(thread, 2 * start, 2 * end, rank)
+    threads, bounds = np.concatenate((thread, thread)), np.concatenate((start, end))
+    order = np.lexsort((bounds, threads))
+    threads, bounds = threads[order], bounds[order]
+    whole = np.flatnonzero((threads[1:] == threads[:-1]) & (bounds[1:] > bounds[:-1]))
+    owner = nest.innermost(threads[whole], 2 * bounds[whole] + 1)
+    length = bounds[whole + 1] - bounds[whole]
+    own = np.zeros(len(start), np.int64)
+    np.add.at(own, owner[owner >= 0], length[owner >= 0])
+    return own
+
+
+def depths(parent: Int) -> Int:
+    """Return the number of ancestors of each row, given the row of its parent or -1."""
+    depth = np.zeros(len(parent), np.int64)
+    above = parent.copy()
+    todo = np.flatnonzero(above >= 0)
+    while len(todo):
+        depth[todo] += 1
+        above[todo] = parent[above[todo]]
+        todo = todo[above[todo] >= 0]
+    return depth
+
+
+def nearest_marked(parent: Int, marked: Bool) -> Int:
+    """Return for each row itself if it is marked, else its nearest marked ancestor, or -1."""
+    found = np.where(marked, np.arange(len(parent)), parent)
+    todo = np.flatnonzero((found >= 0) & ~marked)
+    while len(todo):
+        todo = todo[~marked[found[todo]]]
+        found[todo] = parent[found[todo]]
+        todo = todo[found[todo] >= 0]
+    return found

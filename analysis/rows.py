@@ -1,0 +1,99 @@
+"""The rows of axis `kernel`: GPU activities, or op calls where a recording has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.columns import as_pandas, text_array
+from pyprof2.recording import code_column
+from pyprof2.tables import KERNELS, PROFILE_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NEVER_NULL = [c.name for c in KERNELS.columns if not c.nullable]
+
+
+def activity_rows(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
+    """Return kernels and copies together, in order of rank and id."""
+    both = pa.concat_tables([kernels, copies]).unify_dictionaries().select(PROFILE_COLUMNS)
+    order = np.lexsort((both["kernel_id"].to_numpy(), both["rank"].to_numpy()))
+    return as_pandas(both.take(order), _NEVER_NULL)
+
+
+def op_rows(ops: pa.Table, signatures: pa.Table) -> pd.DataFrame:
+    """Return one row per op call on the CPU, timed by its self time.
+
+    Rates are those of the op over its whole duration, which stands in `rate_ns`, because the ops
+    inside do part of its FLOPs. The autograd engine's own ranges are no rows.
+    """
+    ops = ops.filter(pa.array(~is_engine(ops["op"])))
+    columns = {name: ops[name] for name in PROFILE_COLUMNS if name in ops.column_names}
+    count = ops.num_rows
+    known = pc.greater(ops["dur_ns"], 0)
+    duration = pc.if_else(known, ops["dur_ns"], None).cast(pa.float64())
+    gflops, gbytes = (
+        pc.divide(ops[name].cast(pa.float64()), duration) for name in ("flops", "bytes")
+    )
+    columns |= {
+        "kernel_id": _dense_ids(ops["rank"].to_numpy()),
+        "dur_ns": ops["self_ns"],
+        "kernel": ops["op"],
+        "kernel_short": ops["op"],
+        "device_type": _constant("cpu", count),
+        "signature": _signature_texts(ops, signatures),
+        "link": _constant("self", count),
+        "tflops": pc.divide(gflops, 1e3),
+        "gbps": gbytes,
+        "intensity": pc.divide(
+            ops["flops"].cast(pa.float64()),
+            pc.if_else(pc.greater(ops["bytes"], 0), ops["bytes"], None).cast(pa.float64()),
+        ),
+    }
+    table = KERNELS.conform(pa.table(columns)).select(PROFILE_COLUMNS)
+    return as_pandas(table.append_column("rate_ns", ops["dur_ns"]), [*_NEVER_NULL, "rate_ns"])
+
+
+def is_engine(op: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which ops are envelopes of autograd's: its engine's range, or a node."""
+    names, texts = code_column(pa.table({"op": op}), "op")
+    return np.array([_is_engine(text) for text in texts] or [False])[names]
+
+
+def _is_engine(op: str) -> bool:
+    if op.startswith(("autograd::engine::", "torch::autograd::")):
+        return True
+    return "::" not in op and op.rstrip("0123456789").endswith("Backward")
+
+
+def _dense_ids(rank: np.ndarray) -> pa.Array:
+    """Return 0, 1, … within each rank; rows come in order of rank."""
+    starts = (
+        np.flatnonzero(np.r_[True, rank[1:] != rank[:-1]]) if len(rank) else np.empty(0, np.int64)
+    )
+    first = np.repeat(starts, np.diff(np.r_[starts, len(rank)]))
+    return pa.array(np.arange(len(rank)) - first)
+
+
+def _constant(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def _signature_texts(ops: pa.Table, signatures: pa.Table) -> pa.Array:
+    """Return the text of each op's signature, by rank and signature id."""
+    offsets = {}
+    rank = signatures["rank"].to_numpy()
+    for value in np.unique(rank).tolist():
+        offsets[value] = int(np.flatnonzero(rank == value)[0])
+    offset = np.array(
+        [offsets.get(r, 0) for r in np.unique(ops["rank"].to_numpy()).tolist()] or [0]
+    )
+    of_rank = np.searchsorted(np.unique(ops["rank"].to_numpy()), ops["rank"].to_numpy())
+    ids = ops["signature_id"].fill_null(-1).to_numpy()
+    index = np.where(ids >= 0, ids + offset[of_rank], -1)
+    # Signatures that differ in arguments without a shape have one text.
+    return text_array((index, signatures["signature"].to_pylist()))

@@ -1,0 +1,87 @@
+"""From one process's raw tables to its canonical tables: which analysis feeds which.
+
+Tables are handed on one by one, and big ones in parts, so that no two big ones live at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.activity_table import activity_tables
+from pyprof2.analysis.linked import link_recording
+from pyprof2.analysis.op_table import op_table
+from pyprof2.recording import int_column
+from pyprof2.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyprof2.recording import Recording
+
+_SLICE: Final = 1 << 18
+
+
+def assemble(
+    recording: Recording, rank: int, source_root: str | None, facts: dict[str, int]
+) -> Iterator[tuple[str, Iterator[pa.Table]]]:
+    """Yield each canonical table's name with its rows, in parts.
+
+    Args:
+        recording: the raw tables.
+        rank: its rank.
+        source_root: frames of user code below this folder come first.
+        facts: takes up counts for the manifest.
+    """
+    yield "ranges", _ranked(rank, _in_time_order(recording, "ranges", ("start_ns", "dur_ns")))
+    yield "memory", _ranked(rank, _in_time_order(recording, "memory", ("time_ns",)))
+    linked = link_recording(recording, source_root)
+    facts["pairs_recorded"] = linked.pairs.flow_count
+    facts["pairs_agree"] = linked.pairs.flow_agree_count
+    for name, table in activity_tables(recording, linked).items():
+        yield name, _ranked(rank, [table])
+    yield "ops", _ranked(rank, op_table(recording, linked))
+    del linked
+    yield "signatures", _ranked(rank, [_signatures(recording)])
+    yield "devices", _ranked(rank, [_rows("devices", recording.devices)])
+    yield "trace", _ranked(rank, [_rows("trace", [recording.trace])])
+
+
+def _ranked(rank: int, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    for part in parts:
+        yield part.append_column("rank", pa.array(np.full(part.num_rows, rank, np.int64)))
+
+
+def _rows(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    schema = pa.schema([field for field in TABLES[name].schema() if field.name != "rank"])
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _in_time_order(recording: Recording, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
+    """Yield a raw table sorted by time, longer ones first; ranges are numbered."""
+    raw = recording.read(name, keys)
+    columns = [int_column(raw, key, 0) for key in keys]
+    order = np.lexsort((*(-column for column in columns[1:]), columns[0]))
+    del columns
+    raw = recording.read(name)
+    for at in range(0, len(order), _SLICE):
+        rows = order[at : at + _SLICE]
+        part = raw.take(rows)
+        if name == "ranges":
+            part = part.append_column("range_id", pa.array(np.arange(at, at + len(rows))))
+        yield part
+
+
+def _signatures(recording: Recording) -> pa.Table:
+    columns = list(zip(*recording.signatures, strict=True)) or [(), (), (), ()]
+    return pa.table(
+        {
+            "signature_id": pa.array(np.arange(len(recording.signatures))),
+            "op": pa.array(columns[0], pa.string()).dictionary_encode(),
+            "signature": pa.array(columns[1], pa.string()),
+            "inputs": pa.array(columns[2], pa.string()),
+            "has_shapes": pa.array(columns[3], pa.bool_()),
+        }
+    )
