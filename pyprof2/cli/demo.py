@@ -1,0 +1,119 @@
+"""`pyprof2 demo`: the whole way, from a network that trains to its profile."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.cli.text import clean
+from pyprof2.errors import OutputExistsError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from pyprof2.cli import arguments
+
+_DATA: Final = Path(__file__).resolve().parent.parent / "data"
+_SCRIPT: Final = "demo_train.py"
+_RECORDING: Final = "demo.json.gz"
+_STORE: Final = "demo.pyprof2"
+_VIEWS: Final = ("--by op --top 8", "--by layer --top 8", "--sort dur_us --top 8")
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "demo",
+        parents=[common],
+        help="train a small network, record it, and show its profile",
+        description="Train a small network on the GPU, or on the CPU if there is none; record "
+        "it, parse the recording, and show the profile. Without torch a recording of the same "
+        "network serves, which comes with pyprof2.",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="keep the script, recording and store in DIR",
+    )
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Record, parse and show the example."""
+    from pyprof2.cli import view
+    from pyprof2.run import load, parse
+
+    with _folder(args.output) as folder:
+        recording = _record(folder, quiet=args.quiet)
+        print(f"$ pyprof2 parse {_RECORDING}")
+        store = parse([recording], folder / _STORE)
+        loaded = load(store)
+        for options in _VIEWS:
+            print(f"\n$ pyprof2 prof {_STORE} {options}\n")
+            view.show(loaded, _arguments(options))
+    if args.output is None:
+        print("\nTo keep the script, the recording and the store: pyprof2 demo -o DIR")
+    else:
+        print(f"\nThe script, the recording and the store are in {shlex.quote(str(args.output))}")
+
+
+@contextlib.contextmanager
+def _folder(wanted: Path | None) -> Iterator[Path]:
+    """Give the folder to work in, which is deleted afterwards if nobody asked for it.
+
+    Raises:
+        OutputExistsError: what the demo writes is there already.
+    """
+    if wanted is None:
+        with tempfile.TemporaryDirectory(prefix="demo-") as folder:
+            yield Path(folder)
+        return
+    wanted.mkdir(parents=True, exist_ok=True)
+    for name in (_SCRIPT, _RECORDING, _STORE):
+        if (wanted / name).exists():
+            msg = f"{wanted / name}: exists; name another folder"
+            raise OutputExistsError(msg)
+    yield wanted
+
+
+def _record(folder: Path, *, quiet: bool) -> Path:
+    """Train and record in `folder`, or put the recording there that comes with pyprof2."""
+    recording = folder / _RECORDING
+    shutil.copyfile(_DATA / _SCRIPT, folder / _SCRIPT)
+    if importlib.util.find_spec("torch") is None:
+        print("torch is not installed: this is the recording that comes with pyprof2")
+    else:
+        if not quiet:
+            print("pyprof2: training a small network with torch", file=sys.stderr)
+        print(f"$ python {_SCRIPT} {_RECORDING}")
+        # A process of its own, so that this one needs no torch.
+        done = subprocess.run(  # noqa: S603 - our own script
+            [sys.executable, folder / _SCRIPT, recording],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0 and recording.is_file():
+            return recording
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        print(f"torch cannot train here ({clean(why)}):")
+        print("this is the recording that comes with pyprof2")
+    shutil.copyfile(_DATA / _RECORDING, recording)
+    return recording
+
+
+def _arguments(options: str) -> argparse.Namespace:
+    from pyprof2.cli import build_parser
+
+    return build_parser().parse_args(["prof", _STORE, *options.split()])

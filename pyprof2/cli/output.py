@@ -1,0 +1,198 @@
+"""Tables as files: csv, json and parquet, to a file or to stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.cli.text import clean
+from pyprof2.errors import OutputExistsError, Pyprof2Error, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from pyprof2.tables import Column
+
+FORMATS: Final = ("table", "csv", "json", "parquet")
+
+_ROWS_AT_A_TIME: Final = 1 << 14
+
+
+def check_free(path: Path | None, *, force: bool) -> None:
+    """Raise unless `path` may be written.
+
+    Raises:
+        OutputExistsError: something is there, and `force` is not set.
+        Pyprof2Error: its folder does not exist, or it is a folder itself.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        msg = f"{path}: is a directory; name a file"
+        raise Pyprof2Error(msg)
+    if path.exists() and not force:
+        msg = f"{path}: exists; give another name, or --force to replace it"
+        raise OutputExistsError(msg)
+    if not path.parent.is_dir():
+        msg = f"{path}: there is no directory {path.parent}; make it first"
+        raise Pyprof2Error(msg)
+
+
+def write_text(text: str, path: Path | None) -> None:
+    """Write `text` to `path`, or to stdout."""
+    write_parts([text], path)
+
+
+def write_parts(parts: Iterable[str], path: Path | None) -> None:
+    """Write the texts one after another, to `path` or to stdout."""
+    if path is None:
+        for part in parts:
+            sys.stdout.write(part)
+        return
+    with (
+        _replacing(path) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
+        for part in parts:
+            file.write(part)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside `path` to write to; it becomes `path` when all is written."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp lets only the owner read.
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_frame(
+    frame: pd.DataFrame, form: str, path: Path | None, columns: Iterable[Column] = ()
+) -> None:
+    """Write all of `frame` as csv, json or parquet.
+
+    Args:
+        frame: what to write; its column names are the names in the file.
+        form: `csv`, `json` or `parquet`.
+        path: where; None: stdout.
+        columns: what is known of the columns; in Parquet it becomes metadata.
+
+    Raises:
+        UsageError: Parquet, which is binary, would go to a terminal.
+    """
+    table = _to_arrow(frame, columns)
+    if form == "csv":
+        write_parts(_csv_parts(table, safe=path is None and sys.stdout.isatty()), path)
+    elif form == "json":
+        write_parts(_json_parts(table), path)
+    else:
+        _write_parquet(table, path)
+
+
+def _to_arrow(frame: pd.DataFrame, columns: Iterable[Column]) -> pa.Table:
+    """Return `frame` as Arrow, the columns that are known in their type and with metadata."""
+    import pyarrow as pa
+
+    known = {column.name: column.field() for column in columns}
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    fields = [known.get(field.name, field) for field in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _csv_parts(table: pa.Table, *, safe: bool) -> Iterator[str]:
+    """Give the CSV in parts: text always in quotes, null as nothing.
+
+    `safe`: show what a terminal would act on as escapes.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    plain = table.cast(
+        pa.schema([(f.name, pa.string() if _is_text(f.type) else f.type) for f in table.schema])
+    )
+    batches = plain.to_batches(max_chunksize=_ROWS_AT_A_TIME) or [plain]
+    for i, batch in enumerate(batches):
+        part = io.BytesIO()
+        csv.write_csv(batch, part, csv.WriteOptions(include_header=i == 0))
+        text = part.getvalue().decode()
+        yield "".join(f"{clean(line)}\n" for line in text.split("\n")[:-1]) if safe else text
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    )
+
+
+def _json_parts(table: pa.Table) -> Iterator[str]:
+    """Give an array of objects in parts, an object on each line."""
+    import msgspec
+    import pyarrow.compute as pc
+
+    keys = [msgspec.json.encode(name).decode() for name in table.column_names]
+    before = "[\n"
+    for batch in table.to_batches(max_chunksize=_ROWS_AT_A_TIME):
+        pieces: list[Any] = []
+        for key, column in zip(keys, batch.columns, strict=True):
+            pieces += [f"{',' if pieces else '{'}{key}:", _json_values(column)]
+        lines = pc.binary_join_element_wise(*pieces, "}", "")
+        yield before + ",\n".join(lines.to_pylist())
+        before = ",\n"
+    yield "\n]\n" if before == ",\n" else "[]\n"
+
+
+def _json_values(column: pa.Array) -> pa.Array:
+    """Return the values as JSON text, each distinct text encoded once."""
+    import msgspec
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if _is_text(column.type):
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        texts = [msgspec.json.encode(text).decode() for text in column.dictionary.to_pylist()]
+        values = pa.array(texts, pa.string()).take(column.indices)
+    elif pa.types.is_floating(column.type):
+        # JSON has no word for infinity.
+        values = pc.if_else(pc.is_finite(column), column, None).cast(pa.string())
+    else:
+        values = column.cast(pa.string())
+    return values.fill_null("null")
+
+
+def _write_parquet(table: pa.Table, path: Path | None) -> None:
+    from pyarrow import parquet
+
+    if path is not None:
+        with _replacing(path) as temporary:
+            parquet.write_table(table, temporary)
+        return
+    if sys.stdout.isatty():
+        msg = "Parquet is binary, and stdout is a terminal; give -o FILE"
+        raise UsageError(msg)
+    content = io.BytesIO()
+    parquet.write_table(table, content)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content.getvalue())

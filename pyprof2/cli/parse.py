@@ -1,0 +1,68 @@
+"""`pyprof2 parse`: turn recordings into a store."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyprof2.cli import arguments
+from pyprof2.cli.text import clean
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "parse",
+        parents=[common],
+        help="turn recordings into a store",
+        description="Read recordings, one per rank, and write the tables that all else reads. "
+        "Prints the path of the store.",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "traces",
+        type=Path,
+        nargs="+",
+        metavar="TRACE",
+        help="a Kineto .json or .json.gz, or a directory of them",
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="STORE",
+        help="where to write (default: <stem>.pyprof2 beside the first trace)",
+    )
+    command.add_argument(
+        "--jobs",
+        type=arguments.positive,
+        default=1,
+        metavar="N",
+        help="read so many recordings at a time (default: 1)",
+    )
+    arguments.add_source_root(command)
+    command.add_argument("--force", action="store_true", help="replace a store that is there")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Parse `args.traces`, and print where the store is."""
+    from pyprof2.run import parse
+
+    store = parse(
+        args.traces,
+        args.output,
+        jobs=args.jobs,
+        force=args.force,
+        source_root=args.source_root,
+        progress=arguments.wants_progress(args),
+    )
+    print(clean(str(store)))
+    if not args.quiet:
+        command = f"pyprof2 prof {shlex.quote(str(store))} --by op"
+        print(f"pyprof2: next: {clean(command)}", file=sys.stderr)

@@ -1,0 +1,116 @@
+"""`pyprof2 prof`: the profile, of every kernel or summed along axes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyprof2.cli import arguments, output
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "prof",
+        parents=[common],
+        help="show the profile",
+        description="Show the profile: a row for every kernel and copy, or summed along axes. "
+        "A recording without GPU activity has a row for every op call.",
+        allow_abbrev=False,
+    )
+    arguments.add_input(command)
+    _add_shape(command)
+    _add_selection(command)
+    _add_output(command)
+    command.add_argument(
+        "--device", metavar="NAME|FILE", help="the device whose roofs to use, or a JSON of them"
+    )
+    arguments.add_source_root(command)
+    command.set_defaults(run=run)
+
+
+def _add_shape(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("rows and columns")
+    group.add_argument(
+        "--by",
+        type=arguments.names,
+        default=["kernel"],
+        metavar="AXIS[,AXIS…]",
+        help="kernel (default), or sum along: name, op, signature, layer, source, direction, "
+        "step, stream, rank, category",
+    )
+    group.add_argument(
+        "-c",
+        "--columns",
+        type=arguments.names,
+        metavar="COLS",
+        help="these columns, in this order",
+    )
+    group.add_argument(
+        "--sort", metavar="[+]COL", help="largest first, text from A to Z; +COL: smallest first"
+    )
+    group.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    group.add_argument(
+        "--depth",
+        type=arguments.positive,
+        metavar="N",
+        help="with --by layer: cut the layers' paths after N names, and sum",
+    )
+    group.add_argument("--pyprof", action="store_true", help="PyProf's columns, headers and words")
+
+
+def _add_selection(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("selection")
+    group.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    group.add_argument(
+        "--step", type=arguments.step_range, metavar="A[:B]", help="only step A, or A to B"
+    )
+    group.add_argument("--layer", metavar="REGEX", help="only layers in which REGEX is found")
+    group.add_argument("--op", metavar="REGEX", help="only ops in which REGEX is found")
+    group.add_argument("--kernel", metavar="REGEX", help="only kernel names with REGEX in them")
+    group.add_argument("--no-copies", action="store_true", help="without memcpy and memset")
+
+
+def _add_output(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("output")
+    form = group.add_mutually_exclusive_group()
+    form.add_argument(
+        "--format",
+        choices=output.FORMATS,
+        default="table",
+        help="table (default) shows 50 rows; the others have all rows and columns, times in ns",
+    )
+    form.add_argument(
+        "--csv",
+        dest="format",
+        action="store_const",
+        const="csv",
+        help="the same as --format csv",
+    )
+    group.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
+    group.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    group.add_argument(
+        "-w", "--width", type=arguments.positive, metavar="WIDTH", help="width of the table"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Show the profile of `args.input`."""
+    output.check_free(args.output, force=args.force)
+    from pyprof2 import run as runs
+    from pyprof2.cli import view
+
+    view.check_usage(args)
+    device = args.device
+    if device is not None and Path(device).is_file():
+        device = Path(device)
+    loaded = runs.load(
+        args.input,
+        device=device,
+        source_root=args.source_root,
+        progress=arguments.wants_progress(args),
+    )
+    view.show(loaded, args)

@@ -1,0 +1,274 @@
+"""Tables for a terminal: units in the headers, text cut to fit, nothing a trace says obeyed.
+
+Names come from recordings, so whatever a terminal might act on is shown as an escape.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2 import units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pandas as pd
+
+NULL: Final = "-"
+
+_GAP: Final = 2
+_NARROWEST: Final = 12
+_WIDTH_OF_A_PIPE: Final = 120
+# Stands behind a character that takes two cells, so that its text is as long as it is wide.
+# It is of a category that `clean` escapes, so no recording can bring one in.
+_FILLER: Final = "\ue000"
+
+_HEADERS: Final = {
+    "kernel_id": "id",
+    "tflops": "TFLOP/s",
+    "gbps": "GB/s",
+    "intensity": "FLOP/B",
+    "tensor_core": "TC",
+    "tensor_core_pct": "TC %",
+    "sil": "sil ns",
+}
+# A path or an op is told by its end, arguments by their start, any other name by both.
+_CUT_AT_START: Final = frozenset({"op", "layer", "source", "trace"})
+_CUT_AT_END: Final = frozenset(
+    {
+        "kernel",
+        "signature",
+        "params",
+        "cost_note",
+        "link_note",
+        "tensor_core_evidence",
+        "roofline_flag",
+    }
+)
+_WEIGHTS: Final = {"kernel": 2, "kernel_short": 2, "signature": 2}
+_INSTANTS: Final = frozenset({"start_ns", "launch_ns"})
+# The unit in the header, and the digits after the point.
+_SUFFIXES: Final = {"us": ("us", 3), "pct": ("%", 1)}
+
+
+@dataclass(slots=True)
+class Cells:
+    """One column of a table as text, top to bottom; without its header."""
+
+    name: str
+    header: str
+    texts: list[str]
+    is_text: bool
+
+    @property
+    def width(self) -> int:
+        """The width that nothing is cut at."""
+        return max(map(len, [self.header, *self.texts]))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no value to see."""
+        return all(value in {NULL, ""} for value in self.texts)
+
+
+def clean(text: str) -> str:
+    r"""Return `text` on one line, with escapes for what is not to be seen: `\n`, `\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def terminal_width(chosen: int | None) -> int:
+    """Return `chosen`, or the width of the terminal, or a fixed width where there is none."""
+    return chosen or shutil.get_terminal_size((_WIDTH_OF_A_PIPE, 24)).columns
+
+
+def bold(text: str) -> str:
+    """Return `text` in bold, where stdout is a terminal and `NO_COLOR` is not set."""
+    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    return f"\x1b[1m{text}\x1b[0m"
+
+
+def render(
+    frame: pd.DataFrame,
+    footer: Sequence[tuple[str, Mapping[str, Any]]],
+    width: int,
+    droppable: Sequence[str] = (),
+) -> tuple[str, list[str]]:
+    """Return the table as text, and the columns that had to be left out.
+
+    Args:
+        frame: the rows to show.
+        footer: further rows below a line: what each is, and its values by column. What they
+            lack stays blank, and the first column where all are blank says what they are.
+        width: the widest that a line may be.
+        droppable: columns that may be left out for that, the first one first; those without a
+            value go before all others.
+    """
+    import tabulate
+
+    columns = [
+        _format_column(str(name), frame[name], [row.get(str(name), "") for _, row in footer])
+        for name in frame.columns
+    ]
+    columns, left_out = _drop_columns(columns, width, droppable)
+    columns = _label(columns, [words for words, _ in footer])
+    _shorten_texts(columns, width)
+    rows: list[Any] = [[column.header for column in columns], tabulate.SEPARATING_LINE]
+    rows += [list(row) for row in zip(*(c.texts for c in columns), strict=True)]
+    if footer:
+        rows.insert(-len(footer), tabulate.SEPARATING_LINE)
+    # As a row of its own: tabulate makes columns two wider than their headers.
+    table = tabulate.tabulate(
+        rows,
+        tablefmt="simple",
+        disable_numparse=True,
+        colalign=["left" if column.is_text else "right" for column in columns],
+    )
+    lines = [line.rstrip() for line in table.replace(_FILLER, "").splitlines()[1:-1]]
+    return "\n".join(lines), left_out
+
+
+def _format_column(name: str, values: pd.Series, footer: list[Any]) -> Cells:
+    """Return the column as text; its unit follows from its name and its largest value."""
+    from pandas.api.types import is_numeric_dtype
+
+    items = [*values.tolist(), *footer]
+    is_text = not is_numeric_dtype(values.dtype)
+    # The rows determine the unit; a total would make them too small to see.
+    numbers = [item for item in values.tolist() or footer if not _is_word(item)]
+    label, form = (name, str) if is_text else _number_format(name, max(numbers, default=0))
+    cells = [
+        clean(item) if isinstance(item, str) else NULL if _is_word(item) else form(item)
+        for item in items
+    ]
+    header = _HEADERS.get(name, label)
+    return Cells(name, _widen(header), [_widen(cell) for cell in cells], is_text)
+
+
+def _label(columns: list[Cells], words: Sequence[str]) -> list[Cells]:
+    """Return the columns with the last rows saying what they are, where all these are blank."""
+    height = len(columns[0].texts) - len(words)
+    for column in columns:
+        if not any(column.texts[height:]):
+            column.texts[height:] = words
+            return columns
+    return [Cells("", "", [""] * height + list(words), is_text=True), *columns]
+
+
+def _is_word(item: Any) -> bool:
+    """Return whether `item` is text or null, so no number."""
+    import pandas as pd
+
+    return isinstance(item, str) or pd.isna(item)
+
+
+def _number_format(name: str, largest: float) -> tuple[str, Callable[[Any], str]]:
+    """Return the header, with the unit, and the function from a number to its text."""
+    base, _, suffix = name.rpartition("_")
+    if name.startswith("flops") or "bytes" in name:
+        word, unit = (
+            ("flops", units.flop_unit(largest))
+            if name.startswith("flops")
+            else ("bytes", units.byte_unit(largest))
+        )
+        return name.replace(word, unit.label), lambda v: units.format_rate(v / unit.size)
+    if name in _INSTANTS:
+        return f"{base} ns", str
+    if suffix == "ns":
+        unit = units.time_unit(largest)
+        return f"{base} {unit.label}", lambda value: f"{value / unit.size:.3f}"
+    if suffix in _SUFFIXES:
+        label, decimals = _SUFFIXES[suffix]
+        decimals += base == "share"  # small shares add up as well
+        return f"{base} {label}", lambda value: f"{value:.{decimals}f}"
+    if isinstance(largest, bool):
+        return name, lambda value: "yes" if value else "no"
+    return name, str if isinstance(largest, int) else units.format_rate
+
+
+def _widen(text: str) -> str:
+    """Return `text` with a filler behind each character that takes two cells."""
+    if text.isascii():
+        return text
+    return "".join(
+        char + _FILLER if unicodedata.east_asian_width(char) in "WF" else char for char in text
+    )
+
+
+def _drop_columns(
+    columns: list[Cells], width: int, droppable: Sequence[str]
+) -> tuple[list[Cells], list[str]]:
+    """Return the columns that fit when texts are cut, and the names of the others."""
+    by_name = {column.name: column for column in columns}
+    candidates = [name for name in droppable if name in by_name]
+    candidates.sort(key=lambda name: not by_name[name].is_empty)
+    kept, left_out = columns, []
+    for name in candidates:
+        if sum(_narrowest(kept, width)) + _GAP * (len(kept) - 1) <= width:
+            break
+        left_out.append(name)
+        kept = [column for column in kept if column.name != name]
+    return kept, left_out
+
+
+def _narrowest(columns: list[Cells], width: int) -> list[int]:
+    """Return how narrow each column may become; the fewer texts, the wider they stay."""
+    texts = sum(column.is_text for column in columns)
+    floor = max(_NARROWEST, width * 3 // (5 * texts + 5))
+    return [
+        min(c.width, max(floor, 9 * _WEIGHTS.get(c.name, 1))) if c.is_text else c.width
+        for c in columns
+    ]
+
+
+def _shorten_texts(columns: list[Cells], width: int) -> None:
+    """Cut the texts in place so that the table fits in `width`."""
+    room = _narrowest(columns, width)
+    spare = width - sum(room) - _GAP * (len(columns) - 1)
+    while spare > 0:
+        growing = [i for i, column in enumerate(columns) if room[i] < column.width]
+        if not growing:
+            break
+        room[min(growing, key=lambda i: room[i] / _WEIGHTS.get(columns[i].name, 1))] += 1
+        spare -= 1
+    for column, cells in zip(columns, room, strict=True):
+        if column.is_text:
+            column.texts = [shorten(text, cells, column.name) for text in column.texts]
+
+
+def shorten(text: str, width: int, column: str) -> str:
+    """Return `text` in at most `width` characters; where it is cut depends on the column."""
+    if len(text) <= width:
+        return text
+    mark = _cut_mark()
+    room = width - len(mark)
+    key = column.lower()
+    if key == "kernel":
+        text = text.removeprefix("void ")
+        if len(text) <= width:
+            return text
+    head = 0 if key in _CUT_AT_START else room if key in _CUT_AT_END else room // 2
+    start, end = text[:head], text[len(text) - (room - head) :]
+    # Half of a wide character is a blank.
+    if text[head] == _FILLER:
+        start = f"{start[:-1]} "
+    if end.startswith(_FILLER):
+        end = f" {end[1:]}"
+    return start + mark + end
+
+
+def _cut_mark() -> str:
+    try:
+        "…".encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "~"
+    return "…"
