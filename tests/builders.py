@@ -1,0 +1,69 @@
+"""Small tables to test with: a test states what matters to it, the rest is filled in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2.tables import KERNELS, PROFILE_COLUMNS, TEXT, Column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
+    """Return rows of axis `kernel`, as `Run.rows` does.
+
+    What a row leaves out is null, except `rank` 0, `dur_ns` 1000, and `kernel_id` and
+    `start_ns`, which count up. `rate_ns` may be given as well.
+    """
+    full = []
+    start = 0
+    for i, row in enumerate(rows):
+        full.append({"kernel_id": i, "rank": 0, "start_ns": start, "dur_ns": 1000} | dict(row))
+        start += full[-1]["dur_ns"]
+    unknown = {name for row in full for name in row} - {*PROFILE_COLUMNS, "rate_ns"}
+    if unknown:
+        msg = f"no such columns: {sorted(unknown)}"
+        raise ValueError(msg)
+    wanted = [column for column in KERNELS.columns if column.name in PROFILE_COLUMNS]
+    if any("rate_ns" in row for row in full):
+        wanted.append(Column("rate_ns", pa.int64(), "Time that the rates are taken over."))
+    return pd.DataFrame(
+        {column.name: _series([row.get(column.name) for row in full], column) for column in wanted}
+    )
+
+
+def _series(values: list[Any], column: Column) -> pd.Series:
+    if column.type == TEXT:
+        return pd.Series(values, dtype="str").astype("category")
+    if column.type == pa.int64():
+        return pd.Series(values, dtype="Int64" if column.nullable else "int64")
+    return pd.Series(values, dtype="boolean" if column.type == pa.bool_() else "float64")
+
+
+def kineto_trace(*events: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a Kineto trace, as JSON decoded; times are in µs."""
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "GPU X"}],
+        "traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "args": {}} | dict(e) for e in events],
+    }
+
+
+def mm_trace() -> dict[str, Any]:
+    """Return a Kineto trace of one `aten::mm` that runs one kernel of 40 µs."""
+    shapes = {"Input Dims": [[4, 8], [8, 16]], "Input type": ["float", "float"]}
+    return kineto_trace(
+        {"cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 20, "args": shapes},
+        {
+            "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 5, "dur": 5,
+            "args": {"correlation": 9},
+        },
+        {
+            "cat": "kernel", "name": "void gemm<float>(int)", "ts": 30, "dur": 40,
+            "pid": 0, "tid": 7, "args": {"correlation": 9, "device": 0, "stream": 7},
+        },
+    )  # fmt: skip

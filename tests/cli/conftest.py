@@ -1,0 +1,89 @@
+"""Run the command line in this process, on rows that a test makes or on real files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from pyprof2.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a call of the command line left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of stdout."""
+        return self.out.splitlines()
+
+
+@dataclass
+class StubRun:
+    """A run of the rows that a test made."""
+
+    made: pd.DataFrame
+    no_gpu: bool = False
+    findings: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def rows(self) -> pd.DataFrame:
+        """Return the rows."""
+        return self.made
+
+    def check(self) -> pd.DataFrame:
+        """Return the findings."""
+        return self.findings
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The totals that the heading shows."""
+        return {
+            "devices": [] if self.no_gpu else ["GPU X"],
+            "ranks": sorted(self.made["rank"].unique().tolist()),
+            "steps": sorted(self.made["step"].dropna().unique().tolist()),
+            "kernel_count": len(self.made),
+            "kernel_time_ns": int(self.made["dur_ns"].sum()),
+            "copy_time_ns": 0,
+            "busy_ns": 1000,
+            "span_ns": 2000,
+            "linked_pct": 75.0,
+            "costed_pct": None,
+            "no_gpu": self.no_gpu,
+        }
+
+
+@pytest.fixture
+def invoke(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """Return a function that runs `pyprof2` with the arguments it gets."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*args: object) -> Result:
+        code = main([str(arg) for arg in args])
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def use_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., StubRun]:
+    """Return a function that makes every path load as a run of the rows it gets."""
+
+    def use(rows: pd.DataFrame, **facts: Any) -> StubRun:
+        run = StubRun(rows, **facts)
+        monkeypatch.setattr("pyprof2.run.load", lambda *_, **__: run)
+        return run
+
+    return use

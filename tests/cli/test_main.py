@@ -1,0 +1,176 @@
+"""Exit codes, streams and start-up of the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pyprof2
+from pyprof2 import errors
+from pyprof2.cli import build_parser
+from tests.builders import mm_trace, profile_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+COMMAND = [sys.executable, "-m", "pyprof2"]
+
+
+def in_a_process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True, text=True, check=False, cwd=ROOT, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Return a trace of one kernel."""
+    path = tmp_path / "mm.json"
+    path.write_text(json.dumps(mm_trace()))
+    return path
+
+
+def test_help_names_every_command(invoke: Callable[..., Any]) -> None:
+    result = invoke("--help")
+
+    assert (result.code, result.err) == (0, "")
+    assert all(f"    {name} " in result.out for name in ("parse", "prof", "check", "demo"))
+
+
+@pytest.mark.parametrize("command", ["parse", "prof", "check", "demo"])
+def test_every_argument_says_what_it_does(command: str) -> None:
+    (commands,) = (a for a in build_parser()._actions if a.dest == "==SUPPRESS==")
+    assert isinstance(commands.choices, dict)
+
+    unexplained = [a.dest for a in commands.choices[command]._actions if not a.help]
+
+    assert unexplained == []
+
+
+def test_version_is_that_of_the_package(invoke: Callable[..., Any]) -> None:
+    assert invoke("--version").out == f"pyprof2 {pyprof2.__version__}\n"
+
+
+@pytest.mark.slow
+def test_help_answers_in_under_three_tenths_of_a_second() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        assert in_a_process("--help").returncode == 0
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param([], 2, id="no command"),
+        pytest.param(["prof"], 2, id="no file"),
+        pytest.param(["nonsense"], 2, id="no such command"),
+        pytest.param(["prof", "--help"], 0, id="help"),
+    ],
+)
+def test_exit_codes_of_the_parser(
+    arguments: list[str], code: int, invoke: Callable[..., Any]
+) -> None:
+    assert invoke(*arguments).code == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (errors.TraceError("f: is bad; record again"), 1, "f: is bad; record again"),
+        (errors.TableError("a\nb\x1b[31m"), 1, r"a\nb\x1b[31m"),
+        (errors.UsageError("no"), 2, "no"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (
+            OSError(28, "No space left on device", "/x"),
+            1,
+            "/x: No space left on device; check the space and the permissions",
+        ),
+    ],
+    ids=["error", "control characters", "usage", "interrupted", "disk full"],
+)
+def test_an_error_is_one_line_on_stderr(
+    error: BaseException,
+    code: int,
+    line: str,
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pyprof2.run.load", fail)
+
+    result = invoke("prof", "x")
+
+    assert (result.code, result.out, result.err) == (code, "", f"pyprof2: {line}\n")
+
+
+def test_verbose_shows_where_an_error_came_from(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    quiet, verbose = (invoke(*option, "prof", tmp_path / "no") for option in ([], ["-v"]))
+
+    assert "Traceback" not in quiet.err
+    assert "Traceback" in verbose.err
+    assert verbose.err.splitlines()[-1] == quiet.err.strip()
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_quiet_is_taken_before_and_after_the_command(
+    place: str, invoke: Callable[..., Any], use_run: Callable[..., Any]
+) -> None:
+    use_run(profile_rows({}))
+    call = ["prof", "x", "--rank", "5"]
+    call = ["-q", *call] if place == "before" else [*call, "-q"]
+
+    assert invoke(*call).err == ""
+
+
+def test_what_the_terminal_cannot_show_is_escaped(trace: Path) -> None:
+    text = trace.read_text().replace("gemm", "gémm")
+    trace.write_text(text, encoding="utf-8")
+
+    result = in_a_process(
+        "prof", trace, "-c", "kernel", "-w", "70",
+        env={"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+    assert result.returncode == 0
+    assert r"g\xe9mm" in result.stdout
+
+
+def test_a_closed_pipe_is_no_error(trace: Path) -> None:
+    shell = 'set -o pipefail; "$@" | head -n 1'
+    for command in (["prof", trace], ["prof", trace, "--csv"], ["--help"]):
+        done = subprocess.run(
+            ["/bin/bash", "-c", shell, "-", *COMMAND, *map(str, command)],
+            capture_output=True, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+
+        assert (done.returncode, done.stderr) == (0, ""), command
+        assert done.stdout.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line(trace: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full")
+    with full.open("w") as out:
+        done = subprocess.run(
+            [*COMMAND, "prof", str(trace)],
+            stdout=out, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr

@@ -1,0 +1,107 @@
+"""Files and streams of csv, json and parquet."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import sys
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof2.cli import output
+from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Terminal(io.StringIO):
+    """A stdout that somebody looks at."""
+
+    def isatty(self) -> bool:
+        """Say that it is a terminal."""
+        return True
+
+
+def as_json(frame: pd.DataFrame) -> str:
+    """Return `frame` as JSON text."""
+    return "".join(output._json_parts(output._to_arrow(frame, [])))
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                '"key"': st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+                "count": st.none() | st.integers(-(2**63), 2**63 - 1),
+                "rate": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+                "flag": st.none() | st.booleans(),
+            }
+        ),
+        max_size=5,
+    )
+)
+def test_json_gives_every_value_back(records: list[dict[str, object]]) -> None:
+    dtypes = {'"key"': "str", "count": "Int64", "rate": "float64", "flag": "boolean"}
+    frame = pd.DataFrame(
+        {name: pd.Series([r[name] for r in records], dtype=dtypes[name]) for name in dtypes}
+    )
+
+    assert json.loads(as_json(frame)) == records
+    assert json.loads(as_json(frame.astype({'"key"': "category"}))) == records
+
+
+def test_json_writes_what_it_has_no_number_for_as_null() -> None:
+    frame = pd.DataFrame({"rate": [float("inf"), float("nan"), 1.5]})
+
+    assert [r["rate"] for r in json.loads(as_json(frame))] == [None, None, 1.5]
+
+
+def test_rows_beyond_one_batch_are_in_one_array() -> None:
+    count = output._ROWS_AT_A_TIME + 1
+    frame = pd.DataFrame({"i": range(count)})
+    text = "".join(output._csv_parts(output._to_arrow(frame, []), safe=False))
+
+    assert [r["i"] for r in json.loads(as_json(frame))] == list(range(count))
+    assert text.splitlines() == ['"i"', *map(str, range(count))]
+
+
+def test_csv_that_somebody_looks_at_has_no_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame({"op": ["\x1b[31mred"]})
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+
+    output.write_frame(frame, "csv", None)
+
+    assert terminal.getvalue() == '"op"\n"\\x1b[31mred"\n'
+
+
+def test_parquet_does_not_go_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+
+    with pytest.raises(UsageError, match="give -o FILE"):
+        output.write_frame(pd.DataFrame({"op": ["a"]}), "parquet", None)
+
+
+def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path: Path) -> None:
+    def parts() -> list[str]:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        output.write_parts((part for _ in "a" for part in parts()), tmp_path / "x.csv")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_may_be_read_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+
+    output.write_text("a", tmp_path / "x")
+
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert len(modes) == 1

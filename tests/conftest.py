@@ -1,0 +1,107 @@
+"""What every test can use: the real traces, a fixed seed, a count of the traces that ran."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or ROOT.parent / "shared")
+WHY_NOT_SHARED: Final = f"no real traces at {SHARED}: PYPROF2_SHARED names their folder"
+SHARED_TRACES: Final = {
+    "Kineto": sorted((SHARED / "traces" / "kineto").glob("*.json.gz")),
+    "Nsight": sorted((SHARED / "traces" / "nsight").glob("*.sqlite")),
+}
+"""The real traces that are there, by format."""
+
+pytest_plugins: Final = ("pytester",)
+
+_TRACE_PROPERTY: Final = "real trace"
+
+# Where CI is set the examples are the same in every run, so a red run can be repeated.
+hypothesis.settings.register_profile("local", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Return the folder of the real traces and of what they must give; skip without it."""
+    if not SHARED.is_dir():
+        pytest.skip(WHY_NOT_SHARED)
+    return SHARED
+
+
+@pytest.fixture
+def shared_trace(request: pytest.FixtureRequest, shared: Path) -> Callable[[str], Path]:
+    """Return a function from `"kineto/rn50_v100_w0.json.gz"` to the path of that real trace.
+
+    The summary counts every trace that a test asked for and that was not skipped.
+    """
+
+    def path_of(name: str) -> Path:
+        path = shared / "traces" / name
+        if not path.exists():
+            pytest.skip(f"no real trace {path}")
+        request.node.user_properties.append((_TRACE_PROPERTY, str(path)))
+        return path
+
+    return path_of
+
+
+@pytest.fixture
+def kineto_trace(request: pytest.FixtureRequest, shared_trace: Callable[[str], Path]) -> Path:
+    """Return one real Kineto trace; a test that takes this runs once for each."""
+    return shared_trace(f"kineto/{request.param}")
+
+
+@pytest.fixture
+def nsight_trace(request: pytest.FixtureRequest, shared_trace: Callable[[str], Path]) -> Path:
+    """Return one real Nsight Systems export; a test that takes this runs once for each."""
+    return shared_trace(f"nsight/{request.param}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `kineto_trace` or `nsight_trace` once for each that is there."""
+    for kind, paths in SHARED_TRACES.items():
+        fixture = f"{kind.lower()}_trace"
+        if fixture in metafunc.fixturenames:
+            names = [path.name for path in paths] or ["none"]
+            ids = [name.split(".")[0] for name in names]
+            metafunc.parametrize(fixture, names, ids=ids, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use real traces, so that `-m real_trace` selects them."""
+    for item in items:
+        if {"shared", "shared_trace"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.real_trace)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many of the real traces were tested."""
+    tested = set(_tested_traces(terminalreporter))
+    terminalreporter.ensure_newline()
+    if not SHARED.is_dir():
+        terminalreporter.write_line(f"real traces: none tested, {WHY_NOT_SHARED}")
+        return
+    counts = [
+        f"{len(tested & {str(path) for path in paths})} of {len(paths)} {kind} files tested"
+        for kind, paths in SHARED_TRACES.items()
+    ]
+    terminalreporter.write_line(f"real traces: {', '.join(counts)}")
+
+
+def _tested_traces(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
+    for outcome in ("passed", "failed", "xfailed", "xpassed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties:
+                if name == _TRACE_PROPERTY:
+                    yield str(value)

@@ -1,0 +1,61 @@
+"""The summary of a test run says how many of the real traces were tested."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+CONFTEST: Final = Path(__file__).with_name("conftest.py")
+TESTS: Final = """
+def test_all(kineto_trace):
+    assert kineto_trace.exists()
+
+def test_one_again(shared_trace):
+    assert shared_trace("kineto/a.json.gz").exists()
+
+def test_absent(shared_trace):
+    shared_trace("nsight/absent.sqlite")
+"""
+
+
+@pytest.fixture
+def shared_with_two_traces(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = pytester.path / "shared"
+    for name in ("kineto/a.json.gz", "kineto/b.json.gz", "nsight/c.sqlite"):
+        path = folder / "traces" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.setenv("PYPROF2_SHARED", str(folder))
+    return folder
+
+
+def _run(pytester: pytest.Pytester) -> pytest.RunResult:
+    shutil.copy(CONFTEST, pytester.path)
+    pytester.makepyfile(TESTS)
+    return pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider")
+
+
+@pytest.mark.usefixtures("shared_with_two_traces")
+def test_the_summary_counts_each_trace_once_and_none_that_was_skipped(
+    pytester: pytest.Pytester,
+) -> None:
+    result = _run(pytester)
+
+    result.assert_outcomes(passed=3, skipped=1)
+    result.stdout.fnmatch_lines(
+        ["real traces: 2 of 2 Kineto files tested, 0 of 1 Nsight files tested"]
+    )
+
+
+def test_without_the_traces_their_tests_are_skipped_and_the_summary_says_so(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYPROF2_SHARED", str(pytester.path / "absent"))
+
+    result = _run(pytester)
+
+    result.assert_outcomes(skipped=3)
+    result.stdout.fnmatch_lines(["real traces: none tested, no real traces at *absent*"])

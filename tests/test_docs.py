@@ -1,0 +1,94 @@
+"""The documentation names what the code has."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import pyprof2
+from pyprof2 import errors
+from pyprof2.analysis.costs import registry
+from pyprof2.signatures import OpCall, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DOCS: Final = ROOT / "docs"
+
+
+def _error_classes() -> list[type[errors.Pyprof2Error]]:
+    """Return every error class of the package, wherever it is defined."""
+    for module in pkgutil.walk_packages(pyprof2.__path__, "pyprof2."):
+        if not module.name.startswith(("pyprof2.nvtx", "pyprof2.__main__")):
+            importlib.import_module(module.name)
+    return list(_with_subclasses(errors.Pyprof2Error))
+
+
+def _with_subclasses(
+    cls: type[errors.Pyprof2Error],
+) -> Iterator[type[errors.Pyprof2Error]]:
+    yield cls
+    for child in cls.__subclasses__():
+        yield from _with_subclasses(child)
+
+
+def test_every_error_has_a_section_that_says_what_to_do() -> None:
+    page = (DOCS / "messages.rst").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. _(\w+):\n\n(\w+)\n-+$", page, re.MULTILINE)
+
+    names = [cls.__name__ for cls in _error_classes()]
+
+    assert sorted(documented) == sorted((name, name) for name in names)
+
+
+def test_the_tree_of_errors_shows_every_error_of_its_module() -> None:
+    names = [cls.__name__ for cls in _error_classes() if cls.__module__ == errors.__name__]
+
+    assert errors.__doc__
+    assert [name for name in names if name not in errors.__doc__] == []
+
+
+@pytest.mark.parametrize("name", ["demo", "test", "check", "docs", "fuzz", "bench"])
+def test_a_make_target_that_the_documents_name_is_there(name: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+    assert re.search(rf"^{name}: ", makefile, re.MULTILINE)
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = (DOCS / "index.rst").read_text(encoding="utf-8")
+    pages = {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.glob("**/*.rst")}
+
+    assert pages - {"index"} == {line.strip() for line in index.splitlines()} & pages
+
+
+def test_the_version_stands_in_one_place() -> None:
+    version = re.escape(pyprof2.__version__)
+    files = [ROOT / "setup.cfg", ROOT / "pyproject.toml", *DOCS.glob("*.py")]
+
+    assert not [path for path in files if re.search(rf"\b{version}\b", path.read_text("utf-8"))]
+    assert re.search(rf"^{version}\b", (ROOT / "CHANGELOG.rst").read_text("utf-8"), re.MULTILINE)
+
+
+def test_the_formula_that_contributing_shows_gives_its_flops_and_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    text = (ROOT / "CONTRIBUTING.rst").read_text("utf-8")
+    example = text.partition(".. code-block:: python\n\n")[2].partition("\n\n-")[0]
+    names: dict[str, Any] = {}
+
+    exec(textwrap.dedent(example), names)  # noqa: S102 - our own page
+    cost = names["scaled_matmul"](
+        OpCall("my::scaled_matmul", (Tensor((2, 3), "f32"), Tensor((3, 5), "f32")))
+    )
+
+    assert cost.flops == 2 * 2 * 3 * 5 + 2 * 5
+    assert cost.bytes == 4 * (2 * 3 + 3 * 5 + 2 * 5)

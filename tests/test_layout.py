@@ -1,0 +1,233 @@
+"""The tree is what the design says: links, directions of imports, words, light imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGE: Final = ROOT / "pyprof2"
+
+ORCHESTRATORS: Final = {
+    f"pyprof2.{name}" for name in ("__init__", "__main__", "assemble", "run", "store")
+}
+"""What knows more than the vocabulary, beside the command line."""
+
+LEAVES: Final = {f"pyprof2.{path.stem}" for path in PACKAGE.glob("*.py")} - ORCHESTRATORS
+"""The vocabulary: what every stage may import, and what imports nothing but itself."""
+
+HEAVY: Final = ("torch", "nvtx", "pandas", "pyarrow", "numpy", "sqlalchemy", "tqdm", "tabulate")
+
+
+class Import(NamedTuple):
+    """One import: by which module, of what, and whether it runs when the module is loaded."""
+
+    importer: str
+    imported: str
+    at_load: bool
+    for_types: bool
+
+
+def _modules() -> dict[str, Path]:
+    """Return every module of the package by its import name, through the links.
+
+    `pyprof2/data` holds no modules: a training script lies there that `demo` runs.
+    """
+    modules = {}
+    for folder in (PACKAGE, PACKAGE / "parsers", PACKAGE / "analysis"):
+        for path in folder.rglob("*.py"):
+            if path.is_relative_to(PACKAGE / "data"):
+                continue
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            modules[name] = path
+    return modules
+
+
+MODULES: Final = _modules()
+
+
+def _imports(name: str) -> Iterator[Import]:
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    yield from _imports_in(name, tree.body, at_load=True, for_types=False)
+
+
+def _imports_in(
+    name: str, body: list[ast.stmt], *, at_load: bool, for_types: bool
+) -> Iterator[Import]:
+    for node in body:
+        typed = for_types or (
+            isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        )
+        inside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for imported in _imported(node):
+            yield Import(name, imported, at_load and not typed, typed)
+        for field in ("body", "orelse", "finalbody"):
+            nested = getattr(node, field, [])
+            for_types_here = typed and field == "body"
+            yield from _imports_in(
+                name, nested, at_load=at_load and not inside, for_types=for_types_here
+            )
+        for other in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
+            yield from _imports_in(name, other.body, at_load=at_load, for_types=typed)
+
+
+def _imported(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"relative import at line {node.lineno}"
+        module = node.module or ""
+        # `from pyprof2 import tables` imports the module pyprof2.tables.
+        return [
+            full if (full := f"{module}.{alias.name}") in MODULES else module
+            for alias in node.names
+        ]
+    return []
+
+
+ALL_IMPORTS: Final = [item for name in sorted(MODULES) for item in _imports(name)]
+
+
+def _is_in(module: str, packages: set[str] | tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def _own_imports(importers: set[str]) -> list[Import]:
+    """Return the imports of our own modules by these packages."""
+    return [
+        item
+        for item in ALL_IMPORTS
+        if _is_in(item.importer, importers) and _is_in(item.imported, ("pyprof2",))
+    ]
+
+
+@pytest.mark.parametrize("name", ["parsers", "analysis"])
+def test_the_package_links_to_the_top_level_folder(name: str) -> None:
+    link = PACKAGE / name
+
+    assert link.is_symlink()
+    assert link.readlink() == Path("..", name)
+    assert link.resolve() == ROOT / name
+    assert (link / "__init__.py").is_file()
+
+
+def test_leaf_modules_import_only_leaf_modules() -> None:
+    wrong = [item for item in _own_imports(LEAVES) if not _is_in(item.imported, LEAVES)]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["pyprof2.parsers", "pyprof2.nvtx", "pyprof2.analysis"])
+def test_a_stage_imports_only_the_vocabulary_and_itself(package: str) -> None:
+    wrong = [
+        item
+        for item in _own_imports({package})
+        if not _is_in(item.imported, {*LEAVES, package, "pyprof2.__version__"})
+    ]
+
+    assert wrong == []
+
+
+def test_nothing_but_the_command_line_imports_the_command_line() -> None:
+    allowed = ("pyprof2.cli", "pyprof2.__main__")
+    wrong = [
+        item
+        for item in ALL_IMPORTS
+        if _is_in(item.imported, ("pyprof2.cli",)) and not _is_in(item.importer, allowed)
+    ]
+
+    assert wrong == []
+
+
+def test_torch_and_nvtx_are_imported_only_to_annotate_and_record() -> None:
+    recorders = ("pyprof2.cli.demo", "pyprof2.cli.capture")
+    wrong = [
+        item
+        for item in ALL_IMPORTS
+        if _is_in(item.imported, ("torch", "nvtx", "pyprof2.nvtx"))
+        and not _is_in(item.importer, ("pyprof2.nvtx",))
+        and not (item.importer in recorders and not item.at_load)
+        and not (item.importer == "pyprof2" and item.for_types)
+    ]
+
+    assert wrong == []
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Return the top-level modules that a fresh interpreter has loaded after `code`."""
+    program = f"import sys\n{code}\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_pyprof2_loads_nothing_heavy() -> None:
+    assert _loaded_by("import pyprof2") & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["prof", "--help"]], ids=" ".join)
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = f"""
+from pyprof2.cli import main
+try:
+    main({arguments})
+except SystemExit as exit:
+    assert not exit.code, exit.code"""
+
+    assert _loaded_by(code) & set(HEAVY) == set()
+
+
+def test_public_names_are_loaded_on_first_use() -> None:
+    import pyprof2
+
+    assert set(pyprof2.__all__) <= set(dir(pyprof2))
+    for name in pyprof2.__all__:
+        assert getattr(pyprof2, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = pyprof2.nonsense
+
+
+@pytest.mark.parametrize("word", ["CUPTI_", "globalTid", "globalPid", "External id", "Ev Idx"])
+def test_a_word_of_a_format_stops_at_its_parser(word: str) -> None:
+    found = [
+        name
+        for name, path in MODULES.items()
+        if not _is_in(name, ("pyprof2.parsers",)) and word in path.read_text(encoding="utf-8")
+    ]
+
+    assert found == []
+
+
+def test_only_tests_and_benchmarks_know_the_shared_folder() -> None:
+    texts = [*MODULES.values(), *ROOT.glob("*.rst"), *ROOT.glob("docs/**/*.rst")]
+    texts += [*ROOT.glob("docs/*.py"), *ROOT.glob("examples/*.py"), ROOT / "Makefile"]
+    word = "../" + "shared"
+
+    assert [path for path in texts if word in path.read_text(encoding="utf-8")] == []
+
+
+def _undocumented(name: str) -> Iterator[str]:
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    if tree.body and not ast.get_docstring(tree):
+        yield name
+    for node in tree.body:
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        members = node.body if isinstance(node, ast.ClassDef) else []
+        for item in (node, *(m for m in members if isinstance(m, ast.FunctionDef))):
+            if not item.name.startswith("_") and not ast.get_docstring(item):
+                yield f"{name}.{item.name}"
+
+
+def test_every_public_module_class_and_function_says_what_it_is() -> None:
+    assert [item for name in sorted(MODULES) for item in _undocumented(name)] == []
