@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from pyprof2.parsers._json import DECODE_ERRORS
 from pyprof2.recording import Signature
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, format_signature
 
@@ -14,7 +15,7 @@ _DTYPES: Final = {
     "double": "f64", "float": "f32", "c10::Half": "f16", "c10::BFloat16": "bf16",
     "c10::Float8_e4m3fn": "f8e4m3", "c10::Float8_e5m2": "f8e5m2",
     "c10::Float8_e4m3fnuz": "f8e4m3fnuz", "c10::Float8_e5m2fnuz": "f8e5m2fnuz",
-    "c10::Float8_e8m0fnu": "f8e8m0", "c10::Float4_e2m1fn_x2": "f4e2m1",
+    "c10::Float8_e8m0fnu": "f8e8m0", "c10::Float4_e2m1fn_x2": "f4e2m1x2",
     "long": "i64", "long int": "i64", "long long": "i64", "int": "i32", "short": "i16",
     "short int": "i16", "signed char": "i8", "unsigned char": "u8", "bool": "bool",
     "unsigned short": "u16", "unsigned int": "u32", "unsigned long": "u64",
@@ -67,7 +68,7 @@ def signature_of(recorded: RecordedCall) -> Signature:
 def _list(raw: bytes) -> list[Any]:
     try:
         value = msgspec.json.decode(raw) if raw else []
-    except (msgspec.DecodeError, RecursionError):
+    except DECODE_ERRORS:
         return []
     return value if isinstance(value, list) else []
 
@@ -90,7 +91,7 @@ def _input(dim: Any, kind: Any, strides: Any, value: Any) -> Input:
         return _tensor_list(dim, kind, strides)
     if not _is_shape(dim):
         return None
-    if dtype is not None or (dim and kind not in _SCALAR_TYPES):
+    if dtype is not None or (dim and isinstance(kind, str) and kind not in _SCALAR_TYPES):
         return _tensor(dim, dtype, strides)
     if dim:
         return Tensor(tuple(dim))
@@ -127,6 +128,8 @@ def _scalar_value(text: str) -> Any:
         return int(text)
     if text.startswith("[") and text.endswith("]"):
         inner = text[1:-1].strip()
+        if "[" in inner:
+            return _list(text.encode()) or text
         return [_scalar_value(part.strip()) for part in inner.split(",")] if inner else []
     try:
         number = float(text)

@@ -8,9 +8,12 @@ from pyprof2.analysis.costs import (
     attention,
     comm,
     conv,
+    copies,
+    embedding,
     fbgemm,
     fft,
     index,
+    linalg,
     matmul,
     names,
     norm,
@@ -42,8 +45,8 @@ from pyprof2.analysis.costs.registry import (
 from pyprof2.analysis.costs.results import TELLING_OPS, result_inside
 
 FAMILIES: Final = (
-    matmul, conv, attention, norm, softmax_loss, pointwise, reduce, index, pool, optimizer, rnn,
-    fft, random, comm, fbgemm, triton, names,
+    matmul, linalg, conv, attention, norm, softmax_loss, pointwise, reduce, copies, index,
+    embedding, pool, optimizer, rnn, fft, random, comm, fbgemm, triton, names,
 )  # fmt: skip
 """The modules whose import fills the registry."""
 

@@ -303,16 +303,16 @@ _EVEN: Final = "lengths of the sequences not recorded: one is the longest, the o
 def _packed(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
     """Sequences of different lengths: their total, number and longest are known, not each.
 
-    If all are as long as the longest, the count is exact. For self-attention the squares of the
-    lengths sum to the least when the others share the rest evenly, and to the most when as many
-    as possible are as long as the longest; half of it and the diagonal is causal. Otherwise
-    nothing says which rows and keys belong together: at least none, evenly if not known.
+    If all are as long as the longest, the count is exact. Where queries and keys have the same
+    total and longest they are taken to belong together: then the squares of the lengths sum to
+    the least if the others share the rest evenly, which is assumed, and to the most if as many
+    as possible are as long as the longest. Otherwise each query is taken to look at as many keys
+    as the mean. Which rows and keys belong together is not known, so the lower bound is none.
     """
     count = tensor(call, places.lengths).shape[0] - 1
     rows, keys = sizes.batch * sizes.rows, sizes.batch * sizes.keys
     long_q, long_k = integer(call, places.longest), integer(call, places.longest + 1)
     causal, _ = _causality(call, places)
-    windowed = _window(call, places) != (None, None)
     if long_q is None or long_k is None:
         msg = "the lengths of the sequences are not in the recording"
         raise UnknownCostError(msg)
@@ -320,14 +320,13 @@ def _packed(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
         one = _Heads(count, sizes.heads, long_q, long_k, sizes.width, sizes.value_width)
         return _dense(one, causal, places.bottom_right, *_window(call, places))
     if rows == keys and long_q == long_k:
-        least, full = _squares(rows, count, long_q)
-        value_ = (least + rows) // 2 if causal else least
-        least = value_ if causal is not None and not windowed else rows
+        even, full = _squares(rows, count, long_q)
+        value_ = (even + rows) // 2 if causal else even
     else:
         full = min(rows * long_k, keys * long_q)
-        value_, least = min(rows * keys // count, full), 0
+        value_ = min(rows * keys // count, full)
     note = _EVEN if causal is not None else f"{_EVEN}; {_UNKNOWN_CAUSAL}"
-    return _Work(sizes.heads * value_, sizes.heads * least, sizes.heads * full, note)
+    return _Work(sizes.heads * value_, 0, sizes.heads * full, note)
 
 
 def _squares(rows: int, count: int, longest: int) -> tuple[int, int]:
@@ -370,7 +369,7 @@ def _params(sizes: _Heads, k: Tensor, places: _Places) -> str:
 
 def _cost(work: _Work, per_pair: int, tallied: Cost, span: tuple[int | None, int | None]) -> Cost:
     flops = (work.least * per_pair, work.most * per_pair)
-    exact = flops == (tallied.flops, tallied.flops)
+    exact = not work.assumed and flops == (tallied.flops, tallied.flops)
     return bounded(
         tallied, work.assumed, None if exact else flops, None if span[0] == span[1] else span
     )

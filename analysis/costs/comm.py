@@ -44,7 +44,7 @@ def bus_factor(collective: str, group_size: int) -> float | None:
         return None
     if name.startswith("allreduce"):
         return 2 * (group_size - 1) / group_size
-    if name.startswith(("allgather", "reducescatter", "alltoall")) or "base" in name:
+    if name.startswith(("allgather", "reducescatter", "alltoall")):
         return (group_size - 1) / group_size
     return 1.0 if name.startswith(("broadcast", "reduce", "send", "recv")) else None
 

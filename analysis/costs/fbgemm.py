@@ -9,7 +9,7 @@ FLOPs: n·D additions. Bytes: n rows, the indices and offsets, and the pooled re
 
 from __future__ import annotations
 
-from typing import Final, TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
     bounded,
@@ -125,12 +125,12 @@ def lookup_backward(call: OpCall, context: Context) -> Cost:
     taken to be as many as grad has, one for each bag; at least grad is read, at most each bag
     has 1024 rows.
     """
-    grad = tensor(call, 0)
+    grad, forward = tensor(call, 0), context.forward
     count = numel(grad.shape)
-    known = context.forward
-    if known is not None and known.op in _LOOKUPS:
-        forward = lookup(known, Context(output=grad))
-        count = forward.flops
+    note = "rows updated not recorded: taken as one for each bag, at most 1024"
+    if forward is not None and forward.op in _LOOKUPS:
+        count = lookup(forward, Context(output=grad)).flops
+        note = "all rows taken to be distinct"
     rows = fresh((count,), grad.dtype)
     cost = tally(5 * count, read=[grad, rows], written=[rows], dtype=grad.dtype)
     least = tally(0, read=[grad])
@@ -138,9 +138,7 @@ def lookup_backward(call: OpCall, context: Context) -> Cost:
     widest = tally(5 * numel(most.shape), read=[grad, most, most], written=[most, most])
     return bounded(
         cost,
-        "rows updated not recorded: taken as one for each bag"
-        if known is None
-        else "all rows taken to be distinct",
+        note,
         flops=(0, widest.flops),
         traffic=(least.bytes, widest.bytes),
     )
@@ -217,7 +215,7 @@ def permute_sparse(call: OpCall, context: Context) -> Cost:
 
 @cost_of("fbgemm::bounds_check_indices", category="index")
 def bounds_check(call: OpCall) -> Cost:
-    """Rows of each table, indices, offsets: read and compared; written only where they are wrong."""
+    """Rows of each table, indices, offsets: read; written only where they are wrong."""
     tables, indices, offsets = (tensor(call, at) for at in range(3))
     weights = maybe_tensor(call, 5)
     count = numel(indices.shape)
@@ -273,13 +271,13 @@ def to_dense(call: OpCall) -> Cost:
     more = [maybe_tensor(call, at) for at in (1, 2)]
     cost = tally(0, read=[x, *more], written=[like(x)], params=f"N={numel(x.shape)}")
     most = None if cost.bytes is None else 1024 * cost.bytes
-    note = "the size of the result is not recorded: taken as that of the values"
+    note = "the size of the result is not recorded: taken as the values', at most 1024 times"
     return bounded(cost, note, traffic=(tally(0, read=[x]).bytes, most))
 
 
 @cost_of("fbgemm::FloatToFP8RowwiseQuantized", category="elementwise")
 def to_fp8_rows(call: OpCall) -> Cost:
-    """x (…, n) f32 -> n bytes, and 4 for the scale padded to 8: 3 flops each: compare, scale, round."""
+    """x (…, n) f32 -> n bytes and 8 for the scale: 3 flops each: compare, scale, round."""
     x = tensor(call, 0)
     *rows, width = x.shape
     out = fresh((*rows, width + 8), "u8")

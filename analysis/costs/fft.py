@@ -10,7 +10,7 @@ Source: the count that FFTW's benchmarks use.
 from __future__ import annotations
 
 import math
-from typing import Final, TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
     flag,

@@ -75,7 +75,7 @@ mark_composites("""
     aten::cosine_similarity aten::pairwise_distance
     aten::to aten::type_as aten::contiguous aten::reshape aten::flatten aten::ravel
     aten::clone aten::_to_copy aten::cpu aten::cuda aten::pin_memory aten::_pin_memory
-    aten::resolve_conj aten::resolve_neg aten::flatten_dense_tensors aten::concat
+    aten::lift aten::resolve_conj aten::resolve_neg aten::flatten_dense_tensors aten::concat
     aten::concatenate aten::hstack aten::vstack aten::stack aten::_chunk_cat aten::repeat
     aten::tile aten::repeat_interleave aten::pad aten::one_hot aten::zeros aten::ones aten::full
     aten::zeros_like aten::ones_like aten::full_like aten::new_zeros aten::new_ones
@@ -230,7 +230,7 @@ categorise(
 )
 categorise(
     """
-    aten::norm_ aten::linalg_norm aten::linalg_matrix_norm aten::nuclear_norm aten::dist
+    aten::norm_ aten::linalg_matrix_norm aten::nuclear_norm aten::dist
     aten::cov aten::corrcoef aten::segment_reduce aten::_is_all_true aten::_is_any_true
     aten::cumulative_trapezoid aten::trapezoid aten::hash_tensor aten::nansum aten::bincount
     aten::histc aten::histogram aten::_cdist_backward aten::_pdist_forward aten::pdist

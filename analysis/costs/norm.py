@@ -132,7 +132,9 @@ def batch_norm_backward(call: OpCall) -> Cost:
     wants_x, wants_weight, wants_bias = flags(call, places.mask) or (True, True, True)
     channels = x.shape[1] if len(x.shape) > 1 else numel(x.shape)
     vector = maybe_tensor(call, places.weight) or _statistics(channels, x)
-    stats = [maybe_tensor(call, places.mean + at) for at in range(2)]
+    # In inference the running mean and variance stand in for those of the batch.
+    first = places.weight + 1 if training is False else places.mean
+    stats = [maybe_tensor(call, first + at) for at in range(2)]
     params = wants_weight or wants_bias
     trained = (5 if params or wants_x else 0) + (4 if wants_x else 0)
     applied = (5 if params else 0) + (1 if wants_x else 0)
@@ -399,17 +401,26 @@ def fused_add_rms_norm(call: OpCall) -> Cost:
 def aiter_rms_norm(call: OpCall) -> Cost:
     """y, x, weight, or x, weight with a new result: as `rms_norm`."""
     items = [item for item in call.inputs if isinstance(item, Tensor)]
-    wide = [item for item in items if len(item.shape) > 1]
+    wide = _wide(items)
     weight = next((item for item in items if len(item.shape) == 1), None)
     x = wide[-1]
     return _rms_norm(x, weight, [wide[0] if len(wide) > 1 else like(x)])
+
+
+def _wide(items: list[Tensor]) -> list[Tensor]:
+    """Return the tensors of more than one dimension: not the weight."""
+    wide = [item for item in items if len(item.shape) > 1]
+    if not wide:
+        msg = "no input has a shape in the recording"
+        raise UnknownCostError(msg)
+    return wide
 
 
 @cost_of("aiter::add_rmsnorm", "aiter::rmsnorm2d_fwd_with_add", category="norm")
 def aiter_add_rms_norm(call: OpCall) -> Cost:
     """y, x, residual, sum, weight: as `fused_add_rms_norm`; x and residual read, two written."""
     items = [item for item in call.inputs if isinstance(item, Tensor)]
-    x = next(item for item in items if len(item.shape) > 1)
+    x = _wide(items)[0]
     weight = next((item for item in items if len(item.shape) == 1), None)
     return tally(5 * numel(x.shape), read=[x, x, weight], written=[like(x)] * 2, dtype=x.dtype)
 

@@ -189,13 +189,37 @@ def bounded(
     flops: tuple[int, int] | None = None,
     traffic: tuple[int | None, int | None] | None = None,
 ) -> Cost:
-    """Return `cost` with an assumption in words and the bounds of its counts."""
+    """Return `cost` with an assumption in words and the bounds of its counts.
+
+    Empty tensors can turn bounds round; then the value is both.
+    """
     if flops is not None:
-        cost = replace(cost, flops_lo=flops[0], flops_hi=flops[1])
-    if traffic is not None and cost.bytes is not None and None not in traffic:
-        cost = replace(cost, bytes_lo=traffic[0], bytes_hi=traffic[1])
+        low, high = min(flops[0], cost.flops), max(flops[1], cost.flops)
+        cost = replace(cost, flops_lo=low, flops_hi=high)
+    least, most = traffic or (None, None)
+    if cost.bytes is not None and least is not None and most is not None:
+        cost = replace(cost, bytes_lo=min(least, cost.bytes), bytes_hi=max(most, cost.bytes))
     notes = [note for note in (cost.assumed, assumed) if note]
     return replace(cost, assumed="; ".join(notes))
+
+
+def with_more(cost: Cost, read: list[Tensor | None], written: list[Tensor]) -> Cost:
+    """Return the cost with more tensors read and written, in the bounds too."""
+    more, out = total(read), total(written)
+    if more is None or out is None or cost.bytes_read is None or cost.bytes_written is None:
+        return replace(cost, bytes_read=None, bytes_written=None, bytes_lo=None, bytes_hi=None)
+    return replace(
+        cost,
+        bytes_read=cost.bytes_read + more,
+        bytes_written=cost.bytes_written + out,
+        bytes_lo=None if cost.bytes_lo is None else cost.bytes_lo + more + out,
+        bytes_hi=None if cost.bytes_hi is None else cost.bytes_hi + more + out,
+    )
+
+
+def count_text(item: Tensor) -> str:
+    """Return the number of elements as the number that matters."""
+    return f"N={numel(item.shape)}"
 
 
 FLOATS: Final = ("f16", "f32", "f64")

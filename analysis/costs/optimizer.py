@@ -7,7 +7,7 @@ shapes in a list but not its element types.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     FLOATS,
@@ -193,7 +193,7 @@ def foreach_norm(call: OpCall) -> Cost:
 
 @cost_of("aten::_amp_foreach_non_finite_check_and_unscale_", category="optimizer")
 def unscale(call: OpCall) -> Cost:
-    """Gradients, flag, scale: each checked and scaled in place: flops 2P; bytes: read and written."""
+    """Gradients, flag, scale: checked and scaled in place: flops 2P; bytes: read and written."""
     return _each(2, [tensors(call, 0)])
 
 

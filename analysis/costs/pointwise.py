@@ -96,9 +96,10 @@ _TABLE: Final = (
         softshrink_backward hardsigmoid_backward
     """),
     _Row(2, 2, "same", """
-        gelu_backward silu_backward mish_backward elu_backward softplus_backward
+        gelu_backward silu_backward mish_backward softplus_backward
         hardswish_backward logit_backward infinitely_differentiable_gelu_backward
     """),
+    _Row(2, 6, "same", "elu_backward"),
     _Row(3, 2, "same", "sigmoid_backward tanh_backward"),
     _Row(2, 3, "same", "log_sigmoid_backward rrelu_with_noise_backward"),
 )  # fmt: skip
@@ -239,8 +240,11 @@ def native_dropout_backward(call: OpCall) -> Cost:
     category="elementwise",
 )  # fmt: skip
 def dropout(call: OpCall) -> Cost:
-    """As `native_dropout` in training, nothing in inference; without the flag: training."""
-    return Cost(0, 0, 0) if flag(call, 2) is False else native_dropout(call)
+    """As `native_dropout` in training, nothing in inference.
+
+    Where the flag is not recorded: nothing, since in training there are ops inside.
+    """
+    return native_dropout(call) if flag(call, 2) else Cost(0, 0, 0)
 
 
 @cost_of(

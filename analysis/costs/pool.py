@@ -8,7 +8,7 @@ neighbours of each point. Bytes: input and result once; the places of maxima are
 from __future__ import annotations
 
 import math
-from typing import Final, TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
     bounded,

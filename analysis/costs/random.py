@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyprof2.analysis.costs.operands import (
     bounded,
     dtype_at,
@@ -22,7 +24,6 @@ from pyprof2.analysis.costs.registry import (
     cost_in_context,
     cost_of,
 )
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall

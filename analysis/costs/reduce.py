@@ -9,6 +9,7 @@ one is taken, unless the result's shape is known from elsewhere, with both ends 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
@@ -67,7 +68,7 @@ _TABLE: Final = (
     _Row(2, 0, 1, -1, "same", "_aminmax aminmax"),
     _Row(4, 0, 1, -1, "real", "var std"),
     _Row(4, 0, 1, -1, "float", "logsumexp special_logsumexp"),
-    _Row(2, 0, 2, 4, "real", "linalg_vector_norm norm"),
+    _Row(2, 0, 2, 4, "real", "linalg_vector_norm linalg_norm norm"),
     _Row(2, 0, 1, -1, "real", "frobenius_norm"),
 )  # fmt: skip
 _ROWS: Final = {f"aten::{name}": row for row in _TABLE for name in row.names.split()}
@@ -138,8 +139,15 @@ def _result_dtype(row: _Row, call: OpCall, x: Tensor) -> str | None:
 def var_mean(call: OpCall, context: Context) -> Cost:
     """x, dims -> two results: 4N as `var`; bytes: x and both."""
     cost = reduction(OpCall("aten::var", call.inputs), context)
-    written = None if cost.bytes_written is None else 2 * cost.bytes_written
-    return Cost(cost.flops, cost.bytes_read, written, cost.dtype, cost.params, cost.assumed)
+    least, most = cost.bytes_lo, cost.bytes_hi
+    if cost.bytes_read is None or cost.bytes_written is None:
+        return cost
+    return replace(
+        cost,
+        bytes_written=2 * cost.bytes_written,
+        bytes_lo=None if least is None else 2 * least - cost.bytes_read,
+        bytes_hi=None if most is None else 2 * most - cost.bytes_read,
+    )
 
 
 @cost_in_context(

@@ -138,6 +138,7 @@ def cost_of(*ops: str, category: str) -> Callable[[_Plain], _Plain]:
     Raises:
         CostRegistrationError: an op has a formula already, or the category is unknown.
     """
+    _check_category(category)
 
     def register(formula: _Plain) -> _Plain:
         _register(ops, category, lambda call, _context: formula(call))
@@ -148,6 +149,7 @@ def cost_of(*ops: str, category: str) -> Callable[[_Plain], _Plain]:
 
 def cost_in_context(*ops: str, category: str) -> Callable[[_Informed], _Informed]:
     """Register a formula that also takes what is known from elsewhere; see `cost_of`."""
+    _check_category(category)
 
     def register(formula: _Informed) -> _Informed:
         _register(ops, category, formula)
@@ -157,7 +159,6 @@ def cost_in_context(*ops: str, category: str) -> Callable[[_Informed], _Informed
 
 
 def _register(ops: tuple[str, ...], category: str, formula: ContextFormula) -> None:
-    _check_category(category)
     taken = sorted({op for op in ops if op in _entries or ops.count(op) > 1})
     if taken:
         msg = f"{', '.join(taken)}: a cost formula is registered already; give another name"
@@ -238,13 +239,17 @@ def _plain_name(op: str) -> str:
     return f"{space}{colons}{name.split('.')[0]}" if colons else op
 
 
+_STEM_MAX: Final = 200
+"""No registered name is longer, but a name in a recording may be: of any length."""
+
+
 def _find(op: str) -> _Entry | None:
     name = _plain_name(op)
     if name in _entries:
         return _entries[name]
     if op in _entries:
         return _entries[op]
-    stems = (name[:end] + "*" for end in range(len(name), 0, -1))
+    stems = (name[:end] + "*" for end in range(min(len(name), _STEM_MAX), 0, -1))
     return next((_entries[stem] for stem in stems if stem in _entries), None)
 
 

@@ -248,7 +248,7 @@ def fused_lstm_cell_backward(call: OpCall) -> Cost:
 
 @cost_of("aten::_thnn_fused_gru_cell_backward", category="rnn")
 def fused_gru_cell_backward(call: OpCall) -> Cost:
-    """Gradient (b, h), workspace (b, 5h) -> those of both products (b, 3h) and the state: 20 each."""
+    """Gradient (b, h), workspace (b, 5h) -> those of both products and the state: 20 flops each."""
     grad, workspace = tensor(call, 0), tensor(call, 1)
     wide = fresh((3 * numel(grad.shape),), grad.dtype)
     flops = 20 * numel(grad.shape)

@@ -6,7 +6,7 @@ is 1. Where a loss adds up its elements, that is one more each. Bytes: inputs an
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     bounded,

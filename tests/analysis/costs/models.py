@@ -53,12 +53,13 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, rows, width = x.shape
+        batch, rows, _ = x.shape
         q = self.q(x).view(batch, rows, self.heads, self.size).transpose(1, 2)
         kv = self.kv(x).view(batch, rows, 2, self.kv_heads, self.size)
         k, v = kv.permute(2, 0, 3, 1, 4).repeat_interleave(self.heads // self.kv_heads, 2)
         probabilities = torch.softmax(q @ k.transpose(-2, -1), -1)
-        return self.out((probabilities @ v).transpose(1, 2).reshape(batch, rows, width))
+        found: torch.Tensor = self.out((probabilities @ v).transpose(1, 2).reshape(x.shape))
+        return found
 
 
 class Block(nn.Module):
@@ -73,7 +74,8 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norms[0](x))
-        return x + self.mlp(self.norms[1](x))
+        found: torch.Tensor = x + self.mlp(self.norms[1](x))
+        return found
 
 
 class Bert(nn.Module):

@@ -16,12 +16,14 @@ DTYPES: Final = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
     torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8",
     torch.uint8: "u8", torch.bool: "bool", torch.complex32: "c32", torch.complex64: "c64",
-    torch.complex128: "c128", torch.float8_e4m3fn: "f8e4m3", torch.float8_e5m2: "f8e5m2",
+    torch.complex128: "c128", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",
+    torch.float8_e4m3fn: "f8e4m3", torch.float8_e5m2: "f8e5m2",
 }  # fmt: skip
 _SCALAR_TYPES: Final = {
     torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4,
     torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.complex32: 8,
     torch.complex64: 9, torch.complex128: 10, torch.bool: 11, torch.bfloat16: 15,
+    torch.float8_e5m2: 23, torch.float8_e4m3fn: 24,
 }  # fmt: skip
 
 
@@ -76,9 +78,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[Recorded] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,7 +94,8 @@ class _Recorder(TorchDispatchMode):
 
 def record(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Recorded]:
     """Return the ops that `function` calls, those of the backward pass included."""
-    with _Recorder() as recorder:
+    recorder = _Recorder()
+    with recorder:
         function(*args, **kwargs)
     return recorder.found
 

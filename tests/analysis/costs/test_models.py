@@ -43,10 +43,10 @@ def test_a_network_does_its_flops_forward_and_backward(
     name: str, truth: dict[str, dict[str, Any]]
 ) -> None:
     with torch.device("meta"):
-        model, x = MODELS[name]()
-        loss = []
-        forward = record(lambda: loss.append(model(x).sum()))
-        backward = record(loss[0].backward)
+        model, x = MODELS[name]()  # type: ignore[no-untyped-call]
+        losses: list[Any] = []
+        forward = record(lambda: losses.append(model(x).sum()))
+        backward = record(losses[0].backward)
 
     row = truth[name]
     assert (dense_flops(forward), dense_flops(backward)) == (row["fwd_closed"], row["bwd_closed"])
@@ -61,7 +61,8 @@ def lstm(name: str, *middle: Any, last: tuple[Any, ...] = ()) -> OpCall:
     layer = (f32(2048, 512), f32(2048, 512), f32(2048), f32(2048))
     state = f32(2, 32, 512)
     weights = tuple(Tensor(item.shape) for item in 2 * layer)
-    sizes = [Scalar(item) for item in (2, 512, 0, 2, False, 0.0, True, False, [])]
+    numbers: tuple[Any, ...] = (2, 512, 0, 2, False, 0.0, True, False, [])
+    sizes = [Scalar(number) for number in numbers]
     head = (f32(128, 32, 512), weights, Scalar(4), f32(8404992), state, state)
     return OpCall(name, (*head, *middle, *sizes, None, *last))
 

@@ -42,6 +42,8 @@ STATISTICS: Final = (f32(4096), f32(4096))
 N: Final = f32(4096, 1024)
 BIG: Final = f32(4194304)
 
+YES, NO = True, False
+
 CALLS: Final = {
     "aten::mm bf16 [4096,512]x[512,1024]": op("aten::mm", bf16(4096, 512), bf16(512, 1024)),
     "aten::addmm bf16 bias[1024] + [4096,512]x[512,1024]": op(
@@ -74,25 +76,25 @@ CALLS: Final = {
     ),
     "linear backward (mm dX + mm dW + sum dB)": op(
         "aten::linear_backward",
-        bf16(32, 128, 768), bf16(32, 128, 3072), bf16(3072, 768), [True, True, True],
+        bf16(32, 128, 768), bf16(32, 128, 3072), bf16(3072, 768), [YES, YES, YES],
     ),
     "aten::_scaled_mm fp8 e4m3 [4096,4096]x[4096,4096]->bf16": op(
         "aten::_scaled_mm",
         Tensor((4096, 4096), "f8e4m3"), Tensor((4096, 4096), "f8e4m3", (1, 4096)),
-        f32(), f32(), None, None, 15, False,
+        f32(), f32(), None, None, 15, NO,
     ),
     "aten::_int_mm int8 1024^3 -> int32": op(
         "aten::_int_mm", Tensor((1024, 1024), "i8"), Tensor((1024, 1024), "i8")
     ),
     "aten::_addmm_activation / gelu epilogue": op(
-        "aten::_addmm_activation", bf16(1024), bf16(4096, 512), bf16(512, 1024), 1, 1, True
+        "aten::_addmm_activation", bf16(1024), bf16(4096, 512), bf16(512, 1024), 1, 1, YES
     ),
     "grouped_mm / MoE: T=4096 tokens, top2, E8, d1024->4096": op(
         "aten::_grouped_mm", bf16(8192, 1024), bf16(8, 1024, 4096), Tensor((8,), "i32")
     ),
     "sdpa fwd full bf16 B4 H16 S2048 D64": op(
         "aten::_scaled_dot_product_flash_attention",
-        *[bf16(4, 16, 2048, 64)] * 3, 0.0, False, False,
+        *[bf16(4, 16, 2048, 64)] * 3, 0.0, NO, NO,
     ),
     "conv2d f32 N32 3x224x224 ->64 k7 s2 p3": op(
         "aten::conv2d", f32(32, 3, 224, 224), f32(64, 3, 7, 7), None, [2, 2], [3, 3], [1, 1], 1
@@ -101,7 +103,7 @@ CALLS: Final = {
         "aten::conv2d", IMAGE, f32(64, 256, 1, 1), None, [1, 1], [0, 0], [1, 1], 1
     ),
     "fft_fft c2c f32 [64,4096]": op(
-        "aten::_fft_c2c", Tensor((64, 4096), "c64"), [1], 0, True
+        "aten::_fft_c2c", Tensor((64, 4096), "c64"), [1], 0, YES
     ),
     "add f32 same shape": op("aten::add", N, N, 1),
     "add f32 [4096,1024]+[1024]": op("aten::add", N, f32(1024), 1),
@@ -110,8 +112,8 @@ CALLS: Final = {
     "gelu bf16": op("aten::gelu", bf16(4096, 1024), "none"),
     "addcmul_/addcdiv_ f32": op("aten::addcdiv_", N, N, N, 1.0),
     "where(cond bool,a,b) f32": op("aten::where", Tensor((4096, 1024), "bool"), N, N),
-    "sum f32 [4096,1024] dim=-1": op("aten::sum", N, [-1], False, None),
-    "softmax bf16 [4096,1024] dim -1": op("aten::_softmax", bf16(4096, 1024), -1, False),
+    "sum f32 [4096,1024] dim=-1": op("aten::sum", N, [-1], NO, None),
+    "softmax bf16 [4096,1024] dim -1": op("aten::_softmax", bf16(4096, 1024), -1, NO),
     "_softmax_backward_data": op(
         "aten::_softmax_backward_data", bf16(4096, 1024), bf16(4096, 1024), -1, 15
     ),
@@ -121,50 +123,50 @@ CALLS: Final = {
     "native_layer_norm_backward mask[1,1,1]": op(
         "aten::native_layer_norm_backward",
         bf16(4096, 1024), bf16(4096, 1024), [1024], f32(4096, 1), f32(4096, 1),
-        bf16(1024), bf16(1024), [True, True, True],
+        bf16(1024), bf16(1024), [YES, YES, YES],
     ),
     "native_batch_norm train f32 [32,256,56,56]": op(
-        "aten::native_batch_norm", IMAGE, *[f32(256)] * 4, True, 0.1, 1e-5
+        "aten::native_batch_norm", IMAGE, *[f32(256)] * 4, YES, 0.1, 1e-5
     ),
     "batch_norm inference f32": op(
-        "aten::native_batch_norm", IMAGE, *[f32(256)] * 4, False, 0.1, 1e-5
+        "aten::native_batch_norm", IMAGE, *[f32(256)] * 4, NO, 0.1, 1e-5
     ),
     "native_group_norm f32 G32 [32,256,56,56]": op(
         "aten::native_group_norm", IMAGE, f32(256), f32(256), 32, 256, 3136, 32, 1e-5
     ),
     "max_pool2d k3 s2 p1 f32 [32,64,112,112]->56": op(
         "aten::max_pool2d_with_indices",
-        f32(32, 64, 112, 112), [3, 3], [2, 2], [1, 1], [1, 1], False,
+        f32(32, 64, 112, 112), [3, 3], [2, 2], [1, 1], [1, 1], NO,
     ),
     "avg_pool2d k2 s2 f32": op(
-        "aten::avg_pool2d", f32(32, 64, 112, 112), [2, 2], [2, 2], [0, 0], False, True, None
+        "aten::avg_pool2d", f32(32, 64, 112, 112), [2, 2], [2, 2], [0, 0], NO, YES, None
     ),
     "adaptive_avg_pool2d(1) [32,2048,7,7]": op(
         "aten::_adaptive_avg_pool2d", f32(32, 2048, 7, 7), [1, 1]
     ),
     "native_dropout p=.1 bf16 [4096,1024]": op(
-        "aten::native_dropout", bf16(4096, 1024), 0.1, True
+        "aten::native_dropout", bf16(4096, 1024), 0.1, YES
     ),
     "cumsum f32 [4096,1024] dim 1": op("aten::cumsum", N, 1, None),
     "upsample_bilinear2d [8,64,64,64]->128": op(
-        "aten::upsample_bilinear2d", f32(8, 64, 64, 64), [128, 128], False, None, None
+        "aten::upsample_bilinear2d", f32(8, 64, 64, 64), [128, 128], NO, None, None
     ),
     "cat f32 2x[4096,512] dim1": op("aten::cat", (f32(4096, 512), f32(4096, 512)), 1),
-    "copy_ f32->f32 contiguous N": op("aten::copy_", BIG, BIG, False),
-    "aten::to/_to_copy f32->bf16 N": op("aten::_to_copy", BIG, 15, None, None, None, False, None),
+    "copy_ f32->f32 contiguous N": op("aten::copy_", BIG, BIG, NO),
+    "aten::to/_to_copy f32->bf16 N": op("aten::_to_copy", BIG, 15, None, None, None, NO, None),
     "clone/contiguous of transposed": op(
         "aten::clone", Tensor((1024, 4096), "f32", (1, 1024)), None
     ),
     "fill_/zero_ f32 N": op("aten::fill_", BIG, 0.0),
-    "sort f32 [1024,4096] dim -1": op("aten::sort", f32(1024, 4096), -1, False),
-    "topk f32 [1024,4096] k=50": op("aten::topk", f32(1024, 4096), 50, -1, True, True),
-    "argmax f32 [4096,1024]": op("aten::argmax", N, -1, False),
+    "sort f32 [1024,4096] dim -1": op("aten::sort", f32(1024, 4096), -1, NO),
+    "topk f32 [1024,4096] k=50": op("aten::topk", f32(1024, 4096), 50, -1, YES, YES),
+    "argmax f32 [4096,1024]": op("aten::argmax", N, -1, NO),
     "SGD momentum foreach (ResNet-50 params, f32)": op(
-        "aten::_fused_sgd_", *[PARAMETERS] * 3, 0.0, 0.9, 0.1, 0.0, False, False, False
+        "aten::_fused_sgd_", *[PARAMETERS] * 3, 0.0, 0.9, 0.1, 0.0, NO, NO, NO
     ),
     "Adam/AdamW fused f32": op(
         "aten::_fused_adamw_",
-        *[PARAMETERS] * 4, None, (f32(),), 1e-3, 0.9, 0.999, 0.01, 1e-8, False, False,
+        *[PARAMETERS] * 4, None, (f32(),), 1e-3, 0.9, 0.999, 0.01, 1e-8, NO, NO,
     ),
     "foreach_norm / clip_grad (L2)": op("aten::_foreach_norm", PARAMETERS, 2),
     "ncclAllReduce f32 P elements, ring n ranks": op("c10d::allreduce_", PARAMETERS),
@@ -177,7 +179,6 @@ CALLS: Final = {
 NO_OPS: Final = {"Memcpy HtoD 19267584 B", "Memset 128000 B"}
 """Activities of the device whose bytes are recorded."""
 DATA_DEPENDENT: Final = {"bincount/histc/unique"}
-EXACT: Final = "ok"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,98 @@
+"""A mistake in a formula is noticed: each of these turns the tests of the formulas red."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+TESTS: Final = "tests/analysis/costs"
+
+MUTATIONS: Final = {
+    # name: file, the text as it is, the mistake
+    "a product without the factor 2": (
+        "matmul.py", "2 * numel(batch) * m * n * depth,", "numel(batch) * m * n * depth,"),
+    "a product with two dimensions swapped": (
+        "matmul.py", "out = fresh((m, n) if summed", "out = fresh((m, k) if summed"),
+    "a bias that is not read": (
+        "matmul.py", "read=[a, b, *more] if k else more,", "read=[a, b] if k else more,"),
+    "a convolution that forgets a window's dimension": (
+        "conv.py", "2 * numel(dense.shape) * numel(weight.shape[1:]),",
+        "2 * numel(dense.shape) * numel(weight.shape[1:-1]),"),
+    "a convolution with half its padding": (
+        "conv.py", "tuple(2 * pad for pad in found)", "tuple(pad for pad in found)"),
+    "gradients that ignore the mask": (
+        "conv.py", "each * (wants_x + wants_weight),", "each * 2,"),
+    "a causal mask without its diagonal": (
+        "attention.py", "return below(upper + rows) - below(upper)",
+        "return below(upper + rows - 1) - below(upper - 1)"),
+    "a fused backward of four products": (
+        "attention.py", "2 * (3 * sizes.width + 2 * sizes.value_width)",
+        "2 * (2 * sizes.width + 2 * sizes.value_width)"),
+    "attention without its logarithms": (
+        "attention.py", "written=[out, lse],", "written=[out],"),
+    "a normalisation with an operation less": (
+        "norm.py", "(7 if training else 2) * numel(x.shape),",
+        "(6 if training else 2) * numel(x.shape),"),
+    "a softmax with an operation less": (
+        "softmax_loss.py", "return _softmax(x, out, 5)", "return _softmax(x, out, 4)"),
+    "a loss that reads the whole table": (
+        "softmax_loss.py", "read=[fresh((count,), scores.dtype), target, weight],",
+        "read=[scores, target, weight],"),
+    "a sum that counts its results": (
+        "reduce.py", '_Row(1, 1, 1, 3, "sum", "sum', '_Row(1, 0, 1, 3, "sum", "sum'),
+    "a pool that reads its input again in backward": (
+        "pool.py", 'read=[grad, like(grad, "i64")],', 'read=[grad, x, like(grad, "i64")],'),
+    "an embedding that reads its whole table": (
+        "index.py", "needed = min(rows * row, elements(source))", "needed = elements(source)"),
+    "an optimizer that does not write its state": (
+        "optimizer.py", "if at != 1 or scaled]", "if at == 0 or scaled]"),
+    "a network whose weights get no gradient": (
+        "rnn.py", "terms = every * (1 + wants_weights)", "terms = every"),
+    "a transform in the wrong logarithm": ("fft.py", "math.log2(length)", "math.log(length)"),
+    "an expanded operand read in full": (
+        "operands.py", "return min(span, math.prod(dim for dim, stride in pairs if stride))",
+        "return count"),
+}  # fmt: skip
+
+
+def copy_of_the_tree(folder: Path) -> Path:
+    """Return a tree of links to this one, whose formulas are files of their own."""
+    for item in ROOT.iterdir():
+        if item.name not in ("analysis", "pyprof2", ".git"):
+            (folder / item.name).symlink_to(item)
+    for name in ("analysis", "pyprof2"):
+        (folder / name).mkdir()
+        for item in (ROOT / name).iterdir():
+            if item.name not in ("analysis", "costs", "__pycache__"):
+                (folder / name / item.name).symlink_to(item.resolve())
+    (folder / "pyprof2" / "analysis").symlink_to(folder / "analysis")
+    (folder / "analysis" / "costs").mkdir()
+    for item in (ROOT / "analysis" / "costs").glob("*.py"):
+        (folder / "analysis" / "costs" / item.name).write_text(item.read_text())
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mistake_in_a_formula_turns_a_test_red(name: str, tmp_path: Path) -> None:
+    file, right, wrong = MUTATIONS[name]
+    path = copy_of_the_tree(tmp_path) / "analysis" / "costs" / file
+    text = path.read_text()
+    assert text.count(right) >= 1, "the formula has changed: change the mutation with it"
+    path.write_text(text.replace(right, wrong, 1))
+    files = [f"{TESTS}/test_{name}.py" for name in ("ops", "conv", "attention")]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1, done.stdout[-2000:]
+    assert "AssertionError" in done.stdout or "assert" in done.stdout
