@@ -47,7 +47,8 @@ fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 2000
 
 bench: $(VENV)/.annotate,test
-	$(RUN)python benchmarks/startup.py
+	@set -e; for program in $(wildcard benchmarks/*.py); do \
+		echo "== $$program"; $(RUN)python "$$program"; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -33,27 +33,36 @@ class Launches:
 
 def link_launches(recording: Recording, ops: Ops, threads: Threads) -> Launches:
     """Return the launches in start order, each with the innermost op that holds its start."""
-    table = recording.read(
-        "launches", ["start_ns", "dur_ns", "pid", "tid", "name", "correlation_id"]
-    )
-    start = int_column(table, "start_ns", 0)
-    row = np.lexsort(
-        (int_column(table, "correlation_id", NO_ID), -int_column(table, "dur_ns", 0), start)
-    )
-    table = table.take(row)
+    row, start, _ = _in_time_order(recording, "launches")
+    table = recording.read("launches", ["pid", "tid", "name"], row)
     thread = threads.number(table)
     name, names = code_column(table, "name")
     is_graph = np.array(["GraphLaunch" in text for text in names] or [False])[name]
-    op = ops.nest.innermost(thread, start[row])
-    return Launches(
-        row, thread, start[row], int_column(table, "correlation_id", NO_ID), op, is_graph
+    del table
+    correlation = int_column(
+        recording.read("launches", ["correlation_id"], row), "correlation_id", NO_ID
     )
+    return Launches(row, thread, start, correlation, ops.nest.innermost(thread, start), is_graph)
+
+
+def _in_time_order(recording: Recording, name: str) -> tuple[Int, Int, Int]:
+    """Return the order of a raw table's rows, and their starts and durations in that order.
+
+    Ties: longer first, then by correlation, which grows with the order of the launches.
+    """
+    start, dur, correlation = (
+        int_column(recording.read(name, [column]), column, missing)
+        for column, missing in (("start_ns", 0), ("dur_ns", 0), ("correlation_id", NO_ID))
+    )
+    row = np.lexsort((correlation, -dur, start))
+    return row, start[row], dur[row]
 
 
 @dataclass(frozen=True)
 class Activities:
-    """The GPU activities in the order of their ids; launch and op by position, -1 for none."""
+    """GPU activities in the order of their ids; launch and op by position, -1 for none."""
 
+    id: Int
     row: Int
     start: Int
     dur: Int
@@ -61,6 +70,13 @@ class Activities:
     op: Int
     link: Int
     is_kernel: Bool
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def at(self, rows: Int | Bool | slice) -> Activities:
+        """Return some of them."""
+        return Activities(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def link_activities(
@@ -71,22 +87,18 @@ def link_activities(
     A launch is found by its correlation id, within the process where the file tells the process;
     of several of one id it is the last that starts not after the kernel.
     """
-    table = recording.read(
-        "activities", ["start_ns", "dur_ns", "pid", "correlation_id", "recorded_id", "kind"]
-    )
-    start, dur = int_column(table, "start_ns", 0), int_column(table, "dur_ns", 0)
-    # Ties: longer first, then by correlation, which grows with the order of the launches.
-    row = np.lexsort((int_column(table, "correlation_id", NO_ID), -dur, start))
-    table = table.take(row)
+    row, start, dur = _in_time_order(recording, "activities")
+    table = recording.read("activities", ["pid", "correlation_id", "recorded_id", "kind"], row)
     kind, kinds = code_column(table, "kind")
     is_kernel = np.array([text == "kernel" for text in kinds] or [False])[kind]
-    launch = _launches_of(table, start[row], launches, threads)
+    launch = _launches_of(table, start, launches, threads)
     op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
-    link = np.where(op >= 0, LINKS.index("correlation"), LINKS.index("none"))
+    by_time = "range" if recording.ops_are_ranges else "correlation"
+    link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))
     link[_named_by_recorder(recording, table, op, ops)] = LINKS.index("external_id")
     if len(launches.is_graph):
         link[(launch >= 0) & launches.is_graph[launch]] = LINKS.index("graph")
-    return Activities(row, start[row], dur[row], launch, op, link, is_kernel)
+    return Activities(np.arange(len(row)), row, start, dur, launch, op, link, is_kernel)
 
 
 def _launches_of(table: pa.Table, start: Int, launches: Launches, threads: Threads) -> Int:
@@ -94,12 +106,10 @@ def _launches_of(table: pa.Table, start: Int, launches: Launches, threads: Threa
     pid = int_column(table, "pid", NO_ID)
     # Kineto does not say which process a kernel belongs to: there the id alone must do.
     by_process = bool((pid != NO_ID).any())
-    process = np.searchsorted(threads.pids, pid) if by_process else np.zeros(len(pid), np.int64)
-    of_launch = (
-        threads.process(launches.thread) if by_process else np.zeros(len(launches.start), np.int64)
-    )
+    of_launch = threads.pids[threads.process(launches.thread)]
+    pids = np.concatenate((of_launch, pid))
     keys = combine_keys(
-        np.concatenate((of_launch, process)),
+        pids if by_process else np.zeros_like(pids),
         np.concatenate((launches.correlation, correlation)),
     )
     key, wanted = keys[: len(of_launch)], keys[len(of_launch) :]
@@ -118,6 +128,6 @@ def _named_by_recorder(recording: Recording, table: pa.Table, op: Int, ops: Ops)
     """Return for which activities the recorder's own id names the op that encloses the launch."""
     if not recording.trusts_recorded_id or not len(ops):
         return np.zeros(len(op), bool)
-    of_op = int_column(recording.read("ops", ["recorded_id"]), "recorded_id", NO_ID)[ops.row]
+    of_op = int_column(recording.read("ops", ["recorded_id"]), "recorded_id", NO_ID)
     named = int_column(table, "recorded_id", NO_ID)
-    return np.asarray((op >= 0) & (named != NO_ID) & (of_op[op] == named), bool)
+    return np.asarray((op >= 0) & (named != NO_ID) & (of_op[ops.row[op]] == named), bool)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyprof2.analysis.activities import LINKS, Activities, Launches, link_activities, link_launches
 from pyprof2.analysis.attribute import STATUSES, UNKNOWN, share_costs
 from pyprof2.analysis.categories import categorise, named, only
+from pyprof2.analysis.intervals import slices_of_groups
 from pyprof2.analysis.kernel_names import category_by_name, is_helper, short_name
 from pyprof2.analysis.link import DIRECTIONS, NO_ID, link_steps
 from pyprof2.analysis.verdict import judge
@@ -17,10 +18,13 @@ from pyprof2.columns import TextColumn, int_array, lookup, text_array
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyprof2.analysis.attribute import Shares
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.linked import Linked
 
+_SLICE: Final = 1 << 15
 _RECORDED: Final = (
     "start_ns", "dur_ns", "correlation_id", "device", "stream", "kernel", "copy_kind", "grid",
     "block", "registers", "shared_bytes", "blocks_per_sm", "occupancy_pct", "graph_node_id",
@@ -35,57 +39,71 @@ _NOTES: Final = [
 ]
 
 
-def activity_tables(recording: Recording, linked: Linked) -> dict[str, pa.Table]:
-    """Return the tables `launches`, `kernels` and `copies`, without the column `rank`."""
+def activity_tables(
+    recording: Recording, linked: Linked
+) -> Iterator[tuple[str, Iterator[pa.Table]]]:
+    """Yield the names of `launches`, `kernels` and `copies` with their rows, in parts.
+
+    They lack the column `rank`. All kernels of an op are in one part: they share its cost.
+    """
     launches = link_launches(recording, linked.ops, linked.threads)
     found = link_activities(recording, launches, linked.ops, linked.threads)
-    raw = recording.read("activities").take(found.row)
+    yield "launches", _launch_parts(recording, launches, found)
+    for name, kept in (("kernels", found.is_kernel), ("copies", ~found.is_kernel)):
+        chosen = found.at(kept)
+        owner = lookup(linked.costs.owner, chosen.op, -1)
+        parts = (chosen.at(rows) for rows in slices_of_groups(owner, _SLICE))
+        yield name, (_activity_part(recording, linked, launches, part) for part in parts)
+
+
+def _activity_part(
+    recording: Recording, linked: Linked, launches: Launches, found: Activities
+) -> pa.Table:
+    raw = recording.read("activities", None, found.row)
     columns = {name: raw[name] for name in _RECORDED}
-    columns |= _launch_columns(recording, linked, launches, found)
+    columns |= _launch_columns(linked, launches, found)
     columns |= _op_columns(linked, found.op)
     columns |= _cost_columns(linked, found, raw)
-    columns |= _device_columns(recording, raw["device"])
+    columns |= _device_columns(recording, int_column(raw, "device", -1))
     columns |= {
-        "kernel_id": pa.array(np.arange(len(found.row))),
+        "kernel_id": pa.array(found.id),
         "link": text_array((found.link, LINKS)),
         "link_note": text_array((_notes(linked, found), _NOTES)),
     }
-    both = judge(pa.table(columns), recording.devices)
-    return {
-        "launches": _launch_table(recording, launches, found),
-        "kernels": both.filter(pa.array(found.is_kernel)),
-        "copies": both.filter(pa.array(~found.is_kernel)),
-    }
+    return judge(pa.table(columns), recording.devices)
 
 
-def _launch_table(recording: Recording, launches: Launches, found: Activities) -> pa.Table:
-    names = ["start_ns", "dur_ns", "pid", "tid", "name", "correlation_id"]
-    raw = recording.read("launches", names).take(launches.row)
+def _launch_parts(
+    recording: Recording, launches: Launches, found: Activities
+) -> Iterator[pa.Table]:
     count = np.bincount(found.launch[found.launch >= 0], minlength=len(launches.row))
-    return pa.table(
-        dict(zip(names, raw.columns, strict=True))
-        | {
-            "launch_id": pa.array(np.arange(len(launches.row))),
-            "op_id": int_array(launches.op, -1),
-            "kernel_count": pa.array(count.astype(np.int64)),
-        }
-    )
+    names = ["start_ns", "dur_ns", "pid", "tid", "name", "correlation_id"]
+    for at in range(0, len(launches.row), _SLICE):
+        rows = slice(at, at + _SLICE)
+        raw = recording.read("launches", names, launches.row[rows])
+        yield pa.table(
+            dict(zip(names, raw.columns, strict=True))
+            | {
+                "launch_id": pa.array(np.arange(at, at + raw.num_rows)),
+                "op_id": int_array(launches.op[rows], -1),
+                "kernel_count": pa.array(count[rows].astype(np.int64)),
+            }
+        )
 
 
-def _launch_columns(
-    recording: Recording, linked: Linked, launches: Launches, found: Activities
-) -> dict[str, Any]:
-    raw = recording.read("launches", ["pid", "tid"]).take(launches.row)
-    step = link_steps(linked.steps, linked.threads, launches.thread, launches.start)
-    of_launch = {
-        "pid": int_column(raw, "pid", NO_ID),
-        "tid": int_column(raw, "tid", NO_ID),
-        "launch_ns": launches.start,
-        "step": step,
-    }
+def _launch_columns(linked: Linked, launches: Launches, found: Activities) -> dict[str, Any]:
+    threads = linked.threads
+    start = lookup(launches.start, found.launch, NO_ID)
+    thread = lookup(launches.thread, found.launch, 0)
+    step = link_steps(linked.steps, threads, thread, start)
     return {"launch_id": int_array(found.launch, -1)} | {
-        name: int_array(lookup(values, found.launch, NO_ID), NO_ID)
-        for name, values in of_launch.items()
+        name: int_array(np.where(found.launch >= 0, values, NO_ID), NO_ID)
+        for name, values in (
+            ("pid", threads.pid(thread)),
+            ("tid", threads.tid(thread)),
+            ("launch_ns", start),
+            ("step", step),
+        )
     }
 
 
@@ -181,7 +199,7 @@ def _cost_status(linked: Linked, found: Activities, estimate: Int, copied: Int) 
     return np.where(found.is_kernel, status, of_copy), STATUSES
 
 
-def _device_columns(recording: Recording, ordinal: pa.ChunkedArray) -> dict[str, Any]:
+def _device_columns(recording: Recording, ordinal: Int) -> dict[str, Any]:
     """Return name and type of each activity's device.
 
     Where all listed devices are alike, others are taken to be so too: recorders shift ordinals.
@@ -191,11 +209,13 @@ def _device_columns(recording: Recording, ordinal: pa.ChunkedArray) -> dict[str,
     default = {d["name"] for d in devices}
     names = {d["device"]: d["name"] for d in devices}
     fallback = default.pop() if len(default) == 1 else None
-    words = pa.array([names.get(value, fallback) for value in ordinal.to_pylist()], pa.string())
-    kind = pa.nulls(len(words), pa.string())
-    if len(kinds) == 1:
-        kind = pa.array([kinds.pop()] * len(words), pa.string())
-    return {"device_name": words.dictionary_encode(), "device_type": kind.dictionary_encode()}
+    ordinals, place = np.unique(ordinal, return_inverse=True)
+    words = [names.get(value, fallback) for value in ordinals.tolist()]
+    kind = np.full(len(ordinal), 0 if len(kinds) == 1 else -1)
+    return {
+        "device_name": text_array((place, words)),
+        "device_type": text_array((kind, list(kinds))),
+    }
 
 
 def _notes(linked: Linked, found: Activities) -> Int:

@@ -226,7 +226,8 @@ def _owners(ops: Ops, which: Int, estimates: list[Estimate]) -> Int:
     for rows in levels[:0:-1]:
         counted = rows[(does_work | inside)[rows]]
         inside[ops.parent[counted]] = True
-    accounts = usable & (~composite | ~inside)
+    # A view that does work all the same, because it had to copy, calls others to do it.
+    accounts = usable & (~(composite | view) | ~inside)
     owner = np.where(accounts, np.arange(len(ops)), -1)
     for rows in levels[1:]:
         above = owner[ops.parent[rows]]
@@ -246,13 +247,16 @@ def share(total: Int, group: Int, weight: Int) -> Int:
     """
     if not len(group):
         return np.empty(0, np.int64)
-    sums = np.bincount(group, weight, len(total))
-    weights = np.where(sums[group] > 0, weight, 1).astype(np.longdouble)
-    sums = np.bincount(group, weights.astype(float), len(total))
-    exact = total[group].astype(np.longdouble) * weights / sums[group]
-    floor = np.floor(exact).astype(np.int64)
+    sums = _sum_by(group, weight, len(total))
+    weight = np.where(sums[group] > 0, weight, 1)
+    sums = np.maximum(1, _sum_by(group, weight, len(total)))
+    # What goes in whole times into the weights is exact; only the rest needs a fraction, of a
+    # number that is not above the weight.
+    times, over = np.divmod(total, sums)
+    exact = over[group].astype(np.longdouble) * weight / sums[group]
+    floor = times[group] * weight + np.floor(exact).astype(np.int64)
     rest = total - _sum_by(group, floor, len(total))
-    order = np.lexsort((floor - exact, group))
+    order = np.lexsort((np.floor(exact) - exact, group))
     first = np.searchsorted(group[order], np.arange(len(total)))
     place = np.empty(len(group), np.int64)
     place[order] = np.arange(len(group)) - first[group[order]]

@@ -11,6 +11,48 @@ if TYPE_CHECKING:
 
 Finding = tuple[str, str, int, float | None, str, int | None]
 _BOTH: Final = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+_INIT: Final = "call pyprof2.init() in the script"
+_SHAPES: Final = f"{_INIT}, or nsys profile --pytorch=autograd-shapes-nvtx"
+_ADVICE: Final = {
+    "kineto": {
+        "gpu": f"on a machine with a GPU: {_BOTH}",
+        "ops": _BOTH,
+        "launches": "start recording before the work: use a schedule with warm-up steps",
+        "outside": "wrap own CUDA calls in record_function or a custom op",
+        "shapes": "profile(record_shapes=True)",
+        "layers": "profile(with_stack=True, with_modules=True)",
+        "sources": "profile(with_stack=True)",
+        "steps": "call prof.step() once per iteration",
+        "problem": "newer PyTorch writes cleaner files",
+    },
+    "nsight": {
+        "gpu": "on a machine with a GPU: nsys profile --trace=cuda,nvtx",
+        "ops": _SHAPES,
+        "launches": "let nsys start before the work, and export the whole of its report",
+        "outside": "mark the functions that launch them with pyprof2.wrap()",
+        "shapes": _SHAPES,
+        "layers": _INIT,
+        "sources": _INIT,
+        "steps": _INIT,
+        "problem": "export the report again, with a newer nsys",
+    },
+}
+"""What to do next time, by profiler and by what is missing."""
+_COPY_AGAIN: Final = "let the program write its trace to the end, or copy the file again"
+_PROBLEM_ADVICE: Final = (
+    (("cut off", "ends inside"), _COPY_AGAIN),
+    (
+        ("external ids",),
+        "nothing is lost: ops are found by time; newer PyTorch writes better ids",
+    ),
+    (("before the first recorded call",), _ADVICE["nsight"]["launches"]),
+    (("no call of the CUDA API",), "nsys profile --trace=cuda,nvtx"),
+    (("recorded as a whole",), "nsys profile --cuda-graph-trace=node"),
+    (("open at the end",), "let the program end its ranges before nsys stops"),
+    (("Nsight Systems: ",), "see the diagnostics of the report in nsys-ui"),
+    (("markers that are broken",), "record and parse with the same version of pyprof2"),
+)
+"""Words of a problem, and what to do about it."""
 COLUMNS: Final = ["severity", "finding", "count", "share_pct", "advice", "rank"]
 
 
@@ -26,26 +68,22 @@ def find_lacks(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> pd.Da
     """
     import pandas as pd
 
-    found = [*_problems(manifest), *_lacks(summary), *_facts(summary, manifest)]
+    profilers = summary.get("profilers") or ["kineto"]
+    advice = _ADVICE[profilers[0]]
+    problems = _problems(manifest, advice["problem"])
+    found = [*problems, *_lacks(summary, advice), *_facts(summary, manifest)]
     frame = pd.DataFrame(found, columns=COLUMNS)
     return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
 
 
-def _problems(manifest: Mapping[str, Any]) -> Iterator[Finding]:
+def _problems(manifest: Mapping[str, Any], otherwise: str) -> Iterator[Finding]:
     for rank in manifest["ranks"]:
         for problem, count in sorted(rank["problems"].items()):
-            yield "problem", problem, count, None, _advice(problem), rank["rank"]
+            known = (text for words, text in _PROBLEM_ADVICE if any(w in problem for w in words))
+            yield "problem", problem, count, None, next(known, otherwise), rank["rank"]
 
 
-def _advice(problem: str) -> str:
-    if "cut off" in problem or "ends inside" in problem:
-        return "let the program write its trace to the end, or copy the file again"
-    if "external ids" in problem:
-        return "nothing is lost: ops are found by time; newer PyTorch writes better ids"
-    return "newer PyTorch writes cleaner files"
-
-
-def _lacks(s: Mapping[str, Any]) -> Iterator[Finding]:
+def _lacks(s: Mapping[str, Any], advice_on: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is missing, each with the flag to record with."""
     kernels, ops, backward = s["kernel_count"], s["op_count"], s["backward_count"]
     linked = s["linked_count"]
@@ -53,30 +91,30 @@ def _lacks(s: Mapping[str, Any]) -> Iterator[Finding]:
         (
             "no GPU activity: op calls are profiled by their time on the CPU",
             1 if s["no_gpu"] and ops else 0, None,
-            f"on a machine with a GPU: {_BOTH}",
+            advice_on["gpu"],
         ),
         ("nothing was recorded", 0 if kernels or ops or s["copy_count"] else 1, None,
          "let the profiler run while the program works"),
         ("no PyTorch ops", 0 if ops or not kernels else 1, None,
-         _BOTH),
+         advice_on["ops"]),
         ("kernels without a launch in the recording", kernels - s["launched_count"], kernels,
-         "start recording before the work: use a schedule with warm-up steps"),
+         advice_on["launches"]),
         ("kernels launched outside of any op", s["launched_count"] - linked, kernels,
-         "wrap own CUDA calls in record_function or a custom op"),
+         advice_on["outside"]),
         ("kernels of replayed CUDA graphs: ops ran at capture time", s["graph_count"], kernels,
          "record a few steps without graphs to see their ops"),
         ("linked kernels whose op has no shapes", linked - s["shapes_count"], linked,
-         "profile(record_shapes=True)"),
+         advice_on["shapes"]),
         ("ops without recorded inputs", ops - s["ops_with_shapes_count"] if not kernels else 0, ops,
-         "profile(record_shapes=True)"),
+         advice_on["shapes"]),
         ("backward kernels without a forward op", backward - s["backward_paired_count"], backward,
          "gradients are accumulated without a forward op; for others record whole steps"),
         ("no layers", 1 if ops and not s["ops_with_layer_count"] else 0, None,
-         "profile(with_stack=True, with_modules=True)"),
+         advice_on["layers"]),
         ("no source lines", 1 if ops and not s["ops_with_source_count"] else 0, None,
-         "profile(with_stack=True)"),
+         advice_on["sources"]),
         ("no steps", 1 if ops and not s["steps"] else 0, None,
-         "call prof.step() once per iteration"),
+         advice_on["steps"]),
     ]  # fmt: skip
     for finding, count, whole, advice in missing:
         if count:

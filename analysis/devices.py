@@ -45,6 +45,7 @@ class Device:
         vector_flop_per_s: dtype to peak of the vector lanes; a multiply-add is 2.
         l2_bytes: the last cache before the memory (AMD from MI300X on: the Infinity Cache).
         source: where the numbers are from, and what is special about them.
+        l2_bytes_per_s: bandwidth of that cache, where the vendor states it.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Device:
     vector_flop_per_s: Mapping[str, float]
     l2_bytes: int | None
     source: str
+    l2_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def _ampere(capability: str, source: str) -> _Chip:
 _GP100 = _Chip(
     "nvidia", "6.0", "data sheet; bandwidth: 4096 bit at 1430 MT/s", {"f16": 2, "f64": 0.5}
 )
-_GV100 = _Chip("nvidia", "7.0", "V100 data sheet", {"f16": 2, "f64": 0.5})
+_GV100 = _Chip("nvidia", "7.0", "V100 data sheet; cache: A100 whitepaper", {"f16": 2, "f64": 0.5})
 _TU104 = _Chip("nvidia", "7.5", "T4 data sheet", {"f16": 2, "f64": 1 / 32})
 _GA100 = _Chip("nvidia", "8.0", "A100 data sheet and whitepaper", {"f16": 4, "bf16": 2, "f64": 0.5})
 _GA10X = _ampere("8.6", "data sheet of the card, GA102 whitepaper")
@@ -98,7 +100,7 @@ _GH100 = _Chip("nvidia", "9.0", "H100 data sheet and whitepaper", {"f16": 2, "bf
 _GB100 = _Chip("nvidia", "10.0", "HGX B200 and GB200 NVL72 data sheets", {"f64": 0.5})
 _GB110 = _Chip("nvidia", "10.3", "HGX B300 data sheet; on int8 and fp4 its editions differ")
 _CDNA2 = _Chip("amd", "9.0", "data sheet; one die, half of an MI250(X) card", {"f64": 1})
-_CDNA3 = _Chip("amd", "9.4", "data sheet of the card", {"f64": 0.5})
+_CDNA3 = _Chip("amd", "9.4", "data sheet of the card; cache: CDNA 3 white paper", {"f64": 0.5})
 _CDNA4 = _Chip("amd", "9.5", "data sheet of the card", {"f64": 0.5})
 
 
@@ -119,6 +121,7 @@ def _entry(  # noqa: PLR0913 -- the columns of a table
     ghz: tuple[float, float] | None = None,
     memory_gib: float | None = None,
     more: Mapping[str, float] | None = None,
+    l2_gb_per_s: float | None = None,
 ) -> _Entry:
     """Make an entry from a data sheet's numbers, in TFLOP/s; `ghz`: of vector and of matrix."""
     vector = {"f32": f32} | {kind: f32 * ratio for kind, ratio in chip.vector_ratios.items()}
@@ -131,6 +134,7 @@ def _entry(  # noqa: PLR0913 -- the columns of a table
         _times(vector | dict(more or {}), _TERA),
         l2_mib * _MIB,
         f"{chip.source}; dense, float32 accumulate",
+        l2_gb_per_s and l2_gb_per_s * _GIGA,
     )
     clocks = (None, None) if ghz is None else (ghz[0] * _GIGA, ghz[1] * _GIGA)
     pattern = re.compile(rf"(?i){re.escape(name)}|{names}")
@@ -150,6 +154,10 @@ _H100_NVL_PEAKS: Final = _same(835.5, tf32=417.5, f8=1671, i8=1671, f64=60)
 _MI300_PEAKS: Final = _same(1307.4, tf32=653.7, f8=2614.9, i8=2614.9, f32=163.4, f64=163.4)
 _MI210_PEAKS: Final = _same(181, i8=181, f32=45.3, f64=45.3)
 
+_V100_L2: Final = 2048
+_A100_L2: Final = 5120
+"""Bytes that the L2 cache can hand out per clock."""
+
 _ENTRIES: Final = (
     _entry(
         "GP100", _GP100, r"(?:NVIDIA )?Quadro GP100",
@@ -159,16 +167,19 @@ _ENTRIES: Final = (
         "V100 SXM2", _GV100, _NV + r"V100-(?:SXM2-(?:16|32)GB|DGXS-(?:16|32)GB).*",
         f32=15.7, matrix={"f16": 125}, more={"i8": 62.8}, gb_per_s=900, l2_mib=6,
         multiprocessors=80, ghz=(1.53, 1.53),
+        l2_gb_per_s=_V100_L2 * 1.53,
     ),
     _entry(
         "V100 PCIe", _GV100, _NV + r"V100-PCIE-(?:16|32)GB",
         f32=14, matrix={"f16": 112}, more={"i8": 56}, gb_per_s=900, l2_mib=6,
         multiprocessors=80, ghz=(1.37, 1.37),
+        l2_gb_per_s=_V100_L2 * 1.37,
     ),
     _entry(
         "V100S PCIe", _GV100, _NV + r"V100S-PCIE-32GB",
         f32=16.4, matrix={"f16": 130}, more={"i8": 65.6}, gb_per_s=1134, l2_mib=6,
         multiprocessors=80, ghz=(1.597, 1.597),
+        l2_gb_per_s=_V100_L2 * 1.597,
     ),
     _entry(
         "T4", _TU104, _NV + r"T4",
@@ -179,21 +190,25 @@ _ENTRIES: Final = (
         "A100 SXM 40GB", _GA100, _NV + r"A100-(?:SXM4?(?:-40GB)?|PG\d+-\d+)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41), memory_gib=40,
+        l2_gb_per_s=_A100_L2 * 1.41,
     ),
     _entry(
         "A100 SXM 80GB", _GA100, _NV + r"A100-(?:SXM4?(?:-80GB)?|PG\d+-\d+)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=2039, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41), memory_gib=80,
+        l2_gb_per_s=_A100_L2 * 1.41,
     ),
     _entry(
         "A100 PCIe 40GB", _GA100, _NV + r"A100-PCIE(?:-40GB)?",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41), memory_gib=40,
+        l2_gb_per_s=_A100_L2 * 1.41,
     ),
     _entry(
         "A100 PCIe 80GB", _GA100, _NV + r"A100(?:-PCIE(?:-80GB)?| 80GB PCIe)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1935, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41), memory_gib=80,
+        l2_gb_per_s=_A100_L2 * 1.41,
     ),
     _entry(
         "A30", _GA100, _NV + r"A30",
@@ -344,6 +359,7 @@ _ENTRIES: Final = (
         "MI300X", _CDNA3, r"AMD Instinct MI300X(?: VF| OAM)?",
         f32=163.4, matrix=_MI300_PEAKS, gb_per_s=5300, l2_mib=256,
         multiprocessors=304, ghz=(2.1, 2.1),
+        l2_gb_per_s=17_200,
     ),
     _entry(
         "MI325X", _CDNA3, r"AMD Instinct MI325X(?: VF| OAM)?",
@@ -406,6 +422,7 @@ def _at_clock(entry: _Entry, clock_hz: float | None) -> Device:
         device,
         matrix_flop_per_s=_times(device.matrix_flop_per_s, min(1, clock_hz / matrix)),
         vector_flop_per_s=_times(device.vector_flop_per_s, min(1, clock_hz / vector)),
+        l2_bytes_per_s=device.l2_bytes_per_s and device.l2_bytes_per_s * min(1, clock_hz / vector),
         source=f"{device.source}; at the recorded clock of {clock_hz / _GIGA:.2f} GHz",
     )
 
@@ -423,6 +440,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     vector_tflops: dict[str, _Positive]
     matrix_tflops: dict[str, _Positive] = {}
     l2_mib: _Positive | None = None
+    l2_gb_per_s: _Positive | None = None
     vendor: str = ""
     compute_capability: str | None = None
     source: str | None = None
@@ -444,6 +462,7 @@ def load_device(path: Path) -> Device:
             "vector_tflops": {"f32": 66.9, "f64": 33.5},
             "matrix_tflops": {"bf16": 989.4, "f16": 989.4, "tf32": 494.7, "f8": 1978.9},
             "l2_mib": 50,
+            "l2_gb_per_s": 5500,
             "vendor": "nvidia",
             "compute_capability": "9.0",
             "source": "measured with …"
@@ -475,4 +494,5 @@ def load_device(path: Path) -> Device:
         _times(content.vector_tflops, _TERA),
         None if content.l2_mib is None else round(content.l2_mib * _MIB),
         content.source or str(path),
+        content.l2_gb_per_s and content.l2_gb_per_s * _GIGA,
     )

@@ -12,13 +12,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow.compute as pc
 
-from pyprof2.analysis.intervals import Bool, Int, Nest, depths, innermost_time, nearest_marked
+from pyprof2.analysis.intervals import (
+    Bool,
+    Int,
+    Nest,
+    depths,
+    innermost_time,
+    nearest_marked,
+    time_without_children,
+)
+from pyprof2.columns import lookup
 from pyprof2.frames import user_source
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -30,7 +40,15 @@ _BACKWARD_NAME: Final = re.compile(
 )
 _NO_BACKWARD_NAME: Final = re.compile(r"RegisterPostBackwardFunction\Z")
 _OPTIMIZER_OP: Final = re.compile(r"aten::_fused_(?:adam|adamw|sgd|adagrad)")
-_STEP_NUMBER: Final = re.compile(r"#(\d{1,18})")
+_MODULE_DEPTH_MAX: Final = 200
+"""Modules that are nested deeper are damage, and their paths would fill the memory."""
+_STEP_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*\Z")
+
+
+def _distinct(table: pa.Table, names: Sequence[str]) -> list[Int]:
+    return [
+        pc.unique(table[name]).fill_null(NO_ID).to_numpy(zero_copy_only=False) for name in names
+    ]
 
 
 @dataclass(frozen=True)
@@ -41,10 +59,9 @@ class Threads:
     tids: Int
 
     @classmethod
-    def of(cls, tables: Sequence[pa.Table]) -> Threads:
+    def of(cls, tables: Iterable[pa.Table]) -> Threads:
         """Number the threads that occur in the tables' `pid` and `tid`."""
-        pids = [np.unique(int_column(table, "pid", NO_ID)) for table in tables]
-        tids = [np.unique(int_column(table, "tid", NO_ID)) for table in tables]
+        pids, tids = zip(*(_distinct(table, ("pid", "tid")) for table in tables), strict=True)
         return cls(np.unique(np.concatenate(pids)), np.unique(np.concatenate(tids)))
 
     def number(self, table: pa.Table) -> Int:
@@ -56,6 +73,47 @@ class Threads:
     def process(self, thread: Int) -> Int:
         """Return the number of the process of each thread."""
         return thread // max(1, len(self.tids))
+
+    def pid(self, thread: Int) -> Int:
+        """Return the process id of each thread; `NO_ID` for null."""
+        return lookup(self.pids, self.process(thread), NO_ID)
+
+    def tid(self, thread: Int) -> Int:
+        """Return the thread id of each thread; `NO_ID` for null."""
+        return lookup(self.tids, thread % max(1, len(self.tids)), NO_ID)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an annotation says of each op itself; -1 and False where there is none.
+
+    Attributes:
+        direction: as a code into `DIRECTIONS`.
+        recompute, accumulate: as in `Recording`.
+        thread: the annotation's number of the thread that counted the sequence number.
+    """
+
+    direction: Int
+    recompute: Bool
+    accumulate: Bool
+    thread: Int
+
+    @classmethod
+    def of(cls, recording: Recording, row: Int) -> Told:
+        """Read the columns, in the order that `row` gives."""
+        names = ("direction", "recompute", "accumulate", "thread_nr")
+        table = recording.read("ops", names, row)
+        code, words = code_column(table, "direction")
+        of_code = np.array([*(_direction_code(word) for word in words), -1])
+        recompute, accumulate = (
+            table[name].fill_null(False).to_numpy()  # noqa: FBT003
+            for name in ("recompute", "accumulate")
+        )
+        return cls(of_code[code], recompute, accumulate, int_column(table, "thread_nr", -1))
+
+
+def _direction_code(word: str) -> int:
+    return DIRECTIONS.index(word) if word in DIRECTIONS else -1
 
 
 @dataclass
@@ -83,6 +141,7 @@ class Ops:
     backward: Bool
     recompute: Bool
     nest: Nest
+    told: Told
 
     def __len__(self) -> int:
         return len(self.start)
@@ -90,36 +149,38 @@ class Ops:
 
 def link_ops(recording: Recording, threads: Threads) -> Ops:
     """Return the ops in start order, nested, with direction as far as autograd tells it."""
-    columns = [
-        "start_ns",
-        "dur_ns",
-        "pid",
-        "tid",
-        "op",
-        "sequence_nr",
-        "forward_thread",
-        "recorded_id",
-    ]
-    table = recording.read("ops", columns)
-    start, dur = int_column(table, "start_ns", 0), int_column(table, "dur_ns", 0)
-    row = np.lexsort((int_column(table, "recorded_id", NO_ID), -dur, start))
-    table = table.take(row)
+    start, dur, recorded = (
+        int_column(recording.read("ops", [name]), name, missing)
+        for name, missing in (("start_ns", 0), ("dur_ns", 0), ("recorded_id", NO_ID))
+    )
+    row = np.lexsort((recorded, -dur, start))
     start, end = start[row], start[row] + dur[row]
+    del recorded, dur
+    table = recording.read("ops", ["pid", "tid", "op", "sequence_nr", "forward_thread"], row)
     thread = threads.number(table)
     name, names = code_column(table, "op")
     sequence = int_column(table, "sequence_nr", -1)
     forward_thread = int_column(table, "forward_thread", 0)
+    del table
     nest = Nest.of(thread, start, end)
     parent = nest.parents()
     is_backward_name = np.array([_is_backward_name(text) for text in names] or [False])
+    told = Told.of(recording, row)
     node = is_backward_name[name] | (forward_thread > 0)
+    node |= told.direction == DIRECTIONS.index("backward")
     marked = nearest_marked(parent, node | (sequence >= 0))
     inside = nearest_marked(parent, node) >= 0
     # Around what decides the direction there may be a backward op although it is none itself.
     recompute = (marked >= 0) & ~node[marked] & inside[marked] if len(node) else inside
+    recompute |= told.recompute
+    self_ns = (
+        innermost_time(thread, start, end)
+        if nest.overlaps()
+        else time_without_children(parent, end - start)
+    )
     return Ops(
         row, thread, start, end, name, names, sequence, forward_thread, parent, depths(parent),
-        innermost_time(thread, start, end), node, marked, inside & ~recompute, recompute, nest,
+        self_ns, node, marked, inside & ~recompute, recompute, nest, told,
     )  # fmt: skip
 
 
@@ -154,14 +215,21 @@ class Ranges:
 
 def read_ranges(recording: Recording, threads: Threads) -> dict[str, Ranges]:
     """Return the ranges by kind."""
-    table = recording.read("ranges")
-    kind, kinds = code_column(table, "kind")
-    name, names = code_column(table, "name")
-    start = int_column(table, "start_ns", 0)
-    ranges = Ranges(
-        threads.number(table), start, start + int_column(table, "dur_ns", 0), name, names
+    kind, kinds = code_column(recording.read("ranges", ["kind"]), "kind")
+    return {
+        text: _ranges_at(recording, threads, np.flatnonzero(kind == code))
+        for code, text in enumerate(kinds)
+    }
+
+
+def _ranges_at(recording: Recording, threads: Threads, rows: Int) -> Ranges:
+    thread = threads.number(recording.read("ranges", ["pid", "tid"], rows))
+    start, dur = (
+        int_column(recording.read("ranges", [name], rows), name, 0)
+        for name in ("start_ns", "dur_ns")
     )
-    return {text: ranges.where(kind == code) for code, text in enumerate(kinds)}
+    name, names = code_column(recording.read("ranges", ["name"], rows), "name")
+    return Ranges(thread, start, start + dur, name, names)
 
 
 NO_RANGES: Final = Ranges(
@@ -173,10 +241,16 @@ NO_RANGES: Final = Ranges(
 )
 
 
+def step_number(name: str) -> int | None:
+    """Return the number of a step that a range is called by: the last one in its text."""
+    match = _STEP_NUMBER.search(name)
+    return int(match[1]) if match else None
+
+
 def link_steps(steps: Ranges, threads: Threads, thread: Int, time: Int) -> Int:
     """Return the number of the step range, on any thread of the process, that holds each time."""
-    numbers = [_STEP_NUMBER.search(text) for text in steps.names]
-    number_of = np.array([int(m[1]) if m else NO_ID for m in numbers] or [NO_ID], np.int64)
+    numbers = [step_number(text) for text in steps.names]
+    number_of = np.array([NO_ID if n is None else n for n in numbers] or [NO_ID], np.int64)
     process = threads.process(steps.thread)
     found = Nest.of(process, steps.start, steps.end).innermost(threads.process(thread), time)
     return _pick(number_of[steps.name], found)
@@ -210,7 +284,7 @@ def _module_paths(modules: Ranges, parent: Int) -> tuple[Int, list[str]]:
     depth = depths(parent)
     path = np.full(len(parent), -1, np.int64)
     paths: list[str] = []
-    for level in range(int(depth.max(initial=-1)) + 1):
+    for level in range(min(int(depth.max(initial=-1)) + 1, _MODULE_DEPTH_MAX)):
         rows = np.flatnonzero(depth == level)
         above = path[parent[rows]] if level else np.full(len(rows), -1)
         pairs, inverse = np.unique(
@@ -269,4 +343,4 @@ def link_directions(ops: Ops, annotations: Ranges) -> Int:
     fused = nearest_marked(ops.parent, fused) >= 0
     direction[fused | step.holds(ops.thread, ops.start)] = 2
     direction[ops.backward] = 1
-    return direction
+    return np.where(ops.told.direction >= 0, ops.told.direction, direction)

@@ -56,14 +56,15 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         source_root: frames of user code below this folder come first.
     """
     tables = ("ops", "launches", "ranges", "flows")
-    threads = Threads.of([recording.read(name, ["pid", "tid"]) for name in tables])
+    threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link.link_ops(recording, threads)
     pairs = pair(ops, recording, threads)
-    recorded = recording.read("ops", ["signature_id", "layer", "source"]).take(ops.row)
+    recorded = recording.read("ops", ["signature_id", "layer", "source"], ops.row)
     signature = int_column(recorded, "signature_id", -1)
     ranges = link.read_ranges(recording, threads)
     layer, source = _places(ops, ranges, source_root)
-    steps = ranges.get("step", NO_RANGES)
+    steps, annotations = (ranges.get(kind, NO_RANGES) for kind in ("step", "annotation"))
+    del ranges  # there may be more frames than ops
     lender = np.where(pairs.forward >= 0, pairs.forward, pairs.accumulate)
     return Linked(
         threads=threads,
@@ -75,7 +76,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         layer=_inherit(merge_texts(code_column(recorded, "layer"), layer), lender, ops),
         source=_inherit(merge_texts(code_column(recorded, "source"), source), lender, ops),
         step=link.link_steps(steps, threads, ops.thread, ops.start),
-        direction=link.link_directions(ops, ranges.get("annotation", NO_RANGES)),
+        direction=link.link_directions(ops, annotations),
         steps=steps,
     )
 
@@ -91,6 +92,7 @@ def _places(ops: Ops, ranges: dict[str, Ranges], root: str | None) -> tuple[Text
 
 
 def _inherit(texts: TextColumn, lender: Int, ops: Ops) -> TextColumn:
-    """Give ops in backward the text of their forward op, where there is one."""
+    """Give ops in backward the text of their forward op, where the annotation does not tell it."""
     codes, words = texts
-    return np.where(ops.backward, lookup(codes, lender, -1), codes), words
+    told = (ops.told.direction >= 0) & (codes >= 0)
+    return np.where(ops.backward & ~told, lookup(codes, lender, -1), codes), words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,16 +10,17 @@ import pyarrow as pa
 from pyprof2.analysis.attribute import COUNTS, STATUSES, UNKNOWN
 from pyprof2.analysis.categories import categorise
 from pyprof2.analysis.link import DIRECTIONS, NO_ID
-from pyprof2.columns import TextColumn, int_array, text_array
+from pyprof2.columns import int_array, lookup, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyprof2.analysis.attribute import OpCosts
+    from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.linked import Linked
     from pyprof2.recording import Recording
 
-_SLICE: Final = 1 << 18
+_SLICE: Final = 1 << 15
 _RECORDED: Final = (
     "start_ns", "dur_ns", "pid", "tid", "op", "sequence_nr", "forward_thread", "recorded_id",
 )  # fmt: skip
@@ -31,46 +32,56 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
     Counts stand at the op that accounts for them; ops inside it have status `in_parent`.
     """
     ops, costs = linked.ops, linked.costs
-    raw = recording.read("ops", _RECORDED)
-    owns = costs.owner == np.arange(len(ops))
-    counts = {name: np.where(owns, costs.counts(name)[costs.estimate], UNKNOWN) for name in COUNTS}
-    status, note = _cost_status(costs)
-    texts: dict[str, TextColumn] = {
-        "layer": linked.layer,
-        "source": linked.source,
-        "direction": (linked.direction, DIRECTIONS),
-        "category": categorise(
-            len(ops),
-            [(costs.category, costs.categories), (costs.estimate, costs.estimate_categories())],
-        ),
-        "params": (np.where(owns, costs.estimate, -1), costs.texts("params")),
-        "cost_status": status,
-        "cost_note": note,
-    }
+    of_estimate = _OfEstimate(
+        {name: costs.counts(name) for name in COUNTS},
+        costs.status(),
+        {"category": costs.estimate_categories(), "params": costs.texts("params")},
+        costs.notes(),
+    )
     for at in range(0, len(ops), _SLICE):
-        rows = slice(at, at + _SLICE)
-        part = raw.take(ops.row[rows])
-        columns = dict(zip(part.column_names, part.columns, strict=True))
-        columns |= {name: int_array(values[rows], UNKNOWN) for name, values in counts.items()}
-        columns |= {
-            name: text_array((codes[rows], words)) for name, (codes, words) in texts.items()
-        }
+        rows = np.arange(at, min(at + _SLICE, len(ops)))
+        raw = recording.read("ops", _RECORDED, ops.row[rows])
         yield pa.table(
-            columns
+            dict(zip(raw.column_names, raw.columns, strict=True))
+            | _cost_columns(costs, of_estimate, rows)
             | {
-                "op_id": pa.array(np.arange(at, at + part.num_rows)),
+                "op_id": pa.array(rows),
                 "self_ns": pa.array(ops.self_ns[rows]),
                 "signature_id": int_array(linked.signature[rows], -1),
                 "parent_op_id": int_array(ops.parent[rows], -1),
                 "depth": pa.array(ops.depth[rows]),
                 "step": int_array(linked.step[rows], NO_ID),
+                "layer": text_array((linked.layer[0][rows], linked.layer[1])),
+                "source": text_array((linked.source[0][rows], linked.source[1])),
+                "direction": text_array((linked.direction[rows], DIRECTIONS)),
                 "recompute": pa.array(ops.recompute[rows]),
                 "forward_op_id": int_array(linked.pairs.forward[rows], -1),
             }
         )
 
 
-def _cost_status(costs: OpCosts) -> tuple[TextColumn, TextColumn]:
-    inside = (costs.owner >= 0) & (costs.owner != np.arange(len(costs.owner)))
-    status = np.where(inside, STATUSES.index("in_parent"), costs.status()[costs.estimate])
-    return (status, STATUSES), (np.where(inside, -1, costs.estimate), costs.notes())
+class _OfEstimate(NamedTuple):
+    """What is known of each estimate: counts and words by name, code of the status, note."""
+
+    counts: dict[str, Int]
+    status: Int
+    words: dict[str, Sequence[str | None]]
+    notes: list[str]
+
+
+def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[str, pa.Array]:
+    estimate, owner = costs.estimate[rows], costs.owner[rows]
+    own = np.where(owner == rows, estimate, -1)
+    inside = (owner >= 0) & (owner != rows)
+    status = np.where(inside, STATUSES.index("in_parent"), of_estimate.status[estimate])
+    words = of_estimate.words
+    category = [(costs.category[rows], costs.categories), (estimate, words["category"])]
+    return {
+        name: int_array(lookup(values, own, UNKNOWN), UNKNOWN)
+        for name, values in of_estimate.counts.items()
+    } | {
+        "category": text_array(categorise(len(rows), category)),
+        "params": text_array((own, words["params"])),
+        "cost_status": text_array((status, STATUSES)),
+        "cost_note": text_array((np.where(inside, -1, estimate), of_estimate.notes)),
+    }

@@ -7,16 +7,22 @@ outside of backward that starts last but not after the node.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pyprof2.analysis.intervals import Int, combine_keys, last_not_after
+from pyprof2.analysis.intervals import Int, last_not_after
+from pyprof2.analysis.link import NO_ID
 from pyprof2.recording import Recording, int_column
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyprof2.analysis.link import Ops, Threads
+
+_NODE_END: Final = re.compile(r"Backward\d*\Z")
 
 
 @dataclass(frozen=True)
@@ -46,52 +52,102 @@ def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     return Pairs(forward, _before_accumulate(ops, forward), flow_count, agree)
 
 
+class _Trial(NamedTuple):
+    """The forward ops of the nodes of one number, if that number means one thread.
+
+    Attributes:
+        agree_count: how many nodes are named after their op.
+        found_count: how many nodes have an op.
+        number: the recorder's number of the thread, which its nodes share.
+        thread: the thread that is tried.
+        node, forward: the nodes and their ops by position, -1 for none.
+    """
+
+    agree_count: int
+    found_count: int
+    number: tuple[int, ...]
+    thread: int
+    node: Int
+    forward: Int
+
+
 def _forward_of_nodes(ops: Ops, threads: Threads) -> Int:
-    """Return for each backward op with a sequence number its forward op, else -1."""
+    """Return for each backward op with a sequence number its forward op, else -1.
+
+    The recorder numbers forward threads by itself; which number is which thread is found out by
+    trying. A thread that has a number already gets another one only if most names agree: other
+    such nodes were made in backward, and have no forward op outside of it.
+    """
     result = np.full(len(ops), -1, np.int64)
-    node = np.flatnonzero(ops.node & (ops.sequence >= 0))
-    made = np.flatnonzero(~ops.node & ~ops.backward & ~ops.recompute & (ops.sequence >= 0))
-    if not len(node) or not len(made):
-        return result
-    thread = _forward_threads(ops, threads, node, made)
-    keys = combine_keys(
-        np.concatenate((ops.thread[made], thread)),
-        np.concatenate((ops.sequence[made], ops.sequence[node])),
-    )
-    key, node_key = keys[: len(made)], keys[len(made) :]
-    order = np.lexsort((made, ops.start[made], key))
-    found = last_not_after(key[order], ops.start[made][order], node_key, ops.start[node])
-    result[node[found >= 0]] = made[order][found[found >= 0]]
+    trials: dict[tuple[int, ...], list[_Trial]] = {}
+    for trial in _trials(ops, threads):
+        trials.setdefault(trial.number, []).append(trial)
+    taken: set[int] = set()
+    for of_number in sorted(trials.values(), key=lambda each: -max(t.agree_count for t in each)):
+        best = max(of_number, key=lambda t: (t.agree_count, t.found_count, t.thread not in taken))
+        if best.thread not in taken or 2 * best.agree_count > best.found_count:
+            result[best.node] = best.forward
+            taken.add(best.thread)
     return result
 
 
-def _forward_threads(ops: Ops, threads: Threads, node: Int, made: Int) -> Int:
-    """Return the thread on which the forward op of each node ran.
-
-    The recorder numbers forward threads by itself; which number is which thread is found out by
-    counting whose sequence numbers fit. One thread fits all in most recordings.
-    """
-    made_threads = np.unique(ops.thread[made])
-    numbers = np.stack((threads.process(ops.thread[node]), ops.forward_thread[node]))
+def _trials(ops: Ops, threads: Threads) -> Iterator[_Trial]:
+    """Yield for each number of a forward thread the threads that it may mean."""
+    node = np.flatnonzero(ops.node & (ops.sequence >= 0))
+    made = np.flatnonzero(~ops.node & ~ops.backward & ~ops.recompute & (ops.sequence >= 0))
+    stems = _stems(ops)
+    numbers = np.stack(
+        (threads.process(ops.thread[node]), ops.forward_thread[node], ops.told.thread[node])
+    )
     groups, group = np.unique(numbers, axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    chosen = np.empty(groups.shape[1], np.int64)
-    free = list(made_threads)
-    for index, (process, _) in enumerate(groups.T.tolist()):
-        wanted = ops.sequence[node[group == index]]
-        same = [t for t in made_threads if threads.process(t) == process] or list(made_threads)
-        fit = [np.isin(wanted, ops.sequence[made[ops.thread[made] == t]]).sum() for t in same]
-        best = [t for t, count in zip(same, fit, strict=True) if count == max(fit)]
-        chosen[index] = next((t for t in best if t in free), best[0])
-        if chosen[index] in free:
-            free.remove(chosen[index])
-    return chosen[group]
+    for index, number in enumerate(groups.T.tolist()):
+        rows = node[group.reshape(-1) == index]
+        for thread, ops_there in _made_by_thread(ops, made, threads, number):
+            found = _last_made(ops, ops_there, rows)
+            agree = (found >= 0) & (stems[rows] == stems[found])
+            count = int((found >= 0).sum())
+            yield _Trial(int(agree.sum()), count, tuple(number), thread, rows, found)
+
+
+def _made_by_thread(
+    ops: Ops, made: Int, threads: Threads, number: list[int]
+) -> Iterator[tuple[int, Int]]:
+    """Yield the threads that a number may mean, the first to begin first, with their ops.
+
+    Where an annotation tells the thread, of forward ops as well, it is that one or none.
+    """
+    process, _, told = number
+    thread = ops.thread[made]
+    own = made[threads.process(thread) == process]
+    own = own if len(own) else made
+    if told >= 0:
+        own = own[np.isin(ops.thread[own], thread[ops.told.thread[made] == told])]
+    for each in dict.fromkeys(ops.thread[own].tolist()):
+        yield each, own[ops.thread[own] == each]
+
+
+def _last_made(ops: Ops, made: Int, node: Int) -> Int:
+    """Return for each node the op of its number that starts last but not after it, or -1."""
+    order = np.lexsort((made, ops.start[made], ops.sequence[made]))
+    made = made[order]
+    found = last_not_after(ops.sequence[made], ops.start[made], ops.sequence[node], ops.start[node])
+    return np.where(found >= 0, made[found], -1) if len(made) else found
+
+
+def _stems(ops: Ops) -> Int:
+    """Return one number for `aten::native_layer_norm` and its `NativeLayerNormBackward0`."""
+    stems = [
+        _NODE_END.sub("", name.rpartition("::")[2].rpartition(": ")[2]).replace("_", "").lower()
+        for name in ops.names
+    ]
+    code = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
+    return np.array([code[stem] for stem in stems] or [-1], np.int64)[ops.name]
 
 
 def _before_accumulate(ops: Ops, forward: Int) -> Int:
     """Return for ops under AccumulateGrad the forward op of the node before it on the thread."""
     is_name = np.array(["AccumulateGrad" in text for text in ops.names] or [False])
-    is_accumulate = is_name[ops.name] & ops.node
+    is_accumulate = is_name[ops.name] & ops.node | ops.told.accumulate
     result = np.full(len(ops), -1, np.int64)
     under = np.where(ops.backward & (forward < 0), ops.marked, -1)
     rows = np.flatnonzero(under >= 0)
@@ -116,7 +172,8 @@ def _check_flows(
     thread, time = threads.number(flows), int_column(flows, "time_ns", -1)
     op = _op_at(ops, thread, time)
     is_end = flows["end"].to_numpy()
-    ids = int_column(flows, "flow_id", -1)
+    ids = int_column(flows, "flow_id", NO_ID)
+    op = np.where(ids == NO_ID, -1, op)
     begin = dict(zip(ids[~is_end].tolist(), op[~is_end].tolist(), strict=True))
     pairs = [
         (begin.get(i, -1), e)

@@ -3,7 +3,8 @@
 Here `rows` are the rows of axis `kernel`: one per GPU activity, or per op call where the
 recording has no GPU activity, with the columns `pyprof2.tables.PROFILE_COLUMNS`. Where there
 is a column `rate_ns` as well, rates are taken over it instead of `dur_ns`: on the CPU a row's
-`dur_ns` is its self time, while its FLOPs are done in the whole duration of the op.
+`dur_ns` is its self time, while its FLOPs are done in the whole duration of the op. A column
+`tensor_core_missed` says of a kernel why it missed the Tensor Cores.
 """
 
 from __future__ import annotations
@@ -63,6 +64,27 @@ SUMMARY_COLUMNS: Final = (
     Column("costed_pct", pa.float64(), "Share of the time whose counts are known.", "%"),
 )
 """What `summarize` gives after the key columns."""
+
+MORE_COLUMNS: Final = (
+    Column(
+        "tensor_core_missed_ns",
+        pa.int64(),
+        "Time of kernels that could have used Tensor Cores and did not.",
+        "ns",
+    ),
+    Column(
+        "tensor_core_missed_pct",
+        pa.float64(),
+        "That time over the time of all kernels that could have.",
+        "%",
+    ),
+    Column(
+        "tensor_core_missed",
+        pa.string(),
+        "Why they did not: the reason that stands for most of that time.",
+    ),
+)
+"""What `summarize` gives after those if it is asked for more."""
 
 NONE: Final = "(none)"
 """The key of the rows whose text is null."""
@@ -135,7 +157,9 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         raise UsageError(msg) from error
 
 
-def summarize(rows: pd.DataFrame, by: Sequence[str], depth: int | None = None) -> pd.DataFrame:
+def summarize(
+    rows: pd.DataFrame, by: Sequence[str], depth: int | None = None, *, more: bool = False
+) -> pd.DataFrame:
     """Return one row for every key along the axes `by`.
 
     Sums of integers are exact. A rate is the sum of what was done over the sum of the time of
@@ -147,6 +171,7 @@ def summarize(rows: pd.DataFrame, by: Sequence[str], depth: int | None = None) -
         rows: rows of axis `kernel`, in any order.
         by: names out of `AXES`, each once.
         depth: with axis `layer`, cut its path after so many names.
+        more: give `MORE_COLUMNS` too.
 
     Returns:
         The key columns, named as in `rows`, then `SUMMARY_COLUMNS`; longest time first, ties in
@@ -169,6 +194,8 @@ def summarize(rows: pd.DataFrame, by: Sequence[str], depth: int | None = None) -
     for name in out.columns[out.dtypes == "category"]:
         out[name] = out[name].astype("str")
     out = out.join(_measure(rows, group, len(first)))
+    if more:
+        out = out.join(_missed(rows, group, len(first)))
     return out.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -278,6 +305,38 @@ def _rates(
         * _ratio(time * on_tensor_cores, np.where(verdict, time, np.nan), group, count),
         "costed_pct": 100 * _ratio(time * costed, time, group, count),
     }
+
+
+def _missed(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
+    """Return `MORE_COLUMNS` of the groups; null where no kernel could have used Tensor Cores."""
+    time = rows["dur_ns"].to_numpy(dtype=np.int64)
+    reason = rows.get("tensor_core_missed", pd.Series(None, rows.index, dtype="str"))
+    missed = reason.notna().to_numpy()
+    could = rows["tensor_core_eligible"].fillna(value=False).to_numpy(dtype=bool)
+    # Helpers have no work for Tensor Cores: without FLOPs they are neither here nor there.
+    worked = rows["flops"].gt(0).fillna(value=False).to_numpy(dtype=bool)
+    used = could & worked & rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
+    missed_ns, used_ns = (np.zeros(count, np.int64) for _ in range(2))
+    np.add.at(missed_ns, group[missed], time[missed])
+    np.add.at(used_ns, group[used], time[used])
+    known = np.bincount(group[missed | used], minlength=count) > 0
+    by_reason = pd.DataFrame(
+        {"group": group[missed], "reason": reason[missed].astype("str"), "time": time[missed]}
+    )
+    sums = by_reason.groupby(["group", "reason"])["time"].sum().reset_index()
+    most = sums.sort_values("time", ascending=False, kind="stable").drop_duplicates("group")
+    return pd.DataFrame(
+        {
+            "tensor_core_missed_ns": pd.Series(missed_ns, dtype="Int64").where(known),
+            "tensor_core_missed_pct": _percent(missed_ns, missed_ns + used_ns),
+            "tensor_core_missed": most.set_index("group")["reason"].reindex(range(count)),
+        }
+    )
+
+
+def _percent(part: Ints, whole: Ints) -> Floats:
+    share: Floats = np.divide(100 * part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return share
 
 
 def _floats(values: pd.Series) -> Floats:

@@ -3,6 +3,11 @@
 An op needs at least the time that its FLOPs take at the peak rate, and at least the time that
 its bytes take at the memory's bandwidth. The roof is the longer of the two; `roofline_pct` is
 the roof over the measured time. What is not known is NaN in, and NaN out.
+
+Two things that the clock refutes are not shown as percentages above the roof. Bytes that fit in
+the last cache, and came faster than the memory can move them, came out of the cache: its
+bandwidth is the roof then, and where that is not known the result is NaN. A count that is an
+estimate, and cannot have been done in the time while its lower bound can, gives NaN.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.devices import Device
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
 
 COMPUTE: Final = "compute"
@@ -30,7 +36,7 @@ LATENCY_NS: Final = 10_000.0
 FLAG_PCT: Final = 105.0
 """Above this a flag says why: clocks and data sheets agree to a few percent."""
 
-FLAG_L2: Final = "l2: its bytes fit in the L2 cache, which is faster than the memory"
+FLAG_L2: Final = "l2: its bytes fit in the L2 cache, whose bandwidth is its roof"
 FLAG_REUSE: Final = "bytes: more than the memory can move; caches served a part of them"
 FLAG_COMPUTE: Final = "flops: more than the peak; fewer were done, or a faster unit did them"
 
@@ -64,7 +70,10 @@ def roofline(  # noqa: PLR0913 -- the columns that it works on
     memory_bytes_per_s: npt.ArrayLike,
     *,
     l2_bytes: npt.ArrayLike = np.nan,
+    l2_bytes_per_s: npt.ArrayLike = np.nan,
     peak_flops_low: npt.ArrayLike = np.nan,
+    flops_lo: npt.ArrayLike = np.nan,
+    bytes_lo: npt.ArrayLike = np.nan,
 ) -> Roofline:
     """Place ops under their roofs. All arguments broadcast; NaN in them stands for unknown.
 
@@ -79,30 +88,49 @@ def roofline(  # noqa: PLR0913 -- the columns that it works on
         peak_flops: FLOP/s of the unit that did it, for its dtype.
         memory_bytes_per_s: bandwidth of the memory.
         l2_bytes: size of the last cache.
+        l2_bytes_per_s: its bandwidth.
         peak_flops_low: what the peak is not below; see `peak_for`.
+        flops_lo: what the FLOPs are not below; NaN: the same as `flops`.
+        bytes_lo: what the bytes are not below; NaN: the same as `nbytes`.
     """
     arrays = np.broadcast_arrays(
-        flops, nbytes, time_ns, peak_flops, memory_bytes_per_s, l2_bytes, peak_flops_low
-    )
-    work, traffic, time, peak, bandwidth, cache, low = (
+        flops, nbytes, time_ns, peak_flops, memory_bytes_per_s, l2_bytes, l2_bytes_per_s,
+        peak_flops_low, flops_lo, bytes_lo,
+    )  # fmt: skip
+    work, traffic, time, peak, bandwidth, cache, cache_bandwidth, low, work_lo, traffic_lo = (
         np.atleast_1d(array).astype(np.float64) for array in arrays
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = np.where(time > 0, time / 1e9, np.nan)
-        compute_s = np.where(work == 0, 0.0, work / peak)
-        memory_s = np.where(traffic == 0, 0.0, traffic / bandwidth)
-        compute_s = _settle(compute_s, work / low, memory_s)
-        pct = 100 * np.maximum(compute_s, memory_s) / seconds
-        pct[np.maximum(work, traffic) == 0] = np.nan  # it did nothing: there is no roof
-        cached = np.where(traffic <= cache, FLAG_L2, FLAG_REUSE)
+        most = FLAG_PCT / 100 * seconds
+        memory_s = _time(traffic, bandwidth)
+        cached = (memory_s > most) & (traffic <= cache)
+        speed = np.where(cached, cache_bandwidth, bandwidth)
+        memory_s = _time(traffic, speed)
+        compute_s = _settle(_time(work, peak), work / low, memory_s)
+        # Too many FLOPs are too many, however fast the cache is.
+        graver = cached & (compute_s > most)
+        least_s = np.where(graver, np.fmax(compute_s, memory_s), np.maximum(compute_s, memory_s))
+        at_least_s = np.maximum(
+            _time(np.fmin(work, work_lo), np.where(np.isnan(peak), low, peak)),
+            _time(np.fmin(traffic, traffic_lo), speed),
+        )
+        least_s[np.maximum(work, traffic) == 0] = np.nan  # it did nothing: there is no roof
+        least_s[(least_s > most) & (at_least_s <= most)] = np.nan  # the estimate is refuted
+        pct = 100 * least_s / seconds
         return Roofline(
             tflops=work / seconds / 1e12,
             gbps=traffic / seconds / 1e9,
             intensity=np.where(traffic > 0, work / traffic, np.nan),
             roofline_pct=pct,
             bound=_bound(compute_s, memory_s, pct, time),
-            flag=_flag(compute_s, memory_s, seconds, cached),
+            flag=_flag(compute_s, pct, seconds, cached),
         )
+
+
+def _time(count: Floats, per_s: Floats) -> Floats:
+    """Return the seconds that a count takes; nothing takes none, however fast."""
+    return np.where(count == 0, 0.0, count / per_s)
 
 
 def _settle(compute_s: Floats, longest_s: Floats, memory_s: Floats) -> Floats:
@@ -117,13 +145,13 @@ def _bound(compute_s: Floats, memory_s: Floats, pct: Floats, time_ns: Floats) ->
     return bound
 
 
-def _flag(compute_s: Floats, memory_s: Floats, seconds: Floats, cached: Texts) -> Texts:
+def _flag(compute_s: Floats, pct: Floats, seconds: Floats, cached: Bools) -> Texts:
     """Say why the roof is exceeded; the compute roof is the graver one."""
-    most = FLAG_PCT / 100 * seconds
     flag = np.full(seconds.shape, None, dtype=object)
-    over = (memory_s > most) & ~np.isnan(compute_s)
-    flag[over] = cached[over]
-    flag[(compute_s > most) & ~np.isnan(memory_s)] = FLAG_COMPUTE
+    over = pct > FLAG_PCT
+    flag[cached & ~np.isnan(compute_s)] = FLAG_L2
+    flag[over] = FLAG_REUSE
+    flag[over & (compute_s > FLAG_PCT / 100 * seconds)] = FLAG_COMPUTE
     return flag
 
 
@@ -180,6 +208,33 @@ def _matrix(device: Device, kind: str, *, tf32: bool | None) -> float | None:
         return peaks["tf32"]
     width = kind.removeprefix("q").replace("u", "i")[:2]  # f8e4m3: f8; u8, qi8: i8
     return peaks.get(kind, peaks.get(width))
+
+
+def vector_peak(device: Device | None, dtype: str | None) -> float | None:
+    """Return what the vector lanes can do at most, where matrix units exist that can do more.
+
+    A rate above it proves that the matrix units worked. None where one of the two is not known.
+    """
+    if device is None or not dtype:
+        return None
+    kind = _REAL.get(dtype, dtype)
+    peak, matrix = device.vector_flop_per_s.get(kind), _matrix(device, kind, tf32=None)
+    return peak if peak and matrix and matrix > peak else None
+
+
+def highest_peak(device: Device | None, dtype: str | None) -> tuple[float, str] | None:
+    """Return the highest rate that the device allows for a dtype, and on which units.
+
+    float32 counts as TF32 where the device has that. None: not known.
+    """
+    if device is None or not dtype:
+        return None
+    kind = _REAL.get(dtype, dtype)
+    matrix, vector = _matrix(device, kind, tf32=True), _vector(device, kind).flops
+    if matrix is not None and matrix >= (vector or 0):
+        tf32 = kind == "f32" and matrix == device.matrix_flop_per_s.get("tf32")
+        return matrix, f"{'TF32' if tf32 else dtype} on matrix units"
+    return None if vector is None else (vector, f"{dtype} on vector lanes")
 
 
 def _vector(device: Device, kind: str) -> ComputePeak:

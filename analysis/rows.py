@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.missed_tensor_cores import missed_reasons
 from pyprof2.columns import as_pandas, text_array
 from pyprof2.recording import code_column
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
@@ -17,10 +18,18 @@ if TYPE_CHECKING:
 
 _NEVER_NULL = [c.name for c in KERNELS.columns if not c.nullable]
 
+HIDDEN: Final = ("rate_ns", "tensor_core_missed")
+"""Columns that rows may have beside those of the profile, for sums along an axis."""
+
 
 def activity_rows(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
-    """Return kernels and copies together, in order of rank and id."""
-    both = pa.concat_tables([kernels, copies]).unify_dictionaries().select(PROFILE_COLUMNS)
+    """Return kernels and copies together, in order of rank and id.
+
+    Why a kernel missed the Tensor Cores stands in `tensor_core_missed`.
+    """
+    both = pa.concat_tables([kernels, copies]).unify_dictionaries()
+    missed = text_array(missed_reasons(both))
+    both = both.select(PROFILE_COLUMNS).append_column("tensor_core_missed", missed)
     order = np.lexsort((both["kernel_id"].to_numpy(), both["rank"].to_numpy()))
     return as_pandas(both.take(order), _NEVER_NULL)
 
@@ -61,7 +70,10 @@ def op_rows(ops: pa.Table, signatures: pa.Table) -> pd.DataFrame:
 def is_engine(op: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which ops are envelopes of autograd's: its engine's range, or a node."""
     names, texts = code_column(pa.table({"op": op}), "op")
-    return np.array([_is_engine(text) for text in texts] or [False])[names]
+    found: np.ndarray[Any, np.dtype[np.bool_]] = np.array(
+        [_is_engine(text) for text in texts] or [False]
+    )[names]
+    return found
 
 
 def _is_engine(op: str) -> bool:

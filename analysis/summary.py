@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
+from pyprof2.analysis.link import step_number
 from pyprof2.analysis.rows import is_engine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_STEP: Final = re.compile(r"#(\d{1,18})")
 
 
 def summarise(tables: Mapping[str, pa.Table], ranges: pa.Table) -> dict[str, Any]:
@@ -40,6 +38,7 @@ def summarise(tables: Mapping[str, pa.Table], ranges: pa.Table) -> dict[str, Any
     listed = tables["devices"]["name"].cast(pa.string()).to_pylist()
     return {
         "devices": sorted({name for name in names if name} or {name for name in listed if name}),
+        "profilers": _texts(tables["trace"]["profiler"]),
         "ranks": sorted(pc.unique(tables["trace"]["rank"]).to_pylist()),
         "steps": _steps(ranges),
         "no_gpu": not both.num_rows,
@@ -82,6 +81,11 @@ def _costed(kernels: pa.Table, ops: pa.Table) -> float | None:
     return _share(_sum(ops["self_ns"].filter(known)), _sum(ops["self_ns"]))
 
 
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    """Return the distinct texts, sorted."""
+    return sorted(pc.unique(column.cast(pa.string()).drop_null()).to_pylist())
+
+
 def _sum(column: pa.ChunkedArray) -> int:
     return int(pc.sum(column).as_py() or 0)
 
@@ -102,8 +106,8 @@ def _steps(ranges: pa.Table) -> list[int]:
     names = pc.unique(
         ranges["name"].filter(_is(ranges["kind"], "step")).cast(pa.string())
     ).to_pylist()
-    numbers = (_STEP.search(name) for name in names if name)
-    return sorted({int(match[1]) for match in numbers if match})
+    numbers = {step_number(name) for name in names if name}
+    return sorted(number for number in numbers if number is not None)
 
 
 def _busy(rows: pa.Table) -> int:

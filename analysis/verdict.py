@@ -1,11 +1,15 @@
 """Judge kernels: did Tensor Cores do the work, could they have, and how near is the roof.
 
-Names, dtypes and devices are judged once per distinct combination. All kernels of an op share its
-rates, so they share its roof too: that of the units its main kernels ran on.
+Names, dtypes and devices are judged once per distinct combination.
+
+Where a name is silent, the rate may speak: more FLOP/s than the vector lanes can do at most are
+proof that matrix units worked. It is taken from the lower bound of exact counts, and only for
+matrix products and attention; a convolution may be fast because its algorithm multiplies less.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +18,18 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.devices import DEVICES, Device, find_device, load_device
-from pyprof2.analysis.intervals import Int, combine_keys
-from pyprof2.analysis.roofline import peak_for, roofline
+from pyprof2.analysis.intervals import Bool, Int, combine_keys
+from pyprof2.analysis.roofline import vector_peak
+from pyprof2.analysis.roofs import (
+    ANSWERS,
+    Roofs,
+    floats,
+    known,
+    op_numbers,
+    percentages,
+    roofs_of,
+    sums_of_op,
+)
 from pyprof2.analysis.tensor_core import eligible, tensor_core
 from pyprof2.columns import TextColumn, text_array
 from pyprof2.errors import UsageError
@@ -24,14 +38,34 @@ from pyprof2.recording import code_column, int_column
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyprof2.analysis.roofs import Found
+
 _COPIES: Final = ("memcpy", "memset")
-_ANSWERS: Final = ["unknown", "no", "yes"]
-"""By how much they say of an op: one kernel that used Tensor Cores decides for all."""
+_PROVABLE: Final = ("matmul", "attention")
+_MARGIN: Final = 1.05
+"""How far above the vector peak a rate must be: clocks and data sheets agree to a few percent."""
 
 _JUDGED: Final = (
     "tensor_core", "tensor_core_eligible", "tensor_core_evidence", "roofline_pct", "bound",
     "roofline_flag",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Rows with their verdicts, and what these rest on.
+
+    Attributes:
+        table: the rows.
+        place: of each row its device's position in `devices`.
+        devices: rows of the canonical table `devices`, after an empty one, each with its peaks.
+        roofs: of each row.
+    """
+
+    table: pa.Table
+    place: Int
+    devices: list[tuple[Mapping[str, Any], Device | None]]
+    roofs: Roofs
 
 
 def judge(
@@ -47,14 +81,49 @@ def judge(
     Raises:
         UsageError: `override` is neither.
     """
-    forced = None if override is None else _forced_device(override)
-    place, found = _devices_of(kernels, devices, forced)
+    return examine(kernels, devices, override).table
+
+
+def examine(
+    kernels: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
+) -> Judged:
+    """Return what `judge` does, with all that it rests on."""
+    place, found = devices_of(kernels, devices, override)
+    op = op_numbers(kernels)
     answer, columns = _tensor_cores(kernels, devices, place)
-    columns |= _roofs(kernels, place, found, answer)
+    answer, columns = _proven(kernels, op, place, found, (answer, columns))
+    roofs = roofs_of(kernels, op, place, found, answer)
+    columns |= percentages(kernels, op, roofs)
     kept = kernels.select([name for name in kernels.column_names if name not in _JUDGED])
     for name, column in columns.items():
         kept = kept.append_column(name, column)
-    return kept
+    return Judged(kept, place, found, roofs)
+
+
+def devices_of(
+    rows: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
+) -> tuple[Int, list[tuple[Mapping[str, Any], Device | None]]]:
+    """Return for each row its device's position in the list, which holds what was recorded.
+
+    Args:
+        rows: have a `device`, and a `rank` where `devices` have one.
+        devices: rows of the canonical table `devices`.
+        override: as for `judge`.
+
+    Raises:
+        UsageError: `override` is no device.
+    """
+    forced = None if override is None else _forced_device(override)
+    listed: list[Mapping[str, Any]] = [{}, *devices]
+    number = {(row.get("rank", 0), row["device"]): at for at, row in enumerate(listed) if at}
+    alike = {row["name"] for row in devices}
+    # As for the device's name: where all are alike, an ordinal that is not listed is one more.
+    default = 1 if len(alike) == 1 else 0
+    ordinal = int_column(rows, "device", -1)
+    rank = int_column(rows, "rank", 0) if "rank" in rows.column_names else np.zeros_like(ordinal)
+    values, inverse = np.unique(np.stack((rank, ordinal)), axis=1, return_inverse=True)
+    place = np.array([number.get((r, d), default) for r, d in values.T.tolist()] or [0])
+    return place[inverse.reshape(-1)], [(row, forced or _find(row)) for row in listed]
 
 
 def _forced_device(override: Path | str) -> Device:
@@ -68,21 +137,6 @@ def _forced_device(override: Path | str) -> Device:
     raise UsageError(msg)
 
 
-def _devices_of(
-    kernels: pa.Table, devices: Sequence[Mapping[str, Any]], forced: Device | None
-) -> tuple[Int, list[tuple[Mapping[str, Any], Device | None]]]:
-    """Return for each row its device's position in the list, which holds what was recorded."""
-    rows: list[Mapping[str, Any]] = [{}, *devices]
-    number = {row["device"]: at for at, row in enumerate(rows) if at}
-    alike = {row["name"] for row in devices}
-    # As for the device's name: where all are alike, an ordinal that is not listed is one more.
-    default = 1 if len(alike) == 1 else 0
-    ordinal = int_column(kernels, "device", -1)
-    values, inverse = np.unique(ordinal, return_inverse=True)
-    place = np.array([number.get(value, default) for value in values.tolist()] or [0])[inverse]
-    return place, [(row, forced or _find(row)) for row in rows]
-
-
 def _find(row: Mapping[str, Any]) -> Device | None:
     if not row.get("name"):
         return None
@@ -94,16 +148,16 @@ def _find(row: Mapping[str, Any]) -> Device | None:
 def _tensor_cores(
     kernels: pa.Table, devices: Sequence[Mapping[str, Any]], place: Int
 ) -> tuple[Int, dict[str, Any]]:
-    """Return the verdict of each row as a code into `_ANSWERS`, -1 for copies, and its columns."""
+    """Return the verdict of each row as a code into `ANSWERS`, -1 for copies, and its columns."""
     texts = [code_column(kernels, n) for n in ("kernel", "compute_dtype", "category", "params")]
     key = combine_keys(place, *(codes for codes, _ in texts))
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    rows = [{}, *devices]
-    verdicts = [_verdict(*_words(texts, at), rows[place[at]]) for at in first.tolist()]
-    answers = np.array([_ANSWERS.index(v[0]) if v[0] else -1 for v in verdicts] or [-1])[inverse]
+    rows: list[Mapping[str, Any]] = [{}, *devices]
+    verdicts = [_verdict(_words(texts, at), rows[place[at]]) for at in first.tolist()]
+    answers = np.array([ANSWERS.index(v[0]) if v[0] else -1 for v in verdicts] or [-1])[inverse]
     could = np.array([-1 if v[1] is None else int(v[1]) for v in verdicts] or [-1])[inverse]
     return answers, {
-        "tensor_core": text_array((answers, _ANSWERS)),
+        "tensor_core": text_array((answers, ANSWERS)),
         "tensor_core_eligible": pa.array(could > 0, mask=could < 0),
         "tensor_core_evidence": text_array((inverse, [v[2] for v in verdicts])),
     }
@@ -114,13 +168,10 @@ def _words(texts: Sequence[TextColumn], at: int) -> list[str | None]:
 
 
 def _verdict(
-    kernel: str | None,
-    dtype: str | None,
-    category: str | None,
-    params: str | None,
-    device: Mapping[str, Any],
+    words: Sequence[str | None], device: Mapping[str, Any]
 ) -> tuple[str | None, bool | None, str | None]:
     """Return verdict, eligibility and evidence of one distinct kernel."""
+    kernel, dtype, category, params = words
     if category in _COPIES:
         return None, None, None
     capability, kind = device.get("compute_capability"), device.get("device_type")
@@ -136,59 +187,57 @@ def _sizes(params: str) -> dict[str, int]:
     return {name: int(value) for name, _, value in parts if value.isdecimal() and len(value) < 19}
 
 
-def _roofs(
+def _proven(
     kernels: pa.Table,
+    op: Int,
     place: Int,
-    found: Sequence[tuple[Mapping[str, Any], Device | None]],
-    answer: Int,
-) -> dict[str, Any]:
-    """Return share of the roof, what bounds the op, and the flag; copies have no roof."""
-    op, time = (int_column(kernels, name, -1) for name in ("cost_op_id", "op_time_ns"))
-    dtype, dtypes = code_column(kernels, "compute_dtype")
-    of_op = _best_of_op(op, np.maximum(answer, 0))
-    key = combine_keys(place, dtype, of_op)
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    limits = [
-        _limits(
-            found[place[at]][1], dtypes[dtype[at]] if dtype[at] >= 0 else None, _ANSWERS[of_op[at]]
-        )
-        for at in first.tolist()
-    ]
-    peak, low, bandwidth, l2 = np.array(limits or [[np.nan] * 4], float)[inverse].T
-    base = np.where(op >= 0, time, np.nan)
-    roof = roofline(
-        _floats(kernels, "tflops") * base * 1e3,
-        _floats(kernels, "gbps") * base,
-        base,
-        peak,
-        bandwidth,
-        l2_bytes=l2,
-        peak_flops_low=low,
+    found: Found,
+    verdict: tuple[Int, dict[str, Any]],
+) -> tuple[Int, dict[str, Any]]:
+    """Return verdicts in which a rate that only matrix units reach is a `yes`.
+
+    The proof is for an op with one kernel name that is silent and did a part of the FLOPs: if
+    there are two, either may have used the matrix units, and if another kernel certainly did,
+    the rate may be its.
+    """
+    answer, columns = verdict
+    silent = _silent(kernels, op, answer)
+    if not silent.any():
+        return verdict
+    rate = sums_of_op(op, floats(kernels, "flops_lo")) / known(
+        int_column(kernels, "op_time_ns", -1)
     )
-    pct = roof.roofline_pct
-    return {
-        "roofline_pct": pa.array(pct, mask=np.isnan(pct)),
-        "bound": pa.array(roof.bound, pa.string()).dictionary_encode(),
-        "roofline_flag": pa.array(roof.flag, pa.string()).dictionary_encode(),
+    dtype, dtypes = code_column(kernels, "compute_dtype")
+    texts = list(columns["tensor_core_evidence"].dictionary.to_pylist())
+    evidence = columns["tensor_core_evidence"].indices.to_numpy(zero_copy_only=False).copy()
+    answer = answer.copy()
+    for row in np.flatnonzero(silent).tolist():
+        device, kind = found[place[row]][1], dtypes[dtype[row]] if dtype[row] >= 0 else None
+        peak = vector_peak(device, kind)
+        if device is None or peak is None or not rate[row] * 1e9 > _MARGIN * peak:
+            continue
+        answer[row] = ANSWERS.index("yes")
+        evidence[row] = len(texts)
+        texts.append(
+            f"{rate[row] / 1e3:.1f} TFLOP/s exceed the vector peak of {peak / 1e12:.1f} for {kind} "
+            f"on {device.name}: only matrix units can do that"
+        )
+    return answer, columns | {
+        "tensor_core": text_array((answer, ANSWERS)),
+        "tensor_core_evidence": text_array((evidence, texts)),
     }
 
 
-def _best_of_op(op: Int, answer: Int) -> Int:
-    """Return for each row the strongest verdict among the kernels of its op."""
-    best = np.zeros(int(op.max(initial=-1)) + 2, np.int64)
-    np.maximum.at(best, op, answer)
-    return best[op]
-
-
-def _limits(device: Device | None, dtype: str | None, answer: str) -> tuple[float, ...]:
-    """Return compute peak, what it is not below, memory bandwidth, and cache; NaN: unknown."""
-    if device is None:
-        return (np.nan,) * 4
-    peak = peak_for(device, dtype, answer)
-    values = (peak.flops, peak.low, device.memory_bytes_per_s, device.l2_bytes)
-    return tuple(np.nan if value is None else float(value) for value in values)
-
-
-def _floats(kernels: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    values: np.ndarray[Any, np.dtype[np.float64]] = kernels[name].to_numpy()
-    return values
+def _silent(kernels: pa.Table, op: Int, answer: Int) -> Bool:
+    """Return the rows of which the name says nothing and the rate may say all."""
+    category, categories = code_column(kernels, "category")
+    status, statuses = code_column(kernels, "cost_status")
+    kernel, _ = code_column(kernels, "kernel")
+    silent: Bool = (answer == ANSWERS.index("unknown")) & (op >= 0)
+    silent &= np.array([*(text in _PROVABLE for text in categories), False])[category]
+    silent &= np.array([*(text == "ok" for text in statuses), False])[status]
+    silent &= int_column(kernels, "flops", 0) > 0
+    names = np.unique(np.stack((op[silent], kernel[silent])), axis=1)[0]
+    ops, count = np.unique(names, return_counts=True)
+    silent &= np.isin(op, ops[count == 1]) & ~np.isin(op, op[answer == ANSWERS.index("yes")])
+    return silent

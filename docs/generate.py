@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs import registry
 from pyprof2.analysis.devices import DEVICES
+from pyprof2.analysis.ledger import BINS
+from pyprof2.analysis.profile import MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.analysis.tensor_core import RULES, RULES_VERSION
 from pyprof2.cli import build_parser
 from pyprof2.tables import SCHEMA_VERSION, TABLES
@@ -90,12 +92,29 @@ def tables() -> str:
 
 def _table_section(table: Table) -> str:
     lines = [f".. _table-{table.name}:", "", *_heading(f"``{table.name}``", "-")]
-    lines += ["", table.meaning, "", ".. list-table::", "   :header-rows: 1"]
-    lines += ["   :widths: 22 14 10 54", ""]
+    return "\n".join([*lines, "", table.meaning, "", *_columns(table.columns)])
+
+
+def _columns(columns: Iterable[Column]) -> list[str]:
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 22 14 10 54", ""]
     lines += _row("column", "type", "unit", "meaning")
-    for column in table.columns:
+    for column in columns:
         unit = column.unit or " "
         lines += _row(f"`{column.name}`", _type_text(column), unit, column.meaning)
+    return lines
+
+
+def sums() -> str:
+    """Return the columns that follow the keys of an axis."""
+    return "\n".join(_columns((*SUMMARY_COLUMNS, *MORE_COLUMNS)))
+
+
+def bins() -> str:
+    """Return the bins of the ledger and what each holds."""
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 20 80", ""]
+    lines += _row("bin", "holds")
+    for name, meaning in BINS.items():
+        lines += _row(f"`{name}`", meaning)
     return "\n".join(lines)
 
 
@@ -245,20 +264,21 @@ def _escaped_doc(item: object) -> str:
 
 def devices() -> str:
     """Return the table of the devices with their peaks."""
-    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 18 8 10 8 22 22 12", ""]
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 18 8 10 8 10 20 20 10", ""]
     lines += _row(
-        "device", "compute capability", "memory GB/s", "cache MiB", "matrix TFLOP/s",
-        "vector TFLOP/s", "source",
+        "device", "compute capability", "memory GB/s", "cache MiB", "cache GB/s",
+        "matrix TFLOP/s", "vector TFLOP/s", "source",
     )  # fmt: skip
     sources = dict.fromkeys(device.source for device in DEVICES)
     numbers = {source: str(number) for number, source in enumerate(sources, 1)}
     for device in sorted(DEVICES, key=lambda device: (device.vendor, device.name)):
         cache = "" if device.l2_bytes is None else f"{device.l2_bytes / (1 << 20):g}"
+        speed = "" if device.l2_bytes_per_s is None else f"{device.l2_bytes_per_s / 1e9:.0f}"
         memory = f"{device.memory_bytes_per_s / 1e9:g}"
         peaks = (_peaks(device.matrix_flop_per_s), _peaks(device.vector_flop_per_s))
         capability = device.compute_capability or ""
         number = numbers[device.source]
-        lines += _row(device.name, capability, memory, cache, *peaks, number)
+        lines += _row(device.name, capability, memory, cache, speed, *peaks, number)
     lines += ["", *(f"{number}. {_escaped(source)}" for source, number in numbers.items())]
     return "\n".join(lines)
 
@@ -292,14 +312,18 @@ def _output(command: str) -> str:
         environment = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [sys.executable, "-m", "pyprof2", *arguments],
-            capture_output=True, text=True, check=True, cwd=folder, env=environment,
+            capture_output=True, text=True, check=False, cwd=folder, env=environment,
         )  # fmt: skip
+    if done.returncode:
+        sys.exit(f"{command}: exit code {done.returncode}: {done.stderr.strip()}")
     lines = [f"$ {command}", *(line.rstrip() for line in done.stdout.strip("\n").splitlines())]
     return ".. code-block:: console\n\n" + textwrap.indent("\n".join(lines), "   ")
 
 
 _WRITERS: Final[dict[str, Callable[[], str]]] = {
     "tables": tables,
+    "sums": sums,
+    "bins": bins,
     "commands": commands,
     "costs": costs,
     "devices": devices,

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from pyprof2.recording import Recording
 
-_SQLITE: Final = b"SQLite format 3\x00"
+_NSIGHT_MAGICS: Final = (b"SQLite format 3\x00", b"NVIDIA Tegra Profiler Report")
+_NSIGHT_SUFFIXES: Final = (".nsys-rep", ".sqlite")
 _HEAD_BYTES: Final = 4096
 
 
@@ -29,14 +30,18 @@ def read_recordings(
     Raises:
         TraceError: the file cannot be read, or is no trace that this version reads.
     """
+    head = _head(path)
+    if head.startswith(_NSIGHT_MAGICS) or path.suffix in _NSIGHT_SUFFIXES:
+        from pyprof2.parsers import nsight
+
+        return nsight.read_recordings(path, folder, on_progress)
     from pyprof2.parsers import kineto
 
-    head = _head(path)
-    if head.startswith(_SQLITE) or path.suffix == ".nsys-rep":
-        msg = f"{path}: an Nsight Systems file; this version reads Kineto traces only"
-        raise TraceError(msg)
     if head and not kineto.looks_like(head):
-        msg = f"{path}: not a trace; pyprof2 reads the JSON that torch.profiler exports"
+        msg = (
+            f"{path}: not a trace; pyprof2 reads the JSON that torch.profiler exports, and the "
+            "SQLite that nsys exports"
+        )
         raise TraceError(msg)
     return kineto.read_recordings(path, folder, on_progress)
 
@@ -53,8 +58,8 @@ def _head(path: Path) -> bytes:
 def find_traces(path: Path) -> list[Path]:
     """Return the trace files that a path names: itself, or those in the folder.
 
-    In a folder, files count whose content may be a trace and whose name ends in `.json`,
-    `.json.gz`, `.gz`, `.sqlite` or `.nsys-rep`; hidden files do not.
+    In a folder, files count whose name ends in `.json`, `.gz`, `.sqlite` or `.nsys-rep`; hidden
+    files do not.
 
     Raises:
         TraceError: the path does not exist, or the folder has no traces.

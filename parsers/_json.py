@@ -1,13 +1,14 @@
 """Stream the elements of one huge array out of a JSON file, whole or broken.
 
 The file is inflated and cut into chunks of complete elements, so memory does not grow with the
-file. A chunk that does not decode goes down a ladder: repair the bytes, then decode each element
-by itself, then drop what still does not decode. What was repaired or dropped is counted.
+file. A chunk that does not decode is walked element by element: what is valid is taken as it is,
+what is not goes down a ladder of repairs, and is dropped if none helps. All that is counted.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,13 +18,7 @@ import msgspec
 from isal import isal_zlib
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers._json_repair import (
-    TOKEN,
-    escape_bare_quotes,
-    last_element_end,
-    object_end,
-    repair,
-)
+from pyprof2.parsers._json_repair import TOKEN, closing_bracket, escape_bare_quotes, repair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +26,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 CHUNK_BYTES: Final = 2 << 20
+READ_BYTES: Final = 1 << 18
 ELEMENT_BYTES_MAX: Final = 8 << 20
 """No element is longer; what is longer is damage, or meant to fill memory."""
 AROUND_BYTES_MAX: Final = 32 << 20
@@ -44,13 +40,15 @@ _READ_ERRORS: Final[Any] = (EOFError, OSError, isal_zlib.error)
 _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \r\n\t"
-# An event starts after a comma or bracket with one of the keys of Chrome's trace format. Text in
-# a name or in metadata hardly ever looks like this, and a cut that is wrong fails to decode.
+# An event starts after a comma or bracket with one of the keys of Chrome's trace format. What
+# only looks like one, inside of an event or behind the list, makes a chunk that does not decode.
 _ELEMENT_START: Final = re.compile(
-    rb'(?<=[,\[])(\s*+)\{\s*+(?:"(?:ph|cat|name|pid|tid|ts|dur|args)"\s*+:|\})'
+    rb'(?<=[,\[])(\s*+)\{\s*+"(?:ph|cat|name|pid|tid|ts|dur|args)"\s*+:'
 )
+_ANY_START: Final = re.compile(rb"(?<=\},)(\s*+)\{")
 _PHASE: Final = re.compile(rb'"ph"\s*+:')
-_LIST_END: Final = re.compile(rb"\s*+\]")
+_SEPARATOR: Final = re.compile(rb"[ \r\n\t,]*+")
+_VALUES: Final = json.JSONDecoder(strict=False)
 _LIST_START: Final = re.compile(rb"\s*+:\s*+\[")
 _LIST_MAY_START: Final = re.compile(rb"\s*+:?+\s*+\Z")
 _BARE_LIST: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[")
@@ -74,12 +72,14 @@ class JsonStream:
     problems: Counter[str] = field(default_factory=Counter)
     _header: bytes = b""
     _trailer: bytes = b""
-    _after: bytes | None = None
+    _unused: int = 0
+    _is_closed: bool = False
 
     def chunks(self) -> Iterator[bytes]:
         """Yield `[…]` texts: JSON arrays that hold a few thousand complete elements each.
 
-        A yielded text is not yet known to decode; pass one that does not to `salvage`.
+        A yielded text is not yet known to decode; pass one that does not to `salvage`, before
+        asking for the next one.
 
         Raises:
             TraceError: the file cannot be read, is not JSON, or lacks the array.
@@ -132,36 +132,38 @@ class JsonStream:
         for block in itertools.chain((b"",), blocks):
             rest += block
             cut = _last_start(rest, searched)
+            if cut < 0 and len(rest) > CHUNK_BYTES:
+                cut = _last_start(rest, 0, _ANY_START)
             if cut > 0:
-                yield b"[" + rest[:cut].rstrip().rstrip(b",") + b"]"
-                rest = rest[cut:]
-            if self._after is not None:
-                self._read_trailer(self._after + b"," + rest, blocks)
+                text, rest = rest[:cut], rest[cut:]
+                body = text.rstrip(_SPACE).removesuffix(b",")
+                self._unused = 0
+                yield b"[" + body + b"]"
+                if self._unused or self._is_closed:
+                    rest = text[len(body) - self._unused :] + rest
+            if self._is_closed:
+                self._read_trailer(rest, blocks)
                 return
             if len(rest) > ELEMENT_BYTES_MAX:
                 break
             searched = len(rest)
-        end, close = last_element_end(rest)
-        if close < 0:
-            yield from self._last_elements(rest, end)
-            return
-        if rest[:close].strip():
-            yield b"[" + rest[:close] + b"]"
-        self._read_trailer(rest[close + 1 :], blocks)
+        yield from self._last_elements(rest, blocks)
 
-    def _last_elements(self, rest: bytes, end: int) -> Iterator[bytes]:
-        """Yield the last whole elements of a list that is not closed."""
-        tail = rest[end:].strip(b"," + _SPACE)
-        if len(rest) > ELEMENT_BYTES_MAX:
+    def _last_elements(self, text: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the last elements of the array, and read what stands behind the array."""
+        elements, rest = self._walk(text, is_last=True)
+        if elements:
+            yield b"[" + b",".join(elements) + b"]"
+        if self._is_closed:
+            self._read_trailer(rest, blocks)
+        elif len(rest) > ELEMENT_BYTES_MAX:
             self.problems["an event of over 8 MB: the rest of the file is not read"] += 1
-        elif tail.startswith(b"{"):
+        elif rest.startswith(b"{"):
             self.problems["the last event is cut off: dropped"] += 1
-        elif tail:
+        elif rest:
             self.problems["text that is no event at the end of the list: dropped"] += 1
         else:
             self.problems["the file ends inside the list of events; what is whole is kept"] += 1
-        if end:
-            yield b"[" + rest[:end] + b"]"
 
     def _read_trailer(self, text: bytes, blocks: Iterator[bytes]) -> None:
         for block in blocks:
@@ -175,7 +177,7 @@ class JsonStream:
         """Find the members before and after the array; what is no JSON is left out."""
         head = self._header.lstrip(_BOM).rstrip()
         head = head[: head.rfind(b'"' + self.key.encode())] if b'"' in head else b""
-        end, close = last_element_end(self._trailer)
+        close = closing_bracket(self._trailer)
         tail = self._trailer if close < 0 else self._trailer[:close]
         for text in (
             head.rstrip().rstrip(b",") + b"}",
@@ -188,61 +190,93 @@ class JsonStream:
                 self.problems["metadata that is not valid JSON: left out"] += 1
 
     def salvage(self, text: bytes) -> list[msgspec.Raw]:
-        """Return the elements of `text`, a chunk that does not decode, that can be saved."""
-        if len(text) < 2 * CHUNK_BYTES:
-            try:
-                elements = msgspec.json.decode(repair(text), type=list[msgspec.Raw])
-            except DECODE_ERRORS:
-                pass
+        """Return the elements of `text`, a chunk that does not decode, that can be saved.
+
+        An element that is not complete at the end of the chunk comes again in the next one.
+        """
+        elements, rest = self._walk(text[1:-1], is_last=False)
+        self._unused = len(rest)
+        return [msgspec.Raw(element) for element in elements]
+
+    def _walk(self, text: bytes, *, is_last: bool) -> tuple[list[bytes], bytes]:
+        """Return the elements that `text` begins with, and what is left of it.
+
+        Left is what stands behind the array if it ends in `text`, else what is not complete.
+        """
+        elements: list[bytes] = []
+        chars = text.decode("latin-1")  # one character a byte: only positions are taken from it
+        at = self._skip_commas(text, 0)
+        while at < len(text) and chars[at] != "]":
+            end = _value_end(chars, at)
+            following = _next_event(text, at + 1) if end < 0 else None
+            stop = following if end < 0 else end
+            if stop is None and not is_last:
+                return elements, text[at:]
+            element, after = self._mend(text[at:stop])
+            if element:
+                elements.append(element)
+            elif stop is None:
+                return elements, text[at:]
             else:
-                self.problems["invalid JSON in a part of the file: repaired"] += 1
-                return elements
-        return self._salvage_singly(text)
-
-    def _salvage_singly(self, text: bytes) -> list[msgspec.Raw]:
-        starts = [match.end(1) for match in _ELEMENT_START.finditer(text)]
-        if text[1 : starts[0] if starts else -1].strip(b"," + _SPACE):
-            self.problems["text that is no event in the list: dropped"] += 1
-        saved: list[msgspec.Raw] = []
-        dropped = repaired = 0
-        after = None
-        for start, end in itertools.pairwise([*starts, len(text)]):
-            piece = text[start:end].rstrip(b",]" + _SPACE)
-            if after is not None and not _PHASE.search(piece):
-                continue  # no event, so the list of events did end before
-            after = None
-            if _is_object(piece):
-                saved.append(msgspec.Raw(piece))
+                self.problems["an event that is not valid JSON: dropped"] += 1
+            if following is not None:
+                at = following
                 continue
-            whole = object_end(piece)
-            event = next(filter(_is_object, _attempts(piece, whole)), None)
-            if event is None:
-                dropped += 1
-                continue
-            saved.append(msgspec.Raw(event))
-            repaired += event != piece[:whole]
-            if whole >= 0 and (match := _LIST_END.match(text, start + whole, len(text) - 1)):
-                after = text[match.end() : -1]
-        if after is not None:
-            self._after = after
-        self.problems["an event that is not valid JSON: repaired"] += repaired
-        self.problems["an event that is not valid JSON: dropped"] += dropped
-        self.problems += Counter()  # drops what was counted 0 times
-        return saved
+            if stop is None:
+                text, chars, end = after, after.decode("latin-1"), 0
+            at = self._skip_commas(text, end)
+        self._is_closed = at < len(text)
+        return elements, text[at + 1 :]
+
+    def _skip_commas(self, text: bytes, at: int) -> int:
+        """Return where the next element starts; count what is not one comma between two."""
+        separator = _SEPARATOR.match(text, at)
+        end = separator.end() if separator else at
+        is_between = at > 0 and end < len(text) and text[end] != ord("]")
+        commas = text.count(b",", at, end)
+        if commas > 1 or (end < len(text) and commas != is_between):
+            self.problems["a comma too many or too few between events: repaired"] += 1
+        return end
+
+    def _mend(self, piece: bytes) -> tuple[bytes, bytes]:
+        """Return the element that `piece` begins with, repaired if need be, and what follows it.
+
+        The element is empty if no repair helps.
+        """
+        if _is_valid(piece):
+            return piece, b""
+        for attempt in (piece, escape_bare_quotes(piece)):
+            mended = repair(attempt)
+            end = _value_end(mended.decode("latin-1"), 0)
+            if end > 0 and _is_valid(mended[:end]):
+                self.problems["an event that is not valid JSON: repaired"] += 1
+                return mended[:end], mended[end:]
+        return b"", b""
 
 
-def _attempts(piece: bytes, whole: int) -> Iterator[bytes]:
-    """Yield what an event may have meant, with more and more of it changed."""
-    if whole >= 0:
-        yield piece[:whole]
-    yield repair(piece)
-    yield repair(escape_bare_quotes(piece))
-
-
-def _is_object(text: bytes) -> bool:
+def _value_end(chars: str, start: int) -> int:
+    """Return the position behind the JSON value that starts at `start`, or -1."""
     try:
-        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.ValidationError, *DECODE_ERRORS):
+        return _VALUES.raw_decode(chars, start)[1]
+    except (ValueError, RecursionError):
+        return -1
+
+
+def _next_event(text: bytes, begin: int) -> int | None:
+    """Return where the next event starts; what has no phase is part of another event."""
+    starts = (match.end(1) for match in _ELEMENT_START.finditer(text, begin))
+    for start, end in itertools.pairwise(itertools.chain(starts, (len(text),))):
+        if _PHASE.search(text, start, end):
+            return start
+    return None
+
+
+def _is_valid(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.ValidationError:
+        return True  # a number that is too large: a matter of the field that it stands in
+    except DECODE_ERRORS:
         return False
     return True
 
@@ -284,11 +318,11 @@ def _inflate(file: IO[bytes]) -> Iterator[bytes]:
         return
     file.seek(0)
     inflater = isal_zlib.decompressobj(wbits=31)
-    while data := file.read(1 << 18):
+    while data := file.read(READ_BYTES):
         while data:
             if inflater.eof:
-                if not data.startswith(_GZIP):
-                    return
+                if not _GZIP.startswith(data[:2]):
+                    return  # not another file behind the first one: padding
                 inflater = isal_zlib.decompressobj(wbits=31)
             block = inflater.decompress(data, CHUNK_BYTES)
             data = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
@@ -344,12 +378,12 @@ def _no_array(path: Path, head: bytes, key: str) -> str:
     return f"{path}: no {key} in this JSON file; pyprof2 reads what torch.profiler exports"
 
 
-def _last_start(text: bytes, begin: int) -> int:
+def _last_start(text: bytes, begin: int, start: re.Pattern[bytes] = _ELEMENT_START) -> int:
     """Return where the last element that starts behind `begin` starts, or -1."""
     window = 1 << 16
     while True:
         at = max(begin, len(text) - window)
-        starts = [match.end(1) for match in _ELEMENT_START.finditer(text, at)]
+        starts = [match.end(1) for match in start.finditer(text, at)]
         if starts or at == begin:
             return starts[-1] if starts else -1
         window *= 8

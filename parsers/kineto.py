@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,7 +19,12 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from pyprof2.frames import user_source
-from pyprof2.parsers._json import AROUND_BYTES_MAX, DECODE_ERRORS, JsonStream
+from pyprof2.parsers._json import (
+    AROUND_BYTES_MAX,
+    CHUNK_BYTES,
+    DECODE_ERRORS,
+    JsonStream,
+)
 from pyprof2.parsers._kineto_inputs import RecordedCall, signature_of
 from pyprof2.recording import Recording, Spool, TextCodes
 
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 
 _NO_BYTES: Final = b""
 _Number = int | float | str | None
+_Text = str | None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -53,13 +59,13 @@ class _OpArgs(msgspec.Struct, gc=False):
     strides: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Input Strides")
     types: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Input type")
     values: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Concrete Inputs")
-    stack: _Number = msgspec.field(default=None, name="Call stack")
-    modules: _Number = msgspec.field(default=None, name="Module Hierarchy")
-    collective: _Number = msgspec.field(default=None, name="Collective name")
+    stack: _Text = msgspec.field(default=None, name="Call stack")
+    modules: _Text = msgspec.field(default=None, name="Module Hierarchy")
+    collective: _Text = msgspec.field(default=None, name="Collective name")
     in_count: _Number = msgspec.field(default=None, name="In msg nelems")
     out_count: _Number = msgspec.field(default=None, name="Out msg nelems")
     group_size: _Number = msgspec.field(default=None, name="Group size")
-    comm_dtype: _Number = msgspec.field(default=None, name="dtype")
+    comm_dtype: _Text = msgspec.field(default=None, name="dtype")
 
 
 class _GpuArgs(msgspec.Struct, gc=False):
@@ -68,7 +74,7 @@ class _GpuArgs(msgspec.Struct, gc=False):
     correlation: _Number = None
     device: _Number = None
     in_device: _Number = msgspec.field(default=None, name="inDevice")
-    stream: _Number = None
+    stream: _Text | int = None
     bytes: _Number = None
     grid: Raw = Raw(_NO_BYTES)
     block: Raw = Raw(_NO_BYTES)
@@ -113,13 +119,17 @@ _ANNOTATION_NAME: Final = re.compile(
 )
 _STEP_NAME: Final = re.compile(r"ProfilerStep#(\d{1,18})")
 _MODULE_PREFIX: Final = "nn.Module: "
+_LAYER_PREFIX: Final = "layer:"
+_DIM3: Final = re.compile(rb"\[\d{1,10},\d{1,10},\d{1,10}\]")
 _COPY_KINDS: Final = {
     "HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "HtoH": "h2h", "PtoP": "p2p",
     "HtoA": "h2d", "AtoH": "d2h", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
 }  # fmt: skip
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+)(?: \((\w[\w ]*) -> (\w[\w ]*)\))?")
+_DIGITS_MAX: Final = 36  # what fits a decimal128 in any case
 _DURATION_MAX_NS: Final = 10**15  # 11 days: longer ones are overflows of the recorder
 _TIME_MAX_NS: Final = 4 * 10**18  # the year 2096; start + duration still fits int64
+_WRONG_TYPE: Final = "a field of an event of the wrong type: left out"
 _DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuse1"}
 
 
@@ -167,7 +177,6 @@ class _Reader:
         self._span = [_TIME_MAX_NS, -_TIME_MAX_NS]
         self._same_ids = [0, 0]
         self._threads = TextCodes()
-        self._hip = self._xpu = False
 
     def add(self, text: bytes) -> None:
         """Append the events of one JSON array."""
@@ -190,10 +199,14 @@ class _Reader:
     def _decode(self, text: bytes) -> list[_Event]:
         try:
             return _EVENTS.decode(text)
+        except UnicodeDecodeError:
+            return self._decode_singly(self._stream.salvage(text))
         except (msgspec.ValidationError, *DECODE_ERRORS):
             return self._decode_singly(self._raw_events(text))
 
     def _raw_events(self, text: bytes) -> list[Raw]:
+        if len(text) > 3 * CHUNK_BYTES:  # no list of events: these are never that long
+            return self._stream.salvage(text)
         try:
             return _RAWS.decode(text)
         except DECODE_ERRORS:
@@ -209,14 +222,15 @@ class _Reader:
                 if event is None:
                     self._problems["an event that is no event: dropped"] += 1
                 else:
-                    self._problems["a field of an event of the wrong type: left out"] += 1
+                    self._problems[_WRONG_TYPE] += 1
                     events.append(event)
         return events
 
     def _add_group(self, group: str, events: list[_Event]) -> None:
         if group == "memory?":
             memory = [e for e in events if e.name == "[memory]"]
-            self._ignored["instants"] += len(events) - len(memory)
+            if len(memory) < len(events):
+                self._ignored["instants"] += len(events) - len(memory)
             self._add_memory(memory)
         elif group == "flow":
             self._add_flows(events)
@@ -224,16 +238,18 @@ class _Reader:
             annotations = [e for e in events if _ANNOTATION_NAME.match(e.name)]
             if annotations:
                 events = [e for e in events if not _ANNOTATION_NAME.match(e.name)]
-                self._add_ranges(annotations)
+                self._add_ranges("annotation", annotations)
             self._add_ops(events)
         elif group in ("annotation", "python"):
-            self._add_ranges(events)
+            self._add_ranges(group, events)
         elif group == "launch":
             self._add_launches(events)
         else:
             self._add_activities(group, events)
 
-    def _times(self, events: list[_Event]) -> tuple[list[_Event], dict[str, Any]]:
+    def _times(
+        self, events: list[_Event], *, may_be_zero: bool = True
+    ) -> tuple[list[_Event], dict[str, Any]]:
         """Return the events whose times make sense, and their columns start_ns and dur_ns."""
         start, start_ok = _parse_us([e.ts for e in events])
         dur, dur_ok = _parse_us([e.dur for e in events])
@@ -241,7 +257,9 @@ class _Reader:
         if negative.any():
             self._problems["a negative duration: taken as 0"] += int(negative.sum())
             dur = np.maximum(dur, 0)
-        good = start_ok & dur_ok & (np.abs(start) <= _TIME_MAX_NS) & (dur <= _DURATION_MAX_NS)
+        good = start_ok & dur_ok & _is_sensible(start) & (dur <= _DURATION_MAX_NS)
+        if not may_be_zero:
+            good &= (start != 0) | (dur != 0)
         if not good.all():
             self._problems["an event without a sensible time: dropped"] += int((~good).sum())
             events = [e for e, ok in zip(events, good.tolist(), strict=True) if ok]
@@ -268,8 +286,9 @@ class _Reader:
         number = _to_int(value)
         if number is not None or value is None:
             return number
-        digits = re.search(r"\d{1,18}", str(value))
-        return int(digits[0]) if digits else -(1 << 40) - self._threads[value]
+        digits = re.search(r"\d+", str(value))
+        number = _to_int(digits[0].lstrip("0") or "0") if digits else None
+        return -(1 << 40) - self._threads[value] if number is None else number
 
     def _add_ops(self, events: list[_Event]) -> None:
         events, columns = self._times(events)
@@ -279,9 +298,9 @@ class _Reader:
         columns |= self._thread(events) | {
             "op": [codes[e.name] for e in events],
             "signature_id": self._signature_ids(events, args),
-            "sequence_nr": _ints([a.sequence_nr for a in args]),
-            "forward_thread": _ints([a.forward_thread for a in args]),
-            "recorded_id": _external_ids(args),
+            "sequence_nr": self._ints([a.sequence_nr for a in args]),
+            "forward_thread": self._ints([a.forward_thread for a in args]),
+            "recorded_id": self._external_ids(args),
             "source": [self._stack_source(a.stack) for a in args],
             "layer": [texts["layer"][a.modules] if a.modules else None for a in args],
         }
@@ -307,10 +326,10 @@ class _Reader:
         source = next((frame for frame in frames if frame), None)
         return None if source is None else self.spool.texts["ops"]["source"][source]
 
-    def _add_ranges(self, events: list[_Event]) -> None:
+    def _add_ranges(self, group: str, events: list[_Event]) -> None:
         events, columns = self._times(events)
         names = self._names
-        codes = [names[e.name] for e in events]
+        codes = [names[group, e.name] for e in events]
         if len(names) > len(self._kinds):
             self._classify_names()
         kinds = np.array(self._kinds, np.int32)[codes] if codes else np.empty((0, 2), np.int32)
@@ -320,8 +339,8 @@ class _Reader:
     def _classify_names(self) -> None:
         """Give each new name of a range its text and its kind."""
         texts = self.spool.texts["ranges"]
-        for name in list(self._names)[len(self._kinds) :]:
-            kind, text = _range_kind(name)
+        for group, name in list(self._names)[len(self._kinds) :]:
+            kind, text = _range_kind(group, name)
             self._kinds.append((texts["name"][text], texts["kind"][kind]))
 
     def _add_launches(self, events: list[_Event]) -> None:
@@ -330,36 +349,39 @@ class _Reader:
         codes = self.spool.texts["launches"]["name"]
         columns |= self._thread(events) | {
             "name": [codes[e.name] for e in events],
-            "correlation_id": _ints([a.correlation for a in args]),
-            "recorded_id": _external_ids(args),
+            "correlation_id": self._ints([a.correlation for a in args]),
+            "recorded_id": self._external_ids(args),
         }
         self.spool.append("launches", columns, len(events))
 
     def _add_activities(self, kind: str, events: list[_Event]) -> None:
-        events, columns = self._times(events)
+        # The driver hands over records that it never filled in: they have no time at all.
+        events, columns = self._times(events, may_be_zero=False)
         args = self._args(events, _GPU_ARGS, _GpuArgs)
         texts = self.spool.texts["activities"]
-        correlation, external = _ints([a.correlation for a in args]), _external_ids(args)
+        correlation, external = self._ints([a.correlation for a in args]), self._external_ids(args)
         self._same_ids[0] += pc.sum(pc.equal(correlation, external)).as_py() or 0
         self._same_ids[1] += len(events)
         kind_code = texts["kind"][kind]
         columns |= {
             "correlation_id": correlation,
             "recorded_id": external,
-            "device": _ints(
+            "device": self._ints(
                 [_first(a.device, a.in_device, e.pid) for a, e in zip(args, events, strict=True)]
             ),
-            "stream": _ints([_first(a.stream, e.tid) for a, e in zip(args, events, strict=True)]),
+            "stream": self._thread_ids(
+                [_first(a.stream, e.tid) for a, e in zip(args, events, strict=True)]
+            ),
             "kernel": [texts["kernel"][e.name] for e in events],
             "kind": [kind_code] * len(events),
-            "bytes": _ints([a.bytes for a in args]),
+            "bytes": self._ints([a.bytes for a in args]),
             "grid": [_dim3(texts["grid"], a.grid) for a in args],
             "block": [_dim3(texts["block"], a.block) for a in args],
-            "registers": _ints([a.registers for a in args]),
-            "shared_bytes": _ints([a.shared_bytes for a in args]),
-            "blocks_per_sm": _floats([a.blocks_per_sm for a in args]),
-            "occupancy_pct": _floats([a.occupancy for a in args]),
-            "graph_node_id": _ints([a.graph_node or None for a in args]),
+            "registers": self._ints([a.registers for a in args]),
+            "shared_bytes": self._ints([a.shared_bytes for a in args]),
+            "blocks_per_sm": self._floats([a.blocks_per_sm for a in args]),
+            "occupancy_pct": self._floats([a.occupancy for a in args]),
+            "graph_node_id": self._ints([a.graph_node or None for a in args]),
         }
         if kind == "memcpy":
             copies = texts["copy_kind"]
@@ -368,7 +390,7 @@ class _Reader:
 
     def _add_memory(self, events: list[_Event]) -> None:
         start, good = _parse_us([e.ts for e in events])
-        good &= np.abs(start) <= _TIME_MAX_NS
+        good &= _is_sensible(start)
         if not good.all():
             self._problems["an event without a sensible time: dropped"] += int((~good).sum())
             events = [e for e, ok in zip(events, good.tolist(), strict=True) if ok]
@@ -382,21 +404,50 @@ class _Reader:
                 d if d is None or d >= 0 else None for d in (_to_int(a.device) for a in args)
             ],
             "address": [_to_address(a.address) for a in args],
-            "bytes": _ints([a.bytes for a in args]),
-            "allocated_bytes": _ints([a.allocated for a in args]),
-            "reserved_bytes": _ints([a.reserved for a in args]),
+            "bytes": self._ints([a.bytes for a in args]),
+            "allocated_bytes": self._ints([a.allocated for a in args]),
+            "reserved_bytes": self._ints([a.reserved for a in args]),
         }
         self.spool.append("memory", columns, len(events))
 
     def _add_flows(self, events: list[_Event]) -> None:
         time, good = _parse_us([e.ts for e in events])
-        ids = _ints([e.id for e in events])
+        ids = self._ints([e.id for e in events])
         columns = self._thread(events) | {
             "flow_id": ids,
             "end": [e.ph == "f" for e in events],
             "time_ns": pa.array(time, mask=~good),
         }
         self.spool.append("flows", columns, len(events))
+
+    def _external_ids(self, args: Iterable[Any]) -> pa.Array:
+        ids = [a.old_external_id if a.external_id is None else a.external_id for a in args]
+        return self._ints(ids)
+
+    def _ints(self, values: list[Any]) -> pa.Array:
+        """Return whole numbers as a column; what is none is null, and counted."""
+        try:
+            column = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            column = None
+        if column is None or column.type not in (pa.int64(), pa.null()):
+            column = pa.array([_to_int(value) for value in values], pa.int64())
+            self._count_lost(values, column)
+        return column.cast(pa.int64())
+
+    def _floats(self, values: list[Any]) -> pa.Array:
+        """Return numbers as a column; what is none is null, and counted."""
+        try:
+            return pa.array(values, pa.float64())
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            column = pa.array([_to_float(value) for value in values], pa.float64())
+            self._count_lost(values, column)
+            return column
+
+    def _count_lost(self, values: list[Any], column: pa.Array) -> None:
+        lost = column.null_count - values.count(None)
+        if lost:
+            self._problems[_WRONG_TYPE] += lost
 
     def _args(self, events: list[_Event], decoder: Any, kind: type[Any]) -> list[Any]:
         """Return the decoded `args` of each event; what does not decode is left out."""
@@ -407,10 +458,14 @@ class _Reader:
             return [self._coerce_args(bytes(raw), kind) for raw in raws]
 
     def _coerce_args(self, raw: bytes, kind: type[Any]) -> Any:
+        text = raw.decode("utf-8", "replace").encode()
+        if text != raw:
+            self._problems["text that is not UTF-8: repaired"] += 1
+            raw = text
         try:
             return msgspec.json.decode(raw, type=kind)
         except (msgspec.ValidationError, *DECODE_ERRORS):
-            self._problems["a field of an event of the wrong type: left out"] += 1
+            self._problems[_WRONG_TYPE] += 1
         try:
             fields = msgspec.json.decode(raw, type=dict[str, Raw])
         except (msgspec.ValidationError, *DECODE_ERRORS):
@@ -434,6 +489,7 @@ class _Reader:
         hip |= "hip_runtime_version" in stream.around
         devices = stream.member("deviceProperties", list[Any]) or []
         job = stream.member("distributedInfo", _Job, AROUND_BYTES_MAX) or _Job()
+        rank = _to_int(job.rank)
         same, count = self._same_ids
         trusted = same * 2 <= count
         if not trusted:
@@ -443,7 +499,7 @@ class _Reader:
         absolute = 0 if self._span[0] > 10**18 else None
         return Recording(
             self.spool,
-            rank=_to_int(job.rank),
+            rank=rank if rank is not None and rank >= 0 else None,
             signatures=[signature_of(RecordedCall(*key)) for key in self._signatures],
             devices=[_device(d, "hip" if hip else "cuda") for d in devices if isinstance(d, dict)],
             trace={
@@ -482,16 +538,16 @@ def _group_of(phase: str, category: str) -> str | None:
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
 
 
-def _range_kind(name: str) -> tuple[str, str]:
+def _range_kind(group: str, name: str) -> tuple[str, str]:
+    """Return the kind of a range, and its text without what only says the kind."""
+    if group == "python":
+        is_module = name.startswith(_MODULE_PREFIX)
+        return ("module", name.removeprefix(_MODULE_PREFIX)) if is_module else (group, name)
     if _STEP_NAME.match(name):
         return "step", name
-    if name.startswith(_MODULE_PREFIX):
-        return "module", name.removeprefix(_MODULE_PREFIX)
-    if name.startswith("layer:"):
-        return "layer", name.removeprefix("layer:")
-    # Frames are `path(line): function`, built-ins `<built-in …>`.
-    is_frame = name.startswith("<") or re.search(r"\(\d+\)(?:: |$)", name)
-    return ("python" if is_frame else "annotation"), name
+    if name.startswith(_LAYER_PREFIX):
+        return "layer", name.removeprefix(_LAYER_PREFIX)
+    return group, name
 
 
 def _coerce_event(raw: bytes) -> _Event | None:
@@ -521,11 +577,13 @@ def _parse_us(values: Sequence[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[A
     if not values:
         return np.empty(0, np.int64), np.empty(0, bool)
     lengths = np.fromiter((len(memoryview(v)) for v in values), np.int32, len(values))
+    digits = b"".join(values)
+    # Arrow crashes on some exponents, and is silently wrong on numbers that are too long.
+    if lengths.max() > _DIGITS_MAX or b"e" in digits or b"E" in digits:
+        return _parse_us_singly(values)
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    texts = pa.StringArray.from_buffers(
-        len(values), pa.py_buffer(offsets), pa.py_buffer(b"".join(values))
-    )
+    texts = pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(digits))
     try:
         decimals = texts.cast(pa.decimal128(28, 3))
     except pa.ArrowInvalid:
@@ -551,11 +609,13 @@ def _parse_us_singly(
 def _parse_us_text(text: bytes) -> int | None:
     try:
         value = Decimal(text.decode().strip('"'))
-        if not value.is_finite() or value.adjusted() > 18:
+        if not value.is_finite() or (value and value.adjusted() > 18):
             return None
-        time = int((value * 1000 + Decimal("0.5")).__floor__())
-    except (InvalidOperation, ValueError, UnicodeDecodeError):
+    except (InvalidOperation, ValueError):  # among them bytes that are no text
         return None
+    # Ties go up, also below zero.
+    rounding = ROUND_HALF_DOWN if value.is_signed() else ROUND_HALF_UP
+    time = int(value.quantize(Decimal("0.001"), rounding).scaleb(3))
     return time if abs(time) < 1 << 62 else None
 
 
@@ -563,15 +623,8 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _external_ids(args: Iterable[Any]) -> pa.Array:
-    return _ints([a.old_external_id if a.external_id is None else a.external_id for a in args])
-
-
-def _ints(values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values, pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([_to_int(value) for value in values], pa.int64())
+def _is_sensible(time: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return (time >= -_TIME_MAX_NS) & (time <= _TIME_MAX_NS)
 
 
 def _to_int(value: Any) -> int | None:
@@ -580,7 +633,8 @@ def _to_int(value: Any) -> int | None:
         number = int(value, 0) if isinstance(value, str) else int(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if -(1 << 63) <= number < 1 << 63 else None
+    is_whole = not isinstance(value, float) or number == value
+    return number if is_whole and -(1 << 63) <= number < 1 << 63 else None
 
 
 def _to_address(value: Any) -> int | None:
@@ -592,13 +646,6 @@ def _to_address(value: Any) -> int | None:
     return number & ((1 << 64) - 1) if -(1 << 63) <= number < 1 << 64 else None
 
 
-def _floats(values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values, pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([_to_float(value) for value in values], pa.float64())
-
-
 def _to_float(value: Any) -> float | None:
     try:
         number = float(value)
@@ -608,10 +655,9 @@ def _to_float(value: Any) -> float | None:
 
 
 def _dim3(codes: TextCodes, raw: Raw) -> int | None:
-    text = bytes(raw)
-    if not text:
-        return None
-    return codes[b"".join(text.split()).strip(b"[]").decode("utf-8", "replace")]
+    """Return the code of `x,y,z`; None for what is no list of three counts."""
+    text = b"".join(bytes(raw).split())
+    return codes[text[1:-1].decode()] if _DIM3.fullmatch(text) else None
 
 
 def _copy_kind(codes: TextCodes, name: str) -> int | None:

@@ -10,16 +10,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pyprof2.nvtx import annotate, init, shutdown, wrap
     from pyprof2.run import Run, load, parse
 
 __version__: Final = "0.1.0"
 
-__all__ = ["Run", "__version__", "load", "parse"]
+__all__ = ["Run", "__version__", "annotate", "init", "load", "parse", "shutdown", "wrap"]
 
 _HOMES: Final = {
     "Run": "pyprof2.run",
+    "annotate": "pyprof2.nvtx",
+    "init": "pyprof2.nvtx",
     "load": "pyprof2.run",
     "parse": "pyprof2.run",
+    "shutdown": "pyprof2.nvtx",
+    "wrap": "pyprof2.nvtx",
 }
 """Where each public name is defined."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyprof2.recording import Recording
 
-_SLICE: Final = 1 << 18
+_SLICE: Final = 1 << 15
 
 
 def assemble(
@@ -40,8 +40,9 @@ def assemble(
     linked = link_recording(recording, source_root)
     facts["pairs_recorded"] = linked.pairs.flow_count
     facts["pairs_agree"] = linked.pairs.flow_agree_count
-    for name, table in activity_tables(recording, linked).items():
-        yield name, _ranked(rank, [table])
+    for name, parts in activity_tables(recording, linked):
+        yield name, _ranked(rank, parts)
+        del parts  # it knows the launches
     yield "ops", _ranked(rank, op_table(recording, linked))
     del linked
     yield "signatures", _ranked(rank, [_signatures(recording)])
@@ -61,14 +62,12 @@ def _rows(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 def _in_time_order(recording: Recording, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
     """Yield a raw table sorted by time, longer ones first; ranges are numbered."""
-    raw = recording.read(name, keys)
-    columns = [int_column(raw, key, 0) for key in keys]
-    order = np.lexsort((*(-column for column in columns[1:]), columns[0]))
-    del columns
-    raw = recording.read(name)
+    start, *lengths = (int_column(recording.read(name, [key]), key, 0) for key in keys)
+    order = np.lexsort((*(-length for length in lengths), start))
+    del start, lengths
     for at in range(0, len(order), _SLICE):
         rows = order[at : at + _SLICE]
-        part = raw.take(rows)
+        part = recording.read(name, None, rows)
         if name == "ranges":
             part = part.append_column("range_id", pa.array(np.arange(at, at + len(rows))))
         yield part

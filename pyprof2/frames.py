@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Final
 
-_FRAME: Final = re.compile(r"(?P<path>[^()]+)\((?P<line>\d+)\)(?:: .*)?", re.DOTALL)
+_FRAME: Final = re.compile(r"(?P<path>.+?)\((?P<line>\d+)\)(?:: .*)?", re.DOTALL)
 _LIBRARY: Final = re.compile(
     r"""(?:^|/)(?:
         torch/|torchgen/|functorch/|pyprof2/          # the framework and ourselves
@@ -14,6 +14,15 @@ _LIBRARY: Final = re.compile(
     )""",
     re.VERBOSE,
 )
+
+# A folder of the user's own may be named like a module, such as `code` or `types`.
+_LIBRARY_PACKAGES: Final = {
+    "asyncio", "collections", "compression", "concurrent", "ctypes", "curses", "dbm",
+    "distutils", "email", "encodings", "ensurepip", "html", "http", "idlelib", "importlib",
+    "json", "lib2to3", "logging", "multiprocessing", "pathlib", "pydoc_data", "re", "sqlite3",
+    "string", "sysconfig", "tkinter", "tomllib", "turtledemo", "unittest", "urllib", "venv",
+    "wsgiref", "xml", "xmlrpc", "zipfile", "zoneinfo",
+}  # fmt: skip
 
 
 def parse_frame(text: str) -> tuple[str, int] | None:
@@ -31,8 +40,9 @@ def is_user_path(path: str) -> bool:
     path = path.replace("\\", "/")
     if path.startswith("<") or _LIBRARY.search(path):
         return False
-    first = path.split("/", 1)[0].removesuffix(".py")
-    return first not in sys.stdlib_module_names
+    first, slash, _ = path.partition("/")
+    library = _LIBRARY_PACKAGES if slash else sys.stdlib_module_names
+    return first.removesuffix(".py") not in library
 
 
 def user_source(frame: str, root: str | None = None) -> str | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from pyprof2.tables import TEXT
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    import numpy as np
+Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+"""Positions in a raw table."""
 
 _I64: Final = pa.int64()
 _F64: Final = pa.float64()
+
+_BATCH_ROWS: Final = 1 << 15
 
 RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "activities": pa.schema(
@@ -46,7 +50,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "op": TEXT,
             "signature_id": _I64, "sequence_nr": _I64, "forward_thread": _I64,
             "recorded_id": _I64, "layer": TEXT, "source": TEXT, "direction": TEXT,
-            "recompute": pa.bool_(),
+            "recompute": pa.bool_(), "accumulate": pa.bool_(), "thread_nr": _I64,
         }
     ),
     "ranges": pa.schema(
@@ -65,8 +69,10 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 }  # fmt: skip
 """The raw tables. `activities.kind` is `kernel`, `memcpy` or `memset`; `ranges.kind` as in the
 canonical table, and `layer` for a range whose text is the whole layer. `recorded_id` is the id by
-which the recorder itself ties a launch to an op: larger for an op that began later. `flows` are
-the recorder's own forward-backward pairs: two rows of one `flow_id`, by thread and start."""
+which the recorder itself ties a launch to an op: larger for an op that began later. What our
+annotation says of an op: `layer`, `source`, `direction`, `recompute`, `accumulate` (it adds up a
+gradient), and `thread_nr`, its number for the thread that counted `sequence_nr`. `flows` are the
+recorder's own forward-backward pairs: two rows of one `flow_id`, by thread and start."""
 
 
 class TextCodes(dict[Any, int]):
@@ -83,6 +89,7 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._writers: dict[str, pa.RecordBatchFileWriter] = {}
+        self._waiting: dict[str, list[pa.RecordBatch]] = {}
         self.texts: dict[str, dict[str, TextCodes]] = {
             table: {f.name: TextCodes() for f in schema if f.type == TEXT}
             for table, schema in RAW_SCHEMAS.items()
@@ -93,39 +100,55 @@ class Spool:
         """Append `count` rows; a column that is missing is null, a text column holds codes."""
         if not count:
             return
-        folder = self._folder
         schema = _code_schema(table)
-        if table not in self._writers:
-            self._writers[table] = pa.ipc.new_file(folder / f"{table}.arrow", schema)
         arrays = [
             _as_array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type)
             for f in schema
         ]
-        self._writers[table].write_batch(pa.record_batch(arrays, schema=schema))
+        waiting = self._waiting.setdefault(table, [])
+        waiting.append(pa.record_batch(arrays, schema=schema))
         self.counts[table] += count
+        if sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS:
+            self._write(table)
+
+    def _write(self, table: str) -> None:
+        """Write what was appended as one batch: a file of few batches is quick to open."""
+        if table not in self._writers:
+            path = self._folder / f"{table}.arrow"
+            self._writers[table] = pa.ipc.new_file(path, _code_schema(table))
+        rows = pa.Table.from_batches(self._waiting.pop(table)).combine_chunks()
+        self._writers[table].write_table(rows)
 
     def finish(self) -> None:
         """Close the files; nothing can be appended after it, and it can go to another process."""
+        for table in list(self._waiting):
+            self._write(table)
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
 
-    def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows in the order of the file, text as dictionaries."""
+    def read(
+        self, table: str, columns: Sequence[str] | None = None, rows: Rows | None = None
+    ) -> pa.Table:
+        """Return the rows in the order of the file, or those at `rows`; text as dictionaries."""
         names = RAW_SCHEMAS[table].names if columns is None else list(columns)
         schema = pa.schema([RAW_SCHEMAS[table].field(name) for name in names])
-        if not self.counts[table]:
+        if not self.counts[table] or (rows is not None and not len(rows)):
             return schema.empty_table()
-        with pa.memory_map(str(self._folder / f"{table}.arrow")) as source:
-            options = pa.ipc.IpcReadOptions(
-                included_fields=[
-                    RAW_SCHEMAS[table].get_field_index(name)
-                    for name in sorted(names, key=RAW_SCHEMAS[table].get_field_index)
-                ]
-            )
-            codes = pa.ipc.open_file(source, options=options).read_all().select(names)
-        arrays = [self._decode(table, field, codes[field.name]) for field in schema]
+        if rows is None:
+            arrays = [self._decode(table, f, self._codes(table, f.name)) for f in schema]
+        else:
+            # One column at a time: the whole of it is in memory until its rows are taken.
+            arrays = [
+                self._decode_used(table, f, _take(self._codes(table, f.name), rows)) for f in schema
+            ]
         return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _codes(self, table: str, column: str) -> pa.ChunkedArray:
+        # The file is mapped: of what is selected here, only the pages that are read are loaded.
+        # (IpcReadOptions.included_fields would copy the whole file.)
+        with pa.memory_map(str(self._folder / f"{table}.arrow")) as source:
+            return pa.ipc.open_file(source).read_all()[column]
 
     def _decode(self, table: str, field: pa.Field, codes: pa.ChunkedArray) -> pa.ChunkedArray:
         if field.type != TEXT:
@@ -133,6 +156,25 @@ class Spool:
         texts = pa.array(list(self.texts[table][field.name]), pa.string())
         chunks = [pa.DictionaryArray.from_arrays(chunk, texts) for chunk in codes.chunks]
         return pa.chunked_array(chunks, TEXT)
+
+    def _decode_used(self, table: str, field: pa.Field, codes: pa.Array) -> pa.Array:
+        """Return the column; the dictionary of a text column has the texts that occur."""
+        if field.type != TEXT:
+            return codes
+        texts = list(self.texts[table][field.name])
+        code = codes.fill_null(-1).to_numpy(zero_copy_only=False)
+        used = np.flatnonzero(np.bincount(code + 1)[1:])
+        place = np.zeros(len(texts) + 1, np.int32)
+        place[used] = np.arange(len(used))
+        words = pa.array([texts[number] for number in used.tolist()], pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(place[code], mask=code < 0), words)
+
+
+def _take(column: pa.ChunkedArray, rows: Rows) -> pa.Array:
+    """Return the values at these positions; only the span that they are in is copied."""
+    first = int(rows.min())
+    span = column.slice(first, int(rows.max()) - first + 1)
+    return span.combine_chunks().take(pa.array(rows - first))
 
 
 def _code_schema(table: str) -> pa.Schema:
@@ -169,6 +211,7 @@ class Recording:
         problems: what was repaired or dropped, in words, with counts.
         ignored: what the tables have no place for, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
+        ops_are_ranges: whether the ops are ranges that an annotation recorded.
     """
 
     spool: Spool
@@ -179,10 +222,13 @@ class Recording:
     problems: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     trusts_recorded_id: bool = True
+    ops_are_ranges: bool = False
 
-    def read(self, table: str, columns: Iterable[str] | None = None) -> pa.Table:
-        """Return a raw table; see `RAW_SCHEMAS`."""
-        return self.spool.read(table, None if columns is None else list(columns))
+    def read(
+        self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None
+    ) -> pa.Table:
+        """Return a raw table, or its rows at these positions; see `RAW_SCHEMAS`."""
+        return self.spool.read(table, None if columns is None else list(columns), rows)
 
 
 def int_column(table: pa.Table, name: str, missing: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from pyprof2.store import StoreWriter, is_store, read_manifest, read_table, writ
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
     import pyarrow as pa
@@ -106,9 +107,16 @@ class _Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def map(self, step: Callable[..., Any], *columns: Iterable[Any]) -> Iterable[Any]:
-        """Return the results in order."""
-        return map(step, *columns) if self._pool is None else self._pool.map(step, *columns)
+    def map(self, step: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
+        """Yield the results in order."""
+        if self._pool is None:
+            yield from map(step, *columns)
+            return
+        try:
+            yield from self._pool.map(step, *columns)
+        except BrokenProcessPool as error:
+            msg = "a process that read a trace was killed, perhaps for want of memory; use --jobs 1"
+            raise TraceError(msg) from error
 
 
 class _Progress:
@@ -163,9 +171,11 @@ def _ranks(recordings: Sequence[tuple[Path, Recording]]) -> list[int]:
     Raises:
         TraceError: two recordings claim one rank.
     """
+    recorded = Counter(file for file, _ in recordings)
     claims: list[int | None] = []
     for file, recording in recordings:
-        in_name = _RANK_IN_NAME.search(file.name)
+        # A file of several processes is not that of one rank, whatever its name says.
+        in_name = _RANK_IN_NAME.search(file.name) if recorded[file] == 1 else None
         claims.append(int(in_name[1]) if recording.rank is None and in_name else recording.rank)
     twice = [rank for rank, count in Counter(claims).items() if rank is not None and count > 1]
     if twice:
@@ -326,7 +336,31 @@ class Run:
             for name in ("kernels", "copies", "ops", "signatures", "devices", "trace")
         }
         steps = read_table(self.path, "ranges", ["name", "kind"])
-        return summarise(tables, steps)
+        times = dict(zip(self.ledger["bin"], self.ledger["time_ns"].tolist(), strict=True))
+        return summarise(tables, steps) | {"ledger": times}
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """All GPU time, without a GPU all op time, by what is known of the work.
+
+        See `pyprof2.analysis.ledger.ledger`.
+        """
+        from pyprof2.analysis.ledger import ledger, op_ledger
+
+        kernels, copies = self.table("kernels"), self.table("copies")
+        if kernels.num_rows or copies.num_rows:
+            return ledger(kernels, copies)
+        return op_ledger(self.table("ops"))
+
+    @cached_property
+    def utilization(self) -> pd.DataFrame:
+        """MFU and HFU of each step; see `pyprof2.analysis.utilization.utilization`."""
+        from pyprof2.analysis.utilization import utilization
+
+        tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
+        ranges = read_table(self.path, "ranges", ["rank", "start_ns", "dur_ns", "name", "kind"])
+        devices = read_table(self.path, "devices").to_pylist()
+        return utilization(tables, ranges, devices, self.device)
 
     def rows(self) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none."""
@@ -353,6 +387,7 @@ class Run:
             UsageError: an axis is unknown, or a regular expression is not one.
         """
         from pyprof2.analysis.profile import select, summarize
+        from pyprof2.analysis.rows import HIDDEN
 
         step = selection.get("step")
         if isinstance(step, int):
@@ -360,13 +395,52 @@ class Run:
         rows = select(self.rows(), **selection)
         axes = [by] if isinstance(by, str) else list(by)
         return (
-            rows.drop(columns="rate_ns", errors="ignore")
+            rows.drop(columns=list(HIDDEN), errors="ignore")
             if axes == ["kernel"]
             else summarize(rows, axes, depth)
         )
 
+    def explain(self, reference: str, rank: int | None = None) -> dict[str, Any]:
+        """Return all that is known of one kernel or op; see `pyprof2.analysis.explain.explain`.
+
+        Args:
+            reference: `kernel:7` or `op:7`, by `kernel_id` or `op_id`.
+            rank: whose; may be left out where there is only one.
+
+        Raises:
+            UsageError: there is no such row or rank.
+        """
+        from pyprof2.analysis.explain import explain, parse_reference, rows_of_rank
+
+        wanted = parse_reference(reference)
+        ranks = self.summary["ranks"]
+        if rank is None and len(ranks) > 1:
+            msg = f"{reference}: in which rank? Add --rank N, one of {_listed(ranks)}"
+            raise UsageError(msg)
+        rank = ranks[0] if rank is None else rank
+        if rank not in ranks:
+            msg = f"rank {rank}: no such rank; there is {_listed(ranks)}"
+            raise UsageError(msg)
+        names = ("kernels", "copies", "launches", "ops", "signatures", "devices")
+        tables = {name: rows_of_rank(self.table(name), rank) for name in names}
+        return {"rank": rank} | explain(tables, wanted, self.device)
+
     def check(self) -> pd.DataFrame:
         """Return what the recording lacks and what was repaired; columns as `pyprof2 check`."""
-        from pyprof2.analysis.checks import find_lacks
+        import pandas as pd
 
-        return find_lacks(self.summary, self.manifest)
+        from pyprof2.analysis.checks import find_lacks
+        from pyprof2.analysis.work_checks import find_work
+
+        tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
+        found = [
+            find_lacks(self.summary, self.manifest),
+            find_work(tables, self.summary["profilers"]),
+        ]
+        both = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
+        gravity = both["severity"].map({"problem": 0, "lack": 1, "info": 2})
+        return both.iloc[gravity.argsort(kind="stable")].reset_index(drop=True)
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks))

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -37,7 +38,9 @@ class StoreWriter:
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
-        self.path = path
+        refuse_to_overwrite(path, force=force)
+        # A link stays, and what it points to is replaced.
+        self.path = path = path.resolve() if path.is_symlink() else path
         self._force = force
         _restore_abandoned(path)
         refuse_to_overwrite(path, force=force)
@@ -63,9 +66,13 @@ class StoreWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
-            self._publish()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            if error is None:
+                self._publish()
+        except OSError as failure:
+            raise StoreError(_os_message(self.path, failure)) from failure
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
         if isinstance(error, OSError):
             raise StoreError(_os_message(self.path, error)) from error
 
@@ -92,7 +99,12 @@ class StoreWriter:
             refuse_to_overwrite(self.path, force=self._force)
             old = self.folder.with_suffix(".old")
             self.path.rename(old)
-        self.folder.rename(self.path)
+        try:
+            self.folder.rename(self.path)
+        except OSError:
+            if old is not None:
+                old.rename(self.path)
+            raise
         if old is not None:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -132,21 +144,26 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text())
         version = manifest["schema_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = (
             f"{path}: no readable {MANIFEST}, so not a pyprof2 store; make one with 'pyprof2 parse'"
         )
         raise StoreError(msg) from error
     if version != SCHEMA_VERSION:
-        sources = (
-            " ".join(str(s.get("path", "TRACE")) for s in manifest.get("sources", [])) or "TRACE"
-        )
+        sources = _source_paths(manifest)
         msg = (
             f"{path}: a store of schema version {version}, this pyprof2 reads {SCHEMA_VERSION}; "
-            f"make it anew with 'pyprof2 parse --force -o {path} {sources}'"
+            f"make it anew with 'pyprof2 parse --force -o {shlex.quote(str(path))} {sources}'"
         )
         raise SchemaError(msg)
     return manifest  # type: ignore[no-any-return]
+
+
+def _source_paths(manifest: dict[str, Any]) -> str:
+    """Return what the store was made from, as far as another version's manifest tells it."""
+    sources = manifest.get("sources")
+    paths = [s.get("path") for s in sources or [] if isinstance(s, dict)]
+    return " ".join(shlex.quote(p) for p in paths if isinstance(p, str)) or "TRACE"
 
 
 def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -167,7 +184,8 @@ def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> p
         msg = f"{path / name}: damaged ({kind}); make the store anew with 'pyprof2 parse --force'"
         raise StoreError(msg) from error
     if not parts:
-        return schema.empty_table()
+        msg = f"{path / name}: missing; make the store anew with 'pyprof2 parse --force'"
+        raise StoreError(msg)
     whole = pa.concat_tables(parts).unify_dictionaries()
     return whole if columns is not None else table.conform(whole)
 

@@ -90,15 +90,26 @@ def _conform_column(table_name: str, column: Column, table: pa.Table) -> pa.Chun
         return pa.chunked_array([pa.nulls(table.num_rows, column.type)])
     data = table[column.name]
     if data.type != column.type:
+        msg = f"table {table_name}: column {column.name} is {data.type}, not {column.type}"
+        if not _may_become(data.type, column.type):
+            raise TableError(msg)
         try:
             data = data.cast(column.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            msg = f"table {table_name}: column {column.name} is {data.type}, not {column.type}"
             raise TableError(msg) from error
     if data.null_count and not column.nullable:
         msg = f"table {table_name}: column {column.name} has {data.null_count} nulls"
         raise TableError(msg)
     return data
+
+
+def _may_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast keeps what the values are: a time that was ever a float is no time."""
+    if pa.types.is_null(kind):
+        return True
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_integer(kind))
+    return wanted != pa.bool_() and not pa.types.is_nested(kind)
 
 
 _RANK = Column("rank", pa.int64(), "Process in the job.", nullable=False)

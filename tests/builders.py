@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.tables import KERNELS, PROFILE_COLUMNS, TEXT, Column
+from pyprof2.tables import KERNELS, PROFILE_COLUMNS, TABLES, TEXT, Column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,25 @@ def _series(values: list[Any], column: Column) -> pd.Series:
     if column.type == pa.int64():
         return pd.Series(values, dtype="Int64" if column.nullable else "int64")
     return pd.Series(values, dtype="boolean" if column.type == pa.bool_() else "float64")
+
+
+def canonical(name: str, *rows: Mapping[str, Any]) -> pa.Table:
+    """Return the canonical table `name` with these rows.
+
+    What a row leaves out is null; where null is not allowed it is 0, and a key counts up.
+    """
+    table = TABLES[name]
+    key = table.columns[0].name
+    full = [
+        {c.name: row.get(c.name, i if c.name == key else 0 if not c.nullable else None)
+         for c in table.columns}
+        for i, row in enumerate(rows)
+    ]  # fmt: skip
+    unknown = {name for row in rows for name in row} - set(table.names)
+    if unknown:
+        msg = f"no such columns: {sorted(unknown)}"
+        raise ValueError(msg)
+    return pa.Table.from_pylist(full, schema=table.schema())
 
 
 def kineto_trace(*events: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,15 +91,7 @@ def _base_paths() -> list[Path]:
 def _import_everything() -> None:
     """Import what the commands import late, so that each process need not do it again."""
     import pandas as pd
-    import pyarrow.csv
-    import pyarrow.parquet
 
-    import pyprof2.analysis.checks
-    import pyprof2.analysis.rows
-    import pyprof2.analysis.summary
-    import pyprof2.cli.view
-    import pyprof2.parsers.kineto
-    import pyprof2.run
 
     del pd
 

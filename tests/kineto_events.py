@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from pyprof2.analysis.linked import Linked, link_recording
-from pyprof2.assemble import assemble
 from pyprof2.parsers.kineto import read_recordings
+from pyprof2.run import Run, load
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,16 +67,18 @@ def launch(
     return complete("cuda_runtime", name, ts, dur, args=args, **rest)
 
 
-def kernel(ts: Time, dur: Time, correlation: Any, *, name: str = "k", **args: Any) -> Event:
-    """Return a kernel on device 0, stream 7; `args` are its arguments."""
-    args = {"device": 0, "stream": 7, "correlation": correlation} | args
+def kernel(
+    ts: Time, dur: Time, correlation: Any, args: Event | None = None, *, name: str = "k"
+) -> Event:
+    """Return a kernel, on device 0 and stream 7 unless `args`, its arguments, say otherwise."""
+    args = {"device": 0, "stream": 7, "correlation": correlation} | (args or {})
     return complete("kernel", name, ts, dur, pid=args["device"], tid=args["stream"], args=args)
 
 
 def copy(ts: Time, dur: Time, correlation: Any, *, name: str, **args: Any) -> Event:
     """Return a memcpy or memset, whichever the name says."""
     category = "gpu_memset" if name.startswith("Memset") else "gpu_memcpy"
-    return kernel(ts, dur, correlation, name=name, **args) | {"cat": category}
+    return kernel(ts, dur, correlation, args, name=name) | {"cat": category}
 
 
 def launched(
@@ -141,12 +143,12 @@ def linked(folder: Path, *events: Event | list[Event]) -> Linked:
     return link_recording(read(trace(folder, *events)))
 
 
-def tables(folder: Path, *events: Event | list[Event], **around: Any) -> dict[str, pa.Table]:
-    """Return the canonical tables of `events`, as rank 0."""
-    import pyarrow as pa
+def load_events(folder: Path, *events: Event | list[Event], **around: Any) -> Run:
+    """Return `events` as a run, through parser, analyses and store."""
+    return load(trace(folder, *events, **around))
 
-    recording = read(trace(folder, *events, **around))
-    parts = assemble(recording, 0, None, {})
-    return {
-        name: pa.concat_tables(list(rows)).unify_dictionaries() for name, rows in parts
-    }
+
+def rows(table: pa.Table, *columns: str) -> list[Any]:
+    """Return the values of one column, or tuples of those of several."""
+    values = [table[name].to_pylist() for name in columns]
+    return values[0] if len(values) == 1 else list(zip(*values, strict=True))

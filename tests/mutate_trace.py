@@ -411,7 +411,9 @@ def _other_encoding(rng: random.Random, text: bytes) -> bytes:
 
 
 def _something_around(rng: random.Random, text: bytes) -> bytes:
-    before = rng.choice((b"", b"\xef\xbb\xbf", b" \n\t", b"\x00", b"var x = ", b"[", b"{}", b"//\n"))
+    before = rng.choice(
+        (b"", b"\xef\xbb\xbf", b" \n\t", b"\x00", b"var x = ", b"[", b"{}", b"//\n")
+    )
     after = rng.choice((b"", b"\n\n", b"\x00" * 999, b"}", b"]", b",", text, b"x" * 9999, b"{}"))
     return before + text + after
 

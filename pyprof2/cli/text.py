@@ -144,8 +144,10 @@ def _format_column(name: str, values: pd.Series, footer: list[Any]) -> Cells:
     items = [*values.tolist(), *footer]
     is_text = not is_numeric_dtype(values.dtype)
     # The rows determine the unit; a total would make them too small to see.
-    numbers = [item for item in values.tolist() or footer if not _is_word(item)]
-    label, form = (name, str) if is_text else _number_format(name, max(numbers, default=0))
+    numbers, totals = ([i for i in part if not _is_word(i)] for part in (values.tolist(), footer))
+    label, form = (
+        (name, str) if is_text else _number_format(name, max(numbers or totals, default=0))
+    )
     cells = [
         clean(item) if isinstance(item, str) else NULL if _is_word(item) else form(item)
         for item in items

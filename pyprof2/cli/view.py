@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pyarrow as pa
 
+from pyprof2.analysis import utilization
 from pyprof2.analysis.profile import (
     AXES,
+    MORE_COLUMNS,
     SUMMARY_COLUMNS,
     check_axes,
     compile_pattern,
@@ -23,11 +25,11 @@ from pyprof2.cli import output, text
 from pyprof2.errors import UsageError
 from pyprof2.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT, PYPROF_ONLY
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS, Column
-from pyprof2.units import format_time
+from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyprof2.run import Run
 
@@ -86,6 +88,19 @@ _ADDITIVE: Final = (
 )
 
 
+_BINS: Final = {
+    "ok": "costed",
+    "assumed": "assumed",
+    "no_shapes": "no shapes",
+    "no_formula": "no formula",
+    "no_op": "no op",
+    "comm": "communication",
+    "copy": "copies",
+}
+_COUNTED_PCT: Final = 99.5
+_STEPS_SHOWN: Final = 10
+
+
 def check_usage(args: argparse.Namespace) -> None:
     """Raise for what makes no sense in `args`, before anything is read.
 
@@ -119,7 +134,8 @@ def _available(args: argparse.Namespace) -> list[str]:
     if args.by == ["kernel"]:
         extra = [column.name for column in SHARE_COLUMNS]
         return list(dict.fromkeys([*PROFILE_COLUMNS, *extra, *PYPROF_ONLY]))
-    return [AXES[axis] for axis in args.by] + [column.name for column in SUMMARY_COLUMNS]
+    names = [column.name for column in (*SUMMARY_COLUMNS, *MORE_COLUMNS)]
+    return [AXES[axis] for axis in args.by] + names
 
 
 def show(run: Run, args: argparse.Namespace) -> None:
@@ -180,15 +196,44 @@ def _show_sums(
     run: Run, rows: pd.DataFrame, chosen: pd.DataFrame, args: argparse.Namespace
 ) -> None:
     """Show a row for each key along the axes."""
-    frame = summarize(chosen, args.by, args.depth)
+    frame = sums = summarize(chosen, args.by, args.depth, more=True)
     order = _order(args.sort, frame.__getitem__)
     if order is not None:
         frame = frame.loc[order]
-    frame = frame[args.columns or list(frame.columns)]
+    unasked = {column.name for column in MORE_COLUMNS}
+    frame = frame[args.columns or [name for name in frame if name not in unasked]]
     if args.format == "table":
-        _write_table(run, rows, frame, _total(chosen), args)
+        notes = [*_missed_note(sums, args.by), *(_step_notes(run) if "step" in args.by else ())]
+        _write_table(run, rows, frame, _total(chosen), args, notes)
     else:
-        _write(frame, args, (*KERNELS.columns, *SUMMARY_COLUMNS))
+        _write(frame, args, (*KERNELS.columns, *SUMMARY_COLUMNS, *MORE_COLUMNS))
+
+
+def _missed_note(sums: pd.DataFrame, by: Sequence[str]) -> Iterator[str]:
+    """Say how much time could have been on Tensor Cores and was not, if that is anything."""
+    missed = sums.groupby("tensor_core_missed")["tensor_core_missed_ns"].sum()
+    time = int(missed.sum())
+    if time:
+        share = _share(time, int(sums["time_ns"].sum()))
+        columns = ",".join([*(AXES[axis] for axis in by), *(c.name for c in MORE_COLUMNS)])
+        yield (
+            f"could have used Tensor Cores and did not: {format_time(time)}, {share} of the time, "
+            f"most for: {missed.idxmax()}; where: -c {columns}"
+        )
+
+
+def _step_notes(run: Run) -> Iterator[str]:
+    """Give MFU, step by step, and what it is made of."""
+    steps = run.utilization[run.utilization["mfu_pct"].notna()]
+    steps = steps[steps["step"].notna()]
+    if len(steps):
+        shares = steps.groupby("step")["mfu_pct"].mean()
+        shown = [f"{step}: {format_rate(mfu)} %" for step, mfu in shares.head(_STEPS_SHOWN).items()]
+        more = ", …" if len(shares) > len(shown) else ""
+        yield f"MFU by step: {', '.join(shown)}{more}"
+        wall, gpu = (format_time(int(steps[name].mean())) for name in ("wall_ns", "gpu_ns"))
+        peak = f"{steps['peak_flop_per_s'].mean() / 1e12:g} TFLOP/s"
+        yield f"a step takes {wall}, {gpu} on the GPU; peak {peak} ({steps['peak'].iloc[0]})"
 
 
 def _total(chosen: pd.DataFrame) -> dict[str, Any]:
@@ -239,8 +284,9 @@ def _write_table(
     frame: pd.DataFrame,
     total: dict[str, Any],
     args: argparse.Namespace,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Write the heading, the first rows, what the others come to, and the total."""
+    """Write the heading, the first rows, what the others come to, the total, and the notes."""
     shown = frame.head(args.top or _TABLE_ROWS)
     footer = _footer(frame, len(shown), total)
     width = text.terminal_width(args.width)
@@ -260,6 +306,8 @@ def _write_table(
     if left_out:
         names = sorted(left_out, key=list(frame.columns).index)
         lines += textwrap.wrap(f"left out for want of width: {', '.join(names)}", width)
+    for note in notes:
+        lines += textwrap.wrap(text.clean(note), width, break_on_hyphens=False)
     output.write_text("\n".join(lines) + "\n", args.output)
 
 
@@ -303,7 +351,38 @@ def _heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
         items.append(("busy", f"{format_time(busy)} of {format_time(span)}"))
         items.append(("linked", _percent(summary["linked_pct"])))
         items.append(("costed", _percent(summary["costed_pct"])))
-    return _flow([f"{name} {text.clean(value)}" for name, value in items if value], width)
+    lines = _flow([f"{name} {text.clean(value)}" for name, value in items if value], width)
+    return lines + textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
+
+
+def _ledger(summary: Mapping[str, Any]) -> list[str]:
+    """Return the shares of the time by what is known of the work."""
+    times = summary["ledger"]
+    total = sum(times.values())
+    shares = [f"{_BINS[name]} {_share(time, total)}" for name, time in times.items() if time]
+    what = "op time" if summary["no_gpu"] else "GPU time"
+    return [f"{what}: {', '.join(shares)}"] if shares else []
+
+
+def _share(part: int, whole: int) -> str:
+    share = 100 * part / whole
+    return f"{share:.1f} %" if share >= 0.05 else "<0.1 %"
+
+
+def _utilization(run: Run) -> list[str]:
+    """Return MFU, and HFU where it is another number."""
+    shares = utilization.total(run.utilization)
+    mfu, hfu = shares["mfu_pct"], shares["hfu_pct"]
+    if mfu is None or hfu is None:
+        return []
+    # Of matrix work whose FLOPs are not known it is only a lower bound.
+    least = "" if run.utilization["counted_pct"].min() >= _COUNTED_PCT else "at least "
+    same = f"{mfu:.1f}" == f"{hfu:.1f}"
+    return [f"MFU {least}{_share_text(mfu)}"] + ([] if same else [f"HFU {least}{_share_text(hfu)}"])
+
+
+def _share_text(share: float) -> str:
+    return f"{format_rate(share)} %"
 
 
 def _percent(value: float | None) -> str:

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.analysis.devices import DEVICES, Device
-from pyprof2.analysis.roofline import ComputePeak, peak_for, roofline
+from pyprof2.analysis.roofline import (
+    ComputePeak,
+    highest_peak,
+    peak_for,
+    roofline,
+    vector_peak,
+)
 
 if TYPE_CHECKING:
     from pyprof2.analysis.roofline import Roofline
@@ -67,7 +73,6 @@ def test_the_longer_of_the_two_least_times_is_the_roof(
     ("flops", "nbytes", "time_ns", "flag"),
     [
         pytest.param(0, 8e6, 8e3 / 1.04, None, id="104 % is within the tolerance"),
-        pytest.param(0, 8e6, 4e3, "l2", id="8 MB at 2 TB/s fit in the cache"),
         pytest.param(0, 80e6, 40e3, "bytes", id="80 MB at 2 TB/s do not"),
         pytest.param(50e9, 0, 250e3, "flops", id="twice the peak"),
         pytest.param(50e9, 8e6, 4e3, "flops", id="both: FLOPs are the graver"),
@@ -80,6 +85,49 @@ def test_a_value_above_its_roof_has_a_reason(
 
     assert row["roofline_pct"] > 100
     assert (row["flag"] and row["flag"].split(":")[0]) == flag
+
+
+@pytest.mark.parametrize(
+    ("l2_bytes_per_s", "pct", "flag"),
+    [
+        # 8 MB in 4 µs are 2 TB/s: twice the memory's bandwidth, and half of this cache's.
+        pytest.param(4e12, 50, "l2", id="held against the cache"),
+        pytest.param(NAN, NAN, "l2", id="its bandwidth is not known"),
+        pytest.param(1.5e12, 400 / 3, "bytes", id="too fast even for the cache"),
+    ],
+)
+def test_bytes_that_come_out_of_the_cache_have_its_bandwidth_as_their_roof(
+    l2_bytes_per_s: float, pct: float, flag: str
+) -> None:
+    row = place(0, 8e6, 4e3, l2_bytes_per_s=l2_bytes_per_s)
+
+    assert row["roofline_pct"] == pytest.approx(pct, nan_ok=True)
+    assert row["flag"].split(":")[0] == flag
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "bytes_lo", "pct", "flag"),
+    [
+        pytest.param(900e6, 100e6, 90, None, id="the estimate is possible"),
+        pytest.param(1500e6, 100e6, NAN, None, id="the estimate is refuted, the bound is not"),
+        pytest.param(1500e6, 1200e6, 150, "bytes", id="even the bound is too much"),
+        pytest.param(1500e6, NAN, 150, "bytes", id="no bound: the count is exact"),
+    ],
+)
+def test_an_estimate_that_the_clock_refutes_has_no_percentage(
+    nbytes: float, bytes_lo: float, pct: float, flag: str | None
+) -> None:
+    row = place(0, nbytes, 1e6, bytes_lo=bytes_lo)
+
+    assert row["roofline_pct"] == pytest.approx(pct, nan_ok=True)
+    assert (row["flag"] and row["flag"].split(":")[0]) == flag
+    assert (row["bound"] is None) == math.isnan(pct)
+
+
+def test_flops_have_a_lower_bound_too() -> None:
+    # 150 GFLOP in 1 ms are 150 TFLOP/s of 100; half of them, a causal attention's, are possible.
+    assert math.isnan(place(150e9, 0, 1e6, flops_lo=75e9)["roofline_pct"])
+    assert place(150e9, 0, 1e6, flops_lo=120e9)["roofline_pct"] == pytest.approx(150)
 
 
 @pytest.mark.parametrize(
@@ -207,3 +255,41 @@ def test_peak_of_a_device_file_with_little_in_it() -> None:
     assert peak_for(device, "f32", "no") == ComputePeak(None, None)
     assert peak_for(device, "bf16", "unknown") == ComputePeak(None, None)
     assert peak_for(device, "f64", "unknown") == ComputePeak(1e12, 1e12)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "peak", "unit"),
+    [
+        pytest.param("V100 SXM2", "f32", 15.7e12, "f32 on vector lanes", id="no TF32 on Volta"),
+        pytest.param("V100 SXM2", "f16", 125e12, "f16 on matrix units", id="f16 on Volta"),
+        pytest.param("A100 SXM 40GB", "f32", 156e12, "TF32 on matrix units", id="TF32"),
+        pytest.param("H100 SXM", "bf16", 989.4e12, "bf16 on matrix units", id="bf16"),
+        pytest.param("MI210", "f32", 45.3e12, "f32 on matrix units", id="full f32 on AMD"),
+        pytest.param("GP100", "f32", 10.3e12, "f32 on vector lanes", id="no matrix units"),
+    ],
+)
+def test_the_highest_peak_is_that_of_the_fastest_unit_for_the_dtype(
+    device: str, dtype: str, peak: float, unit: str
+) -> None:
+    highest = highest_peak(BY_NAME[device], dtype)
+
+    assert highest is not None
+    assert highest[0] == pytest.approx(peak)
+    assert highest[1] == unit
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "peak"),
+    [
+        pytest.param("A100 SXM 40GB", "f32", 19.5e12, id="f32 beside TF32"),
+        pytest.param("A100 SXM 40GB", "f16", 78e12, id="f16 at four times the rate of f32"),
+        pytest.param("MI300X", "f32", None, id="matrix units are no faster"),
+        pytest.param("MI300X", "bf16", None, id="the vector rate is not stated"),
+        pytest.param("V100 SXM2", "f32", None, id="no matrix units for the dtype"),
+        pytest.param("H100 SXM", None, None, id="no dtype"),
+    ],
+)
+def test_a_vector_peak_is_known_only_where_matrix_units_exceed_it(
+    device: str, dtype: str | None, peak: float | None
+) -> None:
+    assert vector_peak(BY_NAME[device], dtype) == peak

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
+from pyprof2.analysis.utilization import COLUMNS
 from pyprof2.cli import main
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class StubRun:
         return self.findings
 
     @property
+    def utilization(self) -> pd.DataFrame:
+        """No step has a known peak."""
+        return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
+
+    @property
     def summary(self) -> dict[str, Any]:
         """The totals that the heading shows."""
         return {
@@ -59,6 +65,7 @@ class StubRun:
             "linked_pct": 75.0,
             "costed_pct": None,
             "no_gpu": self.no_gpu,
+            "ledger": {"ok": int(self.made["dur_ns"].sum()), "no_op": 0},
         }
 
 

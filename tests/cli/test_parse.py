@@ -91,7 +91,7 @@ BAD = [
     pytest.param(_named("x.json", b'{"a": 1}'), "no traceEvents", id="no traceEvents"),
     pytest.param(_named("x.gz", gzip.compress(b"hello")), "torch.profiler", id="no json in gzip"),
     pytest.param(_no_gzip, "x.json.gz", id="no gzip"),
-    pytest.param(_named("x.sqlite", b"SQLite format 3\0"), "Kineto", id="sqlite"),
+    pytest.param(_named("x.sqlite", b"SQLite format 3\0"), "SQLite", id="sqlite"),
 ]
 
 

@@ -126,7 +126,8 @@ def test_the_table_has_the_heading_units_shares_and_a_total(invoke: Callable[...
         "busy 1.000 us of 2.000 us",
         "linked 75.0 %",
     ]
-    assert result.lines[2:] == [
+    assert result.lines[1:3] == ["GPU time: costed 100.0 %", ""]
+    assert result.lines[3:] == [
         "op         count  time us  share %  TFLOP/s",
         "---------  -----  -------  -------  -------",
         "aten::mm       2    7.000    70.00     2.00",
@@ -138,7 +139,7 @@ def test_the_table_has_the_heading_units_shares_and_a_total(invoke: Callable[...
 
 
 def test_the_table_of_kernels_has_these_columns(invoke: Callable[..., Any]) -> None:
-    header = invoke("prof", "x", "-w", "300").lines[2].split("  ")
+    header = invoke("prof", "x", "-w", "300").lines[3].split("  ")
 
     assert [name.strip() for name in header if name] == [
         "id", "step", "dur us", "share %", "op", "signature", "layer", "kernel_short",
@@ -149,7 +150,7 @@ def test_the_table_of_kernels_has_these_columns(invoke: Callable[..., Any]) -> N
 def test_what_is_not_shown_is_summed_below(invoke: Callable[..., Any]) -> None:
     result = invoke("prof", "x", "--top", 1, "-c", "kernel_short,dur_us,share_pct,flops")
 
-    assert result.lines[2:] == [
+    assert result.lines[3:] == [
         "kernel_short  dur us  share %  MFLOP",
         "------------  ------  -------  -----",
         "gemm           4.000    40.00   8.00",
@@ -259,7 +260,7 @@ def test_pyprof_gives_its_table(invoke: Callable[..., Any]) -> None:
 def test_pyprof_takes_its_own_columns_in_a_table_too(invoke: Callable[..., Any]) -> None:
     result = invoke("prof", "x", "--pyprof", "-c", "idx,op,tc,flops,sil", "--top", 2)
 
-    assert result.lines[2:] == [
+    assert result.lines[3:] == [
         "   Idx  Op   TC     FLOPs  Sil(ns)",
         "------  ---  --  --------  -------",
         "     1  mm   1    8000000     4000",
@@ -403,7 +404,7 @@ def test_names_that_try_to_be_more_than_text_come_out_as_text(
     table = invoke("prof", "x", "-w", 200, *columns)
     (record,) = read_csv(invoke("prof", "x", "--csv", *columns).out)
 
-    assert table.lines[4].split("  ")[0] == r'\x1b[31mred\n"x",=1+1\t<b>\u202ebidi'
+    assert table.lines[5].split("  ")[0] == r'\x1b[31mred\n"x",=1+1\t<b>\u202ebidi'
     assert "\x1b" not in table.out
     assert record["op"] == evil
     assert json.loads(invoke("prof", "x", "--format", "json", *columns).out)[0]["op"] == evil
@@ -421,4 +422,4 @@ def test_an_int64_survives_every_format(
     assert invoke("prof", "x", "--csv", *columns).lines[1] == str(big)
     assert json.loads(invoke("prof", "x", "--format", "json", *columns).out) == [{"launch_ns": big}]
     assert pd.read_parquet(path)["launch_ns"].tolist() == [big]
-    assert invoke("prof", "x", *columns).lines[4].split() == [str(big)]
+    assert invoke("prof", "x", *columns).lines[5].split() == [str(big)]

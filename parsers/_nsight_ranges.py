@@ -1,0 +1,302 @@
+"""NVTX ranges as ops, layers, steps and annotations, by what their texts say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.markers import DOMAIN, pack_payload
+from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
+from pyprof2.parsers._nsight_texts import Label, cut_texts, label_marker, label_parts
+from pyprof2.recording import TextCodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from pyprof2.parsers._nsight_rows import Bool, Columns, Int, Process, Strings
+    from pyprof2.parsers._nsight_texts import Parts
+    from pyprof2.recording import Signature, Spool
+
+    Labelled = dict[str, NDArray[np.int32]]
+
+_DOMAIN_CREATED: Final = 75
+_DOMAINS: Final = (_DOMAIN_CREATED, 76)
+_DEFAULT_DOMAIN: Final = 0
+# With an N those that were imported from a text file of NVTX events.
+_PUSHED: Final = (59, 70)
+_STARTED: Final = (60, 71)
+_MARKS: Final = (34, 65)
+_THREAD_STEP: Final = pack_payload(0, 1)
+_STILL_OPEN: Final = "a range that was open at the end of the recording: it ends there"
+_WHATS: Final = ("op", "range", "step", "process", "nothing")
+_FIELDS: Final = (
+    "what", "op", "name", "kind", "signature", "layer", "source", "direction",
+    "backward", "recompute", "accumulate", "own",
+)  # fmt: skip
+
+
+class _Labels:
+    """What the distinct texts of one process say, as columns to look up by the texts' codes."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._codes: dict[tuple[Any, ...], int] = {}
+        self._new: list[list[int]] = []
+        self._table = np.empty((0, len(_FIELDS)), np.int32)
+        self.labels: list[Label] = []
+        self.signatures = TextCodes()
+
+    def code(self, read: Callable[..., Label], **text: Any) -> int:
+        """Return the code of a text; a new one is read with `read`."""
+        key = (read, *text.values())
+        code = self._codes.get(key)
+        if code is None:
+            label = read(**text)
+            code = self._codes[key] = len(self.labels)
+            self.labels.append(label)
+            self._new.append(self._row(label))
+        return code
+
+    def _row(self, label: Label) -> list[int]:
+        ops, ranges = self._spool.texts["ops"], self._spool.texts["ranges"]
+        is_op = label.what == "op"
+        return [
+            _WHATS.index(label.what),
+            ops["op"][label.name] if is_op else -1,
+            ranges["name"][label.name],
+            ranges["kind"][label.kind or "annotation"],
+            -1 if label.signature is None else self.signatures[label.signature],
+            -1 if label.layer is None else ops["layer"][label.layer],
+            -1 if label.source is None else ops["source"][label.source],
+            -1 if label.direction is None else ops["direction"][label.direction],
+            int(label.direction == "backward"),
+            int(label.recompute),
+            int(label.accumulate),
+            int(is_op and label.marker is not None),
+        ]
+
+    def look_up(self, codes: Int) -> Labelled:
+        """Return the columns of `_FIELDS` for some codes; -1 is null."""
+        if self._new:
+            self._table = np.concatenate((self._table, np.array(self._new, np.int32)))
+            self._new.clear()
+        rows = self._table[codes]
+        return {name: rows[:, at] for at, name in enumerate(_FIELDS)}
+
+
+class RangeReader:
+    """Appends the rows of NVTX events to the ops and ranges of one process.
+
+    Args:
+        process: whose they are.
+        strings: the registered texts.
+    """
+
+    def __init__(self, process: Process, strings: Strings) -> None:
+        self._process = process
+        self._strings = strings
+        self._labels = _Labels(process.spool)
+        # A cut recording may lack the name of our domain: a marker in a nameless one is ours.
+        self._foreign = np.array([_DEFAULT_DOMAIN])
+        self._open: list[Columns] = []
+        self._steps: list[tuple[int, int, int | None]] = []
+
+    @property
+    def signatures(self) -> list[Signature]:
+        """The distinct calls of ops, by `signature_id`."""
+        return list(self._labels.signatures)
+
+    def add(self, rows: Columns) -> None:
+        """Append the rows of one batch."""
+        kind = ints(rows["eventType"], _PUSHED[0])
+        if (kind == _DOMAIN_CREATED).any():
+            self._add_domains(where(rows, kind == _DOMAIN_CREATED))
+        is_mark, is_range = np.isin(kind, _MARKS), np.isin(kind, _PUSHED + _STARTED)
+        is_open = is_range & rows["end"].is_null().to_numpy(zero_copy_only=False)
+        other = ~(is_range | is_mark | np.isin(kind, _DOMAINS))
+        if other.any():
+            self._process.ignored["NVTX names and categories"] += int(other.sum())
+        if is_open.any():
+            self._open.append(where(rows, is_open))
+        if is_mark.any():
+            self._add_marks(where(rows, is_mark))
+        is_range &= ~is_open
+        self._add_ranges(rows if is_range.all() else where(rows, is_range))
+
+    def finish(self) -> None:
+        """Append what could not be before the end of the recording was known."""
+        end = self._process.last_ns
+        for rows in self._open:
+            count = len(rows["start"])
+            self._process.problems[_STILL_OPEN] += count
+            self._add_ranges(rows | {"end": pa.array(np.full(count, end))})
+        self._open.clear()
+        self._add_steps(end)
+        for label in self._labels.labels:
+            if label.problem:
+                self._process.problems[label.problem] += 1
+
+    def _add_ranges(self, rows: Columns) -> None:
+        rows, columns = self._process.times(rows)
+        if not len(rows["start"]):
+            return
+        codes, sequence, op_id = self._label(rows)
+        label = self._labels.look_up(codes)
+        columns["tid"] = pc.bit_wise_and(rows["globalTid"], ID_MASK)
+        # A range that was started, not pushed, may end on another thread: it encloses nothing.
+        started = np.isin(ints(rows["eventType"], _PUSHED[0]), _STARTED)
+        is_op = (label["what"] == _WHATS.index("op")) & ~started
+        is_other = (label["what"] <= _WHATS.index("range")) & ~is_op
+        if is_op.any():
+            whole = columns | {"sequence_nr": sequence, "recorded_id": op_id}
+            whole["payload"] = rows["int64Value"]
+            self._add_ops(whole, label, is_op)
+        if is_other.any():
+            named = {name: codes_array(label[name]) for name in ("name", "kind")}
+            columns = where(columns | named, is_other)
+            self._process.spool.append("ranges", columns, int(is_other.sum()))
+
+    def _add_ops(self, columns: Columns, label: Labelled, is_op: Bool) -> None:
+        if not is_op.all():
+            columns = where(columns, is_op)
+            label = {name: values[is_op] for name, values in label.items()}
+        payload = columns.pop("payload")
+        columns["op"] = codes_array(label["op"])
+        columns["signature_id"] = codes_array(label["signature"])
+        if label["own"].any():
+            columns |= _own_columns(columns["sequence_nr"], payload, label)
+        self._process.spool.append("ops", columns, int(is_op.sum()))
+
+    def _label(self, rows: Columns) -> tuple[Int, pa.Array, pa.Array]:
+        """Return for each row the code of its label, and the numbers in its text."""
+        own = ~np.isin(ints(rows["domainId"], _DEFAULT_DOMAIN), self._foreign)
+        inline = ints(pc.binary_length(rows["text"]), 0) > 0
+        position = np.where(inline, -1, self._strings.positions(ints(rows["textId"])))
+        if not own.any():
+            return self._torch_codes(self._texts(rows["text"], position))
+        codes = np.empty(len(own), np.int64)
+        codes[own] = self._own_codes(rows["text"].filter(pa.array(own)), position[own])
+        others = self._texts(rows["text"].filter(pa.array(~own)), position[~own])
+        codes[~own], *numbers = self._torch_codes(others)
+        place = np.cumsum(~own) - 1
+        at = pa.array(place, mask=own)
+        sequence, op_id = (number.take(at) for number in numbers)
+        return codes, sequence, op_id
+
+    def _texts(self, inline: pa.StringArray, position: Int) -> pa.StringArray:
+        if not (position >= 0).any():
+            return inline
+        return pc.if_else(pa.array(position >= 0), self._strings.take(position), inline)
+
+    def _own_codes(self, inline: pa.StringArray, position: Int) -> Int:
+        """Return the codes of texts in our own domain; most are registered."""
+        unique, inverse = distinct(position + 1, len(self._strings) + 1)
+        texts = self._strings.take(unique - 1).to_pylist()
+        table = [
+            -1 if text is None else self._labels.code(label_marker, text=text) for text in texts
+        ]
+        codes = np.array(table, np.int64)[inverse]
+        if (codes < 0).any():
+            encoded = inline.filter(pa.array(codes < 0)).dictionary_encode()
+            texts = encoded.dictionary.to_pylist()
+            table = [self._labels.code(label_marker, text=text) for text in texts]
+            codes[codes < 0] = np.array(table, np.int64)[encoded.indices.to_numpy()]
+        return codes
+
+    def _torch_codes(self, texts: pa.StringArray) -> tuple[Int, pa.Array, pa.Array]:
+        """Return the codes of texts outside of our domain, and the numbers in them."""
+        parts = cut_texts(texts)
+        return self._part_codes(parts), parts.sequence, parts.op_id
+
+    def _part_codes(self, parts: Parts) -> Int:
+        name, size = parts.names, parts.sizes.dictionary_encode()
+        numbered, has_id = (
+            column.is_valid().to_numpy(zero_copy_only=False)
+            for column in (parts.sequence, parts.op_id)
+        )
+        at_size = ints(size.indices, -1).astype(np.int64) + 1
+        key = name.indices.to_numpy() * np.int64(len(size.dictionary) + 1) + at_size
+        limit = 4 * len(name.dictionary) * (len(size.dictionary) + 1)
+        unique, inverse = distinct(key * 4 + 2 * numbered + has_id, limit)
+        names, sizes = name.dictionary.to_pylist(), [None, *size.dictionary.to_pylist()]
+        table = []
+        for code in unique.tolist():
+            rest, flags = divmod(code, 4)
+            a, b = divmod(rest, len(sizes))
+            given = {"numbered": bool(flags & 2), "has_id": bool(flags & 1)}
+            table.append(self._labels.code(label_parts, name=names[a], sizes=sizes[b], **given))
+        return np.array(table, np.int64)[inverse]
+
+    def _add_domains(self, rows: Columns) -> None:
+        texts = self._texts(rows["text"], self._strings.positions(ints(rows["textId"])))
+        is_other = np.array([text != DOMAIN for text in texts.to_pylist()])
+        numbers = ints(rows["domainId"], _DEFAULT_DOMAIN)[is_other]
+        self._foreign = np.union1d(self._foreign, numbers)
+
+    def _add_marks(self, rows: Columns) -> None:
+        """Note our own instants: where steps begin, and who the process is."""
+        own = ~np.isin(ints(rows["domainId"], _DEFAULT_DOMAIN), self._foreign)
+        self._process.ignored["NVTX marks"] += int((~own).sum())
+        rows = where(rows, own & rows["start"].is_valid().to_numpy(zero_copy_only=False))
+        if not len(rows["start"]):
+            return
+        position = self._strings.positions(ints(rows["textId"]))
+        codes = self._own_codes(rows["text"], position)
+        tid = pc.bit_wise_and(rows["globalTid"], ID_MASK)
+        for code, start, thread in zip(
+            codes.tolist(), rows["start"].to_pylist(), tid.to_pylist(), strict=True
+        ):
+            label = self._labels.labels[code]
+            if label.marker is None:
+                self._process.ignored["NVTX marks"] += 1
+            elif label.what == "step":
+                self._steps.append((start, thread, label.marker.step))
+            elif label.what == "process":
+                self._process.rank = label.marker.rank
+                self._process.world_size = label.marker.world_size
+
+    def _add_steps(self, end: int) -> None:
+        """Append the steps: each lasts from its mark to the next one, or to the end."""
+        texts = self._process.spool.texts["ranges"]
+        steps = sorted(self._steps, key=lambda step: step[0])
+        ends = [start for start, _, _ in steps[1:]] + [end]
+        found = [
+            (start, max(0, until - start), thread, texts["name"][f"step#{number}"])
+            for (start, thread, number), until in zip(steps, ends, strict=bool(steps))
+            if number is not None
+        ]
+        self._steps.clear()
+        if not found:
+            return
+        start, dur, thread, name = zip(*found, strict=True)
+        columns = {
+            "start_ns": start,
+            "dur_ns": dur,
+            "pid": [self._process.pid] * len(found),
+            "tid": thread,
+            "name": name,
+            "kind": [texts["kind"]["step"]] * len(found),
+        }
+        self._process.spool.append("ranges", columns, len(found))
+
+
+def _own_columns(sequence: pa.Array, payload: pa.Array, label: Labelled) -> Columns:
+    """Return what our markers say of ops, and null where the range is not ours."""
+    own = label["own"] > 0
+    number = ints(payload, -1)
+    has_node = own & (number >= 0)
+    thread = np.where(has_node, number // _THREAD_STEP, -1)
+    mine = pa.array(number % _THREAD_STEP, mask=~has_node)
+    is_node = has_node & (label["backward"] > 0)
+    return {
+        "sequence_nr": pc.if_else(pa.array(own), mine, sequence),
+        "thread_nr": codes_array(thread),
+        "forward_thread": pa.array(thread + 1, mask=~is_node),
+        **{name: codes_array(label[name]) for name in ("layer", "source", "direction")},
+        **{name: pa.array(label[name] > 0, mask=~own) for name in ("recompute", "accumulate")},
+    }

@@ -1,0 +1,184 @@
+"""What the readers of Nsight Systems' tables share: ids, strings, and the rows of one process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.recording import Spool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from pyprof2.parsers._sqlite import Database
+    from pyprof2.recording import TextCodes
+
+    Int: TypeAlias = NDArray[np.int64]
+    Bool: TypeAlias = NDArray[np.bool_]
+
+Columns: TypeAlias = "dict[str, pa.Array]"
+
+PID_SHIFT: Final = 24
+ID_MASK: Final = (1 << 24) - 1
+"""A `globalTid` is a process id above 24 bits of thread id; a `globalPid` has no thread."""
+
+NO_ID: Final = -(1 << 62)
+"""Stands for null in NumPy columns."""
+
+_AMOUNT_LIMIT: Final = 1 << 53
+"""More bytes, or blocks, than there can be anywhere; a float holds all below it exactly."""
+_LOOK_UP_LIMIT: Final = 1 << 21
+_TIME_MAX_NS: Final = 4 * 10**18
+_DURATION_MAX_NS: Final = 10**15
+_TIMES: Final = ("start", "end")
+_NO_TIME: Final = "a row without a sensible time: dropped"
+_NEGATIVE: Final = "a negative duration: taken as 0"
+
+
+def ints(column: pa.Array, missing: int = NO_ID) -> Int:
+    """Return a column of numbers as NumPy, with `missing` for null."""
+    values: Int = (column.fill_null(missing) if column.null_count else column).to_numpy()
+    return values
+
+
+def amounts(column: pa.Array) -> pa.Array:
+    """Return a column of sizes or counts; null what is negative, or more than there can be."""
+    sensible = pc.and_(pc.greater_equal(column, 0), pc.less(column, _AMOUNT_LIMIT))
+    return pc.if_else(sensible, column, None)
+
+
+def where(rows: Columns, keep: Bool) -> Columns:
+    """Return the rows that `keep` marks."""
+    rows_kept = pa.array(np.flatnonzero(keep))
+    return {name: column.take(rows_kept) for name, column in rows.items()}
+
+
+def distinct(values: Int, limit: int) -> tuple[Int, Int]:
+    """Return the distinct values, sorted, and for each value the position of its own among them.
+
+    Args:
+        values: from 0 to less than `limit`.
+        limit: if it is small this is a matter of looking up, else of sorting.
+    """
+    if limit > _LOOK_UP_LIMIT:
+        unique, inverse = np.unique(values, return_inverse=True)
+        return unique, inverse.reshape(-1)
+    is_there = np.zeros(limit, bool)
+    is_there[values] = True
+    unique = np.flatnonzero(is_there)
+    place = np.empty(limit, np.int64)
+    place[unique] = np.arange(len(unique))
+    return unique, place[values]
+
+
+def codes_array(codes: NDArray[np.int32]) -> pa.Array:
+    """Return codes of texts, or of anything else that counts from 0; negative ones are null."""
+    return pa.array(codes, mask=codes < 0)
+
+
+class Strings:
+    """The registered strings of a file: texts by id."""
+
+    def __init__(self, database: Database, table: str) -> None:
+        ids, texts = [pa.array([], pa.int64())], [pa.array([], pa.string())]
+        for rows in database.batches(table, {"id": "int", "value": "text"}):
+            known = rows["id"].is_valid()
+            ids.append(rows["id"].filter(known))
+            texts.append(rows["value"].filter(known))
+        numbers = pa.concat_arrays(ids).to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        self._ids = numbers[order]
+        self._texts = pa.concat_arrays(texts).take(pa.array(order))
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def positions(self, ids: Int) -> Int:
+        """Return where the text of each id is, -1 if it has none."""
+        if not len(self._ids):
+            return np.full(len(ids), -1, np.int64)
+        found = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return np.where(self._ids[found] == ids, found, -1)
+
+    def take(self, positions: Int) -> pa.StringArray:
+        """Return the texts at positions; null for -1."""
+        return self._texts.take(pa.array(positions, mask=positions < 0))
+
+    def codes(self, ids: pa.Array, codes: TextCodes, cut_off: str | None = None) -> pa.Array:
+        """Return the codes of the texts of some ids, null where an id has none.
+
+        What matches the regular expression `cut_off` is left out of the texts.
+        """
+        unique, inverse = distinct(self.positions(ints(ids)) + 1, len(self._ids) + 1)
+        texts = self.take(unique - 1)
+        if cut_off is not None:
+            texts = pc.replace_substring_regex(texts, cut_off, "")
+        table = [-1 if text is None else codes[text] for text in texts.to_pylist()]
+        return codes_array(np.array(table, np.int32)[inverse])
+
+
+class Process:
+    """What is known of one process so far.
+
+    Attributes:
+        pid: its id; None if the file does not say whose the rows are.
+        spool: its raw tables.
+        problems, ignored: as in `Recording`.
+        rows: how many rows were read.
+        first_ns, last_ns: the first start and the last end of anything.
+        ordinals: the devices that it used.
+        devices: what the file says of devices; None until it was looked up.
+        correlations: the correlation ids of its GPU work, in parts.
+        first_call: the smallest correlation id of its calls.
+        rank, world_size: what its annotation says of its place in the job.
+    """
+
+    def __init__(self, pid: int | None, folder: Path) -> None:
+        folder = folder / ("unknown" if pid is None else str(pid))
+        folder.mkdir(exist_ok=True)
+        self.pid = pid
+        self.spool = Spool(folder)
+        self.problems: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
+        self.rows = 0
+        self.first_ns, self.last_ns = _TIME_MAX_NS, -_TIME_MAX_NS
+        self.ordinals: set[int] = set()
+        self.devices: list[dict[str, Any]] | None = None
+        self.correlations: list[Int] = []
+        self.first_call: int | None = None
+        self.rank: int | None = None
+        self.world_size: int | None = None
+
+    @property
+    def used_gpu(self) -> bool:
+        """Whether it has any GPU work."""
+        return bool(self.spool.counts["activities"])
+
+    def times(self, rows: Columns) -> tuple[Columns, Columns]:
+        """Return the rows whose times make sense, and their start_ns, dur_ns and pid."""
+        start, end = (ints(rows[name]) for name in _TIMES)
+        # Times that are not sensible may overflow here; they are dropped for themselves.
+        dur = end - start
+        good = (np.abs(start) <= _TIME_MAX_NS) & (np.abs(end) <= _TIME_MAX_NS)
+        good &= dur <= _DURATION_MAX_NS
+        if not good.all():
+            self.problems[_NO_TIME] += int((~good).sum())
+            rows, start, dur = where(rows, good), start[good], dur[good]
+        negative = int((dur < 0).sum())
+        if negative:
+            self.problems[_NEGATIVE] += negative
+            dur = np.maximum(dur, 0)
+        if len(start):
+            self.first_ns = min(self.first_ns, int(start.min()))
+            self.last_ns = max(self.last_ns, int((start + dur).max()))
+        self.rows += len(start)
+        pid = pa.nulls(len(start), pa.int64())
+        if self.pid is not None:
+            pid = pa.array(np.full(len(start), self.pid))
+        return rows, {"start_ns": pa.array(start), "dur_ns": pa.array(dur), "pid": pid}

@@ -1,0 +1,256 @@
+"""Read SQLite files of others: never write, look at what is there, stream rows as Arrow batches.
+
+SQLAlchemy inspects the tables and composes the queries, so no name is ever pasted into SQL; ADBC
+runs those with many rows. Two ways of opening, one way of failing: `TraceError` with the path.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from urllib.parse import quote
+
+import adbc_driver_manager
+import pyarrow as pa
+import sqlalchemy as sa
+from adbc_driver_sqlite import dbapi
+
+from pyprof2.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+MAGIC: Final = b"SQLite format 3\x00"
+"""How every SQLite file begins."""
+
+ColumnType = Literal["int", "text"]
+
+_BATCH_ROWS: Final = 1 << 16
+_ARROW_TYPES: Final[dict[ColumnType, pa.DataType]] = {"int": pa.int64(), "text": pa.string()}
+_WAL_MODE: Final = 2
+_FORMAT_AT: Final = slice(18, 20)
+# Names and messages of a damaged file may be no UTF-8.
+_ERRORS: Final = (sa.exc.SQLAlchemyError, sqlite3.Error, UnicodeError)
+_DRIVER_ERRORS: Final = (adbc_driver_manager.Error, OSError, pa.ArrowException, UnicodeError)
+_REASONS: Final = (
+    ("not a database", "not an SQLite database; name a trace"),
+    ("file is encrypted", "not an SQLite database; name a trace"),
+    ("locked", "locked by another program; try again when that has finished"),
+    ("busy", "locked by another program; try again when that has finished"),
+    ("malformed", "a damaged SQLite file; export it again"),
+    ("corrupt", "a damaged SQLite file; export it again"),
+    ("codec can't decode", "a damaged SQLite file; export it again"),
+    ("disk I/O error", "cannot be read to its end; copy or export it again"),
+)
+_UNMERGED: Final = (
+    "its newest rows are in {name}-wal and cannot be read here; open it once with the program that "
+    "wrote it, or copy both files to a folder that can be written"
+)
+
+
+class Database:
+    """An SQLite file that is open for reading; a context manager.
+
+    Args:
+        path: the file.
+        shown_as: the path to name in errors, if the file was made from another one.
+
+    Raises:
+        TraceError: from every method, if the file cannot be read.
+    """
+
+    def __init__(self, path: Path, shown_as: Path | None = None) -> None:
+        self.path = path
+        self.shown_as = shown_as or path
+        self._uri = _read_only_uri(path)
+        self._engine = sa.create_engine(
+            "sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool
+        )
+        self._driver: dbapi.Connection | None = None
+        self._columns: dict[str, frozenset[str]] = {}
+        self._tables: frozenset[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._engine.dispose()
+        if self._driver is not None:
+            self._driver.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._uri, uri=True, timeout=2, check_same_thread=False)
+        connection.text_factory = _decode
+        return connection
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The names of its tables; views are none, for they can be endless."""
+        if self._tables is None:
+            try:
+                self._tables = frozenset(sa.inspect(self._engine).get_table_names())
+            except _ERRORS as error:
+                raise self._trouble(error) from error
+        return self._tables
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Return the names of a table's columns; none if there is no such table."""
+        if table not in self.tables:
+            return frozenset()
+        if table not in self._columns:
+            try:
+                found = sa.inspect(self._engine).get_columns(table)
+            except _ERRORS as error:
+                raise self._trouble(error) from error
+            self._columns[table] = frozenset(column["name"] for column in found)
+        return self._columns[table]
+
+    def rows(self, query: sa.Select[Any]) -> list[tuple[object, ...]]:
+        """Return the result of a query that has few rows."""
+        try:
+            with self._engine.connect() as connection:
+                return [tuple(row) for row in connection.execute(query)]
+        except _ERRORS as error:
+            raise self._trouble(error) from error
+
+    def count(self, table: str) -> int:
+        """Return how many rows a table has; 0 if there is no such table."""
+        if table not in self.tables:
+            return 0
+        count = self.rows(sa.select(sa.func.count()).select_from(sa.table(table)))[0][0]
+        return count if isinstance(count, int) else 0
+
+    def batches(
+        self, table: str, columns: Mapping[str, ColumnType]
+    ) -> Iterator[dict[str, pa.Array]]:
+        """Yield the rows of a table as columns, batch by batch, in the order of the file.
+
+        A number that the table lacks, or that is none, is null; such a text is empty. A fraction
+        counts as the whole number nearer to 0.
+
+        Args:
+            table: its name.
+            columns: the wanted columns, by name.
+        """
+        there = self.columns(table)
+        wanted = {name: kind for name, kind in columns.items() if name in there}
+        if not wanted:
+            return
+        done = 0
+        try:
+            for batch in self._stream(_select(table, wanted), wanted):
+                yield _complete(batch, columns)
+                done += batch.num_rows
+        except _DRIVER_ERRORS:
+            # A value that is not what its column was until then: read on, a type test for each.
+            try:
+                for batch in self._stream(_select(table, wanted, guarded_from=done), wanted):
+                    yield _complete(batch, columns)
+            except _DRIVER_ERRORS as error:
+                raise self._trouble(error) from error
+
+    def _stream(
+        self, query: sa.Select[Any], wanted: Mapping[str, ColumnType]
+    ) -> Iterator[pa.RecordBatch]:
+        dialect = self._engine.dialect
+        text = query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}).string
+        if self._driver is None:
+            self._driver = dbapi.connect(self._uri)
+        options = {"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)}
+        with self._driver.cursor(adbc_stmt_kwargs=options) as cursor:
+            cursor.execute(text)
+            for batch in cursor.fetch_record_batch():
+                if batch.schema.types != [_ARROW_TYPES[kind] for kind in wanted.values()]:
+                    msg = "the first values of a column are not of its type"
+                    raise pa.ArrowTypeError(msg)
+                yield batch
+
+    def _trouble(self, error: BaseException) -> TraceError:
+        return TraceError(f"{self.shown_as}: {self._reason(error)}")
+
+    def _reason(self, error: BaseException) -> str:
+        cause = getattr(error, "orig", None) or error
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
+        wal = self.path.with_name(f"{self.path.name}-wal")
+        if wal.exists() and ("unable to open" in lines[0] or "readonly" in lines[0]):
+            return _UNMERGED.format(name=self.path.name)
+        known = (reason for word, reason in _REASONS if word in lines[0])
+        return next(known, f"cannot be read: {lines[0]}")
+
+
+def _read_only_uri(path: Path) -> str:
+    """Return the URI that opens a file for reading and never makes or changes one.
+
+    A file whose changes went through a write-ahead log needs a side file even for reading, which a
+    read-only folder does not allow. If the log is merged the file is complete as it is.
+
+    Raises:
+        TraceError: there is no such file, or it cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_FORMAT_AT.stop)
+        log = path.with_name(f"{path.name}-wal")
+        unmerged = log.exists() and log.stat().st_size > 0
+        name = quote(str(path.resolve()))
+    except OSError as error:
+        msg = f"{path}: {error.strerror or error}"
+        raise TraceError(msg) from error
+    has_log = _WAL_MODE in head[_FORMAT_AT]
+    return f"file:{name}?mode=ro" + ("&immutable=1" if has_log and not unmerged else "")
+
+
+def _select(
+    table: str, wanted: Mapping[str, ColumnType], guarded_from: int | None = None
+) -> sa.Select[Any]:
+    """Return the query of some columns; with a test of every value's type from a row on."""
+    source = sa.table(table, *(sa.column(name) for name in wanted))
+    guarded = guarded_from is not None
+    query = sa.select(
+        *(_expression(sa.column(name), kind, guarded=guarded) for name, kind in wanted.items())
+    ).select_from(source)
+    # SQLite has no OFFSET without LIMIT; -1 is none.
+    return query.limit(-1).offset(guarded_from) if guarded_from else query
+
+
+def _expression(
+    column: sa.ColumnClause[Any], kind: ColumnType, *, guarded: bool
+) -> sa.ColumnElement[Any]:
+    if kind == "text":
+        # ADBC takes a column's type from its first rows: if all are null, for numbers.
+        return sa.func.coalesce(sa.cast(column, sa.Text), "").label(column.name)
+    if not guarded:
+        return column
+    is_number = sa.func.typeof(column).in_(["integer", "real"])
+    return sa.case((is_number, sa.cast(column, sa.Integer))).label(column.name)
+
+
+def _complete(batch: pa.RecordBatch, columns: Mapping[str, ColumnType]) -> dict[str, pa.Array]:
+    found = {name: batch.column(name) for name in batch.schema.names}
+    for name, kind in columns.items():
+        if kind == "text":
+            found[name] = _valid(found[name]) if name in found else pa.repeat("", batch.num_rows)
+        elif name not in found:
+            found[name] = pa.nulls(batch.num_rows, _ARROW_TYPES[kind])
+    return found
+
+
+def _valid(texts: pa.StringArray) -> pa.StringArray:
+    """Return texts with replacement characters for what is no UTF-8: SQLite does not test it."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        decoded = [_decode(text) for text in texts.cast(pa.binary()).to_pylist()]
+        return pa.array(decoded, pa.string())
+    return texts
+
+
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "replace")

@@ -1,0 +1,391 @@
+"""Read Nsight Systems: the SQLite export, or a report that `nsys` exports first.
+
+Only this module, and `_nsight_*` beside it, know the names that nsys gives to tables and columns.
+Tables are made only where there was something to put in, and columns come and go: what is there
+is looked at, not the version. Tried with schemas 2.9 (2022), 3.0 (Debian's 2022.4), 3.13 (2024),
+3.24 and 3.25 (2026).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from pyprof2.errors import TraceError
+from pyprof2.parsers._nsight_facts import (
+    EXPORT_TABLES,
+    ignored_rows,
+    problems,
+    read_devices,
+    session_start,
+    with_undescribed,
+)
+from pyprof2.parsers._nsight_ranges import RangeReader
+from pyprof2.parsers._nsight_rows import (
+    ID_MASK,
+    NO_ID,
+    PID_SHIFT,
+    Process,
+    Strings,
+    amounts,
+    codes_array,
+    distinct,
+    ints,
+    where,
+)
+from pyprof2.parsers._nsys import export_report, is_report
+from pyprof2.parsers._sqlite import Database
+from pyprof2.recording import Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from pyprof2.parsers._nsight_rows import Columns
+    from pyprof2.parsers._sqlite import ColumnType
+    from pyprof2.recording import TextCodes
+
+_KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+_COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
+_SETS: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
+_CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_RANGES: Final = "NVTX_EVENTS"
+_STRINGS: Final = "StringIds"
+
+_ACTIVITY_COLUMNS: Final = (
+    "globalPid", "deviceId", "streamId", "correlationId", "graphNodeId"
+)  # fmt: skip
+_KERNEL_COLUMNS: Final = (
+    "demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ", "blockX",
+    "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
+)  # fmt: skip
+_COPY_COLUMNS: Final = ("bytes", "copyKind", "srcKind", "dstKind")
+_SET_COLUMNS: Final = ("bytes", "memKind")
+_CALL_COLUMNS: Final = ("globalTid", "correlationId", "nameId", "eventClass")
+_RANGE_COLUMNS: Final = ("eventType", "globalTid", "textId", "domainId", "int64Value")
+
+_COPY_WORDS: Final = (
+    None, "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP",
+    "HtoD", "DtoH", "DtoD",
+)  # fmt: skip
+"""By `copyKind`; the last three are of unified memory."""
+_COPY_KINDS: Final = {
+    "HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "HtoH": "h2h", "PtoP": "p2p",
+    "HtoA": "h2d", "AtoH": "d2h", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
+}  # fmt: skip
+_MEMORY_WORDS: Final = (
+    "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
+    "Unknown",
+)  # fmt: skip
+"""By `srcKind`, `dstKind` and `memKind`."""
+_KINDS: Final = 32
+"""More kinds of copies, and of memory, than there are."""
+_BACKTRACE_CLASS: Final = 67
+"""Calls of this `eventClass` repeat others, to hold their backtraces."""
+_ENTRY_VERSION: Final = r"_v\d{4,5}$"
+
+_EARLY: Final = "GPU work launched before the first recorded call: its launch is not in the file"
+_NO_CALLS: Final = "no call of the CUDA API in the file: GPU work has no launch"
+_NO_PID: Final = "GPU work of an unknown one of several processes: not linked"
+_RECORD: Final = "record with 'nsys profile --trace=cuda,nvtx'"
+
+
+def read_recordings(
+    path: Path, folder: Path, on_progress: Callable[[int], None] | None = None
+) -> list[Recording]:
+    """Return the recordings in `path`, by process id; their raw tables are spooled into `folder`.
+
+    There is one for each process that used a GPU, or for each with ranges where none did.
+    `on_progress` is called with the position in the file, as far as it can be told.
+
+    Raises:
+        TraceError: the file cannot be read, or holds nothing to profile.
+    """
+    export = export_report(path, folder) if is_report(path) else path
+    with Database(export, shown_as=path) as database:
+        return _Reader(database, folder, on_progress).read()
+
+
+class _Reader:
+    """Reads table after table, and gives each process its rows."""
+
+    def __init__(
+        self, database: Database, folder: Path, on_progress: Callable[[int], None] | None
+    ) -> None:
+        self._database = database
+        self._folder = folder
+        self._on_progress = on_progress
+        self._done = 0
+        self._processes: dict[int | None, Process] = {}
+        self._ranges: dict[int | None, RangeReader] = {}
+        self._gpu_was_used = False
+        self._left_out = 0
+        self._refuse_other_files()
+        self._strings = Strings(database, _STRINGS)
+        self._row_count = 0
+        if on_progress is not None:
+            self._row_count = sum(map(database.count, (_KERNELS, _COPIES, _CALLS, _RANGES)))
+
+    def _refuse_other_files(self) -> None:
+        there = self._database.tables
+        if there & {_KERNELS, _COPIES, _SETS, _CALLS, _RANGES}:
+            return
+        if there & {_STRINGS, *EXPORT_TABLES}:
+            msg = f"{self._database.shown_as}: neither CUDA nor NVTX tables in it; {_RECORD}"
+        else:
+            msg = f"{self._database.shown_as}: an SQLite file, but no export of Nsight Systems"
+        raise TraceError(msg)
+
+    @cached_property
+    def _only_pid(self) -> int | None:
+        """Return the one process that called CUDA; None if there are several, or it is unknown."""
+        if "globalTid" not in self._database.columns(_CALLS):
+            return None
+        pid = sa.column("globalTid", sa.BigInteger).bitwise_rshift(PID_SHIFT)
+        query = sa.select(pid.bitwise_and(ID_MASK)).select_from(sa.table(_CALLS)).distinct()
+        pids = [row[0] for row in self._database.rows(query.limit(2))]
+        return pids[0] if len(pids) == 1 and isinstance(pids[0], int) else None
+
+    def read(self) -> list[Recording]:
+        """Return the recordings."""
+        for table, kind, columns, read in (
+            (_KERNELS, "kernel", _KERNEL_COLUMNS, self._kernels),
+            (_COPIES, "memcpy", _COPY_COLUMNS, _copies),
+            (_SETS, "memset", _SET_COLUMNS, _sets),
+        ):
+            wanted = (*_ACTIVITY_COLUMNS, *columns)
+            for process, rows in self._by_process(table, "globalPid", wanted):
+                self._add_activities(process, rows, kind, read)
+        self._gpu_was_used = bool(self._processes)
+        for process, rows in self._by_process(_CALLS, "globalTid", _CALL_COLUMNS):
+            self._add_calls(process, rows)
+        for process, rows in self._by_process(_RANGES, "globalTid", _RANGE_COLUMNS, text="text"):
+            if process.pid not in self._ranges:
+                self._ranges[process.pid] = RangeReader(process, self._strings)
+            self._ranges[process.pid].add(rows)
+        for reader in self._ranges.values():
+            reader.finish()
+        return self._recordings()
+
+    def _by_process(
+        self, table: str, key: str, columns: Iterable[str], text: str | None = None
+    ) -> Iterator[tuple[Process, Columns]]:
+        """Yield the rows of a table, batch by batch and process by process."""
+        wanted: dict[str, ColumnType] = dict.fromkeys(("start", "end", *columns), "int")
+        if text is not None:
+            wanted[text] = "text"
+        for rows in self._database.batches(table, wanted):
+            keys = ints(rows[key])
+            pids = np.where(keys == NO_ID, NO_ID, (keys >> PID_SHIFT) & ID_MASK)
+            for pid in pc.unique(pa.array(pids)).to_pylist():
+                mine = pids == pid
+                process = self._process(None if pid == NO_ID else pid, key)
+                if process is not None:
+                    yield process, rows if mine.all() else where(rows, mine)
+                else:
+                    self._left_out += int(mine.sum())
+            self._report(len(keys))
+
+    def _process(self, pid: int | None, key: str) -> Process | None:
+        """Return the process that rows belong to; None if they are not to be read."""
+        if pid is None:
+            # Whose a call or a range is cannot be told otherwise; GPU work can be.
+            if key == "globalTid":
+                return None
+            pid = self._only_pid
+        if pid not in self._processes:
+            if self._gpu_was_used:
+                return None
+            self._processes[pid] = Process(pid, self._folder)
+        return self._processes[pid]
+
+    def _report(self, rows: int) -> None:
+        if self._on_progress is not None:
+            self._done += rows
+            size = self._database.path.stat().st_size
+            self._on_progress(min(size, size * self._done // max(1, self._row_count)))
+
+    def _add_activities(
+        self,
+        process: Process,
+        rows: Columns,
+        kind: str,
+        read: Callable[[Process, Columns], Columns],
+    ) -> None:
+        rows, columns = process.times(rows)
+        count = len(rows["start"])
+        texts = process.spool.texts["activities"]
+        correlation = rows["correlationId"]
+        if process.pid is None:
+            process.problems[_NO_PID] += count
+            correlation = pa.nulls(count, pa.int64())
+        process.correlations.append(ints(correlation.drop_null()))
+        process.ordinals.update(pc.unique(rows["deviceId"].drop_null()).to_pylist())
+        columns |= read(process, rows) | {
+            "correlation_id": correlation,
+            "device": rows["deviceId"],
+            "stream": rows["streamId"],
+            "kind": np.full(count, texts["kind"][kind]),
+            "graph_node_id": rows["graphNodeId"],
+        }
+        process.spool.append("activities", columns, count)
+
+    def _kernels(self, process: Process, rows: Columns) -> Columns:
+        texts = process.spool.texts["activities"]
+        names = [rows["demangledName"], rows["shortName"]]
+        grid, block = (
+            [amounts(rows[f"{name}{axis}"]) for axis in "XYZ"] for name in ("grid", "block")
+        )
+        shared = [amounts(rows[f"{name}SharedMemory"]) for name in ("static", "dynamic")]
+        return {
+            "kernel": pc.coalesce(*(self._strings.codes(ids, texts["kernel"]) for ids in names)),
+            "grid": _triples(grid, texts["grid"]),
+            "block": _triples(block, texts["block"]),
+            "blocks_per_sm": _blocks_per_sm(grid, rows["deviceId"], self._devices(process)),
+            "registers": amounts(rows["registersPerThread"]),
+            "shared_bytes": pc.add(*shared),
+        }
+
+    def _devices(self, process: Process) -> list[dict[str, Any]]:
+        if process.devices is None:
+            process.devices = read_devices(self._database, process.pid)
+        return process.devices
+
+    def _add_calls(self, process: Process, rows: Columns) -> None:
+        repeats = ints(rows["eventClass"]) == _BACKTRACE_CLASS
+        if repeats.any():
+            process.ignored["backtraces of CUDA calls"] += int(repeats.sum())
+            rows = where(rows, ~repeats)
+        rows, columns = process.times(rows)
+        smallest = pc.min(rows["correlationId"]).as_py()
+        if smallest is not None:
+            first = process.first_call
+            process.first_call = smallest if first is None else min(first, smallest)
+        names = process.spool.texts["launches"]["name"]
+        columns |= {
+            "tid": pc.bit_wise_and(rows["globalTid"], ID_MASK),
+            "name": self._strings.codes(rows["nameId"], names, cut_off=_ENTRY_VERSION),
+            "correlation_id": rows["correlationId"],
+        }
+        process.spool.append("launches", columns, len(rows["start"]))
+
+    def _recordings(self) -> list[Recording]:
+        processes = [p for p in self._processes.values() if _is_to_be_profiled(p)]
+        processes = [p for p in processes if p.used_gpu] or processes
+        if not processes:
+            msg = f"{self._database.shown_as}: neither GPU work nor NVTX ranges in it; {_RECORD}"
+            raise TraceError(msg)
+        processes.sort(key=lambda process: (process.pid is None, process.pid or 0))
+        unix_ns = session_start(self._database)
+        found = [self._recording(process, unix_ns) for process in processes]
+        found[0].problems.update(problems(self._database))
+        found[0].ignored.update(ignored_rows(self._database))
+        if self._left_out:
+            found[0].ignored["rows of processes that used no GPU"] += self._left_out
+        return found
+
+    def _recording(self, process: Process, unix_ns: int | None) -> Recording:
+        _find_unlaunched(process)
+        ranges = self._ranges.get(process.pid)
+        known = process.last_ns >= process.first_ns
+        return Recording(
+            process.spool,
+            rank=process.rank,
+            signatures=[] if ranges is None else ranges.signatures,
+            devices=with_undescribed(self._devices(process), process.ordinals),
+            trace={
+                "source": self._database.shown_as.name,
+                "profiler": "nsight",
+                "world_size": process.world_size,
+                "start_ns": process.first_ns if known else None,
+                "end_ns": process.last_ns if known else None,
+                "unix_ns": unix_ns,
+                "event_count": process.rows,
+            },
+            problems=process.problems,
+            ignored=process.ignored,
+            ops_are_ranges=True,
+        )
+
+
+def _is_to_be_profiled(process: Process) -> bool:
+    process.spool.finish()
+    return any(process.spool.counts[table] for table in ("activities", "ops", "ranges"))
+
+
+def _find_unlaunched(process: Process) -> None:
+    """Note why GPU work has no launch. Correlation ids count the calls of a process."""
+    ids = np.concatenate(process.correlations) if process.correlations else np.empty(0, np.int64)
+    if process.first_call is None:
+        process.problems[_NO_CALLS] += len(ids)
+    else:
+        process.problems[_EARLY] += int((ids < process.first_call).sum())
+    process.problems, process.ignored = +process.problems, +process.ignored
+
+
+def _triples(axes: list[pa.Array], codes: TextCodes) -> pa.Array:
+    """Return the codes of `x,y,z`; null where one of them is."""
+    texts = pc.binary_join_element_wise(*(axis.cast(pa.string()) for axis in axes), ",")
+    encoded = texts.dictionary_encode()
+    table = np.array([codes[text] for text in encoded.dictionary.to_pylist()], np.int32)
+    return pa.array(table).take(encoded.indices)
+
+
+def _blocks_per_sm(
+    grid: list[pa.Array], device: pa.Array, devices: list[dict[str, Any]]
+) -> pa.Array:
+    """Return how many blocks of each kernel come on one multiprocessor of its device."""
+    blocks = np.prod([ints(axis, -1).astype(np.float64) for axis in grid], axis=0)
+    known = np.all([ints(axis, -1) >= 0 for axis in grid], axis=0)
+    units = {d["device"]: d["multiprocessors"] or 0 for d in devices}
+    ordinals, place = np.unique(ints(device), return_inverse=True)
+    count = np.array([units.get(ordinal, 0) for ordinal in ordinals.tolist()])[place.reshape(-1)]
+    known &= count > 0
+    return pa.array(blocks / np.maximum(count, 1), mask=~known)
+
+
+def _copies(process: Process, rows: Columns) -> Columns:
+    texts = process.spool.texts["activities"]
+    kinds = [np.clip(ints(rows[name]), -1, _KINDS - 2) + 1 for name in _COPY_COLUMNS[1:]]
+    shape = (_KINDS,) * len(kinds)
+    unique, at = distinct(np.ravel_multi_index(kinds, shape), _KINDS ** len(kinds))
+    found = [_copy_texts(*(int(kind) - 1 for kind in np.unravel_index(k, shape))) for k in unique]
+    names = [texts["kernel"][name] for name, _ in found]
+    codes = [-1 if kind is None else texts["copy_kind"][kind] for _, kind in found]
+    return {
+        "kernel": codes_array(np.array(names, np.int32)[at]),
+        "copy_kind": codes_array(np.array(codes, np.int32)[at]),
+        "bytes": amounts(rows["bytes"]),
+    }
+
+
+def _copy_texts(kind: int, source: int, target: int) -> tuple[str, str | None]:
+    """Return the name of a copy, as torch.profiler writes it, and its `copy_kind`."""
+    word, ends = _word(_COPY_WORDS, kind), [_word(_MEMORY_WORDS, end) for end in (source, target)]
+    name = f"Memcpy {word}" if word else "Memcpy"
+    if all(ends):
+        name += f" ({ends[0]} -> {ends[1]})"
+    if word is None:
+        return name, None
+    hosts = {end.lower() for end in ends if end in ("Pageable", "Pinned")}
+    return name, " ".join([_COPY_KINDS[word], *sorted(hosts)])
+
+
+def _sets(process: Process, rows: Columns) -> Columns:
+    texts = process.spool.texts["activities"]
+    kinds, inverse = np.unique(ints(rows["memKind"], -1), return_inverse=True)
+    words = [_word(_MEMORY_WORDS, kind) for kind in kinds.tolist()]
+    names = [texts["kernel"][f"Memset ({word})" if word else "Memset"] for word in words]
+    return {
+        "kernel": codes_array(np.array(names, np.int32)[inverse.reshape(-1)]),
+        "bytes": amounts(rows["bytes"]),
+    }
+
+
+def _word(words: tuple[str | None, ...], code: int) -> str | None:
+    return words[code] if 0 <= code < len(words) else None

@@ -1,0 +1,331 @@
+"""Markers: the texts that the annotation writes into a recording, and the parsers read.
+
+A marker is one JSON object whose first key gives the version of the format, followed by its kind
+and the fields of that kind; a field that is unknown, or false, is left out::
+
+    {"pyprof2":1,"kind":"op","op":"aten::mm","inputs":[{"shape":[8,4],"dtype":"f32"},…],
+     "device":"cpu","layer":"blocks.0.mlp","source":"train.py:12","direction":"forward"}
+
+========== ========================================================== ========================
+kind       what it marks                                              fields
+========== ========================================================== ========================
+op         a range: one call of an op                                 op, inputs, device,
+                                                                      layer, source,
+                                                                      direction, recompute,
+                                                                      forward, accumulate;
+                                                                      bytes, group, ranks
+layer      a range: one call of a module                              layer, module, recompute
+source     a range: calls made by one line of user code               source, recompute
+optimizer  a range: one step of an optimizer                          name
+zero_grad  a range: an optimizer clears gradients                     name
+dataloader a range: the training waits for a batch                    name
+step       an instant: the step begins, and the one before it ends;   step
+           without a number no step begins
+process    an instant: who this process is                            rank, world_size, torch
+========== ========================================================== ========================
+
+`inputs` is the JSON form of `pyprof2.signatures`, in the order of the op's schema, defaults
+included, with two liberties: strides stand only where a tensor is not contiguous, and
+`{"same":0}` is a list of tensors equal to input 0. Arguments that name a dtype, a layout or a
+memory format are PyTorch's number for it.
+
+A recorder that copies range names into JSON without escaping them gets the *quoteless* form:
+`'` stands for `"`, and what would need escaping is percent-encoded. `parse_marker` reads both.
+
+The range of an op carries a number as its payload, see `pack_payload`.
+
+Nothing here is trusted: `parse_marker` gives None for every text that is not a marker, and never
+raises or evaluates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from pyprof2.signatures import Input, Scalar, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERSION: Final = 1
+"""Of the format. Texts of another version are not parsed."""
+
+DOMAIN: Final = "pyprof2"
+"""The NVTX domain that holds the markers. Texts in it that are no markers are the user's own."""
+
+MAX_TEXT_BYTES: Final = 60_000
+"""A longer text loses its inputs: some profilers mix up texts beyond 64 KiB."""
+
+NO_SEQUENCE: Final = -1
+"""The payload of an op that made no autograd node, or whose node has no number."""
+
+_SEQUENCE_BITS: Final = 40
+_MAX_INPUTS: Final = 256
+_MAX_TEXT_LENGTH: Final = 4 * MAX_TEXT_BYTES
+"""Nobody writes longer ones: the quoteless form takes at most a few times the room."""
+_MAX_INT: Final = (1 << 63) - 1
+
+Kind: TypeAlias = Literal[
+    "op", "layer", "source", "optimizer", "zero_grad", "dataloader", "step", "process"
+]
+Direction: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a marker says; None where it says nothing.
+
+    Attributes:
+        kind: what it marks.
+        op: name of the op, such as `aten::mm`.
+        inputs: what the op was called with, in the order of its schema.
+        device: of the op's first tensor, or the one it creates, such as `cuda:0`.
+        layer: path of the innermost module; of a backward op that of its forward op.
+        module: class of the layer's module.
+        source: `path:line` of the innermost frame of user code, in the forward call.
+        direction: of the op.
+        recompute: whether activation checkpointing runs it again, inside backward.
+        forward: name of the forward op of a backward op.
+        accumulate: whether it adds up a gradient; its layer is that of the node before it.
+        name: class of the optimizer or of the data loader's iterator.
+        step: number of the step that begins.
+        rank, world_size: of the process in the job.
+        torch: version of PyTorch.
+        bytes: of a collective: the size of its larger buffer.
+        group, ranks: of a collective: name and members of its process group.
+    """
+
+    kind: Kind
+    op: str | None = None
+    inputs: tuple[Input, ...] | None = None
+    device: str | None = None
+    layer: str | None = None
+    module: str | None = None
+    source: str | None = None
+    direction: Direction | None = None
+    recompute: bool = False
+    forward: str | None = None
+    accumulate: bool = False
+    name: str | None = None
+    step: int | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    torch: str | None = None
+    bytes: int | None = None
+    group: str | None = None
+    ranks: tuple[int, ...] | None = None
+
+
+def format_marker(marker: Marker, *, quoteless: bool = False) -> str:
+    """Return the text of a marker; in the quoteless form for recorders that escape nothing."""
+    inputs = None if marker.inputs is None else _format_inputs(marker.inputs)
+    text = _encode(marker, inputs, quoteless=quoteless)
+    if inputs is not None and len(text) > MAX_TEXT_BYTES:
+        text = _encode(marker, None, quoteless=quoteless)
+    return text.decode()
+
+
+def _encode(marker: Marker, inputs: list[Any] | None, *, quoteless: bool) -> bytes:
+    fields: dict[str, Any] = {"pyprof2": VERSION}
+    for name in Marker.__slots__:
+        value = inputs if name == "inputs" else getattr(marker, name)
+        if value is not None and value is not False:
+            fields[name] = value
+    if quoteless:
+        return msgspec.json.encode(_map_texts(fields, _percent_encode)).replace(b'"', b"'")
+    try:
+        return msgspec.json.encode(fields)
+    except UnicodeEncodeError:  # half a surrogate pair: a file name that is no UTF-8
+        return msgspec.json.encode(_map_texts(fields, _valid_unicode))
+
+
+def _map_texts(value: Any, function: Callable[[str], str]) -> Any:
+    """Return `value` with `function` applied to each text in it, keys of objects aside."""
+    match value:
+        case str():
+            return function(value)
+        case list() | tuple():
+            return [_map_texts(part, function) for part in value]
+        case dict():
+            return {key: _map_texts(part, function) for key, part in value.items()}
+        case _:
+            return value
+
+
+def _percent_encode(text: str) -> str:
+    """Return a text that spells `text` and needs neither an escape nor a quote."""
+    return quote(_valid_unicode(text), safe=" !#$&()*+,/:;<=>?@[]^`{|}~")
+
+
+def _valid_unicode(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _format_inputs(inputs: tuple[Input, ...]) -> list[Any]:
+    seen: dict[tuple[Tensor, ...], int] = {}
+    items: list[Any] = []
+    for index, item in enumerate(inputs):
+        if isinstance(item, tuple) and item:
+            first = seen.setdefault(item, index)
+            if first < index:
+                items.append({"same": first})
+                continue
+        items.append(_format_input(item))
+    return items
+
+
+def _format_input(item: Input) -> Any:
+    match item:
+        case None:
+            return None
+        case Scalar():
+            return {"value": item.value}
+        case Tensor():
+            fields: dict[str, Any] = {"shape": item.shape}
+            if item.dtype is not None:
+                fields["dtype"] = item.dtype
+            if item.strides is not None:
+                fields["strides"] = item.strides
+            return fields
+        case _:
+            return [_format_input(part) for part in item]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
+_Atom = bool | Annotated[int, msgspec.Meta(ge=-_MAX_INT, le=_MAX_INT)] | float | str | None
+# How deep values may nest is bounded here, so that no text can exhaust the stack.
+_Value = _Atom | list[_Atom | list[_Atom]]
+
+
+class _Item(msgspec.Struct):
+    """An input, whichever it is: a tensor, a value, or a copy of an earlier one."""
+
+    shape: tuple[_Count, ...] | None = None
+    dtype: str | None = None
+    strides: tuple[_Count, ...] | None = None
+    same: _Count | None = None
+    value: _Value | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Wire(msgspec.Struct):
+    """The fields of a marker as they stand in its text."""
+
+    pyprof2: Literal[1]
+    kind: Literal[Kind]
+    op: str | None = None
+    inputs: list[_Item | list[_Item] | None] | None = None
+    device: str | None = None
+    layer: str | None = None
+    module: str | None = None
+    source: str | None = None
+    direction: Direction | None = None
+    recompute: bool = False
+    forward: str | None = None
+    accumulate: bool = False
+    name: str | None = None
+    step: _Count | None = None
+    rank: _Count | None = None
+    world_size: _Count | None = None
+    torch: str | None = None
+    bytes: _Count | None = None
+    group: str | None = None
+    ranks: tuple[_Count, ...] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Wire)
+_version_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+def parse_marker(text: str) -> Marker | None:
+    """Return the marker that `text` spells; None if it is none, or one of another version."""
+    wire = _decode(text)
+    if wire is None:
+        return None
+    inputs = None if wire.inputs is None else _parse_inputs(wire.inputs)
+    if inputs is None and wire.inputs is not None:
+        return None
+    fields = {name: getattr(wire, name) for name in Marker.__slots__ if name != "inputs"}
+    return Marker(inputs=inputs, **fields)
+
+
+def _decode(text: str) -> _Wire | None:
+    """Return the fields of a marker's text; a quoteless one is decoded as a whole."""
+    if len(text) > _MAX_TEXT_LENGTH:
+        return None
+    try:
+        if text.startswith('{"pyprof2":'):
+            return _decoder.decode(text)
+        if text.startswith("{'pyprof2':") and '"' not in text:
+            fields = msgspec.json.decode(text.replace("'", '"'))
+            return msgspec.convert(_map_texts(fields, unquote), _Wire)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        pass
+    return None
+
+
+def _parse_inputs(items: list[_Item | list[_Item] | None]) -> tuple[Input, ...] | None:
+    """Return the inputs; None if one of them is no input."""
+    if len(items) > _MAX_INPUTS:
+        return None
+    inputs: list[Input] = []
+    for item in items:
+        parsed: Input | Literal[False]
+        if item is None:
+            parsed = None
+        elif isinstance(item, list):
+            parsed = _parse_tensors(item)
+        elif item.same is not None:
+            parsed = inputs[item.same] if item.same < len(inputs) else False
+        elif item.value is not msgspec.UNSET:
+            parsed = Scalar(item.value)
+        else:
+            parsed = _parse_tensor(item)
+        if parsed is False:
+            return None
+        inputs.append(parsed)
+    return tuple(inputs)
+
+
+def _parse_tensors(items: list[_Item]) -> tuple[Tensor, ...] | Literal[False]:
+    tensors = [_parse_tensor(item) for item in items]
+    return False if False in tensors else tuple(t for t in tensors if t is not False)
+
+
+def _parse_tensor(item: _Item) -> Tensor | Literal[False]:
+    if item.shape is None or len(item.strides or item.shape) != len(item.shape):
+        return False
+    return Tensor(item.shape, item.dtype, item.strides)
+
+
+def parse_version(text: str) -> int | None:
+    """Return the version of the format that a marker of any version is written in, or None."""
+    if text.startswith(("{'pyprof2':", '{"pyprof2":')):
+        digits = text[len("{'pyprof2':") :].split(",", 1)[0].rstrip("}")
+        if digits.isascii() and digits.isdigit() and len(digits) < len(str(_MAX_INT)):
+            return int(digits)
+    return None
+
+
+def pack_payload(sequence_nr: int, thread_nr: int) -> int:
+    """Return the payload of an op: autograd's number, above it that of the forward thread.
+
+    Autograd counts nodes on each thread by itself, so its number alone does not tell whose node it
+    is. Threads are numbered from 0 in the order in which they were first annotated: on the first
+    thread, in most programs the only one, the payload is the sequence number.
+    """
+    return (thread_nr << _SEQUENCE_BITS) | sequence_nr
+
+
+def parse_payload(payload: int | None) -> tuple[int, int] | None:
+    """Return (sequence number, number of the forward thread); None where there is no node."""
+    if payload is None or not 0 <= payload <= _MAX_INT:
+        return None
+    return payload & ((1 << _SEQUENCE_BITS) - 1), payload >> _SEQUENCE_BITS
+
+
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
+"""All kinds of markers."""

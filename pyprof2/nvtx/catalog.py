@@ -1,0 +1,165 @@
+"""Everything that is remembered from op to op, and its bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.markers import Direction, Marker
+from pyprof2.nvtx.calls import ForwardOp, Site
+from pyprof2.nvtx.collectives import collective_bytes, group_of
+from pyprof2.nvtx.describe import device_of
+from pyprof2.nvtx.schema import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyprof2.nvtx.options import Options
+    from pyprof2.nvtx.sinks import Messages
+
+SITES_AT_MOST: Final = 50_000
+"""Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
+
+
+class Context:
+    """Where ops run: in a layer, an optimizer step, a recomputation.
+
+    Attributes:
+        outranks: whether it decides even for ops in backward, such as an optimizer's own.
+        marker: of the range that spans it.
+        message: of that marker, for the sink, once it is needed.
+        text: of that marker, for torch.profiler, once it is needed.
+        sites: of the ops that run in it, by op and place.
+    """
+
+    __slots__ = (
+        "direction",
+        "layer",
+        "marker",
+        "message",
+        "outranks",
+        "recompute",
+        "sites",
+        "text",
+    )
+
+    def __init__(
+        self, marker: Marker, layer: str | None, direction: Direction, *, recompute: bool
+    ) -> None:
+        self.marker = marker
+        self.message: Any = None
+        self.text: str | None = None
+        self.layer = layer
+        self.direction = direction
+        self.recompute = recompute
+        self.outranks = direction in ("optimizer", "other")
+        self.sites: dict[Any, Site] = {}
+
+
+class Catalog:
+    """The ops, contexts, forward ops and sites of one annotation."""
+
+    def __init__(self, options: Options, messages: Messages | None) -> None:
+        self._options = options
+        self._messages = messages
+        self._contexts: dict[Any, Context] = {}
+        self._forward_ops: dict[Any, ForwardOp] = {}
+        self._site_count = 0
+        self.ops: dict[int, Op] = {}
+        self.base = self.context(Marker("layer"))
+        self.callback = self.context(Marker("layer"), direction="backward")
+        self.unknown = ForwardOp(None, None, None)
+
+    def add_op(self, func: Any) -> Op:
+        """Return what is known of an op that was not met before."""
+        op = self.ops[id(func)] = Op(func)
+        return op
+
+    def context(self, marker: Marker, direction: Direction = "forward") -> Context:
+        """Return the context of a layer or another range, the same one for the same marker."""
+        key = marker, direction
+        found = self._contexts.get(key)
+        if found is None:
+            if len(self._contexts) >= SITES_AT_MOST:
+                self._contexts.clear()
+            found = self._contexts[key] = Context(
+                marker, marker.layer, direction, recompute=marker.recompute
+            )
+        return found
+
+    def forward_site(self, context: Context, key: Any, op: Op, source: str | None) -> Site:
+        """Return a new site in `context`."""
+        marker = Marker(
+            "op",
+            op=op.name,
+            layer=context.layer,
+            source=source,
+            direction=context.direction,
+            recompute=context.recompute,
+        )
+        forward = self._forward_op(op, context.layer, source)
+        site = context.sites[key] = self._new_site(op, marker, forward)
+        return site
+
+    def backward_site(self, forward: ForwardOp, sites: dict[Any, Site], key: Any, op: Op) -> Site:
+        """Return a new site in one of the two tables of `forward`."""
+        accumulate = sites is forward.accumulate
+        marker = Marker(
+            "op",
+            op=op.name,
+            layer=forward.layer,
+            source=forward.source,
+            direction="backward",
+            forward=None if accumulate else forward.op,
+            accumulate=accumulate,
+        )
+        site = self._new_site(op, marker, forward)
+        sites[key] = site
+        return site
+
+    def function(self, layer: str | None, source: str | None) -> ForwardOp:
+        """Return what the node of an autograd function belongs to that only calls modules."""
+        return self._forward_op(None, layer, source)
+
+    def _forward_op(self, op: Op | None, layer: str | None, source: str | None) -> ForwardOp:
+        key = op, layer, source
+        found = self._forward_ops.get(key)
+        if found is None:
+            found = self._forward_ops[key] = ForwardOp(op, layer, source)
+        return found
+
+    def _new_site(self, op: Op, marker: Marker, forward: ForwardOp) -> Site:
+        self._site_count += 1
+        if self._site_count > SITES_AT_MOST:
+            self.forget()
+        message_of = partial(self._message_of, op, marker)
+        return Site(op, forward, message_of, self._options)
+
+    def _message_of(
+        self,
+        op: Op,
+        marker: Marker,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
+        left_out: set[str],
+    ) -> Any:
+        values = [value for _, value in op.given(args, kwargs)]
+        marker = replace(marker, device=device_of(values))
+        if self._options.shapes:
+            marker = replace(marker, inputs=op.describe(args, kwargs, left_out))
+        if op.collective:
+            group = group_of(values)
+            size = collective_bytes(values)
+            marker = replace(marker, bytes=size, group=group.name, ranks=group.ranks)
+        return None if self._messages is None else self._messages.of_marker(marker)
+
+    def forget(self) -> None:
+        """Let go of all sites; the texts that they registered are found again."""
+        self._site_count = 0
+        for context in (self.base, self.callback, *self._contexts.values()):
+            context.sites.clear()
+        for forward in (self.unknown, *self._forward_ops.values()):
+            forward.backward.clear()
+            forward.accumulate.clear()
+        self._forward_ops.clear()

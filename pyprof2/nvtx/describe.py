@@ -1,0 +1,144 @@
+"""What an op was called with, in the canonical form of `pyprof2.signatures`.
+
+No value of a tensor is ever read: that would make the program wait for the device.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from pyprof2.nvtx.internals import without_torch_function
+from pyprof2.signatures import Input, Scalar, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_DTYPES: Final = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0", "float4_e2m1fn_x2": "f4e2m1x2",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "int4": "i4",
+    "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "uint4": "u4",
+    "bool": "bool", "complex32": "c32", "complex64": "c64", "complex128": "c128",
+    "qint8": "qi8", "quint8": "qu8", "qint32": "qi32",
+}  # fmt: skip
+
+# The numbers of the enumerations in c10, by which other recorders write these arguments.
+_DTYPE_NUMBERS: Final = {
+    "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6,
+    "float64": 7, "complex32": 8, "complex64": 9, "complex128": 10, "bool": 11, "qint8": 12,
+    "quint8": 13, "qint32": 14, "bfloat16": 15, "float8_e5m2": 23, "float8_e4m3fn": 24,
+    "float8_e5m2fnuz": 25, "float8_e4m3fnuz": 26, "uint16": 27, "uint32": 28, "uint64": 29,
+    "float8_e8m0fnu": 44, "float4_e2m1fn_x2": 45,
+}  # fmt: skip
+_MEMORY_FORMAT_NUMBERS: Final = {
+    torch.contiguous_format: 0,
+    torch.preserve_format: 1,
+    torch.channels_last: 2,
+    torch.channels_last_3d: 3,
+}
+_LAYOUT_NUMBERS: Final = {torch.strided: 0, torch.sparse_coo: 1, torch.sparse_csr: 2}
+
+_NUMBER_DTYPES: Final = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
+"""The dtypes of numbers that stand where a tensor could."""
+
+
+def describe_tensor(tensor: torch.Tensor) -> Tensor | None:
+    """Return shape, dtype and, where it is not contiguous, strides; None: no shape to speak of."""
+    with without_torch_function():
+        try:
+            shape = tuple(tensor.shape)
+            strides = tuple(tensor.stride()) if not _is_contiguous(tensor) else None
+        except (RuntimeError, NotImplementedError):  # ragged, or of a class that has no shape
+            return None
+        if not _all_ints(shape) or not _all_ints(strides or ()):
+            return None  # symbolic: it is being traced
+        return Tensor(shape, _DTYPES.get(_name(tensor.dtype)), strides)
+
+
+def _is_contiguous(tensor: torch.Tensor) -> bool:
+    return tensor.layout is not torch.strided or tensor.is_contiguous()
+
+
+def _all_ints(numbers: Iterable[Any]) -> bool:
+    return all(type(number) is int for number in numbers)
+
+
+def _name(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def describe(value: Any, *, is_tensor: bool = False) -> Input:
+    """Return an argument in canonical form; None where it has none.
+
+    Args:
+        value: the argument.
+        is_tensor: whether the op takes a tensor there; a number counts as one without dimensions.
+    """
+    if isinstance(value, torch.Tensor):
+        return describe_tensor(value)
+    if is_tensor and type(value) in _NUMBER_DTYPES:
+        return Tensor((), _NUMBER_DTYPES[type(value)])
+    if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+        return _describe_list(value)
+    if is_tensor and isinstance(value, (list, tuple)):
+        return () if not value else None
+    return _describe_value(value)
+
+
+def _describe_list(values: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """Return a list of tensors; None where something else is in it, such as a missing index."""
+    tensors = [describe_tensor(v) for v in values if isinstance(v, torch.Tensor)]
+    known = tuple(tensor for tensor in tensors if tensor is not None)
+    return known if len(known) == len(values) else None
+
+
+def _describe_value(value: Any) -> Scalar | None:
+    if isinstance(value, (list, tuple)):
+        parts = [_describe_value(part) for part in value]
+        known = [part.value for part in parts if part is not None]
+        return Scalar(known) if len(known) == len(parts) else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return Scalar(str(value))
+    if type(value) in (bool, int, float, str):
+        return Scalar(value) if type(value) is not int or abs(value) < 1 << 63 else None
+    return _describe_enumerated(value)
+
+
+def _describe_enumerated(value: Any) -> Scalar | None:
+    number: int | None = None
+    if isinstance(value, torch.dtype):
+        number = _DTYPE_NUMBERS.get(_name(value))
+    elif isinstance(value, torch.layout):
+        number = _LAYOUT_NUMBERS.get(value)
+    elif isinstance(value, torch.memory_format):
+        number = _MEMORY_FORMAT_NUMBERS.get(value)
+    return None if number is None else Scalar(number)
+
+
+def device_of(values: Iterable[Any]) -> str | None:
+    """Return the device of the first tensor in `values` and lists there, or one named there."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            with without_torch_function():
+                return str(value.device)
+        if isinstance(value, torch.device):
+            return str(value)
+        if isinstance(value, (list, tuple)):
+            found = device_of(v for v in value if isinstance(v, torch.Tensor))
+            if found is not None:
+                return found
+    return None
+
+
+def tensor_bytes(value: Any) -> int:
+    """Return the bytes of a tensor, or of all tensors in a list; 0 for anything else."""
+    if isinstance(value, (list, tuple)):
+        return sum(tensor_bytes(part) for part in value)
+    if not isinstance(value, torch.Tensor):
+        return 0
+    with without_torch_function():
+        return int(value.numel()) * value.element_size()

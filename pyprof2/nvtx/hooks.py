@@ -1,0 +1,168 @@
+"""Where the annotation hooks into PyTorch and Python; `undo` takes what takes it back.
+
+Where there is no hook, or none that does no harm, a function is replaced by one that calls it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import profiler
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from pyprof2.markers import Marker
+from pyprof2.nvtx.internals import (
+    NO_TASK,
+    current_task,
+    inside_transform,
+    is_tracing,
+    module_call,
+    next_sequence_nr,
+    replace_module_call,
+)
+from pyprof2.nvtx.pairing import note_function
+from pyprof2.nvtx.source_mode import SourceMode
+from pyprof2.nvtx.sources import source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.steps import Steps
+
+
+def hook_modules(session: Session, steps: Steps, undo: ExitStack) -> None:
+    """Follow which module runs, and begin steps.
+
+    Global module hooks would be the public way. But Dynamo takes another path for modules that
+    have hooks, on which `torch.export` fails; torch's own path for them is slow; and they are not
+    called when a forward is interrupted.
+    """
+    layers, catalog, sources = session.layers, session.catalog, session.sources
+
+    def enter(module: torch.nn.Module) -> None:
+        state = session.state()
+        state.last_backward = None
+        if inside_transform() is not None:
+            state.transforms = True
+        layer = layers.find(module, state)
+        if not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr:
+            frame = sys._getframe(2)  # noqa: SLF001 -- there is no other way to the caller
+            source = source_of(sources.user_frame(frame))
+            note_function(state, catalog.function(state.context.layer, source), frame)
+        session.enter(id(module), layer.forward if current_task() == NO_TASK else layer.recompute)
+
+    @functools.wraps(module_call)
+    def call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        if is_tracing():
+            return module_call(module, *args, **kwargs)
+        if steps.waiting and torch.is_grad_enabled() and current_task() == NO_TASK:
+            steps.go_on()
+        if not session.options.layers:
+            return module_call(module, *args, **kwargs)
+        enter(module)
+        try:
+            return module_call(module, *args, **kwargs)
+        finally:
+            session.leave(id(module))
+
+    undo.callback(replace_module_call(call))
+
+
+def hook_optimizers(steps: Steps, undo: ExitStack) -> None:
+    """Learn when a step ends, whenever and wherever the optimizer was made."""
+
+    def stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if not is_tracing():
+            steps.optimizer_stepped(optimizer)
+
+    undo.callback(register_optimizer_step_post_hook(stepped).remove)
+
+
+def hook_dataloaders(session: Session, steps: Steps, undo: ExitStack) -> None:
+    """Mark how long the training waits for batches, and begin steps."""
+
+    def around(next_batch: Callable[[Any], Any], iterator: Any) -> Any:
+        if is_tracing():
+            return next_batch(iterator)
+        begins = steps.waiting
+        if begins:
+            steps.go_on()
+        marker = Marker("dataloader", name=type(iterator).__name__)
+        token = id(marker)
+        session.enter(token, session.catalog.context(marker, "other"))
+        try:
+            return next_batch(iterator)
+        except StopIteration:
+            if begins:
+                steps.take_back()
+            raise
+        finally:
+            session.leave(token)
+
+    _replace(_BaseDataLoaderIter, "__next__", around, undo)
+
+
+def hook_threads(session: Session, undo: ExitStack) -> None:
+    """Annotate every thread that is started from now on: modes do not cross over by themselves."""
+
+    def around(run: Callable[[Any], None], thread: threading.Thread) -> None:
+        session.enter_thread()
+        try:
+            run(thread)
+        finally:
+            session.leave_thread()
+
+    # What every thread runs first, also where a subclass overrides `run`.
+    _replace(threading.Thread, "_bootstrap_inner", around, undo)
+
+
+def hook_profiler(session: Session, steps: Steps, undo: ExitStack) -> None:
+    """Hand over to torch.profiler while it runs: it records the ops itself."""
+    source_mode = SourceMode(session)
+
+    def started(start: Callable[[], None]) -> None:
+        start()
+        session.write(kineto=True)
+        steps.mark_again()
+        if session.options.source and not _records_stacks(sys._getframe(2)):  # noqa: SLF001
+            source_mode.enter()
+
+    def stopped(stop: Callable[[], None]) -> None:
+        stop()
+        source_mode.leave()
+        session.write(kineto=False)
+
+    _replace(profiler, "_run_on_profiler_start", started, undo)
+    _replace(profiler, "_run_on_profiler_stop", stopped, undo)
+    undo.callback(source_mode.leave)
+    if profiler._is_profiler_enabled:  # noqa: SLF001 -- there is no other way to know
+        session.write(kineto=True)
+
+
+def _records_stacks(frame: Any) -> bool:
+    """Return whether the profiler that is being started has the source lines anyway."""
+    return bool(getattr(frame.f_locals.get("self"), "with_stack", False))
+
+
+def _replace(owner: Any, name: str, around: Callable[..., Any], undo: ExitStack) -> None:
+    """Replace a function by `around`, which gets it as its first argument."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def replacement(*args: Any) -> Any:
+        return around(original, *args)
+
+    def restore() -> None:
+        # Somebody may have wrapped ours in the meantime; then it has to stay, and does nothing.
+        if getattr(owner, name) is replacement:
+            setattr(owner, name, original)
+
+    setattr(owner, name, replacement)
+    undo.callback(restore)

@@ -1,0 +1,217 @@
+"""What we use of PyTorch's private interface, and nothing else: when torch changes, look here.
+
+Tried with torch 2.13. All of it is cheap: most functions take some 30 ns.
+"""
+
+# ruff: noqa: SLF001 -- private members are what this module is for
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import torch
+from torch import _C
+from torch.autograd import graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Node(Protocol):
+    """An autograd node, as the engine gives it."""
+
+    def name(self) -> str:
+        """Return the node's name, such as `AddmmBackward0`."""
+
+    def _sequence_nr(self) -> int:
+        """Return autograd's number of the node."""
+
+
+current_node: Final[Callable[[], Node | None]] = _C._current_autograd_node
+"""The node that runs on this thread; None outside of backward and in its callbacks."""
+
+current_task: Final[Callable[[], int]] = _C._current_graph_task_id
+"""The run of backward that this thread works for; `NO_TASK` outside of backward."""
+
+next_sequence_nr: Final[Callable[[], int]] = _C._autograd._get_sequence_nr
+"""The number that the next node made on this thread gets."""
+
+function_mode_enabled: Final[Callable[[], bool]] = _C._is_torch_function_mode_enabled
+"""Whether calls from Python go to a TorchFunctionMode first."""
+
+mode_count: Final[Callable[[], int]] = _C._len_torch_dispatch_stack
+"""How many dispatch modes are on this thread; while one runs, those below it."""
+
+inside_transform: Final[Callable[[], object]] = _C._functorch.peek_interpreter_stack
+"""The innermost transform of torch.func that an op is broken up by; None outside of them."""
+
+without_torch_function = _C.DisableTorchFunction
+"""Context in which neither modes nor subclasses override what is called from Python."""
+
+RecordFunction: Final[Callable[[str], Any]] = _C._profiler._RecordFunctionFast
+"""A context manager: a range in the trace of a running torch.profiler. It is no op, so tracing
+never sees it."""
+
+NO_TASK: Final = -1
+
+_MODULE_CALL: Final = "_call_impl"
+_DYNAMO_CALL: Final = "unpatched_nn_module_call_impl"
+
+ACCUMULATE_GRAD: Final = (1 << 64) - 1
+"""The sequence number of all nodes that add up the gradient of a leaf."""
+
+FUNCTION_APPLY: Final[types.CodeType] = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+"""Every forward of a Python autograd function runs inside this code."""
+
+ENGINE_RUN: Final[types.CodeType] = graph._engine_run_backward.__code__
+"""Every run of backward that Python starts runs inside this code."""
+
+
+def is_tracing() -> bool:
+    """Return whether the calls are being compiled or traced rather than run.
+
+    Dynamo takes the first as a constant, so what stands behind it is not compiled.
+    """
+    return torch.compiler.is_compiling() or _C._get_tracing_state() is not None
+
+
+def insert_mode(mode: TorchDispatchMode) -> None:
+    """Push a mode below all others of this thread: it sees what they let through.
+
+    Without `with`, since it goes in and out in any order; and the flags that `with` sets are
+    global, so threads that leave in another order than they entered would leave them set.
+    """
+    _set_modes(_DISPATCH_STACK, [mode, *_modes(_DISPATCH_STACK)])
+
+
+def remove_mode(mode: TorchDispatchMode) -> None:
+    """Take a mode from this thread, wherever in the stack it is."""
+    _set_modes(_DISPATCH_STACK, [m for m in _modes(_DISPATCH_STACK) if m is not mode])
+
+
+def insert_function_mode(mode: TorchFunctionMode) -> None:
+    """Push a mode for calls from Python below all others of this thread."""
+    _set_modes(_FUNCTION_STACK, [mode, *_modes(_FUNCTION_STACK)])
+
+
+def remove_function_mode(mode: TorchFunctionMode) -> None:
+    """Take a mode for calls from Python from this thread."""
+    _set_modes(_FUNCTION_STACK, [m for m in _modes(_FUNCTION_STACK) if m is not mode])
+
+
+def dispatch_modes() -> list[TorchDispatchMode]:
+    """Return the dispatch modes of this thread, the innermost last."""
+    return _modes(_DISPATCH_STACK)
+
+
+class _Stack(NamedTuple):
+    """The functions of a stack of modes."""
+
+    length: Callable[[], int]
+    at: Callable[[int], Any]
+    push: Callable[[Any], None]
+    pop: Callable[[], Any]
+
+
+_DISPATCH_STACK: Final = _Stack(
+    _C._len_torch_dispatch_stack,
+    _C._get_dispatch_stack_at,
+    _C._push_on_torch_dispatch_stack,
+    lambda: _C._pop_torch_dispatch_stack(None),
+)
+_FUNCTION_STACK: Final = _Stack(
+    _C._len_torch_function_stack,
+    _C._get_function_stack_at,
+    _C._push_on_torch_function_stack,
+    _C._pop_torch_function_stack,
+)
+
+
+def _modes(stack: _Stack) -> list[Any]:
+    """Return the modes of this thread, the innermost last."""
+    return [stack.at(index) for index in range(stack.length())]
+
+
+def _set_modes(stack: _Stack, modes: list[Any]) -> None:
+    for _ in _modes(stack):
+        stack.pop()
+    for mode in modes:
+        stack.push(mode)
+
+
+def resolve_group(name: str) -> Any:
+    """Return the process group of that name."""
+    from torch.distributed import distributed_c10d
+
+    return getattr(distributed_c10d, "_resolve_process_group")(name)  # noqa: B009 -- untyped
+
+
+def uses_dynamo() -> bool:
+    """Return whether the program has compiled anything, or is about to."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+    backends = getattr(eval_frame, "cached_backends", {})
+    # What only switches Dynamo off has no backend.
+    return any(backend is not None for backend in backends.values())
+
+
+module_call: Final[Callable[..., Any]] = torch.nn.Module._call_impl
+"""What every call of a module runs, hooks included."""
+
+
+def replace_module_call(new: Callable[..., Any]) -> Callable[[], None]:
+    """Put `new` in the place of `module_call`, and return what takes that back.
+
+    Dynamo goes from the call of a module to its forward directly if the call is the one that it
+    knows. It is told of the new one, so it compiles what it would compile otherwise.
+    """
+
+    def replace(old: Any, new: Any) -> None:
+        setattr(torch.nn.Module, _MODULE_CALL, new)
+        for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+            module = sys.modules.get(name)
+            if getattr(module, _DYNAMO_CALL, None) is old:
+                setattr(module, _DYNAMO_CALL, new)
+
+    def restore() -> None:
+        # Somebody may have wrapped ours in the meantime; then it has to stay, and does nothing.
+        if getattr(torch.nn.Module, _MODULE_CALL) is new:
+            replace(new, module_call)
+
+    replace(module_call, new)
+    return restore
+
+
+def hide_from_dynamo(names: tuple[str, ...]) -> None:
+    """Keep torch.compile from compiling the functions of the modules with these names.
+
+    Where a compiled function falls back to Python, Dynamo looks at every function that is called,
+    the annotation's own as well. Those that Dynamo meets while it traces are not affected.
+    """
+    frames = _C._dynamo.eval_frame
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+    for name in names:
+        for code in _codes(vars(sys.modules[name]).values(), name):
+            frames.set_code_exec_strategy(code, skip)
+
+
+def _codes(values: Any, module: str) -> Iterator[types.CodeType]:
+    for value in values:
+        if isinstance(value, (staticmethod, classmethod)):
+            yield from _codes([value.__func__], module)
+        elif isinstance(value, property):
+            yield from _codes([value.fget], module)
+        elif isinstance(value, type) and value.__module__ == module:
+            yield from _codes(vars(value).values(), module)
+        elif isinstance(value, types.FunctionType) and value.__module__ == module:
+            yield from _nested_codes(value.__code__)
+
+
+def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested_codes(constant)

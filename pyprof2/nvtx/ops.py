@@ -1,0 +1,213 @@
+"""Mark every op: a dispatch mode that is always on, and lets every call through unchanged.
+
+It sits below autograd, so it sees the ops of forward and backward with all their arguments. What
+it does for one op is on the critical path of the program it watches: the common case is spelled
+out in one function, and nothing is computed there that can be remembered.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+# The base class has no types.
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.utils.checkpoint
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pyprof2.markers import NO_SEQUENCE, Marker
+from pyprof2.nvtx.collectives import group_of
+from pyprof2.nvtx.internals import (
+    ACCUMULATE_GRAD,
+    ENGINE_RUN,
+    NO_TASK,
+    current_node,
+    current_task,
+    function_mode_enabled,
+    mode_count,
+    without_torch_function,
+)
+from pyprof2.nvtx.pairing import find_owner, frames, note_nodes, note_nodes_in_backward
+from pyprof2.nvtx.sources import source_of
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from pyprof2.nvtx.calls import ForwardOp
+    from pyprof2.nvtx.catalog import Context
+    from pyprof2.nvtx.internals import Node
+    from pyprof2.nvtx.schema import Op
+    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.sinks import Sink
+    from pyprof2.nvtx.threads import ThreadState
+
+_CHECKPOINT_FILE: Final = torch.utils.checkpoint.__file__
+
+_getframe: Final = sys._getframe  # noqa: SLF001 -- there is no other way to the caller
+_grad_enabled: Final = torch.is_grad_enabled
+
+
+def _are_foreign(types: Any) -> bool:
+    """Return whether there are tensors that get the op themselves next."""
+    return any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types)
+
+
+def _key(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """Return what tells calls of an op at one place apart, beside the values of arguments."""
+    kwargs = kwargs or {}
+    group = group_of((*args, *kwargs.values())) if op.collective else None
+    return (op, group, *kwargs)
+
+
+class OpMode(TorchDispatchMode):
+    """Puts a range around every op that runs on a thread.
+
+    Each annotated thread has its own. Autograd takes it along to the threads on which it runs
+    backward: there it tells whose backward it is.
+
+    Attributes:
+        active: whether it marks anything; set from any thread.
+        home: the thread whose mode it is.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, session: Session, sink: Sink, home: ThreadState) -> None:
+        super().__init__()
+        self.active = True
+        self.home = home
+        self._session = session
+        self._catalog = session.catalog
+        self._ops = session.catalog.ops
+        self._local = session.local
+        self._user_frame = session.sources.user_frame
+        self._has_source = session.options.source
+        self._push = sink.push
+        self._pop = sink.pop
+        self._domain = sink.domain
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Keep out of torch.compile, which otherwise compiles nothing under a mode."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from wrapping what runs for every op; see `hide_from_dynamo`."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        op = self._ops.get(id(func)) or self._catalog.add_op(func)
+        if not op.marked or not self.active or mode_count() or (types and _are_foreign(types)):
+            return self._pass_on(op, types, args, kwargs)
+        if function_mode_enabled():
+            # Only in backward is nothing off already; without us nobody would ask them there.
+            with without_torch_function():
+                return self.__torch_dispatch__(func, types, args, kwargs)
+        plain = self.begin(op, args, kwargs, _getframe(1))
+        try:
+            if not plain:
+                with without_torch_function():
+                    return op.run(*args, **(kwargs or {}))
+            return op.run(*args, **kwargs) if kwargs else op.run(*args)
+        finally:
+            self._pop(self._domain)
+
+    def begin(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None
+    ) -> bool:
+        """Open the range of an op; return whether all tensors are of PyTorch's own classes."""
+        try:
+            state = self._local.state
+        except AttributeError:
+            state = self._session.new_state()
+        key: Any = _key(op, args, kwargs) if kwargs or op.collective else op
+        node = current_node()
+        context = state.context
+        if not context.outranks and (node is not None or current_task() != NO_TASK):
+            context = self._context_in_backward(state, node, frame)
+        if context is None and node is not None:
+            number = node._sequence_nr()  # noqa: SLF001 -- the only way to it
+            forward, payload = self._owner(state, node, number)
+            state.last_backward = forward
+            if _grad_enabled():
+                note_nodes_in_backward(state, forward, number)
+            sites = forward.accumulate if number == ACCUMULATE_GRAD else forward.backward
+            site = sites.get(key)
+            if site is None:
+                site = self._catalog.backward_site(forward, sites, key, op)
+        else:
+            user_frame = self._user_frame(frame) if self._has_source else None
+            if user_frame is not None:
+                key = (key, id(user_frame.f_code), user_frame.f_lasti)
+            site = context.sites.get(key)
+            if site is None:
+                site = self._catalog.forward_site(context, key, op, source_of(user_frame))
+            payload = note_nodes(state, site.forward, frame)
+        values = op.flatten(args, kwargs) if kwargs or op.lists else args
+        variant = site.variant.follower
+        if not variant.matches(values):
+            variant = site.find(values, args, kwargs)
+        site.variant = variant
+        attributes = state.attributes
+        attributes.message = variant.message
+        attributes.payload = payload
+        self._push(attributes, self._domain)
+        return variant.plain
+
+    def _pass_on(
+        self, op: Op, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> Any:
+        """Run what gets no range: what is not an op of its own, or not really run."""
+        if not isinstance(op.func, OpOverload):
+            return op.func(*args, **(kwargs or {}))
+        if types and not mode_count() and _are_foreign(types):
+            return NotImplemented  # they take themselves apart, and we see the parts
+        # Below us are only modes that trace: no op that they get is run as it is.
+        with without_torch_function():
+            result = op.func(*args, **(kwargs or {}))
+        if op.records and self.active:
+            self._session.note_record(op.name, args, result)
+        return result
+
+    def _context_in_backward(
+        self, state: ThreadState, node: Node | None, frame: FrameType | None
+    ) -> Context | None:
+        """Return where an op is that runs in backward; None: in the node and nothing else."""
+        if node is None:
+            return self._catalog.callback
+        if not _grad_enabled():
+            return None
+        if state.context.recompute:
+            return state.context  # a module was called in this backward
+        # Checkpointing of a function, not of a module; or backward of backward.
+        for outer in frames(frame):
+            if outer.f_code is ENGINE_RUN:
+                break
+            if outer.f_code.co_filename == _CHECKPOINT_FILE:
+                number = node._sequence_nr()  # noqa: SLF001 -- the only way to it
+                forward, _ = self._owner(state, node, number)
+                return self._catalog.context(Marker("layer", layer=forward.layer, recompute=True))
+        return None
+
+    def _owner(self, state: ThreadState, node: Node, number: int) -> tuple[ForwardOp, int]:
+        """Return what a node belongs to, and the payload of an op that runs in it."""
+        if number == ACCUMULATE_GRAD:
+            return state.last_backward or self._catalog.unknown, NO_SEQUENCE
+        home = self.home
+        forward = home.nodes.get(number)
+        if forward is not None and len(home.peers) == 1 and not home.transforms:
+            payload = home.payload_base + home.aliases.get(number, number)
+        else:
+            found, payload = find_owner(node, number, home)
+            forward = found or self._catalog.unknown
+        return forward, payload

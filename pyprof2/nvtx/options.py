@@ -1,0 +1,41 @@
+"""What `pyprof2.init` can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from pyprof2.errors import UsageError
+
+SinkName: TypeAlias = Literal["auto", "nvtx", "kineto"]
+
+SINKS: Final[tuple[str, ...]] = get_args(SinkName)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is recorded and where it goes; see `pyprof2.nvtx.init`."""
+
+    sink: SinkName = "auto"
+    shapes: bool = True
+    source: bool = True
+    layers: bool = True
+    scalars: bool = True
+    steps: Container[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sink not in SINKS:
+            msg = f"sink is {self.sink!r}; it can be {', '.join(SINKS)}"
+            raise UsageError(msg)
+        if self.steps is not None and not isinstance(self.steps, Container):
+            msg = f"steps is {self.steps!r}; give a range or a set of step numbers"
+            raise UsageError(msg)
+        for name in ("shapes", "source", "layers", "scalars"):
+            _require_bool(name, getattr(self, name))
+
+
+def _require_bool(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        msg = f"{name} is {value!r}; it can be True or False"
+        raise UsageError(msg)

@@ -1,0 +1,213 @@
+"""Which forward op each autograd node belongs to.
+
+When an op gets to the annotation, its autograd node was just made: the number that the next node
+of the thread gets has grown, and the op's node has the number before it. In backward the node that
+runs tells its number. Three things are not so simple:
+
+- A write into a view makes more nodes *after* the op; the next op finds them.
+- The forward of an autograd function runs without gradients, after its node was made.
+- Numbers count on each thread by itself, and a node does not say whose number it has. Nearly
+  always it is that of the thread which called backward.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from pyprof2.markers import NO_SEQUENCE
+from pyprof2.nvtx.internals import FUNCTION_APPLY, next_sequence_nr
+from pyprof2.nvtx.threads import UNKNOWN_NR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType
+
+    from pyprof2.nvtx.calls import ForwardOp
+    from pyprof2.nvtx.internals import Node
+    from pyprof2.nvtx.threads import ThreadState
+
+NODES_AT_MOST: Final = 1 << 19
+"""Nodes that a thread remembers; a graph of more than that loses its oldest."""
+
+_CLONE: Final = "aten::clone"
+
+_LOOK_AFTER: Final = 1 << 12
+"""Nodes between two looks at how many there are."""
+
+_NODES_PER_OP: Final = 16
+"""Nodes that one op makes at most; where there are more, something was not seen."""
+
+_grad_enabled: Final = torch.is_grad_enabled
+
+
+def frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those around it, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def runs_under(frame: FrameType | None, code: CodeType) -> bool:
+    """Return whether `code` is running, in `frame` or around it."""
+    return any(outer.f_code is code for outer in frames(frame))
+
+
+def note_nodes(state: ThreadState, forward: ForwardOp, frame: FrameType | None) -> int:
+    """Note which nodes were made since the last op, and return the payload of this one.
+
+    Args:
+        state: of the thread.
+        forward: the op that runs now.
+        frame: of its caller.
+    """
+    number, first = next_sequence_nr(), state.next_nr
+    if state.unsure is None and state.function is None:
+        if number == first:
+            return NO_SEQUENCE
+        if number == first + 1 and _grad_enabled():
+            # One new node, and it is this op's: so it is nearly always.
+            state.next_nr = number
+            if not state.nodes or first % _LOOK_AFTER == 0:
+                _look_after(state)
+            state.nodes[first] = state.last_forward = forward
+            return state.payload_base + first
+    if number == first:
+        return _payload_without_node(state, forward, first - 1, frame)
+    return _note_odd_nodes(state, forward, number - 1, frame)
+
+
+def _note_odd_nodes(
+    state: ThreadState, forward: ForwardOp, own: int, frame: FrameType | None
+) -> int:
+    first, last, with_grad = state.next_nr, state.last_forward, _grad_enabled()
+    state.next_nr, state.unsure = own + 1, None
+    before = last if last is not None and last.mutates and first != UNKNOWN_NR else None
+    if before is not None and not with_grad and not runs_under(frame, FUNCTION_APPLY):
+        _add_nodes(state, before, first, own + 1, first - 1)
+        return NO_SEQUENCE
+    if first not in (UNKNOWN_NR, own):
+        _add_nodes(state, before or forward, first, own, own if before is None else first - 1)
+        if forward.op == _CLONE and first == own - 1:
+            state.unsure = first
+    _look_after(state)
+    state.nodes[own] = state.last_forward = forward
+    state.function = None if with_grad else state.context
+    return state.payload_base + own
+
+
+def _payload_without_node(
+    state: ThreadState, forward: ForwardOp, last: int, frame: FrameType | None
+) -> int:
+    """Return the payload of an op that made no node: that of the node which it belongs to."""
+    clone, unsure, state.unsure = state.last_forward, state.unsure, None
+    if unsure is not None and clone is not None:
+        here = clone.layer == forward.layer and clone.source == forward.source
+        node = unsure if forward.mutates and here else None
+    else:
+        inside = state.context is state.function and not _grad_enabled()
+        node = last if inside and runs_under(frame, FUNCTION_APPLY) else None
+        state.function = None if node is None else state.function
+    if node is None:
+        return NO_SEQUENCE
+    # As for other ops, the one that begins last is the forward op.
+    state.nodes[node] = forward
+    state.last_forward = forward
+    state.aliases.pop(node, None)
+    return state.payload_base + node
+
+
+def _add_nodes(state: ThreadState, owner: ForwardOp, first: int, end: int, alias: int) -> None:
+    """Note that the nodes from `first` on belong to `owner`, whose last own node is `alias`."""
+    for number in range(max(first, end - _NODES_PER_OP), end):
+        state.nodes[number] = owner
+        state.aliases[number] = alias
+
+
+def note_nodes_in_backward(state: ThreadState, owner: ForwardOp, node: int) -> None:
+    """Note nodes that backward made, to run backward again; they belong to what `node` does."""
+    number = next_sequence_nr()
+    if state.next_nr not in (number, UNKNOWN_NR):
+        _add_nodes(state, owner, state.next_nr, number, state.aliases.get(node, node))
+    state.next_nr = number
+
+
+def note_function(state: ThreadState, forward: ForwardOp, frame: FrameType | None) -> None:
+    """Note the node of an autograd function in whose forward a module is called.
+
+    What runs in the module has layers of its own, so it says nothing of the function.
+    """
+    if _grad_enabled() or next_sequence_nr() == state.next_nr:
+        return
+    if runs_under(frame, FUNCTION_APPLY):
+        note_nodes(state, forward, frame)
+        state.function = None
+
+
+def _look_after(state: ThreadState) -> None:
+    """Become known to other threads, in which nodes of this one may run; forget the older half."""
+    if state not in state.peers:
+        state.join_peers()
+    if len(state.nodes) > NODES_AT_MOST:
+        for number in list(itertools.islice(state.nodes, len(state.nodes) // 2)):
+            del state.nodes[number]
+            state.aliases.pop(number, None)
+
+
+def find_owner(node: Node, number: int, home: ThreadState) -> tuple[ForwardOp | None, int]:
+    """Return what a node belongs to, and the payload of that; (None, no payload) if not known.
+
+    Args:
+        node: the node that runs.
+        number: its sequence number.
+        home: the thread that called backward.
+    """
+    name = node.name()
+    owner = _owner_on(home, number)
+    chosen, best, ties = home, -1 if owner is None else _fit(owner.op, name), 1
+    if best < _SAME:
+        for state in list(home.peers):
+            other = None if state is home else _owner_on(state, number)
+            fit = -1 if other is None else _fit(other.op, name)
+            if fit > best:
+                chosen, owner, best, ties = state, other, fit, 1
+            elif fit == best and chosen is not home:
+                ties += 1
+    if owner is not None and best == 0 and chosen.transforms:
+        # Of the ops that it was broken up into, the one of the node's own name.
+        for later in range(number + 1, number + _NODES_PER_OP):
+            other = chosen.nodes.get(later)
+            if other is not None and _fit(other.op, name) == _SAME:
+                owner, number = other, later
+                break
+    if owner is None or ties > 1:
+        return None, NO_SEQUENCE
+    return owner, chosen.payload_base + chosen.aliases.get(number, number)
+
+
+def _owner_on(state: ThreadState, number: int) -> ForwardOp | None:
+    """Return what a node belongs to if it was made on that thread."""
+    owner = state.nodes.get(number)
+    if owner is None and state.next_nr <= number < state.next_nr + _NODES_PER_OP:
+        # Made by the last op before backward, after it got to us.
+        last = state.last_forward
+        if last is not None and last.mutates and state.next_nr != UNKNOWN_NR:
+            state.aliases[number] = state.next_nr - 1
+            return last
+    return owner
+
+
+_SAME: Final = 2
+
+
+def _fit(op: str | None, node: str) -> int:
+    """Return how well the names of an op and of a node go together: 0 not, 1 alike, 2 the same."""
+    op_name = (op or "").rpartition("::")[2].replace("_", "").lower()
+    node_name = re.sub(r"Backward\d*$", "", node.rpartition("::")[2]).lower()
+    if op_name == node_name:
+        return _SAME
+    short, long = sorted((op_name, node_name), key=len)
+    return int(len(short) > 2 and long.startswith(short))

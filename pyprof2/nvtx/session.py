@@ -1,0 +1,218 @@
+"""One annotation, from `init` to `shutdown`: what it knows, and whether it writes at the moment."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import threading
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from pyprof2.markers import NO_SEQUENCE, Marker, format_marker
+from pyprof2.nvtx.catalog import Catalog
+from pyprof2.nvtx.internals import (
+    RecordFunction,
+    dispatch_modes,
+    insert_mode,
+    next_sequence_nr,
+    remove_mode,
+    without_torch_function,
+)
+from pyprof2.nvtx.layers import Layers
+from pyprof2.nvtx.ops import OpMode
+from pyprof2.nvtx.sinks import Messages
+from pyprof2.nvtx.sources import Sources
+from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyprof2.nvtx.catalog import Context
+    from pyprof2.nvtx.options import Options
+    from pyprof2.nvtx.schema import Function
+    from pyprof2.nvtx.sinks import Sink
+
+_ENTER: Final = "profiler::_record_function_enter"
+_OPTIMIZER: Final = re.compile(r"Optimizer\.(?P<what>step|zero_grad)#(?P<name>[^.]*)")
+_OWN_RECORDS: Final = ("enumerate(DataLoader)#", "ProfilerStep#")
+"""Begin texts of ranges that are marked in another way."""
+
+
+class Session:
+    """What the annotation knows and where it writes.
+
+    Attributes:
+        kineto: whether torch.profiler runs and gets the markers. It records the ops itself.
+        recording: whether the step is one of those to record.
+    """
+
+    def __init__(self, options: Options, sink: Sink | None) -> None:
+        self.options = options
+        self.kineto = False
+        self.recording = options.steps is None
+        self.local = threading.local()
+        self.sink = sink
+        self.messages = None if sink is None else Messages(sink)
+        self.catalog = Catalog(options, self.messages)
+        self.sources = Sources(self.catalog.forget)
+        self.layers = Layers(self.catalog)
+        self._modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
+        self._peers: list[ThreadState] = []
+        self._numbers = itertools.count()
+
+    @property
+    def writes_ops(self) -> bool:
+        """Whether ops get ranges at the moment."""
+        return self.sink is not None and self.recording and not self.kineto
+
+    def new_state(self) -> ThreadState:
+        """Make the state of the calling thread, which has none."""
+        attributes = None if self.sink is None else self.sink.new_attributes()
+        state = ThreadState(next(self._numbers), attributes, self.catalog.base, self._peers)
+        self.local.state = state
+        return state
+
+    def state(self) -> ThreadState:
+        """Return the state of the calling thread."""
+        found: ThreadState | None = getattr(self.local, "state", None)
+        return self.new_state() if found is None else found
+
+    # -- whether ops are marked ----------------------------------------------------------------
+
+    def enter_thread(self) -> None:
+        """Mark the ops of the calling thread from now on, whenever ops are marked."""
+        self.local.annotated = True
+        self._adjust_thread()
+
+    def leave_thread(self) -> None:
+        """Leave the calling thread as it was."""
+        self.local.annotated = False
+        self._adjust_thread()
+
+    def close(self) -> None:
+        """Stop marking ops, on all threads."""
+        self.leave_thread()
+        for mode in list(self._modes):
+            mode.active = False
+
+    def write(self, *, recording: bool | None = None, kineto: bool | None = None) -> None:
+        """Change what is written from now on."""
+        self.recording = self.recording if recording is None else recording
+        self.kineto = self.kineto if kineto is None else kineto
+        for mode in list(self._modes):
+            if self.writes_ops and not mode.active:
+                mode.home.next_nr = UNKNOWN_NR
+            mode.active = self.writes_ops
+        self._adjust_thread()
+
+    def _adjust_thread(self) -> None:
+        """Put the mode on the calling thread, or take it off.
+
+        On other threads it stays where it is and lets everything through: a thread's modes are its
+        own.
+        """
+        wanted = self.writes_ops and getattr(self.local, "annotated", False)
+        mode: OpMode | None = getattr(self.local, "mode", None)
+        if wanted and mode is None and self.sink is not None:
+            state = self.state()
+            state.next_nr = next_sequence_nr()
+            mode = self.local.mode = OpMode(self, self.sink, state)
+            self._modes.add(mode)
+            insert_mode(mode)
+        elif not wanted and mode is not None:
+            mode.active = False
+            self.local.mode = None
+            remove_mode(mode)
+
+    # -- ranges other than those of ops --------------------------------------------------------
+
+    def enter(self, token: int, context: Context) -> None:
+        """Go into a context on the calling thread, and open its range."""
+        state = self.state()
+        end = None
+        if self.kineto and self.recording:
+            if context.text is None:
+                context.text = format_marker(context.marker, quoteless=True)
+            end = _open_record(RecordFunction(context.text))
+        elif self.messages is not None and self.writes_ops:
+            if context.message is None:
+                context.message = self.messages.of_marker(context.marker)
+            end = self._push(state, context.message)
+        state.enter(token, context, end)
+
+    def enter_text(self, token: int, text: str) -> None:
+        """Open a range with a text of the user's own; the context stays as it is."""
+        state = self.state()
+        end = None
+        if self.kineto and self.recording:
+            end = _open_record(torch.profiler.record_function(text))
+        elif self.messages is not None and self.writes_ops:
+            end = self._push(state, self.messages.of_text(text))
+        state.enter(token, state.context, end)
+
+    def leave(self, token: int) -> None:
+        """Come out of what was entered with `token`, and close its range."""
+        self.state().leave(token)
+
+    def open_function(
+        self, op: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], object] | None:
+        """Open the range of a wrapped function, and return what ends it; None: nothing does."""
+        if not self.recording:
+            return None
+        if self.kineto:
+            marker = Marker("op", op=op.name, inputs=op.describe(args, kwargs, set()))
+            return _open_record(RecordFunction(format_marker(marker, quoteless=True)))
+        mode = next((m for m in dispatch_modes() if isinstance(m, OpMode) and m.active), None)
+        if mode is None or self.sink is None:
+            return None
+        with without_torch_function():
+            mode.begin(op, args, kwargs, sys._getframe(2))  # noqa: SLF001 -- no other way to it
+        return partial(self.sink.pop, self.sink.domain)
+
+    def mark(self, marker: Marker) -> None:
+        """Mark an instant."""
+        if self.kineto and self.recording:
+            _open_record(RecordFunction(format_marker(marker, quoteless=True)))()
+        elif self.sink is not None and self.messages is not None and self.writes_ops:
+            attributes = self.state().attributes
+            attributes.message = self.messages.of_marker(marker)
+            attributes.payload = NO_SEQUENCE
+            self.sink.mark(attributes, self.sink.domain)
+
+    def _push(self, state: ThreadState, message: Any) -> Callable[[], object] | None:
+        if self.sink is None:
+            return None
+        state.attributes.message = message
+        state.attributes.payload = NO_SEQUENCE
+        self.sink.push(state.attributes, self.sink.domain)
+        return partial(self.sink.pop, self.sink.domain)
+
+    def note_record(self, op: str, args: tuple[Any, ...], result: Any) -> None:
+        """Follow a range of torch.profiler: they come by whether it runs or not.
+
+        So optimizers tell of themselves, also when they fail, and the user's ranges are seen.
+        """
+        if not op.startswith(_ENTER):
+            self.leave(hash(args[0]))
+            return
+        text = args[0]
+        if text.startswith(_OWN_RECORDS):
+            return
+        found = _OPTIMIZER.match(text)
+        if found is None:
+            self.enter_text(hash(result), text)
+            return
+        is_step = found["what"] == "step"
+        marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
+        context = self.catalog.context(marker, "optimizer" if is_step else "other")
+        self.enter(hash(result), context)
+
+
+def _open_record(record: Any) -> Callable[[], object]:
+    record.__enter__()
+    return partial(record.__exit__, None, None, None)

@@ -1,0 +1,123 @@
+"""Where ranges go: NVTX, through the Python package of that name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pyprof2.errors import UsageError
+from pyprof2.markers import DOMAIN, MAX_TEXT_BYTES, Marker, format_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COLOR: Final = "blue"
+
+TEXT_LIMIT: Final = 50_000
+"""Full texts that are registered at most: NVTX keeps every one until the process ends."""
+
+_COARSE_LIMIT: Final = 2 * TEXT_LIMIT
+_TOO_MANY: Final = "(more ranges than can be told apart)"
+
+
+class Attributes(Protocol):
+    """What a range is pushed with. One object serves all ranges of a thread in turn."""
+
+    message: Any
+    payload: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """How to push and pop a range, and to mark an instant, on the calling thread.
+
+    Attributes:
+        domain: what `push`, `pop` and `mark` take as their last argument.
+        register: returns what a message is set to, for a text.
+        new_attributes: returns fresh attributes, which must not be shared between threads: to set
+            them and to push them are two things, and another thread may run in between.
+        push, pop, mark: called for every op, so they are functions in C.
+    """
+
+    domain: Any
+    register: Callable[[str], Any]
+    new_attributes: Callable[[], Attributes]
+    push: Callable[[Attributes, Any], object]
+    pop: Callable[[Any], object]
+    mark: Callable[[Attributes, Any], object]
+
+
+def nvtx_sink() -> Sink | None:
+    """Return the sink that writes NVTX ranges; None where no profiler listens, if NVTX tells.
+
+    The package `nvtx` tells from 0.2.12 on.
+
+    Raises:
+        UsageError: the package `nvtx` is missing, or of a kind that we do not know.
+    """
+    try:
+        import nvtx
+        from nvtx import _lib as lib
+    except ImportError as error:
+        msg = "the Python package nvtx is not installed; pip install nvtx"
+        raise UsageError(msg) from error
+    domain = nvtx.get_domain(DOMAIN)
+    if not hasattr(domain, "handle"):
+        return None
+    # The attributes of later versions know their domain.
+    first = (domain,) if hasattr(lib, "DummyDomain") else ()
+    blank = domain.get_registered_string("")
+    return Sink(
+        domain.handle,
+        domain.get_registered_string,
+        lambda: lib.EventAttributes(*first, blank, _COLOR, None, 0),
+        lib.push_range,
+        lib.pop_range,
+        lib.mark,
+    )
+
+
+class Messages:
+    """Registers each distinct text once, and only so many."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._messages: dict[str, Any] = {}
+
+    def of_marker(self, marker: Marker) -> Any:
+        """Return the message of a marker.
+
+        Where there are too many already it says less: an op's text loses its inputs first, then
+        its layer and source.
+        """
+        text = format_marker(marker)
+        if self._has_room(text, TEXT_LIMIT):
+            return self._register(text)
+        coarse = Marker(
+            marker.kind,
+            op=marker.op,
+            layer=marker.layer,
+            source=marker.source,
+            direction=marker.direction,
+            recompute=marker.recompute,
+        )
+        text = format_marker(coarse)
+        if self._has_room(text, _COARSE_LIMIT):
+            return self._register(text)
+        return self._register(
+            format_marker(Marker(marker.kind, op=marker.op, direction=marker.direction))
+        )
+
+    def of_text(self, text: str) -> Any:
+        """Return the message of a text of the user's own."""
+        text = text.encode("utf-8", "backslashreplace")[:MAX_TEXT_BYTES].decode("utf-8", "ignore")
+        return self._register(text if self._has_room(text, TEXT_LIMIT) else _TOO_MANY)
+
+    def _has_room(self, text: str, limit: int) -> bool:
+        return text in self._messages or len(self._messages) < limit
+
+    def _register(self, text: str) -> Any:
+        message = self._messages.get(text)
+        if message is None:
+            message = self._messages[text] = self._sink.register(text)
+        return message

@@ -1,0 +1,101 @@
+"""What is known of each thread: where it is, and what its autograd nodes belong to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyprof2.markers import pack_payload
+from pyprof2.nvtx.internals import next_sequence_nr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyprof2.nvtx.calls import ForwardOp
+    from pyprof2.nvtx.catalog import Context
+    from pyprof2.nvtx.sinks import Attributes
+
+UNKNOWN_NR: Final = -1
+"""Stands for the next number of a thread that was not watched for a while."""
+
+
+PEERS_AT_MOST: Final = 64
+"""Threads whose nodes are remembered; they outlive the threads, as graphs do."""
+
+
+class OpenRange(NamedTuple):
+    """A range that is open: what closes it, where the thread was before, how to end it."""
+
+    token: int
+    outer: Context
+    end: Callable[[], object] | None
+
+
+class ThreadState:
+    """What is known of one thread. That thread alone writes it, save `next_nr`.
+
+    Attributes:
+        payload_base: what is added to a sequence number of this thread to make a payload.
+        attributes: of the ranges it pushes; None where nothing is pushed.
+        context: where it is.
+        open: its open ranges, the innermost last.
+        next_nr: the sequence number that its next node gets, when it was last looked at.
+        nodes: what the nodes that it made belong to, by sequence number.
+        aliases: for a node that is not the last one of its op, the number of that.
+        last_forward: the last op that made a node.
+        last_backward: what the node that ran last on this thread belongs to.
+        transforms: whether modules were called inside transforms of torch.func.
+        unsure: a node that was found before that of a clone; it may be the next op's.
+        peers: all threads that made nodes.
+        function: the context of an autograd function whose forward runs, if one does: its node
+            was made before the ops in it.
+    """
+
+    __slots__ = (
+        "aliases", "attributes", "context", "function", "last_backward", "last_forward", "next_nr",
+         "nodes", "open", "payload_base", "peers", "transforms", "unsure",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        attributes: Attributes | None,
+        context: Context,
+        peers: list[ThreadState],
+    ) -> None:
+        self.payload_base = pack_payload(0, number)
+        self.attributes: Any = attributes
+        self.context = context
+        self.open: list[OpenRange] = []
+        self.next_nr = next_sequence_nr()
+        self.nodes: dict[int, ForwardOp] = {}
+        self.aliases: dict[int, int] = {}
+        self.last_forward: ForwardOp | None = None
+        self.last_backward: ForwardOp | None = None
+        self.transforms = False
+        self.unsure: int | None = None
+        self.peers = peers
+        self.function: Context | None = None
+
+    def enter(self, token: int, context: Context, end: Callable[[], object] | None) -> None:
+        """Go into a context, until `leave` is called with the same token."""
+        self.open.append(OpenRange(token, self.context, end))
+        self.context = context
+
+    def leave(self, token: int) -> None:
+        """Come out of a context, and of those inside it that nobody came out of."""
+        if not any(item.token == token for item in reversed(self.open)):
+            return
+        while True:
+            item = self.open.pop()
+            self.context = item.outer
+            if item.end is not None:
+                item.end()
+            if item.token == token:
+                return
+
+    def join_peers(self) -> None:
+        """Become known to other threads, in which nodes of this one may run."""
+        self.peers.append(self)
+        if len(self.peers) > PEERS_AT_MOST:
+            # A copy: another thread may be looking.
+            self.peers[:] = self.peers[1:]

@@ -1,0 +1,178 @@
+"""One row per GPU activity; without a GPU one per op call, so that no time counts twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyprof2.run import load, parse
+from pyprof2.tables import KERNELS, PROFILE_COLUMNS
+from tests.kineto_events import (
+    ENGINE,
+    MAIN,
+    Event,
+    copy,
+    kernel,
+    launched,
+    load_events,
+    node,
+    op,
+    step,
+    trace,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MM: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}
+"""48 FLOPs, 104 bytes."""
+
+
+def test_kernels_and_copies_stand_in_order_of_rank_and_start(tmp_path: Path) -> None:
+    for rank in (1, 0):
+        trace(
+            tmp_path / f"rank{rank}.json",
+            kernel(20 + rank, 1, 2, name="b"), copy(10, 1, 1, name="Memset (Device)"),
+        )  # fmt: skip
+
+    rows = load(parse(tmp_path, tmp_path / "s.pyprof2")).rows()
+
+    assert list(zip(rows["rank"], rows["kernel_id"], rows["start_ns"], strict=True)) == [
+        (0, 0, 10000), (0, 1, 20000), (1, 0, 10000), (1, 1, 21000),
+    ]  # fmt: skip
+    assert rows["category"].tolist()[0] == "memset"
+
+
+def test_rows_of_kernels_have_the_columns_of_the_contract(tmp_path: Path) -> None:
+    rows = load_events(tmp_path, launched(1, 1, at=2, dur=3)).rows()
+
+    assert rows.columns.tolist()[: len(PROFILE_COLUMNS)] == list(PROFILE_COLUMNS)
+
+
+@pytest.mark.parametrize("gpu", [True, False], ids=["GPU", "CPU"])
+def test_whole_numbers_stay_whole_and_unknown_ones_are_null(tmp_path: Path, *, gpu: bool) -> None:
+    events = [op("a", 0, 5), op("aten::mm", 1, 3, **MM)]
+    events += [*launched(2, 1, at=10, dur=3), kernel(20, 3, 2)] if gpu else []
+
+    rows = load_events(tmp_path, events).rows()
+
+    for column in KERNELS.columns:
+        if column.name in rows and str(column.type) == "int64":
+            assert rows[column.name].dtype == ("Int64" if column.nullable else "int64")
+    assert rows["flops"].isna().any()
+    assert rows["stream" if not gpu else "op_id"].isna().any()
+
+
+BACKWARD = [
+    node("autograd::engine::evaluate_function: MmBackward0", 20, 9, seq=7),
+    node("MmBackward0", 21, 7, seq=7),
+    op("aten::mm", 22, 3, tid=ENGINE, **MM),
+]
+
+
+def without_gpu(folder: Path) -> pd.DataFrame:
+    return load_events(
+        folder,
+        step(4, 0, 50),
+        op("aten::linear", 0, 10, seq=7, dims=[[2, 3], [4, 3]], types=["float", "float"]),
+        op("aten::mm", 2, 5, **MM),
+        op("aten::empty", 3, 1),
+        BACKWARD,
+    ).rows()
+
+
+def test_without_a_gpu_every_op_call_is_a_row_of_its_self_time(tmp_path: Path) -> None:
+    rows = without_gpu(tmp_path)
+
+    assert rows["kernel"].tolist() == ["aten::linear", "aten::mm", "aten::empty", "aten::mm"]
+    assert rows["dur_ns"].tolist() == [5000, 4000, 1000, 3000]
+    assert rows["kernel_id"].tolist() == [0, 1, 2, 3]
+    assert rows["start_ns"].tolist() == [0, 2000, 3000, 22000]
+
+
+def test_such_a_row_says_what_it_is(tmp_path: Path) -> None:
+    row = without_gpu(tmp_path).iloc[3]
+
+    columns = ["op", "kernel_short", "device_type", "link", "direction", "step", "tid"]
+    assert row[columns].tolist() == [
+        "aten::mm", "aten::mm", "cpu", "self", "backward", 4, ENGINE,
+    ]  # fmt: skip
+    assert row["signature"] == "aten::mm([2,3] f32, [3,4] f32)"
+    assert pd.isna(row["device"])
+    assert pd.isna(row["stream"])
+
+
+def test_envelopes_of_autograd_are_ops_but_no_rows(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path,
+        BACKWARD,
+        op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 40, 5),
+        op("torch::autograd::AccumulateGrad", 41, 3),
+        op("MyFunctionBackward", 50, 3),
+        op("mylib::FooBackward0", 60, 3),
+    )
+
+    assert len(run.ops) == 7
+    assert run.rows()["op"].tolist() == ["aten::mm", "mylib::FooBackward0"]
+
+
+def test_counts_stand_at_the_op_that_accounts_for_them(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path,
+        op("aten::addmm", 0, 10, dims=[[4], [2, 3], [3, 4]], types=["float"] * 3),
+        op("aten::mm", 2, 6, **MM),
+    )
+
+    rows = run.rows()
+
+    assert rows["flops"].tolist() == [48, pd.NA]
+    assert rows["cost_status"].tolist() == ["ok", "in_parent"]
+
+
+def test_its_rate_is_over_the_whole_duration_of_the_op(tmp_path: Path) -> None:
+    rows = load_events(tmp_path, op("aten::mm", 0, 10, **MM), op("aten::empty", 2, 6)).rows()
+
+    assert rows["dur_ns"].tolist() == [4000, 6000]
+    assert rows["rate_ns"].tolist() == [10000, 6000]
+    assert rows["tflops"].tolist()[0] == pytest.approx(48 / 10000 / 1000)
+    assert rows["gbps"].tolist()[0] == pytest.approx(104 / 10000)
+
+
+def test_an_op_that_takes_no_time_has_no_rate(tmp_path: Path) -> None:
+    row = load_events(tmp_path, op("aten::mm", 5, 0, **MM)).rows().iloc[0]
+
+    assert row["dur_ns"] == 0
+    assert row[["tflops", "gbps"]].isna().all()
+
+
+def test_ranks_without_a_gpu_keep_their_own_signatures(tmp_path: Path) -> None:
+    trace(tmp_path / "rank0.json", op("a", 0, 1, **MM), op("b", 2, 1, dims=[[5]], types=["int"]))
+    trace(tmp_path / "rank1.json", op("b", 2, 1, dims=[[6]], types=["int"]))
+
+    rows = load(parse(tmp_path, tmp_path / "s.pyprof2")).rows()
+
+    assert rows["signature"].tolist() == ["a([2,3] f32, [3,4] f32)", "b([5] i32)", "b([6] i32)"]
+    assert rows["kernel_id"].tolist() == [0, 1, 0]
+
+
+CALLS = st.tuples(st.sampled_from([MAIN, ENGINE]), st.integers(0, 30), st.integers(0, 12))
+
+
+@settings(max_examples=30)
+@given(st.lists(CALLS, min_size=1, max_size=12))
+def test_the_times_of_the_rows_add_up_to_the_time_inside_ops_once_per_thread(
+    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[int, int, int]]
+) -> None:
+    events: list[Event] = [op("a", ts, dur, tid=tid) for tid, ts, dur in calls]
+
+    rows = load_events(tmp_path_factory.mktemp("calls"), events).rows()
+
+    inside = {(tid, at) for tid, ts, dur in calls for at in range(ts, ts + dur)}
+    assert rows["dur_ns"].sum() == 1000 * len(inside)
+    assert (rows["dur_ns"] >= 0).all()
+    assert rows["dur_ns"].dtype == np.int64

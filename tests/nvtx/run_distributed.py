@@ -1,0 +1,95 @@
+"""Train models on two processes, with and without the annotation; a program for a test.
+
+Usage: run_distributed.py FILE. It writes a JSON object there: what rank 0 found for each model.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from pyprof2.nvtx.annotation import shutdown, start
+from pyprof2.nvtx.options import Options
+from tests.nvtx.recorder import Recorder
+
+
+def parallel(kind: str, model: nn.Sequential) -> nn.Module:
+    if kind == "ddp":
+        return DistributedDataParallel(model)
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    fully_shard(model)
+    return model
+
+
+def train(kind: str, rank: int) -> list[list[float]]:
+    torch.manual_seed(0)
+    model = parallel(kind, nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.full((2, 8), float(rank + step))).sum().backward()
+        optimizer.step()
+    parameters: list[Any] = list(model.parameters())
+    values = [p.full_tensor() if kind == "fsdp" else p for p in parameters]
+    return [value.flatten().tolist() for value in values]
+
+
+def work(rank: int, folder: str) -> None:
+    """Run on one process."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    found = {kind: compare(kind, rank) for kind in ("ddp", "fsdp")}
+    if rank == 0:
+        Path(sys.argv[1]).write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def compare(kind: str, rank: int) -> dict[str, Any]:
+    without = train(kind, rank)
+    recorder = Recorder()
+    start(Options(), recorder.sink())
+    with_annotation = train(kind, rank)
+    shutdown()
+    dist.barrier()
+    return findings(recorder, same=with_annotation == without)
+
+
+def findings(recorder: Recorder, *, same: bool) -> dict[str, Any]:
+    collectives = [m for m in recorder.markers("op") if m.op and m.op.startswith("c10d::")]
+    return {
+        "same": same,
+        "balanced": recorder.is_balanced,
+        "process": [[m.rank, m.world_size] for m in recorder.markers("process")],
+        "collectives": sorted({(m.op, m.bytes, m.group, m.ranks) for m in collectives}),
+        "directions": sorted({f"{m.op} {m.direction}" for m in collectives}),
+        "layers of backward": sorted(
+            {str(item.layer) for item in recorder.ops("aten::mm", "backward")}
+        ),
+        "layers of gradients": sorted(
+            {str(m.layer) for m in recorder.markers("op") if m.accumulate}
+        ),
+    }
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        context = multiprocessing.get_context("spawn")
+        workers = [context.Process(target=work, args=(rank, folder)) for rank in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        sys.exit(max(abs(worker.exitcode or 0) for worker in workers))

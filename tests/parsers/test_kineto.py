@@ -1,0 +1,600 @@
+"""Kineto traces of all dialects, and what happens to events that make no sense."""
+
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, Decimal, localcontext
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof2.parsers import _json
+from pyprof2.parsers.kineto import _parse_us
+from tests.kineto_events import (
+    ENGINE,
+    MAIN,
+    PID,
+    Event,
+    annotation,
+    complete,
+    copy,
+    flow,
+    frame,
+    json_text,
+    kernel,
+    launch,
+    memory,
+    op,
+    read,
+    rows,
+    step,
+    trace,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyprof2.recording import Recording
+
+NO_TIME: Final = "an event without a sensible time: dropped"
+WRONG_TYPE: Final = "a field of an event of the wrong type: left out"
+
+
+def recorded(folder: Path, *events: Event | list[Event], **around: Any) -> Recording:
+    return read(trace(folder, *events, **around))
+
+
+def values(recording: Recording, table: str, *columns: str) -> list[Any]:
+    return rows(recording.read(table, columns), *columns)
+
+
+def nanoseconds(*texts: str) -> list[int | None]:
+    """What the parser makes of times in µs; None for what is none."""
+    times, good = _parse_us([text.encode() for text in texts])
+    return [time if ok else None for time, ok in zip(times.tolist(), good.tolist(), strict=True)]
+
+
+def half_up(text: str) -> int:
+    with localcontext(prec=200):
+        return int((Decimal(text) * 1000 + Decimal("0.5")).to_integral_value(ROUND_FLOOR))
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        pytest.param("1712195495519689.047", 1712195495519689047, id="epoch"),
+        pytest.param("1623142623529248", 1623142623529248000, id="whole"),
+        pytest.param("4412345678901.5", 4412345678901500, id="one digit"),
+        pytest.param("0.0004999", 0, id="below half"),
+        pytest.param("0.0005", 1, id="half goes up"),
+        pytest.param("-0.0005", 0, id="half goes up below zero"),
+        pytest.param("-0.0015", -1, id="half goes up to the next"),
+        pytest.param("1.0004999999999999999999999999999999999", 1000, id="many digits"),
+        pytest.param("1.5e3", 1500000, id="exponent"),
+        pytest.param("1E-3", 1, id="negative exponent"),
+        pytest.param("1e-999999999", 0, id="next to nothing"),
+        pytest.param("-0", 0, id="minus nothing"),
+        pytest.param('"12.5"', 12500, id="text"),
+        pytest.param("", None, id="missing"),
+        pytest.param("null", None, id="null"),
+        pytest.param("true", None, id="bool"),
+        pytest.param("[1]", None, id="list"),
+        pytest.param('"soon"', None, id="word"),
+        pytest.param('"\\u00b5"', None, id="letters"),
+        pytest.param("9223372036854775.808", None, id="one too many for 64 bits"),
+        pytest.param("1e400", None, id="out of range"),
+        pytest.param("1e999999999999999999", None, id="out of any range"),
+        pytest.param("9" * 400, None, id="endless"),
+        pytest.param("0." + "0" * 400 + "1", 0, id="endless behind the point"),
+    ],
+)
+@pytest.mark.parametrize("beside", ["7.001", "soon", "1e-20", "0.0000001"])
+def test_a_time_is_exactly_its_digits(text: str, ns: int | None, beside: str) -> None:
+    assert nanoseconds(text)[0] == ns
+    assert nanoseconds(beside, text)[1] == ns
+
+
+DIGITS: Final = st.one_of(
+    st.decimals(-(10**15), 10**15, places=3),
+    st.decimals(-(10**15), 10**15, places=7),
+    st.decimals(0, 10**12, allow_nan=False, allow_infinity=False),
+).map(str)
+
+
+@given(st.lists(DIGITS, min_size=1, max_size=6))
+def test_times_are_rounded_half_up_each_by_itself(texts: list[str]) -> None:
+    assert nanoseconds(*texts) == [half_up(text) for text in texts]
+
+
+def test_a_time_that_no_float_holds_comes_out_to_the_ns(tmp_path: Path) -> None:
+    found = recorded(tmp_path, op("a", "1712195495519689.047", "0.001"))
+
+    assert values(found, "ops", "start_ns", "dur_ns") == [(1712195495519689047, 1)]
+
+
+@pytest.mark.parametrize(
+    ("ts", "dur"),
+    [
+        pytest.param('"soon"', 1, id="a word"),
+        pytest.param("1", "7446744073709551.615", id="236 years"),
+        pytest.param("9e18", 1, id="after the end of time"),
+        pytest.param("-9223372036854775.808", 1, id="before its begin"),
+        pytest.param("1", "null", id="no duration"),
+    ],
+)
+def test_an_event_without_a_sensible_time_is_dropped_alone(
+    tmp_path: Path, ts: str, dur: Any
+) -> None:
+    found = recorded(tmp_path, op("bad", ts, dur), op("good", 5, 2))
+
+    assert values(found, "ops", "op", "start_ns") == [("good", 5000)]
+    assert found.problems == {NO_TIME: 1}
+    assert (found.trace["start_ns"], found.trace["end_ns"]) == (5000, 7000)
+
+
+def test_a_negative_duration_is_nothing_long(tmp_path: Path) -> None:
+    found = recorded(tmp_path, kernel(5, -3, 1))
+
+    assert values(found, "activities", "start_ns", "dur_ns") == [(5000, 0)]
+    assert found.problems == {"a negative duration: taken as 0": 1}
+
+
+def test_a_gpu_record_that_was_never_filled_in_is_dropped(tmp_path: Path) -> None:
+    found = recorded(tmp_path, kernel(0, 0, 1), kernel(0, 2, 2), kernel(3, 0, 3), op("a", 0, 0))
+
+    assert values(found, "activities", "correlation_id") == [2, 3]
+    assert values(found, "ops", "op") == ["a"]
+    assert found.problems == {NO_TIME: 1}
+
+
+@pytest.mark.parametrize(
+    ("around", "ts", "unix_ns"),
+    [
+        pytest.param({"baseTimeNanoseconds": 5}, 1, 5, id="on a base"),
+        pytest.param({"baseTimeNanoseconds": "7"}, 1, 7, id="a base in quotes"),
+        pytest.param({}, "1712195495519689.047", 0, id="since 1970"),
+        pytest.param({}, 4000, None, id="since something else"),
+    ],
+)
+def test_the_clock_is_told_if_it_is_known(
+    tmp_path: Path, around: dict[str, Any], ts: Any, unix_ns: int | None
+) -> None:
+    assert recorded(tmp_path, op("a", ts, 1), **around).trace["unix_ns"] == unix_ns
+
+
+# Dialects
+
+
+@pytest.mark.parametrize(
+    ("category", "table"),
+    [
+        ("cpu_op", "ops"), ("Operator", "ops"), ("kernel", "activities"),
+        ("Kernel", "activities"), ("gpu_memcpy", "activities"), ("Memcpy", "activities"),
+        ("gpu_memset", "activities"), ("Memset", "activities"),
+        ("mtia_ccp_events", "activities"), ("cuda_runtime", "launches"),
+        ("Runtime", "launches"), ("cuda_driver", "launches"), ("hip_runtime", "launches"),
+        ("xpu_runtime", "launches"), ("privateuse1_driver", "launches"),
+        ("mtia_runtime", "launches"), ("user_annotation", "ranges"),
+        ("python_function", "ranges"),
+    ],
+)  # fmt: skip
+def test_every_category_has_its_table(tmp_path: Path, category: str, table: str) -> None:
+    found = recorded(tmp_path, complete(category, "x", 1, 2, args={"correlation": 9}))
+
+    assert {name: found.spool.counts[name] for name in found.spool.counts} == {table: 1}
+    assert found.ignored == {}
+
+
+@pytest.mark.parametrize(
+    "category",
+    [
+        "gpu_user_annotation", "overhead", "cuda_sync", "cuda_event", "Trace", "ac2g", "",
+        "cuda_profiler_range", "hardware_counters", "anything",
+    ],
+)  # fmt: skip
+def test_what_the_tables_have_no_place_for_is_counted_and_is_no_gpu_time(
+    tmp_path: Path, category: str
+) -> None:
+    event = complete(category, "x", 1, 2, args={"stream": 7, "device": 0, "correlation": 1})
+
+    found = recorded(tmp_path, event, event)
+
+    assert not found.spool.counts
+    assert sum(found.ignored.values()) == 2
+    assert found.trace["event_count"] == 2
+
+
+def test_phases_that_are_no_work_are_counted(tmp_path: Path) -> None:
+    extra: list[Event] = [
+        {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "python"}},
+        {"ph": "i", "s": "g", "name": "Record Window End", "ts": 5},
+        {"ph": "C", "cat": "mtia_counters", "name": "", "ts": 5, "args": {"": 1}},
+        {"ph": "s", "cat": "ac2g", "id": 1, "ts": 5},
+    ]
+
+    found = recorded(tmp_path, extra, op("a", 1, 1))
+
+    assert sum(found.ignored.values()) == 4
+    assert found.problems == {}
+
+
+def test_nothing_is_counted_where_there_is_nothing(tmp_path: Path) -> None:
+    found = recorded(tmp_path, memory(1, Bytes=8), op("a", 1, 1))
+
+    assert (found.ignored, found.problems) == ({}, {})
+
+
+def test_a_trace_of_2021_has_its_own_words(tmp_path: Path) -> None:
+    args = {
+        "external id": 3, "Input dims": [[2, 3]], "Input type": ["float"],
+        "Call stack": "torch/nn.py(7): f;net.py(12): forward;train.py(3): <module>",
+    }  # fmt: skip
+    gpu = {"device": 0, "stream": 7, "correlation": 41, "external id": 3}
+
+    found = recorded(
+        tmp_path,
+        complete("Operator", "aten::relu", 1, 5, tid="25738", args=args),
+        complete("Operator", "ProfilerStep#5", 0, 9, tid="25738"),
+        complete("Runtime", "cudaLaunchKernel", 2, 1, tid="25738", args=gpu),
+        complete("Kernel", "relu", 8, 4, tid="stream 7 ", args=gpu),
+    )
+
+    assert values(found, "ops", "op", "tid", "recorded_id", "source") == [
+        ("aten::relu", 25738, 3, "net.py:12")
+    ]
+    assert values(found, "ranges", "name", "kind", "tid") == [("ProfilerStep#5", "step", 25738)]
+    assert values(found, "activities", "stream", "recorded_id") == [(7, 3)]
+    assert found.signatures[0].text == "aten::relu([2,3] f32)"
+
+
+@pytest.mark.parametrize(
+    ("tid", "number"),
+    [
+        pytest.param(101, 101, id="number"),
+        pytest.param("25738", 25738, id="digits"),
+        pytest.param("stream 7 ", 7, id="digits in a text"),
+        pytest.param("007", 7, id="leading zeros"),
+        pytest.param("0x1f", 31, id="hexadecimal"),
+        pytest.param(-247463936, -247463936, id="negative"),
+        pytest.param(None, None, id="null"),
+    ],
+)
+def test_a_thread_is_known_by_its_number(
+    tmp_path: Path, tid: int | str | None, number: int | None
+) -> None:
+    found = recorded(tmp_path, op("a", 1, 1, tid=tid), op("b", 1, 1, tid="x"))
+
+    assert values(found, "ops", "tid")[0] == number
+
+
+def test_threads_without_a_number_that_fits_stay_apart(tmp_path: Path) -> None:
+    names = ["main", "worker", 18446744073461816128, 18446744073461816129, "main"]
+
+    found = recorded(tmp_path, [op("a", at, 1, tid=name) for at, name in enumerate(names)])
+
+    tids = values(found, "ops", "tid")
+    assert tids[0] == tids[4]
+    assert len(set(tids)) == 4
+    assert None not in tids
+
+
+@pytest.mark.parametrize(
+    ("pairs", "trusted"),
+    [
+        pytest.param([(1, 1), (2, 2), (3, 3)], False, id="all repeat the correlation"),
+        pytest.param([(1, 1), (2, 2), (3, 9)], False, id="most do"),
+        pytest.param([(1, 1), (2, 9)], True, id="half do"),
+        pytest.param([(1, 7), (2, 9)], True, id="none does"),
+        pytest.param([(1, None), (2, None)], True, id="none are given"),
+        pytest.param([], True, id="no GPU"),
+    ],
+)
+def test_external_ids_that_repeat_the_correlation_are_no_ids_of_ops(
+    tmp_path: Path, pairs: list[tuple[int, int | None]], *, trusted: bool
+) -> None:
+    gpu = [kernel(at, 1, c, {"External id": e}) for at, (c, e) in enumerate(pairs, 1)]
+
+    found = recorded(tmp_path, gpu)
+
+    assert found.trusts_recorded_id == trusted
+    assert ("external ids" in str(found.problems)) is not trusted
+
+
+def test_the_newer_external_id_counts(tmp_path: Path) -> None:
+    both = complete("cpu_op", "a", 1, 1, args={"External id": 0, "external id": 4})
+
+    assert values(recorded(tmp_path, both), "ops", "recorded_id") == [0]
+
+
+def test_an_amd_trace_has_no_geometry_and_streams_as_text(tmp_path: Path) -> None:
+    args = {"device": 2, "stream": "0x0", "correlation": 5, "kind": "Dispatch Kernel"}
+
+    found = recorded(
+        tmp_path,
+        launch(1, 5, name="hipLaunchKernel"),
+        complete("kernel", "Cijk", 2, 1, pid=2, tid=0, args=args),
+        deviceProperties=[{"id": 0, "name": "MI300X", "computeMajor": 9, "computeMinor": 4}],
+    )
+
+    columns = ("device", "stream", "grid", "registers", "occupancy_pct")
+    assert values(found, "activities", *columns) == [(2, 0, None, None, None)]
+    assert found.devices[0]["device_type"] == "hip"
+    assert found.devices[0]["compute_capability"] == "9.4"
+
+
+def test_a_kernel_without_arguments_is_on_the_device_of_its_process(tmp_path: Path) -> None:
+    found = recorded(tmp_path, complete("kernel", "k", 1, 2, pid=3, tid="stream 9"))
+
+    columns = ("device", "stream", "correlation_id", "recorded_id", "pid")
+    assert values(found, "activities", *columns) == [(3, 9, None, None, None)]
+
+
+def test_the_geometry_of_a_kernel_is_kept(tmp_path: Path) -> None:
+    args = {
+        "grid": [40, 1, 2], "block": [128, 1, 1], "registers per thread": 32,
+        "shared memory": 1024, "blocks per SM": 0.25, "est. achieved occupancy %": 0,
+        "graph node id": 8,
+    }  # fmt: skip
+    columns = (
+        "grid", "block", "registers", "shared_bytes", "blocks_per_sm", "occupancy_pct",
+        "graph_node_id",
+    )  # fmt: skip
+
+    found = recorded(tmp_path, kernel(1, 2, 3, args))
+
+    assert values(found, "activities", *columns) == [("40,1,2", "128,1,1", 32, 1024, 0.25, 0.0, 8)]
+
+
+@pytest.mark.parametrize("grid", ["grid(100,)", None, [], [1, 2], {"x": 1}, [1, -1, 1], 7])
+def test_a_grid_of_another_form_is_none(tmp_path: Path, grid: Any) -> None:
+    assert values(recorded(tmp_path, kernel(1, 2, 3, {"grid": grid})), "activities", "grid") == [
+        None
+    ]
+
+
+def test_node_zero_of_a_graph_means_no_graph(tmp_path: Path) -> None:
+    found = recorded(tmp_path, kernel(1, 2, 3, {"graph node id": 0}))
+
+    assert values(found, "activities", "graph_node_id") == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "h2d pageable"),
+        ("Memcpy DtoH (Device -> Pinned)", "d2h pinned"),
+        ("Memcpy HtoH (Pageable -> Pinned)", "h2h pageable pinned"),
+        ("Memcpy DtoD (Device -> Device)", "d2d"),
+        ("Memcpy DtoD (Device Static -> Managed Static)", "d2d"),
+        ("Memcpy PtoP (Device -> Device)", "p2p"),
+        ("Memcpy HtoD (Host -> Device)", "h2d"),
+        ("Memcpy HtoD", "h2d"),
+        ("Memcpy (Unknown -> Unknown)", None),
+        ("CopyDeviceToDevice", None),
+    ],
+)
+def test_copies_have_a_kind(tmp_path: Path, name: str, kind: str | None) -> None:
+    found = recorded(tmp_path, copy(1, 2, 3, name=name, bytes=64) | {"cat": "gpu_memcpy"})
+
+    assert values(found, "activities", "kind", "copy_kind", "bytes") == [("memcpy", kind, 64)]
+
+
+def test_a_peer_copy_is_on_the_device_that_it_ran_on(tmp_path: Path) -> None:
+    args = {"fromDevice": 0, "inDevice": 1, "toDevice": 1, "stream": 7, "correlation": 3}
+
+    found = recorded(tmp_path, complete("gpu_memcpy", "Memcpy PtoP", 1, 2, pid=0, args=args))
+
+    assert values(found, "activities", "device") == [1]
+
+
+def test_memory_events_keep_device_size_and_address(tmp_path: Path) -> None:
+    gpu = {
+        "Device Type": 1, "Device Id": 0, "Addr": 2**63 + 16, "Bytes": -512,
+        "Total Allocated": 1024, "Total Reserved": 4096,
+    }  # fmt: skip
+    host = {"Device Type": 0, "Device Id": -1, "Addr": -16, "Bytes": 512}
+
+    found = recorded(tmp_path, memory("1.5", **gpu), memory(2, **host))
+
+    columns = ("time_ns", "device_type", "device", "address", "bytes", "allocated_bytes")
+    assert values(found, "memory", *columns) == [
+        (1500, "cuda", 0, 2**63 + 16, -512, 1024),
+        (2000, "cpu", None, 2**64 - 16, 512, None),
+    ]
+
+
+def test_other_instants_are_no_memory(tmp_path: Path) -> None:
+    found = recorded(tmp_path, memory(1, Bytes=1) | {"name": "[OutOfMemory]"}, memory(2, Bytes=1))
+
+    assert found.spool.counts["memory"] == 1
+    assert found.ignored == {"instants": 1}
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "text"),
+    [
+        pytest.param(step(5, 1, 1), "step", "ProfilerStep#5", id="step"),
+        pytest.param(annotation("epoch (3)", 1, 1), "annotation", "epoch (3)", id="like a frame"),
+        pytest.param(
+            annotation("nn.Module: X", 1, 1), "annotation", "nn.Module: X", id="like a module"
+        ),
+        pytest.param(annotation("layer:enc.0", 1, 1), "layer", "enc.0", id="layer"),
+        pytest.param(frame("a.py(3): f", 1, 1), "python", "a.py(3): f", id="frame"),
+        pytest.param(
+            frame("<built-in method f>", 1, 1), "python", "<built-in method f>", id="built-in"
+        ),
+        pytest.param(frame("nn.Module: Linear_3", 1, 1), "module", "Linear_3", id="module"),
+        pytest.param(frame("layer:x", 1, 1), "python", "layer:x", id="a frame like a layer"),
+        pytest.param(
+            complete("cpu_op", "Optimizer.step#SGD.step", 1, 1), "annotation",
+            "Optimizer.step#SGD.step", id="annotation among ops",
+        ),
+    ],
+)  # fmt: skip
+def test_ranges_have_a_kind(tmp_path: Path, event: Event, kind: str, text: str) -> None:
+    assert values(recorded(tmp_path, event), "ranges", "kind", "name") == [(kind, text)]
+
+
+def test_one_text_may_be_of_two_kinds(tmp_path: Path) -> None:
+    found = recorded(tmp_path, annotation("a.py(3): f", 1, 1), frame("a.py(3): f", 1, 1))
+
+    assert sorted(values(found, "ranges", "kind")) == ["annotation", "python"]
+
+
+def test_flows_are_read_from_both_ends(tmp_path: Path) -> None:
+    found = recorded(tmp_path, flow(1, 10, 20))
+
+    assert values(found, "flows", "flow_id", "end", "tid", "time_ns") == [
+        (1, False, MAIN, 10000),
+        (1, True, ENGINE, 20000),
+    ]
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    "value", [True, [1], {"a": 1}, "many", 7.5, 2**64, "0x", float("1e300")], ids=repr
+)
+def test_a_number_of_the_wrong_type_is_left_out_and_counted(tmp_path: Path, value: Any) -> None:
+    bad = kernel(1, 2, 3, {"registers per thread": value, "shared memory": 64})
+
+    found = recorded(tmp_path, bad, kernel(4, 5, 6, {"registers per thread": 32}))
+
+    columns = ("correlation_id", "registers", "shared_bytes")
+    assert values(found, "activities", *columns) == [(3, None, 64), (6, 32, None)]
+    assert found.problems == {WRONG_TYPE: 1}
+
+
+@pytest.mark.parametrize("value", ["64", 64.0, "0x40"])
+def test_a_whole_number_may_be_written_otherwise(tmp_path: Path, value: Any) -> None:
+    found = recorded(tmp_path, kernel(1, 2, 3, {"registers per thread": value}))
+
+    assert values(found, "activities", "registers") == [64]
+    assert found.problems == {}
+
+
+@pytest.mark.parametrize("key", ["Call stack", "Module Hierarchy", "Collective name", "dtype"])
+def test_a_text_of_the_wrong_type_is_left_out_and_counted(tmp_path: Path, key: str) -> None:
+    found = recorded(tmp_path, op("a", 1, 2, id=5, **{key: 7}))
+
+    assert values(found, "ops", "recorded_id", "layer", "source") == [(5, None, None)]
+    assert found.problems == {WRONG_TYPE: 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        pytest.param({"name": 5}, ("", PID, MAIN), id="name"),
+        pytest.param({"pid": 1.5}, ("a", None, MAIN), id="pid"),
+        pytest.param({"tid": [1]}, ("a", PID, None), id="tid"),
+        pytest.param({"id": {}}, ("a", PID, MAIN), id="id"),
+    ],
+)
+def test_a_field_of_the_wrong_type_takes_nothing_with_it(
+    tmp_path: Path, fields: dict[str, Any], kept: tuple[Any, ...]
+) -> None:
+    found = recorded(tmp_path, op("a", 1, 2) | fields, op("b", 1, 2))
+
+    assert values(found, "ops", "op", "pid", "tid") == [kept, ("b", PID, MAIN)]
+    assert found.problems == {WRONG_TYPE: 1}
+
+
+@pytest.mark.parametrize("args", [None, [], "x", 7, {"External id": None}])
+def test_arguments_of_any_kind_are_survived(tmp_path: Path, args: Any) -> None:
+    found = recorded(tmp_path, op("a", 1, 2) | {"args": args})
+
+    assert values(found, "ops", "op", "recorded_id") == [("a", None)]
+
+
+@pytest.mark.parametrize("event", [1, "x", None, [], [[1]], True], ids=repr)
+def test_what_is_no_event_is_dropped_alone(tmp_path: Path, event: Any) -> None:
+    found = recorded(tmp_path, [event], op("a", 1, 2))
+
+    assert values(found, "ops", "op") == ["a"]
+    assert found.problems == {"an event that is no event: dropped": 1}
+
+
+def test_bad_text_in_arguments_does_not_take_the_other_arguments(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    text = json_text(op("a", 1, 2, id=5, **{"Module Hierarchy": "net@"}), op("b", 1, 2, id=6))
+    path.write_bytes(text.replace(b"@", b"\xff"))
+
+    found = read(path)
+
+    assert values(found, "ops", "op", "recorded_id", "layer") == [
+        ("a", 5, "net\ufffd"),
+        ("b", 6, None),
+    ]
+    assert sum(found.problems.values()) == 1
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        {"deviceProperties": {"id": 0}}, {"deviceProperties": [1, None, "x"]},
+        {"deviceProperties": [{"id": "x", "name": 5, "numSms": []}]},
+        {"distributedInfo": []}, {"distributedInfo": {"rank": "two"}},
+        {"distributedInfo": {"rank": -1}}, {"baseTimeNanoseconds": {}},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_metadata_of_the_wrong_type_is_survived(tmp_path: Path, around: dict[str, Any]) -> None:
+    found = recorded(tmp_path, op("a", 1, 2), **around)
+
+    assert found.rank is None
+    assert found.trace["unix_ns"] is None
+
+
+def test_devices_and_rank_are_as_the_file_tells_them(tmp_path: Path) -> None:
+    device = {
+        "id": 1, "name": "H100", "computeMajor": 9, "computeMinor": 0, "numSms": 132,
+        "totalGlobalMem": 85_000_000_000,
+    }  # fmt: skip
+
+    found = recorded(
+        tmp_path,
+        op("a", 1, 2),
+        deviceProperties=[device],
+        distributedInfo={"rank": 3, "world_size": 8},
+    )
+
+    assert (found.rank, found.trace["world_size"]) == (3, 8)
+    columns = ("device", "name", "device_type", "compute_capability", "multiprocessors")
+    assert [found.devices[0][name] for name in columns] == [1, "H100", "cuda", "9.0", 132]
+
+
+def test_chunks_of_any_size_give_the_same_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [
+        event
+        for at in range(0, 400, 10)
+        for event in (
+            op("a", at, 9, seq=at),
+            launch(at, at),
+            kernel(at + 1, 5, at),
+            step(at, at, 9),
+        )
+    ]
+    path = trace(tmp_path, events)
+    whole = read(path)
+
+    monkeypatch.setattr(_json, "CHUNK_BYTES", 333)
+    pieces = read(path)
+
+    for table in ("ops", "launches", "activities", "ranges"):
+        assert pieces.read(table).to_pylist() == whole.read(table).to_pylist()
+
+
+def test_rows_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+    order = np.random.default_rng(3).permutation(50).tolist()
+
+    found = recorded(tmp_path, [op(f"op{at}", at, 1) for at in order])
+
+    assert values(found, "ops", "op") == [f"op{at}" for at in order]

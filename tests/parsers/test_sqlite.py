@@ -1,0 +1,220 @@
+"""SQLite files of others are read, never written, and fail in one clear line."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyprof2.errors import TraceError
+from pyprof2.parsers._sqlite import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+READ_ONLY = 0o555
+
+
+def write(path: Path, *values: Any, declared: str = "INTEGER", script: str = "") -> Path:
+    """Write a table `t` with a column `x` of some values."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+        connection.execute(f"CREATE TABLE t (x {declared}, y TEXT)")
+        connection.executemany("INSERT INTO t (x) VALUES (?)", [(value,) for value in values])
+        connection.commit()
+    return path
+
+
+def read(path: Path, kind: Any = "int", column: str = "x") -> list[Any]:
+    """Return a column of `t`."""
+    with Database(path) as database:
+        batches = database.batches("t", {column: kind})
+        return [value for batch in batches for value in batch[column].to_pylist()]
+
+
+@pytest.fixture
+def locked_folder(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder, and make it read-only when asked; skip where that means nothing."""
+    if os.geteuid() == 0 and os.name != "posix":
+        pytest.skip("permissions mean nothing here")
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    yield folder
+    folder.chmod(0o755)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b.sqlite", "a%20b.sqlite", "a?mode=rw.sqlite", "a#b.sqlite", "é;'\".sqlite", "file:x"],
+)
+def test_any_file_name_can_be_read(tmp_path: Path, name: str) -> None:
+    assert read(write(tmp_path / name, 1, 2)) == [1, 2]
+
+
+def test_a_relative_path_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "x.sqlite", 1)
+    monkeypatch.chdir(tmp_path)
+
+    assert read(Path("x.sqlite")) == [1]
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_nothing_in_the_folder_changes(tmp_path: Path, mode: str) -> None:
+    path = write(tmp_path / "x.sqlite", 1, script=f"PRAGMA journal_mode = {mode};")
+    before = contents(tmp_path)
+
+    assert read(path) == [1]
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_read_only_folder_works(locked_folder: Path, mode: str) -> None:
+    path = write(locked_folder / "x.sqlite", 1, script=f"PRAGMA journal_mode = {mode};")
+    path.chmod(0o444)
+    locked_folder.chmod(READ_ONLY)
+
+    assert read(path) == [1]
+
+
+def test_a_log_that_is_not_merged_is_read_with_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.sqlite", 1, script="PRAGMA journal_mode = wal;")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("INSERT INTO t (x) VALUES (2)")
+        other.commit()
+
+        assert read(path) == [1, 2]
+
+
+def test_a_log_that_cannot_be_read_is_an_error_and_not_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.sqlite", 1, script="PRAGMA journal_mode = wal;")
+    log = tmp_path / "x.sqlite-wal"
+    log.mkdir()
+    (log / "full").touch()
+
+    with pytest.raises(TraceError, match=r"x\.sqlite: its newest rows are in x\.sqlite-wal"):
+        read(path)
+
+
+def test_a_file_that_another_program_writes_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.sqlite", 1)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+        with pytest.raises(TraceError, match=r"x\.sqlite: locked by another program; try again"):
+            read(path)
+
+
+def _missing(path: Path) -> None:
+    del path
+
+
+def _not_sqlite(path: Path) -> None:
+    path.write_bytes(b"certainly no database" * 100)
+
+
+def _cut_short(path: Path) -> None:
+    write(path, *range(20_000))
+    path.write_bytes(path.read_bytes()[:50_000])
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        pytest.param(_missing, "No such file or directory", id="missing"),
+        pytest.param(Path.mkdir, "Is a directory", id="folder"),
+        pytest.param(_not_sqlite, "not an SQLite database; name a trace", id="other"),
+        pytest.param(_cut_short, "a damaged SQLite file; export it again", id="cut"),
+    ],
+)
+def test_what_cannot_be_read_is_one_clear_line(
+    tmp_path: Path, make: Callable[[Path], None], line: str
+) -> None:
+    path = tmp_path / "x.sqlite"
+    make(path)
+
+    with pytest.raises(TraceError) as error:
+        read(path)
+    assert str(error.value) == f"{path}: {line}"
+
+
+def test_the_error_names_the_file_that_the_user_named(tmp_path: Path) -> None:
+    _not_sqlite(tmp_path / "x.sqlite")
+
+    with (
+        Database(tmp_path / "x.sqlite", shown_as=Path("report")) as database,
+        pytest.raises(TraceError, match=r"^report: "),
+    ):
+        database.columns("t")
+
+
+def test_missing_tables_and_columns_are_no_rows_and_nulls(tmp_path: Path) -> None:
+    with Database(write(tmp_path / "x.sqlite", 1)) as database:
+        assert list(database.batches("u", {"x": "int"})) == []
+        assert list(database.batches("t", {"z": "int"})) == []
+        [rows] = database.batches("t", {"x": "int", "z": "int", "text": "text"})
+        assert {name: column.to_pylist() for name, column in rows.items()} == {
+            "x": [1], "z": [None], "text": [""]
+        }  # fmt: skip
+        assert (database.count("u"), database.count("t")) == (0, 1)
+
+
+def test_a_view_is_no_table(tmp_path: Path) -> None:
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+    path = write(tmp_path / "x.sqlite", 1, script=f"CREATE VIEW v AS {endless};")
+
+    with Database(path) as database:
+        assert database.tables == {"t"}
+        assert list(database.batches("v", {"x": "int"})) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers"),
+    [
+        pytest.param([1, None, 3], [1, None, 3], id="null"),
+        pytest.param([None, None], [None, None], id="only null"),
+        pytest.param([2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)], id="largest"),
+        pytest.param([2**53 + 1, 1.5, "x"], [2**53 + 1, 1, None], id="exact beside a fraction"),
+        pytest.param([1.5, 2], [1, 2], id="fraction first"),
+        pytest.param(["abc", 1], [None, 1], id="text first"),
+        pytest.param([1, "abc", b"\xff", 2], [1, None, None, 2], id="text later"),
+    ],
+)
+def test_what_is_no_number_is_null(tmp_path: Path, values: list[Any], numbers: list[Any]) -> None:
+    assert read(write(tmp_path / "x.sqlite", *values)) == numbers
+
+
+@pytest.mark.parametrize("odd", ["abc", 1.5, b"\xff"])
+def test_a_wrong_value_after_many_right_ones_costs_only_itself(tmp_path: Path, odd: Any) -> None:
+    numbers = read(write(tmp_path / "x.sqlite", *range(100_000), odd, 7, 8))
+
+    assert numbers[:100_000] == list(range(100_000))
+    assert numbers[100_000:] == [1 if odd == 1.5 else None, 7, 8]
+
+
+def _texts(values: Iterable[Any], path: Path, script: str = "") -> list[Any]:
+    return read(write(path, *values, declared="TEXT", script=script), "text")
+
+
+def test_text_is_read_whatever_it_is(tmp_path: Path) -> None:
+    values = [None, "", "é🙂", "a\x00b", b"\xff\xfeA", 7]
+
+    assert _texts(values, tmp_path / "x.sqlite") == ["", "", "é🙂", "a\x00b", "��A", "7"]
+
+
+def test_text_after_many_nulls_is_read(tmp_path: Path) -> None:
+    assert _texts([*[None] * 100_000, "é"], tmp_path / "x.sqlite")[-2:] == ["", "é"]
+
+
+def test_text_in_utf_16_is_read(tmp_path: Path) -> None:
+    script = "PRAGMA encoding = 'UTF-16le';"
+
+    assert _texts(["é🙂"], tmp_path / "x.sqlite", script) == ["é🙂"]

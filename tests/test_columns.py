@@ -1,0 +1,78 @@
+"""Columns of codes and of numbers with a stand-in for null."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyprof2.columns import as_pandas, int_array, lookup, merge_texts, text_array
+
+
+def texts(codes: list[int], words: list[str | None]) -> list[str | None]:
+    found: list[str | None] = text_array((np.array(codes, np.int64), words)).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("codes", "words", "wanted"),
+    [
+        pytest.param([1, 0, -1], ["a", "b"], ["b", "a", None], id="codes"),
+        pytest.param([0, 1], ["a", None], ["a", None], id="a text that is null"),
+        pytest.param([0, 1], ["a", ""], ["a", None], id="an empty text"),
+        pytest.param([0, 1], ["a", "a"], ["a", "a"], id="equal texts"),
+        pytest.param([-1, -1], ["a"], [None, None], id="all null"),
+        pytest.param([], ["a"], [], id="no rows"),
+        pytest.param([], [], [], id="nothing"),
+    ],
+)
+def test_codes_become_texts(
+    codes: list[int], words: list[str | None], wanted: list[str | None]
+) -> None:
+    assert texts(codes, words) == wanted
+
+
+def test_a_text_column_holds_each_text_once_and_none_that_is_not_used() -> None:
+    column = text_array((np.array([3, 1, 3]), ["unused", "a", "unused too", "a"]))
+
+    assert column.dictionary.to_pylist() == ["a"]
+
+
+def test_the_stand_in_becomes_null() -> None:
+    column = int_array(np.array([5, -1, 1 << 62]), -1)
+
+    assert column.to_pylist() == [5, None, 1 << 62]
+    assert column.type == pa.int64()
+
+
+@pytest.mark.parametrize(("values", "wanted"), [([7, 8], [8, -9, 7]), ([], [-9, -9, -9])])
+def test_positions_that_are_none_give_the_stand_in(values: list[int], wanted: list[int]) -> None:
+    at = np.array([1, -1, 0])
+
+    assert lookup(np.array(values, np.int64), at, -9).tolist() == wanted
+
+
+def test_the_second_column_fills_what_the_first_lacks() -> None:
+    first = np.array([0, -1, -1]), ["a"]
+    second = np.array([1, 0, -1]), ["x", "y"]
+
+    assert text_array(merge_texts(first, second)).to_pylist() == ["a", "x", None]
+
+
+def test_whole_numbers_stay_whole_in_pandas() -> None:
+    table = pa.table(
+        {
+            "key": pa.array([2**62 + 1]), "maybe": pa.array([None], pa.int64()),
+            "flag": pa.array([None], pa.bool_()), "share": pa.array([0.5]),
+            "text": pa.array(["a"]).dictionary_encode(),
+        }
+    )  # fmt: skip
+
+    found = as_pandas(table, ["key"])
+
+    kinds = {name: str(kind) for name, kind in found.dtypes.items()}
+    assert kinds == {
+        "key": "int64", "maybe": "Int64", "flag": "boolean", "share": "float64",
+        "text": "category",
+    }  # fmt: skip
+    assert found["key"].tolist() == [2**62 + 1]
