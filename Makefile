@@ -10,6 +10,7 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 
 VENV := .venv
 RUN := $(VENV)/bin/
+BENCHMARKS := startup kineto_parse against_hta nsight_parse annotation_cost
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .PHONY: help demo test check docs fuzz bench generate clean
@@ -47,8 +48,8 @@ fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 2000
 
 bench: $(VENV)/.annotate,test
-	@set -e; for program in $(wildcard benchmarks/*.py); do \
-		echo "== $$program"; $(RUN)python "$$program"; done
+	@set -e; for program in $(BENCHMARKS); do \
+		echo "== $$program"; $(RUN)python -m "benchmarks.$$program"; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -93,10 +93,12 @@ class Nest:
 
     def holds(self, thread: Int, time: Int) -> Bool:
         """Return whether any interval of the thread holds the time."""
-        return np.asarray(self.innermost(thread, time) >= 0, bool)
+        held: Bool = self.innermost(thread, time) >= 0
+        return held
 
     def _same_thread(self, other: Int) -> Bool:
-        return (other >= 0) & (self.thread[other] == self.thread)
+        same: Bool = (other >= 0) & (self.thread[other] == self.thread)
+        return same
 
     def _to_caller(self, positions: Int) -> Int:
         result = np.full(len(self.order), -1, np.int64)

@@ -94,7 +94,7 @@ def _forward_of_nodes(ops: Ops, threads: Threads) -> Int:
 def _trials(ops: Ops, threads: Threads) -> Iterator[_Trial]:
     """Yield for each number of a forward thread the threads that it may mean."""
     node = np.flatnonzero(ops.node & (ops.sequence >= 0))
-    made = np.flatnonzero(~ops.node & ~ops.backward & ~ops.recompute & (ops.sequence >= 0))
+    made = np.flatnonzero(~ops.node & ~ops.backward & (ops.sequence >= 0))
     stems = _stems(ops)
     numbers = np.stack(
         (threads.process(ops.thread[node]), ops.forward_thread[node], ops.told.thread[node])
@@ -114,14 +114,16 @@ def _made_by_thread(
 ) -> Iterator[tuple[int, Int]]:
     """Yield the threads that a number may mean, the first to begin first, with their ops.
 
-    Where an annotation tells the thread, of forward ops as well, it is that one or none.
+    Where an annotation numbers the thread, of forward ops as well, these are the ops: the system
+    may give a thread the id of an earlier one.
     """
     process, _, told = number
     thread = ops.thread[made]
     own = made[threads.process(thread) == process]
     own = own if len(own) else made
     if told >= 0:
-        own = own[np.isin(ops.thread[own], thread[ops.told.thread[made] == told])]
+        yield -1 - told, own[ops.told.thread[own] == told]
+        return
     for each in dict.fromkeys(ops.thread[own].tolist()):
         yield each, own[ops.thread[own] == each]
 

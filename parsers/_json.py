@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 2 << 20
 READ_BYTES: Final = 1 << 18
-ELEMENT_BYTES_MAX: Final = 8 << 20
+ELEMENT_BYTES_MAX: Final = 4 << 20
 """No element is longer; what is longer is damage, or meant to fill memory."""
 AROUND_BYTES_MAX: Final = 32 << 20
 """Nor is what stands before the array, or behind it: the groups of a large job are long."""
 MEMBER_BYTES_MAX: Final = 1 << 20
 """Decoded, metadata may take a hundred times as much."""
+DAMAGED_MAX: Final = 100_000
+"""Elements that cannot be used: with more of them the file is no trace, and not worth the time."""
 
 DECODE_ERRORS: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _READ_ERRORS: Final[Any] = (EOFError, OSError, isal_zlib.error)
@@ -74,6 +76,7 @@ class JsonStream:
     _trailer: bytes = b""
     _unused: int = 0
     _is_closed: bool = False
+    _damaged: int = 0
 
     def chunks(self) -> Iterator[bytes]:
         """Yield `[…]` texts: JSON arrays that hold a few thousand complete elements each.
@@ -102,6 +105,17 @@ class JsonStream:
             pass
         self.problems["metadata of the wrong type or size: left out"] += 1
         return None
+
+    def count_damaged(self) -> None:
+        """Count an element that cannot be used; after `DAMAGED_MAX` the stream ends."""
+        self._damaged += 1
+        if self._damaged == DAMAGED_MAX:
+            self.problems[f"{DAMAGED_MAX:,} damaged events: the rest of the file is not read"] = 1
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether there was so much damage that the stream ends early."""
+        return self._damaged >= DAMAGED_MAX
 
     def _blocks(self, file: IO[bytes]) -> Iterator[bytes]:
         """Yield the bytes of the JSON text; a damaged end is counted, what came before stays."""
@@ -139,6 +153,8 @@ class JsonStream:
                 body = text.rstrip(_SPACE).removesuffix(b",")
                 self._unused = 0
                 yield b"[" + body + b"]"
+                if self.is_given_up:
+                    return
                 if self._unused or self._is_closed:
                     rest = text[len(body) - self._unused :] + rest
             if self._is_closed:
@@ -151,13 +167,16 @@ class JsonStream:
 
     def _last_elements(self, text: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the last elements of the array, and read what stands behind the array."""
+        if len(text) > ELEMENT_BYTES_MAX and closing_bracket(text) < 0:
+            self.problems["an event of over 4 MB: the rest of the file is not read"] += 1
+            return
         elements, rest = self._walk(text, is_last=True)
         if elements:
             yield b"[" + b",".join(elements) + b"]"
         if self._is_closed:
             self._read_trailer(rest, blocks)
-        elif len(rest) > ELEMENT_BYTES_MAX:
-            self.problems["an event of over 8 MB: the rest of the file is not read"] += 1
+        elif self.is_given_up:
+            pass
         elif rest.startswith(b"{"):
             self.problems["the last event is cut off: dropped"] += 1
         elif rest:
@@ -213,6 +232,10 @@ class JsonStream:
             if stop is None and not is_last:
                 return elements, text[at:]
             element, after = self._mend(text[at:stop])
+            if not element.startswith(b"{"):
+                self.count_damaged()
+                if self.is_given_up:
+                    return elements, b""
             if element:
                 elements.append(element)
             elif stop is None:

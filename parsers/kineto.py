@@ -205,7 +205,7 @@ class _Reader:
             return self._decode_singly(self._raw_events(text))
 
     def _raw_events(self, text: bytes) -> list[Raw]:
-        if len(text) > 3 * CHUNK_BYTES:  # no list of events: these are never that long
+        if len(text) > 3 * CHUNK_BYTES // 2:  # no list of events: these are never that long
             return self._stream.salvage(text)
         try:
             return _RAWS.decode(text)
@@ -221,6 +221,9 @@ class _Reader:
                 event = _coerce_event(bytes(raw))
                 if event is None:
                     self._problems["an event that is no event: dropped"] += 1
+                    self._stream.count_damaged()
+                    if self._stream.is_given_up:
+                        break
                 else:
                     self._problems[_WRONG_TYPE] += 1
                     events.append(event)

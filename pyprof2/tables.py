@@ -189,7 +189,11 @@ _ACTIVITY_COLUMNS: Final = (
     Column("intensity", pa.float64(), "FLOPs per byte.", "FLOP/B"),
     Column("roofline_pct", pa.float64(), "Share of the roof that the op reaches.", "%"),
     Column("bound", TEXT, "`compute`, `memory` or `latency`."),
-    Column("roofline_flag", TEXT, "Why a value above its roof may be right; null below it."),
+    Column(
+        "roofline_flag",
+        TEXT,
+        "Why a value above the memory's or the compute roof may be right; null below them.",
+    ),
     Column(
         "link",
         TEXT,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import gc
+import importlib
 import os
 import resource
 import shutil
@@ -90,10 +91,8 @@ def _base_paths() -> list[Path]:
 
 def _import_everything() -> None:
     """Import what the commands import late, so that each process need not do it again."""
-    import pandas as pd
-
-
-    del pd
+    for name in ("pandas", "pyarrow.parquet", "pyprof2.run", "pyprof2.parsers.kineto"):
+        importlib.import_module(name)
 
 
 def _start(seed: int, bases: Sequence[dict[str, Any]], place: Path) -> int:

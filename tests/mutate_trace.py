@@ -61,7 +61,8 @@ OTHERS: Final[tuple[Any, ...]] = (
     "nn.Module: ", "nn.Module: A_0", "layer:", "ProfilerStep#", "ProfilerStep#99999999999999999999",
     "ProfilerStep#-1", "autograd::engine::evaluate_function: ", "aten::mm", "aten::addmm",
     "aten::conv2d", "AccumulateGrad", "void f<(int)1>(", "operator()", "<<<<>>>>((((", "~", "::",
-    [], {}, [[]], [[[]]], [None], [1], [-1], [2**62, 2**62], [2**63], [0, 0], [1.5], ["1"], [[1], 2],
+    [], {}, [[]], [[[]]], [None], [1], [-1], [2**62, 2**62], [2**63], [0, 0], [1.5], ["1"],
+    [[1], 2],
     [[1, 2], [3, 4]], [[[2**40], [2**40]]], {"a": 1}, {"a": {"b": []}}, [[1]] * 3000,
     _deep("[", "]"), _deep('{"a":', "}", "1"), _raw("[" * _DEEP), _raw("{"), _raw("]"), _raw(""),
     _raw('"\\ud800"'), _raw('"\\u00"'), _raw('"\\x41"'), _raw('"C:\\dir"'), _raw('"a"b"'),
@@ -379,7 +380,8 @@ def _cut(rng: random.Random, text: bytes) -> bytes:
 def _text_inserted(rng: random.Random, text: bytes) -> bytes:
     piece = rng.choice((
         b"\x00", b"\xff\xfe", b"\xc3", b"\xed\xa0\x80", b'"', b"\\", b"\n", b"\x1b[2J", b"]", b"}",
-        b"[", b"{", b"[" * _DEEP, b'{"a":' * _DEEP, b"]" * _DEEP, b'{"ph":' * _DEEP, b"{}," * 50_000,
+        b"[", b"{", b"[" * _DEEP, b'{"a":' * _DEEP, b"]" * _DEEP, b'{"ph":' * _DEEP,
+        b"{}," * 50_000,
         b" " * 3_000_000, b'"' + b"a" * 3_000_000, b'"a":', b"null,", b'"traceEvents": [',
         b',{"ph":"X","name":"', b"\\u0000" * 1000, rng.randbytes(100), rng.randbytes(10_000),
     ))  # fmt: skip

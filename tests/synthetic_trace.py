@@ -110,7 +110,7 @@ def _launched(at: float, number: int, kernel: str) -> Iterator[Event]:
         yield _flow(phase, number, tid, time, category="ac2g")
 
 
-def _x(
+def _x(  # noqa: PLR0913 -- the fields of an event
     category: str, name: str, tid: int, at: float, dur: float, args: Event, *, pid: int = HOST
 ) -> Event:  # fmt: skip
     return {

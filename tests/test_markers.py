@@ -158,7 +158,9 @@ def test_a_text_that_is_too_long_loses_its_inputs_alone() -> None:
         pytest.param('{"pyprof2":1,"kind":"op","op":7}', id="wrong type"),
         pytest.param('{"pyprof2":1,"kind":"op","inputs":[{"shape":[-1]}]}', id="negative dim"),
         pytest.param('{"pyprof2":1,"kind":"op","inputs":[{"shape":[1e400]}]}', id="infinite dim"),
-        pytest.param('{"pyprof2":1,"kind":"op","inputs":[{"shape":[99999999999999999999]}]}', id="big"),
+        pytest.param(
+            '{"pyprof2":1,"kind":"op","inputs":[{"shape":[99999999999999999999]}]}', id="big"
+        ),
         pytest.param('{"pyprof2":1,"kind":"op","inputs":[{}]}', id="empty input"),
         pytest.param('{"pyprof2":1,"kind":"op","inputs":[{"same":0}]}', id="copy of itself"),
         pytest.param('{"pyprof2":1,"kind":"op","inputs":[[{"value":1}]]}', id="list of values"),

@@ -254,8 +254,8 @@ def _sharing(kernels: list[Facts] | None) -> Iterator[str]:
 
 def _tensor_core(verdicts: list[Facts] | None) -> Iterator[str]:
     could = {
-        True: "by dtype and sizes they could",
-        False: "by dtype and sizes they could not",
+        True: "by category, dtype and sizes they could",
+        False: "by category, dtype and sizes they could not",
         None: "whether they could is not known",
     }
     for verdict in verdicts or ():

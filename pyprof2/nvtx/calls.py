@@ -17,6 +17,7 @@ from pyprof2.nvtx.internals import without_torch_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import CodeType
 
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.schema import Op
@@ -84,13 +85,24 @@ class Site:
     """One op at one place, and the calls that were made there.
 
     Attributes:
+        code: of the line; None in backward.
         variant: the call that was made last.
         forward: what autograd nodes made here belong to.
     """
 
-    __slots__ = ("_message_of", "_op", "_shapes", "_variants", "_varying", "forward", "variant")
+    __slots__ = (
+        "_message_of",
+        "_op",
+        "_shapes",
+        "_variants",
+        "_varying",
+        "code",
+        "forward",
+        "variant",
+    )
 
     def __init__(self, op: Op, forward: ForwardOp, message_of: MessageOf, options: Options) -> None:
+        self.code: CodeType | None = None
         self.forward = forward
         self.variant = Variant(None, _never, plain=True)
         self._op = op

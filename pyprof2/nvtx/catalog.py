@@ -11,9 +11,11 @@ from pyprof2.nvtx.calls import ForwardOp, Site
 from pyprof2.nvtx.collectives import collective_bytes, group_of
 from pyprof2.nvtx.describe import device_of
 from pyprof2.nvtx.schema import Op
+from pyprof2.nvtx.sources import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import FrameType
 
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.sinks import Messages
@@ -88,8 +90,9 @@ class Catalog:
             )
         return found
 
-    def forward_site(self, context: Context, key: Any, op: Op, source: str | None) -> Site:
-        """Return a new site in `context`."""
+    def forward_site(self, context: Context, key: Any, op: Op, frame: FrameType | None) -> Site:
+        """Return a new site in `context`, for the line of user code that `frame` is at."""
+        source = source_of(frame)
         marker = Marker(
             "op",
             op=op.name,
@@ -99,7 +102,10 @@ class Catalog:
             recompute=context.recompute,
         )
         forward = self._forward_op(op, context.layer, source)
-        site = context.sites[key] = self._new_site(op, marker, forward)
+        site = self._new_site(op, marker, forward)
+        # The key has the id of the code: as long as it is kept no other code gets it.
+        site.code = None if frame is None else frame.f_code
+        context.sites[key] = site
         return site
 
     def backward_site(self, forward: ForwardOp, sites: dict[Any, Site], key: Any, op: Op) -> Site:

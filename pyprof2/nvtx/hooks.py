@@ -50,7 +50,7 @@ def hook_modules(session: Session, steps: Steps, undo: ExitStack) -> None:
         state = session.state()
         state.last_backward = None
         if inside_transform() is not None:
-            state.transforms = True
+            state.note_transform()
         layer = layers.find(module, state)
         if not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr:
             frame = sys._getframe(2)  # noqa: SLF001 -- there is no other way to the caller

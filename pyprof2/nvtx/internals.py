@@ -6,9 +6,10 @@ Tried with torch 2.13. All of it is cheap: most functions take some 30 ns.
 # ruff: noqa: SLF001 -- private members are what this module is for
 from __future__ import annotations
 
+import operator
 import sys
 import types
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch import _C
@@ -21,15 +22,11 @@ if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Node(Protocol):
-    """An autograd node, as the engine gives it."""
+Node: TypeAlias = Any
+"""An autograd node, as the engine gives it."""
 
-    def name(self) -> str:
-        """Return the node's name, such as `AddmmBackward0`."""
-
-    def _sequence_nr(self) -> int:
-        """Return autograd's number of the node."""
-
+sequence_nr: Final[Callable[[Node], int]] = operator.methodcaller("_sequence_nr")
+"""Autograd's number of a node."""
 
 current_node: Final[Callable[[], Node | None]] = _C._current_autograd_node
 """The node that runs on this thread; None outside of backward and in its callbacks."""

@@ -28,15 +28,15 @@ from pyprof2.nvtx.internals import (
     current_task,
     function_mode_enabled,
     mode_count,
+    sequence_nr,
     without_torch_function,
 )
 from pyprof2.nvtx.pairing import find_owner, frames, note_nodes, note_nodes_in_backward
-from pyprof2.nvtx.sources import source_of
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from pyprof2.nvtx.calls import ForwardOp
+    from pyprof2.nvtx.calls import ForwardOp, Site
     from pyprof2.nvtx.catalog import Context
     from pyprof2.nvtx.internals import Node
     from pyprof2.nvtx.schema import Op
@@ -131,27 +131,21 @@ class OpMode(TorchDispatchMode):
         except AttributeError:
             state = self._session.new_state()
         key: Any = _key(op, args, kwargs) if kwargs or op.collective else op
-        node = current_node()
-        context = state.context
-        if not context.outranks and (node is not None or current_task() != NO_TASK):
-            context = self._context_in_backward(state, node, frame)
-        if context is None and node is not None:
-            number = node._sequence_nr()  # noqa: SLF001 -- the only way to it
-            forward, payload = self._owner(state, node, number)
-            state.last_backward = forward
-            if _grad_enabled():
-                note_nodes_in_backward(state, forward, number)
-            sites = forward.accumulate if number == ACCUMULATE_GRAD else forward.backward
-            site = sites.get(key)
-            if site is None:
-                site = self._catalog.backward_site(forward, sites, key, op)
+        node, context = current_node(), state.context
+        if node is not None and not context.outranks:
+            context = self._context_with_grad(state, node, frame) if _grad_enabled() else None
+        elif not context.outranks and current_task() != NO_TASK:
+            context = self._catalog.callback
+        site: Site | None
+        if context is None:
+            site, payload = self._site_in_node(state, node, key, op)
         else:
             user_frame = self._user_frame(frame) if self._has_source else None
             if user_frame is not None:
                 key = (key, id(user_frame.f_code), user_frame.f_lasti)
             site = context.sites.get(key)
             if site is None:
-                site = self._catalog.forward_site(context, key, op, source_of(user_frame))
+                site = self._catalog.forward_site(context, key, op, user_frame)
             payload = note_nodes(state, site.forward, frame)
         values = op.flatten(args, kwargs) if kwargs or op.lists else args
         variant = site.variant.follower
@@ -179,14 +173,10 @@ class OpMode(TorchDispatchMode):
             self._session.note_record(op.name, args, result)
         return result
 
-    def _context_in_backward(
-        self, state: ThreadState, node: Node | None, frame: FrameType | None
+    def _context_with_grad(
+        self, state: ThreadState, node: Node, frame: FrameType | None
     ) -> Context | None:
-        """Return where an op is that runs in backward; None: in the node and nothing else."""
-        if node is None:
-            return self._catalog.callback
-        if not _grad_enabled():
-            return None
+        """Return where an op is that a node runs with gradients; None: in the node itself."""
         if state.context.recompute:
             return state.context  # a module was called in this backward
         # Checkpointing of a function, not of a module; or backward of backward.
@@ -194,20 +184,29 @@ class OpMode(TorchDispatchMode):
             if outer.f_code is ENGINE_RUN:
                 break
             if outer.f_code.co_filename == _CHECKPOINT_FILE:
-                number = node._sequence_nr()  # noqa: SLF001 -- the only way to it
-                forward, _ = self._owner(state, node, number)
-                return self._catalog.context(Marker("layer", layer=forward.layer, recompute=True))
+                forward, _ = find_owner(node, sequence_nr(node), self.home)
+                layer = None if forward is None else forward.layer
+                return self._catalog.context(Marker("layer", layer=layer, recompute=True))
         return None
 
-    def _owner(self, state: ThreadState, node: Node, number: int) -> tuple[ForwardOp, int]:
-        """Return what a node belongs to, and the payload of an op that runs in it."""
-        if number == ACCUMULATE_GRAD:
-            return state.last_backward or self._catalog.unknown, NO_SEQUENCE
-        home = self.home
-        forward = home.nodes.get(number)
-        if forward is not None and len(home.peers) == 1 and not home.transforms:
+    def _site_in_node(self, state: ThreadState, node: Any, key: Any, op: Op) -> tuple[Site, int]:
+        """Return the site and the payload of an op that a node runs."""
+        number, home = sequence_nr(node), self.home
+        forward: ForwardOp | None = home.nodes.get(number)
+        if forward is not None and home.is_alone:
             payload = home.payload_base + home.aliases.get(number, number)
+            sites = forward.backward
+        elif number == ACCUMULATE_GRAD:
+            forward, payload = state.last_backward or self._catalog.unknown, NO_SEQUENCE
+            sites = forward.accumulate
         else:
-            found, payload = find_owner(node, number, home)
-            forward = found or self._catalog.unknown
-        return forward, payload
+            forward, payload = find_owner(node, number, home)
+            forward = forward or self._catalog.unknown
+            sites = forward.backward
+        state.last_backward = forward
+        if _grad_enabled():
+            note_nodes_in_backward(state, forward, number)
+        site = sites.get(key)
+        if site is None:
+            site = self._catalog.backward_site(forward, sites, key, op)
+        return site, payload

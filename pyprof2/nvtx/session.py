@@ -58,7 +58,7 @@ class Session:
         self.sink = sink
         self.messages = None if sink is None else Messages(sink)
         self.catalog = Catalog(options, self.messages)
-        self.sources = Sources(self.catalog.forget)
+        self.sources = Sources()
         self.layers = Layers(self.catalog)
         self._modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
         self._peers: list[ThreadState] = []

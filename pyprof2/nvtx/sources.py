@@ -13,11 +13,10 @@ import torch
 import pyprof2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType, FrameType
+    from types import FrameType
 
-CODES_AT_MOST: Final = 50_000
-"""Code objects that are remembered; code that is made while it runs has no end."""
+FILES_AT_MOST: Final = 50_000
+"""Files that are remembered; code that is made while it runs has names without end."""
 
 
 def _folders(*paths: str) -> tuple[str, ...]:
@@ -42,36 +41,21 @@ def is_user_file(path: str) -> bool:
 
 
 class Sources:
-    """Knows which code is the user's.
+    """Finds the user's code on the stack."""
 
-    Attributes:
-        codes: by id of the code object, whether it is. Reading it is faster than a call.
-    """
-
-    def __init__(self, forget: Callable[[], object]) -> None:
-        """Begin without any; `forget` is called when ids of codes become invalid."""
-        self.codes: dict[int, bool] = {}
-        self._kept: list[CodeType] = []
-        self._forget = forget
-
-    def add(self, code: CodeType) -> bool:
-        """Return whether a code object that was not met before is the user's."""
-        if len(self._kept) >= CODES_AT_MOST:
-            self.codes.clear()
-            self._kept.clear()
-            self._forget()
-        # As long as it is kept no other code gets its id.
-        self._kept.append(code)
-        is_user = self.codes[id(code)] = is_user_file(code.co_filename)
-        return is_user
+    def __init__(self) -> None:
+        self._files: dict[str, bool] = {}
 
     def user_frame(self, frame: FrameType | None) -> FrameType | None:
         """Return the innermost frame of user code, from `frame` outwards."""
+        files = self._files
         while frame is not None:
-            code = frame.f_code
-            is_user = self.codes.get(id(code))
+            path = frame.f_code.co_filename
+            is_user = files.get(path)
             if is_user is None:
-                is_user = self.add(code)
+                if len(files) >= FILES_AT_MOST:
+                    files.clear()
+                is_user = files[path] = is_user_file(path)
             if is_user:
                 return frame
             frame = frame.f_back

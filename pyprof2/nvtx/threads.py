@@ -44,6 +44,7 @@ class ThreadState:
         last_forward: the last op that made a node.
         last_backward: what the node that ran last on this thread belongs to.
         transforms: whether modules were called inside transforms of torch.func.
+        is_alone: whether a number of a node means one of this thread and no other op.
         unsure: a node that was found before that of a clone; it may be the next op's.
         peers: all threads that made nodes.
         function: the context of an autograd function whose forward runs, if one does: its node
@@ -51,8 +52,9 @@ class ThreadState:
     """
 
     __slots__ = (
-        "aliases", "attributes", "context", "function", "last_backward", "last_forward", "next_nr",
-         "nodes", "open", "payload_base", "peers", "transforms", "unsure",
+        "aliases", "attributes", "context", "function", "is_alone", "last_backward",
+        "last_forward", "next_nr", "nodes", "open", "payload_base", "peers", "transforms",
+        "unsure",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +74,7 @@ class ThreadState:
         self.last_forward: ForwardOp | None = None
         self.last_backward: ForwardOp | None = None
         self.transforms = False
+        self.is_alone = True
         self.unsure: int | None = None
         self.peers = peers
         self.function: Context | None = None
@@ -96,6 +99,12 @@ class ThreadState:
     def join_peers(self) -> None:
         """Become known to other threads, in which nodes of this one may run."""
         self.peers.append(self)
+        for peer in self.peers if len(self.peers) > 1 else ():
+            peer.is_alone = False
         if len(self.peers) > PEERS_AT_MOST:
             # A copy: another thread may be looking.
             self.peers[:] = self.peers[1:]
+
+    def note_transform(self) -> None:
+        """Note that a transform of torch.func breaks up ops."""
+        self.transforms, self.is_alone = True, False

@@ -1,0 +1,234 @@
+"""What the annotation costs: added time per marked op, on the training step of a small GPT.
+
+Usage: python benchmarks/annotation_cost.py [--rounds N] [--steps N] [--optimizer adam|sgd]
+
+Beside it stand an empty `TorchDispatchMode`, which is what any way costs that sees every op from
+Python, and PyProf's way: every function of torch replaced by one that writes the call and the
+whole Python stack into ranges. The ways take turns in every round, so what else the machine does
+hits them all alike; a number is the median over the rounds, with the lowest and the highest.
+
+The time is that of the thread's own work, with one thread, and without a profiler attached.
+
+The claims: at most twice the empty mode, and under half of PyProf's way, per marked op. Exit code
+1 if they do not hold.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import runpy
+import statistics
+import sys
+import time
+import traceback
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import nvtx
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import pyprof2.nvtx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+EXAMPLE: Final = Path(__file__).resolve().parent.parent / "examples" / "gpt.py"
+BEST_TIMES_EMPTY: Final = 2.0
+SHARE_OF_PYPROF: Final = 0.5
+
+
+class Empty(TorchDispatchMode):
+    """Lets every op through."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Counting(TorchDispatchMode):
+    """Counts the ops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.namespace != "profiler"
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def annotated() -> Iterator[None]:
+    """Annotate as users do."""
+    pyprof2.nvtx.init()
+    try:
+        yield
+    finally:
+        pyprof2.nvtx.shutdown()
+
+
+class PyProfsWay:
+    """Replaces the functions of torch by ones that write ranges; counts their calls.
+
+    What PyProf leaves alone is left alone: most names with underscores, and what would call
+    itself. `Tensor.__torch_function__` too, without which current versions of torch do not work.
+    """
+
+    LEFT_ALONE: Final = {
+        "size", "tolist", "dim", "is_storage", "item", "data_ptr", "contiguous", "detach", "empty",
+        "from_numpy", "has_torch_function", "is_autocast_enabled", "is_available", "is_complex",
+        "is_floating_point", "is_grad_enabled", "is_initialized", "is_tensor", "numel", "to",
+        "requires_grad_", "type", "stride", "storage_offset", "get_device", "as_subclass",
+        "backward", "manual_seed", "no_grad", "enable_grad", "set_grad_enabled", "typename",
+        "compile", "load", "save", "register_hook", "handle_torch_function", "jit",
+    }  # fmt: skip
+    OPERATORS: Final = {
+        f"__{way}{name}__"
+        for way in ("", "i", "r")
+        for name in ("add", "sub", "mul", "truediv", "matmul", "pow")
+    }
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._writing = False
+
+    @contextmanager
+    def patched(self) -> Iterator[None]:
+        """Replace the functions, and put them back."""
+        originals = []
+        for owner in (torch, torch.Tensor, functional):
+            for name in dir(owner):
+                function: Any = getattr(owner, name, None)
+                if self._is_replaced(name, function):
+                    originals.append((owner, name, function))
+                    setattr(owner, name, self._wrapper(owner.__name__, name, function))
+        try:
+            yield
+        finally:
+            for owner, name, function in originals:
+                setattr(owner, name, function)
+
+    def _is_replaced(self, name: str, function: Any) -> bool:
+        named = name in self.OPERATORS or not name.startswith(("_", "is_", "has_", "get_", "set_"))
+        kinds = (inspect.isfunction, inspect.ismethoddescriptor, inspect.isbuiltin)
+        return named and name not in self.LEFT_ALONE and any(kind(function) for kind in kinds)
+
+    def _wrapper(self, owner: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if self._writing:
+                return function(*args, **kwargs)
+            self._writing = True
+            self.count += 1
+            frames = traceback.extract_stack()[:-1]
+            nvtx.push_range(str({"traceMarker": [f"{f.filename}:{f.lineno}" for f in frames]}))
+            given = [("", arg) for arg in args] + list(kwargs.items())
+            described = [_describe(key, value) for key, value in given]
+            nvtx.push_range(str({"mod": owner, "op": name, "args": described}))
+            self._writing = False
+            result = function(*args, **kwargs)
+            nvtx.pop_range()
+            nvtx.pop_range()
+            return result
+
+        return wrapper
+
+
+def _describe(name: str, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).split(".")[-1]
+        return {"name": name, "type": "tensor", "shape": tuple(value.size()), "dtype": dtype}
+    if isinstance(value, (list, tuple)):
+        return [_describe(name, part) for part in value]
+    return {"name": name, "type": type(value).__name__, "value": str(value)[:80]}
+
+
+def training_step(optimizer_name: str) -> Callable[[], None]:
+    """Return a function that trains a GPT for one step."""
+    torch.manual_seed(0)
+    example = runpy.run_path(str(EXAMPLE))
+    model: nn.Module = example["Gpt"]()
+    text = torch.randint(0, example["WORDS"], (1, 9))
+    make: Any = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[optimizer_name]
+    optimizer = make(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def seconds_per_step(step: Callable[[], None], steps: int) -> float:
+    """Return the median time of a step, after some that are not counted."""
+    times = []
+    for index in range(steps + 3):
+        begin = time.thread_time()
+        step()
+        if index >= 3:
+            times.append(time.thread_time() - begin)
+    return statistics.median(times)
+
+
+def main() -> int:
+    """Measure every way in turn, and print what each adds."""
+    parser = argparse.ArgumentParser(description="Measure what the annotation costs.")
+    parser.add_argument("--rounds", type=int, default=9, help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=20, help="per round; default: %(default)s")
+    parser.add_argument("--optimizer", choices=["adam", "sgd"], default="adam")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    step = training_step(arguments.optimizer)
+    step()
+    pyprof = PyProfsWay()
+    ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "none": nullcontext, "empty mode": Empty, "pyprof2": annotated, "PyProf": pyprof.patched,
+    }  # fmt: skip
+    marked = _marked_calls(step, pyprof)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(arguments.rounds):
+        for name, way in ways.items():
+            with way():
+                seconds[name].append(seconds_per_step(step, arguments.steps))
+    base = statistics.median(seconds["none"])
+    print(f"a step takes {base * 1e3:.2f} ms without; {marked['pyprof2']} ops are marked")
+    added = {name: _print_added(name, seconds, marked[name]) for name in list(ways)[1:]}
+    return _judge(added)
+
+
+def _marked_calls(step: Callable[[], None], pyprof: PyProfsWay) -> dict[str, int]:
+    """Return how many calls each way marks in a step."""
+    with Counting() as ops:
+        step()
+    with pyprof.patched():
+        step()
+    return {"empty mode": ops.count, "pyprof2": ops.count, "PyProf": pyprof.count}
+
+
+def _print_added(name: str, seconds: dict[str, list[float]], marked: int) -> float:
+    """Print and return the time that a way adds per marked call, in microseconds."""
+    pairs = zip(seconds[name], seconds["none"], strict=True)
+    added = [(with_it - without) / marked * 1e6 for with_it, without in pairs]
+    middle = statistics.median(added)
+    spread = f"[{min(added):.2f} … {max(added):.2f}]"
+    print(f"{name:<12} {middle:6.2f} µs per marked call {spread}, {marked} of them")
+    return middle
+
+
+def _judge(added: dict[str, float]) -> int:
+    times_empty = added["pyprof2"] / added["empty mode"]
+    share = added["pyprof2"] / added["PyProf"]
+    print(f"pyprof2 is {times_empty:.2f} times the empty mode, {share:.0%} of PyProf's way")
+    return int(times_empty > BEST_TIMES_EMPTY or share >= SHARE_OF_PYPROF)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

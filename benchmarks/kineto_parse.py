@@ -1,0 +1,94 @@
+"""How fast `parse` and `prof` are on large traces, and whether memory grows with the file.
+
+Usage: python -m benchmarks.kineto_parse [TRACE …] [--small BYTES] [--large BYTES]
+
+From each real trace a small and a large one are made (100 MB and 1 GB of JSON), and parsed and
+profiled in processes of their own. The claim: the peaks of memory of `parse` differ by less than
+the Arrow tables of the larger file take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.processes import Usage, measure
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or ROOT.parent / "shared")
+TRACES: Final = ("tl_owlv2_h100", "rn50_v100_w0")
+COUNT: Final = """
+import sys, pyprof2
+run = pyprof2.load(sys.argv[1])
+print(run.trace.event_count[0], len(run.kernels))
+"""
+PYPROF2: Final = [sys.executable, "-m", "pyprof2"]
+
+
+class Result(NamedTuple):
+    """What parsing and profiling one file took, and what came out."""
+
+    parse: Usage
+    prof: Usage
+    events: int
+    kernels: int
+    table_bytes: int
+
+
+def main() -> int:
+    """Measure, print, and say whether the claim holds."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    default = [SHARED / "traces" / "kineto" / f"{name}.json.gz" for name in TRACES]
+    parser.add_argument("trace", type=Path, nargs="*", default=default, metavar="TRACE")
+    parser.add_argument("--small", type=int, default=10**8, help="default: %(default)s")
+    parser.add_argument("--large", type=int, default=10**9, help="default: %(default)s")
+    args = parser.parse_args()
+    traces = [trace for trace in args.trace if trace.exists()]
+    if not traces:
+        print(f"no traces: {', '.join(map(str, args.trace))}")
+        return 0
+    return max(_compare(trace, args.small, args.large) for trace in traces)
+
+
+def _compare(trace: Path, small: int, large: int) -> int:
+    print(f"{trace.name}")
+    with tempfile.TemporaryDirectory() as folder:
+        few, many = (_run(trace, size, Path(folder)) for size in (small, large))
+    more, tables = many.parse.peak_bytes - few.parse.peak_bytes, many.table_bytes
+    verdict = "yes" if more < tables else "NO"
+    print(
+        f"  peak of parse: {more / 1e6:.0f} MB more for the large file, whose tables take "
+        f"{tables / 1e6:.0f} MB: less? {verdict}"
+    )
+    exact = many.kernels * few.events == few.kernels * many.events
+    print(f"  kernels grow as events do: {'yes' if exact else 'NO'}")
+    return int(more >= tables or not exact)
+
+
+def _run(trace: Path, size: int, folder: Path) -> Result:
+    big, store = folder / f"{size}.json.gz", folder / f"{size}.pyprof2"
+    measure([sys.executable, "-m", "benchmarks.scale_trace", trace, big, "--bytes", str(size)])
+    parse = measure([*PYPROF2, "parse", "-q", big, "-o", store])
+    prof = measure([*PYPROF2, "prof", "-q", store, "--by", "op"])
+    words = [sys.executable, "-c", COUNT, str(store)]
+    counts = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    events, kernels = map(int, counts.split())
+    manifest = json.loads((store / "manifest.json").read_text())
+    result = Result(parse, prof, events, kernels, manifest["ranks"][0]["table_bytes"])
+    print(
+        f"  {size / 1e6:6.0f} MB: {events} events, "
+        f"parse {events / parse.cpu_s / 1e3:.0f} k events/s "
+        f"({parse.cpu_s:.1f} s CPU, {parse.peak_bytes / 1e6:.0f} MB), "
+        f"prof {prof.cpu_s:.1f} s CPU, {prof.peak_bytes / 1e6:.0f} MB"
+    )
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Twenty of the damaged traces that `make fuzz` tries by the thousand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its limits on processes are those of Linux")
+def test_damaged_traces_give_a_result_or_one_clear_line() -> None:
+    words = [sys.executable, "-m", "tests.fuzz_traces", "--count", "20", "--jobs", "1"]
+
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "20 damaged traces" in done.stdout
+    assert ", 0 failed;" in done.stdout
