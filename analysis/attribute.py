@@ -218,9 +218,8 @@ def _owners(ops: Ops, which: Int, estimates: list[Estimate]) -> Int:
     usable = np.array([e.cost is not None for e in estimates] or [False])[which]
     view = np.array([is_view(text) for text in ops.names] or [False])[ops.name]
     composite = np.array([is_composite(text) for text in ops.names] or [False])[ops.name]
-    levels = [
-        np.flatnonzero(ops.depth == level) for level in range(int(ops.depth.max(initial=-1)) + 1)
-    ]
+    by_depth = np.argsort(ops.depth, kind="stable")
+    levels = np.split(by_depth, np.cumsum(np.bincount(ops.depth)))[:-1]
     does_work = usable & ~view & ~composite
     inside = np.zeros(len(ops), bool)
     for rows in levels[:0:-1]:

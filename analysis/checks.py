@@ -50,7 +50,10 @@ _PROBLEM_ADVICE: Final = (
     (("recorded as a whole",), "nsys profile --cuda-graph-trace=node"),
     (("open at the end",), "let the program end its ranges before nsys stops"),
     (("Nsight Systems: ",), "see the diagnostics of the report in nsys-ui"),
-    (("markers that are broken",), "record and parse with the same version of pyprof2"),
+    (
+        ("marker of another version", "broken marker"),
+        "record and parse with the same version of pyprof2",
+    ),
 )
 """Words of a problem, and what to do about it."""
 COLUMNS: Final = ["severity", "finding", "count", "share_pct", "advice", "rank"]

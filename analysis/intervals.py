@@ -215,12 +215,13 @@ def time_without_children(parent: Int, length: Int) -> Int:
 
 def depths(parent: Int) -> Int:
     """Return the number of ancestors of each row, given the row of its parent or -1."""
-    depth = np.zeros(len(parent), np.int64)
+    depth = (parent >= 0).astype(np.int64)
+    # The ancestors up to `above` are counted; with each round the jumps double in length.
     above = parent.copy()
     todo = np.flatnonzero(above >= 0)
     while len(todo):
-        depth[todo] += 1
-        above[todo] = parent[above[todo]]
+        depth[todo] += depth[above[todo]]
+        above[todo] = above[above[todo]]
         todo = todo[above[todo] >= 0]
     return depth
 
@@ -231,7 +232,8 @@ def nearest_marked(parent: Int, marked: Bool) -> Int:
     todo = np.flatnonzero((found >= 0) & ~marked)
     while len(todo):
         todo = todo[~marked[found[todo]]]
-        found[todo] = parent[found[todo]]
+        # What an unmarked ancestor has found so far: the jumps double in length.
+        found[todo] = found[found[todo]]
         todo = todo[found[todo] >= 0]
     return found
 

@@ -94,7 +94,7 @@ def _forward_of_nodes(ops: Ops, threads: Threads) -> Int:
 def _trials(ops: Ops, threads: Threads) -> Iterator[_Trial]:
     """Yield for each number of a forward thread the threads that it may mean."""
     node = np.flatnonzero(ops.node & (ops.sequence >= 0))
-    made = np.flatnonzero(~ops.node & ~ops.backward & (ops.sequence >= 0))
+    made = np.flatnonzero(~ops.node & ~ops.backward & ~ops.recompute & (ops.sequence >= 0))
     stems = _stems(ops)
     numbers = np.stack(
         (threads.process(ops.thread[node]), ops.forward_thread[node], ops.told.thread[node])

@@ -23,10 +23,15 @@ from benchmarks.processes import Usage, measure
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or ROOT.parent / "shared")
 TRACES: Final = ("tl_owlv2_h100", "rn50_v100_w0")
-COUNT: Final = """
-import sys, pyprof2
+COUNTS: Final = (
+    "kernel_count", "copy_count", "op_count", "kernel_time_ns", "busy_ns", "launched_count",
+    "linked_count", "shapes_count", "backward_count", "backward_paired_count", "recompute_count",
+)  # fmt: skip
+COUNT: Final = f"""
+import json, sys, pyprof2
 run = pyprof2.load(sys.argv[1])
-print(run.trace.event_count[0], len(run.kernels))
+counts = {{name: run.summary[name] for name in {COUNTS}}}
+print(json.dumps(counts | {{"events": int(run.trace.event_count[0])}}))
 """
 PYPROF2: Final = [sys.executable, "-m", "pyprof2"]
 
@@ -36,8 +41,7 @@ class Result(NamedTuple):
 
     parse: Usage
     prof: Usage
-    events: int
-    kernels: int
+    counts: dict[str, int]
     table_bytes: int
 
 
@@ -66,8 +70,9 @@ def _compare(trace: Path, small: int, large: int) -> int:
         f"  peak of parse: {more / 1e6:.0f} MB more for the large file, whose tables take "
         f"{tables / 1e6:.0f} MB: less? {verdict}"
     )
-    exact = many.kernels * few.events == few.kernels * many.events
-    print(f"  kernels grow as events do: {'yes' if exact else 'NO'}")
+    events = few.counts["events"], many.counts["events"]
+    exact = all(many.counts[name] * events[0] == few.counts[name] * events[1] for name in COUNTS)
+    print(f"  every count of kernels and links grows as events do: {'yes' if exact else 'NO'}")
     return int(more >= tables or not exact)
 
 
@@ -78,9 +83,9 @@ def _run(trace: Path, size: int, folder: Path) -> Result:
     prof = measure([*PYPROF2, "prof", "-q", store, "--by", "op"])
     words = [sys.executable, "-c", COUNT, str(store)]
     counts = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    events, kernels = map(int, counts.split())
     manifest = json.loads((store / "manifest.json").read_text())
-    result = Result(parse, prof, events, kernels, manifest["ranks"][0]["table_bytes"])
+    result = Result(parse, prof, json.loads(counts), manifest["ranks"][0]["table_bytes"])
+    events = result.counts["events"]
     print(
         f"  {size / 1e6:6.0f} MB: {events} events, "
         f"parse {events / parse.cpu_s / 1e3:.0f} k events/s "

@@ -30,13 +30,14 @@ def read_recordings(
     Raises:
         TraceError: the file cannot be read, or is no trace that this version reads.
     """
+    from pyprof2.parsers import kineto
+
     head = _head(path)
-    if head.startswith(_NSIGHT_MAGICS) or path.suffix in _NSIGHT_SUFFIXES:
+    is_nsight = head.startswith(_NSIGHT_MAGICS)
+    if is_nsight or (path.suffix in _NSIGHT_SUFFIXES and not kineto.looks_like(head)):
         from pyprof2.parsers import nsight
 
         return nsight.read_recordings(path, folder, on_progress)
-    from pyprof2.parsers import kineto
-
     if head and not kineto.looks_like(head):
         msg = (
             f"{path}: not a trace; pyprof2 reads the JSON that torch.profiler exports, and the "
@@ -59,7 +60,7 @@ def find_traces(path: Path) -> list[Path]:
     """Return the trace files that a path names: itself, or those in the folder.
 
     In a folder, files count whose name ends in `.json`, `.gz`, `.sqlite` or `.nsys-rep`; hidden
-    files do not.
+    files do not, nor does a report of nsys whose export is there as well.
 
     Raises:
         TraceError: the path does not exist, or the folder has no traces.
@@ -67,14 +68,20 @@ def find_traces(path: Path) -> list[Path]:
     if not path.is_dir():
         _head(path)
         return [path]
-    endings = (".json", ".gz", ".sqlite", ".nsys-rep")
+    endings = (".json", ".gz", *_NSIGHT_SUFFIXES)
     try:
         files = sorted(p for p in path.iterdir() if p.name.endswith(endings) and p.is_file())
     except OSError as error:
         msg = f"{path}: {error.strerror or error}"
         raise TraceError(msg) from error
-    traces = [file for file in files if not file.name.startswith(".")]
+    exported = {file.stem for file in files if file.suffix == ".sqlite"}
+    traces = [
+        file
+        for file in files
+        if not file.name.startswith(".")
+        and not (file.suffix == ".nsys-rep" and file.stem in exported)
+    ]
     if not traces:
-        msg = f"{path}: no traces in this folder; name one that has .json or .json.gz files"
+        msg = f"{path}: no traces in this folder; name one that has {', '.join(endings)} files"
         raise TraceError(msg)
     return traces

@@ -61,6 +61,7 @@ class _Gpu:
         self._row = row
 
     def number(self, name: str) -> int | None:
+        """Return a whole number that is not negative; None for anything else."""
         value = self._row.get(name)
         return value if isinstance(value, int) and value >= 0 else None
 

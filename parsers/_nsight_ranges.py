@@ -105,6 +105,7 @@ class RangeReader:
         self._foreign = np.array([_DEFAULT_DOMAIN])
         self._open: list[Columns] = []
         self._steps: list[tuple[int, int, int | None]] = []
+        self._last_op_ns: int | None = None
 
     @property
     def signatures(self) -> list[Signature]:
@@ -137,9 +138,6 @@ class RangeReader:
             self._add_ranges(rows | {"end": pa.array(np.full(count, end))})
         self._open.clear()
         self._add_steps(end)
-        for label in self._labels.labels:
-            if label.problem:
-                self._process.problems[label.problem] += 1
 
     def _add_ranges(self, rows: Columns) -> None:
         rows, columns = self._process.times(rows)
@@ -152,6 +150,7 @@ class RangeReader:
         started = np.isin(ints(rows["eventType"], _PUSHED[0]), _STARTED)
         is_op = (label["what"] == _WHATS.index("op")) & ~started
         is_other = (label["what"] <= _WHATS.index("range")) & ~is_op
+        self._count_problems(codes[label["what"] == _WHATS.index("nothing")])
         if is_op.any():
             whole = columns | {"sequence_nr": sequence, "recorded_id": op_id}
             whole["payload"] = rows["int64Value"]
@@ -161,11 +160,19 @@ class RangeReader:
             columns = where(columns | named, is_other)
             self._process.spool.append("ranges", columns, int(is_other.sum()))
 
+    def _count_problems(self, codes: Int) -> None:
+        for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+            problem = self._labels.labels[code].problem
+            if problem:
+                self._process.problems[problem] += int(count)
+
     def _add_ops(self, columns: Columns, label: Labelled, is_op: Bool) -> None:
         if not is_op.all():
             columns = where(columns, is_op)
             label = {name: values[is_op] for name, values in label.items()}
         payload = columns.pop("payload")
+        latest = pc.max(columns["start_ns"]).as_py()
+        self._last_op_ns = max(latest, self._last_op_ns or latest)
         columns["op"] = codes_array(label["op"])
         columns["signature_id"] = codes_array(label["signature"])
         if label["own"].any():
@@ -242,14 +249,14 @@ class RangeReader:
         """Note our own instants: where steps begin, and who the process is."""
         own = ~np.isin(ints(rows["domainId"], _DEFAULT_DOMAIN), self._foreign)
         self._process.ignored["NVTX marks"] += int((~own).sum())
-        rows = where(rows, own & rows["start"].is_valid().to_numpy(zero_copy_only=False))
+        rows, columns = self._process.times(where(rows | {"end": rows["start"]}, own))
         if not len(rows["start"]):
             return
         position = self._strings.positions(ints(rows["textId"]))
         codes = self._own_codes(rows["text"], position)
         tid = pc.bit_wise_and(rows["globalTid"], ID_MASK)
         for code, start, thread in zip(
-            codes.tolist(), rows["start"].to_pylist(), tid.to_pylist(), strict=True
+            codes.tolist(), columns["start_ns"].to_pylist(), tid.to_pylist(), strict=True
         ):
             label = self._labels.labels[code]
             if label.marker is None:
@@ -264,6 +271,9 @@ class RangeReader:
         """Append the steps: each lasts from its mark to the next one, or to the end."""
         texts = self._process.spool.texts["ranges"]
         steps = sorted(self._steps, key=lambda step: step[0])
+        while steps and self._last_op_ns is not None and steps[-1][0] > self._last_op_ns:
+            # The loop asked for another batch, and there was none.
+            end = steps.pop()[0]
         ends = [start for start, _, _ in steps[1:]] + [end]
         found = [
             (start, max(0, until - start), thread, texts["name"][f"step#{number}"])

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.markers import Marker, parse_marker, parse_version
+from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
 from pyprof2.recording import Signature
 from pyprof2.signatures import Input, OpCall, Tensor, format_inputs, format_signature
 
@@ -226,7 +226,8 @@ def label_marker(text: str) -> Label:
     version = parse_version(text)
     if version is None:
         return label_text(text)
-    return Label("nothing", text, problem=f"markers that are broken or of version {version}")
+    problem = "a broken marker" if version == VERSION else "a marker of another version of pyprof2"
+    return Label("nothing", text, problem=f"{problem}: dropped")
 
 
 def _label_marker(marker: Marker) -> Label:
@@ -243,7 +244,7 @@ def _label_marker(marker: Marker) -> Label:
 
 def _label_op(marker: Marker) -> Label:
     if not marker.op:
-        return Label("nothing", "", problem="markers of ops without a name")
+        return Label("nothing", "", problem="a broken marker: dropped")
     return Label(
         "op",
         marker.op,

@@ -7,9 +7,11 @@ absolute or on a base time) to 2026, from NVIDIA, AMD and CPU-only machines.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -218,7 +220,7 @@ class _Reader:
             try:
                 events.append(_EVENT.decode(raw))
             except (msgspec.ValidationError, *DECODE_ERRORS):
-                event = _coerce_event(bytes(raw))
+                event = _coerce(bytes(raw), _Event)
                 if event is None:
                     self._problems["an event that is no event: dropped"] += 1
                     self._stream.count_damaged()
@@ -469,20 +471,7 @@ class _Reader:
             return msgspec.json.decode(raw, type=kind)
         except (msgspec.ValidationError, *DECODE_ERRORS):
             self._problems[_WRONG_TYPE] += 1
-        try:
-            fields = msgspec.json.decode(raw, type=dict[str, Raw])
-        except (msgspec.ValidationError, *DECODE_ERRORS):
-            return kind()
-        args = kind()
-        for info in msgspec.structs.fields(kind):
-            value = fields.get(info.encode_name)
-            if value is None:
-                continue
-            try:
-                setattr(args, info.name, msgspec.json.decode(value, type=info.type))
-            except (msgspec.ValidationError, *DECODE_ERRORS):
-                continue
-        return args
+            return _coerce(raw, kind) or kind()
 
     def recording(self) -> Recording:
         """Return what was read, with what the file says of itself."""
@@ -523,6 +512,7 @@ class _Reader:
 _EVENTS: Final = msgspec.json.Decoder(list[_Event])
 _EVENT: Final = msgspec.json.Decoder(_Event)
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
+_FIELDS: Final = msgspec.json.Decoder(dict[str, Raw])
 _OP_ARGS: Final = msgspec.json.Decoder(list[_OpArgs])
 _GPU_ARGS: Final = msgspec.json.Decoder(list[_GpuArgs])
 _LAUNCH_ARGS: Final = msgspec.json.Decoder(list[_LaunchArgs])
@@ -553,22 +543,27 @@ def _range_kind(group: str, name: str) -> tuple[str, str]:
     return group, name
 
 
-def _coerce_event(raw: bytes) -> _Event | None:
-    """Return an event with the fields that have the right type; None if it is no object."""
+def _coerce(raw: bytes, kind: type[Any]) -> Any:
+    """Return a struct with the fields that have the right type; None if `raw` is no object."""
     try:
-        fields = msgspec.json.decode(raw, type=dict[str, Raw])
+        fields = _FIELDS.decode(raw)
     except (msgspec.ValidationError, *DECODE_ERRORS):
         return None
-    event = _Event()
-    for info in msgspec.structs.fields(_Event):
-        value = fields.get(info.encode_name)
-        if value is None:
-            continue
-        try:
-            setattr(event, info.name, msgspec.json.decode(value, type=info.type))
-        except (msgspec.ValidationError, *DECODE_ERRORS):
-            continue
-    return event
+    found = kind()
+    for key, (name, decoder) in _decoders(kind).items():  # type: ignore[arg-type]  # a class is hashable
+        if key in fields:
+            with contextlib.suppress(msgspec.ValidationError, *DECODE_ERRORS):
+                setattr(found, name, decoder.decode(fields[key]))
+    return found
+
+
+@cache
+def _decoders(kind: type[Any]) -> dict[str, tuple[str, msgspec.json.Decoder[Any]]]:
+    """Return name and decoder of each field, by its key in the file."""
+    return {
+        info.encode_name: (info.name, msgspec.json.Decoder(info.type))
+        for info in msgspec.structs.fields(kind)
+    }
 
 
 def _parse_us(values: Sequence[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -309,6 +309,7 @@ class _Reader:
             },
             problems=process.problems,
             ignored=process.ignored,
+            trusts_recorded_id=False,
             ops_are_ranges=True,
         )
 
@@ -319,12 +320,12 @@ def _is_to_be_profiled(process: Process) -> bool:
 
 
 def _find_unlaunched(process: Process) -> None:
-    """Note why GPU work has no launch. Correlation ids count the calls of a process."""
+    """Note why GPU work has no launch. Correlation ids count the calls of a process, from 1."""
     ids = np.concatenate(process.correlations) if process.correlations else np.empty(0, np.int64)
     if process.first_call is None:
         process.problems[_NO_CALLS] += len(ids)
     else:
-        process.problems[_EARLY] += int((ids < process.first_call).sum())
+        process.problems[_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
     process.problems, process.ignored = +process.problems, +process.ignored
 
 

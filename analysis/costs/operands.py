@@ -84,7 +84,10 @@ def flag(call: OpCall, index: int) -> bool | None:
 def integers(call: OpCall, index: int) -> tuple[int, ...] | None:
     """Return the list of whole numbers at input `index`, one number as a list; None if unknown."""
     found = _listed(call, index)
-    return None if found is None else tuple(int(item) for item in found)
+    try:
+        return None if found is None else tuple(int(item) for item in found)
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def flags(call: OpCall, index: int) -> tuple[bool, ...] | None:
@@ -98,7 +101,10 @@ def flags(call: OpCall, index: int) -> tuple[bool, ...] | None:
 def _listed(call: OpCall, index: int) -> Sequence[Any] | None:
     found = value(call, index)
     if isinstance(found, str) and found.startswith("["):
-        found = json.loads(found.replace("True", "true").replace("False", "false"))
+        try:
+            found = json.loads(found.replace("True", "true").replace("False", "false"))
+        except (ValueError, RecursionError):
+            return None
     if found is None or isinstance(found, str):
         return None
     return found if isinstance(found, list | tuple) else [found]

@@ -163,41 +163,38 @@ def find_owner(node: Node, number: int, home: ThreadState) -> tuple[ForwardOp | 
     Args:
         node: the node that runs.
         number: its sequence number.
-        home: the thread that called backward.
+        home: the thread that called backward. Another one has to fit better.
     """
     name = node.name()
-    owner = _owner_on(home, number)
-    chosen, best, ties = home, -1 if owner is None else _fit(owner.op, name), 1
-    if best < _SAME:
-        for state in list(home.peers):
-            other = None if state is home else _owner_on(state, number)
-            fit = -1 if other is None else _fit(other.op, name)
-            if fit > best:
-                chosen, owner, best, ties = state, other, fit, 1
-            elif fit == best and chosen is not home:
-                ties += 1
-    if owner is not None and best == 0 and chosen.transforms:
+    found = _owner_at_home(home, name, number)
+    least = 0 if found is None else _fit(found[0].op, name) + 1
+    fitting: dict[int, list[tuple[ForwardOp, int]]] = {}
+    for state in list(home.peers) if least <= _SAME else ():
+        owner = None if state is home else state.nodes.get(number)
+        if owner is not None and (fit := _fit(owner.op, name)) >= least:
+            payload = state.payload_base + state.aliases.get(number, number)
+            fitting.setdefault(fit, []).append((owner, payload))
+    best = fitting[max(fitting)] if fitting else [found or (None, NO_SEQUENCE)]
+    # Where several fit equally well, nobody can tell.
+    return best[0] if len(best) == 1 else (None, NO_SEQUENCE)
+
+
+def _owner_at_home(home: ThreadState, name: str, number: int) -> tuple[ForwardOp, int] | None:
+    """Return what a node belongs to, if it was made on that thread, and the payload of that."""
+    owner, own = home.nodes.get(number), home.aliases.get(number, number)
+    last = home.last_forward
+    if owner is None and last is not None and last.mutates:
+        # Made by the last op before backward, after it got to us.
+        if home.next_nr <= number < home.next_nr + _NODES_PER_OP and home.next_nr != UNKNOWN_NR:
+            owner, own = last, home.next_nr - 1
+    elif owner is not None and home.transforms and not _fit(owner.op, name):
         # Of the ops that it was broken up into, the one of the node's own name.
         for later in range(number + 1, number + _NODES_PER_OP):
-            other = chosen.nodes.get(later)
+            other = home.nodes.get(later)
             if other is not None and _fit(other.op, name) == _SAME:
-                owner, number = other, later
+                owner, own = other, later
                 break
-    if owner is None or ties > 1:
-        return None, NO_SEQUENCE
-    return owner, chosen.payload_base + chosen.aliases.get(number, number)
-
-
-def _owner_on(state: ThreadState, number: int) -> ForwardOp | None:
-    """Return what a node belongs to if it was made on that thread."""
-    owner = state.nodes.get(number)
-    if owner is None and state.next_nr <= number < state.next_nr + _NODES_PER_OP:
-        # Made by the last op before backward, after it got to us.
-        last = state.last_forward
-        if last is not None and last.mutates and state.next_nr != UNKNOWN_NR:
-            state.aliases[number] = state.next_nr - 1
-            return last
-    return owner
+    return None if owner is None else (owner, home.payload_base + own)
 
 
 _SAME: Final = 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyprof2.errors import UsageError
@@ -12,6 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _COLOR: Final = "blue"
+
+_NOT_TAKEN: Final = (
+    "a profiler is attached, but takes no ranges of the domain pyprof2: it may be too old for this"
+    " version of the Python package nvtx; pip install 'nvtx<0.2.12'"
+)
 
 TEXT_LIMIT: Final = 50_000
 """Full texts that are registered at most: NVTX keeps every one until the process ends."""
@@ -50,31 +58,31 @@ class Sink:
 def nvtx_sink() -> Sink | None:
     """Return the sink that writes NVTX ranges; None where no profiler listens, if NVTX tells.
 
-    The package `nvtx` tells from 0.2.12 on.
+    The package `nvtx` tells from 0.2.12 on. Tried with 0.2.10 to 0.2.17.
 
     Raises:
         UsageError: the package `nvtx` is missing, or of a kind that we do not know.
     """
     try:
-        import nvtx
         from nvtx import _lib as lib
     except ImportError as error:
         msg = "the Python package nvtx is not installed; pip install nvtx"
         raise UsageError(msg) from error
-    domain = nvtx.get_domain(DOMAIN)
+    domain = lib.Domain(DOMAIN)
     if not hasattr(domain, "handle"):
+        if os.environ.get("NVTX_INJECTION64_PATH"):
+            warnings.warn(_NOT_TAKEN, stacklevel=4)
         return None
-    # The attributes of later versions know their domain.
+    # The attributes of later versions know their domain; those of older ones have no payload.
     first = (domain,) if hasattr(lib, "DummyDomain") else ()
-    blank = domain.get_registered_string("")
-    return Sink(
-        domain.handle,
-        domain.get_registered_string,
-        lambda: lib.EventAttributes(*first, blank, _COLOR, None, 0),
-        lib.push_range,
-        lib.pop_range,
-        lib.mark,
-    )
+    register = partial(lib.RegisteredString, domain.handle)
+    new_attributes = partial(lib.EventAttributes, *first, register(""), _COLOR, None, 0)
+    try:
+        new_attributes()
+    except TypeError as error:
+        msg = "the Python package nvtx is too old; pip install 'nvtx>=0.2.10'"
+        raise UsageError(msg) from error
+    return Sink(domain.handle, register, new_attributes, lib.push_range, lib.pop_range, lib.mark)
 
 
 class Messages:

@@ -242,6 +242,18 @@ def test_copies_take_no_share_of_the_op(tmp_path: Path) -> None:
     assert found == [("aten::mm", 48, 104, "ok")]
 
 
+@pytest.mark.parametrize("size", ["[, ]", "[[[", "[1e999]", "[" * 50_000, "[[1], {}]", "x", ""])
+def test_arguments_that_make_no_sense_are_survived(tmp_path: Path, size: str) -> None:
+    found = costed(
+        tmp_path,
+        op("aten::index", 0, 20, dims=[[8, 4], [[3]]], types=["float", "long int"]),
+        op("aten::as_strided", 2, 9, dims=[[8, 4], []], types=["float", ""], values=["", size]),
+        launched(3, 1, at=30, dur=1),
+    )
+
+    assert len(found) == 1
+
+
 def test_a_backward_op_that_lacks_a_shape_takes_it_from_its_forward_op(tmp_path: Path) -> None:
     conv = [[2, 3, 8, 8], [4, 3, 3, 3]]
     # Old cuDNN ops: grad_output and input, but the size of the weight is a list of numbers.

@@ -170,12 +170,12 @@ def test_the_source_is_the_innermost_line_of_the_user(
 
 @pytest.mark.parametrize(
     ("root", "source"),
-    [("/work/net", "/work/net/a.py:1"), ("/work/net/", "/work/net/a.py:1"),
-     ("/work/n", "/site/b.py:2"), ("/other", "/site/b.py:2"), (None, "/site/b.py:2")],
+    [("/home/net", "/home/net/a.py:1"), ("/home/net/", "/home/net/a.py:1"),
+     ("/home/n", "/site/b.py:2"), ("/other", "/site/b.py:2"), (None, "/site/b.py:2")],
 )  # fmt: skip
 def test_frames_below_the_root_come_first(tmp_path: Path, root: str | None, source: str) -> None:
     path = trace(
-        tmp_path, frame("/work/net/a.py(1): f", 0, 9), frame("/site/b.py(2): g", 1, 7),
+        tmp_path, frame("/home/net/a.py(1): f", 0, 9), frame("/site/b.py(2): g", 1, 7),
         op("a", 2, 1),
     )  # fmt: skip
 

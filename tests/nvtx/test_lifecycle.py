@@ -179,14 +179,40 @@ def test_without_nvtx_only_the_profiler_gets_ranges(monkeypatch: pytest.MonkeyPa
         init(sink="nvtx")
 
 
-def test_where_nobody_listens_ops_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As later versions of the package nvtx say it.
+@pytest.fixture
+def deaf_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the package nvtx say that nobody takes ranges, as its later versions can."""
     import nvtx
 
-    monkeypatch.setattr(nvtx, "get_domain", lambda _name: SimpleNamespace())
+    monkeypatch.setattr(nvtx._lib, "Domain", lambda _name: SimpleNamespace())
+    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+
+
+@pytest.mark.usefixtures("deaf_nvtx")
+def test_where_nobody_listens_ops_cost_nothing() -> None:
     init()
 
     assert dispatch_modes() == []
+
+
+@pytest.mark.usefixtures("deaf_nvtx")
+def test_a_profiler_that_takes_no_ranges_is_worth_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "/usr/lib/profiler.so")
+
+    with pytest.warns(UserWarning, match="pip install 'nvtx<0.2.12'"):
+        init()
+
+
+def test_an_nvtx_without_payloads_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    import nvtx
+
+    def old(_message: Any, _color: Any, _category: Any) -> None: ...
+
+    monkeypatch.setattr(nvtx._lib, "EventAttributes", old)
+    with pytest.raises(UsageError, match="is too old; pip install 'nvtx>=0"):
+        init(sink="nvtx")
 
 
 def test_threads_are_annotated_and_left_clean() -> None:

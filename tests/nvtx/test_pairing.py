@@ -6,6 +6,7 @@ Once in the process itself, and once in what nsys exports of it.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -121,7 +122,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
     script = Path(__file__).with_name("record_scenarios.py")
     program = [sys.executable, str(script), str(folder / "log")]
     command = [nsys, "profile", *flags, "-o", str(folder / "out"), *program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return list(_with_expectations(_exported_ranges(folder / "out.sqlite"), folder / "log"))
 

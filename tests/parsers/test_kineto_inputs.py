@@ -54,6 +54,11 @@ F32 = Tensor((2, 3), "f32")
             ([[]], ["", ""], [[]], ["[[1, 2], [3]]"]), Scalar([[1, 2], [3]]), id="list of lists"
         ),
         pytest.param(([[]], [""], [[]], ["none"]), Scalar("none"), id="word"),
+        pytest.param(([[]], [""], [[]], ["[[1, x]]"]), Scalar("[[1, x]]"), id="no list"),
+        pytest.param(
+            ([[]], [""], [[]], ["[" * 9000 + "]" * 9000]), Scalar("[" * 9000 + "]" * 9000),
+            id="too deep",
+        ),
         pytest.param(([[]], ["Scalar"], [[]], ["inf"]), Scalar("inf"), id="no finite number"),
         pytest.param(([[]], [""], [[]], [""]), None, id="nothing"),
         pytest.param(([[]], ["Int"]), None, id="scalar of 2021"),

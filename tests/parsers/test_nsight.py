@@ -13,7 +13,7 @@ import pytest
 
 from pyprof2.errors import TraceError
 from pyprof2.markers import Marker, pack_payload
-from pyprof2.parsers import nsight, read_recordings
+from pyprof2.parsers import find_traces, nsight, read_recordings
 from pyprof2.run import load, parse
 from pyprof2.signatures import Tensor, parse_inputs
 from tests.nsight_exports import (
@@ -241,6 +241,16 @@ def test_a_copy_is_named_and_spelled_as_in_other_recordings(
     ]
 
 
+@pytest.mark.parametrize("odd", [-1, -(2**62), 2**62])
+def test_sizes_that_cannot_be_are_null(tmp_path: Path, odd: int) -> None:
+    export = Export().kernel("f", 0, 1, gridX=odd, registersPerThread=odd, dynamicSharedMemory=odd)
+    export.activity(COPIES, 10, 5, 1, bytes=odd, copyKind=1)
+    run = export.load(tmp_path)
+
+    assert listed(run.kernels, "grid", "registers", "shared_bytes") == [(None, None, None)]
+    assert listed(run.copies, "bytes") == [None]
+
+
 def test_a_memset_is_a_copy_of_its_own_kind(tmp_path: Path) -> None:
     export = (
         Export().activity(SETS, 10, 5, 1, bytes=64, memKind=2).activity(SETS, 20, 5, 2, bytes=32)
@@ -441,6 +451,31 @@ def test_numbers_of_two_forward_threads_do_not_mix(tmp_path: Path) -> None:
     assert found == ["aten::op11", "aten::op01", "aten::op10", "aten::op00"]
 
 
+def test_a_thread_may_have_the_id_of_an_earlier_one(tmp_path: Path) -> None:
+    export = Export().domain()
+    for thread_nr in (0, 1):
+        start, payload = 100 * thread_nr, pack_payload(4, thread_nr)
+        forward = Marker("op", op=f"aten::op{thread_nr}", direction="forward")
+        export.marker(forward, start, start + 5, payload=payload)
+    for thread_nr in (0, 1):
+        start, payload = 200 + 10 * thread_nr, pack_payload(4, thread_nr)
+        export.marker(Marker("op", op="b", direction="backward"), start, start + 5, payload=payload)
+    ops = export.load(tmp_path).ops
+
+    assert listed(ops[ops["op"] == "b"], "forward_op_id") == [0, 1]
+
+
+def test_the_forward_op_may_be_one_that_checkpointing_ran_again(tmp_path: Path) -> None:
+    again = Marker("op", op="aten::mm", direction="forward", recompute=True)
+    export = Export().domain().marker(again, 0, 5, payload=9)
+    export.marker(Marker("op", op="b", direction="backward"), 10, 15, payload=9)
+
+    assert listed(export.load(tmp_path).ops, "op", "forward_op_id") == [
+        ("aten::mm", None),
+        ("b", 0),
+    ]
+
+
 def test_a_gradient_that_is_added_up_has_the_layer_of_the_node_before_it(tmp_path: Path) -> None:
     export = Export().domain()
     export.marker(Marker("op", op="aten::mm", direction="forward", layer="a"), 0, 5, payload=1)
@@ -463,7 +498,8 @@ def test_an_op_that_checkpointing_runs_again_says_so(tmp_path: Path) -> None:
 
 
 def test_steps_last_from_mark_to_mark(tmp_path: Path) -> None:
-    export = Export().domain().marker(Marker("op", op="aten::mm"), 150, 460)
+    export = Export().domain().marker(Marker("op", op="aten::mm"), 150, 160)
+    export.marker(Marker("op", op="aten::mm"), 450, 460)
     for step, time in ((0, 100), (1, 200), (None, 300), (2, 400)):
         export.marker(Marker("step", step=step), time, None)
     run = export.load(tmp_path)
@@ -472,7 +508,17 @@ def test_steps_last_from_mark_to_mark(tmp_path: Path) -> None:
         ("step#0", "step", 100, 100), ("step#1", "step", 200, 100), ("step#2", "step", 400, 60)
     ]  # fmt: skip
     assert run.summary["steps"] == [0, 1, 2]
-    assert listed(run.ops, "step") == [0]
+    assert listed(run.ops, "step") == [0, 2]
+
+
+def test_a_step_that_begins_after_the_last_op_is_none(tmp_path: Path) -> None:
+    export = Export().domain().marker(Marker("op", op="aten::mm"), 150, 160)
+    for step, time in ((0, 100), (1, 200), (None, 250)):
+        export.marker(Marker("step", step=step), time, None)
+    run = export.range("the end", 300, 400).load(tmp_path)
+
+    steps = run.ranges[run.ranges["kind"] == "step"]
+    assert listed(steps, "name", "start_ns", "dur_ns") == [("step#0", 100, 100)]
 
 
 @pytest.mark.parametrize(
@@ -525,7 +571,7 @@ def test_markers_of_another_version_are_counted(tmp_path: Path) -> None:
     export = Export().domain().range('{"pyprof2":99,"kind":"op"}', 0, 5, domain=OURS)
     run = export.range("x", 0, 9).load(tmp_path)
 
-    assert findings(run)["markers that are broken or of version 99"] == 1
+    assert findings(run)["a marker of another version of pyprof2: dropped"] == 1
     assert len(run.ranges) == 1
 
 
@@ -763,6 +809,21 @@ def test_the_content_decides_and_not_the_name(tmp_path: Path) -> None:
     path = Export().kernel("f", 0, 1).write(tmp_path / "trace.json")
 
     assert len(load(path).kernels) == 1
+
+
+def test_a_name_does_not_hide_what_is_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    path.write_text('{"traceEvents": []}')
+
+    assert load(path).summary["profilers"] == ["kineto"]
+
+
+def test_of_a_report_and_its_export_a_folder_has_the_export(tmp_path: Path) -> None:
+    Export().kernel("f", 0, 1).write(tmp_path / "a.sqlite")
+    (tmp_path / "a.nsys-rep").touch()
+    (tmp_path / "b.nsys-rep").touch()
+
+    assert [path.name for path in find_traces(tmp_path)] == ["a.sqlite", "b.nsys-rep"]
 
 
 # Reports, with a program that stands for nsys.

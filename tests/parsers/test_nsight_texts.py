@@ -251,10 +251,21 @@ def test_markers_of_ranges_have_the_names_that_pytorch_gives(
     assert (found.what, found.kind, found.name) == ("range", kind, name)
 
 
-def test_a_marker_of_another_version_is_a_problem_and_no_range() -> None:
-    found = label_marker('{"pyprof2":99,"kind":"op","op":"aten::mm"}')
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            '{"pyprof2":99,"kind":"op","op":"aten::mm"}',
+            "a marker of another version of pyprof2: dropped",
+        ),
+        ('{"pyprof2":1,"kind":"song"}', "a broken marker: dropped"),
+        ('{"pyprof2":1,"kind":"op"}', "a broken marker: dropped"),
+    ],
+)
+def test_a_marker_that_cannot_be_read_is_a_problem_and_no_range(text: str, problem: str) -> None:
+    found = label_marker(text)
 
-    assert (found.what, found.problem) == ("nothing", "markers that are broken or of version 99")
+    assert (found.what, found.problem) == ("nothing", problem)
 
 
 @pytest.mark.parametrize(

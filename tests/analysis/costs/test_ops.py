@@ -247,7 +247,7 @@ COUNTS: Final = {
     "fp4, two in one": (
         call("aten::_scaled_mm", Tensor((16, 8), "f4e2m1x2"), Tensor((8, 32), "f4e2m1x2"), f32(),
              f32(), None, None, 15, NO),
-        2 * 16 * 32 * 16, None),
+        2 * 16 * 32 * 16, 16 * 8 + 8 * 32 + 2 * 4 + 2 * 16 * 32),
     "complex": (
         call("aten::mm", Tensor((2, 3), "c64"), Tensor((3, 4), "c64")), 48, 8 * (6 + 12 + 8)),
     "int4 weights": (

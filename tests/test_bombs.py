@@ -1,0 +1,76 @@
+"""Small files that inflate to a lot are read, or refused in one line, in little memory."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in Linux's way"),
+]
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+INFLATED_BYTES: Final = 200_000_000
+MEMORY_MAX: Final = 400_000_000
+
+# Parses, and says what the process held at most: its parent's memory is not counted.
+PARSE: Final = """
+import resource, sys
+from pyprof2.cli import main
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+code = main(["parse", "-q", sys.argv[1], "-o", sys.argv[2]])
+for line in open("/proc/self/status"):
+    if line.startswith("VmHWM:"):
+        print(int(line.split()[1]) * 1024)
+sys.exit(code)
+"""
+
+HEAD: Final = b'{"schemaVersion": 1, "traceEvents": ['
+TAIL: Final = b'{}], "distributedInfo": {"rank": 0}}'
+EVENT: Final = b'{"ph":"X","cat":"cpu_op","name":"aten::mm","ts":1,"dur":2,"args":'
+
+
+@pytest.mark.parametrize(
+    ("head", "filling", "tail"),
+    [
+        pytest.param(b"", b" ", b"", id="spaces"),
+        pytest.param(HEAD, b" ", TAIL, id="spaces among the events"),
+        pytest.param(b'{"a": "', b"a", b'"}', id="a string"),
+        pytest.param(b'{"a": "', b'\\"', b'"}', id="a string of quotes"),
+        pytest.param(HEAD + b'{"ph":"X","name":"', b"a", b'"},' + TAIL, id="a name"),
+        pytest.param(HEAD + EVENT + b'{"Input Dims":[', b"[],", b"[]]}}," + TAIL, id="shapes"),
+        pytest.param(HEAD, b"{},", TAIL, id="events of nothing"),
+        pytest.param(HEAD, b"[],", TAIL, id="events that are lists"),
+        pytest.param(HEAD, b'{"ph":', TAIL, id="events that are not closed"),
+        pytest.param(HEAD, b'"', TAIL, id="quotes"),
+        pytest.param(b"", b"[", b"", id="nested lists"),
+        pytest.param(HEAD + EVENT, b'{"a":', TAIL, id="nested arguments"),
+        pytest.param(HEAD + b'{}], "x": [', b"[],", b"[]]}", id="metadata"),
+    ],
+)
+def test_a_gzip_bomb_does_not_fill_the_memory(
+    tmp_path: Path, head: bytes, filling: bytes, tail: bytes
+) -> None:
+    bomb, store = tmp_path / "bomb.json.gz", tmp_path / "store"
+    block = filling * (1_000_000 // len(filling))
+    # Members of a gzip file follow one another; this one is made once.
+    middle = gzip.compress(block) * (INFLATED_BYTES // len(block))
+    bomb.write_bytes(gzip.compress(head) + middle + gzip.compress(tail))
+    assert bomb.stat().st_size < INFLATED_BYTES / 100
+
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, bomb, store],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+    assert done.returncode == (0 if store.exists() else 1)
+    assert done.stderr.count("\n") == done.returncode
+    assert done.returncode == 0 or done.stderr.startswith(f"pyprof2: {bomb}: ")
+    assert int(done.stdout.split()[-1]) < MEMORY_MAX
+    assert {path.name for path in tmp_path.iterdir()} <= {"bomb.json.gz", "store"}
