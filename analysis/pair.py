@@ -94,7 +94,9 @@ def _forward_of_nodes(ops: Ops, threads: Threads) -> Int:
 def _trials(ops: Ops, threads: Threads) -> Iterator[_Trial]:
     """Yield for each number of a forward thread the threads that it may mean."""
     node = np.flatnonzero(ops.node & (ops.sequence >= 0))
-    made = np.flatnonzero(~ops.node & ~ops.backward & ~ops.recompute & (ops.sequence >= 0))
+    # What runs again inside backward has numbers of its own, but only an annotation tells whose.
+    own_number = ~ops.recompute | (ops.told.thread >= 0)
+    made = np.flatnonzero(~ops.node & ~ops.backward & own_number & (ops.sequence >= 0))
     stems = _stems(ops)
     numbers = np.stack(
         (threads.process(ops.thread[node]), ops.forward_thread[node], ops.told.thread[node])

@@ -106,10 +106,10 @@ class JsonStream:
         self.problems["metadata of the wrong type or size: left out"] += 1
         return None
 
-    def count_damaged(self) -> None:
-        """Count an element that cannot be used; after `DAMAGED_MAX` the stream ends."""
-        self._damaged += 1
-        if self._damaged == DAMAGED_MAX:
+    def count_damaged(self, count: int = 1) -> None:
+        """Count elements that cannot be used; after `DAMAGED_MAX` the stream ends."""
+        self._damaged += count
+        if self.is_given_up:
             self.problems[f"{DAMAGED_MAX:,} damaged events: the rest of the file is not read"] = 1
 
     @property

@@ -165,8 +165,9 @@ class Process:
         start, end = (ints(rows[name]) for name in _TIMES)
         # Times that are not sensible may overflow here; they are dropped for themselves.
         dur = end - start
-        good = (np.abs(start) <= _TIME_MAX_NS) & (np.abs(end) <= _TIME_MAX_NS)
-        good &= dur <= _DURATION_MAX_NS
+        good = dur <= _DURATION_MAX_NS
+        for time in (start, end):
+            good &= (time >= -_TIME_MAX_NS) & (time <= _TIME_MAX_NS)
         if not good.all():
             self.problems[_NO_TIME] += int((~good).sum())
             rows, start, dur = where(rows, good), start[good], dur[good]

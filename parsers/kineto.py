@@ -195,6 +195,8 @@ class _Reader:
         for group, members in groups.items():
             if self._known.get((members[0].ph, members[0].cat)) is None:
                 self._ignored[group] += len(members)
+                if not members[0].ph:
+                    self._stream.count_damaged(len(members))
             else:
                 self._add_group(group, members)
 
@@ -550,7 +552,7 @@ def _coerce(raw: bytes, kind: type[Any]) -> Any:
     except (msgspec.ValidationError, *DECODE_ERRORS):
         return None
     found = kind()
-    for key, (name, decoder) in _decoders(kind).items():  # type: ignore[arg-type]  # a class is hashable
+    for key, (name, decoder) in _decoders(kind).items():
         if key in fields:
             with contextlib.suppress(msgspec.ValidationError, *DECODE_ERRORS):
                 setattr(found, name, decoder.decode(fields[key]))

@@ -29,11 +29,18 @@ if TYPE_CHECKING:
 VARYING_AFTER: Final = 16
 """Values that an argument may take at a site; if it takes more they are not recorded."""
 
+FLOATS_VARY_AFTER: Final = 4
+"""The same for floats: one that is not the same every time mostly is new every time."""
+
 TRIED_AT_MOST: Final = 32
 """Calls of a site that are compared one by one."""
 
 VARIANTS_AT_MOST: Final = 256
 """Distinct calls that a site remembers."""
+
+_ODD_ARGUMENTS: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What an argument of a class that we do not know may raise when it is looked at. The program runs
+without us, so it must with us; the op gets a range without inputs."""
 
 _PLAIN_TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
 _VALUE_TYPES: Final = frozenset(
@@ -127,7 +134,11 @@ class Site:
         found = next((variant for variant in few if variant.matches(values)), None)
         if found is None:
             with without_torch_function():
-                found = self._look_up(values, args, kwargs)
+                try:
+                    found = self._look_up(values, args, kwargs)
+                except _ODD_ARGUMENTS:
+                    message = self._message_of((), None, set(self._op.defaults))
+                    found = Variant(message, _never, plain=False)
         self.variant.follower = found
         return found
 
@@ -138,11 +149,13 @@ class Site:
         key = self._key(names, values)
         found = self._variants.get(key)
         if found is None:
-            if len(self._variants) >= VARYING_AFTER:
-                self._varying |= self._varying_in(names, key)
-                key = self._key(names, values)
-            if len(self._variants) >= VARIANTS_AT_MOST:
+            count = len(self._variants)
+            looks = count == FLOATS_VARY_AFTER or count % VARYING_AFTER == 0
+            varying = self._varying_in(names, key) - self._varying if looks else set()
+            self._varying |= varying
+            if varying or len(self._variants) >= VARIANTS_AT_MOST:
                 self._variants.clear()
+                key = self._key(names, values)
             message = self._message_of(args, kwargs, self._varying)
             found = self._variants[key] = self._new_variant(message, names, values)
         return found
@@ -163,12 +176,13 @@ class Site:
     def _varying_in(self, names: list[str], key: Values) -> set[str]:
         """Return the arguments that took many values, in calls with as many values as this one."""
         keys = [key, *(other for other in list(self._variants) if len(other) == len(key))]
-        return {
-            name
-            for index, name in enumerate(names)
-            if name not in self._op.tensors
-            and len({other[index] for other in keys}) > VARYING_AFTER
-        }
+        varying = set()
+        for index, name in enumerate(names):
+            seen = {other[index] for other in keys} if name not in self._op.tensors else set()
+            is_float = isinstance(key[index], tuple) and key[index][:1] == (float,)
+            if len(seen) > (FLOATS_VARY_AFTER if is_float else VARYING_AFTER):
+                varying.add(name)
+        return varying
 
     def _new_variant(self, message: Any, names: list[str], values: Values) -> Variant:
         tensors = [value for value in values if isinstance(value, torch.Tensor)]

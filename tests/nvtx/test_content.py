@@ -510,6 +510,23 @@ def test_texts_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item.op for item in recorder.ops()[-1:]] == ["aten::sin"]
 
 
+def test_an_argument_that_cannot_be_described_does_not_stop_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any) -> Any:
+        msg = "what is this?"
+        raise TypeError(msg)
+
+    monkeypatch.setattr("pyprof2.nvtx.schema.describe", fail)
+    results: list[Tensor] = []
+    recorder = markers_of(lambda: results.append(F32 + 1))
+
+    assert torch.equal(results[0], torch.full((3, 4), 2.0))
+    marker = recorder.ops("aten::add")[0].marker
+    assert marker is not None
+    assert marker.inputs == (None, None, None)
+
+
 def test_a_training_step_that_repeats_registers_nothing_new() -> None:
     recorder = Recorder()
     model = Gpt()

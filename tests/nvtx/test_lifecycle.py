@@ -218,16 +218,24 @@ def test_an_nvtx_without_payloads_is_too_old(monkeypatch: pytest.MonkeyPatch) ->
 def test_threads_are_annotated_and_left_clean() -> None:
     recorder = Recorder()
     modes: list[int] = []
+    # Both live until both have run: the number of a thread that ended may be given again.
+    together = threading.Barrier(2, timeout=60)
 
     class Own(threading.Thread):
         def run(self) -> None:
             modes.append(len(dispatch_modes()))
             Shared()(torch.ones(2, 8)).sum().backward()
+            together.wait()
+
+    def other() -> None:
+        torch.ones(2).neg()
+        together.wait()
 
     start(Options(), recorder.sink())
-    workers = [Own(), threading.Thread(target=lambda: torch.ones(2).neg())]
+    workers = [Own(), threading.Thread(target=other)]
     for worker in workers:
         worker.start()
+    for worker in workers:
         worker.join()
     shutdown()
 

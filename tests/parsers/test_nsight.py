@@ -598,6 +598,7 @@ def test_a_range_that_never_ended_ends_with_the_recording(tmp_path: Path) -> Non
         ((2**62, 2**62 + 5), "a row without a sensible time: dropped", []),
         ((0, 2**61), "a row without a sensible time: dropped", []),
         ((-(2**63), 2**63 - 1), "a row without a sensible time: dropped", []),
+        ((-(2**63), 5), "a row without a sensible time: dropped", []),
         ((None, 5), "a row without a sensible time: dropped", []),
     ],
 )
