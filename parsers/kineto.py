@@ -545,7 +545,7 @@ def _range_kind(group: str, name: str) -> tuple[str, str]:
     return group, name
 
 
-def _coerce(raw: bytes, kind: type[Any]) -> Any:
+def _coerce(raw: bytes, kind: Any) -> Any:
     """Return a struct with the fields that have the right type; None if `raw` is no object."""
     try:
         fields = _FIELDS.decode(raw)
