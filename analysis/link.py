@@ -23,7 +23,7 @@ from pyprof2.analysis.intervals import (
     nearest_marked,
     time_without_children,
 )
-from pyprof2.columns import lookup
+from pyprof2.columns import lookup, merge_texts
 from pyprof2.frames import user_source
 from pyprof2.recording import Recording, code_column, int_column
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
+
+    from pyprof2.columns import TextColumn
 
 NO_ID: Final = -(1 << 62)
 """Stands for null in int64 columns."""
@@ -298,16 +300,21 @@ def _module_paths(modules: Ranges, parent: Int) -> tuple[Int, list[str]]:
     return path, paths
 
 
-def link_sources(frames: Ranges, root: str | None, thread: Int, time: Int) -> tuple[Int, list[str]]:
+def link_sources(
+    frames: Ranges, lines: Ranges, root: str | None, thread: Int, time: Int
+) -> TextColumn:
     """Return `path:line` of the innermost frame of user code at each (thread, time), as codes.
 
-    Frames below the folder `root` come first, if there are any around the time.
+    Frames below the folder `root` come first, if there are any around the time. Where there are no
+    frames, the innermost of the ranges whose text is the whole line counts.
     """
-    found, texts = _innermost_frame(frames, None, thread, time)
+    line = lines.nest().innermost(thread, time)
+    found = merge_texts(
+        _innermost_frame(frames, None, thread, time), (lookup(lines.name, line, -1), lines.names)
+    )
     if root is None:
-        return found, texts
-    below, below_texts = _innermost_frame(frames, root, thread, time)
-    return np.where(below >= 0, len(texts) + below, found), texts + below_texts
+        return found
+    return merge_texts(_innermost_frame(frames, root, thread, time), found)
 
 
 def _innermost_frame(

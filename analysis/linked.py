@@ -84,10 +84,10 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
 def _places(ops: Ops, ranges: dict[str, Ranges], root: str | None) -> tuple[TextColumn, TextColumn]:
     """Return layer and source of each op as the ranges around it tell them."""
     modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
-    frames = ranges.get("python", NO_RANGES)
+    frames, lines = (ranges.get(kind, NO_RANGES) for kind in ("python", "source"))
     return (
         link.link_layers(modules, layers, ops.thread, ops.start),
-        link.link_sources(frames, root, ops.thread, ops.start),
+        link.link_sources(frames, lines, root, ops.thread, ops.start),
     )
 
 

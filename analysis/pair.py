@@ -2,7 +2,8 @@
 
 Autograd numbers the ops of a forward thread; the node of an op carries its number and the thread.
 Where numbers repeat, in a later iteration, time decides: the forward op is the one of that number
-outside of backward that starts last but not after the node.
+outside of backward that starts last but not after the node. If there is none, it is the one that
+checkpointing ran again inside backward.
 """
 
 from __future__ import annotations
@@ -94,9 +95,7 @@ def _forward_of_nodes(ops: Ops, threads: Threads) -> Int:
 def _trials(ops: Ops, threads: Threads) -> Iterator[_Trial]:
     """Yield for each number of a forward thread the threads that it may mean."""
     node = np.flatnonzero(ops.node & (ops.sequence >= 0))
-    # What runs again inside backward has numbers of its own, but only an annotation tells whose.
-    own_number = ~ops.recompute | (ops.told.thread >= 0)
-    made = np.flatnonzero(~ops.node & ~ops.backward & own_number & (ops.sequence >= 0))
+    made = np.flatnonzero(~ops.node & ~ops.backward & (ops.sequence >= 0))
     stems = _stems(ops)
     numbers = np.stack(
         (threads.process(ops.thread[node]), ops.forward_thread[node], ops.told.thread[node])
@@ -105,7 +104,11 @@ def _trials(ops: Ops, threads: Threads) -> Iterator[_Trial]:
     for index, number in enumerate(groups.T.tolist()):
         rows = node[group.reshape(-1) == index]
         for thread, ops_there in _made_by_thread(ops, made, threads, number):
-            found = _last_made(ops, ops_there, rows)
+            # What checkpointing runs again inside backward makes nodes, with numbers of their own,
+            # only where the first run made none.
+            again = ops.recompute[ops_there]
+            found = _last_made(ops, ops_there[~again], rows)
+            found = np.where(found >= 0, found, _last_made(ops, ops_there[again], rows))
             agree = (found >= 0) & (stems[rows] == stems[found])
             count = int((found >= 0).sum())
             yield _Trial(int(agree.sum()), count, tuple(number), thread, rows, found)

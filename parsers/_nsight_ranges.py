@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.markers import DOMAIN, pack_payload
+from pyprof2.parsers._labels import Label, StepMark, label_marker, step_ranges
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
-from pyprof2.parsers._nsight_texts import Label, cut_texts, label_marker, label_parts
+from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.recording import TextCodes
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class RangeReader:
         # A cut recording may lack the name of our domain: a marker in a nameless one is ours.
         self._foreign = np.array([_DEFAULT_DOMAIN])
         self._open: list[Columns] = []
-        self._steps: list[tuple[int, int, int | None]] = []
+        self._steps: list[StepMark] = []
         self._last_op_ns: int | None = None
 
     @property
@@ -262,37 +263,24 @@ class RangeReader:
             if label.marker is None:
                 self._process.ignored["NVTX marks"] += 1
             elif label.what == "step":
-                self._steps.append((start, thread, label.marker.step))
+                self._steps.append(StepMark(start, thread, label.marker.step))
             elif label.what == "process":
                 self._process.rank = label.marker.rank
                 self._process.world_size = label.marker.world_size
 
     def _add_steps(self, end: int) -> None:
-        """Append the steps: each lasts from its mark to the next one, or to the end."""
-        texts = self._process.spool.texts["ranges"]
-        steps = sorted(self._steps, key=lambda step: step[0])
-        while steps and self._last_op_ns is not None and steps[-1][0] > self._last_op_ns:
-            # The loop asked for another batch, and there was none.
-            end = steps.pop()[0]
-        ends = [start for start, _, _ in steps[1:]] + [end]
-        found = [
-            (start, max(0, until - start), thread, texts["name"][f"step#{number}"])
-            for (start, thread, number), until in zip(steps, ends, strict=bool(steps))
-            if number is not None
-        ]
+        steps = step_ranges(self._steps, self._last_op_ns, end)
         self._steps.clear()
-        if not found:
-            return
-        start, dur, thread, name = zip(*found, strict=True)
+        texts = self._process.spool.texts["ranges"]
         columns = {
-            "start_ns": start,
-            "dur_ns": dur,
-            "pid": [self._process.pid] * len(found),
-            "tid": thread,
-            "name": name,
-            "kind": [texts["kind"]["step"]] * len(found),
+            "start_ns": [step.start_ns for step in steps],
+            "dur_ns": [step.dur_ns for step in steps],
+            "pid": [self._process.pid] * len(steps),
+            "tid": [step.thread for step in steps],
+            "name": [texts["name"][step.name] for step in steps],
+            "kind": [texts["kind"]["step"]] * len(steps),
         }
-        self._process.spool.append("ranges", columns, len(found))
+        self._process.spool.append("ranges", columns, len(steps))
 
 
 def _own_columns(sequence: pa.Array, payload: pa.Array, label: Labelled) -> Columns:

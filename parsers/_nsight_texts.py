@@ -1,58 +1,30 @@
-"""What the text of an NVTX range says: whose it is, and which op, layer or step it marks.
+"""What the text of an NVTX range says that is not ours: which op, layer or step it marks.
 
-Three grammars. Our own markers, in our own domain. What PyTorch writes, in `emit_nvtx` and for
-`nsys --pytorch`; all but the name may be missing::
+The grammar is that of `emit_nvtx` and of `nsys --pytorch`; all but the name may be missing::
 
     NAME, seq = N, op_id = N, sizes = [[2, 3], [], [4]], input_op_ids = [(1,0), (2,0)]
 
-And everything else, which is text. Nothing is evaluated; what fits no grammar is text as well.
+What does not fit it is text. Nothing is evaluated.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
-from pyprof2.recording import Signature
-from pyprof2.signatures import Input, OpCall, Tensor, format_inputs, format_signature
+from pyprof2.parsers._labels import Label, label_text, new_signature
+from pyprof2.signatures import Input, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """What a text says.
-
-    Attributes:
-        what: an op; a range of another kind; an instant at which a step begins, or which says
-            who the process is; or nothing that we know how to use.
-        name: of the op, or the range's text.
-        kind: of a range, as in the canonical table `ranges`.
-        signature: of an op, if its inputs are known.
-        layer, source, direction, recompute, accumulate: of an op, as our marker says them.
-        marker: the marker itself, if it is one.
-        problem: what is wrong with the text, in words.
-    """
-
-    what: Literal["op", "range", "step", "process", "nothing"]
-    name: str
-    kind: str | None = None
-    signature: Signature | None = None
-    layer: str | None = None
-    source: str | None = None
-    direction: str | None = None
-    recompute: bool = False
-    accumulate: bool = False
-    marker: Marker | None = None
-    problem: str | None = None
+    from pyprof2.recording import Signature
 
 
 # Ranges of user code, which PyTorch writes like ops.
@@ -64,16 +36,6 @@ _QUALIFIED: Final = re.compile(r"[A-Za-z_]\w*(?:::[\w.~<>*&]+)+")
 _UNQUALIFIED: Final = re.compile(
     r"detach_?|record_param_comms|(?:nccl|gloo|mpi|ucc|xccl):\w+|triton_\w+"
 )
-_STEP: Final = re.compile(
-    r"(?:profiler|train(?:ing)?[ _-]?)?(?:step|iteration|iter)[ _:#=-]{0,2}\d{1,18}", re.IGNORECASE
-)
-_LAYER_PREFIX: Final = "layer:"
-_WORK_NAMES: Final = {
-    "optimizer": "Optimizer.step",
-    "zero_grad": "Optimizer.zero_grad",
-    "dataloader": "enumerate(DataLoader)",
-}
-"""How PyTorch names the ranges that our markers of these kinds stand for."""
 _SIZES_PREFIX: Final = "sizes = "
 _SIZES: Final = msgspec.json.Decoder(list[list[Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]]])
 _EDGES_PREFIX: Final = "input_op_ids = ["
@@ -195,64 +157,4 @@ def _signature(op: str, text: str) -> Signature | None:
     if op in _LIST_OPS and len(tensors) > 1:
         # PyTorch writes the tensors of a list one by one; the last argument is the dimension.
         inputs = (tuple(tensor for tensor in tensors[:-1] if tensor), None)
-    return _format(op, inputs)
-
-
-def _format(op: str, inputs: Sequence[Input]) -> Signature:
-    call = OpCall(op, tuple(inputs))
-    has_shapes = any(_has_shape(item) for item in inputs)
-    return Signature(op, format_signature(call), format_inputs(call.inputs), has_shapes)
-
-
-def _has_shape(item: Input) -> bool:
-    parts = item if isinstance(item, tuple) else (item,)
-    return any(isinstance(part, Tensor) and len(part.shape) > 0 for part in parts)
-
-
-def label_text(text: str) -> Label:
-    """Return what a text says that is neither an op nor a marker."""
-    if _STEP.fullmatch(text):
-        return Label("range", text, "step")
-    if text.startswith(_LAYER_PREFIX):
-        return Label("range", text.removeprefix(_LAYER_PREFIX), "layer")
-    return Label("range", text, "annotation")
-
-
-def label_marker(text: str) -> Label:
-    """Return what a text of our own domain says: a marker, or a range of the user's own."""
-    marker = parse_marker(text)
-    if marker is not None:
-        return _label_marker(marker)
-    version = parse_version(text)
-    if version is None:
-        return label_text(text)
-    problem = "a broken marker" if version == VERSION else "a marker of another version of pyprof2"
-    return Label("nothing", text, problem=f"{problem}: dropped")
-
-
-def _label_marker(marker: Marker) -> Label:
-    if marker.kind == "op":
-        return _label_op(marker)
-    if marker.kind in ("step", "process"):
-        return Label(marker.kind, "", marker=marker)
-    if marker.kind in _WORK_NAMES:
-        return Label("range", f"{_WORK_NAMES[marker.kind]}#{marker.name or ''}", "annotation")
-    if marker.kind == "layer" and marker.layer:
-        return Label("range", marker.layer, "layer")
-    return Label("nothing", "")
-
-
-def _label_op(marker: Marker) -> Label:
-    if not marker.op:
-        return Label("nothing", "", problem="a broken marker: dropped")
-    return Label(
-        "op",
-        marker.op,
-        signature=None if marker.inputs is None else _format(marker.op, marker.inputs),
-        layer=marker.layer or None,
-        source=marker.source or None,
-        direction=marker.direction,
-        recompute=marker.recompute,
-        accumulate=marker.accumulate,
-        marker=marker,
-    )
+    return new_signature(op, inputs)

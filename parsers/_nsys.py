@@ -30,8 +30,8 @@ def is_report(path: Path) -> bool:
         raise TraceError(msg) from error
 
 
-def export_report(report: Path, folder: Path) -> Path:
-    """Export a `.nsys-rep` file into `folder`, and return the path of the SQLite file.
+def export_report(report: Path, export: Path) -> Path:
+    """Export a `.nsys-rep` file to the SQLite file `export`, and return that.
 
     Raises:
         TraceError: `nsys` is not on PATH, or it cannot read the report.
@@ -43,9 +43,8 @@ def export_report(report: Path, folder: Path) -> Path:
             "'nsys export --type sqlite' and name the .sqlite file"
         )
         raise TraceError(msg)
-    export = folder / "export.sqlite"
     command = [program, "export", "--type=sqlite", "--force-overwrite=true"]
-    command += [f"--output={export}", str(report.absolute())]
+    command += [f"--output={export.absolute()}", str(report.absolute())]
     done = subprocess.run(  # noqa: S603 (a program on PATH, and no shell)
         command, capture_output=True, text=True, errors="replace", check=False
     )

@@ -28,11 +28,15 @@ from pyprof2.parsers._json import (
     JsonStream,
 )
 from pyprof2.parsers._kineto_inputs import RecordedCall, signature_of
-from pyprof2.recording import Recording, Spool, TextCodes
+from pyprof2.parsers._labels import StepMark, label_marker, step_ranges
+from pyprof2.recording import Recording, Signature, Spool, TextCodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+
+    from pyprof2.markers import Marker
+    from pyprof2.parsers._labels import Label
 
 _NO_BYTES: Final = b""
 _Number = int | float | str | None
@@ -119,7 +123,11 @@ _CATEGORIES: Final = {
 _ANNOTATION_NAME: Final = re.compile(
     r"ProfilerStep#|Optimizer\.(?:step|zero_grad)#|enumerate\(DataLoader\)#"
 )
+# Our markers stand among them always.
+_MARKER_NAME: Final = re.compile(r"\{['\"]pyprof2['\"]:")
+_NO_OP_NAME: Final = re.compile(f"{_ANNOTATION_NAME.pattern}|{_MARKER_NAME.pattern}")
 _STEP_NAME: Final = re.compile(r"ProfilerStep#(\d{1,18})")
+_MARKER: Final = "marker"
 _MODULE_PREFIX: Final = "nn.Module: "
 _LAYER_PREFIX: Final = "layer:"
 _DIM3: Final = re.compile(rb"\[\d{1,10},\d{1,10},\d{1,10}\]")
@@ -158,6 +166,7 @@ def read_recordings(
     try:
         for text in stream.chunks():
             reader.add(text)
+        reader.finish()
     finally:
         reader.spool.finish()
     return [reader.recording()]
@@ -179,6 +188,10 @@ class _Reader:
         self._span = [_TIME_MAX_NS, -_TIME_MAX_NS]
         self._same_ids = [0, 0]
         self._threads = TextCodes()
+        self._labels: dict[str, Label] = {}
+        self._process: Marker | None = None
+        self._steps: list[StepMark] = []
+        self._last_op_ns: int | None = None
 
     def add(self, text: bytes) -> None:
         """Append the events of one JSON array."""
@@ -242,10 +255,12 @@ class _Reader:
         elif group == "flow":
             self._add_flows(events)
         elif group == "op":
-            annotations = [e for e in events if _ANNOTATION_NAME.match(e.name)]
-            if annotations:
-                events = [e for e in events if not _ANNOTATION_NAME.match(e.name)]
+            others = [e for e in events if _NO_OP_NAME.match(e.name)]
+            if others:
+                events = [e for e in events if not _NO_OP_NAME.match(e.name)]
+                annotations = [e for e in others if _ANNOTATION_NAME.match(e.name)]
                 self._add_ranges("annotation", annotations)
+                self._add_markers([e for e in others if _MARKER_NAME.match(e.name)])
             self._add_ops(events)
         elif group in ("annotation", "python"):
             self._add_ranges(group, events)
@@ -299,6 +314,9 @@ class _Reader:
 
     def _add_ops(self, events: list[_Event]) -> None:
         events, columns = self._times(events)
+        if events:
+            latest = int(columns["start_ns"].max())
+            self._last_op_ns = max(latest, self._last_op_ns or latest)
         args = self._args(events, _OP_ARGS, _OpArgs)
         texts = self.spool.texts["ops"]
         codes = texts["op"]
@@ -342,6 +360,59 @@ class _Reader:
         kinds = np.array(self._kinds, np.int32)[codes] if codes else np.empty((0, 2), np.int32)
         columns |= self._thread(events) | {"name": kinds[:, 0], "kind": kinds[:, 1]}
         self.spool.append("ranges", columns, len(events))
+
+    def _add_markers(self, events: list[_Event]) -> None:
+        """Append what our annotation wrote among the ops."""
+        groups: dict[str, list[_Event]] = {}
+        for event in events:
+            label = self._labels.get(event.name)
+            if label is None:
+                label = self._labels[event.name] = label_marker(event.name)
+            if label.problem is not None:
+                self._problems[label.problem] += 1
+            groups.setdefault(label.what, []).append(event)
+        self._add_ranges(_MARKER, groups.get("range", []))
+        self._add_wrapped(groups.get("op", []))
+        for event in groups.get("process", []):
+            self._process = self._labels[event.name].marker
+        marks, columns = self._times(groups.get("step", []))
+        threads = self._thread(marks)
+        for at, event in enumerate(marks):
+            thread = tuple(threads[name][at].as_py() for name in ("pid", "tid"))
+            marker = self._labels[event.name].marker
+            number = None if marker is None else marker.step
+            self._steps.append(StepMark(int(columns["start_ns"][at]), thread, number))
+
+    def _add_wrapped(self, events: list[_Event]) -> None:
+        """Append calls of functions that the user wrapped; their markers say all of them."""
+        events, columns = self._times(events)
+        labels = [self._labels[e.name] for e in events]
+        codes = self.spool.texts["ops"]["op"]
+        columns |= self._thread(events) | {
+            "op": [codes[label.name] for label in labels],
+            "signature_id": [
+                None if label.signature is None else self._signatures[label.signature]
+                for label in labels
+            ],
+            "recorded_id": self._external_ids(self._args(events, _OP_ARGS, _OpArgs)),
+        }
+        self.spool.append("ops", columns, len(events))
+
+    def finish(self) -> None:
+        """Append what could not be before the end of the recording was known."""
+        kinds = self.spool.texts["ranges"]["kind"]
+        if "step" not in kinds:  # else the user's own numbers count
+            steps = step_ranges(self._steps, self._last_op_ns, self._span[1])
+            names, kind = self.spool.texts["ranges"]["name"], kinds["step"]
+            columns = {
+                "start_ns": [step.start_ns for step in steps],
+                "dur_ns": [step.dur_ns for step in steps],
+                "pid": [step.thread[0] for step in steps],
+                "tid": [step.thread[1] for step in steps],
+                "name": [names[step.name] for step in steps],
+                "kind": [kind] * len(steps),
+            }
+            self.spool.append("ranges", columns, len(steps))
 
     def _classify_names(self) -> None:
         """Give each new name of a range its text and its kind."""
@@ -483,7 +554,9 @@ class _Reader:
         hip |= "hip_runtime_version" in stream.around
         devices = stream.member("deviceProperties", list[Any]) or []
         job = stream.member("distributedInfo", _Job, AROUND_BYTES_MAX) or _Job()
-        rank = _to_int(job.rank)
+        process = self._process
+        rank = _first(_to_int(job.rank), process and process.rank)
+        world_size = _first(_to_int(job.world_size), process and process.world_size)
         same, count = self._same_ids
         trusted = same * 2 <= count
         if not trusted:
@@ -494,12 +567,15 @@ class _Reader:
         return Recording(
             self.spool,
             rank=rank if rank is not None and rank >= 0 else None,
-            signatures=[signature_of(RecordedCall(*key)) for key in self._signatures],
+            signatures=[
+                key if isinstance(key, Signature) else signature_of(RecordedCall(*key))
+                for key in self._signatures
+            ],
             devices=[_device(d, "hip" if hip else "cuda") for d in devices if isinstance(d, dict)],
             trace={
                 "source": stream.path.name,
                 "profiler": "kineto",
-                "world_size": _to_int(job.world_size),
+                "world_size": world_size,
                 "start_ns": self._span[0] if self._span[1] >= self._span[0] else None,
                 "end_ns": self._span[1] if self._span[1] >= self._span[0] else None,
                 "unix_ns": absolute if base is None else _to_int(base),
@@ -535,6 +611,9 @@ def _group_of(phase: str, category: str) -> str | None:
 
 def _range_kind(group: str, name: str) -> tuple[str, str]:
     """Return the kind of a range, and its text without what only says the kind."""
+    if group == _MARKER:
+        label = label_marker(name)
+        return label.kind or "annotation", label.name
     if group == "python":
         is_module = name.startswith(_MODULE_PREFIX)
         return ("module", name.removeprefix(_MODULE_PREFIX)) if is_module else (group, name)

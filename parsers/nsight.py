@@ -57,6 +57,8 @@ _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _RANGES: Final = "NVTX_EVENTS"
 _STRINGS: Final = "StringIds"
 
+_EXPORT: Final = "export.sqlite"
+
 _ACTIVITY_COLUMNS: Final = (
     "globalPid", "deviceId", "streamId", "correlationId", "graphNodeId"
 )  # fmt: skip
@@ -106,7 +108,7 @@ def read_recordings(
     Raises:
         TraceError: the file cannot be read, or holds nothing to profile.
     """
-    export = export_report(path, folder) if is_report(path) else path
+    export = export_report(path, folder / _EXPORT) if is_report(path) else path
     with Database(export, shown_as=path) as database:
         return _Reader(database, folder, on_progress).read()
 

@@ -7,6 +7,7 @@
     ├── StoreError          a store cannot be read or written
     │   └── SchemaError     it was written by another schema version
     ├── OutputExistsError   something is there already, and --force was not given
+    ├── CaptureError        a script cannot be recorded: something is missing, or nothing came
     ├── TableError          a table lacks a column or has one of the wrong type
     └── UsageError          an option or argument makes no sense
 
@@ -34,6 +35,10 @@ class SchemaError(StoreError):
 
 class OutputExistsError(Pyprof2Error):
     """The output is there already; move it away or say --force."""
+
+
+class CaptureError(Pyprof2Error):
+    """A script cannot be recorded: something that it needs is missing, or nothing was recorded."""
 
 
 class TableError(Pyprof2Error):

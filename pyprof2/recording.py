@@ -68,8 +68,8 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     ),
 }  # fmt: skip
 """The raw tables. `activities.kind` is `kernel`, `memcpy` or `memset`; `ranges.kind` as in the
-canonical table, and `layer` for a range whose text is the whole layer. `recorded_id` is the id by
-which the recorder itself ties a launch to an op: larger for an op that began later. What our
+canonical table; the text of a `layer` or `source` is the whole layer or line. `recorded_id` is the
+id by which the recorder itself ties a launch to an op: larger for an op that began later. What our
 annotation says of an op: `layer`, `source`, `direction`, `recompute`, `accumulate` (it adds up a
 gradient), and `thread_nr`, its number for the thread that counted `sequence_nr`. `flows` are the
 recorder's own forward-backward pairs: two rows of one `flow_id`, by thread and start."""

@@ -298,7 +298,7 @@ RANGES: Final = Table(
         _PID,
         _TID,
         Column("name", TEXT, "Text of the range; a Python frame: `path(line): function`."),
-        Column("kind", TEXT, "`step`, `annotation`, `module` or `python`."),
+        Column("kind", TEXT, "`step`, `annotation`, `layer`, `source`, `module` or `python`."),
     ),
 )
 MEMORY: Final = Table(

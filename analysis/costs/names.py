@@ -80,7 +80,7 @@ mark_composites("""
     aten::tile aten::repeat_interleave aten::pad aten::one_hot aten::zeros aten::ones aten::full
     aten::zeros_like aten::ones_like aten::full_like aten::new_zeros aten::new_ones
     aten::new_full aten::zero_ aten::scalar_tensor aten::item
-    aten::embedding aten::embedding_backward aten::embedding_bag aten::_embedding_bag_backward
+    aten::embedding_backward aten::embedding_bag aten::_embedding_bag_backward
     aten::index_put aten::index_put_ aten::take_along_dim aten::gather_backward
     aten::index_select_backward aten::value_selecting_reduction_backward aten::slice_backward
     aten::select_backward aten::masked_fill aten::argwhere
@@ -334,7 +334,7 @@ categorise(
 )
 categorise(
     """
-    aten::mkldnn_rnn_layer* aten::_cudnn_rnn_flatten_weight aten::quantized_lstm
+    aten::_cudnn_rnn_flatten_weight aten::quantized_lstm
     aten::quantized_gru quantized::quantized_*cell* aten::_thnn_differentiable*
     aten::lstm_mps* aten::_lstm_mps
 """,

@@ -158,6 +158,41 @@ def _first_layer(weights: tuple[Tensor, ...], layers: int | None, ways: int) -> 
     return _matrices(weights[: group * ways : group])
 
 
+@cost_of("aten::mkldnn_rnn_layer", category="rnn")
+def cpu_layer(call: OpCall) -> Cost:
+    """x (t, b, i), weights (g·h, i), (g·h, h), two biases, states: one layer, in one direction.
+
+    flops 2·t·b·(elements of the matrices). bytes: x, weights, states, the output (t, b, h) and the
+    new states; not what is kept for backward, whose size only oneDNN knows.
+    """
+    x, *weights, state, cell = (tensor(call, at) for at in range(7))
+    out = fresh((*x.shape[:-1], state.shape[-1]), x.dtype)
+    return tally(
+        2 * _rows(x) * _matrices(tuple(weights)),
+        read=[x, *weights, state, cell],
+        written=[out, like(state), like(cell)],
+        dtype=x.dtype,
+        params=_params(x, tuple(weights)),
+    )
+
+
+@cost_of("aten::mkldnn_rnn_layer_backward", category="rnn")
+def cpu_layer_backward(call: OpCall) -> Cost:
+    """As forward, then the output, the new states and their gradients: twice the forward FLOPs.
+
+    bytes: all inputs; gradients of x, weights and states.
+    """
+    x, *weights, state, cell = (tensor(call, at) for at in range(7))
+    rest = [maybe_tensor(call, at) for at in (*range(7, 13), 22)]
+    return tally(
+        4 * _rows(x) * _matrices(tuple(weights)),
+        read=[x, *weights, state, cell, *rest],
+        written=[like(item) for item in (x, *weights, state, cell)],
+        dtype=x.dtype,
+        params=_params(x, tuple(weights)),
+    )
+
+
 _COMPOSITES: Final = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
 
 

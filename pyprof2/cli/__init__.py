@@ -15,21 +15,21 @@ import traceback
 from typing import TYPE_CHECKING, Final
 
 from pyprof2 import __version__
-from pyprof2.cli import check, demo, explain, parse, prof
+from pyprof2.cli import capture, check, demo, explain, parse, prof
 from pyprof2.cli.text import clean
 from pyprof2.errors import Pyprof2Error, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["build_parser", "check", "demo", "explain", "main", "parse", "prof"]
+__all__ = ["build_parser", "capture", "check", "demo", "explain", "main", "parse", "prof"]
 
 FINE: Final = 0
 ERROR: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 
-_COMMANDS: Final = (parse, prof, explain, check, demo)
+_COMMANDS: Final = (capture, parse, prof, explain, check, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:

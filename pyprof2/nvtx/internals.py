@@ -43,6 +43,8 @@ function_mode_enabled: Final[Callable[[], bool]] = _C._is_torch_function_mode_en
 mode_count: Final[Callable[[], int]] = _C._len_torch_dispatch_stack
 """How many dispatch modes are on this thread; while one runs, those below it."""
 
+_key_excluded: Final[Callable[[Any], bool]] = _C._dispatch_tls_is_dispatch_key_excluded
+
 inside_transform: Final[Callable[[], object]] = _C._functorch.peek_interpreter_stack
 """The innermost transform of torch.func that an op is broken up by; None outside of them."""
 
@@ -66,6 +68,16 @@ FUNCTION_APPLY: Final[types.CodeType] = torch.autograd.Function.apply.__func__._
 
 ENGINE_RUN: Final[types.CodeType] = graph._engine_run_backward.__code__
 """Every run of backward that Python starts runs inside this code."""
+
+
+def is_called() -> bool:
+    """Return whether a dispatch mode gets `aten::detach` because the program called it.
+
+    When autograd saves a tensor, or gives it back, it copies the handle; modes get to see this as
+    a detach, which nobody called and no profiler records. What is called comes through autograd's
+    own detach, which keeps the layer for views out.
+    """
+    return _key_excluded(_C.DispatchKey.ADInplaceOrView)
 
 
 def is_tracing() -> bool:

@@ -27,6 +27,7 @@ from pyprof2.nvtx.internals import (
     current_node,
     current_task,
     function_mode_enabled,
+    is_called,
     mode_count,
     sequence_nr,
     without_torch_function,
@@ -109,6 +110,8 @@ class OpMode(TorchDispatchMode):
         op = self._ops.get(id(func)) or self._catalog.add_op(func)
         if not op.marked or not self.active or mode_count() or (types and _are_foreign(types)):
             return self._pass_on(op, types, args, kwargs)
+        if op.detaches and not is_called():
+            return op.run(*args)
         if function_mode_enabled():
             # Only in backward is nothing off already; without us nobody would ask them there.
             with without_torch_function():
@@ -133,7 +136,10 @@ class OpMode(TorchDispatchMode):
         key: Any = _key(op, args, kwargs) if kwargs or op.collective else op
         node, context = current_node(), state.context
         if node is not None and not context.outranks:
-            context = self._context_with_grad(state, node, frame) if _grad_enabled() else None
+            # A module that was called in this backward runs again, hooks of tensors in it too;
+            # but not a backward that is inside of that.
+            if not (context.recompute and state.task == current_task()):
+                context = self._context_with_grad(node, frame) if _grad_enabled() else None
         elif not context.outranks and current_task() != NO_TASK:
             context = self._catalog.callback
         site: Site | None
@@ -173,12 +179,8 @@ class OpMode(TorchDispatchMode):
             self._session.note_record(op.name, args, result)
         return result
 
-    def _context_with_grad(
-        self, state: ThreadState, node: Node, frame: FrameType | None
-    ) -> Context | None:
+    def _context_with_grad(self, node: Node, frame: FrameType | None) -> Context | None:
         """Return where an op is that a node runs with gradients; None: in the node itself."""
-        if state.context.recompute:
-            return state.context  # a module was called in this backward
         # Checkpointing of a function, not of a module; or backward of backward.
         for outer in frames(frame):
             if outer.f_code is ENGINE_RUN:

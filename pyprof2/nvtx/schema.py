@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch._ops import OpOverload
 
 from pyprof2.nvtx.describe import describe
@@ -25,6 +26,7 @@ class Op:
         name: as profilers write it, without the overload.
         run: calls the op.
         marked: whether its calls get a range.
+        detaches: whether it is `aten::detach`, which modes get although nobody called it.
         records: whether it begins or ends a range of torch.profiler.
         collective: whether processes talk to each other in it.
         lists: whether it takes lists of tensors.
@@ -34,8 +36,8 @@ class Op:
     """
 
     __slots__ = (
-        "collective", "defaults", "func", "lists", "marked", "mutates", "name", "records", "run",
-        "tensors",
+        "collective", "defaults", "detaches", "func", "lists", "marked", "mutates", "name",
+        "records", "run", "tensors",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -47,6 +49,7 @@ class Op:
         self.collective = namespace in _COLLECTIVE_NAMESPACES
         # An op of higher order runs others, which are marked themselves.
         self.marked = isinstance(func, OpOverload) and not self.records
+        self.detaches = func is torch.ops.aten.detach.default
         self.lists = False
         self.mutates = False
         self.defaults: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.markers import pack_payload
-from pyprof2.nvtx.internals import next_sequence_nr
+from pyprof2.nvtx.internals import NO_TASK, current_task, next_sequence_nr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,7 @@ class OpenRange(NamedTuple):
 
     token: int
     outer: Context
+    outer_task: int
     end: Callable[[], object] | None
 
 
@@ -37,6 +38,7 @@ class ThreadState:
         payload_base: what is added to a sequence number of this thread to make a payload.
         attributes: of the ranges it pushes; None where nothing is pushed.
         context: where it is.
+        task: the run of backward in which that context began, if it is one that runs again.
         open: its open ranges, the innermost last.
         next_nr: the sequence number that its next node gets, when it was last looked at.
         nodes: what the nodes that it made belong to, by sequence number.
@@ -53,8 +55,8 @@ class ThreadState:
 
     __slots__ = (
         "aliases", "attributes", "context", "function", "is_alone", "last_backward",
-        "last_forward", "next_nr", "nodes", "open", "payload_base", "peers", "transforms",
-        "unsure",
+        "last_forward", "next_nr", "nodes", "open", "payload_base", "peers", "task",
+        "transforms", "unsure",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +69,7 @@ class ThreadState:
         self.payload_base = pack_payload(0, number)
         self.attributes: Any = attributes
         self.context = context
+        self.task = NO_TASK
         self.open: list[OpenRange] = []
         self.next_nr = next_sequence_nr()
         self.nodes: dict[int, ForwardOp] = {}
@@ -81,8 +84,10 @@ class ThreadState:
 
     def enter(self, token: int, context: Context, end: Callable[[], object] | None) -> None:
         """Go into a context, until `leave` is called with the same token."""
-        self.open.append(OpenRange(token, self.context, end))
+        self.open.append(OpenRange(token, self.context, self.task, end))
         self.context = context
+        if context.recompute:
+            self.task = current_task()
 
     def leave(self, token: int) -> None:
         """Come out of a context, and of those inside it that nobody came out of."""
@@ -90,7 +95,7 @@ class ThreadState:
             return
         while True:
             item = self.open.pop()
-            self.context = item.outer
+            self.context, self.task = item.outer, item.outer_task
             if item.end is not None:
                 item.end()
             if item.token == token:

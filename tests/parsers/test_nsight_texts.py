@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.markers import Marker, format_marker
-from pyprof2.parsers._nsight_texts import Label, cut_texts, label_marker, label_parts
+from pyprof2.parsers._labels import Label, label_marker
+from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.signatures import Scalar, Tensor, parse_inputs
 
 EVALUATE: Final = "autograd::engine::evaluate_function: "

@@ -210,6 +210,16 @@ COUNTS: Final = {
         call("aten::gru", f32(7, 2, 4), f32(1, 2, 5), (f32(15, 4), f32(15, 5), f32(15), f32(15)),
              YES, 1, 0.0, YES, NO, NO),
         2 * 14 * 15 * 9, 4 * (56 + 165 + 14 * 5)),
+    "LSTM layer of oneDNN": (
+        call("aten::mkldnn_rnn_layer", f32(7, 2, 3), f32(16, 3), f32(16, 4), f32(16), f32(16),
+             f32(1, 2, 4), f32(1, 2, 4), NO, [], 2, 4, 1, YES, NO, NO, YES),
+        2 * 14 * 16 * 7, 4 * (42 + 16 * 9 + 16 + 56 + 16)),
+    "LSTM layer of oneDNN, backward": (
+        call("aten::mkldnn_rnn_layer_backward", f32(7, 2, 3), f32(16, 3), f32(16, 4), f32(16),
+             f32(16), f32(1, 2, 4), f32(1, 2, 4), f32(7, 2, 4), f32(1, 2, 4), f32(1, 2, 4),
+             f32(7, 2, 4), f32(1, 2, 4), f32(1, 2, 4), NO, 2, 4, 1, YES, YES, NO, [], NO,
+             Tensor((1000,), "u8")),
+        4 * 14 * 16 * 7, 4 * (2 * (42 + 16 * 9 + 16) + 56 + 16 + 56 + 16) + 1000),
     "gru of cuDNN, backward": (
         call("aten::_cudnn_rnn_backward", f32(7, 2, 4),
              (f32(15, 4), f32(15, 5), f32(15), f32(15)), 4, f32(165), f32(1, 2, 5), None,

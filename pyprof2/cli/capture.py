@@ -1,0 +1,194 @@
+"""`pyprof2 capture`: run a script under a profiler, with its ops marked."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.cli.text import clean
+from pyprof2.errors import CaptureError, OutputExistsError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyprof2.cli import arguments
+
+_RUNNER: Final = "pyprof2.nvtx.run_script"
+_NSYS: Final = "nsys"
+_NO_NSYS: Final = (
+    "nsys is not on the PATH: install Nsight Systems (developer.nvidia.com/nsight-systems, or the "
+    "package nsight-systems), or record with torch.profiler: --kineto"
+)
+_KINETO: Final = ".json.gz"
+_REPORT: Final = ".nsys-rep"
+_EXPORT: Final = ".sqlite"
+_SUFFIXES: Final = (_KINETO, ".json", _REPORT, _EXPORT)
+
+_BY_SIGNAL: Final = 128
+"""Shells add to it the number of the signal that ended a program."""
+
+# Ranges and CUDA calls with all kernels, those of graphs too; no sampling of the CPU, which makes
+# reports of hundreds of MB.
+_NSYS_OPTIONS: Final = (
+    "--trace=cuda,nvtx",
+    "--cuda-graph-trace=node",
+    "--sample=none",
+    "--cpuctxsw=none",
+    "--force-overwrite=true",
+)
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "capture",
+        parents=[common],
+        help="run a script under a profiler, with its ops, layers and lines marked",
+        description="Run SCRIPT as python does, with pyprof2.init() done for it, and record it: "
+        "with Nsight Systems, or with torch.profiler. What the script prints and its exit code "
+        "are passed through. In a job of several processes each rank records itself, e.g. "
+        "torchrun --nproc-per-node 8 -m pyprof2 capture --kineto SCRIPT; the names of the "
+        "recordings then end with the rank.",
+        allow_abbrev=False,
+    )
+    profiler = command.add_mutually_exclusive_group()
+    profiler.add_argument(
+        "--nsys",
+        action="store_true",
+        help="record with Nsight Systems: OUT.nsys-rep and OUT.sqlite; "
+        "the default where nsys is on the PATH",
+    )
+    profiler.add_argument(
+        "--kineto", action="store_true", help="record with torch.profiler: OUT.json.gz"
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT",
+        help="the recording; by default named after the script, in the current folder",
+    )
+    command.add_argument(
+        "--force", action="store_true", help="overwrite a recording that is there already"
+    )
+    command.add_argument(
+        "-m", "--module", action="store_true", help="SCRIPT is a module, as with python -m"
+    )
+    command.add_argument("script", metavar="SCRIPT", help="what to run")
+    command.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments"
+    )
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Record the script, and exit as it did.
+
+    Raises:
+        CaptureError: something that is needed is missing, or nothing was recorded.
+        OutputExistsError: a recording of that name is there.
+        SystemExit: otherwise, with the exit code of the script.
+    """
+    _require_script(args.script, is_module=args.module)
+    nsys = None if args.kineto else shutil.which(_NSYS)
+    if args.nsys and nsys is None:
+        raise CaptureError(_NO_NSYS)
+    _require_packages("torch", *(["nvtx"] if nsys else []))
+    stem = _stem(args.output, args.script, is_module=args.module)
+    suffixes = (_REPORT, _EXPORT) if nsys else (_KINETO,)
+    outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
+    _prepare(outputs, force=args.force)
+    script = [*(["-m"] if args.module else []), args.script, *args.arguments]
+    if nsys:
+        profile = [nsys, "profile", *_NSYS_OPTIONS, f"--output={stem.absolute()}"]
+        code = _start([*profile, sys.executable, "-m", _RUNNER, "-", *script])
+        if outputs[0].is_file():
+            _export(*outputs)
+    else:
+        code = _start([sys.executable, "-m", _RUNNER, str(outputs[0].absolute()), *script])
+    recording = outputs[-1]
+    ended = _ending(code)
+    if not recording.is_file():
+        msg = f"{args.script}: {ended}; {'nsys' if nsys else 'torch.profiler'} recorded nothing"
+        raise CaptureError(msg)
+    if not args.quiet:
+        failed = f"; the script {ended}" if code else ""
+        next_one = f"pyprof2 prof {shlex.quote(str(recording))}"
+        text = f"pyprof2: recorded {recording}{failed}; next: {next_one}"
+        print(clean(text), file=sys.stderr)
+    sys.exit(code if code >= 0 else _BY_SIGNAL - code)
+
+
+def _require_script(script: str, *, is_module: bool) -> None:
+    if is_module or Path(script).exists():
+        return
+    if shutil.which(script) is not None:
+        msg = f"{script}: is a program; name the Python script: pyprof2 capture train.py"
+    else:
+        msg = f"{script}: no such file; name the script to run (-m for a module)"
+    raise CaptureError(msg)
+
+
+def _require_packages(*names: str) -> None:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        msg = (
+            f"{sys.executable} has no {' and no '.join(missing)}, which capture needs: "
+            f"pip install {' '.join(missing)}, or start pyprof2 with the Python of the script"
+        )
+        raise CaptureError(msg)
+
+
+def _stem(wanted: Path | None, script: str, *, is_module: bool) -> Path:
+    """Return the path of the recording without its suffix; with the rank in a job of several."""
+    if wanted is None:
+        wanted = Path(script.rpartition(".")[2] if is_module else Path(script).resolve().stem)
+    elif wanted.is_dir():
+        msg = f"{wanted}: is a folder; name the recording in it, such as {wanted / 'net'}"
+        raise UsageError(msg)
+    name = wanted.name
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    rank = os.environ.get("RANK", "")
+    return wanted.with_name(f"{name}-rank{rank}" if rank.isdigit() else name)
+
+
+def _prepare(outputs: Sequence[Path], *, force: bool) -> None:
+    """See that the recordings can be written, and that no old one passes for what comes."""
+    for path in outputs:
+        if path.exists() and not force:
+            msg = f"{path}: exists; name another with -o, or say --force"
+            raise OutputExistsError(msg)
+        path.unlink(missing_ok=True)
+    outputs[0].parent.mkdir(parents=True, exist_ok=True)
+
+
+def _start(command: Sequence[str]) -> int:
+    """Run a command to its end, and return its exit code."""
+    with subprocess.Popen(command) as process:  # noqa: S603 -- what the user asks to run
+        while True:
+            # An interrupt reaches the command too, and ends it; what it recorded is kept.
+            with contextlib.suppress(KeyboardInterrupt):
+                return process.wait()
+
+
+def _export(report: Path, export: Path) -> None:
+    """Export what nsys recorded, whole or not at all."""
+    from pyprof2.parsers._nsys import export_report
+
+    with tempfile.TemporaryDirectory(prefix=f".{export.name}-", dir=export.parent) as folder:
+        export_report(report, Path(folder) / export.name).replace(export)
+
+
+def _ending(code: int) -> str:
+    """Say how a process ended."""
+    return f"exited with code {code}" if code >= 0 else f"was ended by signal {-code}"

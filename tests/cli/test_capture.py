@@ -1,0 +1,222 @@
+"""`pyprof2 capture` runs a script as python does, and records it with either profiler."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import pyprof2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+TRAIN: Final = """
+import sys
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(x)
+
+net = Net()
+sgd = torch.optim.SGD(net.parameters())
+for _ in range(2):
+    net(torch.ones(2, 8)).sum().backward()
+    sgd.step()
+print("arguments", sys.argv[1:], __name__)
+"""
+
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="capture needs torch"
+)
+nsys_only = [
+    pytest.mark.nsys,
+    pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed"),
+]
+both = pytest.mark.parametrize(
+    "profiler", ["--kineto", pytest.param("--nsys", marks=nsys_only)]
+)  # fmt: skip
+
+
+def run(
+    folder: Path, *arguments: str, script: str = TRAIN, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Capture `train.py` in a folder."""
+    (folder / "train.py").write_text(script)
+    return subprocess.run(
+        [sys.executable, "-m", "pyprof2", "capture", *arguments],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+    )  # fmt: skip
+
+
+def recording(profiler: str, stem: str = "train") -> str:
+    return f"{stem}.sqlite" if profiler == "--nsys" else f"{stem}.json.gz"
+
+
+@needs_torch
+@both
+def test_a_script_runs_with_its_arguments_and_is_recorded(profiler: str, tmp_path: Path) -> None:
+    done = run(tmp_path, profiler, "train.py", "--lr", "3", "-o", "mine")
+
+    assert done.returncode == 0
+    assert "arguments ['--lr', '3', '-o', 'mine'] __main__" in done.stdout
+    name = recording(profiler)
+    assert f"pyprof2: recorded {name}; next: pyprof2 prof {name}\n" in done.stderr
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {"train.py", name, *(["train.nsys-rep"] if profiler == "--nsys" else [])}
+    rows = pyprof2.load(tmp_path / name).profile()
+    layers = rows[rows["op"] == "aten::addmm"].groupby("step")["layer"].unique()
+    assert {step: list(of_step) for step, of_step in layers.items()} == {0: ["head"], 1: ["head"]}
+    (source,) = rows.loc[rows["op"] == "aten::addmm", "source"].unique()
+    assert source == "train.py:11"
+
+
+@needs_torch
+@both
+@pytest.mark.parametrize(
+    ("ending", "code", "says"),
+    [
+        ("sys.exit(7)", 7, "; the script exited with code 7;"),
+        ("1 / 0", 1, "; the script exited with code 1;"),
+    ],
+)
+def test_an_exit_code_passes_through_and_the_recording_is_kept(
+    profiler: str, ending: str, code: int, says: str, tmp_path: Path
+) -> None:
+    done = run(tmp_path, profiler, "train.py", script=TRAIN + ending)
+
+    assert done.returncode == code
+    assert says in done.stderr
+    assert len(pyprof2.load(tmp_path / recording(profiler)).ops)
+
+
+@needs_torch
+def test_a_traceback_is_that_of_the_script_alone(tmp_path: Path) -> None:
+    done = run(tmp_path, "--kineto", "train.py", script="import torch\ntorch.ones(2)\n1 / 0")
+
+    lines = done.stderr.splitlines()
+    start = lines.index("Traceback (most recent call last):")
+    assert lines[start + 1] == '  File "train.py", line 3, in <module>'
+    assert "ZeroDivisionError: division by zero" in lines
+
+
+@needs_torch
+def test_a_script_that_ends_without_python_leaves_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "--kineto", "train.py", script="import os; os._exit(3)")
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "pyprof2: train.py: exited with code 3; torch.profiler recorded nothing"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@needs_torch
+def test_a_script_imports_from_its_own_folder_and_a_module_from_this_one(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "helper.py").write_text("import torch\ntorch.ones(2).exp()\n")
+    (tmp_path / "jobs" / "main.py").write_text("import helper\nprint('ran')\n")
+    (tmp_path / "jobs" / "other.py").write_text("import jobs.helper\nprint('ran too')\n")
+
+    script = run(tmp_path, "--kineto", "-q", "jobs/main.py")
+    module = run(tmp_path, "--kineto", "-o", "kept/mod.json", "-m", "jobs.other")
+
+    assert (script.returncode, script.stdout) == (0, "ran\n")
+    assert (module.returncode, module.stdout) == (0, "ran too\n")
+    assert "pyprof2" not in script.stderr
+    assert (tmp_path / "main.json.gz").is_file()
+    assert (tmp_path / "kept" / "mod.json.gz").is_file()
+
+
+@needs_torch
+def test_each_rank_has_its_own_recording(tmp_path: Path) -> None:
+    done = run(tmp_path, "--kineto", "-o", "net", "train.py", RANK="3", WORLD_SIZE="4")
+
+    assert done.returncode == 0
+    loaded = pyprof2.load(tmp_path / "net-rank3.json.gz")
+    assert loaded.summary["ranks"] == [3]
+    assert loaded.table("trace")["world_size"].to_pylist() == [4]
+
+
+@needs_torch
+def test_nothing_is_overwritten_unless_forced(tmp_path: Path) -> None:
+    (tmp_path / "train.json.gz").write_text("mine")
+
+    kept = run(tmp_path, "--kineto", "train.py")
+    assert (kept.returncode, kept.stdout) == (1, "")
+    assert kept.stderr == ("pyprof2: train.json.gz: exists; name another with -o, or say --force\n")
+    assert (tmp_path / "train.json.gz").read_text() == "mine"
+    assert run(tmp_path, "--kineto", "--force", "train.py").returncode == 0
+    assert len(pyprof2.load(tmp_path / "train.json.gz").ops)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["gone.py"], 1, "gone.py: no such file; name the script to run (-m for a module)"),
+        (["python3", "train.py"], 1, "python3: is a program; name the Python script: "),
+        (["-o", ".", "train.py"], 2, ".: is a folder; name the recording in it, such as net"),
+    ],
+)
+def test_what_cannot_be_captured_is_said(
+    arguments: list[str],
+    code: int,
+    says: str,
+    tmp_path: Path,
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+
+    result = invoke("capture", "--kineto", *arguments)
+
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith(f"pyprof2: {says}")
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "missing", "says"),
+    [
+        ("--kineto", ["torch"], f"{sys.executable} has no torch, which capture needs: "),
+        ("--nsys", ["torch", "nvtx"], f"{sys.executable} has no torch and no nvtx, which "),
+        ("--nsys", ["nsys"], "nsys is not on the PATH: install Nsight Systems "),
+    ],
+)
+def test_what_is_missing_is_said(
+    option: str,
+    missing: list[str],
+    says: str,
+    tmp_path: Path,
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name)
+    )
+    monkeypatch.setattr(
+        shutil, "which", lambda name: None if name in missing else f"/usr/bin/{name}"
+    )
+
+    result = invoke("capture", option, tmp_path / "train.py")
+
+    assert result.code == 1
+    assert result.err.startswith(f"pyprof2: {says}")
+    assert not list(tmp_path.glob("train.*[!y]"))
