@@ -57,6 +57,7 @@ class Label:
 
 
 def new_signature(op: str, inputs: Sequence[Input]) -> Signature:
+    """Return the signature of an op with these inputs."""
     call = OpCall(op, tuple(inputs))
     has_shapes = any(_has_shape(item) for item in inputs)
     return Signature(op, format_signature(call), format_inputs(call.inputs), has_shapes)

@@ -1,6 +1,6 @@
-"""Run pyprof2 on damaged traces: each must give a result, or be refused in one clear line.
+"""Run pyprof2 on damaged files: each must give a result, or be refused in one clear line.
 
-Usage: python -m tests.fuzz_traces [--count N] [--seed S] [--jobs N] [--keep DIR]
+Usage: python -m tests.fuzz_traces [--exports] [--count N] [--seed S] [--jobs N] [--keep DIR]
 
 Mutant number S + i is the same in every run with the same traces at hand. For each of them a
 process of its own runs `parse`, `prof --format csv` and `check` with limits on memory and time,
@@ -23,14 +23,16 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.cli import main as pyprof2_main
-from tests.mutate_trace import mutate, read_bases
+from tests import mutate_sqlite, mutate_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
 ADDRESS_BYTES_MAX: Final = 4 << 30
 RESIDENT_BYTES_MAX: Final = 600 << 20
@@ -38,6 +40,8 @@ SECONDS_MAX: Final = 60
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or _ROOT.parent / "shared")
+_PARSERS: Final = ("pyprof2.parsers.kineto", "pyprof2.parsers.nsight")
+_BASE_BYTES_MAX: Final = {".json.gz": 200_000, ".sqlite": 3_000_000}
 _CRASHED: Final = 99
 
 
@@ -52,15 +56,19 @@ class Outcome:
     seconds: float
 
 
-def fuzz(seeds: Sequence[int], jobs: int = 1, keep: Path | None = None) -> Iterator[Outcome]:
+def fuzz(
+    seeds: Sequence[int], jobs: int = 1, keep: Path | None = None, *, exports: bool = False
+) -> Iterator[Outcome]:
     """Yield what becomes of each mutant, in the order in which they are done.
 
     Args:
         seeds: numbers of the mutants.
         jobs: how many to run at a time.
         keep: folder for the files of the mutants that fail.
+        exports: damage exports of Nsight Systems instead of Kineto traces.
     """
-    bases = read_bases(_base_paths())
+    maker: ModuleType = mutate_sqlite if exports else mutate_trace
+    bases = maker.read_bases(_base_paths("nsight", ".sqlite") if exports else _base_paths())
     _import_everything()
     running: dict[int, tuple[int, Path, float]] = {}
     todo = list(reversed(seeds))
@@ -70,7 +78,11 @@ def fuzz(seeds: Sequence[int], jobs: int = 1, keep: Path | None = None) -> Itera
                 seed = todo.pop()
                 place = Path(folder, str(seed))
                 place.mkdir()
-                running[_start(seed, bases, place)] = seed, place, time.monotonic()
+                running[_start(partial(maker.mutate, seed, bases), place)] = (
+                    seed,
+                    place,
+                    time.monotonic(),
+                )
             pid, status, usage = os.wait4(-1, 0)
             seed, place, began = running.pop(pid)
             outcome = _judge(seed, place, status, usage, time.monotonic() - began)
@@ -80,22 +92,19 @@ def fuzz(seeds: Sequence[int], jobs: int = 1, keep: Path | None = None) -> Itera
             yield outcome
 
 
-def _base_paths() -> list[Path]:
-    """Return the traces of this repository, and real ones where they are at hand."""
-    paths = [
-        *(_ROOT / "tests" / "data").rglob("*.json*"),
-        *(_SHARED / "traces" / "kineto").glob("*.json.gz"),
-    ]
-    return sorted(path for path in paths if path.stat().st_size < 200_000)
+def _base_paths(kind: str = "kineto", suffix: str = ".json.gz") -> list[Path]:
+    """Return real traces that are small, where they are at hand."""
+    paths = (_SHARED / "traces" / kind).glob(f"*{suffix}")
+    return sorted(path for path in paths if path.stat().st_size < _BASE_BYTES_MAX[suffix])
 
 
 def _import_everything() -> None:
     """Import what the commands import late, so that each process need not do it again."""
-    for name in ("pandas", "pyarrow.parquet", "pyprof2.run", "pyprof2.parsers.kineto"):
+    for name in ("pandas", "pyarrow.parquet", "pyprof2.run", *_PARSERS):
         importlib.import_module(name)
 
 
-def _start(seed: int, bases: Sequence[dict[str, Any]], place: Path) -> int:
+def _start(make: Callable[[], mutate_trace.Mutant], place: Path) -> int:
     """Start a process that makes the mutant and runs the commands on it; return its id."""
     sys.stdout.flush()
     pid = os.fork()
@@ -103,7 +112,7 @@ def _start(seed: int, bases: Sequence[dict[str, Any]], place: Path) -> int:
         return pid
     code = _CRASHED
     try:
-        _run_commands(seed, bases, place)
+        _run_commands(make(), place)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -113,14 +122,12 @@ def _start(seed: int, bases: Sequence[dict[str, Any]], place: Path) -> int:
         os._exit(code)
 
 
-def _run_commands(seed: int, bases: Sequence[dict[str, Any]], place: Path) -> None:
-    mutant = mutate(seed, bases)
+def _run_commands(mutant: mutate_trace.Mutant, place: Path) -> None:
     (place / "damage").write_text(" ".join(mutant.damage))
-    trace = place / ("trace.json.gz" if mutant.content[:2] == b"\x1f\x8b" else "trace.json")
+    trace = place / "trace"  # what it is shows in its content alone
     trace.write_bytes(mutant.content)
     (place / "tmp").mkdir()
     tempfile.tempdir = str(place / "tmp")
-    del mutant
     _set_limits()
     store = place / "store"
     with (place / "errors").open("w") as errors:
@@ -197,7 +204,7 @@ def _faults_of(name: str, code: int, said: str) -> Iterator[str]:
 def _left_behind(place: Path, *, parsed: bool) -> Iterator[str]:
     ours = {"damage", "codes", "errors", "tmp", "parse.out", "prof.out", "check.out"}
     for path in [*place.iterdir(), *(place / "tmp").glob("*")]:
-        if path.name not in ours and not path.name.startswith("trace.json"):
+        if path.name not in ours and path.name != "trace":
             yield f"left behind: {path.name}"
     if parsed and not (place / "prof.out").read_bytes().startswith(b'"kernel_id"'):
         yield "prof: no table"
@@ -210,18 +217,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first; default: %(default)s")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="at a time")
     parser.add_argument("--keep", type=Path, help="folder for what the failing ones left")
+    parser.add_argument(
+        "--exports", action="store_true", help="damage exports of Nsight Systems, not traces"
+    )
     args = parser.parse_args()
+    kind, option = ("exports", " --exports") if args.exports else ("traces", "")
     seeds = range(args.seed, args.seed + args.count)
     results: Counter[str] = Counter()
     failed, resident, seconds, began = 0, 0, 0.0, time.monotonic()
-    for outcome in fuzz(seeds, args.jobs, args.keep):
+    for outcome in fuzz(seeds, args.jobs, args.keep, exports=args.exports):
         results[outcome.result] += 1
         resident, seconds = max(resident, outcome.resident_bytes), max(seconds, outcome.seconds)
         failed += bool(outcome.faults)
         for fault in outcome.faults:
-            print(f"--seed {outcome.seed} --count 1: {fault}")
+            print(f"--seed {outcome.seed} --count 1{option}: {fault}")
     print(
-        f"{args.count} damaged traces in {time.monotonic() - began:.0f} s: {results['read']} read, "
+        f"{args.count} damaged {kind} in {time.monotonic() - began:.0f} s: {results['read']} read, "
         f"{results['refused']} refused in one line, {failed} failed; at most "
         f"{resident / 1e6:.0f} MB and {seconds:.1f} s for one"
     )

@@ -1,4 +1,4 @@
-"""Twenty of the damaged traces that `make fuzz` tries by the thousand."""
+"""Twenty of the damaged traces and exports that `make fuzz` tries by the thousand."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="its limits on processes are those of Linux")
-def test_damaged_traces_give_a_result_or_one_clear_line() -> None:
+@pytest.mark.parametrize("kind", ["traces", "exports"])
+def test_damaged_files_give_a_result_or_one_clear_line(kind: str) -> None:
     words = [sys.executable, "-m", "tests.fuzz_traces", "--count", "20", "--jobs", "1"]
+    words += ["--exports"] if kind == "exports" else []
 
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "20 damaged traces" in done.stdout
+    assert f"20 damaged {kind}" in done.stdout
     assert ", 0 failed;" in done.stdout

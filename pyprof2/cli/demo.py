@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import shlex
 import shutil
 import subprocess
@@ -25,6 +26,8 @@ _DATA: Final = Path(__file__).resolve().parent.parent / "data"
 _SCRIPT: Final = "demo_train.py"
 _RECORDING: Final = "demo.json.gz"
 _STORE: Final = "demo.pyprof2"
+_CAPTURE: Final = "demo-nsys"
+_NSYS_VIEW: Final = "--by layer,direction --top 8"
 _VIEWS: Final = ("--by op --top 8", "--by layer --top 8", "--sort dur_us --top 8")
 
 
@@ -36,7 +39,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="train a small network, record it, and show its profile",
         description="Train a small network on the GPU, or on the CPU if there is none; record "
         "it, parse the recording, and show the profile. Without torch a recording of the same "
-        "network serves, which comes with pyprof2.",
+        "network serves, which comes with pyprof2. Where nsys is installed, it records the same "
+        "script too.",
         allow_abbrev=False,
     )
     command.add_argument(
@@ -62,6 +66,7 @@ def run(args: argparse.Namespace) -> None:
         for options in _VIEWS:
             print(f"\n$ pyprof2 prof {_STORE} {options}\n")
             view.show(loaded, _arguments(options))
+        _show_nsys(folder, quiet=args.quiet)
     if args.output is None:
         print("\nTo keep the script, the recording and the store: pyprof2 demo -o DIR")
     else:
@@ -80,7 +85,7 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
             yield Path(folder)
         return
     wanted.mkdir(parents=True, exist_ok=True)
-    for name in (_SCRIPT, _RECORDING, _STORE):
+    for name in (_SCRIPT, _RECORDING, _STORE, f"{_CAPTURE}.nsys-rep", f"{_CAPTURE}.sqlite"):
         if (wanted / name).exists():
             msg = f"{wanted / name}: exists; name another folder"
             raise OutputExistsError(msg)
@@ -113,7 +118,37 @@ def _record(folder: Path, *, quiet: bool) -> Path:
     return recording
 
 
-def _arguments(options: str) -> argparse.Namespace:
+def _show_nsys(folder: Path, *, quiet: bool) -> None:
+    """Record the same script with Nsight Systems, where that is installed."""
+    from pyprof2.cli import view
+    from pyprof2.run import load
+
+    if not all(map(importlib.util.find_spec, ("torch", "nvtx"))) or not shutil.which("nsys"):
+        return
+    if not quiet:
+        print("pyprof2: the same with nsys", file=sys.stderr)
+    words = ["capture", "--nsys", "-o", _CAPTURE, _SCRIPT]
+    print(f"\n$ pyprof2 {shlex.join(words)}")
+    done = subprocess.run(  # noqa: S603 - our own script
+        [sys.executable, "-m", "pyprof2", *words],
+        cwd=folder, capture_output=True, text=True, check=False, env=_environment(),
+    )  # fmt: skip
+    export = folder / f"{_CAPTURE}.sqlite"
+    if done.returncode or not export.is_file():
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        print(f"nsys cannot record here ({clean(why)})")
+        return
+    print(f"$ pyprof2 prof {export.name} {_NSYS_VIEW}\n")
+    view.show(load(export), _arguments(_NSYS_VIEW, export.name))
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a process in another folder that imports this pyprof2."""
+    paths = [str(_DATA.parent.parent), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def _arguments(options: str, file: str = _STORE) -> argparse.Namespace:
     from pyprof2.cli import build_parser
 
-    return build_parser().parse_args(["prof", _STORE, *options.split()])
+    return build_parser().parse_args(["prof", file, *options.split()])

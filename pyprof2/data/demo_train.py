@@ -1,20 +1,20 @@
-# torch's backward has no types.
 # mypy: disable-error-code="no-untyped-call"
 """Train a small network for some steps and record them: the script behind `pyprof2 demo`.
 
-Usage: python demo_train.py RECORDING.json.gz
+Usage: python demo_train.py [RECORDING.json.gz]
 
-It is an ordinary training script. All that serves the profile is in `record`.
+It is an ordinary training script. All that serves the profile is in `train`.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import profile, schedule
 
 BATCH = 32
 CLASSES = 10
@@ -53,31 +53,31 @@ class Net(nn.Module):
         return scores
 
 
-def record(path: str) -> None:
-    """Train for four steps, and write what the last two did to `path`."""
+def train(path: str | None) -> None:
+    """Train for four steps, and write what the last two did to `path`, if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    activities = [ProfilerActivity.CPU]
-    if device == "cuda":
-        activities.append(ProfilerActivity.CUDA)
     torch.manual_seed(0)
     model = Net().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     pictures = torch.randn(BATCH, 3, 32, 32, device=device)
     labels = torch.randint(CLASSES, (BATCH,), device=device)
-    with profile(
-        activities=activities,
+    # Without a path somebody else may record: pyprof2 capture, or nsys
+    # with pyprof2.init() in the script.
+    profiler = profile(
         schedule=schedule(wait=1, warmup=1, active=2),
-        on_trace_ready=lambda done: done.export_chrome_trace(path),
+        on_trace_ready=lambda done: done.export_chrome_trace(str(path)),
         record_shapes=True,
         with_stack=True,
-    ) as profiler:
+    )
+    with profiler if path else nullcontext():
         for _ in range(4):
             optimizer.zero_grad()
             loss = functional.cross_entropy(model(pictures), labels)
             loss.backward()
             optimizer.step()
-            profiler.step()
+            if path:
+                profiler.step()
 
 
 if __name__ == "__main__":
-    record(sys.argv[1])
+    train(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -156,6 +156,21 @@ def test_that_holds_on_one_thread_too(tmp_path: Path) -> None:
     assert forward_of(found) == {30: None, 40: 0}
 
 
+def test_nodes_of_what_ran_again_belong_to_it_where_the_first_run_made_none(
+    tmp_path: Path,
+) -> None:
+    """Checkpointing with reentry: the first run is without gradients, the second makes nodes."""
+    found = linked(
+        tmp_path,
+        op("aten::relu", 0, 2, fwd=0),
+        node("CheckpointFunctionBackward", 30, 60, seq=9),
+        op("aten::relu", 32, 2, seq=0, tid=ENGINE, fwd=0),
+        node("ReluBackward0", 40, 2, seq=0, fwd=2),
+    )
+
+    assert forward_of(found)[40] == 32
+
+
 def test_old_nodes_without_a_thread_pair_by_their_number(tmp_path: Path) -> None:
     found = linked(tmp_path, relu(0, 7), op("ReluBackward", 20, 2, seq=7, tid=ENGINE))
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof2.markers import Marker, format_marker
 from pyprof2.parsers import _json
 from pyprof2.parsers.kineto import _parse_us
+from pyprof2.signatures import Tensor
 from tests.kineto_events import (
     ENGINE,
     MAIN,
@@ -25,7 +27,9 @@ from tests.kineto_events import (
     json_text,
     kernel,
     launch,
+    load_events,
     memory,
+    node,
     op,
     read,
     rows,
@@ -598,3 +602,99 @@ def test_rows_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     found = recorded(tmp_path, [op(f"op{at}", at, 1) for at in order])
 
     assert values(found, "ops", "op") == [f"op{at}" for at in order]
+
+
+# Our own markers
+
+
+def marker(ts: int, dur: int, /, *, quoteless: bool = True, **fields: Any) -> Event:
+    return op(format_marker(Marker(**fields), quoteless=quoteless), ts, dur)
+
+
+def test_markers_are_ranges_and_no_ops(tmp_path: Path) -> None:
+    found = recorded(
+        tmp_path,
+        marker(0, 90, kind="layer", layer="blocks.0", module="Block"),
+        marker(1, 80, kind="source", source="it's a file.py:7"),
+        marker(1, 9, kind="source", source=None),
+        op("aten::mm", 2, 50),
+        marker(60, 5, kind="optimizer", name="Adam"),
+        marker(70, 5, kind="dataloader", name="Iterator", quoteless=False),
+    )
+
+    assert values(found, "ops", "op") == ["aten::mm"]
+    assert values(found, "ranges", "kind", "name", "dur_ns") == [
+        ("layer", "blocks.0", 90_000),
+        ("source", "it's a file.py:7", 80_000),
+        ("annotation", "Optimizer.step#Adam", 5000),
+        ("annotation", "enumerate(DataLoader)#Iterator", 5000),
+    ]
+
+
+def test_ops_have_the_layer_line_and_step_of_the_markers_around_them(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path,
+        marker(0, 1, kind="step", step=3),
+        marker(2, 50, kind="layer", layer="blocks.0"),
+        marker(3, 40, kind="layer", layer="blocks.0.mlp"),
+        marker(4, 30, kind="source", source="net.py:7"),
+        op("aten::relu", 5, 2, seq=7, fwd=0),
+        node("ReluBackward0", 60, 20, seq=7),
+        marker(100, 1, kind="step", step=4),
+        op("aten::exp", 101, 2),
+        marker(200, 1, kind="step", step=5),
+    )
+
+    assert rows(run.table("ops"), "op", "layer", "source", "step", "direction") == [
+        ("aten::relu", "blocks.0.mlp", "net.py:7", 3, "forward"),
+        ("ReluBackward0", "blocks.0.mlp", "net.py:7", 3, "backward"),
+        ("aten::exp", None, None, 4, "forward"),
+    ]
+
+
+def test_frames_tell_lines_before_markers_do_and_the_users_steps_count(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path,
+        step(8, 0, 50),
+        marker(1, 1, kind="step", step=0),
+        marker(2, 40, kind="source", source="net.py:7"),
+        frame("inner.py(9): forward", 3, 30),
+        op("aten::relu", 5, 2),
+    )
+
+    assert rows(run.table("ops"), "source", "step") == [("inner.py:9", 8)]
+
+
+def test_a_wrapped_function_is_an_op_with_its_inputs(tmp_path: Path) -> None:
+    found = recorded(
+        tmp_path, marker(0, 5, kind="op", op="mine::double", inputs=(Tensor((2, 3), "f32"),))
+    )
+
+    assert values(found, "ops", "op") == ["mine::double"]
+    assert [signature.text for signature in found.signatures] == ["mine::double([2,3] f32)"]
+    assert values(found, "ops", "signature_id") == [0]
+
+
+def test_a_marker_says_which_process_it_is_unless_the_file_does(tmp_path: Path) -> None:
+    who = marker(0, 1, kind="process", rank=3, world_size=8)
+
+    found = recorded(tmp_path, who, op("aten::mm", 2, 5))
+    assert (found.rank, found.trace["world_size"]) == (3, 8)
+    found = recorded(tmp_path, who, distributedInfo={"rank": 1, "world_size": 2})
+    assert (found.rank, found.trace["world_size"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{'pyprof2':1,'kind':'what'}", "a broken marker: dropped"),
+        ("{'pyprof2':2,'kind':'layer'}", "a marker of another version of pyprof2: dropped"),
+    ],
+)
+def test_what_is_no_marker_of_ours_is_dropped_and_counted(
+    text: str, problem: str, tmp_path: Path
+) -> None:
+    found = recorded(tmp_path, op(text, 0, 5), op("aten::mm", 2, 5))
+
+    assert values(found, "ops", "op") == ["aten::mm"]
+    assert found.problems == {problem: 1}
