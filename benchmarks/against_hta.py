@@ -71,7 +71,7 @@ def _install() -> Path:
     python = home / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", HTA], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-qqq", HTA], check=True)
     return python
 
 

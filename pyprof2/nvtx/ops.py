@@ -111,7 +111,7 @@ class OpMode(TorchDispatchMode):
         if not op.marked or not self.active or mode_count() or (types and _are_foreign(types)):
             return self._pass_on(op, types, args, kwargs)
         if op.detaches and not is_called():
-            return op.run(*args)
+            return self._pass_on(op, types, args, kwargs)
         if function_mode_enabled():
             # Only in backward is nothing off already; without us nobody would ask them there.
             with without_torch_function():

@@ -658,3 +658,18 @@ def test_what_cannot_be_wrapped_is_said_in_one_line() -> None:
 
 def test_the_package_exports_what_users_need() -> None:
     assert sorted(pyprof2.nvtx.__all__) == ["annotate", "init", "shutdown", "wrap"]
+
+
+def test_a_detach_is_marked_where_the_program_calls_it(recorder: Recorder) -> None:
+    """Autograd copies the handles of saved tensors; modes see that as a detach."""
+    x = torch.ones(2, requires_grad=True)
+    x.exp().sum().backward()
+    copied = len(recorder.ops("aten::detach"))
+    x.detach()
+    with torch.no_grad():
+        x.detach()
+    shutdown()
+
+    # Accumulating the first gradient of a leaf is a detach that autograd does call.
+    assert copied == 1
+    assert len(recorder.ops("aten::detach")) == 3
