@@ -92,6 +92,8 @@ def run(command: list[str]) -> str:
 def test_every_op_that_ran_is_in_the_recording(recorded: Recorded) -> None:
     found = recorded.run.ops["op"].astype(str).value_counts().to_dict()
 
+    # Modes get more detaches than the program calls: test_both_profilers counts those that it does.
+    assert 0 < found.pop("aten::detach") < recorded.ops.pop("aten::detach")
     assert found == recorded.ops
 
 
