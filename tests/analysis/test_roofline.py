@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pyprof2.analysis.devices import DEVICES, Device
 from pyprof2.analysis.roofline import (
+    FLAG_PCT,
     ComputePeak,
     highest_peak,
     peak_for,
@@ -196,8 +197,10 @@ def test_percentage_is_inverse_to_time(
     flops: float, nbytes: float, time_ns: float, factor: float
 ) -> None:
     short, long = place(flops, nbytes, time_ns), place(flops, nbytes, time_ns * factor)
-
-    assert short["roofline_pct"] == pytest.approx(long["roofline_pct"] * factor)
+    expected = long["roofline_pct"] * factor
+    # What comes out above its roof is refuted, if a cache may have helped: no percentage at all.
+    if expected <= FLAG_PCT or not np.isnan(short["roofline_pct"]):
+        assert short["roofline_pct"] == pytest.approx(expected)
 
 
 # --------------------------------------------------------------------------- choosing a peak
