@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
 from pyprof2.recording import Signature
@@ -15,6 +15,8 @@ from pyprof2.signatures import Input, OpCall, Tensor, format_inputs, format_sign
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyprof2.recording import Spool
 
 _STEP: Final = re.compile(
     r"(?:profiler|train(?:ing)?[ _-]?)?(?:step|iteration|iter)[ _:#=-]{0,2}\d{1,18}", re.IGNORECASE
@@ -123,23 +125,18 @@ class StepMark(NamedTuple):
     """An instant at which a step begins; without a number none does."""
 
     start_ns: int
-    thread: Any
+    pid: int | None
+    tid: int | None
     number: int | None
 
 
-class StepRange(NamedTuple):
-    """A step as a range, on the thread that marked its beginning."""
-
-    start_ns: int
-    dur_ns: int
-    thread: Any
-    name: str
-
-
-def step_ranges(marks: Sequence[StepMark], last_op_ns: int | None, end_ns: int) -> list[StepRange]:
-    """Return the steps of a process: each lasts from its mark to the next one, or to the end.
+def append_steps(
+    spool: Spool, marks: Sequence[StepMark], last_op_ns: int | None, end_ns: int
+) -> None:
+    """Append the steps of a process: each lasts from its mark to the next one, or to the end.
 
     Args:
+        spool: takes them up as ranges, on the threads that marked their beginnings.
         marks: the beginnings, in any order.
         last_op_ns: when the last op of the recording began; a step that begins later is none, as
             the loop only asked for another batch, and there was none.
@@ -149,8 +146,14 @@ def step_ranges(marks: Sequence[StepMark], last_op_ns: int | None, end_ns: int) 
     while marks and last_op_ns is not None and marks[-1].start_ns > last_op_ns:
         end_ns = marks.pop().start_ns
     ends = [mark.start_ns for mark in marks[1:]] + [end_ns]
-    return [
-        StepRange(start, max(0, until - start), thread, f"step#{number}")
-        for (start, thread, number), until in zip(marks, ends, strict=bool(marks))
-        if number is not None
-    ]
+    steps = [(m, end) for m, end in zip(marks, ends, strict=bool(marks)) if m.number is not None]
+    texts = spool.texts["ranges"]
+    columns = {
+        "start_ns": [mark.start_ns for mark, _ in steps],
+        "dur_ns": [max(0, end - mark.start_ns) for mark, end in steps],
+        "pid": [mark.pid for mark, _ in steps],
+        "tid": [mark.tid for mark, _ in steps],
+        "name": [texts["name"][f"step#{mark.number}"] for mark, _ in steps],
+        "kind": [texts["kind"]["step"]] * len(steps) if steps else [],
+    }
+    spool.append("ranges", columns, len(steps))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.markers import DOMAIN, pack_payload
-from pyprof2.parsers._labels import Label, StepMark, label_marker, step_ranges
+from pyprof2.parsers._labels import Label, StepMark, append_steps, label_marker
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.recording import TextCodes
@@ -138,7 +138,8 @@ class RangeReader:
             self._process.problems[_STILL_OPEN] += count
             self._add_ranges(rows | {"end": pa.array(np.full(count, end))})
         self._open.clear()
-        self._add_steps(end)
+        append_steps(self._process.spool, self._steps, self._last_op_ns, end)
+        self._steps.clear()
 
     def _add_ranges(self, rows: Columns) -> None:
         rows, columns = self._process.times(rows)
@@ -263,24 +264,10 @@ class RangeReader:
             if label.marker is None:
                 self._process.ignored["NVTX marks"] += 1
             elif label.what == "step":
-                self._steps.append(StepMark(start, thread, label.marker.step))
+                self._steps.append(StepMark(start, self._process.pid, thread, label.marker.step))
             elif label.what == "process":
                 self._process.rank = label.marker.rank
                 self._process.world_size = label.marker.world_size
-
-    def _add_steps(self, end: int) -> None:
-        steps = step_ranges(self._steps, self._last_op_ns, end)
-        self._steps.clear()
-        texts = self._process.spool.texts["ranges"]
-        columns = {
-            "start_ns": [step.start_ns for step in steps],
-            "dur_ns": [step.dur_ns for step in steps],
-            "pid": [self._process.pid] * len(steps),
-            "tid": [step.thread for step in steps],
-            "name": [texts["name"][step.name] for step in steps],
-            "kind": [texts["kind"]["step"]] * len(steps),
-        }
-        self._process.spool.append("ranges", columns, len(steps))
 
 
 def _own_columns(sequence: pa.Array, payload: pa.Array, label: Labelled) -> Columns:

@@ -28,7 +28,7 @@ from pyprof2.parsers._json import (
     JsonStream,
 )
 from pyprof2.parsers._kineto_inputs import RecordedCall, signature_of
-from pyprof2.parsers._labels import StepMark, label_marker, step_ranges
+from pyprof2.parsers._labels import StepMark, append_steps, label_marker
 from pyprof2.recording import Recording, Signature, Spool, TextCodes
 
 if TYPE_CHECKING:
@@ -376,12 +376,12 @@ class _Reader:
         for event in groups.get("process", []):
             self._process = self._labels[event.name].marker
         marks, columns = self._times(groups.get("step", []))
-        threads = self._thread(marks)
-        for at, event in enumerate(marks):
-            thread = tuple(threads[name][at].as_py() for name in ("pid", "tid"))
+        pids, tids = (ids.to_pylist() for ids in self._thread(marks).values())
+        for event, start, pid, tid in zip(
+            marks, columns["start_ns"].tolist(), pids, tids, strict=True
+        ):
             marker = self._labels[event.name].marker
-            number = None if marker is None else marker.step
-            self._steps.append(StepMark(int(columns["start_ns"][at]), thread, number))
+            self._steps.append(StepMark(start, pid, tid, None if marker is None else marker.step))
 
     def _add_wrapped(self, events: list[_Event]) -> None:
         """Append calls of functions that the user wrapped; their markers say all of them."""
@@ -400,19 +400,8 @@ class _Reader:
 
     def finish(self) -> None:
         """Append what could not be before the end of the recording was known."""
-        kinds = self.spool.texts["ranges"]["kind"]
-        if "step" not in kinds:  # else the user's own numbers count
-            steps = step_ranges(self._steps, self._last_op_ns, self._span[1])
-            names, kind = self.spool.texts["ranges"]["name"], kinds["step"]
-            columns = {
-                "start_ns": [step.start_ns for step in steps],
-                "dur_ns": [step.dur_ns for step in steps],
-                "pid": [step.thread[0] for step in steps],
-                "tid": [step.thread[1] for step in steps],
-                "name": [names[step.name] for step in steps],
-                "kind": [kind] * len(steps),
-            }
-            self.spool.append("ranges", columns, len(steps))
+        if "step" not in self.spool.texts["ranges"]["kind"]:  # else the user's own numbers count
+            append_steps(self.spool, self._steps, self._last_op_ns, self._span[1])
 
     def _classify_names(self) -> None:
         """Give each new name of a range its text and its kind."""

@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> None:
     """Record the script, and exit as it did.
 
     Raises:
-        CaptureError: something that is needed is missing, or nothing was recorded.
+        CaptureError: something that is needed is missing, or the script was fine and nothing was
+            recorded of it.
         OutputExistsError: a recording of that name is there.
         SystemExit: otherwise, with the exit code of the script.
     """
@@ -115,17 +116,20 @@ def run(args: argparse.Namespace) -> None:
             _export(*outputs)
     else:
         code = _start([sys.executable, "-m", _RUNNER, str(outputs[0].absolute()), *script])
-    recording = outputs[-1]
-    ended = _ending(code)
+    recording, ended = outputs[-1], _ending(code)
     if not recording.is_file():
         msg = f"{args.script}: {ended}; {'nsys' if nsys else 'torch.profiler'} recorded nothing"
-        raise CaptureError(msg)
-    if not args.quiet:
+        if code == 0:
+            raise CaptureError(msg)
+        _say(msg)
+    elif not args.quiet:
         failed = f"; the script {ended}" if code else ""
-        next_one = f"pyprof2 prof {shlex.quote(str(recording))}"
-        text = f"pyprof2: recorded {recording}{failed}; next: {next_one}"
-        print(clean(text), file=sys.stderr)
+        _say(f"recorded {recording}{failed}; next: pyprof2 prof {shlex.quote(str(recording))}")
     sys.exit(code if code >= 0 else _BY_SIGNAL - code)
+
+
+def _say(text: str) -> None:
+    print(f"pyprof2: {clean(text)}", file=sys.stderr)
 
 
 def _require_script(script: str, *, is_module: bool) -> None:

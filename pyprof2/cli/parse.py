@@ -29,7 +29,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         type=Path,
         nargs="+",
         metavar="TRACE",
-        help="a Kineto .json or .json.gz, or a directory of them",
+        help="a Kineto .json or .json.gz, a .sqlite or .nsys-rep of Nsight Systems, or a directory "
+        "of them",
     )
     command.add_argument(
         "-o",

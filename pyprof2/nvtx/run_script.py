@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 NO_RECORDING: Final = "-"
+INTERRUPTED: Final = 130
 
 _OUR_FILES: Final = frozenset((__file__, runpy.__file__, "<frozen runpy>"))
 
@@ -86,4 +87,9 @@ def _show_without_us(
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt as interrupt:
+        # Python itself ends a script so, but not a module.
+        _show_without_us(KeyboardInterrupt, interrupt, interrupt.__traceback__)
+        sys.exit(INTERRUPTED)

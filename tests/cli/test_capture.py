@@ -105,6 +105,16 @@ def test_an_exit_code_passes_through_and_the_recording_is_kept(
 
 
 @needs_torch
+def test_an_interrupted_script_is_recorded_and_ends_as_interrupted(tmp_path: Path) -> None:
+    script = "import torch\ntorch.ones(2)\nraise KeyboardInterrupt"
+    done = run(tmp_path, "--kineto", "train.py", script=script)
+
+    assert done.returncode == 130
+    assert "KeyboardInterrupt" in done.stderr
+    assert len(pyprof2.load(tmp_path / "train.json.gz").ops)
+
+
+@needs_torch
 def test_a_traceback_is_that_of_the_script_alone(tmp_path: Path) -> None:
     done = run(tmp_path, "--kineto", "train.py", script="import torch\ntorch.ones(2)\n1 / 0")
 
@@ -115,12 +125,13 @@ def test_a_traceback_is_that_of_the_script_alone(tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_a_script_that_ends_without_python_leaves_nothing(tmp_path: Path) -> None:
-    done = run(tmp_path, "--kineto", "train.py", script="import os; os._exit(3)")
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_script_that_ends_without_python_leaves_nothing(code: int, tmp_path: Path) -> None:
+    done = run(tmp_path, "--kineto", "train.py", script=f"import os; os._exit({code})")
 
-    assert done.returncode == 1
+    assert done.returncode == max(code, 1)
     assert done.stderr.splitlines()[-1] == (
-        "pyprof2: train.py: exited with code 3; torch.profiler recorded nothing"
+        f"pyprof2: train.py: exited with code {code}; torch.profiler recorded nothing"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 

@@ -41,8 +41,12 @@ class Read:
                 self.events += msgspec.json.decode(text)
             except (msgspec.ValidationError, *DECODE_ERRORS):
                 self.events += [msgspec.json.decode(raw) for raw in stream.salvage(text)]
-        self.around = {key: msgspec.json.decode(raw) for key, raw in stream.around.items()}
         self.problems = dict(stream.problems)
+        self._stream = stream
+
+    @property
+    def around(self) -> dict[str, Any]:
+        return {key: msgspec.json.decode(raw) for key, raw in self._stream.around.items()}
 
     @property
     def names(self) -> list[str]:
