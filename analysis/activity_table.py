@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.activities import LINKS, Activities, Launches, link_activities, link_launches
+from pyprof2.analysis.activities import LINKS, Activities, Launches
 from pyprof2.analysis.attribute import STATUSES, UNKNOWN, share_costs
 from pyprof2.analysis.categories import categorise, named, only
 from pyprof2.analysis.intervals import slices_of_groups
@@ -46,22 +46,19 @@ def activity_tables(
 
     They lack the column `rank`. All kernels of an op are in one part: they share its cost.
     """
-    launches = link_launches(recording, linked.ops, linked.threads)
-    found = link_activities(recording, launches, linked.ops, linked.threads)
+    launches, found = linked.launches, linked.activities
     yield "launches", _launch_parts(recording, launches, found)
     for name, kept in (("kernels", found.is_kernel), ("copies", ~found.is_kernel)):
         chosen = found.at(kept)
         owner = lookup(linked.costs.owner, chosen.op, -1)
         parts = (chosen.at(rows) for rows in slices_of_groups(owner, _SLICE))
-        yield name, (_activity_part(recording, linked, launches, part) for part in parts)
+        yield name, (_activity_part(recording, linked, part) for part in parts)
 
 
-def _activity_part(
-    recording: Recording, linked: Linked, launches: Launches, found: Activities
-) -> pa.Table:
+def _activity_part(recording: Recording, linked: Linked, found: Activities) -> pa.Table:
     raw = recording.read("activities", None, found.row)
     columns = {name: raw[name] for name in _RECORDED}
-    columns |= _launch_columns(linked, launches, found)
+    columns |= _launch_columns(linked, found)
     columns |= _op_columns(linked, found.op)
     columns |= _cost_columns(linked, found, raw)
     columns |= _device_columns(recording, int_column(raw, "device", -1))
@@ -91,8 +88,8 @@ def _launch_parts(
         )
 
 
-def _launch_columns(linked: Linked, launches: Launches, found: Activities) -> dict[str, Any]:
-    threads = linked.threads
+def _launch_columns(linked: Linked, found: Activities) -> dict[str, Any]:
+    threads, launches = linked.threads, linked.launches
     start = lookup(launches.start, found.launch, NO_ID)
     thread = lookup(launches.thread, found.launch, 0)
     step = link_steps(linked.steps, threads, thread, start)

@@ -8,40 +8,23 @@ accounting op are shared among its kernels in proportion to their time; kernels 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.costs import (
-    TELLING_OPS,
-    Estimate,
-    category_of,
-    estimate,
-    is_composite,
-    is_view,
-    result_inside,
-)
-from pyprof2.analysis.intervals import Bool, Int, nearest_marked
-from pyprof2.columns import lookup
-from pyprof2.recording import TextCodes
-from pyprof2.signatures import Input, OpCall, Tensor, parse_inputs
+from pyprof2.analysis.costs import Estimate, category_of, estimate, is_composite, is_view
+from pyprof2.signatures import OpCall
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from pyprof2.analysis.contexts import Contexts
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.link import Ops
-    from pyprof2.analysis.pair import Pairs
-    from pyprof2.recording import Signature
 
 UNKNOWN: Final = -1
 """Stands for null in columns of counts."""
 
 STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_parent"]
-
-_TOLD_BY_GRADIENT: Final = ("conv", "pool")
-_NODE_NAME: Final = re.compile(r"\w*Backward\d*")
 
 
 @dataclass(frozen=True)
@@ -91,118 +74,35 @@ def _count(found: Estimate, field: str) -> int:
     return UNKNOWN if value is None else int(value)
 
 
-def cost_ops(ops: Ops, pairs: Pairs, signature: Int, signatures: Sequence[Signature]) -> OpCosts:
+def cost_ops(ops: Ops, contexts: Contexts) -> OpCosts:
     """Estimate every op, once per distinct call, and find out which op accounts for which.
 
     Args:
         ops: the nested ops.
-        pairs: their forward ops.
-        signature: for each op its row in `signatures`, -1 for none.
-        signatures: of the recording.
+        contexts: their calls, and what is known of each from elsewhere.
     """
     of_name = [category_of(name) for name in ops.names]
     categories = sorted({text for text in of_name if text})
     code = {text: number for number, text in enumerate(categories)}
     category = np.array([code[text] if text else -1 for text in of_name] or [-1])[ops.name]
-    forward = np.where(ops.backward & (pairs.forward >= 0), signature[pairs.forward], -1)
-    calls = _Calls(signatures)
-    result, results = _results(ops, pairs, signature, calls)
-    which, estimates = _estimate_distinct(ops, (signature, forward, result), calls, results)
+    which, estimates = _estimate_distinct(ops, contexts)
     return OpCosts(which, estimates, _owners(ops, which, estimates), category, categories)
 
 
-def _results(
-    ops: Ops, pairs: Pairs, signature: Int, calls: _Calls
-) -> tuple[Int, list[Tensor | None]]:
-    """Return the result of each op as a code into the list, -1 where nothing tells it.
-
-    Recordings hold inputs only. The gradient that a node of autograd gets first has the shape of
-    its forward op's result; and some ops call others that tell it, see `result_inside`.
-    """
-    found = TextCodes()
-    of_signature = np.full(calls.count + 1, -1, np.int64)
-    by_gradient = _gradients(ops, pairs, signature)
-    for number in np.unique(by_gradient[by_gradient >= 0]).tolist():
-        gradient = _first_tensor(calls[number])
-        of_signature[number] = -1 if gradient is None else found[gradient]
-    result = lookup(of_signature, by_gradient, -1)
-    inner, tells, code = _telling_ops(ops, signature, calls, found)
-    # Of several ops inside the first one that tells counts: it is written last.
-    result[inner[::-1][tells[::-1]]] = code[::-1][tells[::-1]]
-    return result, list(found)
-
-
-def _gradients(ops: Ops, pairs: Pairs, signature: Int) -> Int:
-    """Return for each forward op the signature of its autograd node, -1 where there is none."""
-    is_node = np.array([bool(_NODE_NAME.fullmatch(text)) for text in ops.names] or [False])
-    nodes = np.flatnonzero(is_node[ops.name] & (pairs.forward >= 0) & (signature >= 0))
-    own = np.full(len(ops), -1, np.int64)
-    own[pairs.forward[nodes]] = signature[nodes]
-    needs = np.array([category_of(text) in _TOLD_BY_GRADIENT for text in ops.names] or [False])
-    around = np.where(needs[ops.name] & ~ops.backward, nearest_marked(ops.parent, own >= 0), -1)
-    return lookup(own, around, -1)
-
-
-def _telling_ops(
-    ops: Ops, signature: Int, calls: _Calls, found: TextCodes
-) -> tuple[Int, Bool, Int]:
-    """Return ops that call another op, whether that one tells their result, and its code."""
-    wanted = np.array([text in TELLING_OPS for text in ops.names] or [False])[ops.name]
-    inside = np.flatnonzero((ops.parent >= 0) & (signature >= 0))
-    inside = inside[wanted[ops.parent[inside]] & (signature[ops.parent[inside]] >= 0)]
-    outer = ops.parent[inside]
-    keys, inverse = np.unique(
-        signature[outer] * calls.count + signature[inside], return_inverse=True
-    )
-    tensors = [
-        result_inside(calls[key // calls.count], [calls[key % calls.count]])
-        for key in keys.tolist()
-    ]
-    codes = np.array([-1 if t is None else found[t] for t in tensors] or [-1], np.int64)
-    code = codes[inverse] if len(inverse) else np.empty(0, np.int64)
-    return outer, code >= 0, code
-
-
-def _estimate_distinct(
-    ops: Ops, told: tuple[Int, Int, Int], calls: _Calls, results: Sequence[Tensor | None]
-) -> tuple[Int, list[Estimate]]:
-    """Return an estimate per distinct call, call of the forward op, and result."""
-    signature, forward, result = told
-    size, width = calls.count + 1, len(results) + 1
+def _estimate_distinct(ops: Ops, contexts: Contexts) -> tuple[Int, list[Estimate]]:
+    """Return an estimate per distinct call and what is known of it."""
+    calls, width = contexts.calls, len(contexts.distinct)
     # An op without a signature counts as a call without inputs: one key per name.
-    call = np.where(signature >= 0, signature, calls.count + ops.name)
-    keys, which = np.unique((call * size + forward + 1) * width + result + 1, return_inverse=True)
+    call = np.where(contexts.signature >= 0, contexts.signature, len(calls) + ops.name)
+    keys, which = np.unique(call * width + contexts.which, return_inverse=True)
     estimates = []
     for key in keys.tolist():
-        rest, of_result = divmod(key, width)
-        of_call, of_forward = divmod(rest, size)
-        if of_call >= calls.count:
-            estimates.append(_without_inputs(ops.names[of_call - calls.count]))
-            continue
-        call_forward = calls[of_forward - 1] if of_forward else None
-        output = results[of_result - 1] if of_result else None
-        estimates.append(estimate(calls[of_call], call_forward, output))
+        of_call, of_context = divmod(key, width)
+        if of_call < len(calls):
+            estimates.append(estimate(calls[of_call], contexts.distinct[of_context]))
+        else:
+            estimates.append(_without_inputs(ops.names[of_call - len(calls)]))
     return which, estimates
-
-
-class _Calls:
-    """The calls that signatures describe, parsed when they are first asked for."""
-
-    def __init__(self, signatures: Sequence[Signature]) -> None:
-        self._signatures = signatures
-        self._calls: dict[int, OpCall] = {}
-        self.count = len(signatures)
-
-    def __getitem__(self, number: int) -> OpCall:
-        if number not in self._calls:
-            op, _, inputs, _ = self._signatures[number]
-            self._calls[number] = OpCall(op, parse_inputs(inputs))
-        return self._calls[number]
-
-
-def _first_tensor(call: OpCall) -> Tensor | None:
-    first: Input = call.inputs[0] if call.inputs else None
-    return first if isinstance(first, Tensor) and first.shape else None
 
 
 def _without_inputs(op: str) -> Estimate:

@@ -88,7 +88,7 @@ def explain(
     Raises:
         UsageError: there is no such row, or `override` is no device.
     """
-    calls = Calls.of(tables["ops"], tables["signatures"])
+    calls = Calls.of(tables["ops"], tables["signatures"], tables["kernels"])
     row, op = _find(tables, reference)
     owner = _owner(calls, op)
     shared = tables["kernels"].slice(0, 0)

@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyprof2.analysis.costs import registry
+from pyprof2.analysis.costs import formula_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,12 +48,9 @@ class FormulaText(NamedTuple):
 
 def formula_text(op: str) -> FormulaText | None:
     """Return what the formula of an op says; None if it has none."""
-    entry = registry._find(op)  # noqa: SLF001 - the registry hands out no formulas
-    if entry is None:
+    formula = formula_of(op)
+    if formula is None:
         return None
-    # A formula that takes the call alone is registered inside another function.
-    inside = inspect.getclosurevars(entry.formula).nonlocals
-    formula: Callable[..., object] = inside.get("formula", entry.formula)
     texts = [inspect.getdoc(formula) or "", *_told_by_others(formula)]
     module = formula.__module__.rpartition(".")[2]
     return FormulaText(f"{module}.{formula.__name__}", "\n\n".join(filter(None, texts)))

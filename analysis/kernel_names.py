@@ -119,6 +119,34 @@ def _mangled_path(symbol: str) -> str:
     return "::".join(parts)
 
 
+# --------------------------------------------------------------------------- element type
+
+_ELEMENT: Final = re.compile(
+    r"""(?x)
+    (?: CatArrayBatchedCopy\w* | multi_tensor_apply_kernel .*? \w*Functor ) <
+    (?: \w+:: | \(anonymous\ namespace\):: | <unnamed>:: )*
+    ( OpaqueType<\d+ | complex<\w+ | (?:un)?signed\ \w+ | \w+ )
+    """
+)
+_ELEMENTS: Final = {
+    "float": "f32", "double": "f64", "Half": "f16", "__half": "f16", "BFloat16": "bf16",
+    "long": "i64", "int": "i32", "short": "i16", "signed char": "i8", "char": "i8",
+    "unsigned char": "u8", "bool": "bool", "complex<Half": "c32", "complex<float": "c64",
+    "complex<double": "c128", "OpaqueType<1": "bits8", "OpaqueType<2": "bits16",
+    "OpaqueType<4": "bits32", "OpaqueType<8": "bits64", "OpaqueType<16": "bits128",
+}  # fmt: skip
+
+
+def element_of(name: str) -> str | None:
+    """Return the element type that PyTorch's kernels for lists of tensors say they work on.
+
+    `CatArrayBatchedCopy<OpaqueType<2u>, …>` moves elements of 16 bits, whatever they are: its
+    type is `bits16`. Of a foreach kernel it is the functor's first argument.
+    """
+    found = _ELEMENT.search(name)
+    return None if found is None else _ELEMENTS.get(found[1])
+
+
 # --------------------------------------------------------------------------- kind of work
 
 _WRAPPER = re.compile(

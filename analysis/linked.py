@@ -1,4 +1,4 @@
-"""Everything that is known of the ops of a recording, put together in the order it is found."""
+"""Everything that is known of ops and GPU activities, put together in the order it is found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyprof2.analysis import link
+from pyprof2.analysis.activities import Activities, Launches, link_activities, link_launches
 from pyprof2.analysis.attribute import OpCosts, cost_ops
+from pyprof2.analysis.contexts import Calls, find_contexts
 from pyprof2.analysis.link import NO_RANGES, Ops, Ranges, Threads
 from pyprof2.analysis.pair import Pairs, pair
 from pyprof2.columns import TextColumn, lookup, merge_texts
@@ -27,6 +29,7 @@ class Linked:
     Attributes:
         threads: the numbers of the threads.
         ops, pairs, costs: nesting, forward ops, and costs.
+        launches, activities: of the GPU's work, linked with the ops.
         signature: row in the recording's signatures, -1 for none.
         texts: the signatures as text.
         layer, source: as text codes; ops in backward have those of their forward op.
@@ -38,6 +41,8 @@ class Linked:
     threads: Threads
     ops: Ops
     pairs: Pairs
+    launches: Launches
+    activities: Activities
     costs: OpCosts
     signature: Int
     texts: Sequence[str]
@@ -49,7 +54,7 @@ class Linked:
 
 
 def link_recording(recording: Recording, source_root: str | None = None) -> Linked:
-    """Return what can be known of the recording's ops.
+    """Return what can be known of the recording's ops and GPU activities.
 
     Args:
         recording: the raw tables.
@@ -59,18 +64,25 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link.link_ops(recording, threads)
     pairs = pair(ops, recording, threads)
+    launches = link_launches(recording, ops, threads)
+    activities = link_activities(recording, launches, ops, threads)
     recorded = recording.read("ops", ["signature_id", "layer", "source"], ops.row)
     signature = int_column(recorded, "signature_id", -1)
     ranges = link.read_ranges(recording, threads)
     layer, source = _places(ops, ranges, source_root)
     steps, annotations = (ranges.get(kind, NO_RANGES) for kind in ("step", "annotation"))
     del ranges  # there may be more frames than ops
+    names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
+    calls = Calls(recording.signatures)
+    contexts = find_contexts(ops, pairs, signature, calls, (activities.op, names))
     lender = np.where(pairs.forward >= 0, pairs.forward, pairs.accumulate)
     return Linked(
         threads=threads,
         ops=ops,
         pairs=pairs,
-        costs=cost_ops(ops, pairs, signature, recording.signatures),
+        launches=launches,
+        activities=activities,
+        costs=cost_ops(ops, contexts),
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
         layer=_inherit(merge_texts(code_column(recorded, "layer"), layer), lender, ops),

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from pyprof2.analysis.link import Ops, Threads
 
 _NODE_END: Final = re.compile(r"Backward\d*\Z")
+_CPP_NODES: Final = (
+    (r".*CppNode<SplitLookupFunction_Dense_Op>", r"dense_embedding_codegen_lookup_function"),
+    (r".*CppNode<SplitLookupFunction_(\w+)_Op>", r"split_embedding_codegen_lookup_\1_function"),
+    (r".*CppNode<\w*(?:::)?PermutePooledEmbsFunction\w*>", r"permute_pooled_embs_auto_grad"),
+)
+"""Nodes of C++ functions, and the ops that make them, which recordings show without a number."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Pairs:
 
 def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     """Return the forward op of each op that runs in backward."""
-    node_forward = _forward_of_nodes(ops, threads)
+    node_forward = _made_by_named(ops, _forward_of_nodes(ops, threads))
     decides = np.where(ops.backward, ops.marked, -1)
     forward = np.where(decides >= 0, node_forward[decides], -1) if len(ops) else decides
     flow_count, agree = _check_flows(ops, node_forward, recording, threads)
@@ -131,6 +137,31 @@ def _made_by_thread(
         return
     for each in dict.fromkeys(ops.thread[own].tolist()):
         yield each, own[ops.thread[own] == each]
+
+
+def _made_by_named(ops: Ops, forward: Int) -> Int:
+    """Return the forward op of each node, of a C++ function's the op that is known to make it.
+
+    By number it is found only what ran shortly before: a helper that made no node of its own. The
+    op that made the node is the one of its name that holds that helper, or is the next to start.
+    """
+    result = forward.copy()
+    names = {text: code for code, text in enumerate(ops.names)}
+    places = {text.rpartition("::")[2]: code for text, code in names.items() if "::" in text}
+    for text, code in names.items():
+        found = (re.sub(node, op, text) for node, op in _CPP_NODES if re.fullmatch(node, text))
+        maker = places.get(next(found, ""))
+        if maker is None:
+            continue
+        made = np.flatnonzero(ops.name == maker)
+        for node in np.flatnonzero((ops.name == code) & (forward >= 0)).tolist():
+            helper = forward[node]
+            after = made[
+                (ops.thread[made] == ops.thread[helper]) & (ops.start[made] < ops.start[node])
+            ]
+            after = after[ops.end[after] > ops.start[helper]]
+            result[node] = after[np.argmin(ops.start[after])] if len(after) else helper
+    return result
 
 
 def _last_made(ops: Ops, made: Int, node: Int) -> Int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
-from pyprof2.analysis.costs import Estimate, estimate, result_inside
+from pyprof2.analysis.costs import NOTHING_KNOWN, Context, Estimate, estimate, told
+from pyprof2.analysis.kernel_names import element_of
 from pyprof2.recording import code_column, int_column
-from pyprof2.signatures import OpCall, Tensor, format_signature, parse_inputs
+from pyprof2.signatures import OpCall, Tensor, format_signature, format_text, parse_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
 
-_NODE_NAME: Final = re.compile(r"\w*Backward\d*")
+_NODE_NAME: Final = re.compile(r"\w*Backward\d*|.*CppNode<.*")
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,18 @@ class Calls:
     forward: Int
     signature: Int
     inputs: list[str | None]
+    kernels: pa.Table
 
     @classmethod
-    def of(cls, ops: pa.Table, signatures: pa.Table) -> Calls:
-        """Take the tables `ops` and `signatures` of one rank, in order of their ids."""
+    def of(cls, ops: pa.Table, signatures: pa.Table, kernels: pa.Table) -> Calls:
+        """Take the tables of one rank, in order of their ids."""
         return cls(
             ops,
             int_column(ops, "parent_op_id", -1),
             int_column(ops, "forward_op_id", -1),
             int_column(ops, "signature_id", -1),
             signatures["inputs"].to_pylist(),
+            kernels.select(["cost_op_id", "kernel"]),
         )
 
     def name(self, op: int) -> str:
@@ -65,6 +69,19 @@ class Calls:
         is_node = [bool(_NODE_NAME.fullmatch(text)) for text in names]
         return [row for row in rows.tolist() if is_node[codes[row]]]
 
+    def after(self, op: int) -> int:
+        """Return the op that follows inside the same op, -1 for none."""
+        siblings = np.flatnonzero(self.parent == self.parent[op])
+        following = siblings[siblings > op]
+        return int(following[0]) if len(following) and self.parent[op] >= 0 else -1
+
+    def elements(self, op: int) -> Iterator[tuple[str, str]]:
+        """Give the element types that kernels of the op work on, and the kernels' names."""
+        own = self.kernels.filter(pc.equal(self.kernels["cost_op_id"], op))
+        for kernel in dict.fromkeys(own["kernel"].to_pylist()):
+            if element := element_of(kernel or ""):
+                yield element, kernel
+
 
 class Source(NamedTuple):
     """The estimate that gives an op's counts, and in words what it rests on."""
@@ -79,40 +96,52 @@ def shape_source(calls: Calls, op: int) -> Source | None:
     row = calls.ops.slice(op, 1).to_pylist()[0]
     if call is None or row["cost_status"] not in {"ok", "assumed"}:
         return None
-    for forward, output, words in _contexts(calls, op, call):
-        found = estimate(call, forward, output)
+    for context, words in _contexts(calls, op, call):
+        found = estimate(call, context)
         if _agrees(found, row):
             return Source(found, words)
     return None
 
 
-def _contexts(
-    calls: Calls, op: int, call: OpCall
-) -> Iterator[tuple[OpCall | None, Tensor | None, str]]:
+def _contexts(calls: Calls, op: int, call: OpCall) -> Iterator[tuple[Context, str]]:
     """Give what may be known of a call from elsewhere, the least first."""
-    yield None, None, "the inputs recorded with the op"
+    yield NOTHING_KNOWN, "the inputs recorded with the op"
     forward = int(calls.forward[op])
-    known = calls.call(forward) if forward >= 0 else None
-    if known is not None:
-        text = f"its inputs, and those of its forward op op:{forward}: {format_signature(known)}"
-        yield known, None, text
-    for output, words in _outputs(calls, op, call):
-        text = f"its inputs, and the shape of its result, [{','.join(map(str, output.shape))}]"
-        yield known, output, f"{text}: {words}"
+    context = Context(forward=calls.call(forward) if forward >= 0 else None)
+    if context.forward is not None:
+        text = format_signature(context.forward)
+        yield context, f"its inputs, and those of its forward op op:{forward}: {text}"
+    for more, words in _told(calls, op, call):
+        yield replace(more, forward=context.forward), f"its inputs, and {words}"
 
 
-def _outputs(calls: Calls, op: int, call: OpCall) -> Iterator[tuple[Tensor, str]]:
+def _told(calls: Calls, op: int, call: OpCall) -> Iterator[tuple[Context, str]]:
     for outer in calls.around(op):
         if nodes := calls.nodes_of(outer):
             gradient = calls.call(nodes[-1])
             first = gradient.inputs[0] if gradient and gradient.inputs else None
             if isinstance(first, Tensor):
-                yield first, f"the gradient that {calls.name(nodes[-1])} got (op:{nodes[-1]})"
+                node = f"the gradient that {calls.name(nodes[-1])} got (op:{nodes[-1]})"
+                yield Context(output=first), f"{_shape_text(first)}: {node}"
             break
-    inside = (calls.call(row) for row in np.flatnonzero(calls.parent == op).tolist())
-    result = result_inside(call, [other for other in inside if other is not None])
-    if result is not None:
-        yield result, "an op inside makes a view of it"
+    inside = [calls.call(row) for row in np.flatnonzero(calls.parent == op).tolist()]
+    others = [other for other in inside if other is not None]
+    found = told(call, others)
+    parts = [_shape_text(found.output)] if found.output is not None else []
+    parts += [f"the index {format_text(item)}" for item in found.indices]
+    if parts:
+        yield found, f"{', '.join(parts)}: an op inside makes a view of it"
+    following = calls.after(op)
+    found = told(call, others, calls.call(following) if following >= 0 else None)
+    if found.output is not None:
+        view = f"{calls.name(following)} (op:{following}) makes a view of it"
+        yield found, f"{_shape_text(found.output)}: {view}"
+    for element, kernel in calls.elements(op):
+        yield Context(element=element), f"elements of {element}, as the kernel says: {kernel}"
+
+
+def _shape_text(result: Tensor) -> str:
+    return f"the shape of its result, [{','.join(map(str, result.shape))}]"
 
 
 def _agrees(found: Estimate, row: dict[str, Any]) -> bool:

@@ -42,7 +42,6 @@ def assemble(
     facts["pairs_agree"] = linked.pairs.flow_agree_count
     for name, parts in activity_tables(recording, linked):
         yield name, _ranked(rank, parts)
-        del parts  # it knows the launches
     yield "ops", _ranked(rank, op_table(recording, linked))
     del linked
     yield "signatures", _ranked(rank, [_signatures(recording)])

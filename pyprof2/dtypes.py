@@ -12,8 +12,12 @@ DTYPE_BITS: Final = {
     "u64": 64, "u32": 32, "u16": 16, "u8": 8, "u4": 4, "bool": 8,
     "c32": 32, "c64": 64, "c128": 128,
     "qi8": 8, "qu8": 8, "qi32": 32,
+    "bits8": 8, "bits16": 16, "bits32": 32, "bits64": 64, "bits128": 128,
 }  # fmt: skip
-"""Bits per element. `c64` is a complex number of two f32, `f4e2m1x2` two f4 in one byte."""
+"""Bits per element.
+
+`c64` is a complex number of two f32, `f4e2m1x2` two f4 in one byte, `bits16` what has that size.
+"""
 
 
 def nbytes(count: int, dtype: str | None) -> int | None:

@@ -98,10 +98,11 @@ def format_signature(call: OpCall) -> str:
     items = list(call.inputs)
     while items and items[-1] is None:
         items.pop()
-    return f"{call.op}({', '.join(_format_text(item) for item in items)})"
+    return f"{call.op}({', '.join(format_text(item) for item in items)})"
 
 
-def _format_text(item: Input) -> str:
+def format_text(item: Input) -> str:
+    """Return one input as a person reads it: `[512,768] f32`."""
     match item:
         case None:
             return "-"
@@ -111,4 +112,4 @@ def _format_text(item: Input) -> str:
             shape = f"[{','.join(map(str, item.shape))}]"
             return f"{shape} {item.dtype}" if item.dtype else shape
         case _:
-            return f"({', '.join(_format_text(part) for part in item)})"
+            return f"({', '.join(format_text(part) for part in item)})"

@@ -28,6 +28,7 @@ from pyprof2.analysis.costs import (
 )
 from pyprof2.analysis.costs.registry import (
     CATEGORIES,
+    NOTHING_KNOWN,
     Context,
     Cost,
     CostRegistrationError,
@@ -37,12 +38,13 @@ from pyprof2.analysis.costs.registry import (
     cost_in_context,
     cost_of,
     estimate,
+    formula_of,
     has_formula,
     is_composite,
     is_view,
     registered_ops,
 )
-from pyprof2.analysis.costs.results import TELLING_OPS, result_inside
+from pyprof2.analysis.costs.told import REDUCING_OPS, TELLING_OPS, told
 
 FAMILIES: Final = (
     matmul, linalg, conv, attention, norm, softmax_loss, pointwise, reduce, copies, index,
@@ -53,6 +55,8 @@ FAMILIES: Final = (
 __all__ = [
     "CATEGORIES",
     "FAMILIES",
+    "NOTHING_KNOWN",
+    "REDUCING_OPS",
     "TELLING_OPS",
     "Context",
     "Cost",
@@ -63,9 +67,10 @@ __all__ = [
     "cost_in_context",
     "cost_of",
     "estimate",
+    "formula_of",
     "has_formula",
     "is_composite",
     "is_view",
     "registered_ops",
-    "result_inside",
+    "told",
 ]

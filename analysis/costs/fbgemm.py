@@ -9,7 +9,7 @@ FLOPs: n·D additions. Bytes: n rows, the indices and offsets, and the pooled re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     bounded,
@@ -31,147 +31,197 @@ from pyprof2.analysis.costs.registry import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyprof2.signatures import OpCall, Tensor
 
-_LOOKUPS: Final = {
-    "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function": 20,
-    "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_with_counter_function": 20,
-    "fbgemm::split_embedding_codegen_lookup_adagrad_function": -1,
-    "fbgemm::split_embedding_codegen_lookup_adam_function": -1,
-    "fbgemm::split_embedding_codegen_lookup_sgd_function": -1,
-    "fbgemm::split_embedding_codegen_lookup_partial_rowwise_adam_function": -1,
+
+class _Place(NamedTuple):
+    """Where a lookup has its inputs, and what its optimizer keeps.
+
+    At `weights` and the input after it are the weights on the device and in the host's memory, at
+    input 20 and after it the optimizer's state: so many numbers for each element, and each row.
+    """
+
+    weights: int
+    widths: int
+    total: int
+    indices: int
+    scales: int
+    per_element: int
+    per_row: int
+
+
+_DENSE: Final = "fbgemm::dense_embedding_codegen_lookup_function"
+_STATE: Final = 20
+_KEPT: Final = {
+    "rowwise_adagrad": (0, 1), "rowwise_adagrad_with_counter": (0, 3), "adagrad": (1, 0),
+    "adam": (2, 0), "partial_rowwise_adam": (1, 1), "sgd": (0, 0),
+}  # fmt: skip
+"""What each optimizer keeps for each element, and for each row."""
+_LOOKUPS: Final = {_DENSE: _Place(0, 2, 3, 7, 10, 0, 0)} | {
+    f"fbgemm::split_embedding_codegen_lookup_{name}_function": _Place(1, 6, 7, 11, 14, *kept)
+    for name, kept in _KEPT.items()
 }
-"""The lookups, and where they keep one number for each row; -1: nowhere."""
+"""The lookups of several tables at once, and where each has what."""
 
 _WIDEST: Final = 2048
 """The widest row that the library takes."""
 
 
-def _weights(call: OpCall) -> Tensor:
-    """Return the weights: on the device, or cached from the host's memory."""
-    return max((tensor(call, at) for at in (1, 2)), key=lambda item: numel(item.shape))
+class _Lookup(NamedTuple):
+    """What a lookup works on; `width` is the mean length of a row, of all if `is_every`."""
+
+    weights: Tensor
+    indices: Tensor
+    offsets: Tensor
+    scales: Tensor | None
+    tables: int
+    width: int
+    is_every: bool
+
+    @property
+    def named(self) -> int:
+        """How many rows are looked up, each as often as it is named."""
+        return numel(self.indices.shape)
+
+    @property
+    def bags(self) -> int:
+        """In how many bags they are added up, those of all tables together."""
+        return numel(self.offsets.shape) - 1
+
+    def rows(self, count: int, width: int) -> Tensor:
+        """Return so many rows, no more than there are."""
+        return fresh((min(count * width, numel(self.weights.shape)),), self.weights.dtype)
+
+
+def _lookup(call: OpCall, known: Tensor | None) -> _Lookup:
+    """Read a lookup's inputs.
+
+    The length of the rows is from the total of all tables, or the optimizer's state. The total is
+    by value, or what the result, or its gradient, has for each bag. All tables have rows of the
+    mean length where there is one table, and where the mean by table is the mean by row: a
+    rowwise state tells how many rows there are.
+
+    Args:
+        call: of one of `_LOOKUPS`.
+        known: the result, or its gradient.
+    """
+    place = _LOOKUPS[call.op]
+    found = (maybe_tensor(call, at) for at in (place.weights, place.weights + 1))
+    weights = max((item for item in found if item), key=lambda item: numel(item.shape))
+    weights = tensor(call, 0) if call.op == _DENSE else weights
+    indices, offsets = tensor(call, place.indices), tensor(call, place.indices + 1)
+    tables, bags = numel(tensor(call, place.widths).shape) - 1, numel(offsets.shape) - 1
+    states = (maybe_tensor(call, at) for at in (_STATE, _STATE + 1))
+    rows = max((numel(state.shape) for state in states if state), default=0)
+    rows = rows if place.per_row and not place.per_element else 0
+    total = integer(call, place.total)
+    if total is None and known is not None and bags > 0:
+        total = numel(known.shape) * tables // bags
+    if total is not None and tables > 0:
+        width = max(total // tables, 1)
+        even = total % tables == 0 and numel(weights.shape) == rows * width
+    elif rows:
+        width, even = max(round(numel(weights.shape) / rows), 1), False
+    else:
+        msg = "the length of the rows is not in the recording"
+        raise UnknownCostError(msg)
+    scales = maybe_tensor(call, place.scales)
+    return _Lookup(weights, indices, offsets, scales, tables, width, tables == 1 or even)
+
+
+_MEAN: Final = "rows of all tables taken to have the mean length"
 
 
 @cost_in_context(*_LOOKUPS, category="embedding")
 def lookup(call: OpCall, context: Context) -> Cost:
     """Weights, …, indices (n), offsets (T·B + 1), …: n rows read and added up in T·B bags.
 
-    Assumed, where more than one table has its rows in one place: all have rows of the mean
-    length. Bounds: one distinct row each of 4 elements, and rows of 2048.
+    flops: n·D, with weights for the indices 2·n·D. Assumed, where several tables have rows of
+    several lengths: all have rows of the mean length. Bounds: one distinct row of 4 elements, and
+    each anew, of 2048.
     """
-    weights, indices, offsets = _weights(call), tensor(call, 11), tensor(call, 12)
-    tables = numel(tensor(call, 6).shape) - 1
-    count, bags = numel(indices.shape), numel(offsets.shape) - 1
-    width = _mean_width(call, weights, tables, bags, context)
-    scales = maybe_tensor(call, 14)
+    found = _lookup(call, context.output)
     dtype = context.output.dtype if context.output and context.output.dtype else "f32"
-    costs = [
-        tally(
-            count * columns * (1 if scales is None else 2),
-            read=[fresh((rows * columns,), weights.dtype), indices, offsets, scales],
-            written=[fresh((bags * columns,), dtype)],
-            dtype=weights.dtype,
-            params=f"rows={count},width={columns},tables={tables},bags={bags}",
+    if call.op == _DENSE:
+        dtype = found.weights.dtype or dtype
+
+    def made(count: int, width: int) -> Cost:
+        return tally(
+            found.named * width * (1 if found.scales is None else 2),
+            read=[found.rows(count, width), found.indices, found.offsets, found.scales],
+            written=[fresh((found.bags * width,), dtype)],
+            dtype=found.weights.dtype,
+            params=f"rows={found.named},width={width},tables={found.tables},bags={found.bags}",
         )
-        for rows, columns in ((count, width), (min(count, 1), 4), (count, _WIDEST))
-    ]
-    likely, least, most = costs
-    if tables == 1:
-        return bounded(likely, traffic=(_at_most(least, likely), likely.bytes))
+
+    return _within(found, made)
+
+
+def _within(found: _Lookup, made: Callable[[int, int], Cost]) -> Cost:
+    """Return the cost by how many rows differ, and their width, with its bounds."""
+    narrow, wide = (found.width,) * 2 if found.is_every else (4, _WIDEST)
+    least, most = made(min(found.named, 1), narrow), made(found.named, wide)
     return bounded(
-        likely,
-        "rows of all tables taken to have the mean length",
-        flops=(least.flops, max(most.flops, likely.flops)),
-        traffic=(_at_most(least, likely), most.bytes),
+        made(found.named, found.width),
+        "" if found.is_every else _MEAN,
+        flops=(least.flops, most.flops),
+        traffic=(least.bytes, most.bytes),
     )
 
 
-def _at_most(least: Cost, likely: Cost) -> int | None:
-    if least.bytes is None or likely.bytes is None:
-        return None
-    return min(least.bytes, likely.bytes)
-
-
-def _mean_width(call: OpCall, weights: Tensor, tables: int, bags: int, context: Context) -> int:
-    """Return the mean length of a row: from the result, the total, or the optimizer's state."""
-    total_width = integer(call, 7)
-    if total_width is None and context.output is not None and bags:
-        return max(numel(context.output.shape) // bags, 1)
-    if total_width is not None and tables > 0:
-        return max(total_width // tables, 1)
-    place = _LOOKUPS[call.op]
-    rows = max((numel(t.shape) for at in (place, place + 1) if (t := maybe_tensor(call, at))),
-               default=0) if place >= 0 else 0  # fmt: skip
-    if not rows:
-        msg = "the length of the rows is not in the recording"
-        raise UnknownCostError(msg)
-    return max(round(numel(weights.shape) / rows), 1)
-
-
-_NODES: Final = (
-    "torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>",
-    "torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>",
-    "torch::autograd::CppNode<SplitLookupFunction_Dense_Op>",
-    "torch::autograd::CppNode<SplitLookupFunction_sgd_Op>",
+_NODES: Final = tuple(
+    f"torch::autograd::CppNode<SplitLookupFunction_{name}_Op>" for name in (*_KEPT, "Dense")
 )
 
 
 @cost_in_context(*_NODES, category="embedding")
 def lookup_backward(call: OpCall, context: Context) -> Cost:
-    """Grad (B, widths of all tables): each of n rows gets its bag's gradient, and is updated.
+    """Grad (B, widths of all tables): the rows that were looked up get their bag's gradient.
 
-    With the forward lookup: n·D additions and 4 more for each element updated; bytes: grad,
-    indices, n rows of weights read and written, and their optimizer state. Without: the rows are
-    taken to be as many as grad has, one for each bag; at least grad is read, at most each bag
-    has 1024 rows.
+    With the forward lookup of n rows: n·D additions, and 4 more for each element updated; bytes:
+    grad, indices and offsets, the rows and the optimizer's state for them read and written; rows
+    named more than once count once if there are no more. Dense tables get a gradient of their
+    own, all of it written. Without the forward lookup, the rows are taken to be as many as grad
+    has, one for each bag; at least grad is read, at most each bag has 1024 rows.
     """
     grad, forward = tensor(call, 0), context.forward
+    if forward is None or forward.op not in _LOOKUPS:
+        return _without_lookup(grad)
+    place, found = _LOOKUPS[forward.op], _lookup(forward, grad)
+    read = [grad, found.indices, found.offsets, found.scales]
+    if forward.op == _DENSE:
+        own = tally(found.named * found.width, read=read, written=[found.weights])
+        return bounded(own, "" if found.is_every else _MEAN, flops=(0, found.named * _WIDEST))
+
+    def made(count: int, width: int) -> Cost:
+        rows = found.rows(count, width)
+        updated = numel(rows.shape)
+        kept = updated * place.per_element + updated // width * place.per_row
+        state = fresh((kept,), "f32")
+        return tally(
+            found.named * width + 4 * updated,
+            read=[*read, rows, state],
+            written=[rows, state],
+            dtype=grad.dtype,
+            params=f"rows={found.named},width={width},tables={found.tables},bags={found.bags}",
+        )
+
+    return _within(found, made)
+
+
+def _without_lookup(grad: Tensor) -> Cost:
     count = numel(grad.shape)
-    note = "rows updated not recorded: taken as one for each bag, at most 1024"
-    if forward is not None and forward.op in _LOOKUPS:
-        count = lookup(forward, Context(output=grad)).flops
-        note = "all rows taken to be distinct"
     rows = fresh((count,), grad.dtype)
-    cost = tally(5 * count, read=[grad, rows], written=[rows], dtype=grad.dtype)
-    least = tally(0, read=[grad])
-    most = fresh((1024 * max(count, numel(grad.shape)),), grad.dtype)
+    most = fresh((1024 * count,), grad.dtype)
     widest = tally(5 * numel(most.shape), read=[grad, most, most], written=[most, most])
     return bounded(
-        cost,
-        note,
+        tally(5 * count, read=[grad, rows], written=[rows], dtype=grad.dtype),
+        "rows updated not recorded: taken as one for each bag, at most 1024",
         flops=(0, widest.flops),
-        traffic=(least.bytes, widest.bytes),
+        traffic=(tally(0, read=[grad]).bytes, widest.bytes),
     )
-
-
-@cost_in_context("fbgemm::dense_embedding_codegen_lookup_function", category="embedding")
-def dense_lookup(call: OpCall, context: Context) -> Cost:
-    """Weights, offsets of tables and columns, …, indices (n), offsets (T·B + 1): as `lookup`."""
-    weights, indices, offsets = tensor(call, 0), tensor(call, 7), tensor(call, 8)
-    tables = numel(tensor(call, 2).shape) - 1
-    bags = numel(offsets.shape) - 1
-    width = integer(call, 3)
-    if width is None and context.output is None:
-        msg = "the length of the rows is not in the recording"
-        raise UnknownCostError(msg)
-    mean = width // max(tables, 1) if width else numel(_shape(context)) // max(bags, 1)
-    count = numel(indices.shape)
-    rows = fresh((min(count * mean, numel(weights.shape)),), weights.dtype)
-    out = fresh((bags * mean,), weights.dtype)
-    cost = tally(count * mean, read=[rows, indices, offsets], written=[out], dtype=weights.dtype)
-    least = tally(0, read=[indices, offsets])
-    most = tally(0, read=[fresh((count * _WIDEST,), weights.dtype), indices, offsets, weights],
-                 written=[fresh((bags * _WIDEST,), weights.dtype)])  # fmt: skip
-    return bounded(
-        cost,
-        "rows of all tables taken to have the mean length",
-        flops=(0, count * _WIDEST),
-        traffic=(least.bytes, most.bytes),
-    )
-
-
-def _shape(context: Context) -> tuple[int, ...]:
-    return context.output.shape if context.output else ()
 
 
 @cost_of(

@@ -15,17 +15,18 @@ from pyprof2.analysis.costs.operands import (
     count_text,
     elements,
     first_tensor,
+    flag,
     fresh,
     integer,
     integers,
     like,
     maybe_tensors,
     numel,
+    scalars_recorded,
     tally,
     tensor,
     total,
     typed,
-    value,
     with_more,
 )
 from pyprof2.analysis.costs.registry import (
@@ -98,8 +99,7 @@ def fast_gather(call: OpCall) -> Cost:
 def index(call: OpCall, context: Context) -> Cost:
     """x, list of indices -> the elements they name: bytes: those elements, the indices, the result.
 
-    Kineto records nothing of the list, so the result must be known from elsewhere: the indices
-    are then taken to be one i64 for each row.
+    Kineto records nothing of the list: the ops inside tell the result and the indices.
     """
     x = tensor(call, 0)
     given = list(maybe_tensors(call, 1))
@@ -111,6 +111,9 @@ def index(call: OpCall, context: Context) -> Cost:
     out = fresh(context.output.shape, x.dtype)
     count = numel(out.shape)
     cost = gathered(count, x, 1, None, out)
+    indices = given or context.indices
+    if indices and all(item.dtype for item in indices):
+        return with_more(cost, list(indices), [])
     most = None if cost.bytes_hi is None else cost.bytes_hi + 8 * count * len(x.shape)
     return bounded(cost, _NO_INDICES, traffic=(cost.bytes_lo, most))
 
@@ -133,35 +136,46 @@ def _indexed(x: Tensor, given: list[Tensor]) -> Cost:
     return with_more(cost, list(given), [])
 
 
-@cost_of(
+@cost_in_context(
     "aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index_put",
     category="index",
 )  # fmt: skip
-def index_put(call: OpCall) -> Cost:
+def index_put(call: OpCall, context: Context) -> Cost:
     """x, list of indices, values, accumulate: the values written to the places in x.
 
-    flops: one addition each where it accumulates. bytes: the values read and written, read from x
-    too where it accumulates; out of place also x read and written. Kineto records nothing of the
-    indices: from none to an i64 per value and dimension.
+    flops: one addition each where it accumulates. bytes: the values and indices read, the values
+    written, read from x too where it accumulates; out of place also x read and written. Kineto
+    records nothing of the indices: where the ops inside do not tell them, from none to an i64 per
+    value and dimension.
     """
-    x = tensor(call, 0)
-    values = tensor(call, 2)
-    adds = value(call, 3) is True
+    x, values = tensor(call, 0), tensor(call, 2)
+    adds = flag(call, 3)
     count = numel(values.shape)
-    read, written = _placed(call.op, x, count, adds=adds)
-    indices = maybe_tensors(call, 1)
-    known = bool(indices) and all(item.dtype for item in indices)
+    read, written = _placed(call.op, x, count, adds=adds is True)
+    indices = maybe_tensors(call, 1) or context.indices
+    if not all(item.dtype for item in indices):
+        indices = ()
     cost = tally(
         count if adds else 0,
-        read=[values, *read, *(indices if known else ())],
+        read=[values, *read, *indices],
         written=written,
         dtype=x.dtype,
         params=count_text(values),
     )
-    if known or cost.bytes is None:
+    more = total([fresh((count,), x.dtype)])
+    if cost.bytes is None or more is None:
         return cost
-    most = cost.bytes + count * 8 * max(len(x.shape), 1) + (total([fresh((count,), x.dtype)]) or 0)
-    return bounded(cost, _NO_INDICES, flops=(0, count), traffic=(cost.bytes, most))
+    most = cost.bytes
+    if adds is None and not scalars_recorded(call):
+        most += more
+        cost = bounded(cost, _NO_FLAG, flops=(0, count), traffic=(cost.bytes, most))
+    if not indices:
+        most += count * 8 * max(len(x.shape), 1)
+        cost = bounded(cost, _NO_INDICES, traffic=(cost.bytes, most))
+    return cost
+
+
+_NO_FLAG: Final = "whether it adds is not recorded: taken not to"
 
 
 def _placed(op: str, x: Tensor, count: int, *, adds: bool) -> tuple[list[Tensor], list[Tensor]]:

@@ -73,6 +73,7 @@ mark_composites("""
     aten::ctc_loss aten::hinge_embedding_loss aten::margin_ranking_loss
     aten::triplet_margin_loss aten::cosine_embedding_loss aten::poisson_nll_loss
     aten::cosine_similarity aten::pairwise_distance
+    aten::index_put aten::index_put_ aten::_unsafe_index_put
     aten::to aten::type_as aten::contiguous aten::reshape aten::flatten aten::ravel
     aten::clone aten::_to_copy aten::cpu aten::cuda aten::pin_memory aten::_pin_memory
     aten::lift aten::resolve_conj aten::resolve_neg aten::flatten_dense_tensors aten::concat

@@ -13,12 +13,12 @@ A name that ends in `*` covers all names that begin so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from pyprof2.errors import Pyprof2Error
-from pyprof2.signatures import OpCall, Tensor
+from pyprof2.signatures import Input, OpCall, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,12 +74,21 @@ class Context:
     """What is known of a call from elsewhere.
 
     Attributes:
-        forward: the call of the forward op, for a backward op.
-        output: shape and element type of the result.
+        forward: the call of the forward op, for a backward op whose inputs lack something.
+        output: shape and element type of the result: from the grad_output of the backward op, an
+            op inside, or an input of the next op.
+        indices: the index tensors of an op that recordings show without them.
+        element: the type that the kernels of an op with lists of tensors say they work on; for
+            ops that only move data it may be a size alone, `bits16`.
     """
 
     forward: OpCall | None = None
     output: Tensor | None = None
+    indices: tuple[Tensor, ...] = ()
+    element: str | None = None
+
+
+NOTHING_KNOWN: Final = Context()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +125,11 @@ class UnknownCostError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
+    """A formula of call and context, its category, and the function that was registered."""
+
     formula: ContextFormula
     category: str
+    source: Callable[..., Cost | None]
 
 
 _entries: dict[str, _Entry] = {}
@@ -141,7 +153,7 @@ def cost_of(*ops: str, category: str) -> Callable[[_Plain], _Plain]:
     _check_category(category)
 
     def register(formula: _Plain) -> _Plain:
-        _register(ops, category, lambda call, _context: formula(call))
+        _register(ops, _Entry(lambda call, _context: formula(call), category, formula))
         return formula
 
     return register
@@ -152,18 +164,18 @@ def cost_in_context(*ops: str, category: str) -> Callable[[_Informed], _Informed
     _check_category(category)
 
     def register(formula: _Informed) -> _Informed:
-        _register(ops, category, formula)
+        _register(ops, _Entry(formula, category, formula))
         return formula
 
     return register
 
 
-def _register(ops: tuple[str, ...], category: str, formula: ContextFormula) -> None:
+def _register(ops: tuple[str, ...], entry: _Entry) -> None:
     taken = sorted({op for op in ops if op in _entries or ops.count(op) > 1})
     if taken:
         msg = f"{', '.join(taken)}: a cost formula is registered already; give another name"
         raise CostRegistrationError(msg)
-    _entries.update((op, _Entry(formula, category)) for op in ops)
+    _entries.update((op, entry) for op in ops)
 
 
 def _check_category(category: str) -> None:
@@ -216,6 +228,12 @@ def has_formula(op: str) -> bool:
     return is_view(op) or _find(op) is not None
 
 
+def formula_of(op: str) -> Callable[..., Cost | None] | None:
+    """Return the function that was registered for the op; None if there is none."""
+    entry = _find(op)
+    return None if entry is None else entry.source
+
+
 def registered_ops() -> tuple[str, ...]:
     """Return the names that have a formula, sorted."""
     return tuple(sorted(_entries))
@@ -253,14 +271,12 @@ def _find(op: str) -> _Entry | None:
     return next((_entries[stem] for stem in stems if stem in _entries), None)
 
 
-def estimate(call: OpCall, forward: OpCall | None = None, output: Tensor | None = None) -> Estimate:
+def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     """Return the cost of a call, or why there is none; never raises on odd inputs.
 
     Args:
         call: the op and its inputs.
-        forward: the call of the forward op, for a backward op whose inputs lack something.
-        output: shape and element type of the result, where they are known from elsewhere: from
-            the grad_output of the backward op, or an input of the next op.
+        context: what is known of the call from elsewhere.
     """
     category = category_of(call.op) or "other"
     if is_view(call.op):
@@ -269,10 +285,9 @@ def estimate(call: OpCall, forward: OpCall | None = None, output: Tensor | None 
     name = _plain_name(call.op)
     if entry is None:
         return Estimate(None, category, "no_formula", _data_dependent.get(name, ""))
-    if name != call.op:
-        call = OpCall(name, call.inputs)
+    call = OpCall(name, tuple(_typed(item, context.element) for item in call.inputs))
     try:
-        cost = entry.formula(call, Context(forward, output))
+        cost = entry.formula(call, context)
         problem = _problem(cost)
     except UnknownCostError as error:
         cost, problem = None, str(error)
@@ -286,6 +301,13 @@ def estimate(call: OpCall, forward: OpCall | None = None, output: Tensor | None 
         return Estimate(cost, category, "assumed", cost.assumed)
     note = "" if cost.bytes is not None else "bytes unknown: no element types recorded"
     return Estimate(cost, category, "ok", note)
+
+
+def _typed(item: Input, element: str | None) -> Input:
+    """Return the input; tensors in a list that lack their element type are of type `element`."""
+    if element is None or not isinstance(item, tuple):
+        return item
+    return tuple(part if part.dtype else replace(part, dtype=element) for part in item)
 
 
 def _problem(cost: Cost | None) -> str:

@@ -261,7 +261,7 @@ def test_the_source_of_every_count_of_a_real_trace_is_found(
     import pyprof2
 
     run = pyprof2.load(shared_trace("kineto/rn50_v100_w0.json.gz"))
-    calls = Calls.of(run.table("ops"), run.table("signatures"))
+    calls = Calls.of(*(run.table(name) for name in ("ops", "signatures", "kernels")))
     ops = run.ops[run.ops["flops"].notna() & run.ops["signature_id"].notna()]
     distinct = ops.drop_duplicates(["signature_id", "flops", "bytes"])
 

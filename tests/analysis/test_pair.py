@@ -244,3 +244,20 @@ def test_layer_and_line_of_a_backward_op_are_those_of_its_forward_op(tmp_path: P
     codes, words = found.layer
     layers = [words[code] if code >= 0 else None for code in codes]
     assert layers == ["net.act"] * 4 + [None, None]
+
+
+def test_a_c_node_belongs_to_the_op_of_its_name_next_to_the_one_of_its_number(
+    tmp_path: Path,
+) -> None:
+    """Two lookups: only the helpers before them have a number."""
+    lookup = "fbgemm::split_embedding_codegen_lookup_adagrad_function"
+    name = "torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>"
+    found = linked(
+        tmp_path,
+        op("aten::zero_", 0, 1, seq=5), op(lookup, 2, 3),
+        op("aten::zero_", 6, 1, seq=6), op(lookup, 8, 3),
+        node(name, 100, 2, seq=6), node(name, 110, 2, seq=5),
+        node("torch::autograd::CppNode<Other>", 120, 2, seq=5),
+    )  # fmt: skip
+
+    assert [found.ops.start[at] // 1000 for at in found.pairs.forward[4:]] == [8, 2, 0]

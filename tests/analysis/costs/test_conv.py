@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from pyprof2.analysis.costs import Cost, Estimate, estimate
+from pyprof2.analysis.costs import Context, Cost, Estimate, estimate
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
 
 YES, NO = True, False
@@ -40,7 +40,7 @@ def test_a_convolution_without_stride_needs_the_size_of_its_output() -> None:
     recorded = call("aten::cudnn_convolution", X, WEIGHT, *UNRECORDED)
 
     alone = estimate(recorded)
-    told = known(estimate(recorded, output=Tensor(OUT.shape)))
+    told = known(estimate(recorded, Context(output=Tensor(OUT.shape))))
 
     assert (alone.status, alone.cost) == ("no_shapes", None)
     assert "stride and padding" in alone.note
@@ -53,7 +53,7 @@ def test_the_gradient_of_the_weight_takes_the_weights_size_from_the_forward_op()
     forward = call("aten::cudnn_convolution", X, WEIGHT, *UNRECORDED)
 
     alone = estimate(backward)
-    paired = known(estimate(backward, forward))
+    paired = known(estimate(backward, Context(forward=forward)))
 
     assert (alone.status, alone.cost) == ("no_shapes", None)
     assert paired.flops == ONE_PASS
@@ -70,7 +70,7 @@ def test_the_gradient_of_the_input_has_its_flops_without_the_forward_op() -> Non
     backward = call("aten::cudnn_convolution_backward_input", None, OUT, WEIGHT, *UNRECORDED)
 
     alone = known(estimate(backward))
-    paired = known(estimate(backward, call("aten::cudnn_convolution", X, WEIGHT)))
+    paired = known(estimate(backward, Context(forward=call("aten::cudnn_convolution", X, WEIGHT))))
 
     assert (alone.flops, alone.bytes) == (ONE_PASS, None)
     assert (paired.flops, paired.bytes) == (ONE_PASS, 4 * (200 + 216 + 972))
@@ -164,8 +164,8 @@ def test_the_ops_of_one_network_without_strides_add_up() -> None:
     down = call("aten::cudnn_convolution", f32(32, 256, 56, 56), f32(512, 256, 1, 1), *UNRECORDED)
 
     found = [
-        known(estimate(stem, output=f32(32, 64, 112, 112))).flops,
-        known(estimate(down, output=f32(32, 512, 28, 28))).flops,
+        known(estimate(stem, Context(output=f32(32, 64, 112, 112)))).flops,
+        known(estimate(down, Context(output=f32(32, 512, 28, 28)))).flops,
     ]
 
     assert found == [2 * 32 * 64 * 112 * 112 * 147, 2 * 32 * 512 * 28 * 28 * 256]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from pyprof2.analysis.costs import Cost, Estimate, estimate
+from pyprof2.analysis.costs import Context, Cost, Estimate, estimate
 from pyprof2.analysis.costs.comm import bus_factor
 from pyprof2.analysis.costs.triton import fused_ops
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
@@ -329,15 +329,100 @@ def test_an_assumption_has_bounds(name: str) -> None:
 
 
 def test_a_list_takes_its_type_from_the_result() -> None:
-    found = estimate(call("aten::cat", LIST, 0), output=f16(1024))
+    found = estimate(call("aten::cat", LIST, 0), Context(output=f16(1024)))
 
     assert (found.status, known(found).bytes) == ("ok", 4096)
+
+
+def test_a_list_takes_its_type_from_the_kernels() -> None:
+    """Two bytes an element, read and written; of what type they are does not matter to a copy."""
+    found = estimate(call("aten::cat", LIST, 0), Context(element="bits16"))
+
+    assert (found.status, known(found).bytes, known(found).dtype) == ("ok", 4096, None)
+
+
+def test_indices_that_are_known_are_read() -> None:
+    """5 rows of 16 f32, out of 1000, and 5 indices of 8 bytes."""
+    told = Context(output=Tensor((5, 16)), indices=(i64(5),))
+
+    found = estimate(call("aten::index", f32(1000, 16), None), told)
+
+    assert (found.status, known(found).bytes) == ("ok", 2 * 320 + 40)
+
+
+def test_values_put_to_places_are_read_and_written_and_the_places_read() -> None:
+    """3 values of 4 bytes read and written, 3 places read; read from x too where they add up."""
+    told = Context(indices=(i64(3),))
+    costs = [
+        known(estimate(call("aten::_index_put_impl_", f32(10), None, f32(3), adds), told))
+        for adds in (NO, YES)
+    ]
+
+    assert [(cost.flops, cost.bytes) for cost in costs] == [(0, 24 + 24), (3, 24 + 24 + 12)]
+
+
+def test_whether_values_add_up_is_an_assumption_where_it_is_not_recorded() -> None:
+    recorded = call("aten::_index_put_impl_", f32(10), None, f32(3), None, None)
+
+    found = estimate(recorded, Context(indices=(i64(3),)))
+
+    assert (found.status, known(found).bytes_lo, known(found).bytes_hi) == ("assumed", 48, 60)
+    assert (known(found).flops_lo, known(found).flops_hi) == (0, 3)
+
+
+LOOKUP: Final = call(
+    "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function", f32(0), f32(8000), f32(0),
+    f32(0, 0), i32(2), i64(2), i32(3), None, None, i64(3), None, i64(50), i64(21), None, None,
+    None, i32(0), None, None, None, f32(1000), f32(0),
+)  # fmt: skip
+"""Two tables, 1000 rows of 8 elements together; 50 rows in 2 x 10 bags."""
+
+
+def test_tables_have_rows_of_one_length_where_the_means_by_table_and_by_row_agree() -> None:
+    """8000 elements in 1000 rows are 8 each; so are 16 in two tables, but not 20."""
+    even, uneven = (estimate(LOOKUP, Context(output=f32(10, width))) for width in (16, 20))
+
+    assert (even.status, known(even).flops) == ("ok", 50 * 8)
+    assert known(even).bytes == 4 * 400 + 400 + 168 + 20 * 8 * 4
+    assert (uneven.status, known(uneven).flops) == ("assumed", 50 * 10)
+
+
+def test_the_gradient_of_a_lookup_updates_the_rows_that_were_looked_up() -> None:
+    """50 rows of 8 f32 and one number each for the optimizer: read and written.
+
+    Read besides: a gradient of 10 x 16, 50 indices and 21 offsets of 8 bytes.
+    """
+    node = call("torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>", f32(10, 16))
+
+    found = estimate(node, Context(forward=LOOKUP))
+
+    assert (found.status, known(found).flops) == ("ok", 50 * 8 + 4 * 50 * 8)
+    assert known(found).bytes == 640 + 400 + 168 + 2 * (1600 + 200)
+    assert known(found).bytes_lo == 640 + 400 + 168 + 2 * (32 + 4)
+
+
+def test_a_dense_table_has_a_gradient_of_its_own() -> None:
+    """One table of 7 x 16: the gradient of all of it is written; 4 rows are added up in it."""
+    forward = call("fbgemm::dense_embedding_codegen_lookup_function", f32(112), i64(1), i32(2),
+                   None, None, i64(2), None, i64(4), i64(3))  # fmt: skip
+    node = call("torch::autograd::CppNode<SplitLookupFunction_Dense_Op>", f32(2, 16))
+
+    found = estimate(node, Context(forward=forward))
+
+    assert (found.status, known(found).flops) == ("ok", 64)
+    assert known(found).bytes == 128 + 32 + 24 + 448
+
+
+def test_without_its_lookup_a_gradient_is_an_assumption() -> None:
+    node = call("torch::autograd::CppNode<SplitLookupFunction_sgd_Op>", f32(10, 16))
+
+    assert estimate(node).status == "assumed"
 
 
 def test_an_index_needs_the_size_of_its_result() -> None:
     recorded = call("aten::index", f32(1000, 16), None)
 
-    told = known(estimate(recorded, output=Tensor((5, 16))))
+    told = known(estimate(recorded, Context(output=Tensor((5, 16)))))
 
     assert estimate(recorded).status == "no_shapes"
     assert (told.bytes_read, told.bytes_written) == (320, 320)
@@ -346,7 +431,7 @@ def test_an_index_needs_the_size_of_its_result() -> None:
 def test_the_window_of_a_pool_follows_from_its_result_if_need_be() -> None:
     recorded = call("aten::max_pool2d_with_indices", IMAGE, None, None, None, None, None)
 
-    told = estimate(recorded, output=f32(2, 3, 4, 4))
+    told = estimate(recorded, Context(output=f32(2, 3, 4, 4)))
 
     assert estimate(recorded).status == "no_shapes"
     assert told.status == "assumed"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from pyprof2.analysis import costs
 from pyprof2.analysis.costs import (
     CATEGORIES,
+    Context,
     Cost,
     CostRegistrationError,
     Estimate,
@@ -191,7 +192,9 @@ def test_no_input_makes_a_formula_raise(
     for name in registered_ops():
         call = OpCall(name.rstrip("*"), inputs)
 
-        found = estimate(call, OpCall("aten::convolution", (more, *inputs)), output)
+        forward = OpCall("aten::convolution", (more, *inputs))
+
+        found = estimate(call, Context(forward, output, element=output.dtype if output else None))
 
         assert found.status in ("ok", "assumed", "no_shapes")
         assert (found.cost is None) == (found.status == "no_shapes")

@@ -1,0 +1,94 @@
+"""What the calls inside an op, and the one right after it, tell of it.
+
+Recordings have the inputs of ops, not their results, and nothing of a list of indices. But ops
+make views of their results and of their indices, and the inputs of those views are recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.analysis.costs.operands import fresh, integers, maybe_tensor, numel
+from pyprof2.analysis.costs.registry import NOTHING_KNOWN, Context
+from pyprof2.signatures import OpCall, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INDEXING: Final = frozenset({"aten::index", "aten::_unsafe_index"})
+_PLACING: Final = frozenset({"aten::_index_put_impl_"})
+REDUCING_OPS: Final = frozenset(
+    {
+        "aten::sum", "aten::mean", "aten::prod", "aten::nansum", "aten::amax", "aten::amin",
+        "aten::any", "aten::all", "aten::var", "aten::std", "aten::argmax", "aten::argmin",
+        "aten::linalg_vector_norm", "aten::norm", "aten::max", "aten::min",
+    }
+)  # fmt: skip
+"""The ops of which the call after them tells something."""
+TELLING_OPS: Final = _INDEXING | _PLACING | REDUCING_OPS
+"""The ops of which the calls inside them tell something."""
+
+_VIEWS: Final = frozenset({"aten::view", "aten::reshape", "aten::_reshape_alias"})
+_MASKS: Final = frozenset({"bool", "u8"})
+
+
+def told(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) -> Context:
+    """Return result and indices of `call` as far as other calls tell them.
+
+    Args:
+        call: the op.
+        inside: the calls directly inside it, in order.
+        after: the call that follows it inside the same op.
+    """
+    x = next((item for item in call.inputs if isinstance(item, Tensor)), None)
+    if x is None:
+        return NOTHING_KNOWN
+    if call.op in _INDEXING:
+        return Context(output=_indexed(x, inside), indices=_indices(inside))
+    if call.op in _PLACING:
+        return Context(indices=_indices(inside))
+    if call.op in REDUCING_OPS:
+        return Context(output=_reduced(x, inside) or _kept(x, after))
+    return NOTHING_KNOWN
+
+
+def _indexed(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
+    """Indexing gives its input the shape of the result first: `as_strided`, size by value."""
+    for other in inside:
+        seen, size = maybe_tensor(other, 0), integers(other, 1)
+        if other.op == "aten::as_strided" and seen and seen.shape == x.shape:
+            return None if size is None else Tensor(size, x.dtype)
+    return None
+
+
+def _reduced(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
+    """A reduction gives its result, first of its input's rank, the rank it shall have."""
+    for other in inside:
+        seen = maybe_tensor(other, 0)
+        if other.op == "aten::as_strided" and seen and len(seen.shape) < len(x.shape):
+            return seen if numel(seen.shape) <= numel(x.shape) else None
+    return None
+
+
+def _kept(x: Tensor, after: OpCall | None) -> Tensor | None:
+    """What keeps its dimensions is viewed without them next: `sum` to the shape of a bias."""
+    seen = None if after is None or after.op not in _VIEWS else maybe_tensor(after, 0)
+    if seen is None or seen.dtype != x.dtype or len(seen.shape) != len(x.shape):
+        return None
+    fits = all(new in (1, old) for new, old in zip(seen.shape, x.shape, strict=True))
+    return fresh(seen.shape, None) if fits and (seen.shape != x.shape or 1 in x.shape) else None
+
+
+def _indices(inside: Sequence[OpCall]) -> tuple[Tensor, ...]:
+    """Return the index tensors: each is reshaped; before that, those that differ are expanded.
+
+    A mask is made into one index for each of its dimensions; it is the mask that was given.
+    """
+    seen = [(other.op, item) for other in inside if (item := maybe_tensor(other, 0))]
+    masks = [item for op, item in seen if op == "aten::nonzero" and item.dtype in _MASKS]
+    expanded = [item for op, item in seen if op == "aten::expand"]
+    reshaped = [item for op, item in seen if op == "aten::reshape" and item.dtype == "i64"]
+    if masks:
+        alone = sum(len(item.shape) for item in masks) == len(reshaped)
+        return tuple(masks) if alone else ()
+    return (*expanded, *reshaped[len(expanded) :])
