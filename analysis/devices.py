@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -424,6 +424,30 @@ def _at_clock(entry: _Entry, clock_hz: float | None) -> Device:
         vector_flop_per_s=_times(device.vector_flop_per_s, min(1, clock_hz / vector)),
         l2_bytes_per_s=device.l2_bytes_per_s and device.l2_bytes_per_s * min(1, clock_hz / vector),
         source=f"{device.source}; at the recorded clock of {clock_hz / _GIGA:.2f} GHz",
+    )
+
+
+def measured_device(row: Mapping[str, Any]) -> Device | None:
+    """Return the CPU that a row of the canonical table `devices` describes, None if it does not.
+
+    Its peaks are the highest rates that were measured on it: its last cache has none.
+    """
+    try:
+        peaks = msgspec.json.decode(row["flop_per_s"] or "", type=dict[str, float])
+    except msgspec.DecodeError:
+        return None
+    if not peaks or not row["memory_bytes_per_s"]:
+        return None
+    threads = f"with {row['multiprocessors']} threads " if row["multiprocessors"] else ""
+    return Device(
+        row["name"] or "CPU",
+        "",
+        None,
+        row["memory_bytes_per_s"],
+        {},
+        peaks,
+        row["cache_bytes"],
+        f"measured {threads}on the machine that recorded, as products and copies of large matrices",
     )
 
 

@@ -17,9 +17,9 @@ from pyprof2.analysis.formula_text import flops_with_numbers, formula_text
 from pyprof2.analysis.kernel_names import is_helper
 from pyprof2.analysis.missed_tensor_cores import advice_on, missed_reasons
 from pyprof2.analysis.roof_text import roof_of
-from pyprof2.analysis.rows import is_engine
+from pyprof2.analysis.rows import is_engine, op_calls
 from pyprof2.analysis.shape_source import Calls, shape_source
-from pyprof2.analysis.verdict import examine
+from pyprof2.analysis.verdict import examine, examine_ops
 from pyprof2.errors import UsageError
 from pyprof2.recording import int_column
 
@@ -96,7 +96,12 @@ def explain(
         shared = tables["kernels"].filter(pc.equal(tables["kernels"]["cost_op_id"], owner))
     elif row is not None:
         shared = row
-    judged = examine(shared, tables["devices"].to_pylist(), override)
+    devices = tables["devices"].to_pylist()
+    if row is None and owner is not None and not shared.num_rows:
+        one = op_calls(tables["ops"].slice(owner, 1), tables["signatures"])
+        judged = examine_ops(one, devices, override)
+    else:
+        judged = examine(shared, devices, override)
     return {
         "reference": str(reference),
         "kernel": None if row is None else _kernel(_first(row)),

@@ -35,7 +35,11 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
     of_estimate = _OfEstimate(
         {name: costs.counts(name) for name in COUNTS},
         costs.status(),
-        {"category": costs.estimate_categories(), "params": costs.texts("params")},
+        {
+            "category": costs.estimate_categories(),
+            "params": costs.texts("params"),
+            "compute_dtype": costs.texts("dtype"),
+        },
         costs.notes(),
     )
     for at in range(0, len(ops), _SLICE):
@@ -82,6 +86,7 @@ def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[s
     } | {
         "category": text_array(categorise(len(rows), category)),
         "params": text_array((own, words["params"])),
+        "compute_dtype": text_array((own, words["compute_dtype"])),
         "cost_status": text_array((status, STATUSES)),
         "cost_note": text_array((np.where(inside, -1, estimate), of_estimate.notes)),
     }

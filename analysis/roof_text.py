@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.roofline import FLAG_PCT
 
 if TYPE_CHECKING:
     from pyprof2.analysis.verdict import Judged
+
+
+_NO_PEAKS: Final = "no peaks are known of the device: name it, or a file, with --device"
+_NO_CPU_PEAKS: Final = (
+    "the CPU was not measured: pyprof2.init() and pyprof2 capture do that; or give a file that "
+    "describes it with --device"
+)
 
 
 def roof_of(judged: Judged) -> dict[str, Any] | None:
@@ -28,6 +35,7 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
     best = {row["tensor_core"] for row in judged.table.select(["tensor_core"]).to_pylist()}
     facts = {
         "recorded_device": recorded.get("name"),
+        "device_type": row["device_type"],
         "device": None if device is None else device.name,
         "device_source": None if device is None else device.source,
         "dtype": row["compute_dtype"],
@@ -89,10 +97,7 @@ def _why_unknown(facts: dict[str, Any]) -> str | None:
     either = ", nor whether matrix units did it" if facts["unit"] == "unknown" else ""
     dtype = facts["dtype"] or "an unknown dtype"
     reasons = (
-        (
-            facts["device"] is None,
-            "no peaks are known of the device: name it, or a file, with --device",
-        ),
+        (facts["device"] is None, _NO_CPU_PEAKS if facts["device_type"] == "cpu" else _NO_PEAKS),
         (None in (facts["flops"], facts["bytes"]), "the op's FLOPs or bytes are not known"),
         (
             not facts["flops"] and not facts["bytes"],

@@ -9,11 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.missed_tensor_cores import missed_reasons
+from pyprof2.analysis.verdict import examine_ops
 from pyprof2.columns import as_pandas, text_array
 from pyprof2.recording import code_column
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     import pandas as pd
 
 _NEVER_NULL = [c.name for c in KERNELS.columns if not c.nullable]
@@ -34,14 +38,33 @@ def activity_rows(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
     return as_pandas(both.take(order), _NEVER_NULL)
 
 
-def op_rows(ops: pa.Table, signatures: pa.Table) -> pd.DataFrame:
+def op_rows(
+    ops: pa.Table,
+    signatures: pa.Table,
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+) -> pd.DataFrame:
     """Return one row per op call on the CPU, timed by its self time.
 
     Rates are those of the op over its whole duration, which stands in `rate_ns`, because the ops
     inside do part of its FLOPs. The autograd engine's own ranges are no rows.
+
+    Args:
+        ops: canonical table `ops`.
+        signatures: canonical table `signatures`.
+        devices: rows of the canonical table `devices`: what was measured of the CPU.
+        override: a file that describes the CPU, to use instead.
     """
+    calls = examine_ops(op_calls(ops, signatures), devices, override).table
+    rate = calls["op_time_ns"]
+    table = calls.select(PROFILE_COLUMNS)
+    return as_pandas(table.append_column("rate_ns", rate), [*_NEVER_NULL, "rate_ns"])
+
+
+def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
+    """Return the calls of ops as rows of the canonical table `kernels`, without their roofs."""
     ops = ops.filter(pa.array(~is_engine(ops["op"])))
-    columns = {name: ops[name] for name in PROFILE_COLUMNS if name in ops.column_names}
+    columns = {name: ops[name] for name in KERNELS.names if name in ops.column_names}
     count = ops.num_rows
     known = pc.greater(ops["dur_ns"], 0)
     duration = pc.if_else(known, ops["dur_ns"], None).cast(pa.float64())
@@ -54,6 +77,8 @@ def op_rows(ops: pa.Table, signatures: pa.Table) -> pd.DataFrame:
         "kernel": ops["op"],
         "kernel_short": ops["op"],
         "device_type": _constant("cpu", count),
+        "cost_op_id": ops["op_id"],
+        "op_time_ns": ops["dur_ns"],
         "signature": _signature_texts(ops, signatures),
         "link": _constant("self", count),
         "tflops": pc.divide(gflops, 1e3),
@@ -63,8 +88,7 @@ def op_rows(ops: pa.Table, signatures: pa.Table) -> pd.DataFrame:
             pc.if_else(pc.greater(ops["bytes"], 0), ops["bytes"], None).cast(pa.float64()),
         ),
     }
-    table = KERNELS.conform(pa.table(columns)).select(PROFILE_COLUMNS)
-    return as_pandas(table.append_column("rate_ns", ops["dur_ns"]), [*_NEVER_NULL, "rate_ns"])
+    return KERNELS.conform(pa.table(columns))
 
 
 def is_engine(op: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:

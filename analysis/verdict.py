@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.devices import DEVICES, Device, find_device, load_device
+from pyprof2.analysis.devices import DEVICES, Device, find_device, load_device, measured_device
 from pyprof2.analysis.intervals import Bool, Int, combine_keys
 from pyprof2.analysis.roofline import vector_peak
 from pyprof2.analysis.roofs import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.roofs import Found
 
+_CPU: Final = "cpu"
 _COPIES: Final = ("memcpy", "memset")
 _PROVABLE: Final = ("matmul", "attention")
 _MARGIN: Final = 1.05
@@ -100,6 +101,30 @@ def examine(
     return Judged(kept, place, found, roofs)
 
 
+def examine_ops(
+    rows: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
+) -> Judged:
+    """Return op calls on the CPU with their roofs: the rates that were measured on it.
+
+    Args:
+        rows: op calls as rows of the canonical table `kernels`, each with itself as `cost_op_id`.
+        devices: rows of the canonical table `devices`.
+        override: a file that describes the CPU, to use instead; the name of a GPU is none.
+
+    Raises:
+        UsageError: `override` is neither.
+    """
+    if override is not None and find_device(str(override)) is not None:
+        override = None
+    cpus = [device for device in devices if device["device_type"] == _CPU]
+    place, found = devices_of(rows, cpus, override)
+    op = op_numbers(rows)
+    roofs = roofs_of(rows, op, place, found, np.full(len(op), ANSWERS.index("no")))
+    for name, column in percentages(rows, op, roofs).items():
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return Judged(rows, place, found, roofs)
+
+
 def devices_of(
     rows: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
 ) -> tuple[Int, list[tuple[Mapping[str, Any], Device | None]]]:
@@ -138,6 +163,8 @@ def _forced_device(override: Path | str) -> Device:
 
 
 def _find(row: Mapping[str, Any]) -> Device | None:
+    if row.get("device_type") == _CPU:
+        return measured_device(row)
     if not row.get("name"):
         return None
     return find_device(

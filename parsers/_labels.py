@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
 from pyprof2.recording import Signature
@@ -36,7 +38,7 @@ class Label:
 
     Attributes:
         what: an op; a range of another kind; an instant at which a step begins, or which says
-            who the process is; or nothing that we know how to use.
+            who the process is, or what its CPU can do; or nothing that we know how to use.
         name: of the op, or the range's text.
         kind: of a range, as in the canonical table `ranges`.
         signature: of an op, if its inputs are known.
@@ -45,7 +47,7 @@ class Label:
         problem: what is wrong with the text, in words.
     """
 
-    what: Literal["op", "range", "step", "process", "nothing"]
+    what: Literal["op", "range", "step", "process", "cpu", "nothing"]
     name: str
     kind: str | None = None
     signature: Signature | None = None
@@ -94,7 +96,7 @@ def label_marker(text: str) -> Label:
 def _label_marker(marker: Marker) -> Label:
     if marker.kind == "op":
         return _label_op(marker)
-    if marker.kind in ("step", "process"):
+    if marker.kind in ("step", "process", "cpu"):
         return Label(marker.kind, "", marker=marker)
     if marker.kind in _WORK_NAMES:
         return Label("range", f"{_WORK_NAMES[marker.kind]}#{marker.name or ''}", "annotation")
@@ -119,6 +121,19 @@ def _label_op(marker: Marker) -> Label:
         accumulate=marker.accumulate,
         marker=marker,
     )
+
+
+def cpu_device(marker: Marker) -> dict[str, Any]:
+    """Return the CPU as a row of the canonical table `devices`."""
+    return {
+        "device": 0,
+        "device_type": "cpu",
+        "name": marker.name,
+        "multiprocessors": marker.threads,
+        "memory_bytes_per_s": marker.bytes_per_s,
+        "flop_per_s": msgspec.json.encode(marker.flop_per_s or {}).decode(),
+        "cache_bytes": marker.cache_bytes,
+    }
 
 
 class StepMark(NamedTuple):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.markers import DOMAIN, pack_payload
-from pyprof2.parsers._labels import Label, StepMark, append_steps, label_marker
+from pyprof2.parsers._labels import Label, StepMark, append_steps, cpu_device, label_marker
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.recording import TextCodes
@@ -34,7 +34,7 @@ _STARTED: Final = (60, 71)
 _MARKS: Final = (34, 65)
 _THREAD_STEP: Final = pack_payload(0, 1)
 _STILL_OPEN: Final = "a range that was open at the end of the recording: it ends there"
-_WHATS: Final = ("op", "range", "step", "process", "nothing")
+_WHATS: Final = ("op", "range", "step", "process", "cpu", "nothing")
 _FIELDS: Final = (
     "what", "op", "name", "kind", "signature", "layer", "source", "direction",
     "backward", "recompute", "accumulate", "own",
@@ -248,7 +248,7 @@ class RangeReader:
         self._foreign = np.union1d(self._foreign, numbers)
 
     def _add_marks(self, rows: Columns) -> None:
-        """Note our own instants: where steps begin, and who the process is."""
+        """Note our own instants: where steps begin, who the process is, what its CPU can do."""
         own = ~np.isin(ints(rows["domainId"], _DEFAULT_DOMAIN), self._foreign)
         self._process.ignored["NVTX marks"] += int((~own).sum())
         rows, columns = self._process.times(where(rows | {"end": rows["start"]}, own))
@@ -268,6 +268,8 @@ class RangeReader:
             elif label.what == "process":
                 self._process.rank = label.marker.rank
                 self._process.world_size = label.marker.world_size
+            elif label.what == "cpu":
+                self._process.cpu = cpu_device(label.marker)
 
 
 def _own_columns(sequence: pa.Array, payload: pa.Array, label: Labelled) -> Columns:

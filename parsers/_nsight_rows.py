@@ -137,6 +137,7 @@ class Process:
         correlations: the correlation ids of its GPU work, in parts.
         first_call: the smallest correlation id of its calls.
         rank, world_size: what its annotation says of its place in the job.
+        cpu: what its annotation says of its CPU, as a row of `devices`.
     """
 
     def __init__(self, pid: int | None, folder: Path) -> None:
@@ -154,6 +155,7 @@ class Process:
         self.first_call: int | None = None
         self.rank: int | None = None
         self.world_size: int | None = None
+        self.cpu: dict[str, Any] | None = None
 
     @property
     def used_gpu(self) -> bool:

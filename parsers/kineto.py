@@ -28,7 +28,7 @@ from pyprof2.parsers._json import (
     JsonStream,
 )
 from pyprof2.parsers._kineto_inputs import RecordedCall, signature_of
-from pyprof2.parsers._labels import StepMark, append_steps, label_marker
+from pyprof2.parsers._labels import StepMark, append_steps, cpu_device, label_marker
 from pyprof2.recording import Recording, Signature, Spool, TextCodes
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ class _Reader:
         self._threads = TextCodes()
         self._labels: dict[str, Label] = {}
         self._process: Marker | None = None
+        self._cpu: Marker | None = None
         self._steps: list[StepMark] = []
         self._last_op_ns: int | None = None
 
@@ -375,6 +376,8 @@ class _Reader:
         self._add_wrapped(groups.get("op", []))
         for event in groups.get("process", []):
             self._process = self._labels[event.name].marker
+        for event in groups.get("cpu", []):
+            self._cpu = self._labels[event.name].marker
         marks, columns = self._times(groups.get("step", []))
         pids, tids = (ids.to_pylist() for ids in self._thread(marks).values())
         for event, start, pid, tid in zip(
@@ -541,7 +544,10 @@ class _Reader:
         launches = self.spool.texts["launches"]["name"]
         hip = any(name.startswith("hip") for name in launches)
         hip |= "hip_runtime_version" in stream.around
-        devices = stream.member("deviceProperties", list[Any]) or []
+        listed = stream.member("deviceProperties", list[Any]) or []
+        devices = [_device(d, "hip" if hip else "cuda") for d in listed if isinstance(d, dict)]
+        if self._cpu is not None and not self.spool.counts["activities"]:
+            devices = [cpu_device(self._cpu)]
         job = stream.member("distributedInfo", _Job, AROUND_BYTES_MAX) or _Job()
         process = self._process
         rank = _first(_to_int(job.rank), process and process.rank)
@@ -560,7 +566,7 @@ class _Reader:
                 key if isinstance(key, Signature) else signature_of(RecordedCall(*key))
                 for key in self._signatures
             ],
-            devices=[_device(d, "hip" if hip else "cuda") for d in devices if isinstance(d, dict)],
+            devices=devices,
             trace={
                 "source": stream.path.name,
                 "profiler": "kineto",

@@ -295,11 +295,14 @@ class _Reader:
         _find_unlaunched(process)
         ranges = self._ranges.get(process.pid)
         known = process.last_ns >= process.first_ns
+        devices = with_undescribed(self._devices(process), process.ordinals)
+        if process.cpu is not None and not process.used_gpu:
+            devices = [process.cpu]
         return Recording(
             process.spool,
             rank=process.rank,
             signatures=[] if ranges is None else ranges.signatures,
-            devices=with_undescribed(self._devices(process), process.ordinals),
+            devices=devices,
             trace={
                 "source": self._database.shown_as.name,
                 "profiler": "nsight",

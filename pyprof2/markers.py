@@ -22,6 +22,9 @@ dataloader a range: the training waits for a batch                    name
 step       an instant: the step begins, and the one before it ends;   step
            without a number no step begins
 process    an instant: who this process is                            rank, world_size, torch
+cpu        an instant: what the CPU can do, as measured               name, threads,
+                                                                      flop_per_s, bytes_per_s,
+                                                                      cache_bytes
 ========== ========================================================== ========================
 
 `inputs` is the JSON form of `pyprof2.signatures`, in the order of the op's schema, defaults
@@ -70,7 +73,7 @@ _MAX_TEXT_LENGTH: Final = 4 * MAX_TEXT_BYTES
 _MAX_INT: Final = (1 << 63) - 1
 
 Kind: TypeAlias = Literal[
-    "op", "layer", "source", "optimizer", "zero_grad", "dataloader", "step", "process"
+    "op", "layer", "source", "optimizer", "zero_grad", "dataloader", "step", "process", "cpu"
 ]
 Direction: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
 
@@ -91,12 +94,16 @@ class Marker:
         recompute: whether activation checkpointing runs it again, inside backward.
         forward: name of the forward op of a backward op.
         accumulate: whether it adds up a gradient; its layer is that of the node before it.
-        name: class of the optimizer or of the data loader's iterator.
+        name: class of the optimizer or of the data loader's iterator; of the CPU its own.
         step: number of the step that begins.
         rank, world_size: of the process in the job.
         torch: version of PyTorch.
         bytes: of a collective: the size of its larger buffer.
         group, ranks: of a collective: name and members of its process group.
+        threads: that share the work of an op on the CPU.
+        flop_per_s: highest rates that were measured, by dtype.
+        bytes_per_s: highest bandwidth of the memory that was measured.
+        cache_bytes: size of the last cache before the memory.
     """
 
     kind: Kind
@@ -118,6 +125,10 @@ class Marker:
     bytes: int | None = None
     group: str | None = None
     ranks: tuple[int, ...] | None = None
+    threads: int | None = None
+    flop_per_s: dict[str, float] | None = None
+    bytes_per_s: float | None = None
+    cache_bytes: int | None = None
 
 
 def format_marker(marker: Marker, *, quoteless: bool = False) -> str:
@@ -196,6 +207,7 @@ def _format_input(item: Input) -> Any:
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
+_Rate = Annotated[float, msgspec.Meta(gt=0, lt=1e24)]
 _Atom = bool | Annotated[int, msgspec.Meta(ge=-_MAX_INT, le=_MAX_INT)] | float | str | None
 # How deep values may nest is bounded here, so that no text can exhaust the stack.
 _Value = _Atom | list[_Atom | list[_Atom]]
@@ -234,6 +246,10 @@ class _Wire(msgspec.Struct):
     bytes: _Count | None = None
     group: str | None = None
     ranks: tuple[_Count, ...] | None = None
+    threads: _Count | None = None
+    flop_per_s: dict[str, _Rate] | None = None
+    bytes_per_s: _Rate | None = None
+    cache_bytes: _Count | None = None
 
 
 _decoder = msgspec.json.Decoder(_Wire)

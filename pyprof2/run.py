@@ -369,7 +369,8 @@ class Run:
         kernels, copies = self.table("kernels"), self.table("copies")
         if kernels.num_rows or copies.num_rows:
             return activity_rows(kernels, copies)
-        return op_rows(self.table("ops"), self.table("signatures"))
+        devices = self.table("devices").to_pylist()
+        return op_rows(self.table("ops"), self.table("signatures"), devices, self.device)
 
     def profile(
         self, by: str | Sequence[str] = "kernel", *, depth: int | None = None, **selection: Any

@@ -136,6 +136,7 @@ _SEQUENCE = Column("sequence_nr", pa.int64(), "Autograd's sequence number.")
 _FORWARD_OP = Column(
     "forward_op_id", pa.int64(), "Joins to `ops.op_id`: the forward op of a backward row."
 )
+_COMPUTE_DTYPE = Column("compute_dtype", TEXT, "Element type that the op computes in.")
 _COSTS = (
     Column("flops", pa.int64(), "Algorithmic operations; a multiply-add is 2.", "FLOP"),
     Column(
@@ -216,7 +217,7 @@ _ACTIVITY_KEYS: Final = (
     Column("launch_id", pa.int64(), "Joins to `launches.launch_id`."),
     Column("graph_node_id", pa.int64(), "Node of the CUDA graph that was replayed."),
     Column("cost_op_id", pa.int64(), "Joins to `ops.op_id`: the op whose counts are shared."),
-    Column("compute_dtype", TEXT, "Element type that the op computes in."),
+    _COMPUTE_DTYPE,
     Column("op_time_ns", pa.int64(), "Time of all kernels of the op: the base of its rates.", "ns"),
 )
 
@@ -273,6 +274,7 @@ OPS: Final = Table(
         Column("category", TEXT, "What kind of work."),
         Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
         *_COSTS,
+        _COMPUTE_DTYPE,
     ),
 )
 SIGNATURES: Final = Table(
@@ -323,13 +325,20 @@ DEVICES: Final = Table(
     (
         _RANK,
         Column("device", pa.int64(), "Ordinal of the device.", nullable=False),
-        Column("device_type", TEXT, "`cuda`, `hip` or `xpu`."),
+        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or, without GPU activity, `cpu`."),
         Column("name", TEXT, "The device's own name."),
         Column("compute_capability", TEXT, "Such as `9.0`; AMD: the gfx version's first two."),
-        Column("multiprocessors", pa.int64(), "Number of SMs or compute units."),
+        Column("multiprocessors", pa.int64(), "Number of SMs or compute units; of a CPU threads."),
         Column("clock_hz", pa.float64(), "Highest clock of the multiprocessors.", "Hz"),
         Column("memory_bytes", pa.int64(), "Size of the memory.", "B"),
         Column("memory_bytes_per_s", pa.float64(), "Bandwidth of the memory.", "B/s"),
+        Column("cache_bytes", pa.int64(), "Of a CPU: size of the last caches.", "B"),
+        Column(
+            "flop_per_s",
+            TEXT,
+            "Of a CPU: the highest rates that were measured on it, as JSON, by dtype.",
+            "FLOP/s",
+        ),
     ),
 )
 TRACE: Final = Table(

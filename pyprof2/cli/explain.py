@@ -275,7 +275,12 @@ def _roof(roof: Facts | None) -> Iterator[str]:
         return
     yield f"{roof['device']} ({roof['device_source']})"
     yield from _needs(roof)
-    took = f"it took {_time(roof['time_ns'])}, all kernels of the op together"
+    whole = (
+        "from its start to its end"
+        if roof["device_type"] == "cpu"
+        else "all kernels of the op together"
+    )
+    took = f"it took {_time(roof['time_ns'])}, {whole}"
     if roof["roofline_pct"] is None:
         yield f"{took}: no percentage, for {roof['unknown_because']}"
     else:

@@ -339,7 +339,7 @@ def _heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
     steps = summary["steps"]
     items.append(("step" if len(steps) == 1 else "steps", _ranges(steps) or "none"))
     if summary["no_gpu"]:
-        items.insert(0, ("device", "CPU"))
+        items.insert(0, ("device", ", ".join(["CPU", *summary["devices"]])))
         items.append(("op calls", f"{len(rows):,} in {format_time(int(rows['dur_ns'].sum()))}"))
         items.append(("costed", _percent(_total(rows)["costed_pct"])))
     else:

@@ -16,6 +16,8 @@ from torch import nn
 from torch.nn import functional
 from torch.profiler import profile, schedule
 
+import pyprof2
+
 BATCH = 32
 CLASSES = 10
 
@@ -55,14 +57,14 @@ class Net(nn.Module):
 
 def train(path: str | None) -> None:
     """Train for four steps, and write what the last two did to `path`, if there is one."""
+    pyprof2.init()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     model = Net().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     pictures = torch.randn(BATCH, 3, 32, 32, device=device)
     labels = torch.randint(CLASSES, (BATCH,), device=device)
-    # Without a path somebody else may record: pyprof2 capture, or nsys
-    # with pyprof2.init() in the script.
+    # Without a path somebody else may record: pyprof2 capture, or nsys.
     profiler = profile(
         schedule=schedule(wait=1, warmup=1, active=2),
         on_trace_ready=lambda done: done.export_chrome_trace(str(path)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyprof2.errors import UsageError
 from pyprof2.nvtx import hooks
+from pyprof2.nvtx.cpu_peaks import cpu_marker
 from pyprof2.nvtx.internals import hide_from_dynamo
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import Session
@@ -25,6 +26,7 @@ class _Annotation:
 
     def __init__(self) -> None:
         self.session: Session | None = None
+        self.steps: Steps | None = None
         self.undo = ExitStack()
 
 
@@ -36,13 +38,14 @@ def current_session() -> Session | None:
     return _current.session
 
 
-def init(
+def init(  # noqa: PLR0913 -- options, each by its name
     *,
     sink: SinkName = "auto",
     shapes: bool = True,
     source: bool = True,
     layers: bool = True,
     scalars: bool = True,
+    cpu_peaks: bool = True,
     steps: Container[int] | None = None,
 ) -> None:
     """Mark every op, layer and step of this process from now on, until `shutdown`.
@@ -62,13 +65,15 @@ def init(
         source: whether the line of user code is.
         layers: whether layers are.
         scalars: whether numbers and texts among the arguments are.
+        cpu_peaks: whether, on a machine without a GPU, the highest rates of its CPU are measured
+            and recorded, as the roof of the ops. The first time on a machine it takes some seconds.
         steps: the steps to record, such as `range(10, 20)`; everything by default. Steps count
             from 0, see `pyprof2.nvtx.steps`; what comes before the first one is in none.
 
     Raises:
         UsageError: an option makes no sense, or `nvtx` is wanted and the package is missing.
     """
-    options = Options(sink, shapes, source, layers, scalars, steps)
+    options = Options(sink, shapes, source, layers, scalars, cpu_peaks, steps)
     if _current.session is not None:
         if _current.session.options == options:
             return
@@ -91,7 +96,7 @@ def _sink_for(options: Options) -> Sink | None:
 def start(options: Options, sink: Sink | None) -> None:
     """Begin an annotation; none must be on."""
     session = Session(options, sink)
-    steps = Steps(session)
+    steps = Steps(session, cpu_marker() if options.cpu_peaks else None)
     with ExitStack() as undo:
         hooks.hook_modules(session, steps, undo)
         hooks.hook_optimizers(steps, undo)
@@ -102,8 +107,15 @@ def start(options: Options, sink: Sink | None) -> None:
         undo.callback(session.close)
         session.enter_thread()
         undo.callback(steps.finish)
-        _current.session, _current.undo = session, undo.pop_all()
+        steps.introduce()
+        _current.session, _current.steps, _current.undo = session, steps, undo.pop_all()
     atexit.register(shutdown)
+
+
+def introduce() -> None:
+    """Say who this process is to a recorder that has just begun to listen."""
+    if _current.steps is not None:
+        _current.steps.introduce()
 
 
 def shutdown() -> None:
@@ -115,7 +127,8 @@ def shutdown() -> None:
     if _current.session is None:
         return
     atexit.unregister(shutdown)
-    undo, _current.session, _current.undo = _current.undo, None, ExitStack()
+    undo, _current.undo = _current.undo, ExitStack()
+    _current.session = _current.steps = None
     undo.close()
 
 

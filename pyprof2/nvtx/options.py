@@ -22,6 +22,7 @@ class Options:
     source: bool = True
     layers: bool = True
     scalars: bool = True
+    cpu_peaks: bool = True
     steps: Container[int] | None = None
 
     def __post_init__(self) -> None:
@@ -31,7 +32,7 @@ class Options:
         if self.steps is not None and not isinstance(self.steps, Container):
             msg = f"steps is {self.steps!r}; give a range or a set of step numbers"
             raise UsageError(msg)
-        for name in ("shapes", "source", "layers", "scalars"):
+        for name in ("shapes", "source", "layers", "scalars", "cpu_peaks"):
             _require_bool(name, getattr(self, name))
 
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.nvtx.annotation import init, shutdown
+from pyprof2.nvtx.annotation import init, introduce, shutdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +63,7 @@ def _recorded(path: Path) -> Iterator[None]:
     init(sink="kineto")
     profiler = profile(record_shapes=True)
     profiler.start()
+    introduce()
     try:
         yield
     finally:

@@ -28,9 +28,17 @@ class Steps:
         waiting: whether there is something to do when the training goes on.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, cpu: Marker | None = None) -> None:
+        """Begin before the first step.
+
+        Args:
+            session: writes the marks.
+            cpu: what the CPU can do.
+        """
         self.waiting = True
         self._session = session
+        self._cpu = cpu
+        self._said: tuple[Marker | None, ...] = ()
         self._step = -1
         self._ended = True
         self._thread: int | None = None
@@ -44,7 +52,17 @@ class Steps:
         if self._ended:
             self._begin(self._step + 1)
         else:
-            self._session.mark(Marker("step", step=self._step))
+            self._mark_step()
+
+    def introduce(self) -> None:
+        """Say who this process is, and what its CPU can do, unless that was said already."""
+        if not self._session.recording:
+            return
+        said = (_process_marker(), self._cpu)
+        for marker in said:
+            if marker is not None and marker not in self._said:
+                self._session.mark(marker)
+        self._said = said
 
     def take_back(self) -> None:
         """End the step that has just begun: there is no batch for it."""
@@ -63,6 +81,7 @@ class Steps:
     def mark_again(self) -> None:
         """Mark the step anew when the training goes on: another recorder has begun to listen."""
         self.waiting = True
+        self._said = ()
 
     def finish(self) -> None:
         """End the last step."""
@@ -75,9 +94,12 @@ class Steps:
         if wanted is not None and (step in wanted) != session.recording:
             session.mark(Marker("step"))
             session.write(recording=not session.recording)
-        if step == 0:
-            session.mark(_process_marker())
-        session.mark(Marker("step", step=step))
+        self._mark_step()
+
+    def _mark_step(self) -> None:
+        # The rank may be known only now.
+        self.introduce()
+        self._session.mark(Marker("step", step=self._step))
 
 
 def _process_marker() -> Marker:

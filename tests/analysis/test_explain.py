@@ -166,7 +166,8 @@ def test_without_a_gpu_the_rows_are_ops(tmp_path: Path) -> None:
 
     assert facts["op"]["op"] == "aten::mm"
     assert facts["cost"]["flops"] == 2 * 2 * 3 * 4
-    assert facts["roof"] is None
+    assert facts["roof"]["roofline_pct"] is None
+    assert "the CPU was not measured" in facts["roof"]["unknown_because"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyprof2.analysis.rows import op_rows
 from pyprof2.run import load, parse
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
 from tests.kineto_events import (
@@ -176,3 +177,40 @@ def test_the_times_of_the_rows_add_up_to_the_time_inside_ops_once_per_thread(
     assert rows["dur_ns"].sum() == 1000 * len(inside)
     assert (rows["dur_ns"] >= 0).all()
     assert rows["dur_ns"].dtype == np.int64
+
+
+CPU: dict[str, Any] = {
+    "device": 0, "device_type": "cpu", "name": "a CPU", "multiprocessors": 2,
+    "flop_per_s": '{"f32": 2e11}', "memory_bytes_per_s": 4e10, "cache_bytes": 1000,
+}  # fmt: skip
+
+
+def cpu_rows(folder: Path, *devices: dict[str, Any], device: str | None = None) -> pd.DataFrame:
+    """Products of 100 x 100 matrices, and copies, on a CPU."""
+    square: dict[str, Any] = {"dims": [[100, 100], [100, 100]], "types": ["float", "float"]}
+    run = load_events(folder, op("aten::mm", 0, 20, **square), op("aten::neg", 30, 4, **square))
+    return op_rows(run.table("ops"), run.table("signatures"), devices, device)
+
+
+def test_the_roof_of_ops_on_the_cpu_is_what_was_measured_on_it(tmp_path: Path) -> None:
+    """2 x 10^6 FLOPs need 10 us at 2 x 10^11 per second; 80,000 bytes 2 us at 4 x 10^10."""
+    rows = cpu_rows(tmp_path, CPU)
+
+    assert rows["roofline_pct"].tolist() == pytest.approx([50, 50])
+    assert rows["bound"].tolist() == ["compute", "memory"]
+
+
+def test_where_nothing_was_measured_there_is_no_roof(tmp_path: Path) -> None:
+    gpu = CPU | {"device_type": "cuda", "name": "NVIDIA H100 80GB HBM3", "flop_per_s": None}
+
+    for devices in ([], [gpu], [CPU | {"flop_per_s": None}], [CPU | {"flop_per_s": "no"}]):
+        assert cpu_rows(tmp_path, *devices)["roofline_pct"].isna().all()
+
+
+def test_a_gpu_is_no_roof_for_the_cpu_and_a_file_is(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.json"
+    file.write_text('{"name": "x", "memory_gb_per_s": 80, "vector_tflops": {"f32": 0.4}}')
+
+    assert cpu_rows(tmp_path, device="H100 SXM")["roofline_pct"].isna().all()
+    assert cpu_rows(tmp_path, CPU, device="H100 SXM")["roofline_pct"].tolist() == [50, 50]
+    assert cpu_rows(tmp_path, CPU, device=str(file))["roofline_pct"].tolist() == [25, 25]

@@ -87,6 +87,25 @@ def test_a_script_runs_with_its_arguments_and_is_recorded(profiler: str, tmp_pat
 
 @needs_torch
 @both
+def test_without_a_gpu_the_roof_is_that_of_the_cpu(profiler: str, tmp_path: Path) -> None:
+    """Also of a script without layers and steps."""
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("the roof of the CPU is measured where there is no GPU")
+    script = "import torch\nx = torch.ones(256, 256)\nx @ x"
+    done = run(tmp_path, profiler, "train.py", script=script, PYPROF2_CPU_PEAKS="1")
+
+    assert done.returncode == 0
+    found = pyprof2.load(tmp_path / recording(profiler))
+    (device,) = found.devices.to_dict("records")
+    assert device["device_type"] == "cpu"
+    rows = found.profile()
+    assert (rows.loc[rows["op"] == "aten::mm", "roofline_pct"] > 0).all()
+
+
+@needs_torch
+@both
 @pytest.mark.parametrize(
     ("ending", "code", "says"),
     [

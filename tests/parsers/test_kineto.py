@@ -684,6 +684,17 @@ def test_a_marker_says_which_process_it_is_unless_the_file_does(tmp_path: Path) 
     assert (found.rank, found.trace["world_size"]) == (1, 2)
 
 
+def test_a_marker_says_what_the_cpu_can_do_where_it_did_the_work(tmp_path: Path) -> None:
+    peaks = marker(0, 1, kind="cpu", name="a CPU", threads=4, flop_per_s={"f32": 2e11},
+                   bytes_per_s=4e10, cache_bytes=1 << 20)  # fmt: skip
+
+    (cpu,) = recorded(tmp_path, peaks, op("aten::mm", 2, 5)).devices
+    assert (cpu["device_type"], cpu["multiprocessors"], cpu["flop_per_s"]) == (
+        "cpu", 4, '{"f32":200000000000.0}',
+    )  # fmt: skip
+    assert recorded(tmp_path, peaks, kernel(5, 2, 1)).devices == []
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
