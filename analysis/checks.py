@@ -49,6 +49,7 @@ _PROBLEM_ADVICE: Final = (
     (("no call of the CUDA API",), "nsys profile --trace=cuda,nvtx"),
     (("recorded as a whole",), "nsys profile --cuda-graph-trace=node"),
     (("open at the end",), "let the program end its ranges before nsys stops"),
+    (("cost formulas of",), "mend the package that names them, or uninstall it"),
     (("Nsight Systems: ",), "see the diagnostics of the report in nsys-ui"),
     (
         ("marker of another version", "broken marker"),

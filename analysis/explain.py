@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.formula_text import flops_with_numbers, formula_text
 from pyprof2.analysis.kernel_names import is_helper
 from pyprof2.analysis.missed_tensor_cores import advice_on, missed_reasons
@@ -88,6 +89,7 @@ def explain(
     Raises:
         UsageError: there is no such row, or `override` is no device.
     """
+    load_extensions()
     calls = Calls.of(tables["ops"], tables["signatures"], tables["kernels"])
     row, op = _find(tables, reference)
     owner = _owner(calls, op)

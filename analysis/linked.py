@@ -11,6 +11,7 @@ from pyprof2.analysis import link
 from pyprof2.analysis.activities import Activities, Launches, link_activities, link_launches
 from pyprof2.analysis.attribute import OpCosts, cost_ops
 from pyprof2.analysis.contexts import Calls, find_contexts
+from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.link import NO_RANGES, Ops, Ranges, Threads
 from pyprof2.analysis.pair import Pairs, pair
 from pyprof2.columns import TextColumn, lookup, merge_texts
@@ -60,6 +61,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         recording: the raw tables.
         source_root: frames of user code below this folder come first.
     """
+    load_extensions()
     tables = ("ops", "launches", "ranges", "flows")
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link.link_ops(recording, threads)

@@ -9,6 +9,7 @@
     ├── OutputExistsError   something is there already, and --force was not given
     ├── CaptureError        a script cannot be recorded: something is missing, or nothing came
     ├── TableError          a table lacks a column or has one of the wrong type
+    ├── CostRegistrationError  a formula for an op that has one, or in a category that is none
     └── UsageError          an option or argument makes no sense
 
 Each message says which file, what is wrong, and what to do about it, in one line.
@@ -43,6 +44,10 @@ class CaptureError(Pyprof2Error):
 
 class TableError(Pyprof2Error):
     """A table lacks a column, or has one of the wrong type."""
+
+
+class CostRegistrationError(Pyprof2Error, ValueError):
+    """A formula was registered for an op that has one, or in a category that is none."""
 
 
 class UsageError(Pyprof2Error):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyprof2 import __version__
+from pyprof2.analysis.costs import load_extensions
 from pyprof2.assemble import assemble
 from pyprof2.columns import as_pandas
 from pyprof2.errors import TraceError, UsageError
@@ -199,7 +200,7 @@ def _manifest(
             {
                 "rank": rank,
                 "source": file.name,
-                "problems": dict(recording.problems),
+                "problems": recording.problems | dict.fromkeys(load_extensions(), 1),
                 "ignored": dict(recording.ignored),
                 **fact,
             }

@@ -26,12 +26,12 @@ from pyprof2.analysis.costs import (
     softmax_loss,
     triton,
 )
+from pyprof2.analysis.costs.extensions import load_extensions
 from pyprof2.analysis.costs.registry import (
     CATEGORIES,
     NOTHING_KNOWN,
     Context,
     Cost,
-    CostRegistrationError,
     Estimate,
     UnknownCostError,
     category_of,
@@ -60,7 +60,6 @@ __all__ = [
     "TELLING_OPS",
     "Context",
     "Cost",
-    "CostRegistrationError",
     "Estimate",
     "UnknownCostError",
     "category_of",
@@ -71,6 +70,7 @@ __all__ = [
     "has_formula",
     "is_composite",
     "is_view",
+    "load_extensions",
     "registered_ops",
     "told",
 ]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
-from pyprof2.errors import Pyprof2Error
+from pyprof2.errors import CostRegistrationError
 from pyprof2.signatures import Input, OpCall, Tensor
 
 if TYPE_CHECKING:
@@ -113,10 +113,6 @@ Formula: TypeAlias = "Callable[[OpCall], Cost | None]"
 ContextFormula: TypeAlias = "Callable[[OpCall, Context], Cost | None]"
 _Plain = TypeVar("_Plain", bound="Formula")
 _Informed = TypeVar("_Informed", bound="ContextFormula")
-
-
-class CostRegistrationError(Pyprof2Error, ValueError):
-    """A formula was registered for an op that has one, or in a category that is none."""
 
 
 class UnknownCostError(ValueError):
@@ -291,9 +287,7 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
         problem = _problem(cost)
     except UnknownCostError as error:
         cost, problem = None, str(error)
-    except (
-        ValueError, TypeError, LookupError, ArithmeticError, AttributeError
-    ):  # fmt: skip
+    except Exception:  # noqa: BLE001 -- a formula of a user's own may raise anything
         cost, problem = None, "the inputs were not understood"
     if cost is None or problem:
         return Estimate(None, category, "no_shapes", problem)

@@ -13,7 +13,6 @@ from pyprof2.analysis.costs import (
     CATEGORIES,
     Context,
     Cost,
-    CostRegistrationError,
     Estimate,
     category_of,
     cost_of,
@@ -26,6 +25,7 @@ from pyprof2.analysis.costs import (
 )
 from pyprof2.analysis.costs.operands import numel, tally, tensor
 from pyprof2.dtypes import DTYPE_BITS
+from pyprof2.errors import CostRegistrationError
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
 
 if TYPE_CHECKING:

@@ -1,0 +1,29 @@
+"""Formulas of other packages, found by their entry points.
+
+A package that has operators of its own names the module that registers their formulas, and it is
+imported before costs are looked up::
+
+    [project.entry-points."pyprof2.costs"]
+    mylib = "mylib.costs"
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Final
+
+GROUP: Final = "pyprof2.costs"
+
+
+@cache
+def load_extensions() -> tuple[str, ...]:
+    """Import what other packages register, once; return what went wrong, in words."""
+    problems = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            point.load()
+        except Exception as error:  # noqa: BLE001 -- code of others may raise anything
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            problems.append(f"cost formulas of {point.name} ({point.value}) not loaded: {what}")
+    return tuple(problems)
