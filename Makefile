@@ -10,7 +10,7 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 
 VENV := .venv
 RUN := $(VENV)/bin/
-BENCHMARKS := startup kineto_parse against_hta nsight_parse annotation_cost
+BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .PHONY: help demo test check docs fuzz bench generate clean
