@@ -1,7 +1,8 @@
 """Everything that is known of one kernel or op, with what it rests on.
 
 The result is plain data, a section for each question: `kernel`, `op`, `link`, `pair`, `cost`,
-`sharing`, `tensor_core`, `roof`. A section is None where the question does not arise.
+`communication`, `sharing`, `tensor_core`, `roof`. A section is None where the question does not
+arise.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.costs import load_extensions
+from pyprof2.analysis.costs.comm import bandwidth
 from pyprof2.analysis.formula_text import flops_with_numbers, formula_text
 from pyprof2.analysis.kernel_names import is_helper
 from pyprof2.analysis.missed_tensor_cores import advice_on, missed_reasons
@@ -110,7 +112,8 @@ def explain(
         "op": None if op is None else _op(tables, calls, op),
         "link": None if row is None else _link(tables["launches"], _first(row)),
         "pair": None if op is None else _pair(calls, op),
-        "cost": _cost(calls, op, owner, row),
+        "cost": (cost := _cost(calls, op, owner, row)),
+        "communication": _communication(cost, shared),
         "sharing": _sharing(shared, owner),
         "tensor_core": _tensor_core(judged.table, row),
         "roof": roof_of(judged) if owner is not None else None,
@@ -235,6 +238,15 @@ def _cost(
         "shapes_from": None if source is None else source.words,
         "counted_inside": [] if owner is not None else _counted_inside(calls, of),
     }
+
+
+def _communication(cost: Mapping[str, Any] | None, shared: pa.Table) -> dict[str, Any] | None:
+    """Return the bandwidth of a collective, over the time of all its kernels."""
+    if cost is None or cost.get("bytes_read") is None or not shared.num_rows:
+        return None
+    time = shared["op_time_ns"][0].as_py() or 0
+    found = bandwidth(cost["params"] or "", cost["bytes_read"], cost["bytes_written"], time)
+    return None if found is None else found._asdict()
 
 
 def _counted_inside(calls: Calls, op: int) -> list[dict[str, Any]]:

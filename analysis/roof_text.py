@@ -36,6 +36,7 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
     facts = {
         "recorded_device": recorded.get("name"),
         "device_type": row["device_type"],
+        "category": row["category"],
         "device": None if device is None else device.name,
         "device_source": None if device is None else device.source,
         "dtype": row["compute_dtype"],
@@ -97,6 +98,10 @@ def _why_unknown(facts: dict[str, Any]) -> str | None:
     either = ", nor whether matrix units did it" if facts["unit"] == "unknown" else ""
     dtype = facts["dtype"] or "an unknown dtype"
     reasons = (
+        (
+            facts["category"] == "comm",
+            "the links between devices bound a collective, and what they can do is not recorded",
+        ),
         (facts["device"] is None, _NO_CPU_PEAKS if facts["device_type"] == "cpu" else _NO_PEAKS),
         (None in (facts["flops"], facts["bytes"]), "the op's FLOPs or bytes are not known"),
         (

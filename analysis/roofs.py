@@ -81,11 +81,17 @@ def roofs_of(
     """
     dtype, dtypes = code_column(kernels, "compute_dtype")
     of_op = _best_of_op(op, np.maximum(answer, 0))
+    # The links between devices bound a collective, not what either device can do.
+    category, categories = code_column(kernels, "category")
+    is_comm = np.array([*(text == "comm" for text in categories), False])[category]
+    place = np.where(is_comm, -1, place)
     key = combine_keys(place, dtype, of_op)
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     limits: list[Sequence[float]] = [
         _limits(
-            found[place[at]][1], dtypes[dtype[at]] if dtype[at] >= 0 else None, ANSWERS[of_op[at]]
+            found[place[at]][1] if place[at] >= 0 else None,
+            dtypes[dtype[at]] if dtype[at] >= 0 else None,
+            ANSWERS[of_op[at]],
         )
         for at in first.tolist()
     ]

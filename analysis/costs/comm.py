@@ -2,17 +2,19 @@
 
 Per rank and byte of payload S: an all-reduce reads S and writes S, at least; the other
 collectives read what they send and write what they receive. Additions on the way are not counted:
-they are the network's. The time is the network's too, so the rates to compare are those of
-`bus_bytes`: S·2(n-1)/n for an all-reduce among n, S·(n-1)/n for the others, S for a broadcast;
-divided by the time they give the bus bandwidth, and S itself the algorithm bandwidth.
+they are the network's. The time is the network's too: S over it is the algorithm bandwidth. Over
+each link go S·2(n-1)/n for an all-reduce among n, S·(n-1)/n for a gather, scatter or exchange of
+all, S for a broadcast: that over the time is the bus bandwidth. ``pyprof2 explain`` shows both.
+There is no roof: what the links can do is not recorded.
 
 Source: the performance notes of nccl-tests.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     ANY_DTYPE,
@@ -30,6 +32,45 @@ from pyprof2.signatures import OpCall, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+class Bandwidth(NamedTuple):
+    """How fast a collective was, in GB/s (10⁹ bytes per second).
+
+    Attributes:
+        collective: its name as recorded.
+        ranks: how many take part.
+        payload_bytes: S, the larger of what goes in and what comes out.
+        algorithm_gbps: S over the time.
+        bus_factor: the bytes on each link for each byte of S; None where it is not defined.
+        bus_gbps: S times that over the time: to be compared with the bandwidth of the links.
+    """
+
+    collective: str
+    ranks: int
+    payload_bytes: int
+    algorithm_gbps: float
+    bus_factor: float | None
+    bus_gbps: float | None
+
+
+def bandwidth(params: str, read: int, written: int, time_ns: int) -> Bandwidth | None:
+    """Return the bandwidth of a collective; None where the recording does not describe it.
+
+    Args:
+        params: `collective=allreduce,ranks=8`.
+        read: bytes that go in.
+        written: bytes that come out.
+        time_ns: of its kernels.
+    """
+    found = re.fullmatch(r"collective=(\w+),ranks=(\d{1,9})", params)
+    if found is None or time_ns <= 0:
+        return None
+    collective, ranks = found[1], int(found[2])
+    payload = max(read, written)
+    rate, factor = payload / time_ns, bus_factor(collective, ranks)
+    bus = None if factor is None else factor * rate
+    return Bandwidth(collective, ranks, payload, rate, factor, bus)
 
 
 def bus_factor(collective: str, group_size: int) -> float | None:

@@ -86,6 +86,7 @@ def _lines(facts: Facts, width: int) -> Iterator[str]:
         ("formula", _formula(facts["cost"])),
         ("shares", _sharing(facts["sharing"])),
         ("Tensor Cores", _tensor_core(facts["tensor_core"])),
+        ("collective", _communication(facts["communication"])),
         ("roof", _roof(facts["roof"])),
     )
     for name, paragraphs in sections:
@@ -265,6 +266,17 @@ def _tensor_core(verdicts: list[Facts] | None) -> Iterator[str]:
         yield could[verdict["tensor_core_eligible"]]
         if verdict["missed"]:
             yield f"missed: {verdict['missed']}; {verdict['advice']}"
+
+
+def _communication(found: Facts | None) -> Iterator[str]:
+    if found is None:
+        return
+    what = f"{found['collective']} among {found['ranks']} ranks"
+    rate = units.format_rate(found["algorithm_gbps"])
+    yield f"{what}: {_number(found['payload_bytes'])} bytes: algorithm bandwidth {rate} GB/s"
+    if found["bus_gbps"] is not None:
+        factor = units.format_rate(found["bus_factor"])
+        yield f"bus bandwidth {units.format_rate(found['bus_gbps'])} GB/s, {factor} times that"
 
 
 def _roof(roof: Facts | None) -> Iterator[str]:

@@ -165,3 +165,14 @@ def test_winograd_lifts_the_roof_in_a_real_trace(shared_trace: Callable[[str], P
     assert ops["tflops"].max() > 15.7
     assert ops["roofline_pct"].max() == pytest.approx(100 * ops["tflops"].max() / (4 * 15.7))
     assert ops["roofline_flag"].isna().all()
+
+
+def test_communication_has_no_roof() -> None:
+    """1 GB in 1 ms are 1 TB/s, of the 3.35 of the memory: the links bound it, not the memory."""
+    facts = {"flops": 0, "flops_lo": 0, "bytes": 10**9, "compute_dtype": None, "cost_op_id": 0}
+
+    (comm,) = judged(kernel(**facts, category="comm"))
+    (copy,) = judged(kernel(**facts, category="copy"))
+
+    assert (comm["roofline_pct"], comm["bound"]) == (None, None)
+    assert copy["roofline_pct"] == pytest.approx(100 / 3.35)

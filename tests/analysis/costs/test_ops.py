@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from pyprof2.analysis.costs import Context, Cost, Estimate, estimate
-from pyprof2.analysis.costs.comm import bus_factor
+from pyprof2.analysis.costs.comm import bandwidth, bus_factor
 from pyprof2.analysis.costs.triton import fused_ops
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
 
@@ -499,3 +499,23 @@ def test_the_links_carry_a_share_of_the_payload(
     collective: str, ranks: int, factor: float | None
 ) -> None:
     assert bus_factor(collective, ranks) == factor
+
+
+@pytest.mark.parametrize(
+    ("params", "wanted"),
+    [
+        pytest.param("collective=allreduce,ranks=8", (100.0, 175.0), id="2·7/8"),
+        pytest.param("collective=_allgather_base,ranks=4", (100.0, 75.0), id="3/4"),
+        pytest.param("collective=broadcast,ranks=4", (100.0, 100.0), id="all"),
+        pytest.param("collective=barrier,ranks=4", (100.0, None), id="not defined"),
+        pytest.param("N=7", None, id="not described"),
+    ],
+)
+def test_bandwidth_of_the_payload_and_of_the_links(
+    params: str, wanted: tuple[float, float | None] | None
+) -> None:
+    """1 MB in 10 us is 100 GB/s; the payload is the larger of what goes in and comes out."""
+    found = bandwidth(params, 250_000, 1_000_000, 10_000)
+
+    assert (found and (found.algorithm_gbps, found.bus_gbps)) == wanted
+    assert bandwidth(params, 1, 1, 0) is None
