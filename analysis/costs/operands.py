@@ -197,15 +197,22 @@ def bounded(
 ) -> Cost:
     """Return `cost` with an assumption in words and the bounds of its counts.
 
-    Empty tensors can turn bounds round; then the value is both.
+    Empty tensors can turn bounds round; then the value is both. Where bounds leave nothing open,
+    nothing is assumed.
     """
+    is_exact = flops is not None or traffic is not None
     if flops is not None:
         low, high = min(flops[0], cost.flops), max(flops[1], cost.flops)
+        is_exact = low == high
         cost = replace(cost, flops_lo=low, flops_hi=high)
     least, most = traffic or (None, None)
     if cost.bytes is not None and least is not None and most is not None:
-        cost = replace(cost, bytes_lo=min(least, cost.bytes), bytes_hi=max(most, cost.bytes))
-    notes = [note for note in (cost.assumed, assumed) if note]
+        low, high = min(least, cost.bytes), max(most, cost.bytes)
+        is_exact = is_exact and low == high
+        cost = replace(cost, bytes_lo=low, bytes_hi=high)
+    elif traffic is not None:
+        is_exact = False
+    notes = [note for note in (cost.assumed, "" if is_exact else assumed) if note]
     return replace(cost, assumed="; ".join(notes))
 
 

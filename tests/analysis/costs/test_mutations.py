@@ -55,6 +55,10 @@ MUTATIONS: Final = {
     "a network whose weights get no gradient": (
         "rnn.py", "terms = every * (1 + wants_weights)", "terms = every"),
     "a transform in the wrong logarithm": ("fft.py", "math.log2(length)", "math.log(length)"),
+    "an update without its additions": (
+        "fbgemm.py", "found.named * width + 4 * updated,", "4 * updated,"),
+    "indices that are not read": (
+        "index.py", "return with_more(cost, list(indices), [])", "return cost"),
     "an expanded operand read in full": (
         "operands.py", "return min(span, math.prod(dim for dim, stride in pairs if stride))",
         "return count"),
