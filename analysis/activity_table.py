@@ -217,13 +217,10 @@ def _device_columns(recording: Recording, ordinal: Int) -> dict[str, Any]:
 
 def _notes(linked: Linked, found: Activities) -> Int:
     """Return what is to be said of each activity's link, as a code into `_NOTES`."""
-    ops, pairs = linked.ops, linked.pairs
+    pairs = linked.pairs
     note = np.where(found.op < 0, _NO_OP, -1)
     note[found.launch < 0] = _NO_LAUNCH
     note[lookup(pairs.accumulate, found.op, -1) >= 0] = _ACCUMULATE
-    is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False]).astype(np.int64)
-    node = lookup(ops.name, lookup(ops.marked, found.op, -1), -1)
-    paired = lookup(pairs.forward, found.op, -1) >= 0
-    note[paired & (lookup(is_cpp, node, 0) > 0)] = _BY_NUMBER
+    note[lookup(pairs.unsure.astype(np.int64), found.op, 0) > 0] = _BY_NUMBER
     note[found.link == LINKS.index("graph")] = _GRAPH
     return note

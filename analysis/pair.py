@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pyprof2.analysis.intervals import Int, last_not_after
+from pyprof2.analysis.intervals import Bool, Int, last_not_after
 from pyprof2.analysis.link import NO_ID
 from pyprof2.recording import Recording, int_column
 
@@ -40,23 +40,30 @@ class Pairs:
         forward: for every op in backward the forward op of its node.
         accumulate: for ops under `AccumulateGrad`, which has no forward op, the forward op of the
             node that ran before it on its thread: it made the gradient that is accumulated.
+        unsure: whether the forward op was found by number alone, which nodes of C++ functions
+            share with helper ops.
         flow_count: forward-backward pairs that the recorder itself wrote.
         flow_agree_count: those of them that name the same two ops.
     """
 
     forward: Int
     accumulate: Int
+    unsure: Bool
     flow_count: int
     flow_agree_count: int
 
 
 def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     """Return the forward op of each op that runs in backward."""
-    node_forward = _made_by_named(ops, _forward_of_nodes(ops, threads))
+    by_number = _forward_of_nodes(ops, threads)
+    node_forward, by_name = _made_by_named(ops, by_number)
     decides = np.where(ops.backward, ops.marked, -1)
     forward = np.where(decides >= 0, node_forward[decides], -1) if len(ops) else decides
+    is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
+    unsure = is_cpp & ~by_name & (by_number >= 0)
+    unsure = (decides >= 0) & unsure[decides] if len(ops) else unsure
     flow_count, agree = _check_flows(ops, node_forward, recording, threads)
-    return Pairs(forward, _before_accumulate(ops, forward), flow_count, agree)
+    return Pairs(forward, _before_accumulate(ops, forward), unsure, flow_count, agree)
 
 
 class _Trial(NamedTuple):
@@ -139,29 +146,30 @@ def _made_by_thread(
         yield each, own[ops.thread[own] == each]
 
 
-def _made_by_named(ops: Ops, forward: Int) -> Int:
+def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
     """Return the forward op of each node, of a C++ function's the op that is known to make it.
 
     By number it is found only what ran shortly before: a helper that made no node of its own. The
     op that made the node is the one of its name that holds that helper, or is the next to start.
+
+    Returns:
+        The forward ops, and for which nodes they were found so.
     """
-    result = forward.copy()
-    names = {text: code for code, text in enumerate(ops.names)}
-    places = {text.rpartition("::")[2]: code for text, code in names.items() if "::" in text}
-    for text, code in names.items():
+    result, is_found = forward.copy(), np.zeros(len(ops), bool)
+    makers = {text.rpartition("::")[2]: code for code, text in enumerate(ops.names)}
+    for code, text in enumerate(ops.names):
         found = (re.sub(node, op, text) for node, op in _CPP_NODES if re.fullmatch(node, text))
-        maker = places.get(next(found, ""))
+        maker = makers.get(next(found, ""))
         if maker is None:
             continue
         made = np.flatnonzero(ops.name == maker)
-        for node in np.flatnonzero((ops.name == code) & (forward >= 0)).tolist():
+        for node in np.flatnonzero((ops.name == code) & (forward >= 0)):
             helper = forward[node]
-            after = made[
-                (ops.thread[made] == ops.thread[helper]) & (ops.start[made] < ops.start[node])
-            ]
-            after = after[ops.end[after] > ops.start[helper]]
-            result[node] = after[np.argmin(ops.start[after])] if len(after) else helper
-    return result
+            near = made[ops.thread[made] == ops.thread[helper]]
+            near = near[(ops.end[near] > ops.start[helper]) & (ops.start[near] < ops.start[node])]
+            if len(near):
+                result[node], is_found[node] = near[np.argmin(ops.start[near])], True
+    return result, is_found
 
 
 def _last_made(ops: Ops, made: Int, node: Int) -> Int:

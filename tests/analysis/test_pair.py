@@ -261,3 +261,4 @@ def test_a_c_node_belongs_to_the_op_of_its_name_next_to_the_one_of_its_number(
     )  # fmt: skip
 
     assert [found.ops.start[at] // 1000 for at in found.pairs.forward[4:]] == [8, 2, 0]
+    assert found.pairs.unsure[4:].tolist() == [False, False, True]
