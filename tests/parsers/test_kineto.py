@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyprof2.markers import Marker, format_marker
 from pyprof2.parsers import _json
-from pyprof2.parsers.kineto import _parse_us
+from pyprof2.parsers._kineto_values import parse_us
 from pyprof2.signatures import Tensor
 from tests.kineto_events import (
     ENGINE,
@@ -56,7 +56,7 @@ def values(recording: Recording, table: str, *columns: str) -> list[Any]:
 
 def nanoseconds(*texts: str) -> list[int | None]:
     """What the parser makes of times in µs; None for what is none."""
-    times, good = _parse_us([text.encode() for text in texts])
+    times, good = parse_us([text.encode() for text in texts])
     return [time if ok else None for time, ok in zip(times.tolist(), good.tolist(), strict=True)]
 
 

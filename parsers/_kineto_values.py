@@ -1,0 +1,159 @@
+"""Numbers and short texts as Kineto writes them, as columns."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.parsers._kineto_events import WRONG_TYPE
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
+    from msgspec import Raw
+
+    from pyprof2.recording import TextCodes
+
+_DIM3: Final = re.compile(rb"\[\d{1,10},\d{1,10},\d{1,10}\]")
+_COPY_KINDS: Final = {
+    "HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "HtoH": "h2h", "PtoP": "p2p",
+    "HtoA": "h2d", "AtoH": "d2h", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
+}  # fmt: skip
+_COPY_NAME: Final = re.compile(r"Memcpy (\w+)(?: \((\w[\w ]*) -> (\w[\w ]*)\))?")
+_DIGITS_MAX: Final = 36  # what fits a decimal128 in any case
+
+
+class Numbers:
+    """Makes columns of numbers of values of any type; what is lost is counted in `problems`."""
+
+    def __init__(self, problems: Counter[str]) -> None:
+        self._problems = problems
+
+    def ints(self, values: list[Any]) -> pa.Array:
+        """Return whole numbers as a column; what is none is null, and counted."""
+        try:
+            column = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            column = None
+        if column is None or column.type not in (pa.int64(), pa.null()):
+            column = pa.array([to_int(value) for value in values], pa.int64())
+            self._count_lost(values, column)
+        return column.cast(pa.int64())
+
+    def floats(self, values: list[Any]) -> pa.Array:
+        """Return numbers as a column; what is none is null, and counted."""
+        try:
+            return pa.array(values, pa.float64())
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            column = pa.array([_to_float(value) for value in values], pa.float64())
+            self._count_lost(values, column)
+            return column
+
+    def _count_lost(self, values: list[Any], column: pa.Array) -> None:
+        lost = column.null_count - values.count(None)
+        if lost:
+            self._problems[WRONG_TYPE] += lost
+
+
+def parse_us(values: Sequence[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return decimal texts of µs as int64 ns, and which of them are numbers that fit.
+
+    Exact: the digits go through decimals, never through floats. Digits finer than a ns are
+    rounded half up.
+    """
+    if not values:
+        return np.empty(0, np.int64), np.empty(0, bool)
+    lengths = np.fromiter((len(memoryview(v)) for v in values), np.int32, len(values))
+    digits = b"".join(values)
+    # Arrow crashes on some exponents, and is silently wrong on numbers that are too long.
+    if lengths.max() > _DIGITS_MAX or b"e" in digits or b"E" in digits:
+        return _parse_us_singly(values)
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    texts = pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(digits))
+    try:
+        decimals = texts.cast(pa.decimal128(28, 3))
+    except pa.ArrowInvalid:
+        try:
+            decimals = pc.round(texts.cast(pa.decimal128(38, 15)), 3, "half_up").cast(
+                pa.decimal128(28, 3)
+            )
+        except pa.ArrowInvalid:
+            return _parse_us_singly(values)
+    # A decimal128 is two words, the low one first; the values that fit int64 need only that.
+    words = np.frombuffer(decimals.buffers()[1], np.int64).reshape(-1, 2)
+    return words[:, 0].copy(), words[:, 1] == (words[:, 0] >> 63)
+
+
+def _parse_us_singly(
+    values: Sequence[Any],
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    times = [_parse_us_text(bytes(value)) for value in values]
+    good = np.array([time is not None for time in times])
+    return np.array([time or 0 for time in times], np.int64), good
+
+
+def _parse_us_text(text: bytes) -> int | None:
+    try:
+        value = Decimal(text.decode().strip('"'))
+        if not value.is_finite() or (value and value.adjusted() > 18):
+            return None
+    except (InvalidOperation, ValueError):  # among them bytes that are no text
+        return None
+    # Ties go up, also below zero.
+    rounding = ROUND_HALF_DOWN if value.is_signed() else ROUND_HALF_UP
+    time = int(value.quantize(Decimal("0.001"), rounding).scaleb(3))
+    return time if abs(time) < 1 << 62 else None
+
+
+def first_of(*values: Any) -> Any:
+    """Return the first value that is not None."""
+    return next((value for value in values if value is not None), None)
+
+
+def to_int(value: Any) -> int | None:
+    """Return a whole number that fits int64, given as a number or as text; else None."""
+    try:
+        number = int(value, 0) if isinstance(value, str) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    is_whole = not isinstance(value, float) or number == value
+    return number if is_whole and -(1 << 63) <= number < 1 << 63 else None
+
+
+def to_address(value: Any) -> int | None:
+    """Return an address, which some recorders print as a signed number."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number & ((1 << 64) - 1) if -(1 << 63) <= number < 1 << 64 else None
+
+
+def _to_float(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if np.isfinite(number) else None
+
+
+def dim3_code(codes: TextCodes, raw: Raw) -> int | None:
+    """Return the code of `x,y,z`; None for what is no list of three counts."""
+    text = b"".join(bytes(raw).split())
+    return codes[text[1:-1].decode()] if _DIM3.fullmatch(text) else None
+
+
+def copy_kind_code(codes: TextCodes, name: str) -> int | None:
+    """Return the code of `h2d` and the kinds of memory for `Memcpy HtoD (Pinned -> Device)`."""
+    match = _COPY_NAME.match(name)
+    if not match or match[1] not in _COPY_KINDS:
+        return None
+    hosts = {word.lower() for word in match.groups()[1:] if word in ("Pageable", "Pinned")}
+    return codes[" ".join([_COPY_KINDS[match[1]], *sorted(hosts)])]
