@@ -138,6 +138,11 @@ mark_data_dependent(
     """,
     "the lengths of the cached sequences are not among the inputs",
 )
+mark_data_dependent(
+    "CompiledFunction* Torch-Compiled*",
+    "compiled: which of its inputs each Triton kernel works on is not recorded; newer PyTorch "
+    "records a call for each",
+)
 
 categorise(
     """

@@ -21,7 +21,7 @@ from pyprof2.errors import CostRegistrationError
 from pyprof2.signatures import Input, OpCall, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 CATEGORIES: Final = (
     "matmul", "conv", "attention", "norm", "softmax", "elementwise", "reduce", "pool",
@@ -113,6 +113,7 @@ Formula: TypeAlias = "Callable[[OpCall], Cost | None]"
 ContextFormula: TypeAlias = "Callable[[OpCall, Context], Cost | None]"
 _Plain = TypeVar("_Plain", bound="Formula")
 _Informed = TypeVar("_Informed", bound="ContextFormula")
+_Value = TypeVar("_Value")
 
 
 class UnknownCostError(ValueError):
@@ -202,7 +203,10 @@ def mark_composites(ops: str) -> None:
 
 
 def mark_data_dependent(ops: str, reason: str) -> None:
-    """Say why there can be no formula for the ops named in the text `ops`."""
+    """Say why there can be no formula for the ops named in the text `ops`.
+
+    A `*` at the end of a name stands for any rest.
+    """
     _data_dependent.update(dict.fromkeys(ops.split(), reason))
 
 
@@ -263,8 +267,13 @@ def _find(op: str) -> _Entry | None:
         return _entries[name]
     if op in _entries:
         return _entries[op]
+    return _find_stem(_entries, name)
+
+
+def _find_stem(known: Mapping[str, _Value], name: str) -> _Value | None:
+    """Return what is known of the name, or of the longest stem of it, such as `aten::m*`."""
     stems = (name[:end] + "*" for end in range(min(len(name), _STEM_MAX), 0, -1))
-    return next((_entries[stem] for stem in stems if stem in _entries), None)
+    return known.get(name) or next((known[stem] for stem in stems if stem in known), None)
 
 
 def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
@@ -280,7 +289,7 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     entry = _find(call.op)
     name = _plain_name(call.op)
     if entry is None:
-        return Estimate(None, category, "no_formula", _data_dependent.get(name, ""))
+        return Estimate(None, category, "no_formula", _find_stem(_data_dependent, name) or "")
     call = OpCall(name, tuple(_typed(item, context.element) for item in call.inputs))
     try:
         cost = entry.formula(call, context)

@@ -98,6 +98,14 @@ def test_no_shapes_and_assumed_come_with_the_reason() -> None:
     assert assumed.note == assumed.cost.assumed != ""
 
 
+@pytest.mark.parametrize("name", ["CompiledFunction", "Torch-Compiled Region: 0/0"])
+def test_an_op_that_can_have_no_formula_says_why(name: str) -> None:
+    found = estimate(OpCall(name, (MATRIX,)))
+
+    assert (found.status, found.cost) == ("no_formula", None)
+    assert "compiled" in found.note
+
+
 def test_without_element_types_flops_are_known_and_bytes_are_not() -> None:
     call = OpCall("aten::mm", (Tensor((3, 4)), Tensor((4, 5))))
 
