@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.integer[Any]]
     Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
 
 AXES: Final = {
     "name": "kernel",
@@ -262,7 +263,7 @@ def _measure(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
         raise TableError(msg)
     # The counts of a row that says `in_parent` stand at the op around it.
     counts = rows["cost_status"].ne("in_parent").to_numpy(dtype=bool, na_value=True)
-    flops = rows["flops"].astype("Int64").where(counts)
+    flops = rows["flops"].astype("Int64").where(counts & _tells_flops(rows, group, count))
     nbytes = rows["bytes"].astype("Int64").where(counts)
     by_group = pd.Series(time, dtype="Int64").groupby(group)
     number = np.bincount(group, minlength=count)
@@ -279,6 +280,19 @@ def _measure(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
         "bytes": _exact_sum(nbytes, group, count),
     }
     return pd.DataFrame(sums | _rates(rows, _floats(flops), _floats(nbytes), group, count))
+
+
+def _tells_flops(rows: pd.DataFrame, group: Ints, count: int) -> Bools:
+    """Return which rows tell of the FLOPs of their group.
+
+    A copy does none; but that says nothing of a group with kernels of which nothing is known.
+    """
+    is_copy = rows["category"].isin(["memcpy", "memset"]).to_numpy(dtype=bool)
+    known = rows["flops"].notna().to_numpy(dtype=bool)
+    has_kernels = np.bincount(group, ~is_copy, count) > 0
+    has_known = np.bincount(group, ~is_copy & known, count) > 0
+    tells: Bools = ~is_copy | (~has_kernels | has_known)[group]
+    return tells
 
 
 def _rates(

@@ -57,6 +57,27 @@ def test_time_whose_work_is_unknown_does_not_dilute_a_rate() -> None:
     assert total["costed_pct"] == 25.0
 
 
+def test_copies_do_not_tell_that_kernels_of_unknown_work_did_none() -> None:
+    """A memset beside a product without shapes; and what a copy says where it is alone."""
+    copy = {"category": "memcpy", "flops": 0, "bytes": 8, "cost_status": "ok"}
+    product = {"category": "matmul", "cost_status": "no_shapes"}
+    counted = {"category": "matmul", "flops": 5, "bytes": 2, "cost_status": "ok"}
+
+    found = summarize(
+        profile_rows(
+            copy | {"op": "mm"}, product | {"op": "mm"},
+            copy | {"op": "both"}, product | {"op": "both"}, counted | {"op": "both"},
+            copy | {"op": "copy_"},
+        ),
+        ["op"],
+    ).set_index("op")  # fmt: skip
+
+    assert pd.isna(found.loc["mm", "flops"])
+    assert pd.isna(found.loc["mm", "tflops"])
+    assert found.loc[["both", "copy_"], "flops"].tolist() == [5, 0]
+    assert found.loc[["mm", "both", "copy_"], "bytes"].tolist() == [8, 10, 8]
+
+
 def test_intensity_needs_both_counts_of_a_row() -> None:
     rows = profile_rows({"flops": 100, "bytes": 50}, {"flops": 900}, {"bytes": 7})
 
