@@ -46,6 +46,7 @@ def summarise(tables: Mapping[str, pa.Table], ranges: pa.Table) -> dict[str, Any
         "copy_count": copies.num_rows,
         "kernel_time_ns": time,
         "copy_time_ns": _sum(copies["dur_ns"]),
+        "gpu_count": both.group_by(["rank", "device"]).aggregate([]).num_rows,
         "busy_ns": _busy(both),
         "busy_kernels_ns": _busy(kernels),
         "span_ns": _span(both if both.num_rows else ops),

@@ -348,7 +348,9 @@ def _heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
         items.insert(0, ("device", ", ".join(summary["devices"]) or "not named"))
         items.append(("kernels", f"{summary['kernel_count']:,} in {format_time(kernels)}"))
         items.append(("copies", format_time(copies) if copies else ""))
-        items.append(("busy", f"{format_time(busy)} of {format_time(span)}"))
+        gpus = summary["gpu_count"]
+        each = f"{gpus} x {format_time(span)}" if gpus > 1 else format_time(span)
+        items.append(("busy", f"{format_time(busy)} of {each}"))
         items.append(("linked", _percent(summary["linked_pct"])))
         items.append(("costed", _percent(summary["costed_pct"])))
     lines = _flow([f"{name} {text.clean(value)}" for name, value in items if value], width)

@@ -46,15 +46,19 @@ def test_times_are_sums_and_busy_time_is_a_union(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "busy_ns"),
+    ("other", "gpus", "busy_ns"),
     [
-        pytest.param(kernel(5, 10, 2), 15_000, id="the same device"),
-        pytest.param(kernel(5, 10, 2, {"stream": 9}), 15_000, id="another stream"),
-        pytest.param(kernel(5, 10, 2, {"device": 1}), 20_000, id="another device"),
+        pytest.param(kernel(5, 10, 2), 1, 15_000, id="the same device"),
+        pytest.param(kernel(5, 10, 2, {"stream": 9}), 1, 15_000, id="another stream"),
+        pytest.param(kernel(5, 10, 2, {"device": 1}), 2, 20_000, id="another device"),
     ],
 )
-def test_each_device_is_busy_by_itself(tmp_path: Path, other: Event, busy_ns: int) -> None:
-    assert summary(tmp_path, kernel(0, 10, 1), other)["busy_ns"] == busy_ns
+def test_each_device_is_busy_by_itself(
+    tmp_path: Path, other: Event, gpus: int, busy_ns: int
+) -> None:
+    found = summary(tmp_path, kernel(0, 10, 1), other)
+
+    assert (found["gpu_count"], found["busy_ns"]) == (gpus, busy_ns)
 
 
 def test_devices_of_ranks_are_not_the_same(tmp_path: Path) -> None:
