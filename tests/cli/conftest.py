@@ -60,6 +60,7 @@ class StubRun:
             "kernel_count": len(self.made),
             "kernel_time_ns": int(self.made["dur_ns"].sum()),
             "copy_time_ns": 0,
+            "gpu_count": 1,
             "busy_ns": 1000,
             "span_ns": 2000,
             "linked_pct": 75.0,
