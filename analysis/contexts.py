@@ -23,7 +23,7 @@ from pyprof2.analysis.costs import (
     told,
 )
 from pyprof2.analysis.intervals import Bool, Int, combine_keys, nearest_marked
-from pyprof2.analysis.kernel_names import element_of
+from pyprof2.analysis.kernel_names import elements_of
 from pyprof2.columns import TextColumn, lookup
 from pyprof2.recording import TextCodes
 from pyprof2.signatures import OpCall, Tensor, parse_inputs
@@ -114,7 +114,7 @@ def _with(context: Context, more: Context) -> Context:
         context,
         output=more.output or context.output,
         indices=more.indices or context.indices,
-        element=more.element or context.element,
+        elements=more.elements or context.elements,
     )
 
 
@@ -189,13 +189,13 @@ def _after(ops: Ops, asked: Int) -> Int:
 def _by_kernels(
     ops: Ops, signature: Int, calls: Calls, kernels: tuple[Int, TextColumn], known: TextCodes
 ) -> Int:
-    """Return for each op the code in `known` of the element type that its kernels name.
+    """Return for each op the code in `known` of the element types that its kernels name.
 
-    It is that of ops that have lists of tensors without types, and of those around them.
+    They are those of ops that have lists of tensors without types, and of those around them.
     """
     op, (name, names) = kernels
-    elements = [element_of(text or "") for text in names]
-    code = np.array([known[Context(element=e)] if e else -1 for e in elements] or [-1])[name]
+    elements = [elements_of(text or "") for text in names]
+    code = np.array([known[Context(elements=e)] if e else -1 for e in elements] or [-1])[name]
     rows = np.flatnonzero((op >= 0) & (code >= 0))
     op, code = op[rows], code[rows]
     lowest = np.full(len(ops), len(known), np.int64)

@@ -101,7 +101,8 @@ def explain(
     elif row is not None:
         shared = row
     devices = tables["devices"].to_pylist()
-    if row is None and owner is not None and not shared.num_rows:
+    has_gpu = any(tables[name].num_rows for name in ("kernels", "copies"))
+    if row is None and owner is not None and not has_gpu:
         one = op_calls(tables["ops"].slice(owner, 1), tables["signatures"])
         judged = examine_ops(one, devices, override)
     else:

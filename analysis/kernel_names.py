@@ -121,12 +121,11 @@ def _mangled_path(symbol: str) -> str:
 
 # --------------------------------------------------------------------------- element type
 
+_SPACES: Final = r"(?:\w+::|\(anonymous namespace\)::|<unnamed>::)*"
+_TYPE: Final = r"(OpaqueType<\d+|complex<\w+|(?:un)?signed \w+|\w+)"
 _ELEMENT: Final = re.compile(
-    r"""(?x)
-    (?: CatArrayBatchedCopy\w* | multi_tensor_apply_kernel .*? \w*Functor ) <
-    (?: \w+:: | \(anonymous\ namespace\):: | <unnamed>:: )*
-    ( OpaqueType<\d+ | complex<\w+ | (?:un)?signed\ \w+ | \w+ )
-    """
+    rf"(?:CatArrayBatchedCopy\w*|multi_tensor_apply_kernel.*?(\w*)Functor)<{_SPACES}{_TYPE}"
+    rf"(?:, *{_SPACES}{_TYPE})?"
 )
 _ELEMENTS: Final = {
     "float": "f32", "double": "f64", "Half": "f16", "__half": "f16", "BFloat16": "bf16",
@@ -137,14 +136,26 @@ _ELEMENTS: Final = {
 }  # fmt: skip
 
 
-def element_of(name: str) -> str | None:
-    """Return the element type that PyTorch's kernels for lists of tensors say they work on.
+def elements_of(name: str) -> tuple[str, ...]:
+    """Return the element types that PyTorch's kernels for lists of tensors say they work on.
 
     `CatArrayBatchedCopy<OpaqueType<2u>, …>` moves elements of 16 bits, whatever they are: its
-    type is `bits16`. Of a foreach kernel it is the functor's first argument.
+    type is `bits16`. Of a foreach kernel it is the functor's first argument; `CopyFunctor` has
+    the type of its targets and that of its sources. Of other functors of two types nobody knows
+    which list has which.
+
+    Returns:
+        None, one for all lists, or one for each.
     """
     found = _ELEMENT.search(name)
-    return None if found is None else _ELEMENTS.get(found[1])
+    if found is None or found[2] not in _ELEMENTS:
+        return ()
+    first, second = _ELEMENTS[found[2]], _ELEMENTS.get(found[3] or "")
+    if found[1] is None or second is None:  # of a concatenation the second is that of its offsets
+        return (first,)
+    if found[1] == "Copy":
+        return first, second
+    return (first,) if first == second else ()
 
 
 # --------------------------------------------------------------------------- kind of work

@@ -160,15 +160,22 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
     for code, text in enumerate(ops.names):
         found = (re.sub(node, op, text) for node, op in _CPP_NODES if re.fullmatch(node, text))
         maker = makers.get(next(found, ""))
-        if maker is None:
+        made = np.flatnonzero(ops.name == (-1 if maker is None else maker))
+        if not len(made):
             continue
-        made = np.flatnonzero(ops.name == maker)
-        for node in np.flatnonzero((ops.name == code) & (forward >= 0)):
-            helper = forward[node]
-            near = made[ops.thread[made] == ops.thread[helper]]
-            near = near[(ops.end[near] > ops.start[helper]) & (ops.start[near] < ops.start[node])]
-            if len(near):
-                result[node], is_found[node] = near[np.argmin(ops.start[near])], True
+        made = made[np.lexsort((ops.start[made], ops.thread[made]))]
+        nodes = np.flatnonzero((ops.name == code) & (forward >= 0))
+        helper = forward[nodes]
+        thread, start = ops.thread[made], ops.start[made]
+        before = last_not_after(thread, start, ops.thread[helper], ops.start[helper])
+        holds = (before >= 0) & (ops.end[made[before]] > ops.start[helper])
+        # The first of the thread comes after the last of the threads before it.
+        first = np.searchsorted(thread, ops.thread[helper])
+        at = np.where(holds, before, np.where(before >= 0, before + 1, first))
+        fits = at < len(made)
+        fits[fits] &= thread[at[fits]] == ops.thread[helper[fits]]
+        fits[fits] &= start[at[fits]] < ops.start[nodes[fits]]
+        result[nodes[fits]], is_found[nodes[fits]] = made[at[fits]], True
     return result, is_found
 
 

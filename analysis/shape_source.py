@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from pyprof2.analysis.costs import NOTHING_KNOWN, Context, Estimate, estimate, told
-from pyprof2.analysis.kernel_names import element_of
+from pyprof2.analysis.kernel_names import elements_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.signatures import OpCall, Tensor, format_signature, format_text, parse_inputs
 
@@ -75,12 +75,12 @@ class Calls:
         following = siblings[siblings > op]
         return int(following[0]) if len(following) and self.parent[op] >= 0 else -1
 
-    def elements(self, op: int) -> Iterator[tuple[str, str]]:
+    def elements(self, op: int) -> Iterator[tuple[tuple[str, ...], str]]:
         """Give the element types that kernels of the op work on, and the kernels' names."""
         own = self.kernels.filter(pc.equal(self.kernels["cost_op_id"], op))
         for kernel in dict.fromkeys(own["kernel"].to_pylist()):
-            if element := element_of(kernel or ""):
-                yield element, kernel
+            if elements := elements_of(kernel or ""):
+                yield elements, kernel
 
 
 class Source(NamedTuple):
@@ -136,8 +136,9 @@ def _told(calls: Calls, op: int, call: OpCall) -> Iterator[tuple[Context, str]]:
     if found.output is not None:
         view = f"{calls.name(following)} (op:{following}) makes a view of it"
         yield found, f"{_shape_text(found.output)}: {view}"
-    for element, kernel in calls.elements(op):
-        yield Context(element=element), f"elements of {element}, as the kernel says: {kernel}"
+    for elements, kernel in calls.elements(op):
+        types = " and ".join(elements)
+        yield Context(elements=elements), f"elements of {types}, as the kernel says: {kernel}"
 
 
 def _shape_text(result: Tensor) -> str:

@@ -117,7 +117,10 @@ def examine_ops(
     if override is not None and find_device(str(override)) is not None:
         override = None
     cpus = [device for device in devices if device["device_type"] == _CPU]
-    place, found = devices_of(rows, cpus, override)
+    # A rank has one, of number 0.
+    at = rows.column_names.index("device")
+    zeros = pa.array(np.zeros(rows.num_rows, np.int64))
+    place, found = devices_of(rows.set_column(at, "device", zeros), cpus, override)
     op = op_numbers(rows)
     roofs = roofs_of(rows, op, place, found, np.full(len(op), ANSWERS.index("no")))
     for name, column in percentages(rows, op, roofs).items():

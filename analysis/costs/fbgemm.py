@@ -100,8 +100,9 @@ def _lookup(call: OpCall, known: Tensor | None) -> _Lookup:
 
     The length of the rows is from the total of all tables, or the optimizer's state. The total is
     by value, or what the result, or its gradient, has for each bag. All tables have rows of the
-    mean length where there is one table, and where the mean by table is the mean by row: a
-    rowwise state tells how many rows there are.
+    mean length where there is one table, and where the mean by table is the mean by row, as a
+    rowwise state tells how many rows there are. Among tables with as many rows each that would
+    say nothing; among others it holds for rows of several lengths by chance alone.
 
     Args:
         call: of one of `_LOOKUPS`.
@@ -122,6 +123,7 @@ def _lookup(call: OpCall, known: Tensor | None) -> _Lookup:
     if total is not None and tables > 0:
         width = max(total // tables, 1)
         even = total % tables == 0 and numel(weights.shape) == rows * width
+        even = even and rows % tables != 0
     elif rows:
         width, even = max(round(numel(weights.shape) / rows), 1), False
     else:

@@ -25,10 +25,10 @@ from pyprof2.analysis.costs.operands import (
     scalars_recorded,
     tally,
     tensor,
-    total,
     typed,
     with_more,
 )
+from pyprof2.analysis.costs.pointwise import masked_fill
 from pyprof2.analysis.costs.registry import (
     Context,
     Cost,
@@ -143,38 +143,50 @@ def _indexed(x: Tensor, given: list[Tensor]) -> Cost:
 def index_put(call: OpCall, context: Context) -> Cost:
     """x, list of indices, values, accumulate: the values written to the places in x.
 
-    flops: one addition each where it accumulates. bytes: the values and indices read, the values
-    written, read from x too where it accumulates; out of place also x read and written. Kineto
-    records nothing of the indices: where the ops inside do not tell them, from none to an i64 per
-    value and dimension.
+    flops: one addition each where it accumulates. bytes: the values and indices read, n elements
+    of x written, and read where it accumulates; n is how many places there are, but no more than
+    x has. Out of place x is read and written besides. Kineto records nothing of the indices: the
+    ops inside may tell them, and n; else n is as many as the values, at least, and each index
+    from none to an i64 per place.
     """
     x, values = tensor(call, 0), tensor(call, 2)
-    adds = flag(call, 3)
-    count = numel(values.shape)
-    read, written = _placed(call.op, x, count, adds=adds is True)
     indices = maybe_tensors(call, 1) or context.indices
     if not all(item.dtype for item in indices):
         indices = ()
-    cost = tally(
-        count if adds else 0,
-        read=[values, *read, *indices],
-        written=written,
-        dtype=x.dtype,
-        params=count_text(values),
+    count = numel(values.shape)
+    if count == 1 and [item.dtype for item in indices] == ["bool"]:
+        return masked_fill(OpCall("aten::masked_fill_", (x, indices[0], values)))
+    adds, may_add = flag(call, 3) is True, flag(call, 3) is None and not scalars_recorded(call)
+    is_told = context.output is not None
+    named = numel(context.output.shape) if context.output is not None else count
+    most = named if is_told else max(named, numel(x.shape))
+
+    def made(places: int, *, adds: bool) -> Cost:
+        read, written = _placed(call.op, x, places, adds=adds)
+        return tally(
+            named if adds else 0,
+            read=[values, *read, *indices],
+            written=written,
+            dtype=x.dtype,
+            params=f"N={named}",
+        )
+
+    least, highest = made(min(named, 1), adds=adds), made(most, adds=adds or may_add)
+    notes = (
+        "" if is_told or count >= numel(x.shape) else _NO_COUNT,
+        _NO_FLAG if may_add else "",
+        "" if indices else _NO_INDICES,
     )
-    more = total([fresh((count,), x.dtype)])
-    if cost.bytes is None or more is None:
-        return cost
-    most = cost.bytes
-    if adds is None and not scalars_recorded(call):
-        most += more
-        cost = bounded(cost, _NO_FLAG, flops=(0, count), traffic=(cost.bytes, most))
-    if not indices:
-        most += count * 8 * max(len(x.shape), 1)
-        cost = bounded(cost, _NO_INDICES, traffic=(cost.bytes, most))
-    return cost
+    hidden = 0 if indices else 8 * most * max(len(x.shape), 1)
+    return bounded(
+        made(min(named, numel(x.shape)), adds=adds),
+        "; ".join(filter(None, notes)),
+        flops=(named if adds else 0, most if adds or may_add else 0),
+        traffic=(least.bytes, None if highest.bytes is None else highest.bytes + hidden),
+    )
 
 
+_NO_COUNT: Final = "whether values are repeated is not recorded: taken not to be"
 _NO_FLAG: Final = "whether it adds is not recorded: taken not to"
 
 

@@ -81,7 +81,7 @@ def reduction(call: OpCall, context: Context) -> Cost:
     """x, dims -> x without them: flops per element from the table; bytes: x and the result."""
     row = _ROWS[call.op]
     x = first_tensor(call)
-    out = result(context, None) or _reduced(call, x, row)
+    out = _reduced(call, x, row) or result(context, None)
     if out is not None:
         return _reduction(row, call, x, out)
     one, every = (_reduction(row, call, x, fresh(shape, None)) for shape in ((), x.shape))

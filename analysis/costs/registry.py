@@ -78,14 +78,15 @@ class Context:
         output: shape and element type of the result: from the grad_output of the backward op, an
             op inside, or an input of the next op.
         indices: the index tensors of an op that recordings show without them.
-        element: the type that the kernels of an op with lists of tensors say they work on; for
-            ops that only move data it may be a size alone, `bits16`.
+        elements: the types that the kernels of an op with lists of tensors say they work on: one
+            for all lists, or one for each; for ops that only move data it may be a size alone,
+            `bits16`.
     """
 
     forward: OpCall | None = None
     output: Tensor | None = None
     indices: tuple[Tensor, ...] = ()
-    element: str | None = None
+    elements: tuple[str, ...] = ()
 
 
 NOTHING_KNOWN: Final = Context()
@@ -290,7 +291,7 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     name = _plain_name(call.op)
     if entry is None:
         return Estimate(None, category, "no_formula", _find_stem(_data_dependent, name) or "")
-    call = OpCall(name, tuple(_typed(item, context.element) for item in call.inputs))
+    call = OpCall(name, _typed(call.inputs, context.elements))
     try:
         cost = entry.formula(call, context)
         problem = _problem(cost)
@@ -306,11 +307,20 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     return Estimate(cost, category, "ok", note)
 
 
-def _typed(item: Input, element: str | None) -> Input:
-    """Return the input; tensors in a list that lack their element type are of type `element`."""
-    if element is None or not isinstance(item, tuple):
-        return item
-    return tuple(part if part.dtype else replace(part, dtype=element) for part in item)
+def _typed(inputs: tuple[Input, ...], elements: tuple[str, ...]) -> tuple[Input, ...]:
+    """Return the inputs; tensors in lists that lack their element type have that of `elements`."""
+    if not elements:
+        return inputs
+    found: list[Input] = []
+    lists = 0
+    for item in inputs:
+        if isinstance(item, tuple):
+            dtype = elements[min(lists, len(elements) - 1)]
+            lists += 1
+            found.append(tuple(t if t.dtype else replace(t, dtype=dtype) for t in item))
+        else:
+            found.append(item)
+    return tuple(found)
 
 
 def _problem(cost: Cost | None) -> str:
@@ -318,13 +328,25 @@ def _problem(cost: Cost | None) -> str:
     if cost is None:
         return "the recording lacks shapes or scalar arguments"
     counts = [getattr(cost, f.name) for f in fields(cost) if f.name not in _TEXTS]
-    if any(type(count) is not int for count in counts if count is not None):
+    texts = [cost.params, cost.assumed, *([] if cost.dtype is None else [cost.dtype])]
+    is_broken = any(type(count) is not int for count in counts if count is not None)
+    if is_broken or any(type(text) is not str for text in texts):
         return "the inputs were not understood"
     if any(not 0 <= count < _INT64_END for count in (*counts, cost.bytes) if count is not None):
         return "the counts do not fit into 64 bits"
+    bounds = (
+        (cost.flops_lo, cost.flops, cost.flops_hi), (cost.bytes_lo, cost.bytes, cost.bytes_hi),
+    )  # fmt: skip
+    if not all(_are_in_order(*each) for each in bounds):
+        return "the counts are not within their bounds"
     if not cost.flops and cost.bytes is None:
         return "no element types recorded"
     return ""
+
+
+def _are_in_order(*numbers: int | None) -> bool:
+    known = [number for number in numbers if number is not None]
+    return known == sorted(known)
 
 
 _TEXTS: Final = frozenset({"dtype", "params", "assumed"})

@@ -6,6 +6,7 @@ make views of their results and of their indices, and the inputs of those views 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import fresh, integers, maybe_tensor, numel
@@ -30,6 +31,9 @@ TELLING_OPS: Final = _INDEXING | _PLACING | REDUCING_OPS
 
 _VIEWS: Final = frozenset({"aten::view", "aten::reshape", "aten::_reshape_alias"})
 _MASKS: Final = frozenset({"bool", "u8"})
+_NARROW: Final = frozenset({"i8", "i16", "i32"})
+_SORTING: Final = frozenset({"aten::remainder", "aten::sort", "aten::divide_", "aten::arange"})
+"""What an op that adds up values, in an order that is always the same, calls to sort the places."""
 
 
 def told(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) -> Context:
@@ -46,14 +50,14 @@ def told(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) ->
     if call.op in _INDEXING:
         return Context(output=_indexed(x, inside), indices=_indices(inside))
     if call.op in _PLACING:
-        return Context(indices=_indices(inside))
+        return Context(output=_indexed(x, inside), indices=_indices(inside))
     if call.op in REDUCING_OPS:
         return Context(output=_reduced(x, inside) or _kept(x, after))
     return NOTHING_KNOWN
 
 
 def _indexed(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
-    """Indexing gives its input the shape of the result first: `as_strided`, size by value."""
+    """Indexing gives its input the shape of what is indexed first: `as_strided`, size by value."""
     for other in inside:
         seen, size = maybe_tensor(other, 0), integers(other, 1)
         if other.op == "aten::as_strided" and seen and seen.shape == x.shape:
@@ -80,15 +84,29 @@ def _kept(x: Tensor, after: OpCall | None) -> Tensor | None:
 
 
 def _indices(inside: Sequence[OpCall]) -> tuple[Tensor, ...]:
-    """Return the index tensors: each is reshaped; before that, those that differ are expanded.
+    """Return the index tensors as they were given; none where that cannot be told.
 
-    A mask is made into one index for each of its dimensions; it is the mask that was given.
+    Each is expanded, which its strides show, and reshaped; where places may be named twice and
+    are sorted, each is wrapped by `remainder` before all are made one. A mask is made into one
+    index for each of its dimensions; it is the mask that was given. Other types become i64 first.
     """
     seen = [(other.op, item) for other in inside if (item := maybe_tensor(other, 0))]
+    filled = [maybe_tensor(other, 1) for other in inside if other.op == "aten::masked_fill_"]
     masks = [item for op, item in seen if op == "aten::nonzero" and item.dtype in _MASKS]
-    expanded = [item for op, item in seen if op == "aten::expand"]
-    reshaped = [item for op, item in seen if op == "aten::reshape" and item.dtype == "i64"]
+    masks += [item for item in filled if item and item.dtype in _MASKS]
+    sorted_ = any(op in _SORTING for op, _ in seen)
+    name = "aten::remainder" if sorted_ else "aten::reshape"
+    found = [item for op, item in seen if op == name and item.dtype == "i64" and item.shape]
     if masks:
-        alone = sum(len(item.shape) for item in masks) == len(reshaped)
+        alone = sum(len(item.shape) for item in masks) == len(found) or not found
         return tuple(masks) if alone else ()
-    return (*expanded, *reshaped[len(expanded) :])
+    was_expanded = any(op == "aten::expand" and item.dtype == "i64" for op, item in seen)
+    if was_expanded and any(item.strides is None for item in found):
+        return ()
+    narrow = [item for op, item in seen if op == "aten::to" and item.dtype in _NARROW]
+    for item in narrow:
+        same = (at for at, other in enumerate(found) if other == replace(item, dtype="i64"))
+        at = next(same, None)
+        if at is not None:
+            found[at] = item
+    return tuple(found)

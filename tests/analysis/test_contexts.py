@@ -45,6 +45,26 @@ def test_kernels_that_disagree_tell_nothing(tmp_path: Path) -> None:
     assert {status for status, _ in found} == {"assumed"}
 
 
+def test_a_copy_between_types_has_both(tmp_path: Path) -> None:
+    """18 elements of i32 written, of i64 read."""
+    name = (
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
+        "namespace)::TensorListMetadata<2>, at::native::(anonymous namespace)::CopyFunctor<int, "
+        "long, 2, 1, 1>, at::native::Copy<int, long> >"
+    )
+    lists: dict[str, Any] = {
+        "dims": [[[2, 3], [4, 3]], [[2, 3], [4, 3]], []], "types": ["TensorList"] * 2 + ["Scalar"],
+    }  # fmt: skip
+    other = name.replace("CopyFunctor", "AdamFunctor")
+    found = counted(
+        tmp_path,
+        op("aten::_foreach_copy_", 0, 10, **lists), launched(1, 1, at=20, dur=4, name=name),
+        op("aten::_foreach_copy_", 10, 10, **lists), launched(11, 2, at=30, dur=4, name=other),
+    )  # fmt: skip
+
+    assert found == [("ok", 18 * 4 + 18 * 8), ("assumed", 18 * 4 * 2)]
+
+
 def test_they_tell_it_to_the_op_around_that_accounts_for_them(tmp_path: Path) -> None:
     found = counted(
         tmp_path,

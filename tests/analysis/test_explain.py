@@ -270,3 +270,17 @@ def test_the_source_of_every_count_of_a_real_trace_is_found(
 
     assert len(sources) > 200
     assert all(source is not None for source in sources)
+
+
+def test_an_op_on_the_cpu_beside_a_gpu_has_no_roof_of_the_gpu(tmp_path: Path) -> None:
+    gpu = tmp_path / "gpu.json"
+    gpu.write_text('{"name": "x", "memory_gb_per_s": 80, "vector_tflops": {"f32": 0.4}}')
+    run = load_events(
+        tmp_path,
+        op("aten::mm", 0, 20, dims=[[2, 3], [3, 4]], types=F32),
+        op("aten::mm", 30, 9, dims=[[2, 3], [3, 4]], types=F32), launched(31, 1, at=50, dur=5),
+    )  # fmt: skip
+    run.device = gpu
+
+    assert run.explain("op:0")["roof"] is None
+    assert run.explain("op:1")["roof"]["device"] == "x"

@@ -214,3 +214,16 @@ def test_a_gpu_is_no_roof_for_the_cpu_and_a_file_is(tmp_path: Path) -> None:
     assert cpu_rows(tmp_path, device="H100 SXM")["roofline_pct"].isna().all()
     assert cpu_rows(tmp_path, CPU, device="H100 SXM")["roofline_pct"].tolist() == [50, 50]
     assert cpu_rows(tmp_path, CPU, device=str(file))["roofline_pct"].tolist() == [25, 25]
+
+
+def test_each_rank_has_the_roof_of_its_own_cpu(tmp_path: Path) -> None:
+    """Ranks 0 and 1 on CPUs of which the second is half as fast: 50 % and 100 % of the roofs."""
+    square: dict[str, Any] = {"dims": [[100, 100], [100, 100]], "types": ["float", "float"]}
+    for rank in (0, 1):
+        trace(tmp_path / f"rank{rank}.json", op("aten::mm", 0, 20, **square))
+    run = load(parse(tmp_path, tmp_path / "s.pyprof2"))
+    slower = CPU | {"rank": 1, "flop_per_s": '{"f32": 1e11}'}
+
+    rows = op_rows(run.table("ops"), run.table("signatures"), [CPU | {"rank": 0}, slower])
+
+    assert rows["roofline_pct"].tolist() == pytest.approx([50, 100])

@@ -336,7 +336,7 @@ def test_a_list_takes_its_type_from_the_result() -> None:
 
 def test_a_list_takes_its_type_from_the_kernels() -> None:
     """Two bytes an element, read and written; of what type they are does not matter to a copy."""
-    found = estimate(call("aten::cat", LIST, 0), Context(element="bits16"))
+    found = estimate(call("aten::cat", LIST, 0), Context(elements=("bits16",)))
 
     assert (found.status, known(found).bytes, known(found).dtype) == ("ok", 4096, None)
 
@@ -350,41 +350,77 @@ def test_indices_that_are_known_are_read() -> None:
     assert (found.status, known(found).bytes) == ("ok", 2 * 320 + 40)
 
 
-def test_values_put_to_places_are_read_and_written_and_the_places_read() -> None:
-    """3 values of 4 bytes read and written, 3 places read; read from x too where they add up."""
-    told = Context(indices=(i64(3),))
-    costs = [
-        known(estimate(call("aten::_index_put_impl_", f32(10), None, f32(3), adds), told))
-        for adds in (NO, YES)
-    ]
+PLACES: Final = {
+    # name: x, values, whether they add up, the indexed shape, indices; flops and bytes
+    "values": (f32(10), f32(3), NO, f32(3), (i64(3),), 0, 12 + 24 + 12),
+    "values that add up": (f32(10), f32(3), YES, f32(3), (i64(3),), 3, 12 + 24 + 12 + 12),
+    "one value for half a million places": (
+        f32(10**6), f32(), NO, f32(500_000), (i64(500_000),), 0, 4 + 4_000_000 + 2_000_000),
+    "one row for many": (
+        f32(4096, 1024), f32(1024), NO, f32(2048, 1024), (i64(2048),), 0,
+        4096 + 16_384 + 8_388_608),
+    "more places than there are": (
+        f32(1000, 64), f32(), YES, f32(5000, 64), (i64(5000),), 320_000,
+        4 + 40_000 + 256_000 + 256_000),
+    "one value under a mask": (
+        f32(1000), f32(), NO, None, (Tensor((1000,), "bool"),), 0, 4000 + 1000 + 4000),
+}  # fmt: skip
 
-    assert [(cost.flops, cost.bytes) for cost in costs] == [(0, 24 + 24), (3, 24 + 24 + 12)]
+
+@pytest.mark.parametrize("name", PLACES)
+def test_values_put_to_places_are_written_and_the_places_read(name: str) -> None:
+    x, values, adds, output, indices, flops, nbytes = PLACES[name]
+
+    recorded = call("aten::_index_put_impl_", x, None, values, adds)
+    found = estimate(recorded, Context(output=output, indices=indices))
+
+    assert (found.status, known(found).flops, known(found).bytes) == ("ok", flops, nbytes)
 
 
 def test_whether_values_add_up_is_an_assumption_where_it_is_not_recorded() -> None:
+    """12 bytes of values and 24 of indices; one place written, all, or read and written."""
     recorded = call("aten::_index_put_impl_", f32(10), None, f32(3), None, None)
 
-    found = estimate(recorded, Context(indices=(i64(3),)))
+    found = estimate(recorded, Context(output=f32(3), indices=(i64(3),)))
 
-    assert (found.status, known(found).bytes_lo, known(found).bytes_hi) == ("assumed", 48, 60)
+    assert (found.status, known(found).bytes) == ("assumed", 48)
+    assert (known(found).bytes_lo, known(found).bytes_hi) == (40, 60)
     assert (known(found).flops_lo, known(found).flops_hi) == (0, 3)
 
 
+def test_so_is_how_often_values_are_repeated() -> None:
+    recorded = call("aten::_index_put_impl_", f32(10), None, f32(3), NO)
+
+    found = estimate(recorded, Context(indices=(i64(3),)))
+
+    assert (found.status, known(found).bytes, known(found).bytes_hi) == ("assumed", 48, 76)
+
+
 LOOKUP: Final = call(
-    "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function", f32(0), f32(8000), f32(0),
+    "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function", f32(0), f32(7992), f32(0),
     f32(0, 0), i32(2), i64(2), i32(3), None, None, i64(3), None, i64(50), i64(21), None, None,
-    None, i32(0), None, None, None, f32(1000), f32(0),
+    None, i32(0), None, None, None, f32(999), f32(0),
 )  # fmt: skip
-"""Two tables, 1000 rows of 8 elements together; 50 rows in 2 x 10 bags."""
+"""Two tables, 999 rows of 8 elements together; 50 rows in 2 x 10 bags."""
 
 
 def test_tables_have_rows_of_one_length_where_the_means_by_table_and_by_row_agree() -> None:
-    """8000 elements in 1000 rows are 8 each; so are 16 in two tables, but not 20."""
+    """7992 elements in 999 rows are 8 each; so are 16 in two tables, but not 20."""
     even, uneven = (estimate(LOOKUP, Context(output=f32(10, width))) for width in (16, 20))
 
     assert (even.status, known(even).flops) == ("ok", 50 * 8)
     assert known(even).bytes == 4 * 400 + 400 + 168 + 20 * 8 * 4
     assert (uneven.status, known(uneven).flops) == ("assumed", 50 * 10)
+
+
+def test_tables_of_as_many_rows_may_have_rows_of_several_lengths() -> None:
+    """Two tables of 500 rows, of 4 and 12: their means agree, and no row has that length."""
+    inputs = list(LOOKUP.inputs)
+    inputs[1], inputs[20] = f32(8000), f32(1000)
+
+    found = estimate(call(LOOKUP.op, *inputs), Context(output=f32(10, 16)))
+
+    assert found.status == "assumed"
 
 
 def test_the_gradient_of_a_lookup_updates_the_rows_that_were_looked_up() -> None:

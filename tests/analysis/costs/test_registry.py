@@ -98,6 +98,23 @@ def test_no_shapes_and_assumed_come_with_the_reason() -> None:
     assert assumed.note == assumed.cost.assumed != ""
 
 
+@pytest.mark.parametrize(
+    "cost",
+    [
+        pytest.param(Cost(1, 2, 3, dtype=7), id="a dtype that is no text"),  # type: ignore[arg-type]
+        pytest.param(Cost(1, 2, 3, params=["x"]), id="params"),  # type: ignore[arg-type]
+        pytest.param(Cost(1, 2, 3, assumed=5), id="a note"),  # type: ignore[arg-type]
+        pytest.param(Cost(1, 2.5, 3), id="a count that is no whole number"),  # type: ignore[arg-type]
+        pytest.param(Cost(1, 2, 3, flops_lo=5, flops_hi=2), id="bounds the wrong way round"),
+        pytest.param(Cost(1, 2, 3, bytes_hi=4), id="a count above its bound"),
+    ],
+)
+def test_what_is_no_cost_gives_no_counts(cost: Cost) -> None:
+    cost_of("new::op", category="other")(lambda _call: cost)
+
+    assert estimate(OpCall("new::op", (MATRIX,))).status == "no_shapes"
+
+
 @pytest.mark.parametrize("name", ["CompiledFunction", "Torch-Compiled Region: 0/0"])
 def test_an_op_that_can_have_no_formula_says_why(name: str) -> None:
     found = estimate(OpCall(name, (MATRIX,)))
@@ -202,7 +219,10 @@ def test_no_input_makes_a_formula_raise(
 
         forward = OpCall("aten::convolution", (more, *inputs))
 
-        found = estimate(call, Context(forward, output, element=output.dtype if output else None))
+        found = estimate(
+            call,
+            Context(forward, output, elements=(output.dtype,) if output and output.dtype else ()),
+        )
 
         assert found.status in ("ok", "assumed", "no_shapes")
         assert (found.cost is None) == (found.status == "no_shapes")

@@ -52,6 +52,9 @@ def on(op: str, x: Tensor) -> OpCall:
 
 PLACES = Tensor((512,), "i64")
 ONE = Tensor((1,), "i64")
+ROW = Tensor((512,), "i64", (1,))
+REPEATED = Tensor((512,), "i64", (0,))
+NARROW = Tensor((512,), "i32")
 MASK = Tensor((8, 512), "bool")
 
 
@@ -61,8 +64,24 @@ MASK = Tensor((8, 512), "bool")
         pytest.param([on("aten::reshape", PLACES)], (PLACES,), id="reshaped"),
         pytest.param([on("aten::reshape", PLACES)] * 2, (PLACES,) * 2, id="two"),
         pytest.param(
-            [on("aten::expand", ONE), *[on("aten::reshape", PLACES)] * 2], (ONE, PLACES),
-            id="one is expanded to the other",
+            [on("aten::expand", ONE), *[on("aten::reshape", PLACES)] * 2], (),
+            id="one is expanded to the other, and nobody knows which",
+        ),
+        pytest.param(
+            [on("aten::expand", ONE), on("aten::reshape", ROW), on("aten::reshape", REPEATED)],
+            (ROW, REPEATED), id="strides tell which is expanded",
+        ),
+        pytest.param(
+            [on("aten::to", NARROW), on("aten::reshape", PLACES)], (NARROW,),
+            id="a type that is widened first",
+        ),
+        pytest.param(
+            [*[on("aten::remainder", PLACES)] * 2, on("aten::reshape", PLACES)], (PLACES,) * 2,
+            id="sorted: two are made one, which is reshaped",
+        ),
+        pytest.param([on("aten::masked_fill_", WEIGHTS)], (), id="filled without a mask's shape"),
+        pytest.param(
+            [OpCall("aten::masked_fill_", (WEIGHTS, MASK, None))], (MASK,), id="filled under a mask"
         ),
         pytest.param(
             [on("aten::nonzero", MASK), *[on("aten::reshape", PLACES)] * 2], (MASK,),
