@@ -66,7 +66,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
         layers: whether layers are.
         scalars: whether numbers and texts among the arguments are.
         cpu_peaks: whether, on a machine without a GPU, the highest rates of its CPU are measured
-            and recorded, as the roof of the ops. The first time on a machine it takes some seconds.
+            and recorded, as the roof of the ops. It takes some seconds, and is kept for an hour.
         steps: the steps to record, such as `range(10, 20)`; everything by default. Steps count
             from 0, see `pyprof2.nvtx.steps`; what comes before the first one is in none.
 

@@ -3,10 +3,12 @@
 Data sheets of CPUs do not tell: it depends on threads, clocks, and what else runs. So the highest
 rates of a large matrix product and a large copy are measured, with the threads that PyTorch uses,
 in a process of its own: it leaves this one's threads, modes and random numbers alone. The result
-is kept, so that only the first recording on a machine waits for it, some seconds.
+is kept for an hour, so that not every recording waits for it, some seconds; of several results
+the highest rates count, for a machine that is busy only seems slow.
 
-Where there is a GPU, or several processes share the machine, nothing is measured. The environment
-variable `PYPROF2_CPU_PEAKS=0` turns it off.
+Where there is a GPU, or a job of several processes shares the machine, nothing is measured; nor
+where anything is in the way: the annotation does without. The environment variable
+`PYPROF2_CPU_PEAKS=0` turns it off.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ import hashlib
 import json
 import os
 import platform
+import stat
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,33 +36,78 @@ SWITCH: Final = "PYPROF2_CPU_PEAKS"
 
 _GPUS: Final = ("nvidia[0-9]*", "kfd")
 """Devices of the drivers, under /dev."""
+_SIZES_OF_JOBS: Final = (
+    "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+)  # fmt: skip
 _CPUS: Final = Path("/sys/devices/system/cpu")
-_SECONDS: Final = 0.15
-"""For each rate: long enough for many tries on a busy machine."""
+_KEPT_SECONDS: Final = 3600
+_TRY_SECONDS: Final = 0.1
+_TRIES: Final = 3
+"""Each rate is tried for so long, so many times, with the others in between."""
 _TIMEOUT: Final = 60
 _SIZES: Final = {"f32": 1024, "f64": 1024, "bf16": 512}
 """Rows and columns of the matrices: large enough for the peak, and some ms of work."""
 _DTYPES: Final = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}
 _COPY_BYTES: Final = 64 << 20
-_COPY_BYTES_MAX: Final = 512 << 20
+_COPY_BYTES_MAX: Final = 256 << 20
+_NEEDED_BYTES: Final = 4 << 30
+"""Memory that must be free: this and PyTorch take a part of it."""
 
 
 def cpu_marker() -> Marker | None:
     """Return what the CPU can do; None where it is not measured, or cannot be."""
-    if os.environ.get(SWITCH) == "0" or os.environ.get("WORLD_SIZE", "1") != "1":
-        return None
-    if any(next(Path("/dev").glob(pattern), None) for pattern in _GPUS):
-        return None
-    threads = torch.get_num_threads()
-    kept = _kept_at(threads)
-    measured = _read(kept)
-    if measured is None:
-        measured = _measure_apart(threads)
-        _keep(kept, measured)
     try:
-        return Marker("cpu", **measured) if measured else None
-    except TypeError:  # what was kept is none of ours
+        return _cpu_marker() if _is_to_be_measured() else None
+    except Exception:  # noqa: BLE001 -- whatever it is, the user's program goes on without
         return None
+
+
+def _is_to_be_measured() -> bool:
+    jobs = (os.environ.get(name, "1") for name in _SIZES_OF_JOBS)
+    if os.environ.get(SWITCH) == "0" or any(size not in ("", "1") for size in jobs):
+        return False
+    if any(next(Path("/dev").glob(pattern), None) for pattern in _GPUS):
+        return False
+    # In a frozen application the executable is the application.
+    is_python = Path(sys.executable or "").name.lower().startswith("python")
+    return is_python and not getattr(sys, "frozen", False) and _free_bytes() >= _NEEDED_BYTES
+
+
+def _free_bytes() -> int:
+    """Return the memory that may still be used, by the machine's and the container's limits."""
+    free = 1 << 62
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                free = int(line.split()[1]) << 10
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        free = min(free, int(limit) - int(used))
+    return free
+
+
+def _cpu_marker() -> Marker | None:
+    threads = torch.get_num_threads()
+    path = _kept_at(threads)
+    kept, age = _read(path)
+    if kept is None or age > _KEPT_SECONDS:
+        measured = _measure_apart(threads)
+        kept = _highest(measured, kept)
+        _keep(path, kept)
+    return Marker("cpu", **kept) if kept else None
+
+
+def _highest(measured: dict[str, Any] | None, kept: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the higher rates of two results."""
+    if not measured or not kept:
+        return measured or kept
+    rates = {
+        name: max(rate, kept["flop_per_s"].get(name, 0.0))
+        for name, rate in measured["flop_per_s"].items()
+    }
+    best = max(measured["bytes_per_s"], kept["bytes_per_s"])
+    return measured | {"flop_per_s": rates, "bytes_per_s": best}
 
 
 def _kept_at(threads: int) -> Path:
@@ -73,41 +120,49 @@ def _kept_at(threads: int) -> Path:
         str(torch.__version__),
     ]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    return Path(tempfile.gettempdir()) / f"pyprof2-{user}" / f"cpu-{name}.json"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return folder / "pyprof2" / f"cpu-{name}.json"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> tuple[dict[str, Any] | None, float]:
+    """Return what is kept, None if nothing of use is, and its age in seconds."""
     try:
-        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
-            return None
         found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+        Marker("cpu", **found)
+        return found, abs(time.time() - path.stat().st_mtime)
+    except (OSError, ValueError, TypeError):
+        return None, 0.0
 
 
-def _keep(path: Path, measured: dict[str, Any] | None) -> None:
-    if measured is None:
-        return
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+def _keep(path: Path, kept: dict[str, Any] | None) -> None:
+    """Write a new file in a folder of our own, and never through a link."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        unfinished.write_text(json.dumps(measured))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = path.parent.lstat()
+        if not stat.S_ISDIR(folder.st_mode) or (
+            hasattr(os, "getuid") and folder.st_uid != os.getuid()
+        ):
+            return
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        with os.fdopen(os.open(unfinished, flags, 0o600), "w") as file:
+            json.dump(kept or {}, file)
         unfinished.replace(path)
 
 
 def _measure_apart(threads: int) -> dict[str, Any] | None:
-    """Measure in a process of its own, which no profiler of this one follows."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "LD_PRELOAD")
-    }
+    """Measure in a process of its own, which no profiler of this one follows.
+
+    It finds pyprof2 where this process did, and nothing in the current folder.
+    """
+    injected = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "LD_PRELOAD")
+    environment = {name: text for name, text in os.environ.items() if name not in injected}
+    roots = [str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH", "")]
+    environment |= {SWITCH: "0", "PYTHONPATH": os.pathsep.join(filter(None, roots))}
     try:
-        done = subprocess.run(  # noqa: S603 -- our own module
-            [sys.executable, "-m", __name__, str(threads)],
-            env=environment | {SWITCH: "0"},
+        done = subprocess.run(  # noqa: S603 -- our own file
+            [sys.executable, "-P", __file__, str(threads)],
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT,
@@ -128,32 +183,37 @@ def measure() -> dict[str, Any]:
     if torch.cuda.is_available():
         return {}
     cache = _cache_bytes()
-    flop_per_s = {}
-    for name, size in _SIZES.items():
-        a, b = (torch.ones(size, size, dtype=_DTYPES[name], device="cpu") for _ in range(2))
-        flop_per_s[name] = float(round(2 * size**3 / _least_seconds(a, b)))
-    count = min(max(_COPY_BYTES, 2 * (cache or 0)), _COPY_BYTES_MAX) // 4
-    source, target = (torch.ones(count, dtype=torch.float32, device="cpu") for _ in range(2))
-    copied = _least(lambda: target.copy_(source))
+    count = min(max(_COPY_BYTES, cache or 0), _COPY_BYTES_MAX) // 4
+    work = {name: _product(name, size) for name, size in _SIZES.items()} | {"copy": _copy(count)}
+    least = dict.fromkeys(work, float("inf"))
+    for _ in range(_TRIES):
+        for name, run in work.items():
+            least[name] = min(least[name], _least_seconds(run))
     return {
         "name": _cpu_name(),
         "threads": torch.get_num_threads(),
-        "flop_per_s": flop_per_s,
-        "bytes_per_s": float(round(8 * count / copied)),
+        "flop_per_s": {n: float(round(2 * size**3 / least[n])) for n, size in _SIZES.items()},
+        "bytes_per_s": float(round(8 * count / least["copy"])),
         "cache_bytes": cache,
     }
 
 
-def _least_seconds(a: torch.Tensor, b: torch.Tensor) -> float:
+def _product(dtype: str, size: int) -> Callable[[], object]:
+    a, b = (torch.ones(size, size, dtype=_DTYPES[dtype], device="cpu") for _ in range(2))
     out = torch.empty_like(a)
-    return _least(lambda: torch.mm(a, b, out=out))
+    return lambda: torch.mm(a, b, out=out)
 
 
-def _least(run: Callable[[], object]) -> float:
+def _copy(count: int) -> Callable[[], object]:
+    source, target = (torch.ones(count, dtype=torch.float32, device="cpu") for _ in range(2))
+    return lambda: target.copy_(source)
+
+
+def _least_seconds(run: Callable[[], object]) -> float:
     """Return the least seconds that `run` takes, of many times; the first time does not count."""
     run()
     times: list[float] = []
-    end = time.perf_counter() + _SECONDS
+    end = time.perf_counter() + _TRY_SECONDS
     while len(times) < 2 or time.perf_counter() < end:
         begin = time.perf_counter()
         run()
