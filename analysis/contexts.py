@@ -64,7 +64,6 @@ class Contexts:
         calls: the distinct calls.
         signature: for each op its call, -1 for none.
         which: for each op the position of what is known of it in `distinct`.
-        distinct: the first is nothing.
     """
 
     calls: Calls
@@ -87,25 +86,33 @@ def find_contexts(
     """
     known: TextCodes = TextCodes()
     forward = np.where(ops.backward & (pairs.forward >= 0), signature[pairs.forward], -1)
-    columns = (
-        forward,
+    others = (
         _by_gradient(ops, pairs, signature, calls, known),
         _by_calls(ops, signature, calls, known),
         _by_kernels(ops, signature, calls, kernels, known),
     )
-    rows = np.flatnonzero(np.any([column >= 0 for column in columns], axis=0))
-    which = np.zeros(len(ops), np.int64)
-    chosen = [column[rows] for column in columns]
-    _, first, inverse = np.unique(combine_keys(*chosen), return_index=True, return_inverse=True)
-    which[rows] = inverse + 1
+    more, of_more = _distinct(others)
+    key = (forward + 1) * (len(more[0]) + 1) + of_more + 1
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
     found = list(known)
-    distinct = [NOTHING_KNOWN]
-    for of_forward, *others in zip(*(column[first].tolist() for column in chosen), strict=True):
-        context = Context(forward=calls[of_forward] if of_forward >= 0 else None)
-        for code in others:
+    distinct = []
+    for at in first.tolist():
+        context = Context(forward=calls[forward[at]] if forward[at] >= 0 else None)
+        for codes in more if of_more[at] >= 0 else ():
+            code = codes[of_more[at]]
             context = _with(context, found[code]) if code >= 0 else context
         distinct.append(context)
     return Contexts(calls, signature, which, distinct)
+
+
+def _distinct(columns: Sequence[Int]) -> tuple[list[Int], Int]:
+    """Return the distinct rows of some columns, and for each row its number; -1: all are -1."""
+    rows = np.flatnonzero(np.any([column >= 0 for column in columns], axis=0))
+    chosen = [column[rows] for column in columns]
+    _, first, inverse = np.unique(combine_keys(*chosen), return_index=True, return_inverse=True)
+    number = np.full(len(columns[0]), -1, np.int64)
+    number[rows] = inverse
+    return [column[first] for column in chosen], number
 
 
 def _with(context: Context, more: Context) -> Context:
