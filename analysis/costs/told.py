@@ -16,8 +16,7 @@ from pyprof2.signatures import OpCall, Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_INDEXING: Final = frozenset({"aten::index", "aten::_unsafe_index"})
-_PLACING: Final = frozenset({"aten::_index_put_impl_"})
+_INDEXING: Final = frozenset({"aten::index", "aten::_unsafe_index", "aten::_index_put_impl_"})
 REDUCING_OPS: Final = frozenset(
     {
         "aten::sum", "aten::mean", "aten::prod", "aten::nansum", "aten::amax", "aten::amin",
@@ -26,7 +25,7 @@ REDUCING_OPS: Final = frozenset(
     }
 )  # fmt: skip
 """The ops of which the call after them tells something."""
-TELLING_OPS: Final = _INDEXING | _PLACING | REDUCING_OPS
+TELLING_OPS: Final = _INDEXING | REDUCING_OPS
 """The ops of which the calls inside them tell something."""
 
 _VIEWS: Final = frozenset({"aten::view", "aten::reshape", "aten::_reshape_alias"})
@@ -48,8 +47,6 @@ def told(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) ->
     if x is None:
         return NOTHING_KNOWN
     if call.op in _INDEXING:
-        return Context(output=_indexed(x, inside), indices=_indices(inside))
-    if call.op in _PLACING:
         return Context(output=_indexed(x, inside), indices=_indices(inside))
     if call.op in REDUCING_OPS:
         return Context(output=_reduced(x, inside) or _kept(x, after))
