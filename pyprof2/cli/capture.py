@@ -18,7 +18,7 @@ from pyprof2.cli.text import clean
 from pyprof2.errors import CaptureError, OutputExistsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyprof2.cli import arguments
 
@@ -109,15 +109,18 @@ def run(args: argparse.Namespace) -> None:
     outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
     _prepare(outputs, force=args.force)
     script = [*(["-m"] if args.module else []), args.script, *args.arguments]
-    if nsys:
-        profile = [nsys, "profile", *_NSYS_OPTIONS, f"--output={stem.absolute()}"]
-        code = _start([*profile, sys.executable, "-m", _RUNNER, "-", *script])
-        if outputs[0].is_file():
-            _export(*outputs)
-    else:
-        code = _start([sys.executable, "-m", _RUNNER, str(outputs[0].absolute()), *script])
-    recording, ended = outputs[-1], _ending(code)
-    if not recording.is_file():
+    recording = outputs[-1]
+    with _set_aside(outputs):
+        if nsys:
+            profile = [nsys, "profile", *_NSYS_OPTIONS, f"--output={stem.absolute()}"]
+            code = _start([*profile, sys.executable, "-m", _RUNNER, "-", *script])
+            if outputs[0].is_file():
+                _export(*outputs)
+        else:
+            code = _start([sys.executable, "-m", _RUNNER, str(recording.absolute()), *script])
+        is_recorded = recording.is_file()
+    ended = _ending(code)
+    if not is_recorded:
         msg = f"{args.script}: {ended}; {'nsys' if nsys else 'torch.profiler'} recorded nothing"
         if code == 0:
             raise CaptureError(msg)
@@ -167,13 +170,30 @@ def _stem(wanted: Path | None, script: str, *, is_module: bool) -> Path:
 
 
 def _prepare(outputs: Sequence[Path], *, force: bool) -> None:
-    """See that the recordings can be written, and that no old one passes for what comes."""
+    """See that the recordings can be written."""
     for path in outputs:
         if path.exists() and not force:
             msg = f"{path}: exists; name another with -o, or say --force"
             raise OutputExistsError(msg)
-        path.unlink(missing_ok=True)
     outputs[0].parent.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def _set_aside(outputs: Sequence[Path]) -> Iterator[None]:
+    """Let no old recording pass for the new one; without a new one the old one comes back."""
+    aside = {path: path.with_name(f".{path.name}.{os.getpid()}.old") for path in outputs}
+    aside = {path: old for path, old in aside.items() if path.exists()}
+    for path, old in aside.items():
+        path.replace(old)
+    try:
+        yield
+    finally:
+        is_new = any(path.exists() for path in outputs)
+        for path, old in aside.items():
+            if is_new:
+                old.unlink()
+            else:
+                old.replace(path)
 
 
 def _start(command: Sequence[str]) -> int:

@@ -195,6 +195,19 @@ def test_nothing_is_overwritten_unless_forced(tmp_path: Path) -> None:
     assert (tmp_path / "train.json.gz").read_text() == "mine"
     assert run(tmp_path, "--kineto", "--force", "train.py").returncode == 0
     assert len(pyprof2.load(tmp_path / "train.json.gz").ops)
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "train.json.gz"}
+
+
+@needs_torch
+def test_where_nothing_is_recorded_the_old_recording_stays(tmp_path: Path) -> None:
+    old = tmp_path / recording("--kineto")
+    old.write_text("mine")
+
+    done = run(tmp_path, "--kineto", "--force", "train.py", script="import os; os._exit(3)")
+
+    assert done.returncode == 3
+    assert old.read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", old.name}
 
 
 @pytest.mark.parametrize(
