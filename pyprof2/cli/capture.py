@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -199,10 +200,14 @@ def _set_aside(outputs: Sequence[Path]) -> Iterator[None]:
 def _start(command: Sequence[str]) -> int:
     """Run a command to its end, and return its exit code."""
     with subprocess.Popen(command) as process:  # noqa: S603 -- what the user asks to run
-        while True:
-            # An interrupt reaches the command too, and ends it; what it recorded is kept.
-            with contextlib.suppress(KeyboardInterrupt):
-                return process.wait()
+        before = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+        try:
+            while True:
+                # An interrupt reaches the command too, and ends it; what it recorded is kept.
+                with contextlib.suppress(KeyboardInterrupt):
+                    return process.wait()
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _export(report: Path, export: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import runpy
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 NO_RECORDING: Final = "-"
-INTERRUPTED: Final = 130
+_BY_SIGNAL: Final = 128
+INTERRUPTED: Final = _BY_SIGNAL + signal.SIGINT
 
 _OUR_FILES: Final = frozenset((__file__, runpy.__file__, "<frozen runpy>"))
 
@@ -62,6 +64,7 @@ def _recorded(path: Path) -> Iterator[None]:
 
     init(sink="kineto")
     profiler = profile(record_shapes=True)
+    signal.signal(signal.SIGTERM, _end)
     profiler.start()
     introduce()
     try:
@@ -76,6 +79,12 @@ def _recorded(path: Path) -> Iterator[None]:
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def _end(number: int, _frame: object) -> None:
+    """End the script as if it had asked for it, so that what was recorded is written."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(_BY_SIGNAL + number)
 
 
 def _show_without_us(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,6 +135,24 @@ def test_an_interrupted_script_is_recorded_and_ends_as_interrupted(tmp_path: Pat
 
     assert done.returncode == 130
     assert "KeyboardInterrupt" in done.stderr
+    assert len(pyprof2.load(tmp_path / "train.json.gz").ops)
+
+
+@needs_torch
+def test_a_job_that_is_told_to_end_keeps_what_it_recorded(tmp_path: Path) -> None:
+    """As a scheduler does at the end of the time: SIGTERM to the command."""
+    (tmp_path / "train.py").write_text(
+        "import time, torch\ntorch.ones(2)\nopen('runs', 'w').close()\ntime.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyprof2", "capture", "--kineto", "train.py"],
+        cwd=tmp_path, stderr=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        while not (tmp_path / "runs").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.terminate()
+
+    assert process.returncode == 128 + signal.SIGTERM
     assert len(pyprof2.load(tmp_path / "train.json.gz").ops)
 
 
