@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.costs import Estimate, category_of, estimate, is_composite, is_view
+from pyprof2.columns import lookup
 from pyprof2.signatures import OpCall
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 UNKNOWN: Final = -1
 """Stands for null in columns of counts."""
+
+FILLING_OPS: Final = frozenset({"aten::fill_", "aten::zero_", "aten::fill", "aten::zeros"})
+"""What fills memory with a number: inside another op it prepares a buffer for that one's work."""
 
 STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_parent"]
 
@@ -36,6 +40,7 @@ class OpCosts:
         estimates: one per distinct op, inputs, and inputs of its forward op.
         owner: for each op the position of the op that accounts for it, -1 for none.
         category: for each op its category as a code into `categories`, -1 for none.
+        fills: for each op whether it only fills memory with a number.
     """
 
     estimate: Int
@@ -43,6 +48,7 @@ class OpCosts:
     owner: Int
     category: Int
     categories: list[str]
+    fills: Bool
 
     def counts(self, field: str) -> Int:
         """Return one of the counts (`flops`, `bytes_lo`, …) of each estimate."""
@@ -86,7 +92,9 @@ def cost_ops(ops: Ops, contexts: Contexts) -> OpCosts:
     code = {text: number for number, text in enumerate(categories)}
     category = np.array([code[text] if text else -1 for text in of_name] or [-1])[ops.name]
     which, estimates = _estimate_distinct(ops, contexts)
-    return OpCosts(which, estimates, _owners(ops, which, estimates), category, categories)
+    fills = np.array([text in FILLING_OPS for text in ops.names] or [False])[ops.name]
+    owners = _owners(ops, which, estimates)
+    return OpCosts(which, estimates, owners, category, categories, fills)
 
 
 def _estimate_distinct(ops: Ops, contexts: Contexts) -> tuple[Int, list[Estimate]]:
@@ -201,9 +209,11 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool) -> Shares:
         costs: of the ops.
         op: of each kernel the position of its op, -1 for none.
         dur: of each kernel its time.
-        helper: of each kernel whether it only helps.
+        helper: of each kernel whether its name says that it only helps; one that fills a buffer
+            for another op does too.
     """
     owner = np.where(op >= 0, costs.owner[op], -1) if len(costs.owner) else np.full(len(op), -1)
+    helper = helper | ((owner >= 0) & (owner != op) & lookup(costs.fills, op, 0).astype(bool))
     rows = np.flatnonzero(owner >= 0)
     owners, group = np.unique(owner[rows], return_inverse=True)
     has_main = np.bincount(group, ~helper[rows], len(owners)) > 0

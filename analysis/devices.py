@@ -503,7 +503,8 @@ def load_device(path: Path) -> Device:
         msg = f"{path}: {error.strerror}; give a JSON file that describes the device"
         raise UsageError(msg) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        msg = f"{path}: not a description of a device: {error}; see the documentation of --device"
+        keys = ", ".join(field.name for field in msgspec.structs.fields(_File))
+        msg = f"{path}: not a description of a device: {error}; its keys are {keys}"
         raise UsageError(msg) from error
     unknown = sorted({*content.vector_tflops, *content.matrix_tflops} - _KINDS)
     if unknown:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.attribute import FILLING_OPS
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.comm import bandwidth
 from pyprof2.analysis.formula_text import flops_with_numbers, formula_text
@@ -268,8 +269,12 @@ def _sharing(shared: pa.Table, owner: int | None) -> list[dict[str, Any]] | None
     """Return what each kernel got of the op's counts, which go by time to those that work."""
     if owner is None or not shared.num_rows:
         return None
-    rows = shared.select(["kernel_id", "kernel", "kernel_short", "dur_ns", "flops", "bytes"])
-    helps = [is_helper(name or "") for name in rows["kernel"].to_pylist()]
+    names = ["kernel_id", "kernel", "kernel_short", "op", "op_id", "dur_ns", "flops", "bytes"]
+    rows = shared.select(names)
+    helps = [
+        is_helper(row["kernel"] or "") or (row["op"] in FILLING_OPS and row["op_id"] != owner)
+        for row in rows.to_pylist()
+    ]
     alone = all(helps)
     return [
         _picked(row, ("kernel_id", "kernel_short", "dur_ns", "flops", "bytes"))

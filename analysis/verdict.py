@@ -151,7 +151,7 @@ def devices_of(
     rank = int_column(rows, "rank", 0) if "rank" in rows.column_names else np.zeros_like(ordinal)
     values, inverse = np.unique(np.stack((rank, ordinal)), axis=1, return_inverse=True)
     place = np.array([number.get((r, d), default) for r, d in values.T.tolist()] or [0])
-    return place[inverse.reshape(-1)], [(row, forced or _find(row)) for row in listed]
+    return place[inverse.reshape(-1)], [(row, forced or find_peaks(row)) for row in listed]
 
 
 def _forced_device(override: Path | str) -> Device:
@@ -160,12 +160,15 @@ def _forced_device(override: Path | str) -> Device:
         return device
     if Path(override).is_file():
         return load_device(Path(override))
-    known = ", ".join(sorted(d.name for d in DEVICES))
-    msg = f"{override}: no such device and no such file; known are {known}"
+    names = sorted(d.name for d in DEVICES)
+    near = [name for name in names if str(override).lower() in name.lower()]
+    hint = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(names)}"
+    msg = f"{override}: no such device and no such file; {hint}"
     raise UsageError(msg)
 
 
-def _find(row: Mapping[str, Any]) -> Device | None:
+def find_peaks(row: Mapping[str, Any]) -> Device | None:
+    """Return the device that a row of the canonical table `devices` names, None if unknown."""
     if row.get("device_type") == _CPU:
         return measured_device(row)
     if not row.get("name"):

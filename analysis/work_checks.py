@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.checks import COLUMNS
+from pyprof2.analysis.costs.registry import FORMULA_FAILED
 from pyprof2.analysis.ledger import uncosted_ops
 from pyprof2.analysis.missed_tensor_cores import advice_on, missed_time
+from pyprof2.analysis.verdict import find_peaks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +21,16 @@ Finding = tuple[str, str, int, float | None, str, int | None]
 _OPS_SHOWN: Final = 5
 _PLACES_SHOWN: Final = 3
 _LEAST_PCT: Final = 0.05
-_OWN_FORMULA: Final = "register a formula of your own: pyprof2.analysis.costs.cost_of"
+_OWN_FORMULA: Final = (
+    "register a formula of your own, pyprof2.analysis.costs.cost_of, and parse the recording again"
+)
+_MEND: Final = "mend the formula, and parse the recording again"
 _RECORD_SHAPES: Final = {
     "kineto": "profile(record_shapes=True)",
     "nsight": "call pyprof2.init() in the script",
 }
 _PARTLY_RECORDED: Final = "newer PyTorch records more of the inputs"
+_NAME_IT: Final = "name a device like it, or a file that describes it, with --device"
 _WORDS: Final = {"no_formula": "no formula", "no_shapes": "no shapes"}
 
 
@@ -56,7 +62,9 @@ def _uncosted(ops: pd.DataFrame, kind: str, record_shapes: str) -> Iterator[Find
     for row in shown.to_dict("records"):
         why = f" ({row['cost_note']})" if row["cost_note"] else ""
         advice = _PARTLY_RECORDED if row["cost_note"] else record_shapes
-        if kind == "no_formula":
+        if str(row["cost_note"]).startswith(FORMULA_FAILED):
+            advice = _MEND
+        elif kind == "no_formula":
             advice = "" if row["cost_note"] else _OWN_FORMULA
         text = f"{_WORDS[kind]}: {row['op']}{why}"
         yield "lack", text, row["count"], row["share_pct"], advice, None
@@ -64,6 +72,20 @@ def _uncosted(ops: pd.DataFrame, kind: str, record_shapes: str) -> Iterator[Find
     if len(rest):
         text = f"{_WORDS[kind]}: all other ops"
         yield "lack", text, int(rest["count"].sum()), float(rest["share_pct"].sum()), "", None
+
+
+def find_devices(devices: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return one row for each name of a device without known peaks, columns as `find_work`."""
+    import pandas as pd
+
+    named = {str(device["name"] or "") for device in devices if find_peaks(device) is None}
+    found = [
+        ("lack", f"no peaks known of {name or 'the device, which has no name'}: no roofs, no MFU",
+         sum(str(device["name"] or "") == name for device in devices), None, _NAME_IT, None)
+        for name in sorted(named)
+    ]  # fmt: skip
+    frame = pd.DataFrame(found, columns=COLUMNS)
+    return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
 
 
 def _missed(rows: pd.DataFrame) -> Iterator[Finding]:

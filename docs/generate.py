@@ -284,7 +284,7 @@ def devices() -> str:
 
 
 def _peaks(flop_per_s: Mapping[str, float]) -> str:
-    return ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in flop_per_s.items())
+    return ", ".join(f"{dtype} {peak / 1e12:.5g}" for dtype, peak in flop_per_s.items())
 
 
 def rules() -> str:

@@ -432,12 +432,13 @@ class Run:
         import pandas as pd
 
         from pyprof2.analysis.checks import find_lacks
-        from pyprof2.analysis.work_checks import find_work
+        from pyprof2.analysis.work_checks import find_devices, find_work
 
         tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
         found = [
             find_lacks(self.summary, self.manifest),
             find_work(tables, self.summary["profilers"]),
+            find_devices([] if self.device else self.table("devices").to_pylist()),
         ]
         both = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
         gravity = both["severity"].map({"problem": 0, "lack": 1, "info": 2})

@@ -297,14 +297,25 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
         problem = _problem(cost)
     except UnknownCostError as error:
         cost, problem = None, str(error)
-    except Exception:  # noqa: BLE001 -- a formula of a user's own may raise anything
-        cost, problem = None, "the inputs were not understood"
+    except Exception as error:  # noqa: BLE001 -- a formula of a user's own may raise anything
+        cost, problem = None, _failure(entry, error)
     if cost is None or problem:
         return Estimate(None, category, "no_shapes", problem)
     if cost.assumed:
         return Estimate(cost, category, "assumed", cost.assumed)
     note = "" if cost.bytes is not None else "bytes unknown: no element types recorded"
     return Estimate(cost, category, "ok", note)
+
+
+def _failure(entry: _Entry, error: Exception) -> str:
+    """Say what a formula failed of; one of ours did on inputs that make no sense."""
+    if entry.source.__module__.startswith("pyprof2."):
+        return "the inputs were not understood"
+    name = f"{entry.source.__module__}.{entry.source.__qualname__}"
+    return f"{FORMULA_FAILED} {name}: {type(error).__name__}: {error}"
+
+
+FORMULA_FAILED: Final = "the formula failed:"
 
 
 def _typed(inputs: tuple[Input, ...], elements: tuple[str, ...]) -> tuple[Input, ...]:

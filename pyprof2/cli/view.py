@@ -341,7 +341,6 @@ def _heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
     if summary["no_gpu"]:
         items.insert(0, ("device", ", ".join(["CPU", *summary["devices"]])))
         items.append(("op calls", f"{len(rows):,} in {format_time(int(rows['dur_ns'].sum()))}"))
-        items.append(("costed", _percent(_total(rows)["costed_pct"])))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
         busy, span = summary["busy_ns"], summary["span_ns"]
@@ -352,7 +351,8 @@ def _heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
         each = f"{gpus} x {format_time(span)}" if gpus > 1 else format_time(span)
         items.append(("busy", f"{format_time(busy)} of {each}"))
         items.append(("linked", _percent(summary["linked_pct"])))
-        items.append(("costed", _percent(summary["costed_pct"])))
+    if run.device is not None:
+        items.append(("roofs of", str(run.device)))
     lines = _flow([f"{name} {text.clean(value)}" for name, value in items if value], width)
     return lines + textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
 

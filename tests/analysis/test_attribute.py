@@ -270,3 +270,19 @@ def test_a_backward_op_that_lacks_a_shape_takes_it_from_its_forward_op(tmp_path:
 
     # 2 * batch 2 * 8x8 positions * 4 out * 3 in * 3x3 taps
     assert [row[1] for row in found] == [2 * 2 * 64 * 4 * 3 * 9]
+
+
+def test_a_kernel_that_fills_a_buffer_for_an_op_only_helps(tmp_path: Path) -> None:
+    """It zeroes a counter inside a product; by itself a fill is the work."""
+    fill: dict[str, Any] = {"dims": [[4], []], "types": ["float", "Scalar"]}
+    run = load_events(
+        tmp_path,
+        op("aten::mm", 0, 20, **MM), launched(1, 1, at=30, dur=6),
+        op("aten::fill_", 5, 5, **fill), launched(6, 2, at=40, dur=2),
+        op("aten::zero_", 50, 9, **fill), op("aten::fill_", 51, 5, **fill),
+        launched(52, 3, at=70, dur=2),
+    )  # fmt: skip
+
+    assert rows(run.table("kernels"), "op", "flops", "bytes") == [
+        ("aten::mm", 48, 104), ("aten::fill_", 0, 0), ("aten::fill_", 0, 16),
+    ]  # fmt: skip

@@ -94,3 +94,10 @@ def test_what_is_assumed_is_said_and_bounded(kineto_trace: Path) -> None:
     bounds = assumed.groupby("cost_op_id")[["flops_lo", "flops_hi", "bytes_lo", "bytes_hi"]].sum()
     open_ = (bounds["flops_lo"] < bounds["flops_hi"]) | (bounds["bytes_lo"] < bounds["bytes_hi"])
     assert open_.all()
+
+
+def test_a_fill_never_did_the_work_of_the_op_around_it(kineto_trace: Path) -> None:
+    kernels = pyprof2.load(kineto_trace).kernels
+    fills = kernels[kernels["op"].isin(["aten::fill_", "aten::zero_"])]
+
+    assert not (fills["flops"] > 0).any()

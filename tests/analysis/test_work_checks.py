@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyprof2.analysis.checks import COLUMNS
-from pyprof2.analysis.work_checks import find_work
+from pyprof2.analysis.work_checks import find_devices, find_work
 from tests.builders import canonical
 
 
@@ -39,7 +39,8 @@ def test_an_op_without_counts_has_its_time_and_what_to_do() -> None:
         ("lack", f"no shapes: aten::index ({note})", 1, 20),
     ]
     assert [row["advice"] for row in rows] == [
-        "register a formula of your own: pyprof2.analysis.costs.cost_of",
+        "register a formula of your own, pyprof2.analysis.costs.cost_of, and parse the recording "
+        "again",
         "profile(record_shapes=True)",
         "newer PyTorch records more of the inputs",
     ]
@@ -85,3 +86,15 @@ def test_missed_tensor_cores_come_by_reason_with_the_layers() -> None:
 
 def test_where_all_is_counted_and_used_there_is_nothing_to_say() -> None:
     assert find({"dur_ns": 10, "cost_status": "ok", "tensor_core": "yes"}) == []
+
+
+def test_devices_without_known_peaks_are_named() -> None:
+    h100 = {"name": "NVIDIA H100 80GB HBM3", "device_type": "cuda"}
+    other = {"name": "AMD Radeon Graphics", "device_type": "hip"}
+
+    frame = find_devices([h100, other, other, other | {"name": None}])
+
+    assert frame[["severity", "finding", "count"]].to_numpy().tolist() == [
+        ["lack", "no peaks known of the device, which has no name: no roofs, no MFU", 1],
+        ["lack", "no peaks known of AMD Radeon Graphics: no roofs, no MFU", 2],
+    ]

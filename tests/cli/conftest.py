@@ -36,6 +36,7 @@ class StubRun:
     made: pd.DataFrame
     no_gpu: bool = False
     findings: pd.DataFrame = field(default_factory=pd.DataFrame)
+    device: str | None = None
 
     def rows(self) -> pd.DataFrame:
         """Return the rows."""

@@ -85,6 +85,7 @@ def test_a_formula_that_fails_gives_no_counts(tmp_path: Path) -> None:
     install(tmp_path, mylib=MODULE.replace("x = tensor", "raise RuntimeError; x = tensor"))
     trace(tmp_path / "t.json", op("mylib::scale", 0, 9, **SCALE), launched(1, 1, at=10, dur=4))
 
-    text = pyprof2(tmp_path, "explain", "t.json", "kernel:0")
+    text = pyprof2(tmp_path, "check", "t.json", "--format", "csv")
 
-    assert "no_shapes" in text
+    assert "the formula failed: mylib_costs.scale: RuntimeError" in text
+    assert "mend the formula" in text
