@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyprof2.analysis.checks import COLUMNS
-from pyprof2.analysis.work_checks import find_devices, find_work
+from pyprof2.analysis.work_checks import _OWN_FORMULA, find_devices, find_work
 from tests.builders import canonical
 
 
@@ -39,8 +39,7 @@ def test_an_op_without_counts_has_its_time_and_what_to_do() -> None:
         ("lack", f"no shapes: aten::index ({note})", 1, 20),
     ]
     assert [row["advice"] for row in rows] == [
-        "register a formula of your own, pyprof2.analysis.costs.cost_of, and parse the recording "
-        "again",
+        _OWN_FORMULA,
         "profile(record_shapes=True)",
         "newer PyTorch records more of the inputs",
     ]
