@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _TOLD_BY_GRADIENT: Final = ("conv", "pool")
 _NODE_NAME: Final = re.compile(r"\w*Backward\d*")
 
+_MEAN_NODE: Final = re.compile(r"MeanBackward\d*")
+
 
 class Calls:
     """The calls that signatures describe, parsed when they are first asked for."""
@@ -89,6 +91,7 @@ def find_contexts(
     others = (
         _by_gradient(ops, pairs, signature, calls, known),
         _by_calls(ops, signature, calls, known),
+        _by_node(ops, signature, calls, known),
         _by_kernels(ops, signature, calls, kernels, known),
     )
     more, of_more = _distinct(others)
@@ -122,6 +125,7 @@ def _with(context: Context, more: Context) -> Context:
         output=more.output or context.output,
         indices=more.indices or context.indices,
         elements=more.elements or context.elements,
+        repeated=more.repeated or context.repeated,
     )
 
 
@@ -148,6 +152,24 @@ def _by_gradient(ops: Ops, pairs: Pairs, signature: Int, calls: Calls, known: Te
         if isinstance(gradient, Tensor):
             code[number] = known[Context(output=gradient)]
     return lookup(code, node, -1)
+
+
+def _by_node(ops: Ops, signature: Int, calls: Calls, known: TextCodes) -> Int:
+    """Return for each op the code in `known` of what its node of autograd repeats in its input.
+
+    The gradient of a mean is the mean's gradient for every element, divided by how many there are.
+    """
+    is_mean = np.array([bool(_MEAN_NODE.fullmatch(text)) for text in ops.names] or [False])
+    is_div = np.array([text == "aten::div" for text in ops.names] or [False])
+    inside = np.flatnonzero(is_div[ops.name] & (ops.parent >= 0) & (signature >= 0))
+    node = ops.parent[inside]
+    inside = inside[is_mean[ops.name[node]] & (signature[node] >= 0)]
+    result = np.full(len(ops), -1, np.int64)
+    for op in inside.tolist():
+        gradient = next(iter(calls[int(signature[ops.parent[op]])].inputs), None)
+        if isinstance(gradient, Tensor):
+            result[op] = known[Context(repeated=gradient)]
+    return result
 
 
 def _of_cpp(ops: Ops) -> Bool:

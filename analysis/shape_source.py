@@ -136,6 +136,11 @@ def _told(calls: Calls, op: int, call: OpCall) -> Iterator[tuple[Context, str]]:
     if found.output is not None:
         view = f"{calls.name(following)} (op:{following}) makes a view of it"
         yield found, f"{_shape_text(found.output)}: {view}"
+    node = calls.call(int(calls.parent[op])) if calls.parent[op] >= 0 else None
+    repeated = node.inputs[0] if node and node.inputs else None
+    if node and isinstance(repeated, Tensor):
+        words = f"its node's gradient, {format_text(repeated)}, which {node.op} repeats"
+        yield Context(repeated=repeated), words
     for elements, kernel in calls.elements(op):
         types = " and ".join(elements)
         yield Context(elements=elements), f"elements of {types}, as the kernel says: {kernel}"

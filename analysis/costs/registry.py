@@ -81,12 +81,15 @@ class Context:
         elements: the types that the kernels of an op with lists of tensors say they work on: one
             for all lists, or one for each; for ops that only move data it may be a size alone,
             `bits16`.
+        repeated: what the first input repeats along its other dimensions, where its strides are
+            not recorded.
     """
 
     forward: OpCall | None = None
     output: Tensor | None = None
     indices: tuple[Tensor, ...] = ()
     elements: tuple[str, ...] = ()
+    repeated: Tensor | None = None
 
 
 NOTHING_KNOWN: Final = Context()
@@ -291,7 +294,7 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     name = _plain_name(call.op)
     if entry is None:
         return Estimate(None, category, "no_formula", _find_stem(_data_dependent, name) or "")
-    call = OpCall(name, _typed(call.inputs, context.elements))
+    call = OpCall(name, _repeated(_typed(call.inputs, context.elements), context.repeated))
     try:
         cost = entry.formula(call, context)
         problem = _problem(cost)
@@ -332,6 +335,20 @@ def _typed(inputs: tuple[Input, ...], elements: tuple[str, ...]) -> tuple[Input,
         else:
             found.append(item)
     return tuple(found)
+
+
+def _repeated(inputs: tuple[Input, ...], source: Tensor | None) -> tuple[Input, ...]:
+    """Return the inputs, the first with stride 0 along the dimensions that `source` lacks."""
+    first = inputs[0] if inputs else None
+    if source is None or not isinstance(first, Tensor) or first.strides is not None:
+        return inputs
+    left = [dim for dim in source.shape if dim != 1]
+    strides, stride = [0] * len(first.shape), 1
+    for at in reversed(range(len(first.shape))):
+        if left and first.shape[at] == left[-1]:
+            strides[at] = stride
+            stride *= left.pop()
+    return inputs if left else (replace(first, strides=tuple(strides)), *inputs[1:])
 
 
 def _problem(cost: Cost | None) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.kineto_events import Event, launched, load_events, node, op, rows
+from tests.kineto_events import ENGINE, Event, launched, load_events, node, op, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +111,21 @@ def test_the_next_call_tells_the_result_only_inside_the_same_op(tmp_path: Path) 
     )  # fmt: skip
 
     assert found == [("ok", 48 + 12), ("assumed", 48 + 4)]
+
+
+def test_the_gradient_of_a_mean_is_read_once_however_often_it_is_repeated(
+    tmp_path: Path,
+) -> None:
+    """4 x 3 elements of one row of 3 each: 3 are read, 12 written; without the node all are."""
+    spread: dict[str, Any] = {"dims": [[4, 3], []], "types": ["float", "Scalar"]}
+    found = counted(
+        tmp_path,
+        node("MeanBackward1", 0, 30, seq=5, dims=[[1, 3]], types=["float"]),
+        op("aten::div", 5, 9, tid=ENGINE, **spread), launched(6, 1, at=50, dur=4, tid=ENGINE),
+        op("aten::div", 40, 9, tid=ENGINE, **spread), launched(41, 2, at=60, dur=4, tid=ENGINE),
+    )  # fmt: skip
+
+    assert found == [("ok", 12 + 48), ("ok", 48 + 48)]
 
 
 def test_every_list_of_real_traces_has_its_element_type(
