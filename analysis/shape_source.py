@@ -121,8 +121,8 @@ def _told(calls: Calls, op: int, call: OpCall) -> Iterator[tuple[Context, str]]:
             gradient = calls.call(nodes[-1])
             first = gradient.inputs[0] if gradient and gradient.inputs else None
             if isinstance(first, Tensor):
-                node = f"the gradient that {calls.name(nodes[-1])} got (op:{nodes[-1]})"
-                yield Context(output=first), f"{_shape_text(first)}: {node}"
+                words = f"the gradient that {calls.name(nodes[-1])} got (op:{nodes[-1]})"
+                yield Context(output=first), f"{_shape_text(first)}: {words}"
             break
     inside = [calls.call(row) for row in np.flatnonzero(calls.parent == op).tolist()]
     others = [other for other in inside if other is not None]
