@@ -319,7 +319,11 @@ def _group_norm(call: OpCall, x: Tensor, groups: int | None, weight_at: int) -> 
 
 @cost_of("aten::native_group_norm_backward", category="norm")
 def group_norm_backward(call: OpCall) -> Cost:
-    """Grad, x, mean, inverse deviation (n, groups), weight, …, mask: 14N as for layers."""
+    """Grad, x, mean, inverse deviation (n, groups), weight, …, mask: 14N as for layers.
+
+    Of these 9N for the gradient of x, 2N for that of the weight, N for the bias's, and 2N for what
+    the first two share; the mask says which are wanted.
+    """
     grad, x, mean, rstd = (tensor(call, index) for index in range(4))
     weight = maybe_tensor(call, 4)
     mask = flags(call, 9) or (True, weight is not None, weight is not None)

@@ -84,7 +84,7 @@ def _lines(facts: Facts, width: int) -> Iterator[str]:
         ("pair", _pair(facts["pair"])),
         ("counts", _counts(facts["cost"])),
         ("formula", _formula(facts["cost"])),
-        ("shares", _sharing(facts["sharing"])),
+        ("kernels", _sharing(facts["sharing"], of_op=facts["kernel"] is None)),
         ("Tensor Cores", _tensor_core(facts["tensor_core"])),
         ("collective", _communication(facts["communication"])),
         ("roof", _roof(facts["roof"])),
@@ -240,10 +240,11 @@ def _formula(cost: Facts | None) -> Iterator[str]:
         yield f"  {' '.join(paragraph.split())}"
 
 
-def _sharing(kernels: list[Facts] | None) -> Iterator[str]:
-    if not kernels or len(kernels) < 2:
+def _sharing(kernels: list[Facts] | None, *, of_op: bool) -> Iterator[str]:
+    if not kernels or (len(kernels) == 1 and not of_op):
         return
-    yield "the op's counts, by time, among the kernels that do its work; helpers get none"
+    if len(kernels) > 1:
+        yield "the op's counts, by time, among the kernels that do its work; helpers get none"
     for kernel in kernels[:_KERNELS_SHOWN]:
         share = f"{_number(kernel['flops'])} flops, {_number(kernel['bytes'])} bytes"
         share = "a helper" if kernel["part"] == "helper" else share
@@ -255,9 +256,9 @@ def _sharing(kernels: list[Facts] | None) -> Iterator[str]:
 
 def _tensor_core(verdicts: list[Facts] | None) -> Iterator[str]:
     could = {
-        True: "by category, dtype and sizes they could",
-        False: "by category, dtype and sizes they could not",
-        None: "whether they could is not known",
+        True: "eligible: its category, dtype and sizes allow them",
+        False: "not eligible: its category, dtype or sizes do not allow them",
+        None: "whether it is eligible is not known",
     }
     for verdict in verdicts or ():
         name = f"kernel:{verdict['kernel_id']} {verdict['kernel_short']}: "

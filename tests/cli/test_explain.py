@@ -36,7 +36,7 @@ formula       matmul.mm
                 flops: 2·batch·m·n·k. bytes: `a`, `b`, the result, and the tensors in
                 `more`, once each.
 Tensor Cores  unknown: no rule knows a word of the name
-              whether they could is not known
+              whether it is eligible is not known
 roof          H100 SXM (H100 data sheet and whitepaper; dense, float32 accumulate)
               memory: 896 bytes at 3350 GB/s need 0.267 ns
               it took 40.000 us, all kernels of the op together: 0.001 % of its roof,
