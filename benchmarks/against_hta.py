@@ -10,7 +10,6 @@ What counts is the ratio within a round.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -19,10 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.processes import measure
+from benchmarks.traces import ROOT, SHARED
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or ROOT.parent / "shared")
-TRACE: Final = SHARED / "traces" / "kineto" / "tl_owlv2_h100.json.gz"
+TRACE: Final = SHARED / "kineto" / "tl_owlv2_h100.json.gz"
 HTA: Final = "HolisticTraceAnalysis==0.5.0"
 LOAD: Final = """
 import sys

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import math
-import os
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 from benchmarks.scale_trace import scaled
+from benchmarks.traces import add_traces, existing
 from pyprof2.analysis import linked
 from pyprof2.analysis.attribute import cost_ops
 from pyprof2.analysis.contexts import Calls, find_contexts
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.contexts import Contexts
     from pyprof2.recording import Recording
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or ROOT.parent / "shared")
 TRACES: Final = ("tl_owlv2_h100", "rn50_v100_w0", "hta_diff_control_a100")
 LIMIT_S: Final = 1.0
 
@@ -41,16 +39,12 @@ LIMIT_S: Final = 1.0
 def main() -> int:
     """Measure, print, and say whether the claim holds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    default = [SHARED / "traces" / "kineto" / f"{name}.json.gz" for name in TRACES]
-    parser.add_argument("trace", type=Path, nargs="*", default=default, metavar="TRACE")
+    add_traces(parser, TRACES)
     parser.add_argument("--ops", type=int, default=10**6, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     args = parser.parse_args()
-    traces = [trace for trace in args.trace if trace.exists()]
-    if not traces:
-        print(f"no traces: {', '.join(map(str, args.trace))}")
-        return 0
-    return max(_measure(trace, args.ops, args.rounds) for trace in traces)
+    traces = existing(args.trace)
+    return max((_measure(trace, args.ops, args.rounds) for trace in traces), default=0)
 
 
 def _inputs(recording: Recording) -> tuple[Any, ...]:

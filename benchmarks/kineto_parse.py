@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,9 +18,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.processes import Usage, measure
+from benchmarks.traces import add_traces, existing
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or ROOT.parent / "shared")
 TRACES: Final = ("tl_owlv2_h100", "rn50_v100_w0")
 COUNTS: Final = (
     "kernel_count", "copy_count", "op_count", "kernel_time_ns", "busy_ns", "launched_count",
@@ -48,16 +46,12 @@ class Result(NamedTuple):
 def main() -> int:
     """Measure, print, and say whether the claim holds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    default = [SHARED / "traces" / "kineto" / f"{name}.json.gz" for name in TRACES]
-    parser.add_argument("trace", type=Path, nargs="*", default=default, metavar="TRACE")
+    add_traces(parser, TRACES)
     parser.add_argument("--small", type=int, default=10**8, help="default: %(default)s")
     parser.add_argument("--large", type=int, default=10**9, help="default: %(default)s")
     args = parser.parse_args()
-    traces = [trace for trace in args.trace if trace.exists()]
-    if not traces:
-        print(f"no traces: {', '.join(map(str, args.trace))}")
-        return 0
-    return max(_compare(trace, args.small, args.large) for trace in traces)
+    traces = existing(args.trace)
+    return max((_compare(trace, args.small, args.large) for trace in traces), default=0)
 
 
 def _compare(trace: Path, small: int, large: int) -> int:

@@ -1,6 +1,6 @@
 """How fast a large Nsight Systems export is parsed and linked, beside other ways to read it.
 
-Usage: python benchmarks/nsight_parse.py [EXPORT] [--copies N] [--rounds N]
+Usage: python -m benchmarks.nsight_parse [EXPORT] [--copies N] [--rounds N]
 
 EXPORT is a real one; by default the 1 s of two H100 among the shared traces (PYPROF2_SHARED). It
 is copied N times into one file, with times moved and ids renumbered, so that every copy links as
@@ -18,7 +18,6 @@ Exit code 1 if parse + link takes three times as long as adbc, or longer.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import shutil
 import sqlite3
@@ -32,12 +31,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks.traces import SHARED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIMIT: Final = 3.0
-_SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or Path(__file__).parents[2] / "shared")
-_DEFAULT: Final = _SHARED / "traces" / "nsight" / "h100_2gpu_1s.sqlite"
+_DEFAULT: Final = SHARED / "nsight" / "h100_2gpu_1s.sqlite"
 _BATCH_ROWS: Final = "65536"
 _GAP_NS: Final = 100_000_000
 _ID_STEP: Final = 100_000
@@ -238,7 +238,7 @@ def _rounds(path: Path, rounds: int) -> dict[str, list[tuple[float, ...]]]:
     found: dict[str, list[tuple[float, ...]]] = {way: [] for way in WAYS}
     for _ in range(rounds):
         for way in WAYS:
-            command = [sys.executable, __file__, str(path), "--measure", way]
+            command = [sys.executable, "-m", "benchmarks.nsight_parse", str(path), "--measure", way]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             found[way].append(tuple(float(word) for word in done.stdout.split()))
     return found

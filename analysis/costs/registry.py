@@ -32,6 +32,9 @@ CATEGORIES: Final = (
 
 Status: TypeAlias = Literal["ok", "assumed", "no_formula", "no_shapes"]
 
+FORMULA_FAILED: Final = "the formula failed:"
+"""How the note of an estimate begins whose formula raised what it should not."""
+
 _INT64_END: Final = 2**63
 
 
@@ -316,9 +319,6 @@ def _failure(entry: _Entry, error: Exception) -> str:
         return "the inputs were not understood"
     name = f"{entry.source.__module__}.{entry.source.__qualname__}"
     return f"{FORMULA_FAILED} {name}: {type(error).__name__}: {error}"
-
-
-FORMULA_FAILED: Final = "the formula failed:"
 
 
 def _typed(inputs: tuple[Input, ...], elements: tuple[str, ...]) -> tuple[Input, ...]:
