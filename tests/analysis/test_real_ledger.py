@@ -11,6 +11,7 @@ import pyprof2
 from tests.conftest import SHARED_TRACES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pandas as pd
@@ -59,24 +60,23 @@ def test_nearly_all_time_of_ops_with_dims_has_counts(kineto_trace: Path) -> None
         assert exact >= LEAST_OK
 
 
-def test_on_average_too(shared: Path) -> None:
+@pytest.mark.usefixtures("shared")
+def test_on_average_too() -> None:
     """Over the traces, and over their time."""
     kernels = [with_dims(path) for path in SHARED_TRACES["Kineto"]]
     found = np.array([each for each in map(shares, kernels) if each is not None])
     times = np.array([each["dur_ns"].sum() for each in kernels if len(each)])
-    assert shared.exists()
 
     assert found[:, 0].mean() >= MEAN_COSTED
     assert found[:, 1].mean() >= LEAST_OK
     assert (found * times[:, None]).sum(0)[1] / times.sum() >= LEAST_OK
 
 
-def test_the_large_trace_is_nearly_complete() -> None:
-    paths = [path for path in SHARED_TRACES["Kineto"] if "owlv2" in path.name]
-    for path in paths:
-        found = shares(with_dims(path))
-        assert found is not None
-        assert min(found) >= MEAN_COSTED
+def test_the_large_trace_is_complete(shared_trace: Callable[[str], Path]) -> None:
+    found = shares(with_dims(shared_trace("kineto/tl_owlv2_h100.json.gz")))
+
+    assert found is not None
+    assert min(found) >= MEAN_COSTED
 
 
 def test_what_is_assumed_is_said_and_bounded(kineto_trace: Path) -> None:
