@@ -101,16 +101,18 @@ def test_the_gradient_of_an_op_around_says_nothing_of_a_reduction_inside(tmp_pat
 
 
 def test_the_next_call_tells_the_result_only_inside_the_same_op(tmp_path: Path) -> None:
+    """The second sum is the last in its op; the view that follows is the first in the next."""
     view: dict[str, Any] = {"dims": [[1, 3], []], "types": ["float", ""]}
     found = counted(
         tmp_path,
         op("my::op", 0, 30), op("aten::sum", 1, 8, **SUM), launched(2, 1, at=20, dur=4),
         op("aten::view", 10, 2, **view),
         op("my::op", 40, 10), op("aten::sum", 41, 8, **SUM), launched(42, 2, at=60, dur=4),
-        op("aten::view", 51, 2, **view),
+        op("my::op", 51, 30), op("aten::view", 52, 2, **view),
+        op("aten::sum", 60, 8, **SUM), launched(61, 3, at=80, dur=4),
     )  # fmt: skip
 
-    assert found == [("ok", 48 + 12), ("assumed", 48 + 4)]
+    assert found == [("ok", 48 + 12), ("assumed", 48 + 4), ("assumed", 48 + 4)]
 
 
 def test_the_gradient_of_a_mean_is_read_once_however_often_it_is_repeated(
