@@ -1,5 +1,6 @@
-# The two commands of the README are `make demo` and `make test`; what CI runs is `make check`
-# and `make test`. Everything is installed into .venv, once for each set of requirements.
+# The two commands of the README are `make demo` and `make test`; what CI runs is `make check`,
+# `make test` and `make test-integrations`. Everything is installed into .venv, and for the last one
+# into .venv-integrations, once for each set of requirements.
 
 # A Python from 3.11 on that can make virtual environments: python3 if it is one, else the
 # newest. Each is started, because a name on the PATH may be a stub for a version that is not there.
@@ -10,14 +11,15 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 
 VENV := .venv
 RUN := $(VENV)/bin/
-BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost
+BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
-.PHONY: help demo test check docs fuzz bench generate clean
+.PHONY: help demo test test-integrations in-integrations check docs fuzz bench generate clean
 
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
 	@echo 'make test      install, and run the whole test suite (PYTEST_ARGS=…)'
+	@echo 'make test-integrations  the tests with other trainers, in an environment of their own'
 	@echo 'make check     lint, format, types, documentation'
 	@echo 'make docs      the documentation, in build/docs'
 	@echo 'make generate  write the generated parts of the documentation anew'
@@ -28,7 +30,14 @@ demo: $(VENV)/.annotate
 	$(RUN)pyprof2 demo
 
 test: $(VENV)/.annotate,test
-	$(RUN)python -m pytest $(PYTEST_ARGS)
+	$(RUN)python -m pytest -n auto $(PYTEST_ARGS)
+
+# transformers, lightning and accelerate bring much with them, which nothing else needs.
+test-integrations:
+	@$(MAKE) --no-print-directory VENV='$(VENV)-integrations' in-integrations
+
+in-integrations: $(VENV)/.annotate,test,integrations
+	$(RUN)python -m pytest tests/integrations $(PYTEST_ARGS)
 
 check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
@@ -53,7 +62,7 @@ bench: $(VENV)/.annotate,test
 		echo "== $$program"; $(RUN)python -m "benchmarks.$$program"; done
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-integrations build dist *.egg-info
 
 # A stamp for each set of extras: installed, and not older than what names the requirements.
 $(VENV)/.%: $(REQUIREMENTS) | $(VENV)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.intervals import Bool, Int, combine_keys, last_not_after
+from pyprof2.analysis.intervals import Bool, Int, combine_keys
 from pyprof2.analysis.link import NO_ID
+from pyprof2.analysis.processes import candidates, choose_processes
+from pyprof2.columns import lookup
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.link import Ops, Threads
 
+_KEYS: Final = ("pid", "correlation_id", "recorded_id", "kind", "device")
 LINKS: Final = ["none", "correlation", "external_id", "graph", "range"]
 
 
@@ -60,7 +63,11 @@ def _in_time_order(recording: Recording, name: str) -> tuple[Int, Int, Int]:
 
 @dataclass(frozen=True)
 class Activities:
-    """GPU activities in the order of their ids; launch and op by position, -1 for none."""
+    """GPU activities in the order of their ids; launch and op by position, -1 for none.
+
+    A whole graph that was recorded as one activity counts as a kernel. `is_unsure`: several
+    processes have a launch of its id, and nothing says which of them it is.
+    """
 
     id: Int
     row: Int
@@ -70,6 +77,8 @@ class Activities:
     op: Int
     link: Int
     is_kernel: Bool
+    is_whole_graph: Bool
+    is_unsure: Bool
 
     def __len__(self) -> int:
         return len(self.row)
@@ -84,44 +93,71 @@ def link_activities(
 ) -> Activities:
     """Return kernels and copies in start order, each with its launch and its op.
 
-    A launch is found by its correlation id, within the process where the file tells the process;
-    of several of one id it is the last that starts not after the kernel.
+    A launch is found by its process and correlation id; of several of one id it is the last that
+    starts not after the kernel. Where the file does not tell the process of the GPU's work, and
+    there are several, see `pyprof2.analysis.processes`.
     """
     row, start, dur = _in_time_order(recording, "activities")
-    table = recording.read("activities", ["pid", "correlation_id", "recorded_id", "kind"], row)
+    table = recording.read("activities", _KEYS, row)
     kind, kinds = code_column(table, "kind")
-    is_kernel = np.array([text == "kernel" for text in kinds] or [False])[kind]
-    launch = _launches_of(table, start, launches, threads)
+    is_whole_graph = np.array([text == "graph" for text in kinds] or [False])[kind]
+    is_kernel = np.array([text == "kernel" for text in kinds] or [False])[kind] | is_whole_graph
+    launch, unsure = _launches_of(recording, table, start, launches, threads)
     op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
     by_time = "range" if recording.ops_are_ranges else "correlation"
     link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))
     link[_named_by_recorder(recording, table, op, ops)] = LINKS.index("external_id")
     if len(launches.is_graph):
         link[(launch >= 0) & launches.is_graph[launch]] = LINKS.index("graph")
-    return Activities(np.arange(len(row)), row, start, dur, launch, op, link, is_kernel)
+    link[is_whole_graph] = LINKS.index("graph")
+    return Activities(
+        np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure
+    )
 
 
-def _launches_of(table: pa.Table, start: Int, launches: Launches, threads: Threads) -> Int:
+def _launches_of(
+    recording: Recording, table: pa.Table, start: Int, launches: Launches, threads: Threads
+) -> tuple[Int, Bool]:
+    """Return the launch of each activity, and of which several processes may be the one."""
     correlation = int_column(table, "correlation_id", NO_ID)
     pid = int_column(table, "pid", NO_ID)
-    # Kineto does not say which process a kernel belongs to: there the id alone must do.
-    by_process = bool((pid != NO_ID).any())
     of_launch = threads.pids[threads.process(launches.thread)]
-    pids = np.concatenate((of_launch, pid))
+    unsure = np.zeros(len(pid), bool)
+    if not (pid != NO_ID).any():
+        # Kineto does not say which process an activity belongs to: mostly there is only one.
+        pid, unsure = _processes(recording, table, start, launches, of_launch)
     keys = combine_keys(
-        pids if by_process else np.zeros_like(pids),
-        np.concatenate((launches.correlation, correlation)),
+        np.concatenate((of_launch, pid)), np.concatenate((launches.correlation, correlation))
     )
     key, wanted = keys[: len(of_launch)], keys[len(of_launch) :]
-    order = np.lexsort((launches.start, key))
-    found = last_not_after(key[order], launches.start[order], wanted, start)
-    # A clock that drifts can put the kernel before its launch.
-    first = np.searchsorted(key[order], wanted)
-    late = (found < 0) & (first < len(order))
-    late[late] = key[order][first[late]] == wanted[late]
-    found[late] = first[late]
-    result = np.where(found >= 0, order[found], -1) if len(order) else found
-    return np.where(correlation == NO_ID, -1, result)
+    found, _ = candidates(key, launches.start, wanted, start)
+    return np.where(correlation == NO_ID, -1, found), unsure
+
+
+def _processes(
+    recording: Recording, table: pa.Table, start: Int, launches: Launches, of_launch: Int
+) -> tuple[Int, Bool]:
+    """Return the process id of each activity, `NO_ID` where it is not known, and where not."""
+    pids = np.unique(of_launch)
+    if len(pids) < 2:
+        return np.full(len(start), pids[0] if len(pids) else NO_ID), np.zeros(len(start), bool)
+    correlation = int_column(table, "correlation_id", NO_ID)
+    of_call = int_column(
+        recording.read("launches", ["recorded_id"], launches.row), "recorded_id", -1
+    )
+    recorded = int_column(table, "recorded_id", NO_ID)
+    has_id, is_before, named = (np.zeros((len(pids), len(start)), bool) for _ in range(3))
+    for at, pid in enumerate(pids.tolist()):
+        own = np.flatnonzero(of_launch == pid)
+        call, is_before[at] = candidates(
+            launches.correlation[own], launches.start[own], correlation, start
+        )
+        has_id[at] = (call >= 0) & (correlation != NO_ID)
+        if recording.trusts_recorded_id:
+            named[at] = has_id[at] & (lookup(of_call[own], call, -1) == recorded)
+    claims = np.where(is_before.any(axis=0), has_id & is_before, has_id)
+    chosen = choose_processes(claims, named, int_column(table, "device", -1))
+    return lookup(pids, chosen, NO_ID), (chosen < 0) & claims.any(axis=0)
 
 
 def _named_by_recorder(recording: Recording, table: pa.Table, op: Int, ops: Ops) -> Bool:

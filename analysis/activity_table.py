@@ -11,8 +11,9 @@ from pyprof2.analysis.activities import LINKS, Activities, Launches
 from pyprof2.analysis.attribute import STATUSES, UNKNOWN, share_costs
 from pyprof2.analysis.categories import categorise, named, only
 from pyprof2.analysis.intervals import slices_of_groups
-from pyprof2.analysis.kernel_names import category_by_name, is_helper, short_name
+from pyprof2.analysis.kernel_names import category_by_name, is_helper, only_moves, short_name
 from pyprof2.analysis.link import DIRECTIONS, NO_ID, link_steps
+from pyprof2.analysis.user_ranges import with_lent
 from pyprof2.analysis.verdict import judge
 from pyprof2.columns import TextColumn, int_array, lookup, text_array
 from pyprof2.recording import Recording, code_column, int_column
@@ -29,13 +30,16 @@ _RECORDED: Final = (
     "start_ns", "dur_ns", "correlation_id", "device", "stream", "kernel", "copy_kind", "grid",
     "block", "registers", "shared_bytes", "blocks_per_sm", "occupancy_pct", "graph_node_id",
 )  # fmt: skip
-_NO_LAUNCH, _NO_OP, _ACCUMULATE, _BY_NUMBER, _GRAPH = range(5)
+_REPLAY: Final = "replay of a CUDA graph: what its kernels work on was not recorded with it"
+_NO_LAUNCH, _NO_OP, _ACCUMULATE, _BY_NUMBER, _GRAPH, _WHOLE_GRAPH, _UNSURE = range(7)
 _NOTES: Final = [
     "no launch in the recording",
     "launched outside of any op",
     "layer and source of the node that ran before AccumulateGrad",
     "forward op found by number alone: C++ nodes share numbers with helper ops",
     "one launch replays a whole graph: its ops ran when it was captured",
+    "a whole graph in one row: its kernels were not recorded",
+    "several processes have a launch of its correlation id",
 ]
 
 
@@ -62,10 +66,12 @@ def _activity_part(recording: Recording, linked: Linked, found: Activities) -> p
     columns |= _op_columns(linked, found.op)
     columns |= _cost_columns(linked, found, raw)
     columns |= _device_columns(recording, int_column(raw, "device", -1))
+    around = linked.launch_ranges.at(found.launch)
     columns |= {
         "kernel_id": pa.array(found.id),
         "link": text_array((found.link, LINKS)),
-        "link_note": text_array((_notes(linked, found), _NOTES)),
+        "link_note": text_array(with_lent((_notes(linked, found), _NOTES), around.lent)),
+        "range": text_array((around.path, linked.paths)),
     }
     return judge(pa.table(columns), recording.devices)
 
@@ -112,6 +118,7 @@ def _op_columns(linked: Linked, op: Int) -> dict[str, Any]:
         "signature": (linked.signature, linked.texts),
         "layer": linked.layer,
         "source": linked.source,
+        "library_source": linked.library_source,
         "direction": (linked.direction, DIRECTIONS),
     }
     # The number is that of the autograd node or forward op around, which decides the direction.
@@ -124,6 +131,7 @@ def _op_columns(linked: Linked, op: Int) -> dict[str, Any]:
         "recompute": pa.array(recompute, mask=op < 0),
         "sequence_nr": int_array(sequence, -1),
         "forward_op_id": int_array(lookup(linked.pairs.forward, op, -1), -1),
+        "stack_id": int_array(lookup(linked.stack, op, -1), -1),
     }
 
 
@@ -131,10 +139,16 @@ def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str,
     """Return each kernel's share of its op's cost; of a copy the bytes that were recorded."""
     costs = linked.costs
     kernel, kernels = code_column(raw, "kernel")
-    helper = np.array([is_helper(text) for text in kernels] or [False])[kernel]
-    shares = share_costs(costs, np.where(found.is_kernel, found.op, -1), found.dur, helper)
+    helper, moves = (
+        np.array([tells(text) for text in kernels] or [False])[kernel]
+        for tells in (is_helper, only_moves)
+    )
+    # What a whole graph does has nothing to do with the op around its launch.
+    has_cost = found.is_kernel & ~found.is_whole_graph
+    op = np.where(has_cost, found.op, -1)
+    shares = share_costs(costs, op, found.dur, helper, moves)
     owner = np.where(shares.owner >= 0, shares.owner, found.op)
-    estimate = np.where(found.is_kernel, lookup(costs.estimate, owner, -1), -1)
+    estimate = np.where(has_cost, lookup(costs.estimate, owner, -1), -1)
     copied = np.where(found.is_kernel, UNKNOWN, int_column(raw, "bytes", UNKNOWN))
     counts = {
         name: np.where(found.is_kernel, values, copied if "bytes" in name else 0)
@@ -145,8 +159,7 @@ def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str,
         "kernel_short": text_array((kernel, [short_name(text) for text in kernels])),
         "category": text_array(_categories(linked, found, raw, estimate)),
         "params": text_array((estimate, costs.texts("params"))),
-        "cost_status": text_array(_cost_status(linked, found, estimate, copied)),
-        "cost_note": text_array((estimate, costs.notes())),
+        **_cost_status(linked, found, estimate, copied, shares.owner),
         "compute_dtype": text_array((estimate, costs.texts("dtype"))),
         "cost_op_id": int_array(shares.owner, -1),
         "op_time_ns": int_array(np.where(shares.owner >= 0, shares.op_time, -1), -1),
@@ -155,10 +168,14 @@ def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str,
 
 
 def _rates(shares: Shares, op_bytes: Int, time: Int) -> dict[str, pa.Array]:
-    """Return TFLOP/s, GB/s and FLOP/byte of the ops; null where either part is not known."""
+    """Return TFLOP/s, GB/s and FLOP/byte of the ops; null where either part is not known.
+
+    They are null for helpers too: it is not they who work at the op's rates.
+    """
+    helps = (shares.owner >= 0) & ~shares.main
 
     def ratio(part: Int, whole: Int, scale: float) -> pa.Array:
-        known = (part != UNKNOWN) & (whole > 0)
+        known = (part != UNKNOWN) & (whole > 0) & ~helps
         values = np.divide(part, whole * scale, out=np.zeros(len(part)), where=known)
         return pa.array(values, mask=~known)
 
@@ -177,23 +194,38 @@ def _categories(linked: Linked, found: Activities, raw: pa.Table, estimate: Int)
     # A kernel that copies or clears is none of the runtime's copies.
     named_so = {"memcpy": "copy", "memset": "copy"}
     words = [category_by_name(text) for text in kernels]
-    by_name = (np.where(found.is_kernel, kernel, -1), [named_so.get(w or "", w) for w in words])
+    has_name = found.is_kernel & ~found.is_whole_graph
+    by_name = (np.where(has_name, kernel, -1), [named_so.get(w or "", w) for w in words])
+    op = np.where(found.is_whole_graph, -1, found.op)
     return categorise(
         len(found.row),
         [
             only(code_column(raw, "kind"), ~found.is_kernel),
             named(by_name, "comm"),
-            (lookup(costs.category, found.op, -1), costs.categories),
+            (lookup(costs.category, op, -1), costs.categories),
             (estimate, costs.estimate_categories()),
             by_name,
         ],
     )
 
 
-def _cost_status(linked: Linked, found: Activities, estimate: Int, copied: Int) -> TextColumn:
+def _cost_status(
+    linked: Linked, found: Activities, estimate: Int, copied: Int, owner: Int
+) -> dict[str, pa.Array]:
+    """Return status and note; the op around a graph's replay lacks neither formula nor shapes."""
     status = lookup(linked.costs.status(), estimate, STATUSES.index("no_op"))
+    replayed = (found.link == LINKS.index("graph")) & found.is_kernel & (owner < 0)
+    status[replayed & (found.op >= 0)] = STATUSES.index("no_formula")
     of_copy = np.where(copied >= 0, STATUSES.index("ok"), STATUSES.index("no_shapes"))
-    return np.where(found.is_kernel, status, of_copy), STATUSES
+    status = np.where(found.is_kernel, status, of_copy)
+    status[found.is_whole_graph] = STATUSES.index("no_formula")
+    notes = linked.costs.notes()
+    note = np.where(replayed, len(notes), estimate)
+    note[found.is_whole_graph] = len(notes) + 1
+    return {
+        "cost_status": text_array((status, STATUSES)),
+        "cost_note": text_array((note, [*notes, _REPLAY, _NOTES[_WHOLE_GRAPH]])),
+    }
 
 
 def _device_columns(recording: Recording, ordinal: Int) -> dict[str, Any]:
@@ -220,7 +252,10 @@ def _notes(linked: Linked, found: Activities) -> Int:
     pairs = linked.pairs
     note = np.where(found.op < 0, _NO_OP, -1)
     note[found.launch < 0] = _NO_LAUNCH
-    note[lookup(pairs.accumulate, found.op, -1) >= 0] = _ACCUMULATE
+    note[found.is_unsure] = _UNSURE
+    in_backward = lookup(linked.direction, found.op, -1) == DIRECTIONS.index("backward")
+    note[in_backward & (lookup(pairs.accumulate, found.op, -1) >= 0)] = _ACCUMULATE
     note[lookup(pairs.unsure.astype(np.int64), found.op, 0) > 0] = _BY_NUMBER
     note[found.link == LINKS.index("graph")] = _GRAPH
+    note[found.is_whole_graph] = _WHOLE_GRAPH
     return note

@@ -3,7 +3,8 @@
 One op accounts for each call tree: the outermost one with a formula. An op that only calls other
 ops (`aten::linear`) accounts for itself only where none of those has a formula. The counts of an
 accounting op are shared among its kernels in proportion to their time; kernels that only help
-(split-K reductions, layout changes) get nothing where there is a main kernel.
+(split-K reductions, layout changes, a bias that is copied or added) get nothing where there is a
+main kernel.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pyprof2.analysis.categories import MATRIX_WORK, OTHER
 from pyprof2.analysis.costs import Estimate, category_of, estimate, is_composite, is_view
 from pyprof2.columns import lookup
 from pyprof2.signatures import OpCall
@@ -70,13 +72,29 @@ class OpCosts:
         """Return `params` or `dtype` of each estimate."""
         return [None if e.cost is None else getattr(e.cost, field) or None for e in self.estimates]
 
+    def is_matrix_work(self, op: Int) -> Bool:
+        """Return of ops by position, -1 for none, which are matrix products."""
+        return self._has_category(op, [text in MATRIX_WORK for text in self.categories])
+
+    def is_other_work(self, op: Int) -> Bool:
+        """Return of ops by position, -1 for none, which are known not to be matrix products."""
+        return self._has_category(
+            op, [text not in (*MATRIX_WORK, OTHER) for text in self.categories]
+        )
+
+    def _has_category(self, op: Int, wanted: list[bool]) -> Bool:
+        found: Bool = np.array([*wanted, False])[lookup(self.category, op, -1)]
+        return found
+
 
 def _count(found: Estimate, field: str) -> int:
     if found.cost is None:
         return UNKNOWN
     value = getattr(found.cost, field)
     if value is None and field[-3:] in ("_lo", "_hi"):
-        value = getattr(found.cost, field[:-3])
+        # Without any bounds the count is both; where only one is known, the other is open.
+        other = f"{field[:-3]}{'_hi' if field.endswith('_lo') else '_lo'}"
+        value = getattr(found.cost, field[:-3]) if getattr(found.cost, other) is None else None
     return UNKNOWN if value is None else int(value)
 
 
@@ -202,18 +220,18 @@ class Shares:
 COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
 
 
-def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool) -> Shares:
+def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) -> Shares:
     """Share the counts of the accounting ops among the kernels launched in them.
 
     Args:
         costs: of the ops.
         op: of each kernel the position of its op, -1 for none.
         dur: of each kernel its time.
-        helper: of each kernel whether its name says that it only helps; one that fills a buffer
-            for another op does too.
+        helper: of each kernel whether its name says that it only helps.
+        moves: of each kernel whether its name says that it can only copy, add, fill or sum.
     """
     owner = np.where(op >= 0, costs.owner[op], -1) if len(costs.owner) else np.full(len(op), -1)
-    helper = helper | ((owner >= 0) & (owner != op) & lookup(costs.fills, op, 0).astype(bool))
+    helper = helper | _serves(costs, owner, op, moves)
     rows = np.flatnonzero(owner >= 0)
     owners, group = np.unique(owner[rows], return_inverse=True)
     has_main = np.bincount(group, ~helper[rows], len(owners)) > 0
@@ -232,3 +250,17 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool) -> Shares:
         part[rows[working]] = share(total, group[working], dur[rows[working]])
         counts[name] = part
     return Shares(owner, op_time, whole["flops"], whole["bytes"], main, counts)
+
+
+def _serves(costs: OpCosts, owner: Int, op: Int, moves: Bool) -> Bool:
+    """Return which kernels do another kind of work than the op that accounts for them.
+
+    One that fills a buffer for another op; and inside a matrix product what can be none: an op of
+    another kind (`aten::sum` of a bias' gradient, `aten::copy_` of an operand), and a kernel
+    whose name can only move or add (the bias that `aten::addmm` copies into its result).
+    """
+    inside = (owner >= 0) & (owner != op)
+    fills = lookup(costs.fills.astype(np.int64), op, 0) > 0
+    is_none = moves | (inside & costs.is_other_work(op))
+    serves: Bool = (inside & fills) | (costs.is_matrix_work(owner) & is_none)
+    return serves

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 OTHER: Final = "other"
 
+MATRIX_WORK: Final = ("matmul", "conv", "attention", "rnn")
+"""Whose FLOPs are those of matrix products: what matrix units can do, and what MFU counts."""
+
 
 def categorise(count: int, sources: Sequence[TextColumn]) -> TextColumn:
     """Return for each row the first of the sources that has a category, else `other`.

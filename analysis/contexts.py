@@ -89,6 +89,7 @@ def find_contexts(
     known: TextCodes = TextCodes()
     forward = np.where(ops.backward & (pairs.forward >= 0), signature[pairs.forward], -1)
     others = (
+        _by_following(ops, signature, calls, known),
         _by_gradient(ops, pairs, signature, calls, known),
         _by_calls(ops, signature, calls, known),
         _by_node(ops, signature, calls, known),
@@ -126,7 +127,27 @@ def _with(context: Context, more: Context) -> Context:
         indices=more.indices or context.indices,
         elements=more.elements or context.elements,
         repeated=more.repeated or context.repeated,
+        following=more.following or context.following,
     )
+
+
+def _by_following(ops: Ops, signature: Int, calls: Calls, known: TextCodes) -> Int:
+    """Return for each convolution outside of any op the code in `known` of the next such call."""
+    category = [category_of(text) for text in ops.names]
+    is_conv = np.array([text == "conv" for text in category] or [False])[ops.name]
+    tops = np.flatnonzero(ops.parent < 0)
+    tops = tops[np.argsort(ops.thread[tops], kind="stable")]
+    pairs = np.flatnonzero(ops.thread[tops[1:]] == ops.thread[tops[:-1]])
+    first, following = tops[pairs], signature[tops[pairs + 1]]
+    asked = is_conv[first] & (signature[first] >= 0) & (following >= 0) & ~ops.backward[first]
+    code = np.full(len(calls) + 1, -1, np.int64)
+    for number in np.unique(following[asked]).tolist():
+        seen = next(iter(calls[number].inputs), None)
+        if isinstance(seen, Tensor):
+            code[number] = known[Context(following=seen)]
+    result = np.full(len(ops), -1, np.int64)
+    result[first[asked]] = code[following[asked]]
+    return result
 
 
 def _by_gradient(ops: Ops, pairs: Pairs, signature: Int, calls: Calls, known: TextCodes) -> Int:

@@ -39,7 +39,7 @@ class Device:
         name: ours, such as `H100 SXM`.
         vendor: `nvidia`, `amd`, or what a user's file says.
         compute_capability: such as `9.0`; AMD: the gfx version's first two; None: not given.
-        memory_bytes_per_s: bandwidth of the memory.
+        memory_bytes_per_s: bandwidth of the memory; None where cards of one name differ in it.
         matrix_flop_per_s: dtype to peak of the matrix units. `tf32` stands for float32 rounded
             to TF32, `f32` for full float32 (AMD only), `f8` and `f4` for all types of that size.
         vector_flop_per_s: dtype to peak of the vector lanes; a multiply-add is 2.
@@ -51,7 +51,7 @@ class Device:
     name: str
     vendor: str
     compute_capability: str | None
-    memory_bytes_per_s: float
+    memory_bytes_per_s: float | None
     matrix_flop_per_s: Mapping[str, float]
     vector_flop_per_s: Mapping[str, float]
     l2_bytes: int | None
@@ -91,11 +91,23 @@ _GP100 = _Chip(
 )
 _GV100 = _Chip("nvidia", "7.0", "V100 data sheet; cache: A100 whitepaper", {"f16": 2, "f64": 0.5})
 _TU104 = _Chip("nvidia", "7.5", "T4 data sheet", {"f16": 2, "f64": 1 / 32})
+_TU10X = _Chip(
+    "nvidia", "7.5", "Turing whitepaper, at the reference boost clock", {"f16": 2, "f64": 1 / 32}
+)
 _GA100 = _Chip("nvidia", "8.0", "A100 data sheet and whitepaper", {"f16": 4, "bf16": 2, "f64": 0.5})
 _GA10X = _ampere("8.6", "data sheet of the card, GA102 whitepaper")
 _AD10X = _ampere("8.9", "data sheet of the card, Ada whitepaper")
 _GB20X = _ampere("12.0", "RTX Blackwell whitepaper")
+_PRO_GB20X = _ampere("12.0", "RTX PRO Blackwell whitepaper")
+_PRO_SERVER = _ampere("12.0", "data sheet of the card; its clocks are not stated")
 _GH100 = _Chip("nvidia", "9.0", "H100 data sheet and whitepaper", {"f16": 2, "bf16": 2, "f64": 0.5})
+_H800 = _Chip("nvidia", "9.0", "H800 data sheet; double precision is cut", {"f16": 2, "bf16": 2})
+_H20 = _Chip(
+    "nvidia",
+    "9.0",
+    "H20 data sheet; its f32 vector peak, which its clock cannot give, is left out",
+)
+_GH200 = _Chip("nvidia", "9.0", "GH200 data sheet", {"f16": 2, "bf16": 2, "f64": 0.5})
 # What B200 and B300 do with 16-bit vectors is in no data sheet.
 _GB100 = _Chip("nvidia", "10.0", "HGX B200 and GB200 NVL72 data sheets", {"f64": 0.5})
 _GB110 = _Chip("nvidia", "10.3", "HGX B300 data sheet; on int8 and fp4 its editions differ")
@@ -113,10 +125,10 @@ def _entry(  # noqa: PLR0913 -- the columns of a table
     chip: _Chip,
     names: str,
     *,
-    f32: float,
+    f32: float | None,
     matrix: Mapping[str, float],
-    gb_per_s: float,
-    l2_mib: int,
+    gb_per_s: float | None,
+    l2_mib: float | None,
     multiprocessors: int | None = None,
     ghz: tuple[float, float] | None = None,
     memory_gib: float | None = None,
@@ -124,15 +136,16 @@ def _entry(  # noqa: PLR0913 -- the columns of a table
     l2_gb_per_s: float | None = None,
 ) -> _Entry:
     """Make an entry from a data sheet's numbers, in TFLOP/s; `ghz`: of vector and of matrix."""
-    vector = {"f32": f32} | {kind: f32 * ratio for kind, ratio in chip.vector_ratios.items()}
+    ratios = {"f32": 1.0} | dict(chip.vector_ratios)
+    vector = {} if f32 is None else {kind: f32 * ratio for kind, ratio in ratios.items()}
     device = Device(
         name,
         chip.vendor,
         chip.compute_capability,
-        gb_per_s * _GIGA,
+        gb_per_s and gb_per_s * _GIGA,
         _times(matrix, _TERA),
         _times(vector | dict(more or {}), _TERA),
-        l2_mib * _MIB,
+        None if l2_mib is None else round(l2_mib * _MIB),
         f"{chip.source}; dense, float32 accumulate",
         l2_gb_per_s and l2_gb_per_s * _GIGA,
     )
@@ -150,6 +163,7 @@ _NV: Final = r"(?:NVIDIA )?(?:Tesla )?"
 _RTX: Final = r"(?:NVIDIA )?(?:GeForce )?RTX "
 _A100_PEAKS: Final = _same(312, tf32=156, i8=624, f64=19.5)
 _H100_PEAKS: Final = _same(989.4, tf32=494.7, f8=1978.9, i8=1978.9, f64=66.9)
+_H800_PEAKS: Final = _H100_PEAKS | {"f64": 1}
 _H100_NVL_PEAKS: Final = _same(835.5, tf32=417.5, f8=1671, i8=1671, f64=60)
 _MI300_PEAKS: Final = _same(1307.4, tf32=653.7, f8=2614.9, i8=2614.9, f32=163.4, f64=163.4)
 _MI210_PEAKS: Final = _same(181, i8=181, f32=45.3, f64=45.3)
@@ -187,6 +201,31 @@ _ENTRIES: Final = (
         multiprocessors=40, ghz=(1.59, 1.59),
     ),
     _entry(
+        "RTX 2070", _TU10X, _RTX + "2070",
+        f32=7.5, matrix={"f16": 29.9, "i8": 119.6}, gb_per_s=448, l2_mib=4,
+        multiprocessors=36, ghz=(1.62, 1.62),
+    ),
+    _entry(
+        "RTX 2070 SUPER", _TU10X, _RTX + "2070 SUPER",
+        f32=9.1, matrix={"f16": 36.2, "i8": 144.8}, gb_per_s=448, l2_mib=4,
+        multiprocessors=40, ghz=(1.77, 1.77),
+    ),
+    _entry(
+        "RTX 2080", _TU10X, _RTX + "2080",
+        f32=10.1, matrix={"f16": 40.3, "i8": 161.2}, gb_per_s=448, l2_mib=4,
+        multiprocessors=46, ghz=(1.71, 1.71),
+    ),
+    _entry(
+        "RTX 2080 SUPER", _TU10X, _RTX + "2080 SUPER",
+        f32=11.2, matrix={"f16": 44.6, "i8": 178.4}, gb_per_s=496, l2_mib=4,
+        multiprocessors=48, ghz=(1.815, 1.815),
+    ),
+    _entry(
+        "RTX 2080 Ti", _TU10X, _RTX + "2080 Ti",
+        f32=13.4, matrix={"f16": 53.8, "i8": 215.2}, gb_per_s=616, l2_mib=5.5,
+        multiprocessors=68, ghz=(1.545, 1.545),
+    ),
+    _entry(
         "A100 SXM 40GB", _GA100, _NV + r"A100-(?:SXM4?(?:-40GB)?|PG\d+-\d+)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41), memory_gib=40,
@@ -208,6 +247,30 @@ _ENTRIES: Final = (
         "A100 PCIe 80GB", _GA100, _NV + r"A100(?:-PCIE(?:-80GB)?| 80GB PCIe)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1935, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41), memory_gib=80,
+        l2_gb_per_s=_A100_L2 * 1.41,
+    ),
+    _entry(
+        "A800 SXM 80GB", _GA100, _NV + r"A800-SXM4-80GB",
+        f32=19.5, matrix=_A100_PEAKS, gb_per_s=2039, l2_mib=40,
+        multiprocessors=108, ghz=(1.41, 1.41),
+        l2_gb_per_s=_A100_L2 * 1.41,
+    ),
+    _entry(
+        "A800 PCIe 80GB", _GA100, _NV + r"A800(?:-PCIE-80GB| 80GB PCIe)",
+        f32=19.5, matrix=_A100_PEAKS, gb_per_s=1935, l2_mib=40,
+        multiprocessors=108, ghz=(1.41, 1.41),
+        l2_gb_per_s=_A100_L2 * 1.41,
+    ),
+    _entry(
+        "A800 PCIe 40GB", _GA100, _NV + r"A800(?:-PCIE-40GB| 40GB PCIe)",
+        f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
+        multiprocessors=108, ghz=(1.41, 1.41),
+        l2_gb_per_s=_A100_L2 * 1.41,
+    ),
+    _entry(
+        "A800 40GB Active", _GA100, _NV + r"A800 40GB Active",
+        f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
+        multiprocessors=108, ghz=(1.41, 1.41),
         l2_gb_per_s=_A100_L2 * 1.41,
     ),
     _entry(
@@ -250,6 +313,37 @@ _ENTRIES: Final = (
         f32=19.2, matrix=_same(76.7, tf32=38.3, i8=153.4), gb_per_s=448, l2_mib=4,
         multiprocessors=48, ghz=(1.56, 1.56),
     ),
+    # Of this card there are two kinds, with GDDR6 and with GDDR6X, under one name.
+    _entry(
+        "RTX 3060 Ti", _GA10X, _RTX + "3060 Ti",
+        f32=16.2, matrix=_same(32.4, tf32=16.2, i8=129.6), gb_per_s=None, l2_mib=4,
+        multiprocessors=38, ghz=(1.665, 1.665),
+    ),
+    _entry(
+        "RTX 3070", _GA10X, _RTX + "3070",
+        f32=20.3, matrix=_same(40.6, tf32=20.3, i8=162.4), gb_per_s=448, l2_mib=4,
+        multiprocessors=46, ghz=(1.725, 1.725),
+    ),
+    _entry(
+        "RTX 3070 Ti", _GA10X, _RTX + "3070 Ti",
+        f32=21.7, matrix=_same(43.5, tf32=21.75, i8=174), gb_per_s=608, l2_mib=4,
+        multiprocessors=48, ghz=(1.77, 1.77),
+    ),
+    _entry(
+        "RTX 3080 Ti", _GA10X, _RTX + "3080 Ti",
+        f32=34.1, matrix=_same(68.2, tf32=34.1, i8=272.8), gb_per_s=912, l2_mib=6,
+        multiprocessors=80, ghz=(1.665, 1.665),
+    ),
+    _entry(
+        "RTX 3090 Ti", _GA10X, _RTX + "3090 Ti",
+        f32=40, matrix=_same(80, tf32=40, i8=320), gb_per_s=1008, l2_mib=6,
+        multiprocessors=84, ghz=(1.86, 1.86),
+    ),
+    _entry(
+        "RTX A5000", _GA10X, r"NVIDIA RTX A5000",
+        f32=27.8, matrix=_same(111.1, tf32=55.5, i8=222.2), gb_per_s=768, l2_mib=6,
+        multiprocessors=64, ghz=(1.695, 1.695),
+    ),
     _entry(
         "RTX 3090", _GA10X, _RTX + "3090",
         f32=35.6, matrix=_same(71, tf32=35.6, i8=284), gb_per_s=936, l2_mib=6,
@@ -285,6 +379,37 @@ _ENTRIES: Final = (
         f32=91.1, matrix=_same(364, tf32=182, f8=728, i8=728), gb_per_s=960, l2_mib=96,
         multiprocessors=142, ghz=(2.505, 2.505),
     ),
+    # Of this card there are two kinds, with GDDR6 and with GDDR6X, under one name.
+    _entry(
+        "RTX 4070", _AD10X, _RTX + "4070",
+        f32=29.1, matrix=_same(58.3, tf32=29.15, f8=116.6, i8=233.2), gb_per_s=None, l2_mib=36,
+        multiprocessors=46, ghz=(2.475, 2.475),
+    ),
+    _entry(
+        "RTX 4070 SUPER", _AD10X, _RTX + "4070 SUPER",
+        f32=35.5, matrix=_same(71, tf32=35.5, f8=142, i8=284), gb_per_s=504, l2_mib=48,
+        multiprocessors=56, ghz=(2.475, 2.475),
+    ),
+    _entry(
+        "RTX 4070 Ti", _AD10X, _RTX + "4070 Ti",
+        f32=40.1, matrix=_same(80.2, tf32=40.1, f8=160.4, i8=320.8), gb_per_s=504, l2_mib=48,
+        multiprocessors=60, ghz=(2.61, 2.61),
+    ),
+    _entry(
+        "RTX 4070 Ti SUPER", _AD10X, _RTX + "4070 Ti SUPER",
+        f32=44.1, matrix=_same(88.2, tf32=44.1, f8=176.4, i8=352.8), gb_per_s=672, l2_mib=48,
+        multiprocessors=66, ghz=(2.61, 2.61),
+    ),
+    _entry(
+        "RTX 4080 SUPER", _AD10X, _RTX + "4080 SUPER",
+        f32=52.2, matrix=_same(104.4, tf32=52.2, f8=208.8, i8=417.6), gb_per_s=736, l2_mib=64,
+        multiprocessors=80, ghz=(2.55, 2.55),
+    ),
+    _entry(
+        "RTX 5000 Ada", _AD10X, r"NVIDIA RTX 5000 Ada Generation",
+        f32=65.3, matrix=_same(261.1, tf32=130.5, f8=522.2, i8=522.2), gb_per_s=576, l2_mib=72,
+        multiprocessors=100, ghz=(2.55, 2.55),
+    ),
     _entry(
         "RTX 4090", _AD10X, _RTX + "4090",
         f32=82.6, matrix=_same(165.2, tf32=82.6, f8=330.3, i8=660.6), gb_per_s=1008, l2_mib=72,
@@ -299,6 +424,22 @@ _ENTRIES: Final = (
         "RTX 5090", _GB20X, _RTX + "5090",
         f32=104.8, matrix=_same(209.5, tf32=104.8, f8=419, i8=838, f4=1676), gb_per_s=1792,
         l2_mib=96, multiprocessors=170, ghz=(2.407, 2.407),
+    ),
+    _entry(
+        "RTX PRO 6000 Workstation", _PRO_GB20X,
+        r"NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+        f32=126, matrix=_same(503.8, tf32=251.9, f8=1007.6, i8=1007.6, f4=2015.2), gb_per_s=1792,
+        l2_mib=128, multiprocessors=188, ghz=(2.617, 2.617),
+    ),
+    _entry(
+        "RTX PRO 6000 Max-Q", _PRO_GB20X,
+        r"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+        f32=110.1, matrix=_same(440.5, tf32=220.2, f8=880.9, i8=880.9, f4=1761.8), gb_per_s=1792,
+        l2_mib=128, multiprocessors=188, ghz=(2.288, 2.288),
+    ),
+    _entry(
+        "RTX PRO 6000 Server", _PRO_SERVER, r"NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        f32=120, matrix={}, gb_per_s=1597, l2_mib=128, multiprocessors=188,
     ),
     _entry(
         "H100 SXM", _GH100, _NV + r"H100 80GB HBM3",
@@ -324,6 +465,31 @@ _ENTRIES: Final = (
         "H200 NVL", _GH100, _NV + r"H200 NVL",
         f32=60, matrix=_H100_NVL_PEAKS, gb_per_s=4800, l2_mib=50,
         multiprocessors=132, ghz=(1.785, 1.545),
+    ),
+    _entry(
+        "GH200 96GB", _GH200, _NV + r"GH200 480GB",
+        f32=66.9, matrix=_H100_PEAKS, gb_per_s=4000, l2_mib=None,
+        multiprocessors=132, ghz=(1.98, 1.83), memory_gib=96,
+    ),
+    _entry(
+        "GH200 144GB", _GH200, _NV + r"GH200 144G HBM3e",
+        f32=66.9, matrix=_H100_PEAKS, gb_per_s=4900, l2_mib=None,
+        multiprocessors=132, ghz=(1.98, 1.83), memory_gib=141,
+    ),
+    _entry(
+        "H800 SXM", _H800, _NV + r"H800",
+        f32=66.9, matrix=_H800_PEAKS, more={"f64": 1}, gb_per_s=3350, l2_mib=50,
+        multiprocessors=132, ghz=(1.98, 1.83),
+    ),
+    _entry(
+        "H800 PCIe", _H800, _NV + r"H800 PCIe",
+        f32=51.2, matrix=_same(756, tf32=378, f8=1513, i8=1513, f64=0.8), more={"f64": 0.8},
+        gb_per_s=2039, l2_mib=50, multiprocessors=114, ghz=(1.755, 1.62),
+    ),
+    _entry(
+        "H20", _H20, _NV + r"H20",
+        f32=None, matrix=_same(148, tf32=74, f8=296, i8=296, f64=1), more={"f64": 1},
+        gb_per_s=4000, l2_mib=None, multiprocessors=78, memory_gib=96,
     ),
     _entry(
         "B200", _GB100, _NV + r"B200",

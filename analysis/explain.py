@@ -1,8 +1,8 @@
 """Everything that is known of one kernel or op, with what it rests on.
 
-The result is plain data, a section for each question: `kernel`, `op`, `link`, `pair`, `cost`,
-`communication`, `sharing`, `tensor_core`, `roof`. A section is None where the question does not
-arise.
+The result is plain data, a section for each question: `kernel`, `op`, `link`, `range`, `pair`,
+`cost`, `communication`, `sharing`, `tensor_core`, `roof`. A section is None where the question does
+not arise.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.attribute import FILLING_OPS
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.comm import bandwidth
 from pyprof2.analysis.formula_text import flops_with_numbers, formula_text
-from pyprof2.analysis.kernel_names import is_helper
 from pyprof2.analysis.missed_tensor_cores import advice_on, missed_reasons
 from pyprof2.analysis.roof_text import roof_of
+from pyprof2.analysis.roofs import helpers
 from pyprof2.analysis.rows import is_engine, op_calls
 from pyprof2.analysis.shape_source import Calls, shape_source
+from pyprof2.analysis.user_ranges import LENT
 from pyprof2.analysis.verdict import examine, examine_ops
 from pyprof2.errors import UsageError
 from pyprof2.recording import int_column
@@ -43,13 +43,19 @@ LINK_MEANINGS: Final = {
 }
 """How each kind of link was made."""
 
+RANGE_MEANINGS: Final = (
+    "your ranges that are open on its thread when it begins; of a kernel: when it is launched",
+    "its thread never has a range of yours: these are open on the only thread that has one open",
+)
+"""How ranges were found: on the own thread; lent by another one."""
+
 _KERNEL: Final = (
     "kernel_id", "kernel", "category", "device", "device_name", "stream", "step", "start_ns",
     "dur_ns", "copy_kind", "grid", "block", "registers", "shared_bytes", "occupancy_pct",
 )  # fmt: skip
 _OP: Final = (
-    "op_id", "op", "start_ns", "dur_ns", "self_ns", "step", "layer", "source", "direction",
-    "recompute", "sequence_nr", "category",
+    "op_id", "op", "start_ns", "dur_ns", "self_ns", "step", "layer", "source",
+    "library_source", "direction", "recompute", "sequence_nr", "category",
 )  # fmt: skip
 _COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
 _REFERENCE: Final = re.compile(r"(kernel|op):(\d{1,18})")
@@ -113,12 +119,13 @@ def explain(
         "kernel": None if row is None else _kernel(_first(row)),
         "op": None if op is None else _op(tables, calls, op),
         "link": None if row is None else _link(tables["launches"], _first(row)),
+        "range": _range(_first(tables["ops"].slice(op or 0, 1) if row is None else row)),
         "pair": None if op is None else _pair(calls, op),
         "cost": (cost := _cost(calls, op, owner, row)),
         "communication": _communication(cost, shared),
         "sharing": _sharing(shared, owner),
         "tensor_core": _tensor_core(judged.table, row),
-        "roof": roof_of(judged) if owner is not None else None,
+        "roof": None if owner is None or _helps(shared, row) else roof_of(judged),
     }
 
 
@@ -201,6 +208,14 @@ def _link(launches: pa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _range(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the user's own ranges around a kernel's launch or an op, and on whose thread."""
+    if row["range"] is None:
+        return None
+    lent = LENT in (row["link_note"] or "")
+    return {"range": row["range"], "lent": lent, "meaning": RANGE_MEANINGS[lent]}
+
+
 def _pair(calls: Calls, op: int) -> dict[str, Any]:
     """Return the forward op of an op in backward, and the nodes of an op in forward."""
     forward = int(calls.forward[op])
@@ -222,6 +237,9 @@ def _cost(
     """Return the counts of the op that accounts for the row, with how they were made."""
     if op is None:
         return None if row is None else _picked(_first(row), ("cost_status", "cost_note"))
+    if owner is None and row is not None and _first(row)["link"] == "graph":
+        # What a replay does has nothing to do with the op around its launch.
+        return _picked(_first(row), ("cost_status", "cost_note"))
     of = op if owner is None else owner
     facts = _first(calls.ops.slice(of, 1))
     source = shape_source(calls, of)
@@ -269,18 +287,19 @@ def _sharing(shared: pa.Table, owner: int | None) -> list[dict[str, Any]] | None
     """Return what each kernel got of the op's counts, which go by time to those that work."""
     if owner is None or not shared.num_rows:
         return None
-    names = ["kernel_id", "kernel", "kernel_short", "op", "op_id", "dur_ns", "flops", "bytes"]
-    rows = shared.select(names)
-    helps = [
-        is_helper(row["kernel"] or "") or (row["op"] in FILLING_OPS and row["op_id"] != owner)
-        for row in rows.to_pylist()
-    ]
-    alone = all(helps)
+    names = ("kernel_id", "kernel_short", "dur_ns", "flops", "bytes")
     return [
-        _picked(row, ("kernel_id", "kernel_short", "dur_ns", "flops", "bytes"))
-        | {"part": "helper" if helper and not alone else "main"}
-        for row, helper in zip(rows.to_pylist(), helps, strict=True)
+        _picked(row, names) | {"part": "helper" if helps else "main"}
+        for row, helps in zip(shared.to_pylist(), helpers(shared).tolist(), strict=True)
     ]
+
+
+def _helps(shared: pa.Table, row: pa.Table | None) -> bool:
+    """Say whether the row is a kernel that only helps: the op's rates and roof are not its own."""
+    if row is None:
+        return False
+    is_row = pc.equal(shared["kernel_id"], row["kernel_id"][0]).to_numpy()
+    return bool((helpers(shared) & is_row).any())
 
 
 def _tensor_core(judged: pa.Table, row: pa.Table | None) -> list[dict[str, Any]] | None:

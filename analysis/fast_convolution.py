@@ -21,11 +21,13 @@ import math
 import re
 from typing import Final, NamedTuple
 
+from pyprof2.patterns import bounded
+
 _WINDOW: Final = re.compile(r"(?:^|,)window=(\d{1,4}(?:x\d{1,4})*)(?:,|$)")
 _FOURIER: Final = re.compile(r"fft2d_(?:r2c|c2r)_(\d{1,4})x\1")
 _WINOGRAD: Final = re.compile(r"(?i)winograd|sp3AsmConv")
 _MIOPEN_TILE: Final = re.compile(r"_f([2-6])x([2-6])_")
-_CUDNN_TILE: Final = re.compile(r"inograd\w*?(?P<size>[2-9])x(?P=size)(?:_(?P<taps>\d)x(?P=taps))?")
+_CUDNN_TILE: Final = bounded(r"inograd\w*?(?P<size>[2-9])x(?P=size)(?:_(?P<taps>\d)x(?P=taps))?")
 
 _LARGEST_TILE: Final = 4
 """Outputs of a Winograd tile whose size the name does not tell: larger ones lose precision."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _FORMS: Final = {
-    "matmul": ("2·M·N·K", "2·B·M·N·K", "2·M·N·K/2", "M·N"),
+    "matmul": ("2·M·N·K", "2·B·M·N·K", "2·M·N·K/2", "8·M·N·K", "8·B·M·N·K", "M·N"),
     "conv": (
         "2·N·K·out·C/groups·window",
         "2·N·C·in·K/groups·window",

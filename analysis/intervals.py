@@ -69,12 +69,33 @@ class Nest:
 
         Innermost: starts last; of these the shortest; of equal ones the last in sorted order.
         """
+        found = self._holder(last_not_after(self.thread, self.start, thread, time), time)
+        return self._at(found)
+
+    def holders(self, thread: Int, time: Int) -> Iterator[Int]:
+        """Yield for each thread and time the intervals that hold it, innermost first, then -1.
+
+        They need not hold each other. It ends with the outermost one of the deepest place.
+        """
         found = last_not_after(self.thread, self.start, thread, time)
+        found = self._holder(found, time)
+        while (found >= 0).any():
+            yield self._at(found)
+            before = np.where(found >= 0, found - 1, -1)
+            same = (before >= 0) & (self.thread[before] == thread)
+            found = self._holder(np.where(same, before, -1), time)
+
+    def _holder(self, found: Int, time: Int) -> Int:
+        """Return the last one that holds each time, not after the position `found`, or -1."""
         todo = np.flatnonzero(found >= 0)
         while len(todo):
             todo = todo[self.end[found[todo]] < time[todo]]
             found[todo] = self.outer[found[todo]]
             todo = todo[found[todo] >= 0]
+        return found
+
+    def _at(self, found: Int) -> Int:
+        """Return the caller's positions of sorted ones; -1 stays."""
         return np.where(found >= 0, self.order[found], -1) if len(self.order) else found
 
     def overlaps(self) -> bool:
@@ -172,6 +193,16 @@ def combine_keys(*columns: Int) -> Int:
         # Dense after every column, so that the product of two counts always fits.
         code = np.unique(code * len(values) + inverse, return_inverse=True)[1]
     return code
+
+
+def merged(start: Int, end: Int) -> tuple[Int, Int]:
+    """Return starts and ends of the pieces that the intervals cover; pieces that touch are one."""
+    order = np.lexsort((end, start))
+    start, end = start[order], end[order]
+    latest = np.maximum.accumulate(end) if len(end) else end
+    first = np.r_[True, start[1:] > latest[:-1]][: len(start)]
+    last = np.r_[first[1:], True][: len(start)]
+    return start[first], latest[last]
 
 
 def union_length(start: Int, end: Int) -> int:

@@ -14,6 +14,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from pyprof2.analysis.categories import MATRIX_WORK
+from pyprof2.patterns import bounded
+
 ANONYMOUS: Final = "(anonymous namespace)"
 
 TELLING: Final = 8192
@@ -24,7 +27,8 @@ _CACHE_SIZE: Final = 1 << 14
 
 # --------------------------------------------------------------------------- short names
 
-_SUFFIX = re.compile(r"(?:\.kd|\s*\[clone [^\]]*\])+$")
+_DESCRIPTOR: Final = ".kd"
+_CLONE: Final = "[clone "
 _COPY = re.compile(r"(Mem(?:cpy|set)(?: \w+)?)(?:\s*\(|$)")
 _UNNAMED = re.compile(r"<unnamed>|\(anonymous\)|\{anonymous\}|`anonymous[ -]namespace'")
 _PLAIN = re.compile(r"[^<>()\[\]{}\s]+?(?=(?<!\w)operator\b|[<>()\[\]{}\s]|$)")
@@ -41,7 +45,7 @@ def short_name(kernel: str) -> str:
     namespace is always `(anonymous namespace)`. Names cut in the middle give what is whole. Of
     a mangled name only its path is read; one that is not understood stays as it is.
     """
-    name = _SUFFIX.sub("", kernel.strip())
+    name = _without_suffixes(kernel.strip())
     if copy := _COPY.match(name):
         return copy[1]
     if name.startswith("_Z"):
@@ -50,6 +54,18 @@ def short_name(kernel: str) -> str:
     if not any(bracket in name for bracket in "<("):
         return name
     return _outside_brackets(name) or name
+
+
+def _without_suffixes(name: str) -> str:
+    """Return a name without `.kd` and `[clone …]` at its end."""
+    while True:
+        clone = name.rfind(_CLONE) if name.endswith("]") else -1
+        if name.endswith(_DESCRIPTOR):
+            name = name.removesuffix(_DESCRIPTOR)
+        elif clone >= 0 and name.find("]", clone) == len(name) - 1:
+            name = name[:clone].rstrip()
+        else:
+            return name
 
 
 def _outside_brackets(name: str) -> str:
@@ -100,13 +116,14 @@ def _past(name: str, at: int) -> int:
     return len(name)
 
 
-_LENGTH = re.compile(r"\d+")
+_LENGTH = re.compile(r"[0-9]{1,9}(?![0-9])")
 
 
 def _mangled_path(symbol: str) -> str:
     """Return the names at the start of an Itanium symbol, joined; empty if there are none.
 
-    `_ZN5aiter8add_rmsnIfEEvv` is `_Z`, `N` for a nested name, then length and text in turn.
+    `_ZN5aiter8add_rmsnIfEEvv` is `_Z`, `N` for a nested name, then length and text in turn. A
+    length of more digits than any name has is none.
     """
     at = 3 if symbol.startswith("_ZN") else 2
     parts = []
@@ -123,8 +140,8 @@ def _mangled_path(symbol: str) -> str:
 
 _SPACES: Final = r"(?:\w+::|\(anonymous namespace\)::|<unnamed>::)*"
 _TYPE: Final = r"(OpaqueType<\d+|complex<\w+|(?:un)?signed \w+|\w+)"
-_ELEMENT: Final = re.compile(
-    rf"(?:CatArrayBatchedCopy\w*|multi_tensor_apply_kernel.*?(\w*)Functor)<{_SPACES}{_TYPE}"
+_ELEMENT: Final = bounded(
+    rf"(?:CatArrayBatchedCopy\w*|multi_tensor_apply_kernel.*?\b(\w*)Functor)<{_SPACES}{_TYPE}"
     rf"(?:, *{_SPACES}{_TYPE})?"
 )
 _ELEMENTS: Final = {
@@ -160,7 +177,7 @@ def elements_of(name: str) -> tuple[str, ...]:
 
 # --------------------------------------------------------------------------- kind of work
 
-_WRAPPER = re.compile(
+_WRAPPER = bounded(
     r"""(?x)
     cutlass\w*::(?:Kernel2?|device_kernel|kernel) | kentry | ^(?:\w+::)*kernel$
     | elementwise_kernel | multi_tensor_apply_kernel | globalKernel
@@ -236,7 +253,13 @@ _CATEGORIES: Final = (
 )
 """Category and the words that tell it, the most telling first; matched on the short name."""
 
-_RULES: Final = tuple((category, re.compile(rf"(?x){words}")) for category, words in _CATEGORIES)
+_RULES: Final = tuple((category, bounded(rf"(?x){words}")) for category, words in _CATEGORIES)
+
+_INDUCTOR: Final = re.compile(r"triton_(?:poi|per|red|for)_")
+"""Inductor's pointwise kernels and reductions: their names list also ops that others do."""
+_INDUCTOR_RULES: Final = tuple(
+    rule for rule in _RULES if rule[0] not in (*MATRIX_WORK, "comm", "memcpy", "memset")
+)
 
 _FUNCTORS: Final = (
     ("norm", re.compile(r"GroupNorm|LayerNorm|BatchNorm|[Rr]ms_?norm")),
@@ -253,6 +276,8 @@ _FUNCTORS: Final = (
 def category_by_name(kernel: str) -> str | None:
     """Return the kind of work, in the words of column `category`; None if the name is silent."""
     kernel, short = kernel[:TELLING], short_name(kernel)[:TELLING]
+    if _INDUCTOR.match(short):
+        return _first(short, _INDUCTOR_RULES)
     if short.endswith("elementwise_kernel") or "elementwise_kernel_" in short:
         found = (category for category, words in _FUNCTORS if words.search(kernel))
         return next(found, _first(short) or "elementwise")
@@ -262,13 +287,13 @@ def category_by_name(kernel: str) -> str | None:
     return category
 
 
-def _first(text: str) -> str | None:
-    return next((category for category, words in _RULES if words.search(text)), None)
+def _first(text: str, rules: tuple[tuple[str, re.Pattern[str]], ...] = _RULES) -> str | None:
+    return next((category for category, words in rules if words.search(text)), None)
 
 
 # --------------------------------------------------------------------------- helpers
 
-_HELPERS: Final = re.compile(
+_HELPERS: Final = bounded(
     r"""(?x)
     # matrix products: sum the parts of a split K, apply the epilogue, prepare pointers
     (?i:split_?k_?reduc|reduce_?split_?k|stream_?k\w*(?:fixup|reduc)|(?<![a-z])fixup)
@@ -291,6 +316,30 @@ _HELPERS: Final = re.compile(
     | (?i:(?<![a-z])memset|zero_?workspace|init_?workspace)
     """
 )
+
+
+_MOVERS: Final = bounded(
+    r"""(?x)
+    # PyTorch, cub and rocPRIM
+    (?:^|::)(?:\w*elementwise_kernel\w* | reduce_kernel\w* | CatArrayBatchedCopy\w*)$
+    | (?:cub|rocprim)::\S*Reduce
+    # cuDNN and MIOpen: add a bias, sum its gradient, pad, change the layout
+    | (?:^|::)(?:op_?tensor|add_?tensor|tensorTransform) | (?:^|::)n\w+AddPadding
+    | ^Op\d?d?Tensor | ConvBwdB(?:ias)?$
+    # Inductor: pointwise and reductions
+    | ^triton_(?:poi|per|red|for)_
+    | ^(?:nccl|rccl)
+    """
+)
+
+
+@lru_cache(_CACHE_SIZE)
+def only_moves(kernel: str) -> bool:
+    """Say whether a kernel of this name works on each element, sums, copies or communicates.
+
+    It may be all the work of its op, but beside another kernel it is not the matrix product.
+    """
+    return _MOVERS.search(short_name(kernel[:TELLING])) is not None
 
 
 @lru_cache(_CACHE_SIZE)

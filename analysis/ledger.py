@@ -103,7 +103,8 @@ def uncosted_ops(kernels: pa.Table, copies: pa.Table, ops: pa.Table) -> pd.DataF
         ops: canonical table `ops`; without GPU activity it is their self time that counts.
 
     Returns:
-        One row per op and bin, longest time first: `op`, `bin`, `cost_note` (why, in the words
+        One row per op and bin, longest time first: `op` (of a graph that was launched outside of
+        any op its name), `bin`, `cost_note` (why, in the words
         of the formula; may be empty), `count` (kernels, or op calls), `time_ns`, `share_pct` (of
         all GPU time, or op time). Communication is left out.
     """
@@ -117,6 +118,8 @@ def uncosted_ops(kernels: pa.Table, copies: pa.Table, ops: pa.Table) -> pd.DataF
     names = np.array([*BINS], dtype=object)[_bins(rows)]
     rows = rows.filter(pa.array(np.isin(names, _MISSING)))
     frame = pd.DataFrame({name: _texts(rows, name) for name in ("op", "cost_status", "cost_note")})
+    if "kernel" in rows.column_names:
+        frame["op"] = frame["op"].where(frame["op"] != "", _texts(rows, "kernel"))
     frame["time_ns"] = int_column(rows, time, 0)
     keys = {"op": "op", "cost_status": "bin", "cost_note": "cost_note"}
     found = frame.groupby(list(keys), sort=True, as_index=False).agg(

@@ -20,11 +20,13 @@ from pyprof2.analysis.intervals import (
     Nest,
     depths,
     innermost_time,
+    last_not_after,
     nearest_marked,
     time_without_children,
 )
-from pyprof2.columns import lookup, merge_texts
-from pyprof2.frames import user_source
+from pyprof2.analysis.module_paths import ModulePaths
+from pyprof2.analysis.passes import Calls, find_passes
+from pyprof2.columns import lookup
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
@@ -37,14 +39,13 @@ if TYPE_CHECKING:
 NO_ID: Final = -(1 << 62)
 """Stands for null in int64 columns."""
 
-_BACKWARD_NAME: Final = re.compile(
-    r"autograd::engine::evaluate_function: |.*Backward\d*\Z", re.DOTALL
-)
-_NO_BACKWARD_NAME: Final = re.compile(r"RegisterPostBackwardFunction\Z")
+_EVALUATED: Final = "autograd::engine::evaluate_function: "
 _OPTIMIZER_OP: Final = re.compile(r"aten::_fused_(?:adam|adamw|sgd|adagrad)")
-_MODULE_DEPTH_MAX: Final = 200
-"""Modules that are nested deeper are damage, and their paths would fill the memory."""
-_STEP_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*\Z")
+_STEP_NUMBER: Final = re.compile(r"(?<!\d)\d{1,18}(?!\d)")
+_COMPILING: Final = " (dynamo_timed)"
+"""How the names of the ranges end in which torch.compile compiles."""
+_SHARDED: Final = re.compile(r"FSDP::\w+ (?:\((?P<layer>.+)\)|for (?P<next>.+))")
+"""Work that FSDP does for a module, which it names from the outermost one that is sharded."""
 
 
 def _distinct(table: pa.Table, names: Sequence[str]) -> list[Int]:
@@ -122,9 +123,8 @@ def _direction_code(word: str) -> int:
 class Ops:
     """The ops of a recording, in the order of their ids, and what is known of each.
 
-    Rows refer to each other by position, -1 for none. `node` marks the ops that are backward by
-    name or number; `marked` the nearest op around (or itself) that is one, or has a sequence
-    number, which is what decides direction.
+    Rows refer to each other by position, -1 for none. `node`, `marked`, `backward`, `recompute` and
+    `between` are as in `Passes`.
     """
 
     row: Int
@@ -142,6 +142,7 @@ class Ops:
     marked: Int
     backward: Bool
     recompute: Bool
+    between: Bool
     nest: Nest
     told: Told
 
@@ -155,26 +156,29 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
         int_column(recording.read("ops", [name]), name, missing)
         for name, missing in (("start_ns", 0), ("dur_ns", 0), ("recorded_id", NO_ID))
     )
-    row = np.lexsort((recorded, -dur, start))
+    row = _rows_that_ran(recording, threads, np.lexsort((recorded, -dur, start)), start)
     start, end = start[row], start[row] + dur[row]
     del recorded, dur
     table = recording.read("ops", ["pid", "tid", "op", "sequence_nr", "forward_thread"], row)
     thread = threads.number(table)
     name, names = code_column(table, "op")
-    sequence = int_column(table, "sequence_nr", -1)
-    forward_thread = int_column(table, "forward_thread", 0)
+    numbers = np.stack(
+        (int_column(table, "sequence_nr", -1), int_column(table, "forward_thread", 0))
+    )
     del table
     nest = Nest.of(thread, start, end)
     parent = nest.parents()
-    is_backward_name = np.array([_is_backward_name(text) for text in names] or [False])
+    sequence, forward_thread = _plumb_numbers(numbers, parent, name, names)
     told = Told.of(recording, row)
-    node = is_backward_name[name] | (forward_thread > 0)
-    node |= told.direction == DIRECTIONS.index("backward")
-    marked = nearest_marked(parent, node | (sequence >= 0))
-    inside = nearest_marked(parent, node) >= 0
-    # Around what decides the direction there may be a backward op although it is none itself.
-    recompute = (marked >= 0) & ~node[marked] & inside[marked] if len(node) else inside
-    recompute |= told.recompute
+    backward, forward = (DIRECTIONS.index(word) for word in ("backward", "forward"))
+    passes = find_passes(
+        Calls(
+            threads.process(thread), thread, parent, name, names, sequence,
+            is_node=(forward_thread > 0) | (told.direction == backward),
+            is_forward=told.direction == forward,
+            is_again=told.recompute,
+        )
+    )  # fmt: skip
     self_ns = (
         innermost_time(thread, start, end)
         if nest.overlaps()
@@ -182,12 +186,47 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
     )
     return Ops(
         row, thread, start, end, name, names, sequence, forward_thread, parent, depths(parent),
-        self_ns, node, marked, inside & ~recompute, recompute, nest, told,
+        self_ns, passes.node, passes.marked, passes.backward, passes.recompute, passes.between,
+        nest, told,
     )  # fmt: skip
 
 
-def _is_backward_name(name: str) -> bool:
-    return bool(_BACKWARD_NAME.match(name)) and not _NO_BACKWARD_NAME.search(name)
+def _rows_that_ran(recording: Recording, threads: Threads, row: Int, start: Int) -> Int:
+    """Return the rows of ops without those that torch.compile only traced, with made-up tensors.
+
+    Where there are GPU activities all stay: what was only traced has none, and what the compiler
+    tries out, or runs to capture it, has.
+    """
+    kind, kinds = code_column(recording.read("ranges", ["kind"]), "kind")
+    if "internal" not in kinds or recording.spool.counts["activities"]:
+        return row
+    rows = np.flatnonzero(kind == kinds.index("internal"))
+    ranges = _ranges_at(recording, threads, rows).named(lambda text: text.endswith(_COMPILING))
+    thread = threads.number(recording.read("ops", ["pid", "tid"], row))
+    traced = ranges.nest().holds(thread, start[row])
+    recording.ignored["ops that torch.compile traced, and did not run"] += int(traced.sum())
+    return row[~traced]
+
+
+def _plumb_numbers(numbers: Int, parent: Int, name: Int, names: list[str]) -> Int:
+    """Return numbers of ops, where what the engine evaluates has those of the node in it.
+
+    Kineto gives them to both only where nothing runs in between, such as hooks.
+
+    Args:
+        numbers: a row of sequence numbers, -1 for none, and one of the threads that counted them.
+        parent: of each op, -1 for none.
+        name: of each op, as a code into `names`.
+        names: the names.
+    """
+    codes = {text: code for code, text in enumerate(names)}
+    evaluated = [codes.get(text.removeprefix(_EVALUATED), -1) for text in names]
+    inner = np.array([-1 if code == at else code for at, code in enumerate(evaluated)] or [-1])
+    node = np.flatnonzero((parent >= 0) & (numbers[0] >= 0))
+    outer = parent[node]
+    lacks = (inner[name[outer]] == name[node]) & (numbers[0][outer] < 0)
+    numbers[:, outer[lacks]] = numbers[:, node[lacks]]
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -244,9 +283,9 @@ NO_RANGES: Final = Ranges(
 
 
 def step_number(name: str) -> int | None:
-    """Return the number of a step that a range is called by: the last one in its text."""
+    """Return the number of a step by the text of its range: the first number in it."""
     match = _STEP_NUMBER.search(name)
-    return int(match[1]) if match else None
+    return int(match[0]) if match else None
 
 
 def link_steps(steps: Ranges, threads: Threads, thread: Int, time: Int) -> Int:
@@ -264,67 +303,56 @@ def _pick(values: Int, found: Int) -> Int:
     return np.where(found >= 0, values[found], NO_ID)
 
 
-def link_layers(modules: Ranges, layers: Ranges, thread: Int, time: Int) -> tuple[Int, list[str]]:
-    """Return the layer of each (thread, time) as a code, -1 for none, and the layers.
+def link_layers(modules: Ranges, layers: Ranges, ops: Ops, forward: Int) -> tuple[Int, list[str]]:
+    """Return the layer of each op as a code, -1 for none, and the layers.
 
     The innermost of the ranges whose text is the whole layer, else the texts of the module frames
     around it, outermost first, joined by dots.
+
+    Args:
+        modules: the module frames.
+        layers: the ranges whose text is the whole layer.
+        ops: the nested ops.
+        forward: of each op in backward its forward op, -1 for none.
     """
-    nest = modules.nest()
-    path, paths = _module_paths(modules, nest.parents())
-    layer = np.where(
-        (found := nest.innermost(thread, time)) >= 0, path[found] if len(path) else -1, -1
-    )
-    named = layers.nest().innermost(thread, time)
+    paths = ModulePaths(modules, ops, forward)
+    layer = paths.at(ops.thread, ops.start)
+    named = layers.nest().innermost(ops.thread, ops.start)
     if len(layers.name):
-        named = np.where(named >= 0, len(paths) + layers.name[named], -1)
-    return np.where(named >= 0, named, layer), paths + layers.names
+        named = np.where(named >= 0, len(paths.texts) + layers.name[named], -1)
+    return np.where(named >= 0, named, layer), paths.texts + layers.names
 
 
-def _module_paths(modules: Ranges, parent: Int) -> tuple[Int, list[str]]:
-    """Return the dotted path of each module range as a code, level by level from the root."""
-    depth = depths(parent)
-    path = np.full(len(parent), -1, np.int64)
-    paths: list[str] = []
-    for level in range(min(int(depth.max(initial=-1)) + 1, _MODULE_DEPTH_MAX)):
-        rows = np.flatnonzero(depth == level)
-        above = path[parent[rows]] if level else np.full(len(rows), -1)
-        pairs, inverse = np.unique(
-            np.stack((above, modules.name[rows])), axis=1, return_inverse=True
-        )
-        path[rows] = len(paths) + inverse.reshape(-1)
-        paths += [
-            f"{paths[a]}.{modules.names[n]}" if a >= 0 else modules.names[n]
-            for a, n in pairs.T.tolist()
-        ]
-    return path, paths
-
-
-def link_sources(
-    frames: Ranges, lines: Ranges, root: str | None, thread: Int, time: Int
+def link_sharded(
+    annotations: Ranges, layers: Sequence[str | None], thread: Int, time: Int
 ) -> TextColumn:
-    """Return `path:line` of the innermost frame of user code at each (thread, time), as codes.
+    """Return the layer that FSDP works for at each (thread, time), as codes.
 
-    Frames below the folder `root` come first, if there are any around the time. Where there are no
-    frames, the innermost of the ranges whose text is the whole line counts.
+    Args:
+        annotations: the ranges that FSDP's are among.
+        layers: the paths of the layers that are known; what FSDP calls one may lack the beginning.
+        thread: of each op.
+        time: its start.
     """
-    line = lines.nest().innermost(thread, time)
-    found = merge_texts(
-        _innermost_frame(frames, None, thread, time), (lookup(lines.name, line, -1), lines.names)
-    )
-    if root is None:
-        return found
-    return merge_texts(_innermost_frame(frames, root, thread, time), found)
+    layer_of = [_sharded_layer(text, layers) for text in annotations.names]
+    has_one = np.array([text is not None for text in layer_of] or [False])
+    ranges = annotations.where(has_one[annotations.name])
+    found = ranges.nest().innermost(thread, time)
+    return lookup(ranges.name, found, -1), [text or "" for text in layer_of]
 
 
-def _innermost_frame(
-    frames: Ranges, root: str | None, thread: Int, time: Int
-) -> tuple[Int, list[str]]:
-    texts = [user_source(name, root) for name in frames.names]
-    user = frames.where(np.array([text is not None for text in texts] or [False])[frames.name])
-    found = user.nest().innermost(thread, time)
-    code = np.where(found >= 0, user.name[found], -1) if len(user.name) else found
-    return code, [text or "" for text in texts]
+def _sharded_layer(text: str, layers: Sequence[str | None]) -> str | None:
+    match = _SHARDED.fullmatch(text)
+    if match is None:
+        return None
+    path = match["layer"] or match["next"]
+    fitting = {layer for layer in layers if layer and f".{layer}".endswith(f".{path}")}
+    return path if path in fitting else fitting.pop() if len(fitting) == 1 else None
+
+
+def is_sharded_backward(name: str) -> bool:
+    """Whether a range is work that FSDP does in backward, which need not be inside a node."""
+    return name.startswith("FSDP::") and "backward" in name
 
 
 def is_optimizer_step(name: str) -> bool:
@@ -340,14 +368,120 @@ def is_other_work(name: str) -> bool:
 DIRECTIONS: Final = ["forward", "backward", "optimizer", "other"]
 
 
-def link_directions(ops: Ops, annotations: Ranges) -> Int:
-    """Return the direction of each op as a code into `DIRECTIONS`."""
-    direction = np.zeros(len(ops), np.int64)
-    other = annotations.named(is_other_work).nest()
-    direction[other.holds(ops.thread, ops.start)] = 3
-    step = annotations.named(is_optimizer_step).nest()
+_FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(len(DIRECTIONS))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where the innermost of each kind begins that is around an op; `NO_ID` for none.
+
+    Attributes:
+        step: the step of an optimizer.
+        other: work around it.
+        module: the call of a module.
+        node: a backward node.
+    """
+
+    step: Int
+    other: Int
+    module: Int
+    node: Int
+
+    @classmethod
+    def of(cls, ops: Ops, step: Ranges, other: Ranges, modules: Sequence[Ranges]) -> Surroundings:
+        """Look for what is around the ops."""
+        node = nearest_marked(ops.parent, ops.node)
+        return cls(
+            _innermost_start(step, ops),
+            _innermost_start(other, ops),
+            np.maximum.reduce([_innermost_start(m, ops) for m in (*modules, NO_RANGES)]),
+            _pick(ops.start, node),
+        )
+
+    def is_deepest(self, starts: Int, ops: Ops) -> Bool:
+        """Return which ops have one of these as the innermost of all."""
+        # In a backward node, numbers tell what a module runs again, not its call.
+        module = np.where(ops.backward, NO_ID, self.module)
+        deepest = np.maximum.reduce([self.step, self.other, module, self.node])
+        found: Bool = (starts == deepest) & (deepest > NO_ID)
+        return found
+
+
+def link_directions(
+    ops: Ops, threads: Threads, annotations: Ranges, modules: Sequence[Ranges] = ()
+) -> Int:
+    """Return the direction of each op as a code into `DIRECTIONS`.
+
+    Of an optimizer's step, other work, a module call and a backward node, what begins last around
+    an op decides. In the step of an optimizer that was given a closure, ops with an autograd number
+    outside of backward are the closure's: forward. What runs between backward and the optimizer's
+    step outside of modules, such as clipping gradients, is other work.
+
+    Args:
+        ops: the ops.
+        threads: the numbers of their threads.
+        annotations: ranges, among them the steps of optimizers and the work around them.
+        modules: ranges of module calls, of any kinds.
+    """
+    step, other = (annotations.named(is_kind) for is_kind in (is_optimizer_step, is_other_work))
+    around = Surroundings.of(ops, step, other, modules)
     fused = np.array([bool(_OPTIMIZER_OP.match(text)) for text in ops.names] or [False])[ops.name]
-    fused = nearest_marked(ops.parent, fused) >= 0
-    direction[fused | step.holds(ops.thread, ops.start)] = 2
-    direction[ops.backward] = 1
-    return np.where(ops.told.direction >= 0, ops.told.direction, direction)
+    sharded = annotations.named(is_sharded_backward).nest().holds(ops.thread, ops.start)
+    direction = np.where(ops.backward | ops.between | sharded, _BACKWARD, _FORWARD)
+    direction[around.is_deepest(around.other, ops)] = _OTHER
+    direction[nearest_marked(ops.parent, fused) >= 0] = _OPTIMIZER
+    direction = np.where(ops.told.direction >= 0, ops.told.direction, direction)
+    stepping = around.is_deepest(around.step, ops)
+    has_closure = stepping & _has_closure(ops, threads, step)
+    in_closure = has_closure & _is_numbered(ops, around)
+    direction[stepping] = np.where(in_closure[stepping], _FORWARD, _OPTIMIZER)
+    # The gradient that backward starts from has no number.
+    root = has_closure & _between(_FORWARD, _BACKWARD, ops, threads, direction)
+    direction[root] = _FORWARD
+    loose = (direction == _FORWARD) & ~stepping & ~ops.recompute & (around.module == NO_ID)
+    direction[loose & _between(_BACKWARD, _OPTIMIZER, ops, threads, direction)] = _OTHER
+    return direction
+
+
+def _innermost_start(ranges: Ranges, ops: Ops) -> Int:
+    return _pick(ranges.start, ranges.nest().innermost(ops.thread, ops.start))
+
+
+def _has_closure(ops: Ops, threads: Threads, step: Ranges) -> Bool:
+    """Return which ops are in optimizers' steps that run backward, on any thread of the process.
+
+    Some optimizers compute with gradients themselves: without backward in it, a step has no
+    closure.
+    """
+    rows = np.flatnonzero(ops.node)
+    node = Nest.of(threads.process(ops.thread[rows]), ops.start[rows], ops.start[rows])
+    last = last_not_after(node.thread, node.start, threads.process(step.thread), step.end)
+    has_closure = (_pick(node.start, last) >= step.start).astype(np.int64)
+    return _pick(has_closure, step.nest().innermost(ops.thread, ops.start)) > 0
+
+
+def _is_numbered(ops: Ops, around: Surroundings) -> Bool:
+    """Return which ops outside of nodes have an autograd number, or one around them in the step."""
+    marked = ops.marked
+    numbered = (_pick(ops.sequence, marked) >= 0) & (_pick(ops.start, marked) >= around.step)
+    found: Bool = (numbered | (ops.told.direction == _FORWARD)) & (around.node == NO_ID)
+    return found
+
+
+def _between(first: int, then: int, ops: Ops, threads: Threads, direction: Int) -> Bool:
+    """Return which ops come between ops of two directions, of all in their process with either.
+
+    Backward may run on other threads; the others are on the thread of the op itself.
+    """
+    work = np.flatnonzero((direction == first) | (direction == then))
+    process = threads.process(ops.thread)
+    nest = Nest.of(process[work], ops.start[work], ops.start[work])
+    work = work[nest.order]
+    before = last_not_after(nest.thread, nest.start, process, ops.start)
+    between: Bool = (before >= 0) & (before + 1 < len(work))
+    rows = np.flatnonzero(between)
+    for code, at in ((first, work[before[rows]]), (then, work[before[rows] + 1])):
+        on_thread = (ops.thread[at] == ops.thread[rows]) | (code == _BACKWARD)
+        here = on_thread & (process[at] == process[rows])
+        between[rows] &= here & (direction[at] == code)
+    return between

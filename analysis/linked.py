@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,17 @@ from pyprof2.analysis.contexts import Calls, find_contexts
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.link import NO_RANGES, Ops, Ranges, Threads
 from pyprof2.analysis.pair import Pairs, pair
+from pyprof2.analysis.stacks import Stacks, choose_lines
+from pyprof2.analysis.user_ranges import Found, UserRanges, choose_users
 from pyprof2.columns import TextColumn, lookup, merge_texts
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.analysis.intervals import Int
+    import pyarrow as pa
+
+    from pyprof2.analysis.intervals import Bool, Int
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,15 @@ class Linked:
         launches, activities: of the GPU's work, linked with the ops.
         signature: row in the recording's signatures, -1 for none.
         texts: the signatures as text.
-        layer, source: as text codes; ops in backward have those of their forward op.
+        layer: as text codes; ops in backward have that of their forward op.
+        stack: of the frames around, row in `stacks`, -1 for none; in backward the same holds.
+        stacks: the canonical table, without ranks.
+        source, library_source: the innermost line of the user's own, and outside of torch.
         step: number of the step, `link.NO_ID` for none.
         direction: code into `link.DIRECTIONS`.
         steps: the step ranges, for launches on other threads.
+        paths: of the user's own ranges; what is found of ops and launches are codes into them.
+        op_ranges, launch_ranges: what is found of each op and each launch.
     """
 
     threads: Threads
@@ -48,10 +57,42 @@ class Linked:
     signature: Int
     texts: Sequence[str]
     layer: TextColumn
+    stack: Int
+    stacks: pa.Table
     source: TextColumn
+    library_source: TextColumn
     step: Int
     direction: Int
     steps: Ranges
+    paths: Sequence[str]
+    op_ranges: Found
+    launch_ranges: Found
+
+
+class _Around(NamedTuple):
+    """What is around the ops: stacks and layers by op, and the ranges that linking needs later."""
+
+    stack: Int
+    stacks: Stacks
+    layer: TextColumn
+    sharded: TextColumn
+    steps: Ranges
+    annotations: Ranges
+    modules: list[Ranges]
+
+
+def _look_around(recording: Recording, ops: Ops, pairs: Pairs, threads: Threads) -> _Around:
+    recorded = recording.read("ops", ["layer", "stack"], ops.row)
+    # There may be more frames than ops: they are let go with this function.
+    ranges = link.read_ranges(recording, threads)
+    stacks = Stacks()
+    stack = _stacks_of(stacks, ops, ranges, stacks.of_texts(code_column(recorded, "stack")))
+    layer = merge_texts(code_column(recorded, "layer"), _layers_around(ops, pairs.forward, ranges))
+    steps, annotations, *modules = (
+        ranges.get(kind, NO_RANGES) for kind in ("step", "annotation", "module", "layer")
+    )
+    sharded = link.link_sharded(annotations, layer[1], ops.thread, ops.start)
+    return _Around(stack, stacks, layer, sharded, steps, annotations, modules)
 
 
 def link_recording(recording: Recording, source_root: str | None = None) -> Linked:
@@ -59,7 +100,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
 
     Args:
         recording: the raw tables.
-        source_root: frames of user code below this folder come first.
+        source_root: the folder of the user's own code.
     """
     load_extensions()
     tables = ("ops", "launches", "ranges", "flows")
@@ -68,16 +109,22 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     pairs = pair(ops, recording, threads)
     launches = link_launches(recording, ops, threads)
     activities = link_activities(recording, launches, ops, threads)
-    recorded = recording.read("ops", ["signature_id", "layer", "source"], ops.row)
-    signature = int_column(recorded, "signature_id", -1)
-    ranges = link.read_ranges(recording, threads)
-    layer, source = _places(ops, ranges, source_root)
-    steps, annotations = (ranges.get(kind, NO_RANGES) for kind in ("step", "annotation"))
-    del ranges  # there may be more frames than ops
+    signature = int_column(recording.read("ops", ["signature_id"], ops.row), "signature_id", -1)
+    around = _look_around(recording, ops, pairs, threads)
+    annotations = around.annotations
+    users = UserRanges.of(choose_users(recording, annotations), threads)
     names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
     calls = Calls(recording.signatures)
     contexts = find_contexts(ops, pairs, signature, calls, (activities.op, names))
-    lender = np.where(pairs.forward >= 0, pairs.forward, pairs.accumulate)
+    direction = link.link_directions(ops, threads, annotations, around.modules)
+    # An optimizer may step inside of backward: what it does belongs to no layer.
+    inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
+    lender = _lenders(ops, pairs)
+    stack = _inherit((around.stack, []), lender, inherits, ops)[0]
+    lines = around.stacks.table()
+    source, library_source = (
+        (lookup(codes, stack, -1), texts) for codes, texts in choose_lines(lines, source_root)
+    )
     return Linked(
         threads=threads,
         ops=ops,
@@ -87,26 +134,52 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         costs=cost_ops(ops, contexts),
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
-        layer=_inherit(merge_texts(code_column(recorded, "layer"), layer), lender, ops),
-        source=_inherit(merge_texts(code_column(recorded, "source"), source), lender, ops),
-        step=link.link_steps(steps, threads, ops.thread, ops.start),
-        direction=link.link_directions(ops, annotations),
-        steps=steps,
+        layer=merge_texts(around.sharded, _inherit(around.layer, lender, inherits, ops)),
+        stack=stack,
+        stacks=lines,
+        source=source,
+        library_source=library_source,
+        step=link.link_steps(around.steps, threads, ops.thread, ops.start),
+        direction=direction,
+        steps=around.steps,
+        paths=users.paths,
+        op_ranges=users.at(ops.thread, ops.start),
+        launch_ranges=users.at(launches.thread, launches.start),
     )
 
 
-def _places(ops: Ops, ranges: dict[str, Ranges], root: str | None) -> tuple[TextColumn, TextColumn]:
-    """Return layer and source of each op as the ranges around it tell them."""
+def _layers_around(ops: Ops, forward: Int, ranges: dict[str, Ranges]) -> TextColumn:
+    """Return the layer of each op as the ranges around it tell it."""
     modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
+    return link.link_layers(modules, layers, ops, forward)
+
+
+def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: Int) -> Int:
+    """Return the stack of each op: as recorded of it, else of the frames or the range around it."""
     frames, lines = (ranges.get(kind, NO_RANGES) for kind in ("python", "source"))
-    return (
-        link.link_layers(modules, layers, ops.thread, ops.start),
-        link.link_sources(frames, lines, root, ops.thread, ops.start),
-    )
+    around = stacks.at(frames, ops.thread, ops.start)
+    line = lines.nest().innermost(ops.thread, ops.start)
+    marked = stacks.of_texts((lookup(lines.name, line, -1), lines.names))
+    return np.where(recorded >= 0, recorded, np.where(around >= 0, around, marked))
 
 
-def _inherit(texts: TextColumn, lender: Int, ops: Ops) -> TextColumn:
+def _lenders(ops: Ops, pairs: Pairs) -> Int:
+    """Return for each op in backward the op outside of it whose layer it has, or -1.
+
+    What made a node of a second derivative is in backward itself, and has the layer of its own
+    forward op in turn.
+    """
+    lender = np.where(pairs.forward >= 0, pairs.forward, pairs.accumulate)
+    todo = np.flatnonzero(lender >= 0)
+    while len(todo):
+        todo = todo[ops.backward[lender[todo]]]
+        lender[todo] = lender[lender[todo]]
+        todo = todo[lender[todo] >= 0]
+    return lender
+
+
+def _inherit(texts: TextColumn, lender: Int, inherits: Bool, ops: Ops) -> TextColumn:
     """Give ops in backward the text of their forward op, where the annotation does not tell it."""
     codes, words = texts
     told = (ops.told.direction >= 0) & (codes >= 0)
-    return np.where(ops.backward & ~told, lookup(codes, lender, -1), codes), words
+    return np.where(inherits & ~told, lookup(codes, lender, -1), codes), words

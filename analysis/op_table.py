@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyprof2.analysis.attribute import COUNTS, STATUSES, UNKNOWN
 from pyprof2.analysis.categories import categorise
 from pyprof2.analysis.link import DIRECTIONS, NO_ID
+from pyprof2.analysis.user_ranges import with_lent
 from pyprof2.columns import int_array, lookup, text_array
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
     for at in range(0, len(ops), _SLICE):
         rows = np.arange(at, min(at + _SLICE, len(ops)))
         raw = recording.read("ops", _RECORDED, ops.row[rows])
+        around, no_notes = linked.op_ranges.at(rows), np.full(len(rows), -1)
         yield pa.table(
             dict(zip(raw.column_names, raw.columns, strict=True))
             | _cost_columns(costs, of_estimate, rows)
@@ -57,6 +59,12 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
                 "step": int_array(linked.step[rows], NO_ID),
                 "layer": text_array((linked.layer[0][rows], linked.layer[1])),
                 "source": text_array((linked.source[0][rows], linked.source[1])),
+                "library_source": text_array(
+                    (linked.library_source[0][rows], linked.library_source[1])
+                ),
+                "stack_id": int_array(linked.stack[rows], -1),
+                "range": text_array((around.path, linked.paths)),
+                "link_note": text_array(with_lent((no_notes, []), around.lent)),
                 "direction": text_array((linked.direction[rows], DIRECTIONS)),
                 "recompute": pa.array(ops.recompute[rows]),
                 "forward_op_id": int_array(linked.pairs.forward[rows], -1),

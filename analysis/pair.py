@@ -2,28 +2,27 @@
 
 Autograd numbers the ops of a forward thread; the node of an op carries its number and the thread.
 Where numbers repeat, in a later iteration, time decides: the forward op is the one of that number
-outside of backward that starts last but not after the node. If there is none, it is the one that
-checkpointing ran again inside backward.
+that starts last but not after the node. If there is none outside of backward, it is the one that
+checkpointing ran again inside. A node of a second derivative belongs to the op of the first pass of
+backward that made it.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.intervals import Bool, Int, last_not_after
+from pyprof2.analysis.intervals import Bool, Int, combine_keys, last_not_after, nearest_marked
 from pyprof2.analysis.link import NO_ID
+from pyprof2.analysis.makers import find_makers
 from pyprof2.recording import Recording, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyprof2.analysis.link import Ops, Threads
 
-_NODE_END: Final = re.compile(r"Backward\d*\Z")
 _CPP_NODES: Final = (
     (r".*CppNode<SplitLookupFunction_Dense_Op>", r"dense_embedding_codegen_lookup_function"),
     (r".*CppNode<SplitLookupFunction_(\w+)_Op>", r"split_embedding_codegen_lookup_\1_function"),
@@ -39,11 +38,12 @@ class Pairs:
     Attributes:
         forward: for every op in backward the forward op of its node.
         accumulate: for ops under `AccumulateGrad`, which has no forward op, the forward op of the
-            node that ran before it on its thread: it made the gradient that is accumulated.
+            node that ran before it, beside it: it made the gradient that is accumulated.
         unsure: whether the forward op was found by number alone, which nodes of C++ functions
             share with helper ops.
         flow_count: forward-backward pairs that the recorder itself wrote.
         flow_agree_count: those of them that name the same two ops.
+        lost_count: nodes whose forward thread is not in the recording: they have no forward op.
     """
 
     forward: Int
@@ -51,99 +51,38 @@ class Pairs:
     unsure: Bool
     flow_count: int
     flow_agree_count: int
+    lost_count: int
 
 
 def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     """Return the forward op of each op that runs in backward."""
-    by_number = _forward_of_nodes(ops, threads)
+    begin, end = _recorded_pairs(ops, recording, threads)
+    inside_itself = _inside_itself(ops)
+    flow = np.full(len(ops), -1, np.int64)
+    flow[end] = begin
+    flow = np.where(inside_itself, np.maximum(flow, flow[ops.parent]), flow) if len(ops) else flow
+    outer = ops.parent[inside_itself]
+    flow[outer] = np.maximum(flow[outer], flow[inside_itself])
+    accumulates = _accumulates(ops)
+    by_number, lost = find_makers(ops, threads, flow, ops.node & ~accumulates)
     node_forward, by_name = _made_by_named(ops, by_number)
     decides = np.where(ops.backward, ops.marked, -1)
     forward = np.where(decides >= 0, node_forward[decides], -1) if len(ops) else decides
     is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
     unsure = is_cpp & ~by_name & (by_number >= 0)
     unsure = (decides >= 0) & unsure[decides] if len(ops) else unsure
-    flow_count, agree = _check_flows(ops, node_forward, recording, threads)
-    return Pairs(forward, _before_accumulate(ops, forward), unsure, flow_count, agree)
+    agree = int((node_forward[end] == begin).sum())
+    lost_count = int((lost & ~inside_itself).sum())
+    accumulate = _before_accumulate(ops, forward, accumulates, inside_itself)
+    return Pairs(forward, accumulate, unsure, len(begin), agree, lost_count)
 
 
-class _Trial(NamedTuple):
-    """The forward ops of the nodes of one number, if that number means one thread.
-
-    Attributes:
-        agree_count: how many nodes are named after their op.
-        found_count: how many nodes have an op.
-        number: the recorder's number of the thread, which its nodes share.
-        thread: the thread that is tried.
-        node, forward: the nodes and their ops by position, -1 for none.
-    """
-
-    agree_count: int
-    found_count: int
-    number: tuple[int, ...]
-    thread: int
-    node: Int
-    forward: Int
-
-
-def _forward_of_nodes(ops: Ops, threads: Threads) -> Int:
-    """Return for each backward op with a sequence number its forward op, else -1.
-
-    The recorder numbers forward threads by itself; which number is which thread is found out by
-    trying. A thread that has a number already gets another one only if most names agree: other
-    such nodes were made in backward, and have no forward op outside of it.
-    """
-    result = np.full(len(ops), -1, np.int64)
-    trials: dict[tuple[int, ...], list[_Trial]] = {}
-    for trial in _trials(ops, threads):
-        trials.setdefault(trial.number, []).append(trial)
-    taken: set[int] = set()
-    for of_number in sorted(trials.values(), key=lambda each: -max(t.agree_count for t in each)):
-        best = max(of_number, key=lambda t: (t.agree_count, t.found_count, t.thread not in taken))
-        if best.thread not in taken or 2 * best.agree_count > best.found_count:
-            result[best.node] = best.forward
-            taken.add(best.thread)
-    return result
-
-
-def _trials(ops: Ops, threads: Threads) -> Iterator[_Trial]:
-    """Yield for each number of a forward thread the threads that it may mean."""
-    node = np.flatnonzero(ops.node & (ops.sequence >= 0))
-    made = np.flatnonzero(~ops.node & ~ops.backward & (ops.sequence >= 0))
-    stems = _stems(ops)
-    numbers = np.stack(
-        (threads.process(ops.thread[node]), ops.forward_thread[node], ops.told.thread[node])
-    )
-    groups, group = np.unique(numbers, axis=1, return_inverse=True)
-    for index, number in enumerate(groups.T.tolist()):
-        rows = node[group.reshape(-1) == index]
-        for thread, ops_there in _made_by_thread(ops, made, threads, number):
-            # What checkpointing runs again inside backward makes nodes, with numbers of their own,
-            # only where the first run made none.
-            again = ops.recompute[ops_there]
-            found = _last_made(ops, ops_there[~again], rows)
-            found = np.where(found >= 0, found, _last_made(ops, ops_there[again], rows))
-            agree = (found >= 0) & (stems[rows] == stems[found])
-            count = int((found >= 0).sum())
-            yield _Trial(int(agree.sum()), count, tuple(number), thread, rows, found)
-
-
-def _made_by_thread(
-    ops: Ops, made: Int, threads: Threads, number: list[int]
-) -> Iterator[tuple[int, Int]]:
-    """Yield the threads that a number may mean, the first to begin first, with their ops.
-
-    Where an annotation numbers the thread, of forward ops as well, these are the ops: the system
-    may give a thread the id of an earlier one.
-    """
-    process, _, told = number
-    thread = ops.thread[made]
-    own = made[threads.process(thread) == process]
-    own = own if len(own) else made
-    if told >= 0:
-        yield -1 - told, own[ops.told.thread[own] == told]
-        return
-    for each in dict.fromkeys(ops.thread[own].tolist()):
-        yield each, own[ops.thread[own] == each]
+def _inside_itself(ops: Ops) -> Bool:
+    """Return which nodes are directly inside of the engine's range around them."""
+    parent = ops.parent
+    inside = (parent >= 0) & ops.node & ops.node[parent] if len(ops) else ops.node
+    same = ops.sequence == ops.sequence[parent] if len(ops) else inside
+    return np.asarray(inside & same, bool)
 
 
 def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
@@ -179,51 +118,44 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
     return result, is_found
 
 
-def _last_made(ops: Ops, made: Int, node: Int) -> Int:
-    """Return for each node the op of its number that starts last but not after it, or -1."""
-    order = np.lexsort((made, ops.start[made], ops.sequence[made]))
-    made = made[order]
-    found = last_not_after(ops.sequence[made], ops.start[made], ops.sequence[node], ops.start[node])
-    return np.where(found >= 0, made[found], -1) if len(made) else found
-
-
-def _stems(ops: Ops) -> Int:
-    """Return one number for `aten::native_layer_norm` and its `NativeLayerNormBackward0`."""
-    stems = [
-        _NODE_END.sub("", name.rpartition("::")[2].rpartition(": ")[2]).replace("_", "").lower()
-        for name in ops.names
-    ]
-    code = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
-    return np.array([code[stem] for stem in stems] or [-1], np.int64)[ops.name]
-
-
-def _before_accumulate(ops: Ops, forward: Int) -> Int:
-    """Return for ops under AccumulateGrad the forward op of the node before it on the thread."""
+def _accumulates(ops: Ops) -> Bool:
+    """Return which ops are nodes that add up the gradient of a parameter."""
     is_name = np.array(["AccumulateGrad" in text for text in ops.names] or [False])
-    is_accumulate = is_name[ops.name] & ops.node | ops.told.accumulate
+    return np.asarray(is_name[ops.name] & ops.node | ops.told.accumulate, bool)
+
+
+def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself: Bool) -> Int:
+    """Return for ops under AccumulateGrad the forward op of the node before it, or -1.
+
+    The node before it has the same node around it, or none as well: what ran inside of the node
+    before, if that ran autograd itself, is not before it.
+    """
     result = np.full(len(ops), -1, np.int64)
     under = np.where(ops.backward & (forward < 0), ops.marked, -1)
     rows = np.flatnonzero(under >= 0)
-    rows = rows[is_accumulate[under[rows]]]
-    paired = np.flatnonzero(ops.node & (forward >= 0))
-    if not len(rows) or not len(paired):
+    rows = rows[accumulates[under[rows]]]
+    # What an annotation calls backward are ops, which are in a node but may have no forward op.
+    is_node = ops.node & ((forward >= 0) | (ops.told.direction < 0))
+    before = np.flatnonzero(is_node & ~accumulates & ~inside_itself)
+    if not len(rows) or not len(before):
         return result
-    order = np.lexsort((paired, ops.start[paired], ops.thread[paired]))
-    paired = paired[order]
-    found = last_not_after(ops.thread[paired], ops.start[paired], ops.thread[rows], ops.start[rows])
-    result[rows[found >= 0]] = forward[paired[found[found >= 0]]]
+    node = under[rows]
+    node = np.where(inside_itself[node], ops.parent[node], node)
+    within = nearest_marked(ops.parent, ops.node)
+    around = np.where(ops.parent >= 0, within[ops.parent], -1)
+    place = combine_keys(ops.thread, around)
+    before = before[np.lexsort((before, ops.start[before], place[before]))]
+    found = last_not_after(place[before], ops.start[before], place[node], ops.start[node])
+    result[rows[found >= 0]] = forward[before[found[found >= 0]]]
     return result
 
 
-def _check_flows(
-    ops: Ops, node_forward: Int, recording: Recording, threads: Threads
-) -> tuple[int, int]:
-    """Return how many pairs the recorder wrote, and with how many of them ours agree."""
+def _recorded_pairs(ops: Ops, recording: Recording, threads: Threads) -> tuple[Int, Int]:
+    """Return the forward ops and the nodes that the recorder itself tied to each other."""
     flows = recording.read("flows")
     if not flows.num_rows or not len(ops):
-        return 0, 0
-    thread, time = threads.number(flows), int_column(flows, "time_ns", -1)
-    op = _op_at(ops, thread, time)
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    op = _op_at(ops, threads.number(flows), int_column(flows, "time_ns", -1))
     is_end = flows["end"].to_numpy()
     ids = int_column(flows, "flow_id", NO_ID)
     op = np.where(ids == NO_ID, -1, op)
@@ -232,9 +164,8 @@ def _check_flows(
         (begin.get(i, -1), e)
         for i, e in zip(ids[is_end].tolist(), op[is_end].tolist(), strict=True)
     ]
-    pairs = [(b, e) for b, e in pairs if b >= 0 and e >= 0]
-    agree = sum(int(node_forward[e]) == b for b, e in pairs)
-    return len(pairs), agree
+    known = np.array([(b, e) for b, e in pairs if b >= 0 and e >= 0], np.int64).reshape(-1, 2)
+    return known[:, 0], known[:, 1]
 
 
 def _op_at(ops: Ops, thread: Int, time: Int) -> Int:

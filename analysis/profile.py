@@ -4,23 +4,28 @@ Here `rows` are the rows of axis `kernel`: one per GPU activity, or per op call 
 recording has no GPU activity, with the columns `pyprof2.tables.PROFILE_COLUMNS`. Where there
 is a column `rate_ns` as well, rates are taken over it instead of `dur_ns`: on the CPU a row's
 `dur_ns` is its self time, while its FLOPs are done in the whole duration of the op. A column
-`tensor_core_missed` says of a kernel why it missed the Tensor Cores.
+`tensor_core_missed` says of a kernel why it missed the Tensor Cores. `helps` says that a kernel
+does none of the work of its `accounting_op`, a number; `least_ns` is the time that the roof
+allows a row for its part of the work.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pyprof2.analysis.intervals import combine_keys
+from pyprof2.analysis.user_ranges import SEPARATOR
 from pyprof2.errors import TableError, UsageError
 from pyprof2.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,7 +38,9 @@ AXES: Final = {
     "op": "op",
     "signature": "signature",
     "layer": "layer",
+    "range": "range",
     "source": "source",
+    "library": "library",
     "direction": "direction",
     "step": "step",
     "stream": "stream",
@@ -84,6 +91,11 @@ MORE_COLUMNS: Final = (
         pa.string(),
         "Why they did not: the reason that stands for most of that time.",
     ),
+    Column(
+        "roofline_flag",
+        pa.string(),
+        "Why rates above a roof may be right, where that holds for half of the time or more.",
+    ),
 )
 """What `summarize` gives after those if it is asked for more."""
 
@@ -91,6 +103,11 @@ NONE: Final = "(none)"
 """The key of the rows whose text is null."""
 
 COPY_CATEGORIES: Final = ("memcpy", "memset")
+
+_PATHS: Final = {"layer": ".", "range": SEPARATOR}
+"""The columns that hold paths, and what stands between their names."""
+
+_NUMBER: Final = re.compile(r"\d+")
 
 _COSTED: Final = ("ok", "assumed", "in_parent")
 # A float sum tells whether an int64 sum has wrapped around; the margin is for its rounding.
@@ -105,6 +122,10 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
     layer: str | None = None,
     op: str | None = None,
     kernel: str | None = None,
+    range: str | None = None,  # noqa: A002 - named as its column
+    direction: Collection[str] | None = None,
+    category: Collection[str] | None = None,
+    stream: Collection[int] | None = None,
     copies: bool = True,
 ) -> pd.DataFrame:
     """Return the rows that fit all that is given, in their order.
@@ -116,6 +137,10 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
         layer: a regular expression, found anywhere in the layer; null does not fit.
         op: the same for the op.
         kernel: the same for the kernel's demangled name.
+        range: the same for the path of the user's own ranges.
+        direction: which directions; `(none)`: null.
+        category: which categories.
+        stream: which streams.
         copies: whether memcpy and memset stay.
 
     Raises:
@@ -129,12 +154,22 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
             msg = f"step {step[0]}:{step[1]}: the first step comes after the last; swap them"
             raise UsageError(msg)
         keep &= rows["step"].between(*step).to_numpy(dtype=bool, na_value=False)
-    for column, pattern in (("layer", layer), ("op", op), ("kernel", kernel)):
+    patterns = {"layer": layer, "op": op, "kernel": kernel, "range": range}
+    for column, pattern in patterns.items():
         if pattern is not None:
             keep &= _matches(rows[column], pattern)
+    for column, values in (("direction", direction), ("category", category), ("stream", stream)):
+        if values is not None:
+            keep &= _is_one_of(rows[column], values)
     if not copies:
         keep &= ~rows["category"].isin(COPY_CATEGORIES).to_numpy(dtype=bool)
     return rows[keep]
+
+
+def _is_one_of(values: pd.Series, wanted: Collection[str] | Collection[int]) -> Bools:
+    """Return where `values` are wanted, null as `(none)`."""
+    found: Bools = values.isin(list(wanted)).to_numpy(dtype=bool, na_value=False)
+    return found | (values.isna().to_numpy() & (NONE in wanted))
 
 
 def _matches(texts: pd.Series, pattern: str) -> NDArray[np.bool_]:
@@ -146,48 +181,61 @@ def _matches(texts: pd.Series, pattern: str) -> NDArray[np.bool_]:
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression `pattern`.
+    """Return the regular expression `pattern`; without a capital in it any case fits.
 
     Raises:
         UsageError: it is malformed.
     """
+    # `\S` and `(?P<name>…)` are no capitals of the text that is looked for.
+    has_capital = any(char.isupper() for char in re.sub(r"\\.|\(\?P", "", pattern))
     try:
-        return re.compile(pattern)
+        return re.compile(pattern, 0 if has_capital else re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
         msg = f"{pattern!r} is no regular expression: {error}; quote special characters with \\"
         raise UsageError(msg) from error
 
 
 def summarize(
-    rows: pd.DataFrame, by: Sequence[str], depth: int | None = None, *, more: bool = False
+    rows: pd.DataFrame,
+    by: Sequence[str],
+    depth: int | None = None,
+    *,
+    fold_numbers: bool = False,
+    more: bool = False,
 ) -> pd.DataFrame:
     """Return one row for every key along the axes `by`.
 
     Sums of integers are exact. A rate is the sum of what was done over the sum of the time of
     the rows that know what they did, never a mean of rates; so `roofline_pct` is the time that
-    the roof allows over the time taken. `costed_pct` says how much of the time these rows stand
-    for.
+    the roof allows over the time taken. The time of a kernel that only helps counts where the
+    work it helps with does. `costed_pct` says how much of the time these rows stand for.
 
     Args:
         rows: rows of axis `kernel`, in any order.
         by: names out of `AXES`, each once.
-        depth: with axis `layer`, cut its path after so many names.
+        depth: with axis `layer` or `range`, cut its paths after so many names.
+        fold_numbers: with axis `range`, write `N` for each number in its names, so that ranges
+            that differ in numbers alone are one.
         more: give `MORE_COLUMNS` too.
 
     Returns:
         The key columns, named as in `rows`, then `SUMMARY_COLUMNS`; longest time first, ties in
-        the order of the keys. Null text is the key `(none)`, a null number stays null: with it
-        the shares add up to 100. Streams of the same number are one key; add axis `rank` to
-        tell the processes apart. No rows give no rows.
+        the order of the keys; where the first axis is `step`, in the order of steps. Null text is
+        the key `(none)`, a null number stays null: with it the shares add up to 100. Streams of
+        the same number are one key; add axis `rank` to tell the processes apart. No rows give no
+        rows.
 
     Raises:
-        UsageError: an axis is unknown or named twice, or `depth` makes no sense.
+        UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
+            sense.
         TableError: the times add up to more than an int64 holds.
     """
-    check_axes(by, depth)
+    check_axes(by, depth, fold_numbers=fold_numbers)
     keys = pd.DataFrame({AXES[axis]: _key(rows[AXES[axis]]) for axis in by}, index=rows.index)
-    if depth is not None:
-        keys["layer"] = _cut_paths(keys["layer"], depth)
+    for column in keys.columns.intersection(list(_PATHS)):
+        keys[column] = _renamed(keys[column], partial(_cut, _PATHS[column], depth))
+    if fold_numbers:
+        keys["range"] = _renamed(keys["range"], partial(_NUMBER.sub, "N"))
     grouped = keys.groupby(list(keys), sort=True, dropna=False, observed=True)
     group = grouped.ngroup().to_numpy()
     _, first = np.unique(group, return_index=True)
@@ -197,7 +245,10 @@ def summarize(
     out = out.join(_measure(rows, group, len(first)))
     if more:
         out = out.join(_missed(rows, group, len(first)))
-    return out.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
+    out = out.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
+    if by[0] == "step":
+        out = out.sort_values("step", kind="stable", ignore_index=True)
+    return out
 
 
 def total_row(rows: pd.DataFrame) -> pd.DataFrame:
@@ -209,11 +260,12 @@ def total_row(rows: pd.DataFrame) -> pd.DataFrame:
     return _measure(rows, np.zeros(len(rows), dtype=np.int64), 1)
 
 
-def check_axes(by: Sequence[str], depth: int | None = None) -> None:
+def check_axes(by: Sequence[str], depth: int | None = None, *, fold_numbers: bool = False) -> None:
     """Raise unless `summarize` can sum along these axes.
 
     Raises:
-        UsageError: an axis is unknown or named twice, or `depth` makes no sense.
+        UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
+            sense.
     """
     if not by:
         msg = f"no axis to sum along; choose from {', '.join(AXES)}"
@@ -225,11 +277,14 @@ def check_axes(by: Sequence[str], depth: int | None = None) -> None:
     if len(set(by)) < len(by):
         msg = f"axes {','.join(by)}: one is named twice; name each once"
         raise UsageError(msg)
-    if depth is not None and "layer" not in by:
-        msg = "a depth cuts the paths of layers; add axis layer"
+    if depth is not None and not _PATHS.keys() & set(by):
+        msg = "a depth cuts the paths of layers and ranges; add axis layer or range"
         raise UsageError(msg)
     if depth is not None and depth < 1:
-        msg = f"depth {depth} leaves nothing of a layer's path; give 1 or more"
+        msg = f"depth {depth} leaves nothing of a path; give 1 or more"
+        raise UsageError(msg)
+    if fold_numbers and "range" not in by:
+        msg = "numbers are folded in the names of ranges; add axis range"
         raise UsageError(msg)
 
 
@@ -241,9 +296,14 @@ def _key(values: pd.Series) -> pd.Series:
     return _categorical(codes, [str(name) for name in names], values.index)
 
 
-def _cut_paths(layers: pd.Series, depth: int) -> pd.Series:
-    cut = [".".join(path.split(".")[:depth]) for path in layers.cat.categories]
-    return _categorical(layers.cat.codes.to_numpy(), cut, layers.index)
+def _cut(separator: str, depth: int | None, path: str) -> str:
+    return separator.join(path.split(separator)[:depth])
+
+
+def _renamed(keys: pd.Series, rename: Callable[[str], str]) -> pd.Series:
+    """Return the keys under other names; each distinct one is renamed once."""
+    names = [name if name == NONE else rename(name) for name in keys.cat.categories]
+    return _categorical(keys.cat.codes.to_numpy(), names, keys.index)
 
 
 def _categorical(codes: Ints, names: list[str], index: pd.Index) -> pd.Series:
@@ -305,7 +365,8 @@ def _rates(
     """Return the columns that are sum over sum."""
     time = _floats(rows["dur_ns"])
     span = _floats(rows["rate_ns"]) if "rate_ns" in rows else time
-    roofline = _floats(rows["roofline_pct"])
+    span = np.where(_helps_elsewhere(rows, group), np.nan, span)
+    least = rows["least_ns"] if "least_ns" in rows else rows["roofline_pct"] / 100 * span
     verdict = rows["tensor_core"].isin(["yes", "no"]).to_numpy(dtype=bool)
     on_tensor_cores = rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
     costed = rows["cost_status"].isin(_COSTED).to_numpy(dtype=bool)
@@ -314,11 +375,23 @@ def _rates(
         "tflops": _ratio(flops, span, group, count) / 1000,
         "gbps": _ratio(nbytes, span, group, count),
         "intensity": _ratio(flops, nbytes, group, count),
-        "roofline_pct": _ratio(roofline * span, span, group, count),
+        "roofline_pct": 100 * _ratio(_floats(least), span, group, count),
         "tensor_core_pct": 100
         * _ratio(time * on_tensor_cores, np.where(verdict, time, np.nan), group, count),
         "costed_pct": 100 * _ratio(time * costed, time, group, count),
     }
+
+
+def _helps_elsewhere(rows: pd.DataFrame, group: Ints) -> Bools:
+    """Return which rows only help with work that other groups have."""
+    if "helps" not in rows or not rows["helps"].any():
+        return np.zeros(len(rows), dtype=bool)
+    helps = rows["helps"].to_numpy(dtype=bool)
+    pairs = combine_keys(group.astype(np.int64), rows["accounting_op"].to_numpy(dtype=np.int64))
+    _, number = np.unique(pairs, return_inverse=True)
+    works = np.bincount(number, ~helps) > 0
+    elsewhere: Bools = helps & ~works[number]
+    return elsewhere
 
 
 def _missed(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
@@ -334,18 +407,33 @@ def _missed(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
     np.add.at(missed_ns, group[missed], time[missed])
     np.add.at(used_ns, group[used], time[used])
     known = np.bincount(group[missed | used], minlength=count) > 0
-    by_reason = pd.DataFrame(
-        {"group": group[missed], "reason": reason[missed].astype("str"), "time": time[missed]}
-    )
-    sums = by_reason.groupby(["group", "reason"])["time"].sum().reset_index()
-    most = sums.sort_values("time", ascending=False, kind="stable").drop_duplicates("group")
     return pd.DataFrame(
         {
             "tensor_core_missed_ns": pd.Series(missed_ns, dtype="Int64").where(known),
             "tensor_core_missed_pct": _percent(missed_ns, missed_ns + used_ns),
-            "tensor_core_missed": most.set_index("group")["reason"].reindex(range(count)),
+            "tensor_core_missed": _most(reason, time, group, count)["text"],
+            "roofline_flag": _flags(rows, time, group, count),
         }
     )
+
+
+def _flags(rows: pd.DataFrame, time: Ints, group: Ints, count: int) -> pd.Series:
+    """Return the flag of half of each group's time or more, helpers' time left out."""
+    most = _most(rows["roofline_flag"], time, group, count)
+    working = rows["helps"].to_numpy(dtype=bool) == 0 if "helps" in rows else True
+    whole = np.bincount(group, np.where(working, time, 0), count)
+    return most["text"].where(most["time"] >= whole / 2)
+
+
+def _most(texts: pd.Series, time: Ints, group: Ints, count: int) -> pd.DataFrame:
+    """Return for each group the text that stands for most of its time, with that time."""
+    known = texts.notna().to_numpy()
+    frame = pd.DataFrame(
+        {"group": group[known], "text": texts[known].astype("str"), "time": time[known]}
+    )
+    sums = frame.groupby(["group", "text"])["time"].sum().reset_index()
+    most = sums.sort_values("time", ascending=False, kind="stable").drop_duplicates("group")
+    return most.set_index("group").reindex(range(count))
 
 
 def _percent(part: Ints, whole: Ints) -> Floats:

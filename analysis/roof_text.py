@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from pyprof2.analysis.roofline import FLAG_PCT
+from pyprof2.analysis.roofs import helpers
 
 if TYPE_CHECKING:
     from pyprof2.analysis.verdict import Judged
@@ -26,12 +29,13 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
     """
     if not judged.table.num_rows:
         return None
-    row = judged.table.slice(0, 1).to_pylist()[0]
-    recorded, device = judged.devices[judged.place[0]]
+    at = int(np.argmin(helpers(judged.table)))  # the first kernel that works: it has the rates
+    row = judged.table.slice(at, 1).to_pylist()[0]
+    recorded, device = judged.devices[judged.place[at]]
     flops, nbytes = (_sum(judged, name) for name in ("flops", "bytes"))
     limits = judged.roofs
-    peak, bandwidth = float(limits.peak[0]), float(limits.bandwidth[0])
-    saving = limits.savings[limits.saving[0]] if limits.saving[0] >= 0 else None
+    peak, bandwidth = float(limits.peak[at]), float(limits.bandwidth[at])
+    saving = limits.savings[limits.saving[at]] if limits.saving[at] >= 0 else None
     best = {row["tensor_core"] for row in judged.table.select(["tensor_core"]).to_pylist()}
     facts = {
         "recorded_device": recorded.get("name"),
@@ -44,8 +48,8 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
         "peak_flop_per_s": _known(peak if saving is None else peak / saving.factor),
         "saving": None if saving is None else saving._asdict(),
         "memory_bytes_per_s": _known(bandwidth),
-        "cache_bytes": _known(float(limits.cache[0])),
-        "cache_bytes_per_s": _known(float(limits.cache_bandwidth[0])),
+        "cache_bytes": _known(float(limits.cache[at])),
+        "cache_bytes_per_s": _known(float(limits.cache_bandwidth[at])),
         "flops": flops,
         "bytes": nbytes,
         "compute_ns": _needed(flops, peak),
@@ -109,6 +113,7 @@ def _why_unknown(facts: dict[str, Any]) -> str | None:
             "the op moves nothing and computes nothing",
         ),
         (facts["compute_ns"] is None, f"the peak for {dtype} is not known{either}"),
+        (facts["memory_bytes_per_s"] is None, "cards of this name differ in their memory"),
         (
             _in_cache(facts),
             "its bytes came out of the cache, whose bandwidth the vendor does not state",

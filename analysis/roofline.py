@@ -38,6 +38,8 @@ FLAG_PCT: Final = 105.0
 
 FLAG_L2: Final = "l2: its bytes fit in the L2 cache, whose bandwidth is its roof"
 FLAG_REUSE: Final = "bytes: more than the memory can move; caches served a part of them"
+FLAG_SAVING: Final = "algorithm"
+"""How the flag of a convolution begins whose algorithm multiplies less than its FLOPs say."""
 FLAG_COMPUTE: Final = "flops: more than the peak; fewer were done, or a faster unit did them"
 
 

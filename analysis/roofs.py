@@ -1,7 +1,7 @@
 """The roof of each row: what its device, its units and its algorithm allow.
 
-All kernels of an op share its rates, so they share its roof too: that of the units its main kernels
-ran on, and of the algorithm that they carried out.
+The kernels that do an op's work share its rates, so they share its roof too: that of the units
+they ran on, and of the algorithm that they carried out. Those that only help have neither.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.fast_convolution import Saving, fast_convolution
-from pyprof2.analysis.intervals import Int, combine_keys
-from pyprof2.analysis.roofline import Floats, peak_for, roofline
+from pyprof2.analysis.intervals import Bool, Int, combine_keys
+from pyprof2.analysis.roofline import FLAG_SAVING, Floats, Roofline, Texts, peak_for, roofline
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -61,6 +62,15 @@ def op_numbers(kernels: pa.Table) -> Int:
         return op
     number = combine_keys(int_column(kernels, "rank", 0), op)
     return np.where(op >= 0, number, -1)
+
+
+def helpers(kernels: pa.Table) -> Bool:
+    """Return which kernels only help: they lack the rates that other kernels of their op have."""
+    op = op_numbers(kernels)
+    ops, group = np.unique(op, return_inverse=True)
+    rated = pc.or_(pc.is_valid(kernels["tflops"]), pc.is_valid(kernels["gbps"])).to_numpy()
+    found: Bool = (op >= 0) & ~rated & (np.bincount(group, rated, len(ops)) > 0)[group]
+    return found
 
 
 def roofs_of(
@@ -118,11 +128,22 @@ def percentages(kernels: pa.Table, op: Int, roofs: Roofs) -> dict[str, pa.Array]
         bytes_lo=roofs.bytes_lo,
     )
     pct = roof.roofline_pct
+    flag = _flag_savings(roof, roofs)
     return {
         "roofline_pct": pa.array(pct, mask=np.isnan(pct)),
         "bound": pa.array(roof.bound, pa.string()).dictionary_encode(),
-        "roofline_flag": pa.array(roof.flag, pa.string()).dictionary_encode(),
+        "roofline_flag": pa.array(flag, pa.string()).dictionary_encode(),
     }
+
+
+def _flag_savings(roof: Roofline, roofs: Roofs) -> Texts:
+    """Return the flags, which also say of what is above the plain peak how it can be."""
+    flag = roof.flag.copy()
+    for number, saving in enumerate(roofs.savings):
+        above = (roofs.saving == number) & (roof.tflops * 1e12 > roofs.peak / saving.factor)
+        words = f"{FLAG_SAVING}: {saving.evidence}, up to {saving.factor:.3g} times fewer flops"
+        flag[above] = [words if old is None else f"{words}; {old}" for old in flag[above]]
+    return flag
 
 
 def _best_of_op(op: Int, answer: Int) -> Int:

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.missed_tensor_cores import missed_reasons
+from pyprof2.analysis.roofs import floats, helpers, op_numbers
+from pyprof2.analysis.stacks import libraries
 from pyprof2.analysis.verdict import examine_ops
 from pyprof2.columns import as_pandas, text_array
-from pyprof2.recording import code_column
+from pyprof2.recording import code_column, int_column
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
 _NEVER_NULL = [c.name for c in KERNELS.columns if not c.nullable]
 
-HIDDEN: Final = ("rate_ns", "tensor_core_missed")
+HIDDEN: Final = (
+    "rate_ns", "least_ns", "accounting_op", "helps", "tensor_core_missed", "library",
+)  # fmt: skip
 """Columns that rows may have beside those of the profile, for sums along an axis."""
 
 
@@ -32,10 +36,37 @@ def activity_rows(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
     Why a kernel missed the Tensor Cores stands in `tensor_core_missed`.
     """
     both = pa.concat_tables([kernels, copies]).unify_dictionaries()
-    missed = text_array(missed_reasons(both))
-    both = both.select(PROFILE_COLUMNS).append_column("tensor_core_missed", missed)
+    hidden = _rate_parts(both) | {
+        "tensor_core_missed": text_array(missed_reasons(both)),
+        "library": text_array(libraries(both)),
+    }
+    both = both.select(PROFILE_COLUMNS)
+    for name, column in hidden.items():
+        both = both.append_column(name, column)
     order = np.lexsort((both["kernel_id"].to_numpy(), both["rank"].to_numpy()))
-    return as_pandas(both.take(order), _NEVER_NULL)
+    return as_pandas(both.take(order), [*_NEVER_NULL, "accounting_op", "helps"])
+
+
+def _rate_parts(rows: pa.Table) -> dict[str, pa.Array]:
+    """Return of which op each row's counts are a part, whether it only helps, its least time.
+
+    The least time of an op is that of the kernels that work, in proportion to their time; its
+    helpers have none.
+    """
+    op, helps = op_numbers(rows), helpers(rows)
+    ops, group = np.unique(op, return_inverse=True)
+    time = int_column(rows, "dur_ns", 0)
+    working = np.bincount(group, np.where(helps, 0, time), len(ops))[group]
+    percent = floats(rows, "roofline_pct")
+    part = np.divide(time, working, out=np.full(len(op), np.nan), where=working > 0)
+    least = percent / 100 * floats(rows, "op_time_ns") * part
+    has_roof = np.bincount(group, ~np.isnan(percent), len(ops)) > 0
+    least[helps & has_roof[group]] = 0
+    return {
+        "accounting_op": pa.array(op),
+        "helps": pa.array(helps),
+        "least_ns": pa.array(least, mask=np.isnan(least)),
+    }
 
 
 def op_rows(
@@ -58,6 +89,7 @@ def op_rows(
     calls = examine_ops(op_calls(ops, signatures), devices, override).table
     rate = calls["op_time_ns"]
     table = calls.select(PROFILE_COLUMNS)
+    table = table.append_column("library", text_array(libraries(table)))
     return as_pandas(table.append_column("rate_ns", rate), [*_NEVER_NULL, "rate_ns"])
 
 

@@ -75,6 +75,15 @@ class Calls:
         following = siblings[siblings > op]
         return int(following[0]) if len(following) and self.parent[op] >= 0 else -1
 
+    def next_top(self, op: int) -> int:
+        """Return the op outside of any that follows such a one on its thread, -1 for none."""
+        tops = np.flatnonzero(self.parent < 0)
+        for name in ("pid", "tid"):
+            column = int_column(self.ops, name, -1)
+            tops = tops[column[tops] == column[op]]
+        tops = tops[tops > op]
+        return int(tops[0]) if len(tops) and self.parent[op] < 0 else -1
+
     def elements(self, op: int) -> Iterator[tuple[tuple[str, ...], str]]:
         """Give the element types that kernels of the op work on, and the kernels' names."""
         own = self.kernels.filter(pc.equal(self.kernels["cost_op_id"], op))
@@ -124,6 +133,12 @@ def _told(calls: Calls, op: int, call: OpCall) -> Iterator[tuple[Context, str]]:
                 words = f"the gradient that {calls.name(nodes[-1])} got (op:{nodes[-1]})"
                 yield Context(output=first), f"{_shape_text(first)}: {words}"
             break
+    following = calls.next_top(op)
+    other = calls.call(following) if following >= 0 else None
+    seen = other.inputs[0] if other and other.inputs else None
+    if isinstance(seen, Tensor):
+        words = f"{_shape_text(seen)}: the input of the next call (op:{following})"
+        yield Context(following=seen), words
     inside = [calls.call(row) for row in np.flatnonzero(calls.parent == op).tolist()]
     others = [other for other in inside if other is not None]
     found = told(call, others)

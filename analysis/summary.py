@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.link import step_number
 from pyprof2.analysis.rows import is_engine
+from pyprof2.analysis.spans import recorded_span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,8 @@ def summarise(tables: Mapping[str, pa.Table], ranges: pa.Table) -> dict[str, Any
     """Return the totals of a run, by name.
 
     Counts end in `_count`, times in `_ns`, shares in `_pct`; a share of nothing is None. Busy
-    time is the union of intervals per rank and device, so work that overlaps counts once;
+    time is the union of intervals per rank and device, so work that overlaps counts once; the
+    span is that of each rank, added up, and `gpu_span_ns` that of each device of each rank;
     `kernel_time_ns` is the sum of durations. `linked`: launched inside a PyTorch op. `costed`:
     share of the kernel time whose FLOPs are known.
 
@@ -28,12 +30,7 @@ def summarise(tables: Mapping[str, pa.Table], ranges: pa.Table) -> dict[str, Any
         tables: the canonical tables `kernels`, `copies`, `ops`, `signatures`, `devices`, `trace`.
         ranges: columns `name` and `kind` of table `ranges`.
     """
-    kernels, copies, ops = tables["kernels"], tables["copies"], tables["ops"]
-    both = pa.concat_tables(
-        [t.select(["rank", "device", "start_ns", "dur_ns"]) for t in (kernels, copies)]
-    )
-    time = _sum(kernels["dur_ns"])
-    op = pc.is_valid(kernels["op_id"])
+    kernels, ops = tables["kernels"], tables["ops"]
     names = pc.unique(kernels["device_name"].cast(pa.string())).to_pylist()
     listed = tables["devices"]["name"].cast(pa.string()).to_pylist()
     return {
@@ -41,35 +38,69 @@ def summarise(tables: Mapping[str, pa.Table], ranges: pa.Table) -> dict[str, Any
         "profilers": _texts(tables["trace"]["profiler"]),
         "ranks": sorted(pc.unique(tables["trace"]["rank"]).to_pylist()),
         "steps": _steps(ranges),
-        "no_gpu": not both.num_rows,
-        "kernel_count": kernels.num_rows,
-        "copy_count": copies.num_rows,
-        "kernel_time_ns": time,
-        "copy_time_ns": _sum(copies["dur_ns"]),
-        "gpu_count": both.group_by(["rank", "device"]).aggregate([]).num_rows,
-        "busy_ns": _busy(both),
-        "busy_kernels_ns": _busy(kernels),
-        "span_ns": _span(both if both.num_rows else ops),
-        "op_count": ops.num_rows,
-        "op_time_ns": _sum(ops["self_ns"]),
-        "launched_count": _true(pc.is_valid(kernels["launch_id"])),
-        "linked_count": _true(op),
-        "linked_pct": _share(_sum(kernels["dur_ns"].filter(op)), time),
+        **_times(kernels, tables["copies"], ops, tables["trace"]),
+        **_links(kernels, ops),
         "shapes_count": _with_shapes(kernels, ops, tables["signatures"]),
+        "shapeless_count": _without_shapes(kernels, ops, tables["signatures"]),
         "ops_with_shapes_count": _true(pc.is_valid(ops["signature_id"])),
         "ops_with_sequence_count": _true(pc.is_valid(ops["sequence_nr"])),
         "ops_with_layer_count": _true(pc.is_valid(ops["layer"])),
         "ops_with_source_count": _true(pc.is_valid(ops["source"])),
         "layer_count": _true(pc.is_valid(kernels["layer"])),
         "source_count": _true(pc.is_valid(kernels["source"])),
-        "backward_count": _true(_is(kernels["direction"], "backward")),
-        "backward_paired_count": _true(
-            pc.and_(_is(kernels["direction"], "backward"), pc.is_valid(kernels["forward_op_id"]))
-        ),
-        "recompute_count": _true(kernels["recompute"]),
-        "graph_count": _true(_is(kernels["link"], "graph")),
         "costed_pct": _costed(kernels, ops),
     }
+
+
+def _times(kernels: pa.Table, copies: pa.Table, ops: pa.Table, trace: pa.Table) -> dict[str, Any]:
+    """Return how much there is, and how long it took."""
+    both = pa.concat_tables(
+        [t.select(["rank", "device", "start_ns", "dur_ns"]) for t in (kernels, copies)]
+    )
+    gpus = both.group_by(["rank", "device"]).aggregate([])
+    spans = _spans(both if both.num_rows else ops, trace)
+    return {
+        "no_gpu": not both.num_rows,
+        "kernel_count": kernels.num_rows,
+        "copy_count": copies.num_rows,
+        "kernel_time_ns": _sum(kernels["dur_ns"]),
+        "copy_time_ns": _sum(copies["dur_ns"]),
+        "gpu_count": gpus.num_rows,
+        "busy_ns": _busy(both),
+        "busy_kernels_ns": _busy(kernels),
+        "span_ns": sum(spans.values()),
+        "gpu_span_ns": sum(spans[rank] for rank in gpus["rank"].to_pylist()),
+        "op_count": ops.num_rows,
+        "op_time_ns": _sum(ops["self_ns"]),
+    }
+
+
+def _links(kernels: pa.Table, ops: pa.Table) -> dict[str, Any]:
+    """Return how many kernels have a launch, an op, a forward op, and why others have none."""
+    op, is_graph = pc.is_valid(kernels["op_id"]), _is(kernels["link"], "graph")
+    loose = pc.and_not(pc.invert(op), is_graph)
+    backward = _is(kernels["direction"], "backward")
+    return {
+        "launched_count": _true(pc.is_valid(kernels["launch_id"])),
+        "linked_count": _true(op),
+        "other_threads_count": _on_other_threads(kernels.filter(loose), ops),
+        "linked_pct": _share(_sum(kernels["dur_ns"].filter(op)), _sum(kernels["dur_ns"])),
+        "backward_count": _true(backward),
+        "backward_paired_count": _true(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
+        "recompute_count": _true(kernels["recompute"]),
+        "graph_count": _true(is_graph),
+        "loose_graph_count": _true(pc.and_not(is_graph, op)),
+    }
+
+
+def _on_other_threads(unlinked: pa.Table, ops: pa.Table) -> int:
+    """Return how many kernels were launched on threads that have no op, where others have some."""
+    if not ops.num_rows:
+        return 0
+    thread = ["rank", "pid", "tid"]
+    launched = unlinked.filter(pc.is_valid(unlinked["launch_id"])).select(thread)
+    there = ops.select(thread).group_by(thread).aggregate([])
+    return int(launched.join(there, thread, join_type="left anti").num_rows)
 
 
 def _costed(kernels: pa.Table, ops: pa.Table) -> float | None:
@@ -122,11 +153,22 @@ def _busy(rows: pa.Table) -> int:
     )
 
 
-def _span(rows: pa.Table) -> int:
-    if not rows.num_rows:
-        return 0
-    start = rows["start_ns"].to_numpy()
-    return int((start + rows["dur_ns"].to_numpy()).max() - start.min())
+def _spans(rows: pa.Table, trace: pa.Table) -> dict[int, int]:
+    """Return the span of each rank: their clocks may be others."""
+    return {
+        rank: recorded_span([_of_rank(rows, rank)], _of_rank(trace, rank))
+        for rank in pc.unique(rows["rank"]).to_pylist()
+    }
+
+
+def _of_rank(table: pa.Table, rank: int) -> pa.Table:
+    return table.filter(pc.equal(table["rank"], rank))
+
+
+def _without_shapes(kernels: pa.Table, ops: pa.Table, signatures: pa.Table) -> int:
+    """Return how many kernels have an op without a shape; not those that a graph replays."""
+    own = kernels.filter(pc.invert(_is(kernels["link"], "graph")))
+    return _true(pc.is_valid(own["op_id"])) - _with_shapes(own, ops, signatures)
 
 
 def _with_shapes(kernels: pa.Table, ops: pa.Table, signatures: pa.Table) -> int:

@@ -13,17 +13,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyprof2.analysis.kernel_names import TELLING, short_name
+from pyprof2.patterns import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RULES_VERSION: Final = 1
+RULES_VERSION: Final = 2
 """Counts changes of `RULES` that can change a verdict.
 
 1. the first table: libraries of NVIDIA from Volta to Blackwell, of AMD's CDNA, and Triton.
+2. a library's name proves nothing; what prepares a product has none; sparse products.
 """
 
 Answer: TypeAlias = Literal["yes", "no", "likely", "unknown"]
@@ -59,13 +62,20 @@ class Rule:
 
 
 def _rule(tensor_core: Answer, family: str, words: str, meaning: str, *, own: bool = False) -> Rule:
-    return Rule(tensor_core, family, re.compile(rf"(?x){words}"), meaning, own)
+    return Rule(tensor_core, family, bounded(rf"(?x){words}"), meaning, own)
 
 
 _NEW_SM: Final = r"sm_?(?:9\d|1\d\d)"  # Hopper and later
 
 RULES: Final = (
     # ------------------------------------------------------------------ not products at all
+    _rule(
+        "no", "helper",
+        r"""(?i:(?<![a-z])(?:metadata|(?:pre|post)process|re_?pack|pre_?pack)(?![a-z]|\w*gemm)
+        |cuda_?core) | _to_m\d+n\d+k\d+ | m\d+n\d+k\d+\w*_layout""",
+        "prepares operands or tables, or says itself that it runs on CUDA cores",
+        own=True,
+    ),
     _rule(
         "no", "communication",
         r"""(?:^|[^A-Za-z])(?:nccl|rccl|mscclpp|msccl|nvshmem|rocshmem|deep_ep|multimem|symm_mem
@@ -77,7 +87,8 @@ RULES: Final = (
         "no", "attention helper",
         r"""dot_do_o | DotDoO | SumOdO | OGradDotO | _bwd_odo | convert_d(?:q|k|v|kv)(?![a-z])
         | clear_dkvaccum | [bB]wd_?[pP](?:re|ost)process | Backward(?:Pre|Post)process
-        | BwdConvert | dq_convert | prepare_varlen | get_mla_metadata | MergeStates
+        | BwdConvert | dq_convert | prepare_varlen | MergeStates | merge_attn_states?
+        | ^_?fwd_kernel(?:_\w+)?_stage2 | _?splitK_reduce
         | FmhaKernelBwd(?:Sum|Conv) | fmhaReductionKernel | FmhaMlaReduction
         | paged_attention_\w*reduce
         | (?i:(?:splitkv|split_kv|mla|fwd|forward|flash)\w*?_?combine)""",
@@ -131,7 +142,7 @@ RULES: Final = (
         "yes", "instruction in the name",
         r"""(?<![A-Za-z0-9])(?:g?[shidczb]|bf)
         (?:884|1684|1688|8816|8832|88128|16816|16832|16864|168128|168256|161616|32816|83216)
-        (?![0-9])""",
+        (?![0-9]) | (?<![A-Za-z])sm_?[789]\d_(?:16816|16832|16864|168128)(?![0-9])""",
         "accumulator type and shape (M, N, K in one number) of a Tensor Core instruction",
     ),
     _rule(
@@ -169,6 +180,11 @@ RULES: Final = (
         "products for Hopper and later, made of warp-group or TCGEN05 instructions",
     ),
     _rule(
+        "yes", "xmma",
+        r"xmma_\w*?(?<![a-z0-9])(?:f16f16_f16f32|bf16bf16_bf16f32)_f",
+        "16-bit operands added up in float32 without widening them: only Tensor Cores do that",
+    ),
+    _rule(
         "likely", "xmma",
         r"sm_?[78]\d_xmma_\w*?(?:f16f16|bf16bf16|i8i8|e4m3|e5m2|f64f64)_",
         "operand types that xmma gives to Tensor Cores; the name ends before the instruction",
@@ -178,6 +194,7 @@ RULES: Final = (
         "no", "cuBLAS, cuDNN",
         r"""(?<![A-Za-z])(?:kepler|maxwell|pascal|volta|turing|ampere)_
         (?:(?:fp16|fp32|fp64|int8|bf16|int8x4)_)?(?:gc|gz|[sdchzi])(?:gemm|cudnn)
+        | (?<![A-Za-z])(?:maxwell|pascal|volta|turing|ampere)_int8x4_
         | (?<![a-z])g?[cz]gemm_\d+x\d+ | _g[cz]gemm_""",
         "multiply-adds on CUDA cores, as the name has no Tensor Core instruction",
     ),
@@ -190,7 +207,7 @@ RULES: Final = (
     ),
     _rule(
         "no", "cuBLAS",
-        r"""gemv | gemmSN_ | gemmk1_ | (?i:cuda_?core_?gemm)
+        r"""gemv | gemmSN_ | gemmk1_ | ^dotprod(?:_?kernel)?(?![A-Za-z_])
         | (?<![a-z])(?:dot|scal|axpy\w*|asum|nrm2|ger|rot\w?|swap|copy|iamax|iamin|trsv\w*)
           _kernel(?:_val)?<.*cublas
         | reduce_1Block_kernel""",
@@ -200,7 +217,8 @@ RULES: Final = (
         "no", "cuBLAS helper",
         r"""(?i:split_?k_?reduc|reduce_?split_?k)|epilogue::impl::globalKernel|reduce_segments
         | _finalize_matmul | compute_gemm_pointers | prepare_grouped_gemm
-        | get_group(?:ed)?_gemm_starts | computeStrides | stream_?k_?fixup""",
+        | get_group(?:ed)?_gemm_starts | computeStrides | stream_?k_?fixup
+        | ^_(?:batched_)?gemm_a\w+_reduce_kernel""",
         "prepares a product or adds up its parts, without a product of its own",
     ),
     _rule(
@@ -213,7 +231,7 @@ RULES: Final = (
     ),
     _rule(
         "no", "cuDNN helper",
-        r"""compute\w*Offsets | kern_precompute_indices
+        r"""compute\w*Offsets | kern_precompute_indices | nhwc(?:Add|Fold)\w*Padding
         | (?i:nchw_?(?:to|2)_?\w*nhwc|nhwc_?(?:to|2)_?\w*nchw|nchw2cnhw|cnhw2nchw)
         | (?i:im2(?:d2)?col|col2im) | cudnn::ops:: | (?<![a-z])bn_[fb]w | scalePackedTensor
         | cudnn_generated_fort_native_(?:layer|rms|batch|instance)_?norm
@@ -262,7 +280,8 @@ RULES: Final = (
         | (?i:fmhasm\d+) | Sm\d+Fmha | sdpa_sm\d+ | (?:Single|Batch|Ragged)PrefillWith
         | PrefillWithKVCache | BatchMLAPaged | PODWithKVCache | xqa_kernel | qk_int8?_sv_
         | flash_[fb]prop | fused_multihead_attention_(?:v2_)?(?:fp16|int8|bf16|flash)
-        | (?<![A-Za-z])fmha_(?:fprop|dgrad|fwd|bwd|block|v2|mhca|mha|fp16|bf16|f16|fp8)""",
+        | (?<![A-Za-z])fmha_(?:fprop|dgrad|fwd|bwd|block|v2|mhca|mha|fp16|bf16|f16|fp8)
+        | flash_attn\w*::hopper | (?<![a-z])fna_(?:forward|backward)\b.*sm_?(?:[89]\d|1\d\d)""",
         "fused attention for 16-bit and 8-bit types, made of Tensor Core instructions",
     ),
     # ------------------------------------------------------------------ Triton and XLA
@@ -277,6 +296,12 @@ RULES: Final = (
         "Inductor's templates multiply with tl.dot",
     ),
     # ------------------------------------------------------------------ AMD
+    _rule(
+        "no", "hipBLASLt, Tensile",
+        r"^Cijk_[A-Z][A-Z0-9]{0,3}(?:_GB)?_GA$",
+        "sets or scales the result before a product adds to it",
+        own=True,
+    ),
     _rule(
         "yes", "hipBLASLt, Tensile",
         r"Cijk_\S*?_MI\d+x\d+x\d+",
@@ -310,27 +335,61 @@ RULES: Final = (
     # ------------------------------------------------------------------ low precision and MoE
     _rule(
         "no", "quantised helper",
-        r"""transpose_(?:and_pack_)?fp32 | pack_fp32_into | clean_logits | marlin_?repack
-        | marlin\w*::permute_cols | (?:gptq|awq)\w*_(?:repack|shuffle) | kgemm_4bit\w*naive
+        r"""transpose_(?:and_pack_)?fp32 | pack_fp32_into | clean_logits
+        | marlin\w*::permute_cols | (?:gptq|awq)\w*_shuffle | kgemm_4bit\w*naive | kdequant_
         | gemm_half_q_half | mul_mat_vec | weight_only::kernel | moe_(?:align|sum|fused_gate)
         | count_and_sort_expert | topkGating | expandInputRows | finalizeMoe | moe::dev::
-        | doActivation""",
+        | doActivation | Expert(?:PrefixSum|Maps) | (?i:moe_?routing)""",
         "prepares, routes or finishes a quantised or mixture-of-experts product on CUDA cores",
     ),
     _rule(
         "yes", "quantised, MoE",
         r"""(?:bmm|gemm\w*|moe)_(?:Mx|Nv|Dy)?(?:E4m3|E5m2|E2m1|E3m2|Bfloat16|Fp16|Int8)
-        | deep_gemm | (?<![A-Za-z])[Mm]arlin | (?<![a-z])fused_moe(?!_gate) | fp8_mqa_logits
-        | gemm_forward_4bit""",
+        | deep_gemm(?:::|\d)\w*?(?:gemm|mqa_logits) | (?<![A-Za-z])fp8_(?:paged_)?mqa_logits
+        | (?<![A-Za-z])Marlin(?:MoE[A-Za-z]*|_24)?(?![A-Za-z_]) | (?<=\dMarlin)I
+        | (?<![A-Za-z])marlin\w*_(?:gemm|mma)(?![a-z])
+        | (?i:(?<![a-z])fused_moe\w*?_(?:gemm|mma|sm_?(?:[89]\d|1\d\d))(?![a-z0-9]))
+        | gemm_forward_4bit | ^fp8_(?:index|gemm)_kernel_kernel$""",
         "a product of fp8, fp4, int4 or bf16 operands, written for Tensor Cores",
     ),
     _rule(
+        "yes", "sparse",
+        r"(?<![a-z])gemm_sparse_row | Sparse(?:Gemm|Mma)(?![a-z])",
+        "a product with a 2:4 sparse operand: an instruction of Tensor Cores only",
+    ),
+    _rule(
+        "no", "sparse",
+        r"""(?<![A-Za-z])k?spmm_(?!\w*(?:tensor|tc(?![a-z])|24|ell)) | SpMM(?:Csr|Coo)
+        | (?<![A-Za-z])(?:csr|coo)m[mv]_""",
+        "a product with a sparse matrix of single elements, on multiply-adds of CUDA cores",
+    ),
+    _rule(
+        "no", "scan",
+        r"""selective_scan_(?:fwd|bwd|update) | ^_?state_passing_(?:fwd|bwd)
+        | (?<![a-z])fused_recurrent_""",
+        "a recurrence that goes step by step through the sequence, without a product of matrices",
+    ),
+    _rule(
+        "yes", "Triton",
+        r"^\w*gemm\w*_tma(?:_\w+)?$ | ^\w*(?<![a-z])tma_\w*gemm(?![a-z])\w*$",
+        "a product that loads by TMA: code for Hopper and later",
+        own=True,
+    ),
+    _rule(
         "likely", "Triton",
-        r"""^\w*(?:matmul|scaled_mm|_gemm_a\d+_?w|lora_(?:shrink|expand))\w*$
+        r"""^\w*(?:matmul|scaled_mm|_gemm_a(?:\d+|fp\d)_?w|lora_(?:shrink|expand))\w*$
         | ^\w*(?:unified|flex|prefix|context)_attention\w*$
-        | ^_?(?:attn|flash_attn|attention)_(?:fwd|bwd)\w*$ | ^_?bwd_kernel_(?:dk_dv|dq|fuse)$
+        | ^_?(?:attn|flash_attn|attention)_(?:fwd|bwd)\w*$
+        | ^_?bwd_(?:kernel_)?(?:dk_?dv|dq|fuse)(?:_kernel)?$ | ^_(?:fwd|bwd)_kernel$
+        | ^_fwd_kernel_(?:alibi|splitK|flash_attn_v2)$
         | ^_?fwd_grouped_kernel_stage1 | ^_(?:bmm_chunk|chunk_scan|chunk_state)_\w+$
-        | ^chunk_\w*fwd_kernel_[oh] | ^gemm_fusion_dot""",
+        | ^chunk_\w*(?:fwd_kernel_[oh]|bwd_kernel_d[a-z]+|dot_kkt_fwd)
+        | ^(?:recompute_w_u|prepare_wy_repr)_(?:fwd|bwd)_kernel
+        | ^_?(?:kernel_)?(?:fbgemm_)?grouped_gemm
+          (?:_(?:fp8|bf16|ws|forward|fwd|d[XW])\w*)?(?:_kernel)?$
+        | ^_?fused_moe_(?:lora_)?kernel(?:_gptq_awq)?$ | ^_?fused_moe_router_tensorcore
+        | ^_?scatter2scatter(?:_lora)?$ | ^_groupXtY | ^_(?:sdd|dsd|dds)_kernel$
+        | fused_linear_cross_entropy | ^_cce_(?:lse_forward|backward)_kernel | ^gemm_fusion_dot""",
         "a product in a kernel that Triton made: tl.dot",
         own=True,
     ),
@@ -354,16 +413,21 @@ RULES: Final = (
 _NO_PRODUCT: Final = frozenset({
     "softmax", "layernorm", "rmsnorm", "groupnorm", "batchnorm", "norm", "norms", "normalize",
     "elementwise", "pointwise", "rotary", "rope", "embedding", "embeddings", "embs",
-    "dropout", "topk", "argmax", "argmin", "sort", "sorted", "radix", "histogram", "scatter",
-    "gather", "index", "indexing", "indices", "linearize", "transpose", "permute",
+    "dropout", "topk", "argmax", "argmin", "sort", "sorted", "radix", "histogram",
+    "gather", "indexing", "indices", "linearize", "transpose", "permute",
     "permutation", "memset", "memcpy", "copy", "fill", "cast", "cvt", "quantize",
     "quantization", "quant", "dequantize", "dequant", "activation", "silu", "gelu", "swiglu",
     "relu", "sigmoid", "tanh", "sampling", "adam", "adamw", "adagrad", "sgd", "lamb",
     "optimizer", "kvcache", "cache", "pool", "pooling", "upsample", "interpolate", "bitonic",
     "reduce", "allreduce", "allgather", "alltoall", "lamport", "nll", "crossentropy",
-    "routing", "rowwise", "cumsum", "im2col", "concat",
+    "routing", "cumsum", "im2col", "concat", "geglu", "swizzle", "amax", "absmax",
+    "downcast", "upcast", "indexselect", "indexadd", "indexcopy", "indexfill", "scatteradd",
+    "scatterreduce",
 })  # fmt: skip
-"""Words of operations whose instructions are those of CUDA cores."""
+"""Words, and pairs of words, of operations whose instructions are those of CUDA cores.
+
+`scatter` and `index` are not here: fused products scatter their rows, and indexers multiply.
+"""
 
 _PRODUCT: Final = frozenset({
     "gemm", "gemms", "bgemm", "sgemm", "hgemm", "igemm", "dgemm", "matmul", "matmuls", "mm",
@@ -373,9 +437,15 @@ _PRODUCT: Final = frozenset({
     "proj", "projection", "qkv", "product", "mma", "chunk", "ssm", "ssd", "syrk", "trsm",
     "potrf", "getrf", "solve", "winograd", "correlation", "indexer", "logits", "score",
     "scores", "prefill", "decode", "delta", "recurrent", "mamba", "rnn", "lstm", "gru",
-    "cutlass", "xmma",
+    "cutlass", "xmma", "gla", "nsa", "kda", "hstu", "retention", "wkv", "sdd", "dsd", "dds",
 })  # fmt: skip
 """Words of operations that may multiply matrices: they outweigh the words above."""
+
+_PRODUCT_PART = re.compile(r"(?i)gemm|matmul|attention|attn|fmha")
+"""Parts of words that mean a product, where a name runs its words together."""
+
+_LIBRARY = re.compile(r"(?i)deep_?gemm|fbgemm|flashinfer|transformer_engine")
+"""Names of libraries that contain words of operations; they say nothing of a kernel."""
 
 _QUOTED: Final = 60
 """Characters of a match that the evidence quotes; the telling ones are its last."""
@@ -399,12 +469,20 @@ def tensor_core_by_name(kernel: str) -> Verdict:
 
 
 def _by_operation(short: str) -> Verdict:
-    words = _WORD.findall(short.removeprefix("kernel_cutlass_"))
-    plain = [word for word in words if word.lower() in _NO_PRODUCT]
-    if plain and not any(word.lower() in _PRODUCT for word in words):
+    words = _WORD.findall(_LIBRARY.sub("", short.removeprefix("kernel_cutlass_")))
+    low = [word.lower() for word in words]
+    pairs = [one + other for one, other in pairwise(low)]
+    plain = [word for word in (*low, *pairs) if word in _NO_PRODUCT]
+    if plain and not any(word in _PRODUCT or _PRODUCT_PART.search(word) for word in low):
         meaning = "an operation without a product, so on CUDA cores"
-        return Verdict("no", "other operation", f"'{plain[0]}': {meaning}")
+        return Verdict("no", "other operation", f"'{_spelling(plain[0], short)}': {meaning}")
     return Verdict("unknown", "unknown", "no rule knows a word of the name")
+
+
+def _spelling(word: str, name: str) -> str:
+    """Return the word, or pair of words, as it stands in the name."""
+    found = re.search("_*".join(word), name, re.IGNORECASE)
+    return found[0] if found else word
 
 
 # --------------------------------------------------------------------------- with the dtype
@@ -448,7 +526,7 @@ def _kind(dtype: str) -> str:
 
 def _capability(text: str | None) -> tuple[int, int] | None:
     """Parse `9.0`; None where it is absent or no such thing."""
-    found = re.fullmatch(r"(\d+)\.(\d+)", text or "")
+    found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", text or "")
     return (int(found[1]), int(found[2])) if found else None
 
 

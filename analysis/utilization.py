@@ -1,33 +1,36 @@
 """MFU and HFU: how much of what the device can do the steps of a model used.
 
 *Model FLOPs utilization* is the FLOPs of the model over what the device could do at its peak in
-the time that the step took. Only matrix work counts (matmul, conv, attention, rnn), forward and
-backward, and nothing twice: not what checkpointing runs again, nor the products that a fused
-attention repeats in its backward. Source: A. Chowdhery et al., "PaLM: Scaling Language Modeling
-with Pathways", appendix B (arXiv:2204.02311).
+the time that the step took. Only the work of ops that are matrix products counts (matmul, conv,
+attention, rnn), forward and backward, and nothing twice: not what checkpointing runs again, nor
+the products that a fused attention repeats in its backward. Source: A. Chowdhery et al., "PaLM:
+Scaling Language Modeling with Pathways", appendix B (arXiv:2204.02311).
 
 *Hardware FLOPs utilization* counts all matrix work that was done: what was run again, and that
 of the optimizer too. Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large
 Transformer Models", section 5 (arXiv:2205.05198).
 
-The time of a step is that of its range on the host, idle time and all; its FLOPs are those of the
-kernels that were launched in it. The peak is the highest that the device allows for the dtype of
+The time of a step is that of its window, idle time and all: it ends when the work that the step
+launched has ended (see `pyprof2.analysis.step_windows`); its FLOPs are those of the kernels that
+were launched in it. The peak is the highest that the device allows for the dtype of
 most of the FLOPs: its matrix units where they take the dtype, float32 as TF32 where there is
 TF32, else the vector lanes.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.intervals import Bool, Int, union_length
+from pyprof2.analysis.categories import MATRIX_WORK
 from pyprof2.analysis.roofline import highest_peak
+from pyprof2.analysis.spans import recorded_span
+from pyprof2.analysis.step_windows import StepWindows, step_windows
 from pyprof2.analysis.verdict import devices_of
+from pyprof2.columns import lookup, merge_texts, text_array
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -36,11 +39,13 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-MATRIX_WORK: Final = ("matmul", "conv", "attention", "rnn")
+    from pyprof2.analysis.intervals import Bool, Int
+
 COLUMNS: Final = {
     "rank": "Int64",
     "step": "Int64",
     "wall_ns": "Int64",
+    "busy_ns": "Int64",
     "gpu_ns": "Int64",
     "model_flops": "Int64",
     "hardware_flops": "Int64",
@@ -52,8 +57,8 @@ COLUMNS: Final = {
 }
 """The columns of `utilization` and their pandas types."""
 
-_STEP: Final = re.compile(r"#(\d{1,18})")
 _WHOLE: Final = -1
+_FIRST, _LAST = -(1 << 62), 1 << 62
 
 
 def utilization(
@@ -65,26 +70,29 @@ def utilization(
     """Return MFU and HFU of each step of each rank.
 
     Args:
-        tables: the canonical tables `kernels`, `copies` and `ops`.
+        tables: the canonical tables `kernels`, `copies` and `ops`, and `trace` where a rank may
+            have several recordings.
         ranges: columns `rank`, `start_ns`, `dur_ns`, `name`, `kind` of table `ranges`.
         devices: rows of the canonical table `devices`.
         override: a device's name, or a file that describes one, to use instead of the recorded.
 
     Returns:
         One row per rank and step; a rank without steps has one for all of its time, with a null
-        step. `wall_ns`: time of the step's range; `gpu_ns`: summed time of the kernels and copies
-        launched in it, null without a GPU; `model_flops`, `hardware_flops`: null where none is
-        known; `counted_pct`: share of the time of the matrix work whose FLOPs are known: below
+        step. `wall_ns`: time of the step's window; `busy_ns`: of it the time in which a device
+        worked, added up over devices, null without a GPU; `gpu_ns`: summed time of the kernels and
+        copies launched in it, null without a GPU; `model_flops`, `hardware_flops`: null where none
+        is known; `counted_pct`: share of the time of the matrix work whose FLOPs are known: below
         100 the utilizations are too low; `peak_flop_per_s`: of all devices that the rank used;
         `peak`: what it is the peak of; `mfu_pct`, `hfu_pct`: null without a known peak.
     """
     import pandas as pd
 
     parts = [pd.DataFrame(columns=list(COLUMNS))]
-    for rank in sorted({rank for table in tables.values() for rank in _ranks(table)}):
+    work = (tables[name] for name in ("kernels", "copies", "ops"))
+    for rank in sorted({rank for table in work for rank in _ranks(table)}):
         own = {name: _of_rank(table, rank) for name, table in tables.items()}
         of_rank = [device for device in devices if device.get("rank", rank) == rank]
-        parts.append(_of_steps(own, _walls(_of_rank(ranges, rank), own), of_rank, override))
+        parts.append(_of_steps(own, _times(_of_rank(ranges, rank), own), of_rank, override))
         parts[-1].insert(0, "rank", rank)
     whole = pd.concat([part.astype(object) for part in parts if len(part)] or parts)
     return whole.reindex(columns=list(COLUMNS)).reset_index(drop=True).astype(COLUMNS)
@@ -92,16 +100,19 @@ def utilization(
 
 def _of_steps(
     own: Mapping[str, pa.Table],
-    walls: Mapping[int, int],
+    times: tuple[Mapping[int, int], Mapping[int, int] | None],
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None,
 ) -> pd.DataFrame:
-    """Return the rows of one rank; `walls` is the time of each step, in order."""
+    """Return the rows of one rank; `times` are those of each step and of work in it, in order."""
     import pandas as pd
 
+    walls, busy = times
     steps = np.array(list(walls), np.int64)
-    work = own["kernels"] if own["kernels"].num_rows else _accounting(own["ops"])
+    has_kernels = own["kernels"].num_rows
+    work = _by_op(own["kernels"], own["ops"]) if has_kernels else _accounting(own["ops"])
     frame = pd.DataFrame({"step": pd.array(steps, "Int64"), "wall_ns": list(walls.values())})
+    frame["busy_ns"] = None if busy is None else [busy[step] for step in walls]
     frame["step"] = frame["step"].where(frame["step"] != _WHOLE)
     frame["gpu_ns"] = _gpu_time([own["kernels"], own["copies"]], steps)
     for name, column in _flops(work, steps).items():
@@ -153,30 +164,40 @@ def _gpu_time(tables: Sequence[pa.Table], steps: Int) -> Int | None:
     return times
 
 
+def _by_op(kernels: pa.Table, ops: pa.Table) -> pa.Table:
+    """Return the kernels with the category of the op that accounts for them, where there is one.
+
+    A kernel of `aten::copy_` inside a convolution may have done all its work, or nothing of it.
+    """
+    codes, words = code_column(ops, "category")
+    owner = int_column(kernels, "cost_op_id", -1)
+    # Ids of ops are dense within a rank, so they are positions.
+    of_op = lookup(codes, np.where(owner < len(codes), owner, -1), -1), words
+    category = text_array(merge_texts(of_op, code_column(kernels, "category")))
+    at = kernels.column_names.index("category")
+    return kernels.set_column(at, "category", category)
+
+
 def _accounting(ops: pa.Table) -> pa.Table:
     """Return the ops that account for FLOPs, in the shape of kernels: without a GPU they work."""
     ops = ops.filter(pc.is_valid(ops["flops"]))
     return ops.append_column("device", pa.nulls(ops.num_rows, pa.int64()))
 
 
-def _walls(ranges: pa.Table, own: Mapping[str, pa.Table]) -> dict[int, int]:
-    """Return the time of each step; ranges of one number that overlap count once."""
-    steps = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
-    found = [_STEP.search(name or "") for name in steps["name"].cast(pa.string()).to_pylist()]
-    number = np.array([int(match[1]) if match else _WHOLE for match in found], np.int64)
-    start = int_column(steps, "start_ns", 0)
-    end = start + int_column(steps, "dur_ns", 0)
-    walls = {
-        step: union_length(start[number == step], end[number == step])
-        for step in np.unique(number[number != _WHOLE]).tolist()
-    }
-    return walls or {_WHOLE: _span([own["kernels"], own["copies"]]) or _span([own["ops"]])}
-
-
-def _span(tables: Sequence[pa.Table]) -> int:
-    start = np.concatenate([int_column(table, "start_ns", 0) for table in tables])
-    dur = np.concatenate([int_column(table, "dur_ns", 0) for table in tables])
-    return int((start + dur).max() - start.min()) if len(start) else 0
+def _times(
+    ranges: pa.Table, own: Mapping[str, pa.Table]
+) -> tuple[dict[int, int], dict[int, int] | None]:
+    """Return the time of each step and, with a GPU, how much of it devices were busy."""
+    activities = [own["kernels"], own["copies"]]
+    has_gpu = any(table.num_rows for table in activities)
+    windows = step_windows(ranges, activities)
+    if len(windows.step):
+        return windows.time_by_step(), windows.busy_by_step(activities) if has_gpu else None
+    trace = own.get("trace")
+    whole = recorded_span(activities, trace) or recorded_span([own["ops"]], trace)
+    every = np.array([_WHOLE])
+    always = StepWindows(every, np.array([_FIRST]), np.array([_LAST]))
+    return {_WHOLE: whole}, always.busy_by_step(activities) if has_gpu else None
 
 
 def _is(table: pa.Table, name: str, words: Sequence[str]) -> Bool:

@@ -9,7 +9,8 @@ matrix products and attention; a convolution may be fast because its algorithm m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _CPU: Final = "cpu"
 _COPIES: Final = ("memcpy", "memset")
+_WHOLE_GRAPH: Final = re.compile(r"CUDA graph \d+\Z")
 _PROVABLE: Final = ("matmul", "attention")
 _MARGIN: Final = 1.05
 """How far above the vector peak a rate must be: clocks and data sheets agree to a few percent."""
@@ -173,8 +175,14 @@ def find_peaks(row: Mapping[str, Any]) -> Device | None:
         return measured_device(row)
     if not row.get("name"):
         return None
-    return find_device(
+    found = find_device(
         row["name"], row.get("multiprocessors"), row.get("clock_hz"), row.get("memory_bytes")
+    )
+    recorded: float | None = row.get("memory_bytes_per_s")
+    if found is None or found.memory_bytes_per_s is not None or not recorded:
+        return found
+    return replace(
+        found, memory_bytes_per_s=recorded, source=f"{found.source}; bandwidth as recorded"
     )
 
 
@@ -209,7 +217,9 @@ def _verdict(
         return None, None, None
     capability, kind = device.get("compute_capability"), device.get("device_type")
     found = tensor_core(kernel or "", dtype, capability, device_type=kind)
-    could = eligible(category, dtype, _sizes(params or ""), capability, kind)
+    # What the kernels of a whole graph do is not known.
+    of = None if _WHOLE_GRAPH.match(kernel or "") else category
+    could = eligible(of, dtype, _sizes(params or ""), capability, kind)
     return found.tensor_core, could, found.evidence
 
 

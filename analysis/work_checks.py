@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.checks import COLUMNS
@@ -78,11 +79,11 @@ def find_devices(devices: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return one row for each name of a device without known peaks, columns as `find_work`."""
     import pandas as pd
 
-    named = {str(device["name"] or "") for device in devices if find_peaks(device) is None}
+    counts = Counter(str(device["name"] or "") for device in devices if find_peaks(device) is None)
     found = [
         ("lack", f"no peaks known of {name or 'the device, which has no name'}: no roofs, no MFU",
-         sum(str(device["name"] or "") == name for device in devices), None, _NAME_IT, None)
-        for name in sorted(named)
+         count, None, _NAME_IT, None)
+        for name, count in sorted(counts.items())
     ]  # fmt: skip
     frame = pd.DataFrame(found, columns=COLUMNS)
     return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})

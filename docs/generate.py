@@ -274,7 +274,8 @@ def devices() -> str:
     for device in sorted(DEVICES, key=lambda device: (device.vendor, device.name)):
         cache = "" if device.l2_bytes is None else f"{device.l2_bytes / (1 << 20):g}"
         speed = "" if device.l2_bytes_per_s is None else f"{device.l2_bytes_per_s / 1e9:.0f}"
-        memory = f"{device.memory_bytes_per_s / 1e9:g}"
+        bandwidth = device.memory_bytes_per_s
+        memory = "" if bandwidth is None else f"{bandwidth / 1e9:g}"
         peaks = (_peaks(device.matrix_flop_per_s), _peaks(device.vector_flop_per_s))
         capability = device.compute_capability or ""
         number = numbers[device.source]

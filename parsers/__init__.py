@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import TraceError
+from pyprof2.parsers._other_files import other_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,9 @@ def read_recordings(
     from pyprof2.parsers import kineto
 
     head = _head(path)
+    if (other := other_file(path.name, head)) is not None:
+        msg = f"{path}: {other}"
+        raise TraceError(msg)
     is_nsight = head.startswith(_NSIGHT_MAGICS)
     if is_nsight or (path.suffix in _NSIGHT_SUFFIXES and not kineto.looks_like(head)):
         from pyprof2.parsers import nsight
@@ -47,8 +51,26 @@ def read_recordings(
     return kineto.read_recordings(path, folder, on_progress)
 
 
+def holds_work(path: Path) -> bool:
+    """Return whether any op or GPU activity is in a trace; reads no further than the first.
+
+    Raises:
+        TraceError: the file cannot be read.
+    """
+    if _head(path).startswith(_NSIGHT_MAGICS):
+        from pyprof2.parsers import nsight
+
+        return nsight.holds_work(path)
+    from pyprof2.parsers import kineto
+
+    return kineto.holds_work(path)
+
+
 def _head(path: Path) -> bytes:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            msg = f"{path}: no file but a pipe or a device; write it to a file, and name that"
+            raise TraceError(msg)
         with path.open("rb") as file:
             return file.read(_HEAD_BYTES)
     except OSError as error:

@@ -42,6 +42,11 @@ _READ_ERRORS: Final[Any] = (EOFError, OSError, isal_zlib.error)
 _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \r\n\t"
+_COMMA_BYTES: Final = 2
+"""What mostly stands between two elements: a comma and a blank."""
+_PASSED_BYTES: Final = 1 << 14
+"""What was walked is cut off in such pieces: an error of Python's decoder counts all lines before
+it."""
 # An event starts after a comma or bracket with one of the keys of Chrome's trace format. What
 # only looks like one, inside of an event or behind the list, makes a chunk that does not decode.
 _ELEMENT_START: Final = re.compile(
@@ -54,6 +59,19 @@ _VALUES: Final = json.JSONDecoder(strict=False)
 _LIST_START: Final = re.compile(rb"\s*+:\s*+\[")
 _LIST_MAY_START: Final = re.compile(rb"\s*+:?+\s*+\Z")
 _BARE_LIST: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[")
+
+
+@dataclass
+class _Tally:
+    """Pieces of text, and their bytes."""
+
+    count: int = 0
+    size: int = 0
+
+    def add(self, size: int) -> None:
+        """Take up a piece."""
+        self.count += 1
+        self.size += size
 
 
 @dataclass
@@ -77,6 +95,8 @@ class JsonStream:
     _unused: int = 0
     _is_closed: bool = False
     _damaged: int = 0
+    _saved: _Tally = field(default_factory=_Tally)
+    _lost: _Tally = field(default_factory=_Tally)
 
     def chunks(self) -> Iterator[bytes]:
         """Yield `[…]` texts: JSON arrays that hold a few thousand complete elements each.
@@ -87,10 +107,11 @@ class JsonStream:
         Raises:
             TraceError: the file cannot be read, is not JSON, or lacks the array.
         """
-        with _open(self.path) as file:
+        with open_trace(self.path) as file:
             blocks = self._blocks(file)
             rest = self._skip_header(blocks)
             yield from self._elements(blocks, rest)
+        self._count_lost()
         self._read_around()
 
     def member(self, name: str, kind: Any, size_max: int = MEMBER_BYTES_MAX) -> Any:
@@ -120,7 +141,7 @@ class JsonStream:
     def _blocks(self, file: IO[bytes]) -> Iterator[bytes]:
         """Yield the bytes of the JSON text; a damaged end is counted, what came before stays."""
         try:
-            for block in _inflate(file):
+            for block in inflate(file):
                 if self.on_progress:
                     self.on_progress(file.tell())
                 yield block
@@ -188,16 +209,35 @@ class JsonStream:
         for block in blocks:
             text += block
             if len(text) > AROUND_BYTES_MAX:
-                self.problems["metadata of over 32 MB: left out"] += 1
-                return
+                if self._end_of_document(text) < 0:
+                    self.problems["metadata of over 32 MB: left out"] += 1
+                    return
+                break
         self._trailer = text
+
+    def _end_of_document(self, trailer: bytes) -> int:
+        """Return where what stands behind the array ends, -1 if it is not complete."""
+        is_bare = not self._header.strip(_BOM + _SPACE)
+        return 0 if is_bare else closing_bracket(trailer) + 1 or -1
+
+    def _count_lost(self) -> None:
+        """Say how much text could not be saved, and about how many elements stood in it."""
+        if self._lost.count:
+            size = self._saved.size / max(1, self._saved.count)
+            count = round(self._lost.size / size) if size else 0
+            text = (
+                f"{self._lost.size:,} bytes that are not valid JSON, about so many events: dropped"
+            )
+            self.problems[text] = max(count, self._lost.count)
 
     def _read_around(self) -> None:
         """Find the members before and after the array; what is no JSON is left out."""
         head = self._header.lstrip(_BOM).rstrip()
         head = head[: head.rfind(b'"' + self.key.encode())] if b'"' in head else b""
-        close = closing_bracket(self._trailer)
-        tail = self._trailer if close < 0 else self._trailer[:close]
+        end = self._end_of_document(self._trailer)
+        tail = self._trailer if end < 0 else self._trailer[: max(0, end - 1)]
+        if end >= 0 and self._trailer[end:].lstrip(_SPACE).startswith((b"{", b"[")):
+            self.problems["a second document behind the trace: not read"] += 1
         for text in (
             head.rstrip().rstrip(b",") + b"}",
             b"{" + tail.lstrip().lstrip(b",") + b"}",
@@ -226,6 +266,8 @@ class JsonStream:
         chars = text.decode("latin-1")  # one character a byte: only positions are taken from it
         at = self._skip_commas(text, 0)
         while at < len(text) and chars[at] != "]":
+            if at > _PASSED_BYTES:
+                text, chars, at = text[at:], chars[at:], 0
             end = _value_end(chars, at)
             following = _next_event(text, at + 1) if end < 0 else None
             stop = following if end < 0 else end
@@ -238,10 +280,11 @@ class JsonStream:
                     return elements, b""
             if element:
                 elements.append(element)
+                self._saved.add(len(element) + _COMMA_BYTES)
             elif stop is None:
                 return elements, text[at:]
             else:
-                self.problems["an event that is not valid JSON: dropped"] += 1
+                self._lost.add(len(text[at:stop].rstrip(b"," + _SPACE)))
             if following is not None:
                 at = following
                 continue
@@ -314,7 +357,12 @@ def _members(text: bytes) -> dict[str, msgspec.Raw] | None:
     return None
 
 
-def _open(path: Path) -> IO[bytes]:
+def open_trace(path: Path) -> IO[bytes]:
+    """Open a file that is not empty.
+
+    Raises:
+        TraceError: it is, or cannot be read.
+    """
     try:
         file = path.open("rb")
         if not file.read(1):
@@ -328,7 +376,7 @@ def _open(path: Path) -> IO[bytes]:
     return file
 
 
-def _inflate(file: IO[bytes]) -> Iterator[bytes]:
+def inflate(file: IO[bytes]) -> Iterator[bytes]:
     """Yield blocks of the file's content, inflated if it is gzip.
 
     Every byte that inflates is yielded, also those just before damage; and never more than

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from pyprof2.parsers._json import CHUNK_BYTES, DECODE_ERRORS
+from pyprof2.parsers._names import NAME_MAX, cut_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,12 @@ class Event(msgspec.Struct, gc=False):
     args: Raw = Raw(_NO_BYTES)
 
 
+class _Named(Event, gc=False):
+    """An event whose name is not too long: nearly all are."""
+
+    name: Annotated[str, msgspec.Meta(max_length=NAME_MAX)] = ""
+
+
 class OpArgs(msgspec.Struct, gc=False):
     """The arguments of an op."""
 
@@ -50,6 +57,7 @@ class OpArgs(msgspec.Struct, gc=False):
     strides: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Input Strides")
     types: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Input type")
     values: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Concrete Inputs")
+    backend: _Text = msgspec.field(default=None, name="kernel_backend")
     stack: _Text = msgspec.field(default=None, name="Call stack")
     modules: _Text = msgspec.field(default=None, name="Module Hierarchy")
     collective: _Text = msgspec.field(default=None, name="Collective name")
@@ -104,6 +112,7 @@ class Job(msgspec.Struct):
     world_size: Any = None
 
 
+_NAMED: Final = msgspec.json.Decoder(list[_Named])
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 _EVENT: Final = msgspec.json.Decoder(Event)
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
@@ -123,6 +132,15 @@ class EventDecoder:
 
     def events(self, text: bytes) -> list[Event]:
         """Return the events of one JSON array; what is none is dropped."""
+        try:
+            return list(_NAMED.decode(text))
+        except (msgspec.ValidationError, *DECODE_ERRORS):
+            events = self._any_events(text)
+        for event in events:
+            event.name = cut_name(event.name, self._problems)
+        return events
+
+    def _any_events(self, text: bytes) -> list[Event]:
         try:
             return _EVENTS.decode(text)
         except UnicodeDecodeError:

@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
+from pyprof2.parsers._names import NAME_MAX
+from pyprof2.parsers._pyprof_markers import MarkerError, parse_call, parse_stack
+from pyprof2.parsers._steps import MAYBE_STEP
 from pyprof2.recording import Signature
 from pyprof2.signatures import Input, OpCall, Tensor, format_inputs, format_signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.recording import Spool
-
+_PROFILER_STEP: Final = re.compile(r"ProfilerStep#\d")
 _STEP: Final = re.compile(
     r"(?:profiler|train(?:ing)?[ _-]?)?(?:step|iteration|iter)[ _:#=-]{0,2}\d{1,18}", re.IGNORECASE
 )
 _LAYER_PREFIX: Final = "layer:"
+_STACK_PREFIX: Final = "{'traceMarker':"
+_CALL: Final = re.compile(r"\{'mod': '[^']*', 'op':")
+# What else PyProf and DLProf wrote: of modules, and of the program.
+_OTHERS_MARKER: Final = re.compile(r"\{'(?:mod|strRepr)':|\{\"model_config\":")
 _WORK_NAMES: Final = {
     "optimizer": "Optimizer.step",
     "zero_grad": "Optimizer.zero_grad",
@@ -37,12 +43,12 @@ class Label:
     """What a text says.
 
     Attributes:
-        what: an op; a range of another kind; an instant at which a step begins, or which says
+        what: an op; a range of another kind; an instant that says something of a step, or
             who the process is, or what its CPU can do; or nothing that we know how to use.
         name: of the op, or the range's text.
-        kind: of a range, as in the canonical table `ranges`.
+        kind: of a range, as in the canonical table `ranges`; see also `StepRanges`.
         signature: of an op, if its inputs are known.
-        layer, source, direction, recompute, accumulate: of an op, as our marker says them.
+        layer, stack, direction, recompute, accumulate: of an op, as our marker says them.
         marker: the marker itself, if it is one.
         problem: what is wrong with the text, in words.
     """
@@ -52,7 +58,7 @@ class Label:
     kind: str | None = None
     signature: Signature | None = None
     layer: str | None = None
-    source: str | None = None
+    stack: str | None = None
     direction: str | None = None
     recompute: bool = False
     accumulate: bool = False
@@ -74,11 +80,28 @@ def _has_shape(item: Input) -> bool:
 
 def label_text(text: str) -> Label:
     """Return what a text says that is neither an op nor a marker."""
-    if _STEP.fullmatch(text):
+    if _PROFILER_STEP.match(text):
         return Label("range", text, "step")
+    if _STEP.fullmatch(text):
+        return Label("range", text, MAYBE_STEP)
     if text.startswith(_LAYER_PREFIX):
         return Label("range", text.removeprefix(_LAYER_PREFIX), "layer")
-    return Label("range", text, "annotation")
+    if text.startswith(_STACK_PREFIX) or _CALL.match(text):
+        return _label_pyprof(text)
+    kind = "marker" if _OTHERS_MARKER.match(text) else "annotation"
+    return Label("range", text, kind)
+
+
+def _label_pyprof(text: str) -> Label:
+    """Return what a marker of PyProf's says: the line of a call, or what was called."""
+    try:
+        if text.startswith(_STACK_PREFIX):
+            stack = parse_stack(text)
+            return Label("range", stack or text, "source" if stack else "marker")
+        op, inputs = parse_call(text)
+    except MarkerError as error:
+        return Label("nothing", text, problem=f"{error}: dropped")
+    return Label("op", op, signature=new_signature(op, inputs))
 
 
 def label_marker(text: str) -> Label:
@@ -88,7 +111,7 @@ def label_marker(text: str) -> Label:
         return _label_marker(marker)
     version = parse_version(text)
     if version is None:
-        return label_text(text)
+        return label_text(text[:NAME_MAX])
     problem = "a broken marker" if version == VERSION else "a marker of another version of pyprof2"
     return Label("nothing", text, problem=f"{problem}: dropped")
 
@@ -115,7 +138,7 @@ def _label_op(marker: Marker) -> Label:
         marker.op,
         signature=None if marker.inputs is None else new_signature(marker.op, marker.inputs),
         layer=marker.layer or None,
-        source=marker.source or None,
+        stack=marker.source or None,
         direction=marker.direction,
         recompute=marker.recompute,
         accumulate=marker.accumulate,
@@ -134,41 +157,3 @@ def cpu_device(marker: Marker) -> dict[str, Any]:
         "flop_per_s": msgspec.json.encode(marker.flop_per_s or {}).decode(),
         "cache_bytes": marker.cache_bytes,
     }
-
-
-class StepMark(NamedTuple):
-    """An instant at which a step begins; without a number none does."""
-
-    start_ns: int
-    pid: int | None
-    tid: int | None
-    number: int | None
-
-
-def append_steps(
-    spool: Spool, marks: Sequence[StepMark], last_op_ns: int | None, end_ns: int
-) -> None:
-    """Append the steps of a process: each lasts from its mark to the next one, or to the end.
-
-    Args:
-        spool: takes them up as ranges, on the threads that marked their beginnings.
-        marks: the beginnings, in any order.
-        last_op_ns: when the last op of the recording began; a step that begins later is none, as
-            the loop only asked for another batch, and there was none.
-        end_ns: of the recording.
-    """
-    marks = sorted(marks, key=lambda mark: mark.start_ns)
-    while marks and last_op_ns is not None and marks[-1].start_ns > last_op_ns:
-        end_ns = marks.pop().start_ns
-    ends = [mark.start_ns for mark in marks[1:]] + [end_ns]
-    steps = [(m, end) for m, end in zip(marks, ends, strict=bool(marks)) if m.number is not None]
-    texts = spool.texts["ranges"]
-    columns = {
-        "start_ns": [mark.start_ns for mark, _ in steps],
-        "dur_ns": [max(0, end - mark.start_ns) for mark, end in steps],
-        "pid": [mark.pid for mark, _ in steps],
-        "tid": [mark.tid for mark, _ in steps],
-        "name": [texts["name"][f"step#{mark.number}"] for mark, _ in steps],
-        "kind": [texts["kind"]["step"]] * len(steps) if steps else [],
-    }
-    spool.append("ranges", columns, len(steps))

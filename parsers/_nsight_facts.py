@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _SESSION: Final = "TARGET_INFO_SESSION_START_TIME"
+_ENVIRONMENT: Final = "TARGET_INFO_SYSTEM_ENV"
 _DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
 _GPUS: Final = "TARGET_INFO_GPU"
 _DEVICES: Final = "TARGET_INFO_CUDA_DEVICE"
-_GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _IGNORED: Final = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "waits of GPU streams",
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "CUDA events",
@@ -107,6 +107,14 @@ def session_start(database: Database) -> int | None:
     return start if isinstance(start, int) and not _is_shifted(database) else None
 
 
+def host_name(database: Database) -> str | None:
+    """Return the name of the machine that was recorded; None if the file does not say it."""
+    rows = _read(database, _ENVIRONMENT, ("name", "value"))
+    names = (row.get("value") for row in rows if row.get("name") == "Hostname")
+    name = next(names, None)
+    return name if isinstance(name, str) and name else None
+
+
 def _is_shifted(database: Database) -> bool:
     """Whether the export moved the times."""
     facts = {
@@ -124,11 +132,8 @@ def ignored_rows(database: Database) -> Counter[str]:
 
 
 def problems(database: Database) -> Counter[str]:
-    """Return what went wrong while recording: by our judgement, and by the profiler's own."""
+    """Return what went wrong while recording, in the profiler's own words."""
     found: Counter[str] = Counter()
-    graphs = database.count(_GRAPHS)
-    if graphs:
-        found["CUDA graphs recorded as a whole: their kernels are not in the file"] = graphs
     errors = [
         row["text"]
         for row in _read(database, _DIAGNOSTICS, ("severity", "text"))

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.markers import DOMAIN, pack_payload
-from pyprof2.parsers._labels import Label, StepMark, append_steps, cpu_device, label_marker
+from pyprof2.parsers._labels import Label, cpu_device, label_marker
+from pyprof2.parsers._names import cut_names
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
-from pyprof2.recording import TextCodes
+from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
+from pyprof2.recording import UNNAMED_DOMAIN, TextCodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +38,7 @@ _THREAD_STEP: Final = pack_payload(0, 1)
 _STILL_OPEN: Final = "a range that was open at the end of the recording: it ends there"
 _WHATS: Final = ("op", "range", "step", "process", "cpu", "nothing")
 _FIELDS: Final = (
-    "what", "op", "name", "kind", "signature", "layer", "source", "direction",
+    "what", "op", "name", "kind", "signature", "layer", "stack", "direction",
     "backward", "recompute", "accumulate", "own",
 )  # fmt: skip
 
@@ -73,7 +75,7 @@ class _Labels:
             ranges["kind"][label.kind or "annotation"],
             -1 if label.signature is None else self.signatures[label.signature],
             -1 if label.layer is None else ops["layer"][label.layer],
-            -1 if label.source is None else ops["source"][label.source],
+            -1 if label.stack is None else ops["stack"][label.stack],
             -1 if label.direction is None else ops["direction"][label.direction],
             int(label.direction == "backward"),
             int(label.recompute),
@@ -104,9 +106,10 @@ class RangeReader:
         self._labels = _Labels(process.spool)
         # A cut recording may lack the name of our domain: a marker in a nameless one is ours.
         self._foreign = np.array([_DEFAULT_DOMAIN])
+        self._domains: dict[int, str | None] = {_DEFAULT_DOMAIN: None}
         self._open: list[Columns] = []
-        self._steps: list[StepMark] = []
-        self._last_op_ns: int | None = None
+        self._ranges = StepRanges(process.spool)
+        self._op_span = OpSpan()
 
     @property
     def signatures(self) -> list[Signature]:
@@ -138,8 +141,7 @@ class RangeReader:
             self._process.problems[_STILL_OPEN] += count
             self._add_ranges(rows | {"end": pa.array(np.full(count, end))})
         self._open.clear()
-        append_steps(self._process.spool, self._steps, self._last_op_ns, end)
-        self._steps.clear()
+        self._ranges.finish(self._op_span, end)
 
     def _add_ranges(self, rows: Columns) -> None:
         rows, columns = self._process.times(rows)
@@ -148,7 +150,7 @@ class RangeReader:
         codes, sequence, op_id = self._label(rows)
         label = self._labels.look_up(codes)
         columns["tid"] = pc.bit_wise_and(rows["globalTid"], ID_MASK)
-        # A range that was started, not pushed, may end on another thread: it encloses nothing.
+        # A range that was started, not pushed, may end on another thread: it encloses no op.
         started = np.isin(ints(rows["eventType"], _PUSHED[0]), _STARTED)
         is_op = (label["what"] == _WHATS.index("op")) & ~started
         is_other = (label["what"] <= _WHATS.index("range")) & ~is_op
@@ -159,8 +161,9 @@ class RangeReader:
             self._add_ops(whole, label, is_op)
         if is_other.any():
             named = {name: codes_array(label[name]) for name in ("name", "kind")}
+            named["domain"] = self._domain_codes(ints(rows["domainId"], _DEFAULT_DOMAIN))
             columns = where(columns | named, is_other)
-            self._process.spool.append("ranges", columns, int(is_other.sum()))
+            self._ranges.append(columns, int(is_other.sum()))
 
     def _count_problems(self, codes: Int) -> None:
         for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
@@ -173,8 +176,8 @@ class RangeReader:
             columns = where(columns, is_op)
             label = {name: values[is_op] for name, values in label.items()}
         payload = columns.pop("payload")
-        latest = pc.max(columns["start_ns"]).as_py()
-        self._last_op_ns = max(latest, self._last_op_ns or latest)
+        span = pc.min_max(columns["start_ns"]).as_py()
+        self._op_span.add(span["min"], span["max"])
         columns["op"] = codes_array(label["op"])
         columns["signature_id"] = codes_array(label["signature"])
         if label["own"].any():
@@ -232,7 +235,8 @@ class RangeReader:
         key = name.indices.to_numpy() * np.int64(len(size.dictionary) + 1) + at_size
         limit = 4 * len(name.dictionary) * (len(size.dictionary) + 1)
         unique, inverse = distinct(key * 4 + 2 * numbered + has_id, limit)
-        names, sizes = name.dictionary.to_pylist(), [None, *size.dictionary.to_pylist()]
+        names = cut_names(name.dictionary, self._process.problems).to_pylist()
+        sizes = [None, *size.dictionary.to_pylist()]
         table = []
         for code in unique.tolist():
             rest, flags = divmod(code, 4)
@@ -242,10 +246,19 @@ class RangeReader:
         return np.array(table, np.int64)[inverse]
 
     def _add_domains(self, rows: Columns) -> None:
-        texts = self._texts(rows["text"], self._strings.positions(ints(rows["textId"])))
-        is_other = np.array([text != DOMAIN for text in texts.to_pylist()])
-        numbers = ints(rows["domainId"], _DEFAULT_DOMAIN)[is_other]
-        self._foreign = np.union1d(self._foreign, numbers)
+        texts = self._texts(rows["text"], self._strings.positions(ints(rows["textId"]))).to_pylist()
+        numbers = ints(rows["domainId"], _DEFAULT_DOMAIN)
+        self._domains.update(zip(numbers.tolist(), texts, strict=True))
+        is_other = np.array([text != DOMAIN for text in texts])
+        self._foreign = np.union1d(self._foreign, numbers[is_other])
+
+    def _domain_codes(self, numbers: Int) -> pa.Array:
+        """Return the codes of the names of domains; null for the default one."""
+        codes = self._process.spool.texts["ranges"]["domain"]
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        names = [self._domains.get(number, UNNAMED_DOMAIN) for number in unique.tolist()]
+        table = [-1 if name is None else codes[name] for name in names]
+        return codes_array(np.array(table, np.int32)[inverse])
 
     def _add_marks(self, rows: Columns) -> None:
         """Note our own instants: where steps begin, who the process is, what its CPU can do."""
@@ -264,10 +277,13 @@ class RangeReader:
             if label.marker is None:
                 self._process.ignored["NVTX marks"] += 1
             elif label.what == "step":
-                self._steps.append(StepMark(start, self._process.pid, thread, label.marker.step))
+                marker = label.marker
+                mark = StepMark(start, self._process.pid, thread, marker.step, marker.event)
+                self._ranges.mark(mark)
             elif label.what == "process":
                 self._process.rank = label.marker.rank
                 self._process.world_size = label.marker.world_size
+                self._process.source_root = label.marker.source_root
             elif label.what == "cpu":
                 self._process.cpu = cpu_device(label.marker)
 
@@ -284,6 +300,6 @@ def _own_columns(sequence: pa.Array, payload: pa.Array, label: Labelled) -> Colu
         "sequence_nr": pc.if_else(pa.array(own), mine, sequence),
         "thread_nr": codes_array(thread),
         "forward_thread": pa.array(thread + 1, mask=~is_node),
-        **{name: codes_array(label[name]) for name in ("layer", "source", "direction")},
+        **{name: codes_array(label[name]) for name in ("layer", "stack", "direction")},
         **{name: pa.array(label[name] > 0, mask=~own) for name in ("recompute", "accumulate")},
     }

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.parsers._names import cut_names
 from pyprof2.recording import Spool
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Strings:
         numbers = pa.concat_arrays(ids).to_numpy()
         order = np.argsort(numbers, kind="stable")
         self._ids = numbers[order]
+        self.problems: Counter[str] = Counter()
         self._texts = pa.concat_arrays(texts).take(pa.array(order))
 
     def __len__(self) -> int:
@@ -116,7 +118,7 @@ class Strings:
         What matches the regular expression `cut_off` is left out of the texts.
         """
         unique, inverse = distinct(self.positions(ints(ids)) + 1, len(self._ids) + 1)
-        texts = self.take(unique - 1)
+        texts = cut_names(self.take(unique - 1), self.problems)
         if cut_off is not None:
             texts = pc.replace_substring_regex(texts, cut_off, "")
         table = [-1 if text is None else codes[text] for text in texts.to_pylist()]
@@ -137,6 +139,7 @@ class Process:
         correlations: the correlation ids of its GPU work, in parts.
         first_call: the smallest correlation id of its calls.
         rank, world_size: what its annotation says of its place in the job.
+        source_root: and of where the user's own code is.
         cpu: what its annotation says of its CPU, as a row of `devices`.
     """
 
@@ -155,6 +158,7 @@ class Process:
         self.first_call: int | None = None
         self.rank: int | None = None
         self.world_size: int | None = None
+        self.source_root: str | None = None
         self.cpu: dict[str, Any] | None = None
 
     @property

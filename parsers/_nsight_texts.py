@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.parsers._labels import Label, label_text, new_signature
+from pyprof2.parsers._op_names import NODE_PREFIX, REGION_PREFIX, is_unqualified_op
 from pyprof2.signatures import Input, Tensor
 
 if TYPE_CHECKING:
@@ -31,11 +32,7 @@ if TYPE_CHECKING:
 _ANNOTATION: Final = re.compile(
     r"ProfilerStep#|Optimizer\.(?:step|zero_grad)#|enumerate\(DataLoader\)#|FSDP::|\S+\s"
 )
-_NODE: Final = "autograd::engine::evaluate_function: "
 _QUALIFIED: Final = re.compile(r"[A-Za-z_]\w*(?:::[\w.~<>*&]+)+")
-_UNQUALIFIED: Final = re.compile(
-    r"detach_?|record_param_comms|(?:nccl|gloo|mpi|ucc|xccl):\w+|triton_\w+"
-)
 _SIZES_PREFIX: Final = "sizes = "
 _SIZES: Final = msgspec.json.Decoder(list[list[Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]]])
 _EDGES_PREFIX: Final = "input_op_ids = ["
@@ -137,13 +134,13 @@ def label_parts(name: str, sizes: str | None, *, numbered: bool, has_id: bool) -
 
 
 def _is_op(name: str, *, numbered: bool, has_id: bool) -> bool:
-    if name.startswith(_NODE):
+    if name.startswith((NODE_PREFIX, REGION_PREFIX)):
         return True
     if _ANNOTATION.match(name) and not numbered:
         return False
     if not (numbered or has_id):
         return name.startswith("aten::") and bool(_QUALIFIED.fullmatch(name))
-    return numbered or bool(_QUALIFIED.fullmatch(name) or _UNQUALIFIED.fullmatch(name))
+    return numbered or bool(_QUALIFIED.fullmatch(name)) or is_unqualified_op(name)
 
 
 def _signature(op: str, text: str) -> Signature | None:

@@ -6,7 +6,10 @@ runs those with many rows. Two ways of opening, one way of failing: `TraceError`
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
@@ -19,7 +22,6 @@ from pyprof2.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
     from types import TracebackType
 
 MAGIC: Final = b"SQLite format 3\x00"
@@ -50,6 +52,19 @@ _UNMERGED: Final = (
 )
 
 
+_LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 1 << 26,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_COLUMN: 1000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+}
+"""Bytes of a value and of a query, columns, depth of an expression, files beside the first."""
+_DECLARATIONS: Final = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+_PLAIN_TABLE: Final = "CREATE TABLE "
+_GENERATED: Final = "SELECT 1 FROM pragma_table_xinfo(?) WHERE hidden > 0"
+
+
 class Database:
     """An SQLite file that is open for reading; a context manager.
 
@@ -64,7 +79,8 @@ class Database:
     def __init__(self, path: Path, shown_as: Path | None = None) -> None:
         self.path = path
         self.shown_as = shown_as or path
-        self._uri = _read_only_uri(path)
+        self._copy = _copy_with_log(path)
+        self._uri = _read_only_uri(Path(self._copy.name, path.name) if self._copy else path)
         self._engine = sa.create_engine(
             "sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool
         )
@@ -84,10 +100,15 @@ class Database:
         self._engine.dispose()
         if self._driver is not None:
             self._driver.close()
+        if self._copy is not None:
+            self._copy.cleanup()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._uri, uri=True, timeout=2, check_same_thread=False)
         connection.text_factory = _decode
+        for limit, most in _LIMITS.items():
+            connection.setlimit(limit, most)
+        connection.execute("PRAGMA trusted_schema = off")
         return connection
 
     @property
@@ -95,10 +116,20 @@ class Database:
         """The names of its tables; views are none, for they can be endless."""
         if self._tables is None:
             try:
+                self._refuse_computed()
                 self._tables = frozenset(sa.inspect(self._engine).get_table_names())
             except _ERRORS as error:
                 raise self._trouble(error) from error
         return self._tables
+
+    def _refuse_computed(self) -> None:
+        """Raise if a table's values are not in the file but computed: they can fill any memory."""
+        with self._engine.connect() as connection:
+            for name, declaration in connection.exec_driver_sql(_DECLARATIONS).all():
+                is_plain = str(declaration).upper().startswith(_PLAIN_TABLE)
+                if not is_plain or connection.exec_driver_sql(_GENERATED, (name,)).first():
+                    msg = f"{self.shown_as}: has computed tables or columns, which no export has"
+                    raise TraceError(msg)
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the names of a table's columns; none if there is no such table."""
@@ -163,6 +194,8 @@ class Database:
         text = query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}).string
         if self._driver is None:
             self._driver = dbapi.connect(self._uri)
+            with self._driver.cursor() as cursor:
+                cursor.execute("PRAGMA trusted_schema = off")
         options = {"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)}
         with self._driver.cursor(adbc_stmt_kwargs=options) as cursor:
             cursor.execute(text)
@@ -183,6 +216,24 @@ class Database:
             return _UNMERGED.format(name=self.path.name)
         known = (reason for word, reason in _REASONS if word in lines[0])
         return next(known, f"cannot be read: {lines[0]}")
+
+
+def _copy_with_log(path: Path) -> tempfile.TemporaryDirectory[str] | None:
+    """Return a folder with copies of a file and of its write-ahead log; None without a log.
+
+    SQLite writes a side file even to read the two.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        if not log.is_file() or not log.stat().st_size:
+            return None
+        folder = tempfile.TemporaryDirectory(prefix="pyprof2-")
+        for file in (path, log):
+            shutil.copyfile(file, Path(folder.name, file.name))
+    except OSError as error:
+        msg = f"{path}: {_UNMERGED.format(name=path.name)} ({error.strerror or error})"
+        raise TraceError(msg) from error
+    return folder
 
 
 def _read_only_uri(path: Path) -> str:

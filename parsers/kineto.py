@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.frames import user_source
-from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream
+from pyprof2.frames import frame_line
+from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
 from pyprof2.parsers._kineto_events import (
     EventDecoder,
     GpuArgs,
@@ -36,8 +36,10 @@ from pyprof2.parsers._kineto_values import (
     to_address,
     to_int,
 )
-from pyprof2.parsers._labels import StepMark, append_steps, cpu_device, label_marker
-from pyprof2.recording import Recording, Signature, Spool, TextCodes
+from pyprof2.parsers._labels import cpu_device, label_marker, label_text
+from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
+from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
+from pyprof2.recording import Recording, Signature, Spool, TextCodes, host_pids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -62,11 +64,17 @@ _ANNOTATION_NAME: Final = re.compile(
 # Our markers stand among them always.
 _MARKER_NAME: Final = re.compile(r"\{['\"]pyprof2['\"]:")
 _NO_OP_NAME: Final = re.compile(f"{_ANNOTATION_NAME.pattern}|{_MARKER_NAME.pattern}")
-_STEP_NAME: Final = re.compile(r"ProfilerStep#(\d{1,18})")
+# The name of our own marker begins with a brace, and no op's does.
+_WORK: Final = re.compile(
+    rb'"cat":\s{0,9}"(?:cpu_op",\s{0,9}"name":\s{0,9}"[^{]|kernel"|gpu_memcpy"|gpu_memset")'
+)
+_WORK_BYTES: Final = 80
+"""No less than any text that the pattern finds."""
 _MARKER: Final = "marker"
+_INTERNAL: Final = "internal"
 _MODULE_PREFIX: Final = "nn.Module: "
-_LAYER_PREFIX: Final = "layer:"
 _DURATION_MAX_NS: Final = 10**15  # 11 days: longer ones are overflows of the recorder
+_RANK_END: Final = 10**9
 _TIME_MAX_NS: Final = 4 * 10**18  # the year 2096; start + duration still fits int64
 _DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuse1"}
 
@@ -77,6 +85,17 @@ def looks_like(head: bytes) -> bool:
         b"{",
         b"[",
     )
+
+
+def holds_work(path: Path) -> bool:
+    """Return whether there is an op or a kernel among the events of a trace."""
+    with open_trace(path) as file:
+        end = b""
+        for block in inflate(file):
+            if _WORK.search(end + block):
+                return True
+            end = block[-_WORK_BYTES:]
+    return False
 
 
 def read_recordings(
@@ -113,16 +132,19 @@ class _Reader:
         self._events = 0
         self._known: dict[tuple[str, str], str | None] = {}
         self._names = TextCodes()
+        self._op_names: dict[str, bool] = {}
+        self._has_inputs = False
         self._kinds: list[tuple[int, int]] = []
         self._signatures = TextCodes()
         self._span = [_TIME_MAX_NS, -_TIME_MAX_NS]
         self._same_ids = [0, 0]
         self._threads = TextCodes()
         self._labels: dict[str, Label] = {}
+        self._stacks: dict[str, int | None] = {}
         self._process: Marker | None = None
         self._cpu: Marker | None = None
-        self._steps: list[StepMark] = []
-        self._last_op_ns: int | None = None
+        self._ranges = StepRanges(spool)
+        self._op_span = OpSpan()
 
     def add(self, text: bytes) -> None:
         """Append the events of one JSON array."""
@@ -159,7 +181,7 @@ class _Reader:
                 annotations = [e for e in others if _ANNOTATION_NAME.match(e.name)]
                 self._add_ranges("annotation", annotations)
                 self._add_markers([e for e in others if _MARKER_NAME.match(e.name)])
-            self._add_ops(events)
+            self._add_calls(events)
         elif group in ("annotation", "python"):
             self._add_ranges(group, events)
         elif group == "launch":
@@ -210,12 +232,37 @@ class _Reader:
         number = to_int(digits[0].lstrip("0") or "0") if digits else None
         return -(1 << 40) - self._threads[value] if number is None else number
 
-    def _add_ops(self, events: list[Event]) -> None:
-        events, columns = self._times(events)
-        if events:
-            latest = int(columns["start_ns"].max())
-            self._last_op_ns = max(latest, self._last_op_ns or latest)
+    def _add_calls(self, events: list[Event]) -> None:
+        """Append ops, and what PyTorch recorded like ops, such as what its compiler does."""
+        events, times = self._times(events)
         args = self._decoder.args(events, OpArgs)
+        self._has_inputs = self._has_inputs or any(a.dims or a.old_dims for a in args)
+        is_op = np.array([self._is_op(e.name, a) for e, a in zip(events, args, strict=True)], bool)
+        if not is_op.all():
+            others = [events[at] for at in np.flatnonzero(~is_op).tolist()]
+            self._append_ranges(_INTERNAL, others, {k: v[~is_op] for k, v in times.items()})
+            kept = np.flatnonzero(is_op).tolist()
+            events, args = [events[at] for at in kept], [args[at] for at in kept]
+            times = {name: values[is_op] for name, values in times.items()}
+        self._append_ops(events, args, times)
+
+    def _is_op(self, name: str, args: OpArgs) -> bool:
+        """Whether an event is an op: by its name, else by its number or its inputs."""
+        named = self._op_names.get(name)
+        if named is None:
+            named = self._op_names[name] = is_named_like_op(name)
+        if named or args.sequence_nr is not None or args.backend is not None:
+            return True
+        if args.dims or args.old_dims:
+            return not is_dispatch(name)
+        return not self._has_inputs and " " not in name
+
+    def _append_ops(
+        self, events: list[Event], args: Sequence[OpArgs], columns: dict[str, Any]
+    ) -> None:
+        if events:
+            start = columns["start_ns"]
+            self._op_span.add(int(start.min()), int(start.max()))
         texts = self.spool.texts["ops"]
         codes = texts["op"]
         columns |= self._thread(events) | {
@@ -224,7 +271,7 @@ class _Reader:
             "sequence_nr": self._numbers.ints([a.sequence_nr for a in args]),
             "forward_thread": self._numbers.ints([a.forward_thread for a in args]),
             "recorded_id": self._external_ids(args),
-            "source": [self._stack_source(a.stack) for a in args],
+            "stack": [self._stack(a.stack) for a in args],
             "layer": [texts["layer"][a.modules] if a.modules else None for a in args],
         }
         self.spool.append("ops", columns, len(events))
@@ -241,23 +288,27 @@ class _Reader:
             for event, a in zip(events, args, strict=True)
         ]  # fmt: skip
 
-    def _stack_source(self, stack: Any) -> int | None:
-        """Return the code of the innermost user frame of an old `Call stack`."""
+    def _stack(self, stack: str | None) -> int | None:
+        """Return the code of an old `Call stack`, without the frames of torch."""
         if not stack or not isinstance(stack, str):
             return None
-        frames = (user_source(frame.strip()) for frame in stack.split(";"))
-        source = next((frame for frame in frames if frame), None)
-        return None if source is None else self.spool.texts["ops"]["source"][source]
+        if stack not in self._stacks:
+            found = (frame_line(frame.strip()) for frame in stack.split(";"))
+            text = "\n".join(line for line in found if line)
+            self._stacks[stack] = self.spool.texts["ops"]["stack"][text] if text else None
+        return self._stacks[stack]
 
     def _add_ranges(self, group: str, events: list[Event]) -> None:
-        events, columns = self._times(events)
+        self._append_ranges(group, *self._times(events))
+
+    def _append_ranges(self, group: str, events: list[Event], columns: dict[str, Any]) -> None:
         names = self._names
         codes = [names[group, e.name] for e in events]
         if len(names) > len(self._kinds):
             self._classify_names()
         kinds = np.array(self._kinds, np.int32)[codes] if codes else np.empty((0, 2), np.int32)
         columns |= self._thread(events) | {"name": kinds[:, 0], "kind": kinds[:, 1]}
-        self.spool.append("ranges", columns, len(events))
+        self._ranges.append(columns, len(events))
 
     def _add_markers(self, events: list[Event]) -> None:
         """Append what our annotation wrote among the ops."""
@@ -281,15 +332,17 @@ class _Reader:
             marks, columns["start_ns"].tolist(), pids, tids, strict=True
         ):
             marker = self._labels[event.name].marker
-            self._steps.append(StepMark(start, pid, tid, None if marker is None else marker.step))
+            if marker is not None:
+                self._ranges.mark(StepMark(start, pid, tid, marker.step, marker.event))
 
     def _add_wrapped(self, events: list[Event]) -> None:
         """Append calls of functions that the user wrapped; their markers say all of them."""
         events, columns = self._times(events)
         labels = [self._labels[e.name] for e in events]
-        codes = self.spool.texts["ops"]["op"]
+        texts = self.spool.texts["ops"]
         columns |= self._thread(events) | {
-            "op": [codes[label.name] for label in labels],
+            "op": [texts["op"][label.name] for label in labels],
+            "stack": [None if x.stack is None else texts["stack"][x.stack] for x in labels],
             "signature_id": [
                 None if label.signature is None else self._signatures[label.signature]
                 for label in labels
@@ -300,8 +353,7 @@ class _Reader:
 
     def finish(self) -> None:
         """Append what could not be before the end of the recording was known."""
-        if "step" not in self.spool.texts["ranges"]["kind"]:  # else the user's own numbers count
-            append_steps(self.spool, self._steps, self._last_op_ns, self._span[1])
+        self._ranges.finish(self._op_span, self._span[1])
 
     def _classify_names(self) -> None:
         """Give each new name of a range its text and its kind."""
@@ -394,16 +446,19 @@ class _Reader:
         ids = [a.old_external_id if a.external_id is None else a.external_id for a in args]
         return self._numbers.ints(ids)
 
+    def _devices(self) -> list[dict[str, Any]]:
+        """Return the devices that the file lists; without GPU work the CPU that was measured."""
+        if self._cpu is not None and not self.spool.counts["activities"]:
+            return [cpu_device(self._cpu)]
+        launches = self.spool.texts["launches"]["name"]
+        hip = any(name.startswith("hip") for name in launches)
+        hip |= "hip_runtime_version" in self._stream.around
+        listed = self._stream.member("deviceProperties", list[Any]) or []
+        return [_device(d, "hip" if hip else "cuda") for d in listed if isinstance(d, dict)]
+
     def recording(self) -> Recording:
         """Return what was read, with what the file says of itself."""
         stream = self._stream
-        launches = self.spool.texts["launches"]["name"]
-        hip = any(name.startswith("hip") for name in launches)
-        hip |= "hip_runtime_version" in stream.around
-        listed = stream.member("deviceProperties", list[Any]) or []
-        devices = [_device(d, "hip" if hip else "cuda") for d in listed if isinstance(d, dict)]
-        if self._cpu is not None and not self.spool.counts["activities"]:
-            devices = [cpu_device(self._cpu)]
         job = stream.member("distributedInfo", Job, AROUND_BYTES_MAX) or Job()
         process = self._process
         rank = first_of(to_int(job.rank), process and process.rank)
@@ -417,12 +472,14 @@ class _Reader:
         absolute = 0 if self._span[0] > 10**18 else None
         return Recording(
             self.spool,
-            rank=rank if rank is not None and rank >= 0 else None,
+            rank=rank if rank is not None and 0 <= rank < _RANK_END else None,
+            host=stream.member("host_name", str),
+            pids=host_pids(self.spool),
             signatures=[
                 key if isinstance(key, Signature) else signature_of(RecordedCall(*key))
                 for key in self._signatures
             ],
-            devices=devices,
+            devices=self._devices(),
             trace={
                 "source": stream.path.name,
                 "profiler": "kineto",
@@ -435,6 +492,7 @@ class _Reader:
             problems=self._problems,
             ignored=self._ignored,
             trusts_recorded_id=trusted,
+            source_root=process.source_root if process else None,
         )
 
 
@@ -452,17 +510,13 @@ def _group_of(phase: str, category: str) -> str | None:
 
 def _range_kind(group: str, name: str) -> tuple[str, str]:
     """Return the kind of a range, and its text without what only says the kind."""
-    if group == _MARKER:
-        label = label_marker(name)
-        return label.kind or "annotation", label.name
     if group == "python":
         is_module = name.startswith(_MODULE_PREFIX)
         return ("module", name.removeprefix(_MODULE_PREFIX)) if is_module else (group, name)
-    if _STEP_NAME.match(name):
-        return "step", name
-    if name.startswith(_LAYER_PREFIX):
-        return "layer", name.removeprefix(_LAYER_PREFIX)
-    return group, name
+    if group == _INTERNAL:
+        return group, name
+    label = label_marker(name) if group == _MARKER else label_text(name)
+    return label.kind or "annotation", label.name
 
 
 def _is_sensible(time: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

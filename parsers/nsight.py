@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from pyprof2.errors import TraceError
+from pyprof2.markers import Marker, format_marker
 from pyprof2.parsers._nsight_facts import (
     EXPORT_TABLES,
+    host_name,
     ignored_rows,
     problems,
     read_devices,
@@ -39,6 +41,7 @@ from pyprof2.parsers._nsight_rows import (
     where,
 )
 from pyprof2.parsers._nsys import export_report, is_report
+from pyprof2.parsers._other_files import other_database
 from pyprof2.parsers._sqlite import Database
 from pyprof2.recording import Recording
 
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _SETS: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
+_GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _RANGES: Final = "NVTX_EVENTS"
 _STRINGS: Final = "StringIds"
@@ -68,6 +72,7 @@ _KERNEL_COLUMNS: Final = (
 )  # fmt: skip
 _COPY_COLUMNS: Final = ("bytes", "copyKind", "srcKind", "dstKind")
 _SET_COLUMNS: Final = ("bytes", "memKind")
+_GRAPH_COLUMNS: Final = ("graphId",)
 _CALL_COLUMNS: Final = ("globalTid", "correlationId", "nameId", "eventClass")
 _RANGE_COLUMNS: Final = ("eventType", "globalTid", "textId", "domainId", "int64Value")
 
@@ -93,8 +98,21 @@ _ENTRY_VERSION: Final = r"_v\d{4,5}$"
 
 _EARLY: Final = "GPU work launched before the first recorded call: its launch is not in the file"
 _NO_CALLS: Final = "no call of the CUDA API in the file: GPU work has no launch"
+_WHOLE_GRAPHS: Final = "CUDA graphs recorded as a whole: their kernels are not in the file"
 _NO_PID: Final = "GPU work of an unknown one of several processes: not linked"
 _RECORD: Final = "record with 'nsys profile --trace=cuda,nvtx'"
+
+
+def holds_work(path: Path) -> bool:
+    """Return whether there is GPU activity in an export, or an op that the annotation marked."""
+    op = format_marker(Marker("op")).rstrip("}")
+    with Database(path) as database:
+        if any(database.count(name) for name in (_KERNELS, _COPIES, _SETS)):
+            return True
+        if _STRINGS not in database.tables:
+            return False
+        texts = sa.select(sa.literal(1)).select_from(sa.table(_STRINGS))
+        return bool(database.rows(texts.where(sa.column("value").startswith(op)).limit(1)))
 
 
 def read_recordings(
@@ -131,16 +149,20 @@ class _Reader:
         self._strings = Strings(database, _STRINGS)
         self._row_count = 0
         if on_progress is not None:
-            self._row_count = sum(map(database.count, (_KERNELS, _COPIES, _CALLS, _RANGES)))
+            tables = (_KERNELS, _COPIES, _GRAPHS, _CALLS, _RANGES)
+            self._row_count = sum(map(database.count, tables))
 
     def _refuse_other_files(self) -> None:
         there = self._database.tables
-        if there & {_KERNELS, _COPIES, _SETS, _CALLS, _RANGES}:
+        if there & {_KERNELS, _COPIES, _SETS, _GRAPHS, _CALLS, _RANGES}:
             return
         if there & {_STRINGS, *EXPORT_TABLES}:
             msg = f"{self._database.shown_as}: neither CUDA nor NVTX tables in it; {_RECORD}"
         else:
-            msg = f"{self._database.shown_as}: an SQLite file, but no export of Nsight Systems"
+            other = (
+                other_database(sorted(there)) or "an SQLite file, but no export of Nsight Systems"
+            )
+            msg = f"{self._database.shown_as}: {other}"
         raise TraceError(msg)
 
     @cached_property
@@ -163,6 +185,7 @@ class _Reader:
             wanted = (*_ACTIVITY_COLUMNS, *columns)
             for process, rows in self._by_process(table, "globalPid", wanted):
                 self._add_activities(process, rows, kind, read)
+        self._read_graphs()
         self._gpu_was_used = bool(self._processes)
         for process, rows in self._by_process(_CALLS, "globalTid", _CALL_COLUMNS):
             self._add_calls(process, rows)
@@ -173,6 +196,19 @@ class _Reader:
         for reader in self._ranges.values():
             reader.finish()
         return self._recordings()
+
+    def _read_graphs(self) -> None:
+        """Append graphs that were recorded as a whole, but for those whose nodes are there too."""
+        nodes = {
+            pid: np.concatenate(process.correlations) for pid, process in self._processes.items()
+        }
+        wanted = (*_ACTIVITY_COLUMNS, *_GRAPH_COLUMNS)
+        for process, rows in self._by_process(_GRAPHS, "globalPid", wanted):
+            # One launch has one correlation id, and all nodes of its graph have it.
+            known = np.isin(ints(rows["correlationId"]), nodes.get(process.pid, ()))
+            process.ignored["CUDA graphs whose nodes are in the file too"] += int(known.sum())
+            process.problems[_WHOLE_GRAPHS] += int((~known).sum())
+            self._add_activities(process, where(rows, ~known), "graph", _graphs)
 
     def _by_process(
         self, table: str, key: str, columns: Iterable[str], text: str | None = None
@@ -285,7 +321,7 @@ class _Reader:
         processes.sort(key=lambda process: (process.pid is None, process.pid or 0))
         unix_ns = session_start(self._database)
         found = [self._recording(process, unix_ns) for process in processes]
-        found[0].problems.update(problems(self._database))
+        found[0].problems.update(problems(self._database) + self._strings.problems)
         found[0].ignored.update(ignored_rows(self._database))
         if self._left_out:
             found[0].ignored["rows of processes that used no GPU"] += self._left_out
@@ -301,6 +337,8 @@ class _Reader:
         return Recording(
             process.spool,
             rank=process.rank,
+            host=host_name(self._database),
+            pids=frozenset() if process.pid is None else frozenset({process.pid}),
             signatures=[] if ranges is None else ranges.signatures,
             devices=devices,
             trace={
@@ -315,6 +353,7 @@ class _Reader:
             problems=process.problems,
             ignored=process.ignored,
             trusts_recorded_id=False,
+            source_root=process.source_root,
             ops_are_ranges=True,
         )
 
@@ -391,6 +430,14 @@ def _sets(process: Process, rows: Columns) -> Columns:
         "kernel": codes_array(np.array(names, np.int32)[inverse.reshape(-1)]),
         "bytes": amounts(rows["bytes"]),
     }
+
+
+def _graphs(process: Process, rows: Columns) -> Columns:
+    names = process.spool.texts["activities"]["kernel"]
+    numbers, at = np.unique(ints(rows["graphId"], -1), return_inverse=True)
+    texts = [f"CUDA graph {number}" if number >= 0 else "CUDA graph" for number in numbers.tolist()]
+    codes = np.array([names[text] for text in texts], np.int32)
+    return {"kernel": codes_array(codes[at.reshape(-1)])}
 
 
 def _word(words: tuple[str | None, ...], code: int) -> str | None:

@@ -6,16 +6,29 @@ profile needs no torch.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pyprof2.nvtx import annotate, init, shutdown, wrap
+    from pyprof2.integrations.recording import record
+    from pyprof2.nvtx import annotate, init, shutdown, step, wrap
     from pyprof2.run import Run, load, parse
 
 __version__: Final = "0.1.0"
 
-__all__ = ["Run", "__version__", "annotate", "init", "load", "parse", "shutdown", "wrap"]
+__all__ = [
+    "Run",
+    "__version__",
+    "annotate",
+    "init",
+    "load",
+    "parse",
+    "record",
+    "shutdown",
+    "step",
+    "wrap",
+]
 
 _HOMES: Final = {
     "Run": "pyprof2.run",
@@ -23,10 +36,18 @@ _HOMES: Final = {
     "init": "pyprof2.nvtx",
     "load": "pyprof2.run",
     "parse": "pyprof2.run",
+    "record": "pyprof2.integrations.recording",
     "shutdown": "pyprof2.nvtx",
+    "step": "pyprof2.nvtx",
     "wrap": "pyprof2.nvtx",
 }
 """Where each public name is defined."""
+
+
+_FOLDER: Final = os.path.dirname(__file__)  # noqa: PTH120 - pathlib takes longer to import
+if os.path.isfile(os.path.join(_FOLDER, "parsers")):  # noqa: PTH113, PTH118
+    # A checkout without symbolic links has small files in their place, and the packages above.
+    __path__.append(os.path.dirname(_FOLDER))  # noqa: PTH120
 
 
 def __getattr__(name: str) -> Any:
@@ -41,3 +62,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if os.environ.get("PYPROF2"):
+    import_module("pyprof2.integrations.environment").begin()

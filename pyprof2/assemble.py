@@ -32,21 +32,24 @@ def assemble(
     Args:
         recording: the raw tables.
         rank: its rank.
-        source_root: frames of user code below this folder come first.
+        source_root: the folder of the user's own code; by default the recorded one.
         facts: takes up counts for the manifest.
     """
     yield "ranges", _ranked(rank, _in_time_order(recording, "ranges", ("start_ns", "dur_ns")))
     yield "memory", _ranked(rank, _in_time_order(recording, "memory", ("time_ns",)))
+    source_root = source_root or recording.source_root
     linked = link_recording(recording, source_root)
     facts["pairs_recorded"] = linked.pairs.flow_count
     facts["pairs_agree"] = linked.pairs.flow_agree_count
+    facts["nodes_lost"] = linked.pairs.lost_count
     for name, parts in activity_tables(recording, linked):
         yield name, _ranked(rank, parts)
     yield "ops", _ranked(rank, op_table(recording, linked))
+    yield "stacks", _ranked(rank, [linked.stacks])
     del linked
     yield "signatures", _ranked(rank, [_signatures(recording)])
     yield "devices", _ranked(rank, [_rows("devices", recording.devices)])
-    yield "trace", _ranked(rank, [_rows("trace", [recording.trace])])
+    yield "trace", _ranked(rank, [_rows("trace", [recording.trace | {"source_root": source_root}])])
 
 
 def _ranked(rank: int, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -1,10 +1,16 @@
-"""Frames of Python stacks as recorders write them: `path/file.py(123): function`."""
+"""Frames of Python stacks as recorders write them: `path/file.py(123): function`.
+
+A *stack* is text: `path:line` of each frame outside of torch, one to a line, the innermost first.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _FRAME: Final = re.compile(r"(?P<path>.+?)\((?P<line>\d+)\)(?:: .*)?", re.DOTALL)
 _LIBRARY: Final = re.compile(
@@ -14,6 +20,37 @@ _LIBRARY: Final = re.compile(
     )""",
     re.VERBOSE,
 )
+
+_PACKAGES: Final = re.compile(r"(?:^|/)(?:site|dist)-packages/")
+# Recorders cut the folders that Python imports from off: of packages only their own path is left.
+_KNOWN_PACKAGES: Final = {
+    "PIL", "accelerate", "aiter", "apex", "bitsandbytes", "cv2", "deepspeed", "detectron2",
+    "diffusers", "einops", "fairscale", "fairseq", "fastai",
+    "flash_attn", "fsspec", "huggingface_hub", "jax", "lightning",
+    "lightning_fabric", "liger_kernel", "mmcv", "mmengine", "monai", "numpy",
+    "omegaconf", "open_clip", "optimum", "pandas", "peft", "pyarrow", "pytorch_lightning",
+    "safetensors", "scipy", "sentence_transformers", "sentencepiece", "sglang", "sklearn",
+    "tensorflow", "timm", "tokenizers", "torch_geometric", "torch_scatter", "torch_xla", "torchao",
+    "torchaudio", "torchmetrics", "torchtext", "torchtitan", "torchtune", "torchvision", "tqdm",
+    "transformer_engine", "transformers", "triton", "trl", "unsloth", "vllm", "wandb", "xformers",
+}  # fmt: skip
+_TEMPORARY_CELL: Final = re.compile(r"(?:.*/)?ipykernel_\d+/\d+\.py")
+_NUMBERED_CELL: Final = re.compile(r"<ipython-input-(\d+)-\w+>")
+
+_TEMPLATE: Final = "html?|xml|txt|mako?|jinja2?|j2|tmpl|tpl"
+_GENERATED: Final = re.compile(
+    rf"""(?s:
+        .*\.(?!(?:py|pyw|pyx|pxd|pxi|ipynb)\Z)[^.]*  # not Python: a template, `x.py:codegen(y)`
+      | .*\.(?:{_TEMPLATE})\.pyw?                    # a template that was translated to Python
+      | .*_(?:{_TEMPLATE}) | memory:0x[0-9a-f]+      # the same, in memory
+      | [0-9a-f]{{32,}}\.py                           # a hash: what a compiler keeps
+      | (?=[a-z2-7]{{32}})[a-z]+(?:[2-7]+[a-z]+){{3,}}[2-7]*\.py
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Names of files that a program wrote, whatever the folder that it keeps them in."""
+
+_HASH_LENGTH: Final = 32
 
 # A folder of the user's own may be named like a module, such as `code` or `types`.
 _LIBRARY_PACKAGES: Final = {
@@ -31,25 +68,92 @@ def parse_frame(text: str) -> tuple[str, int] | None:
     return (match["path"], int(match["line"])) if match and len(match["line"]) < 10 else None
 
 
+def is_generated(path: str) -> bool:
+    """Whether a program wrote the code: a compiler, a template engine, or what calls `exec`.
+
+    Nobody can look at a line of it: it is not in a file, or in one that is named after a hash.
+    """
+    folder, _, name = path.replace("\\", "/").rpartition("/")
+    # torch.compile keeps a file in the folder that is named after two letters of its hash.
+    is_kept = len(name) > _HASH_LENGTH and folder.rpartition("/")[2] == name[1:3]
+    return path.startswith("<") or is_kept or bool(_GENERATED.fullmatch(name))
+
+
 def is_user_path(path: str) -> bool:
-    """Whether a file is the user's or a package's: not torch, pyprof2, or the standard library.
+    """Whether a person wrote a file, and it is not torch, pyprof2, or the standard library.
 
     Recorders cut the prefix of `sys.path` off, so the standard library shows as `threading.py`
     or `asyncio/events.py`.
     """
     path = path.replace("\\", "/")
-    if path.startswith("<") or _LIBRARY.search(path):
+    if is_generated(path) or _LIBRARY.search(path):
         return False
     first, slash, _ = path.partition("/")
     library = _LIBRARY_PACKAGES if slash else sys.stdlib_module_names
     return first.removesuffix(".py") not in library
 
 
-def user_source(frame: str, root: str | None = None) -> str | None:
-    """Return `path:line` of a frame of user code (below `root`, if given), else None."""
+def is_own_path(path: str, root: str | None = None) -> bool:
+    """Whether a file is the user's own: with a root it is below that, and else in no package.
+
+    A relative path counts as below the root. Installed packages are nobody's own wherever they
+    are, such as in a virtual environment below the root, nor is the standard library.
+    """
+    path = path.replace("\\", "/")
+    if is_generated(path):
+        return False
+    if _TEMPORARY_CELL.fullmatch(path):
+        return True
+    if root is not None and is_absolute(path):
+        folder = root.replace("\\", "/").rstrip("/") + "/"
+        if not path.startswith(folder):
+            return False
+        below = path.removeprefix(folder)
+        return not _LIBRARY.search(below) and not _PACKAGES.search(f"/{below}")
+    return is_user_path(path) and package_of(path) is None
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path begins at the root of a file system, Windows' too."""
+    return path.startswith(("/", "\\")) or path[1:3] in (":/", ":\\")
+
+
+def package_of(path: str) -> str | None:
+    """Return the top-level package of an installed file; None where it shows no such."""
+    parts = _PACKAGES.split(path.replace("\\", "/"))
+    first, slash, _ = parts[-1].partition("/")
+    if len(parts) > 1 or (slash and first in _KNOWN_PACKAGES):
+        return first.removesuffix(".py")
+    return None
+
+
+def library_of(line: str) -> str:
+    """Return what to call the library of a `path:line`: its package, else the file's folder."""
+    path = line.rpartition(":")[0].replace("\\", "/")
+    folder, slash, name = path.rpartition("/")
+    if is_absolute(path):
+        return package_of(path) or folder
+    return package_of(path) or (path.partition("/")[0] if slash else name.removesuffix(".py"))
+
+
+def shown_line(line: str, roots: Collection[str]) -> str:
+    """Return a `path:line` as people want to see it: from a root, or from its package on."""
+    for root in roots:
+        folder = root.rstrip("/\\") + ("\\" if "\\" in root else "/")
+        if line.startswith(folder) and not _PACKAGES.search(line.replace("\\", "/")):
+            return line.removeprefix(folder)
+    return _PACKAGES.split(line.replace("\\", "/"))[-1] if _PACKAGES.search(line) else line
+
+
+def frame_line(frame: str) -> str | None:
+    """Return `path:line` of a frame outside of torch, else None; a notebook's cell by number."""
     parsed = parse_frame(frame)
-    if parsed is None or not is_user_path(parsed[0]):
-        return None
-    if root is not None and not parsed[0].startswith(root.rstrip("/") + "/"):
-        return None
-    return f"{parsed[0]}:{parsed[1]}"
+    return None if parsed is None else user_line(*parsed)
+
+
+def user_line(path: str, line: int) -> str | None:
+    """Return `path:line` of code outside of torch, else None; a notebook's cell by number."""
+    cell = _NUMBERED_CELL.fullmatch(path)
+    if cell is not None:
+        return f"cell {cell[1]}:{line}"
+    return f"{path}:{line}".replace("\n", " ") if is_user_path(path) else None

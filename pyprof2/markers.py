@@ -19,13 +19,22 @@ source     a range: calls made by one line of user code               source, re
 optimizer  a range: one step of an optimizer                          name
 zero_grad  a range: an optimizer clears gradients                     name
 dataloader a range: the training waits for a batch                    name
-step       an instant: the step begins, and the one before it ends;   step
-           without a number no step begins
-process    an instant: who this process is                            rank, world_size, torch
+step       an instant: what `event` says of steps; without one the    step, event
+           step begins, and the one before it ends, and without a
+           number no step begins
+process    an instant: who this process is                            rank, world_size, torch,
+                                                                      source_root
+window     a range: the steps that a recorder was asked for
 cpu        an instant: what the CPU can do, as measured               name, threads,
                                                                       flop_per_s, bytes_per_s,
                                                                       cache_bytes
 ========== ========================================================== ========================
+
+A step is known to be one only when an optimizer steps, so the events of steps are what happened,
+and the reader makes steps of them: `begins`, what may become a step does, and what was before is
+over; `over`, and nothing begins; `stepped`, an optimizer has made its step, and what began is step
+`step`, or part of it; `batch`, the wait for batch `step` of a DataLoader begins, or without a
+number there are no more; `ended`, the program says that step `step` ends.
 
 `inputs` is the JSON form of `pyprof2.signatures`, in the order of the op's schema, defaults
 included, with two liberties: strides stand only where a tensor is not contiguous, and
@@ -73,9 +82,19 @@ _MAX_TEXT_LENGTH: Final = 4 * MAX_TEXT_BYTES
 _MAX_INT: Final = (1 << 63) - 1
 
 Kind: TypeAlias = Literal[
-    "op", "layer", "source", "optimizer", "zero_grad", "dataloader", "step", "process", "cpu"
+    "op",
+    "layer",
+    "source",
+    "optimizer",
+    "zero_grad",
+    "dataloader",
+    "step",
+    "process",
+    "cpu",
+    "window",
 ]
 Direction: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
+StepEvent: TypeAlias = Literal["begins", "over", "stepped", "batch", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +108,18 @@ class Marker:
         device: of the op's first tensor, or the one it creates, such as `cuda:0`.
         layer: path of the innermost module; of a backward op that of its forward op.
         module: class of the layer's module.
-        source: `path:line` of the innermost frame of user code, in the forward call.
+        source: `path:line` of frames of the forward call, one to a line: from the innermost
+            outside of torch out to the user's own.
         direction: of the op.
         recompute: whether activation checkpointing runs it again, inside backward.
         forward: name of the forward op of a backward op.
         accumulate: whether it adds up a gradient; its layer is that of the node before it.
         name: class of the optimizer or of the data loader's iterator; of the CPU its own.
-        step: number of the step that begins.
+        step: number of the step, or of the batch.
+        event: what happened to the step.
         rank, world_size: of the process in the job.
         torch: version of PyTorch.
+        source_root: the folder below which the user's own code is.
         bytes: of a collective: the size of its larger buffer.
         group, ranks: of a collective: name and members of its process group.
         threads: that share the work of an op on the CPU.
@@ -119,9 +141,11 @@ class Marker:
     accumulate: bool = False
     name: str | None = None
     step: int | None = None
+    event: StepEvent | None = None
     rank: int | None = None
     world_size: int | None = None
     torch: str | None = None
+    source_root: str | None = None
     bytes: int | None = None
     group: str | None = None
     ranks: tuple[int, ...] | None = None
@@ -129,6 +153,10 @@ class Marker:
     flop_per_s: dict[str, float] | None = None
     bytes_per_s: float | None = None
     cache_bytes: int | None = None
+
+
+WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
+"""The marker around the steps that a recorder was asked for."""
 
 
 def format_marker(marker: Marker, *, quoteless: bool = False) -> str:
@@ -207,6 +235,7 @@ def _format_input(item: Input) -> Any:
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
+_Place = Annotated[int, msgspec.Meta(ge=0, lt=10**9)]  # of a process in a job: no job is larger
 _Rate = Annotated[float, msgspec.Meta(gt=0, lt=1e24)]
 _Atom = bool | Annotated[int, msgspec.Meta(ge=-_MAX_INT, le=_MAX_INT)] | float | str | None
 # How deep values may nest is bounded here, so that no text can exhaust the stack.
@@ -240,12 +269,14 @@ class _Wire(msgspec.Struct):
     accumulate: bool = False
     name: str | None = None
     step: _Count | None = None
-    rank: _Count | None = None
-    world_size: _Count | None = None
+    event: StepEvent | None = None
+    rank: _Place | None = None
+    world_size: _Place | None = None
     torch: str | None = None
+    source_root: str | None = None
     bytes: _Count | None = None
     group: str | None = None
-    ranks: tuple[_Count, ...] | None = None
+    ranks: tuple[_Place, ...] | None = None
     threads: _Count | None = None
     flop_per_s: dict[str, _Rate] | None = None
     bytes_per_s: _Rate | None = None

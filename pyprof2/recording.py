@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.tables import TEXT
 
@@ -28,6 +29,9 @@ _I64: Final = pa.int64()
 _F64: Final = pa.float64()
 
 _BATCH_ROWS: Final = 1 << 15
+
+UNNAMED_DOMAIN: Final = "(unnamed)"
+"""The `domain` of ranges in one whose name was not recorded."""
 
 RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "activities": pa.schema(
@@ -49,12 +53,15 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
         {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "op": TEXT,
             "signature_id": _I64, "sequence_nr": _I64, "forward_thread": _I64,
-            "recorded_id": _I64, "layer": TEXT, "source": TEXT, "direction": TEXT,
+            "recorded_id": _I64, "layer": TEXT, "stack": TEXT, "direction": TEXT,
             "recompute": pa.bool_(), "accumulate": pa.bool_(), "thread_nr": _I64,
         }
     ),
     "ranges": pa.schema(
-        {"start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "name": TEXT, "kind": TEXT}
+        {
+            "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "name": TEXT, "kind": TEXT,
+            "domain": TEXT,
+        }
     ),
     "memory": pa.schema(
         {
@@ -67,12 +74,14 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
         {"flow_id": _I64, "end": pa.bool_(), "pid": _I64, "tid": _I64, "time_ns": _I64}
     ),
 }  # fmt: skip
-"""The raw tables. `activities.kind` is `kernel`, `memcpy` or `memset`; `ranges.kind` as in the
-canonical table; the text of a `layer` or `source` is the whole layer or line. `recorded_id` is the
-id by which the recorder itself ties a launch to an op: larger for an op that began later. What our
-annotation says of an op: `layer`, `source`, `direction`, `recompute`, `accumulate` (it adds up a
-gradient), and `thread_nr`, its number for the thread that counted `sequence_nr`. `flows` are the
-recorder's own forward-backward pairs: two rows of one `flow_id`, by thread and start."""
+"""The raw tables. `activities.kind` is `kernel`, `memcpy`, `memset`, or `graph` for one execution
+of a whole graph whose kernels were not recorded; `ranges.kind` as in the canonical table; the text
+of a `layer` or `source` is the whole layer or stack; `ranges.tid` is the thread that started the
+range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
+that began later. What our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
+`accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted
+`sequence_nr`. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
+thread and start."""
 
 
 class TextCodes(dict[Any, int]):
@@ -204,6 +213,8 @@ class Recording:
 
     Attributes:
         rank: its rank as the file says it; None if it does not.
+        host: the name of its machine, None if the file does not say it.
+        pids: the ids of the host processes that called ops or launched work.
         spool: the raw tables.
         signatures: by `signature_id`.
         devices: rows of the canonical table `devices`, without rank.
@@ -212,10 +223,13 @@ class Recording:
         ignored: what the tables have no place for, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
+        source_root: the folder of the user's own code, if it was known when this was recorded.
     """
 
     spool: Spool
     rank: int | None = None
+    host: str | None = None
+    pids: frozenset[int] = frozenset()
     signatures: list[Signature] = field(default_factory=list)
     devices: list[dict[str, Any]] = field(default_factory=list)
     trace: dict[str, Any] = field(default_factory=dict)
@@ -223,12 +237,20 @@ class Recording:
     ignored: Counter[str] = field(default_factory=Counter)
     trusts_recorded_id: bool = True
     ops_are_ranges: bool = False
+    source_root: str | None = None
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None
     ) -> pa.Table:
         """Return a raw table, or its rows at these positions; see `RAW_SCHEMAS`."""
         return self.spool.read(table, None if columns is None else list(columns), rows)
+
+
+def host_pids(spool: Spool) -> frozenset[int]:
+    """Return the ids of the processes that called ops or launched work."""
+    tables = [spool.read(name, ["pid"]) for name in ("ops", "launches")]
+    found = [pc.unique(table["pid"]).drop_null().to_pylist() for table in tables]
+    return frozenset(found[0] + found[1])
 
 
 def int_column(table: pa.Table, name: str, missing: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -7,7 +7,6 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -15,12 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from pyprof2 import __version__
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.assemble import assemble
 from pyprof2.columns import as_pandas
 from pyprof2.errors import TraceError, UsageError
+from pyprof2.frames import is_absolute
 from pyprof2.parsers import find_traces, read_recordings
+from pyprof2.ranks import assign_ranks
+from pyprof2.segments import clock_shifts, joined
 from pyprof2.store import StoreWriter, is_store, read_manifest, read_table, write_table
 from pyprof2.tables import TABLES
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyprof2.recording import Recording
 
-_RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_FEW_LINKED_PCT: Final = 50
 
 
 def parse(
@@ -44,14 +45,16 @@ def parse(
     source_root: Path | str | None = None,
     progress: bool = False,
 ) -> Path:
-    """Read traces, one per rank, and write a store; return its path.
+    """Read traces, one or more per rank, and write a store; return its path.
+
+    Recordings that one process made one after another are segments of one rank.
 
     Args:
         paths: trace files, or folders of them.
         out: the store to write; by default `<stem>.pyprof2` beside the first trace.
         jobs: how many traces to read at once, in processes of their own.
         force: replace a store that exists.
-        source_root: frames of user code below this folder come first in `source`.
+        source_root: the folder of the user's own code, for `source`; by default the recorded one.
         progress: show a bar on stderr if it takes longer than a second.
 
     Raises:
@@ -65,7 +68,7 @@ def parse(
         raise UsageError(msg)
     files = [file for path in named for file in find_traces(path)]
     out = default_store(named[0]) if out is None else Path(out)
-    root = None if source_root is None else str(source_root)
+    root = None if source_root is None else _absolute(source_root)
     with StoreWriter(out, force=force) as writer, _Workers(min(jobs, len(files))) as workers:
         folders = [writer.scratch(str(number)) for number in range(len(files))]
         with _Progress(files, shown=progress) as bar:
@@ -75,15 +78,15 @@ def parse(
             recordings = [
                 (file, found) for file, each in zip(files, read, strict=True) for found in each
             ]
-        ranks = _ranks(recordings)
+        groups, ranks = assign_ranks(recordings)
         tasks = (
-            [found for _, found in recordings],
+            [[recordings[at][1] for at in group] for group in groups],
             ranks,
             [writer.folder] * len(ranks),
             [root] * len(ranks),
         )
-        facts = list(workers.map(_write_recording, *tasks))
-        writer.finish(_manifest(files, recordings, ranks, facts))
+        facts = list(workers.map(_write_rank, *tasks))
+        writer.finish(_manifest(files, recordings, groups, ranks, facts))
     return out
 
 
@@ -156,6 +159,24 @@ def _read_file(
     return read_recordings(file, folder, on_progress)
 
 
+def _write_rank(
+    segments: Sequence[Recording], rank: int, folder: Path, root: str | None
+) -> list[dict[str, int]]:
+    """Write the tables of a rank, and return facts on each of its recordings."""
+    if len(segments) == 1:
+        return [_write_recording(segments[0], rank, folder, root)]
+    # Each is linked by itself: nothing is joined across what was not recorded.
+    scratch = [folder / f"scratch-rank-{rank}-{number}" for number in range(len(segments))]
+    facts = []
+    for segment, own in zip(segments, scratch, strict=True):
+        own.mkdir()
+        facts.append(_write_recording(segment, rank, own, root))
+    shifts = clock_shifts(segments)
+    for name in TABLES:
+        write_table(folder, name, rank, joined(name, scratch, rank, shifts))
+    return facts
+
+
 def _write_recording(
     recording: Recording, rank: int, folder: Path, root: str | None
 ) -> dict[str, int]:
@@ -166,45 +187,25 @@ def _write_recording(
     return facts | {"table_bytes": nbytes}
 
 
-def _ranks(recordings: Sequence[tuple[Path, Recording]]) -> list[int]:
-    """Return the rank of each recording: its own, else that in the file's name, else by order.
-
-    Raises:
-        TraceError: two recordings claim one rank.
-    """
-    recorded = Counter(file for file, _ in recordings)
-    claims: list[int | None] = []
-    for file, recording in recordings:
-        # A file of several processes is not that of one rank, whatever its name says.
-        in_name = _RANK_IN_NAME.search(file.name) if recorded[file] == 1 else None
-        claims.append(int(in_name[1]) if recording.rank is None and in_name else recording.rank)
-    twice = [rank for rank, count in Counter(claims).items() if rank is not None and count > 1]
-    if twice:
-        files = ", ".join(
-            str(f) for (f, _), claim in zip(recordings, claims, strict=True) if claim == twice[0]
-        )
-        msg = f"{files}: both are of rank {twice[0]}; parse each into a store of its own"
-        raise TraceError(msg)
-    free = (number for number in range(2 * len(claims)) if number not in claims)
-    return [next(free) if claim is None else claim for claim in claims]
-
-
 def _manifest(
-    files: Sequence[Path], recordings: Sequence[tuple[Path, Recording]], ranks: Sequence[int],
-    facts: Sequence[dict[str, int]],
-) -> dict[str, Any]:  # fmt: skip
+    files: Sequence[Path],
+    recordings: Sequence[tuple[Path, Recording]],
+    groups: Sequence[Sequence[int]],
+    ranks: Sequence[int],
+    facts: Sequence[Sequence[dict[str, int]]],
+) -> dict[str, Any]:
     return {
-        "tool": f"pyprof2 {__version__}",
         "sources": [_source(file) for file in files],
         "ranks": [
             {
                 "rank": rank,
-                "source": file.name,
-                "problems": recording.problems | dict.fromkeys(load_extensions(), 1),
-                "ignored": dict(recording.ignored),
+                "source": recordings[at][0].name,
+                "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
+                "ignored": dict(recordings[at][1].ignored),
                 **fact,
             }
-            for (file, recording), rank, fact in zip(recordings, ranks, facts, strict=True)
+            for group, rank, of_group in zip(groups, ranks, facts, strict=True)
+            for at, fact in zip(group, of_group, strict=True)
         ],
     }
 
@@ -213,6 +214,11 @@ def _source(file: Path) -> dict[str, Any]:
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     return {"path": str(file), "bytes": file.stat().st_size, "sha256": digest}
+
+
+def _absolute(root: Path | str) -> str:
+    """Return a folder as recordings name it; it need not be on this machine."""
+    return str(root) if is_absolute(str(root)) else str(Path(root).absolute())
 
 
 def load(
@@ -228,7 +234,7 @@ def load(
         path: a store, a trace file, or a folder of traces.
         device: name of a device, or a JSON file that describes one, whose roofs to use instead
             of those of the recorded device.
-        source_root: frames of user code below this folder come first; only for a trace.
+        source_root: the folder of the user's own code, for `source`; by default the recorded one.
         progress: show a bar on stderr while parsing.
 
     Raises:
@@ -236,10 +242,7 @@ def load(
     """
     path = Path(path)
     if is_store(path):
-        if source_root is not None:
-            msg = f"{path}: --source-root works while parsing; give it to 'pyprof2 parse'"
-            raise UsageError(msg)
-        return Run(path, device)
+        return Run(path, device, None if source_root is None else _absolute(source_root))
     if path.is_dir() and path.suffix == ".pyprof2":
         read_manifest(path)
     folder = tempfile.mkdtemp(prefix="pyprof2-")
@@ -260,10 +263,12 @@ class Run:
     Attributes:
         path: the store.
         device: name or file of the device whose roofs to use; None: the recorded one.
+        source_root: the folder of the user's own code; None: the one that the store was made with.
     """
 
     path: Path
     device: Path | str | None = None
+    source_root: str | None = None
 
     def __post_init__(self) -> None:
         """Read the manifest, which refuses what is no store."""
@@ -272,6 +277,10 @@ class Run:
     def table(self, name: str) -> pa.Table:
         """Return a canonical table as Arrow."""
         table = read_table(self.path, name)
+        if self.source_root is not None and name in ("kernels", "copies", "ops"):
+            from pyprof2.analysis.stacks import with_lines
+
+            table = with_lines(table, read_table(self.path, "stacks"), self.source_root)
         if self.device is not None and name in ("kernels", "copies"):
             from pyprof2.analysis.verdict import judge
 
@@ -306,6 +315,19 @@ class Run:
     def signatures(self) -> pd.DataFrame:
         """One row per distinct op with its inputs."""
         return self._frame("signatures")
+
+    @cached_property
+    def stacks(self) -> pd.DataFrame:
+        """One row per distinct frame outside of torch, with those that it was called from."""
+        return self._frame("stacks")
+
+    @cached_property
+    def source_roots(self) -> list[str]:
+        """The folders of the user's own code, the longest first."""
+        if self.source_root is not None:
+            return [self.source_root]
+        roots = set(read_table(self.path, "trace", ["source_root"])[0].to_pylist())
+        return sorted((root for root in roots if root), key=len, reverse=True)
 
     @cached_property
     def ranges(self) -> pd.DataFrame:
@@ -358,7 +380,7 @@ class Run:
         """MFU and HFU of each step; see `pyprof2.analysis.utilization.utilization`."""
         from pyprof2.analysis.utilization import utilization
 
-        tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
+        tables = {name: self.table(name) for name in ("kernels", "copies", "ops", "trace")}
         ranges = read_table(self.path, "ranges", ["rank", "start_ns", "dur_ns", "name", "kind"])
         devices = read_table(self.path, "devices").to_pylist()
         return utilization(tables, ranges, devices, self.device)
@@ -374,16 +396,22 @@ class Run:
         return op_rows(self.table("ops"), self.table("signatures"), devices, self.device)
 
     def profile(
-        self, by: str | Sequence[str] = "kernel", *, depth: int | None = None, **selection: Any
+        self,
+        by: str | Sequence[str] = "kernel",
+        *,
+        depth: int | None = None,
+        fold_numbers: bool = False,
+        **selection: Any,
     ) -> pd.DataFrame:
         """Return what `pyprof2 prof` prints.
 
         Args:
-            by: `kernel`, or one or more of the axes `name`, `op`, `signature`, `layer`,
-                `source`, `direction`, `step`, `stream`, `rank`, `category`.
-            depth: of axis `layer`: how many parts of the path to keep.
-            **selection: `rank`, `step` (a number or first and last), `layer`, `op`, `kernel`
-                (regular expressions), `copies` (False leaves copies out).
+            by: `kernel`, or one or more of the axes `name`, `op`, `signature`, `layer`, `range`,
+                `source`, `library`, `direction`, `step`, `stream`, `rank`, `category`.
+            depth: of the axes `layer` and `range`: how many names of a path to keep.
+            fold_numbers: of axis `range`: put together those that differ in numbers alone.
+            **selection: `rank`, `step` (a number or first and last), `layer`, `op`, `kernel`,
+                `range` (regular expressions), `copies` (False leaves copies out).
 
         Raises:
             UsageError: an axis is unknown, or a regular expression is not one.
@@ -399,7 +427,7 @@ class Run:
         return (
             rows.drop(columns=list(HIDDEN), errors="ignore")
             if axes == ["kernel"]
-            else summarize(rows, axes, depth)
+            else summarize(rows, axes, depth, fold_numbers=fold_numbers)
         )
 
     def explain(self, reference: str, rank: int | None = None) -> dict[str, Any]:
@@ -427,20 +455,35 @@ class Run:
         tables = {name: rows_of_rank(self.table(name), rank) for name in names}
         return {"rank": rank} | explain(tables, wanted, self.device)
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Lines on what makes the profile less than whole, such as damage, loss and few links."""
+        from pyprof2.analysis.checks import problem_lines
+
+        lines = problem_lines(self.manifest)
+        linked = self.summary["linked_pct"]
+        if linked is not None and linked < _FEW_LINKED_PCT:
+            lines.append(f"only {linked:.1f} % of the kernel time belongs to a PyTorch op")
+        return lines
+
     def check(self) -> pd.DataFrame:
         """Return what the recording lacks and what was repaired; columns as `pyprof2 check`."""
         import pandas as pd
 
-        from pyprof2.analysis.checks import find_lacks
+        from pyprof2.analysis.checks import find_lacks, merge_ranks
+        from pyprof2.analysis.odd_work import find_odd_work
         from pyprof2.analysis.work_checks import find_devices, find_work
 
         tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
         found = [
             find_lacks(self.summary, self.manifest),
+            find_odd_work(tables["kernels"], tables["copies"]),
             find_work(tables, self.summary["profilers"]),
             find_devices([] if self.device else self.table("devices").to_pylist()),
         ]
         both = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
+        if len(self.summary["ranks"]) > 1:
+            both = merge_ranks(both)
         gravity = both["severity"].map({"problem": 0, "lack": 1, "info": 2})
         return both.iloc[gravity.argsort(kind="stable")].reset_index(drop=True)
 

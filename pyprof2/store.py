@@ -1,23 +1,28 @@
 """The store: a folder of Parquet files, one folder per canonical table, one file per rank.
 
-It is written to a temporary sibling and renamed, so that a killed run leaves no half store.
+It is written to a temporary sibling and renamed, so that a killed run leaves no half store. Stores
+are mailed around: what is read is checked first, and nothing is replaced that is none.
 """
 
 from __future__ import annotations
 
-import contextlib
+import glob
 import json
 import os
 import re
 import shlex
 import shutil
+import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NotRequired, Self, TypedDict
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pyprof2 import __version__
+from pyprof2.claims import CLAIM, Claim, abandoned_claim, is_own_folder
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
@@ -26,7 +31,29 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MANIFEST: Final = "manifest.json"
+_TOOL: Final = "pyprof2"
 _ROW_GROUP: Final = 1 << 17
+_RANK_FILE: Final = re.compile(r"rank-(0|[1-9][0-9]{0,8})\.parquet", re.ASCII)
+_PARTIAL: Final = ".partial"
+_OLD: Final = ".old"
+_LARGEST_MANIFEST: Final = 1 << 26
+_SMALL_TABLE: Final = 1 << 29
+_MOST_EXPANSION: Final = 500
+"""A table of our own takes at most some 20 times the memory of its file."""
+
+
+class _Rank(TypedDict):
+    rank: int
+    source: NotRequired[str]
+    problems: dict[str, int]
+    ignored: dict[str, int]
+
+
+class _Manifest(TypedDict):
+    schema_version: int
+    tool: str
+    sources: list[dict[str, str | int]]
+    ranks: list[_Rank]
 
 
 class StoreWriter:
@@ -39,23 +66,23 @@ class StoreWriter:
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
         refuse_to_overwrite(path, force=force)
-        # A link stays, and what it points to is replaced.
-        self.path = path = path.resolve() if path.is_symlink() else path
+        self.path = path
         self._force = force
-        _restore_abandoned(path)
+        _recover(path)
         refuse_to_overwrite(path, force=force)
-        if path.exists() and not is_store(path):
-            msg = (
-                f"{path}: not a pyprof2 store, so --force does not replace it; name another output"
-            )
-            raise OutputExistsError(msg)
+        _refuse_what_is_no_store(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _remove_abandoned(path)
-            prefix = f".{path.name}.{os.getpid()}."
-            self.folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=path.parent))
+            folder = tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_PARTIAL, dir=path.parent)
+            self.folder = Path(folder)
+            self._claim = Claim(self.folder, old=self._old.name)
         except OSError as error:
             raise StoreError(_os_message(path, error)) from error
+
+    @property
+    def _old(self) -> Path:
+        """Where the store that is replaced stands until the new one is in its place."""
+        return self.folder.with_suffix(_OLD)
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +100,7 @@ class StoreWriter:
             raise StoreError(_os_message(self.path, failure)) from failure
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+            self._claim.release(self.path if error is None else self.folder)
         if isinstance(error, OSError):
             raise StoreError(_os_message(self.path, error)) from error
 
@@ -86,7 +114,8 @@ class StoreWriter:
         """Write the manifest and drop the scratch folders: the store is complete."""
         for folder in self.folder.glob("scratch-*"):
             shutil.rmtree(folder)
-        manifest = {"schema_version": SCHEMA_VERSION, **manifest}
+        head = {"schema_version": SCHEMA_VERSION, "tool": f"{_TOOL} {__version__}"}
+        manifest = head | {"sources": [], "ranks": []} | manifest
         (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
     def _publish(self) -> None:
@@ -97,7 +126,8 @@ class StoreWriter:
         self.folder.chmod(0o777 & ~umask)
         if self.path.exists():
             refuse_to_overwrite(self.path, force=self._force)
-            old = self.folder.with_suffix(".old")
+            _refuse_what_is_no_store(self.path)
+            old = self._old
             self.path.rename(old)
         try:
             self.folder.rename(self.path)
@@ -142,7 +172,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         SchemaError: the store was written by another schema version.
     """
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        manifest = _load_manifest(path)
         version = manifest["schema_version"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = (
@@ -156,7 +186,21 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"make it anew with 'pyprof2 parse --force -o {shlex.quote(str(path))} {sources}'"
         )
         raise SchemaError(msg)
-    return manifest  # type: ignore[no-any-return]
+    try:
+        msgspec.convert(manifest, _Manifest)
+    except msgspec.ValidationError as error:
+        msg = f"{path / MANIFEST}: damaged ({error}); make the store anew with 'pyprof2 parse'"
+        raise StoreError(msg) from error
+    return manifest
+
+
+def _load_manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST
+    found = file.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_MANIFEST:
+        raise ValueError
+    manifest: dict[str, Any] = json.loads(file.read_bytes())
+    return manifest
 
 
 def _source_paths(manifest: dict[str, Any]) -> str:
@@ -175,10 +219,9 @@ def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> p
     """
     table = TABLES[name]
     schema = table.schema(columns)
-    files = sorted((path / name).glob("rank-*.parquet"), key=_rank_of)
     try:
         # Each file is read by itself: their dictionaries differ.
-        parts = [pq.ParquetFile(file).read(columns=schema.names) for file in files]
+        parts = [_read_rank(file, rank, schema) for rank, file in _rank_files(path / name)]
     except (OSError, pa.ArrowException) as error:
         kind = type(error).__name__
         msg = f"{path / name}: damaged ({kind}); make the store anew with 'pyprof2 parse --force'"
@@ -190,9 +233,60 @@ def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> p
     return whole if columns is not None else table.conform(whole)
 
 
-def _rank_of(file: Path) -> int:
-    digits = file.stem.removeprefix("rank-")
-    return int(digits) if digits.isdigit() else -1
+def _rank_files(folder: Path) -> list[tuple[int, Path]]:
+    """Return the files of a table in order of their ranks.
+
+    Raises:
+        StoreError: there is something else, or a link: a store is what lies in its folder.
+    """
+    if not folder.exists():
+        return []
+    files = []
+    for entry in [folder, *folder.iterdir()]:
+        number = _RANK_FILE.fullmatch(entry.name)
+        if entry.is_symlink() or (entry is not folder and not (number and entry.is_file())):
+            msg = f"{entry}: not the table of a rank; remove it, or make the store anew"
+            raise StoreError(msg)
+        if number:
+            files.append((int(number[1]), entry))
+    return sorted(files)
+
+
+def _read_rank(file: Path, rank: int, schema: pa.Schema) -> pa.Table:
+    """Return the columns of one rank.
+
+    Raises:
+        StoreError: it would take far more memory than a table of its size does, has columns of
+            other types, or is of another rank.
+    """
+    parquet = pq.ParquetFile(file)
+    _refuse_expansion(file, parquet.metadata)
+    unlike = [
+        field.name
+        for field in schema
+        if (i := parquet.schema_arrow.get_field_index(field.name)) >= 0
+        and parquet.schema_arrow.field(i).type != field.type
+    ]
+    table = parquet.read(columns=[name for name in schema.names if name not in unlike])
+    ranks = table["rank"].unique().to_pylist() if "rank" in table.column_names else []
+    if unlike or ranks not in ([], [rank]):
+        what = f"columns of other types ({', '.join(unlike)})" if unlike else "rows of other ranks"
+        msg = f"{file}: {what}; make the store anew with 'pyprof2 parse --force'"
+        raise StoreError(msg)
+    return table
+
+
+def _refuse_expansion(file: Path, metadata: pq.FileMetaData) -> None:
+    """Raise for a small file that claims to hold very much, before it is read."""
+    groups = range(metadata.num_row_groups)
+    pages = sum(metadata.row_group(group).total_byte_size for group in groups)
+    memory = max(pages, 8 * metadata.num_rows * metadata.num_columns)
+    if memory > max(_SMALL_TABLE, _MOST_EXPANSION * file.stat().st_size):
+        msg = (
+            f"{file}: would take {memory / 1e9:.1f} GB, more than {_MOST_EXPANSION} times its size;"
+            " make the store anew with 'pyprof2 parse --force'"
+        )
+        raise StoreError(msg)
 
 
 def refuse_to_overwrite(path: Path, *, force: bool) -> None:
@@ -202,35 +296,53 @@ def refuse_to_overwrite(path: Path, *, force: bool) -> None:
         raise OutputExistsError(msg)
 
 
-def _abandoned(path: Path, suffix: str) -> list[Path]:
-    """Return what runs of pyprof2 that were killed left beside `path`."""
-    name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.[^.]*{re.escape(suffix)}")
-    matches = [name.fullmatch(folder.name) for folder in path.parent.glob(f".*{suffix}")]
-    return [path.parent / m[0] for m in matches if m and not _is_running(int(m[1]))]
+def _refuse_what_is_no_store(path: Path) -> None:
+    """Raise unless `path` is free, or a store and nothing else."""
+    if path.is_symlink():
+        msg = f"{path}: is a link, which --force does not replace; name what it points to"
+        raise OutputExistsError(msg)
+    if path.exists() and not _is_only_a_store(path):
+        msg = f"{path}: not a pyprof2 store, so --force does not replace it; name another output"
+        raise OutputExistsError(msg)
 
 
-def _restore_abandoned(path: Path) -> None:
-    """Put the old store back if a run was killed after it moved it aside."""
-    for folder in _abandoned(path, ".old"):
-        if not path.exists() and is_store(folder):
-            folder.rename(path)
+def _is_only_a_store(path: Path) -> bool:
+    """Whether a folder holds a manifest of ours, of any version, tables of ranks, and no more."""
+    try:
+        manifest = _load_manifest(path)
+        ours = str(manifest["tool"]).split()[0] == _TOOL and "schema_version" in manifest
+        return ours and all(
+            entry.name in (MANIFEST, CLAIM) or bool(entry.is_dir() and _rank_files(entry))
+            for entry in path.iterdir()
+        )
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, StoreError):
+        return False
 
 
-def _remove_abandoned(path: Path) -> None:
-    for folder in _abandoned(path, ".partial") + (
-        _abandoned(path, ".old") if path.exists() else []
-    ):
+def _recover(path: Path) -> None:
+    """Finish or undo what runs of ours on this host, which were killed, left at `path`.
+
+    Killed before the new store was in place, a run leaves its unfinished folder and perhaps the
+    old store under another name; afterwards, the claim in the new store and the old one.
+    """
+    for folder in path.parent.glob(f".{glob.escape(path.name)}.*{_PARTIAL}"):
+        if abandoned_claim(folder) is None:
+            continue
+        old = folder.with_suffix(_OLD)
+        if not path.exists() and is_own_folder(old) and _is_only_a_store(old):
+            old.rename(path)
+        _remove_own(old)
+        _remove_own(folder)
+    if (facts := abandoned_claim(path)) is not None:
+        name = Path(facts.get("old", "")).name
+        if name.startswith(f".{path.name}.") and name.endswith(_OLD):
+            _remove_own(path.parent / name)
+        (path / CLAIM).unlink(missing_ok=True)
+
+
+def _remove_own(folder: Path) -> None:
+    if is_own_folder(folder):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_running(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError, OverflowError):
-        try:
-            os.kill(pid, 0)
-        except PermissionError:
-            return True
-        return True
-    return False
 
 
 def _os_message(path: Path, error: OSError) -> str:

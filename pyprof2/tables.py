@@ -6,6 +6,8 @@ else crosses between the stages, so a format's own words stop at its parser.
 `SCHEMA_VERSION` counts changes that make older stores unreadable:
 
 1. the first one.
+2. the user's ranges: `range` of ops, kernels and copies, `domain` of ranges.
+3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 3
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -123,7 +125,26 @@ _LAYER = Column(
     TEXT,
     "Dotted attribute path of the innermost module; a backward row has that of its forward op.",
 )
-_SOURCE = Column("source", TEXT, "`path:line` of the innermost frame of user code.")
+_RANGE = Column(
+    "range",
+    TEXT,
+    "Names of the user's own ranges around it (a kernel: around its launch), outermost first, "
+    "joined with a slash between blanks.",
+)
+_SOURCE = Column(
+    "source",
+    TEXT,
+    "`path:line` of the innermost frame of the user's own; a backward row has that of its forward "
+    "op.",
+)
+_LIBRARY_SOURCE = Column(
+    "library_source", TEXT, "`path:line` of the innermost frame outside of torch."
+)
+_STACK = Column(
+    "stack_id",
+    pa.int64(),
+    "Joins to `stacks.stack_id` in its rank: the innermost frame outside of torch.",
+)
 _DIRECTION = Column(
     "direction",
     TEXT,
@@ -175,7 +196,9 @@ _ACTIVITY_COLUMNS: Final = (
     Column("op_id", pa.int64(), "Joins to `ops.op_id`."),
     Column("signature", TEXT, "The op with its shapes and dtypes as text."),
     _LAYER,
+    _RANGE,
     _SOURCE,
+    _LIBRARY_SOURCE,
     _DIRECTION,
     _RECOMPUTE,
     _SEQUENCE,
@@ -185,15 +208,22 @@ _ACTIVITY_COLUMNS: Final = (
     Column("tensor_core", TEXT, "`yes`, `no` or `unknown`; null for copies and on the CPU."),
     Column("tensor_core_eligible", pa.bool_(), "Whether dtype and shape allow Tensor Cores."),
     Column("tensor_core_evidence", TEXT, "What the verdict rests on."),
-    Column("tflops", pa.float64(), "FLOPs of the op over its kernels' time.", "TFLOP/s"),
-    Column("gbps", pa.float64(), "Bytes of the op over its kernels' time.", "GB/s"),
+    Column(
+        "tflops",
+        pa.float64(),
+        "FLOPs of the op over its kernels' time; null for helpers.",
+        "TFLOP/s",
+    ),
+    Column(
+        "gbps", pa.float64(), "Bytes of the op over its kernels' time; null for helpers.", "GB/s"
+    ),
     Column("intensity", pa.float64(), "FLOPs per byte.", "FLOP/B"),
     Column("roofline_pct", pa.float64(), "Share of the roof that the op reaches.", "%"),
     Column("bound", TEXT, "`compute`, `memory` or `latency`."),
     Column(
         "roofline_flag",
         TEXT,
-        "Why a value above the memory's or the compute roof may be right; null below them.",
+        "Why a rate above the memory's bandwidth or the plain peak may be right; null below them.",
     ),
     Column(
         "link",
@@ -216,13 +246,16 @@ PROFILE_COLUMNS: Final = tuple(column.name for column in _ACTIVITY_COLUMNS)
 _ACTIVITY_KEYS: Final = (
     Column("launch_id", pa.int64(), "Joins to `launches.launch_id`."),
     Column("graph_node_id", pa.int64(), "Node of the CUDA graph that was replayed."),
+    _STACK,
     Column("cost_op_id", pa.int64(), "Joins to `ops.op_id`: the op whose counts are shared."),
     _COMPUTE_DTYPE,
     Column("op_time_ns", pa.int64(), "Time of all kernels of the op: the base of its rates.", "ns"),
 )
 
 KERNELS: Final = Table(
-    "kernels", "One row per kernel execution on a device.", _ACTIVITY_COLUMNS + _ACTIVITY_KEYS
+    "kernels",
+    "One row per kernel execution on a device, or of a CUDA graph that was recorded as a whole.",
+    _ACTIVITY_COLUMNS + _ACTIVITY_KEYS,
 )
 COPIES: Final = Table(
     "copies",
@@ -262,7 +295,10 @@ OPS: Final = Table(
         Column("depth", pa.int64(), "Number of ops around it."),
         _STEP,
         _LAYER,
+        _RANGE,
         _SOURCE,
+        _LIBRARY_SOURCE,
+        _STACK,
         _DIRECTION,
         _RECOMPUTE,
         _SEQUENCE,
@@ -271,6 +307,7 @@ OPS: Final = Table(
         ),
         _FORWARD_OP,
         Column("recorded_id", pa.int64(), "The id by which launches of the recording name the op."),
+        Column("link_note", TEXT, "What else there is to say of what was found of it."),
         Column("category", TEXT, "What kind of work."),
         Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
         *_COSTS,
@@ -289,6 +326,16 @@ SIGNATURES: Final = Table(
         Column("has_shapes", pa.bool_(), "Whether any input has a recorded shape."),
     ),
 )
+STACKS: Final = Table(
+    "stacks",
+    "One row per distinct frame outside of torch, with those that it was called from.",
+    (
+        Column("stack_id", pa.int64(), "Row key, dense from 0.", nullable=False),
+        _RANK,
+        Column("caller_id", pa.int64(), "Joins to `stacks.stack_id`: its caller; null: not known."),
+        Column("line", TEXT, "`path:line` of the frame, as it was recorded."),
+    ),
+)
 RANGES: Final = Table(
     "ranges",
     "One row per host interval with text: steps, annotations, modules, Python frames.",
@@ -299,8 +346,19 @@ RANGES: Final = Table(
         _DUR,
         _PID,
         _TID,
-        Column("name", TEXT, "Text of the range; a Python frame: `path(line): function`."),
-        Column("kind", TEXT, "`step`, `annotation`, `layer`, `source`, `module` or `python`."),
+        Column(
+            "name",
+            TEXT,
+            "Text of the range; a Python frame: `path(line): function`; of a `source` the lines of "
+            "its stack.",
+        ),
+        Column(
+            "kind",
+            TEXT,
+            "`step`, `annotation`, `layer`, `source`, `module`, `python`, `internal` work of "
+            "PyTorch's, or `marker` of PyProf's.",
+        ),
+        Column("domain", TEXT, "NVTX domain; null for the default one, or without domains."),
     ),
 )
 MEMORY: Final = Table(
@@ -358,12 +416,13 @@ TRACE: Final = Table(
             "ns",
         ),
         Column("event_count", pa.int64(), "Events or rows read."),
+        Column("source_root", TEXT, "The folder below which the user's own code is, if named."),
     ),
 )
 
 TABLES: Final = {
     table.name: table
     for table in (
-        KERNELS, COPIES, LAUNCHES, OPS, SIGNATURES, RANGES, MEMORY, DEVICES, TRACE
+        KERNELS, COPIES, LAUNCHES, OPS, SIGNATURES, STACKS, RANGES, MEMORY, DEVICES, TRACE
     )
 }  # fmt: skip

@@ -16,11 +16,11 @@ class Unit:
 
 NANOSECONDS: Final = Unit("ns", 1)
 MICROSECONDS: Final = Unit("us", 10**3)
-_TIMES: Final = (MICROSECONDS, Unit("ms", 10**6), Unit("s", 10**9))
-_FLOPS: Final = tuple(
+TIMES: Final = (MICROSECONDS, Unit("ms", 10**6), Unit("s", 10**9))
+FLOPS: Final = tuple(
     Unit(f"{prefix}FLOP", 1000**power) for power, prefix in enumerate(["", "k", "M", "G", "T"])
 )
-_BYTES: Final = tuple(
+BYTES: Final = tuple(
     Unit(f"{prefix}B", 1000**power) for power, prefix in enumerate(["", "k", "M", "G", "T"])
 )
 
@@ -30,17 +30,17 @@ def time_unit(largest_ns: float) -> Unit:
 
     With three more after the point they are exact, to the ns, below 10 ms.
     """
-    return _fitting(_TIMES, largest_ns, 10**4)
+    return _fitting(TIMES, largest_ns, 10**4)
 
 
 def flop_unit(largest: float) -> Unit:
     """Return the unit in which counts up to `largest` read well."""
-    return _fitting(_FLOPS, largest, 10**3)
+    return _fitting(FLOPS, largest, 10**3)
 
 
 def byte_unit(largest: float) -> Unit:
     """Return the unit in which sizes up to `largest` read well; 1 GB is 10⁹ bytes."""
-    return _fitting(_BYTES, largest, 10**3)
+    return _fitting(BYTES, largest, 10**3)
 
 
 def _fitting(units: tuple[Unit, ...], largest: float, limit: int) -> Unit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,8 @@ SHARED_TRACES: Final = {
     "Nsight": sorted((SHARED / "traces" / "nsight").glob("*.sqlite")),
 }
 """The real traces that are there, by format."""
+MORE_TRACES: Final = sorted((SHARED / "traces" / "more").glob("*/*.*"))
+"""Further ones, which fewer tests read."""
 
 pytest_plugins: Final = ("pytester",)
 
@@ -31,6 +34,18 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, data
 # Only tests of it wait for a measurement; the marks of the others are the same on every machine.
 os.environ.setdefault("PYPROF2_CPU_PEAKS", "0")
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run tests of `nsys` one at a time: two of them at once fail in each other's sessions."""
+    if item.get_closest_marker("nsys") is None:
+        return (yield)
+    import fcntl
+
+    with (Path(tempfile.gettempdir()) / "pyprof2-nsys-tests.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return (yield)
 
 
 @pytest.fixture(scope="session")
@@ -70,8 +85,19 @@ def nsight_trace(request: pytest.FixtureRequest, shared_trace: Callable[[str], P
     return shared_trace(f"nsight/{request.param}")
 
 
+@pytest.fixture
+def real_trace(request: pytest.FixtureRequest, shared_trace: Callable[[str], Path]) -> Path:
+    """Return one real trace of any format; a test that takes this runs once for each."""
+    return shared_trace(request.param)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that takes `kineto_trace` or `nsight_trace` once for each that is there."""
+    """Run a test that takes one of the traces once for each that is there."""
+    if "real_trace" in metafunc.fixturenames:
+        every = [path for paths in (*SHARED_TRACES.values(), MORE_TRACES) for path in paths]
+        names = [str(path.relative_to(SHARED / "traces")) for path in every] or ["none"]
+        ids = [name.split(".")[0] for name in names]
+        metafunc.parametrize("real_trace", names, ids=ids, indirect=True)
     for kind, paths in SHARED_TRACES.items():
         fixture = f"{kind.lower()}_trace"
         if fixture in metafunc.fixturenames:

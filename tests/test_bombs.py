@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,34 @@ def test_a_gzip_bomb_does_not_fill_the_memory(
     assert done.returncode == 0 or done.stderr.startswith(f"pyprof2: {bomb}: ")
     assert int(done.stdout.split()[-1]) < MEMORY_MAX
     assert {path.name for path in tmp_path.iterdir()} <= {"bomb.json.gz", "store"}
+
+
+HALF_A_MILLION: Final = 500_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(
+            HEAD + b'{"ph":"X","cat":"cpu_op","name":"aten::mm","ts":1,"dur":2}'
+            + b',{"ph":1' * HALF_A_MILLION + b"]}",
+            id="events that are not closed",
+        ),
+        pytest.param(
+            gzip.compress(HEAD + EVENT + b"{}},") + gzip.compress(b" ") * 300_000
+            + gzip.compress(TAIL),
+            id="members of one byte",
+        ),
+    ],
+)  # fmt: skip
+def test_many_small_parts_take_time_in_proportion(tmp_path: Path, content: bytes) -> None:
+    bomb = tmp_path / "bomb.json"
+    bomb.write_bytes(content)
+
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, bomb, tmp_path / "store"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (9, 9)),
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -73,3 +74,35 @@ def test_a_parse_that_is_killed_while_it_replaces_a_store_leaves_the_old_one(
     _killed_parse(folder)
 
     assert (folder / "net.pyprof2" / "manifest.json").read_bytes() == before
+
+
+# Reads the demo's recording through a temporary store, and waits in the middle of it.
+WAITS: Final = """
+import sys, time
+from pathlib import Path
+import pyprof2.run as run
+from pyprof2.cli import main
+
+def wait(*args):
+    Path("reached").touch()
+    time.sleep(600)
+
+run.assign_ranks = wait
+sys.exit(main(["prof", "-q", "demo.json.gz"]))
+"""
+
+
+def test_a_terminated_run_leaves_no_temporary_folder(tmp_path: Path) -> None:
+    folder, temporary = _place(tmp_path), tmp_path / "tmp"
+    temporary.mkdir()
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    process = subprocess.Popen([sys.executable, "-c", WAITS], cwd=folder, env=environment)
+    while not (folder / "reached").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    assert list(temporary.iterdir())
+
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert list(temporary.iterdir()) == []

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import importlib
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -56,6 +59,8 @@ def _modules() -> dict[str, Path]:
 
 
 MODULES: Final = _modules()
+RECORDING: Final = [n for n in MODULES if n.startswith(("pyprof2.nvtx", "pyprof2.integrations."))]
+"""What needs torch, nvtx or somebody's trainer to be imported."""
 
 
 def _imports(name: str) -> Iterator[Import]:
@@ -123,6 +128,59 @@ def test_the_package_links_to_the_top_level_folder(name: str) -> None:
     assert (link / "__init__.py").is_file()
 
 
+@pytest.fixture(scope="module")
+def checkout_without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the tree as git writes it where it makes no symbolic links."""
+    copy = tmp_path_factory.mktemp("checkout") / "pyprof2"
+    for name in ("pyprof2", "parsers", "analysis"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
+    for name in ("setup.cfg", "pyproject.toml", "README.rst", "LICENSE", "NOTICE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, copy)
+    for link in (copy / "pyprof2").iterdir():
+        if link.is_symlink():
+            target = link.readlink().as_posix()
+            link.unlink()
+            link.write_text(target)
+    return copy
+
+
+def test_a_checkout_without_links_imports_all_modules(checkout_without_links: Path) -> None:
+    program = f"""
+import importlib, sys
+sys.path.insert(0, {str(checkout_without_links)!r})
+for name in {sorted(set(MODULES) - set(RECORDING))!r}:
+    path = importlib.import_module(name).__file__
+    assert path.startswith({str(checkout_without_links)!r}), path"""
+
+    subprocess.run([sys.executable, "-I", "-c", program], check=True)
+
+
+def test_a_wheel_from_a_checkout_without_links_holds_all_modules(
+    checkout_without_links: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("setuptools")
+    program = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
+
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, cwd=checkout_without_links, capture_output=True
+    )
+
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    assert {path.relative_to(ROOT).as_posix() for path in MODULES.values()} <= packed
+    assert {"pyprof2/py.typed", "pyprof2/data/demo.json.gz"} <= packed
+
+
+def test_the_list_of_packages_is_whole() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+
+    listed = settings["options"]["packages"].split()
+
+    assert sorted(listed) == sorted(n for n, p in MODULES.items() if p.name == "__init__.py")
+
+
 def test_leaf_modules_import_only_leaf_modules() -> None:
     wrong = [item for item in _own_imports(LEAVES) if not _is_in(item.imported, LEAVES)]
 
@@ -157,7 +215,7 @@ def test_torch_and_nvtx_are_imported_only_to_annotate_and_record() -> None:
         item
         for item in ALL_IMPORTS
         if _is_in(item.imported, ("torch", "nvtx", "pyprof2.nvtx"))
-        and not _is_in(item.importer, ("pyprof2.nvtx",))
+        and not _is_in(item.importer, ("pyprof2.nvtx", "pyprof2.integrations.recording"))
         and not (item.importer in recorders and not item.at_load)
         and not (item.importer == "pyprof2" and item.for_types)
     ]
@@ -196,13 +254,14 @@ def test_a_name_to_read_with_is_loaded_on_first_use(name: str) -> None:
     assert getattr(pyprof2, name) is getattr(importlib.import_module("pyprof2.run"), name)
 
 
-@pytest.mark.parametrize("name", ["annotate", "init", "shutdown", "wrap"])
+@pytest.mark.parametrize("name", ["annotate", "init", "record", "shutdown", "step", "wrap"])
 def test_a_name_to_annotate_with_is_loaded_on_first_use(name: str) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("nvtx")
 
     assert name in dir(pyprof2)
-    assert getattr(pyprof2, name) is getattr(importlib.import_module("pyprof2.nvtx"), name)
+    home = "integrations.recording" if name == "record" else "nvtx"
+    assert getattr(pyprof2, name) is getattr(importlib.import_module(f"pyprof2.{home}"), name)
 
 
 def test_an_unknown_name_is_no_attribute() -> None:

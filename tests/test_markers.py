@@ -219,3 +219,11 @@ def test_a_payload_is_read_back(sequence_nr: int, thread_nr: int) -> None:
 @pytest.mark.parametrize("payload", [None, NO_SEQUENCE, -(2**63), 2**63])
 def test_a_payload_that_is_no_number_of_a_node_is_none(payload: int | None) -> None:
     assert parse_payload(payload) is None
+
+
+def test_a_rank_that_no_job_has_makes_a_broken_marker() -> None:
+    largest = Marker("process", rank=10**9 - 1, world_size=10**9 - 1)
+
+    assert parse_marker(format_marker(largest)) == largest
+    assert parse_marker(format_marker(Marker("process", rank=10**9))) is None
+    assert parse_marker(format_marker(Marker("process", world_size=10**9))) is None

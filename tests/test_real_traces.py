@@ -38,9 +38,11 @@ pytestmark = pytest.mark.slow
 
 
 def truth(shared: Path, trace: Path) -> dict[str, int]:
-    """The totals of a trace; the truth leaves out what it has none of."""
+    """The totals of a trace, corrected; the truth leaves out what it has none of."""
     known = json.loads((shared / "truth" / "kineto_truth.json").read_text())
-    values = known[trace.name.removesuffix(".json.gz")]["truth"]
+    more = json.loads((shared / "truth" / "more_truth.json").read_text())
+    name = trace.name.removesuffix(".json.gz")
+    values = known[name]["truth"] | more["corrected"].get(name, {})
     numbers = {key: values[key] for key in KEYS if key in values}
     return {key: n["n"] if isinstance(n, dict) else n for key, n in numbers.items()}
 
@@ -256,6 +258,18 @@ def test_every_node_has_the_forward_op_that_the_recorder_ties_it_to(
     assert all("AccumulateGrad" in op for op in unpaired)
 
 
+def test_what_a_checkpoint_runs_again_has_layers_of_forward(
+    shared_trace: Callable[[str], Path],
+) -> None:
+    run = load(shared_trace("kineto/tl_resnet_ckpt_mi300.json.gz"))
+
+    found = rows(run.table("kernels"), "layer", "recompute", "direction")
+    again = [layer for layer, recompute, _ in found if recompute]
+    first = {layer for layer, recompute, way in found if way == "forward" and not recompute}
+    assert len(again) == 591
+    assert set(again) <= first - {None}
+
+
 # FLOPs
 
 
@@ -289,3 +303,23 @@ def test_four_vision_transformers_do_the_flops_of_their_formula(
     parts = {name: flops(run, name) for name in ("conv", "matmul", "attention")}
     assert sum(parts.values()) == 140_509_200_384
     assert parts["conv"] == 924_844_032
+
+
+def test_totals_of_the_further_traces_are_those_of_the_truth(
+    shared: Path, shared_trace: Callable[[str], Path]
+) -> None:
+    known = json.loads((shared / "truth" / "more_truth.json").read_text())["traces"]
+    assert known
+
+    for name, expected in known.items():
+        kernels = load(shared_trace(f"more/kineto/{name}.json.gz")).kernels
+        backward = kernels["direction"].eq("backward").fillna(value=False)
+        # The truth of these counts with backward what custom functions run again in it.
+        again = kernels["recompute"].fillna(value=False)
+        assert {
+            "n_kernels": len(kernels),
+            "kernel_time_ns": kernels["dur_ns"].sum(),
+            "k_linked_cpu_op": kernels["op_id"].notna().sum(),
+            "k_backward": (backward | again).sum(),
+            "k_bwd_linked_any": kernels["forward_op_id"][backward].notna().sum(),
+        } == expected, name

@@ -267,11 +267,32 @@ def test_a_store_that_lost_its_manifest_is_an_error(tmp_path: Path) -> None:
         load(made)
 
 
-def test_the_root_of_sources_is_for_parsing_only(tmp_path: Path) -> None:
-    made = parse(trace(tmp_path, kernel(1, 1, 1)))
+@pytest.mark.parametrize(
+    ("root", "sources"), [("/w", ["/w/a.py:1", "/w/a.py:1"]), ("/x", ["/x/b.py:2", "/w/a.py:1"])]
+)
+def test_the_root_of_sources_is_chosen_of_a_store_too(
+    tmp_path: Path, root: str, sources: list[str]
+) -> None:
+    frames = [frame("/w/a.py(1): f", 0, 9), frame("/x/b.py(2): g", 1, 3)]
+    made = parse(trace(tmp_path, frames, op("a", 2, 1), op("b", 7, 1)), source_root="/w")
 
-    with pytest.raises(UsageError, match="--source-root works while parsing"):
-        load(made, source_root="src")
+    assert load(made, source_root=root).ops["source"].tolist() == sources
+    assert load(made).ops["source"].tolist() == ["/w/a.py:1", "/w/a.py:1"]
+    assert load(made).ops["library_source"].tolist() == ["/x/b.py:2", "/w/a.py:1"]
+
+
+def test_a_stack_is_kept_once_and_knows_its_callers(tmp_path: Path) -> None:
+    frames = [
+        frame("/w/a.py(1): f", 0, 9),
+        frame("/x/b.py(2): g", 1, 3),
+        frame("torch/x.py(3): h", 2, 2),
+    ]
+    again = [frame("/w/a.py(1): f", 20, 9), frame("/x/b.py(2): g", 21, 3)]
+    run = load(trace(tmp_path, frames, again, op("a", 2, 1), op("b", 7, 1), op("c", 22, 1)))
+
+    assert run.stacks["line"].tolist() == ["/w/a.py:1", "/x/b.py:2"]
+    assert run.stacks["caller_id"].fillna(-1).tolist() == [-1, 0]
+    assert run.ops["stack_id"].tolist() == [1, 0, 1]
 
 
 def test_the_root_of_sources_reaches_the_rows(tmp_path: Path) -> None:

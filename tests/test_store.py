@@ -11,11 +11,13 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pyprof2 import store
+from pyprof2.claims import CLAIM
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError, TableError
 from pyprof2.run import Run, load, parse
 from pyprof2.store import MANIFEST, StoreWriter, is_store, read_manifest, read_table, write_table
@@ -140,26 +142,50 @@ def test_what_is_no_store_is_not_replaced_even_with_force(tmp_path: Path, make: 
     assert beside(path) == ["mine"]
 
 
-def test_behind_a_link_the_store_that_it_points_to_is_replaced(made: Path) -> None:
+@pytest.mark.parametrize("target", ["s.pyprof2", "nowhere"])
+def test_a_link_is_neither_followed_nor_replaced(made: Path, target: str) -> None:
     link = made.with_name("link")
-    link.symlink_to(made)
+    link.symlink_to(made.with_name(target))
 
-    write(link, force=True)
+    with pytest.raises(OutputExistsError, match="exists already"):
+        StoreWriter(link)
+    with pytest.raises(OutputExistsError, match="is a link, which --force does not replace"):
+        StoreWriter(link, force=True)
 
-    assert link.is_symlink()
-    assert note(made) == "new"
+    assert load(made).summary["kernel_count"] == 1
     assert beside(made) == ["link", "s.pyprof2", "trace.json"]
 
 
-def test_a_link_is_not_followed_without_force(tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "nowhere")
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
 
-    with pytest.raises(OutputExistsError):
-        StoreWriter(link)
 
-    write(link, force=True)
-    assert note(tmp_path / "nowhere") == "new"
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda s: (s / "mine.txt").touch(), id="a file more"),
+        pytest.param(lambda s: (s / "mine").mkdir(), id="a folder more"),
+        pytest.param(lambda s: (s / "ops" / "mine.parquet").touch(), id="a file in a table"),
+        pytest.param(lambda s: (s / "more").symlink_to(s / "ops"), id="a link"),
+        pytest.param(lambda s: _fifo(s / "pipe"), id="a pipe"),
+        pytest.param(
+            lambda s: (s / MANIFEST).write_text('{"manifest_version": 3, "name": "ext"}'),
+            id="the manifest of a browser extension",
+        ),
+        pytest.param(
+            lambda s: (s / MANIFEST).write_text('{"schema_version": 1, "tool": "x 1"}'),
+            id="the manifest of another tool",
+        ),
+    ],
+)
+def test_a_folder_that_holds_more_than_a_store_is_not_replaced(made: Path, spoil: Any) -> None:
+    spoil(made)
+    before = sorted(made.rglob("*"))
+
+    with pytest.raises(OutputExistsError, match="not a pyprof2 store, so --force"):
+        StoreWriter(made, force=True)
+
+    assert sorted(made.rglob("*")) == before
 
 
 def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
@@ -228,12 +254,54 @@ def test_a_killed_run_leaves_no_half_store_and_the_next_one_cleans_up(
 
 
 def test_what_another_run_is_writing_is_left_alone(tmp_path: Path) -> None:
-    other = tmp_path / f".s.{os.getppid()}.abc.partial"
-    other.mkdir()
+    with StoreWriter(tmp_path / "s") as other:
+        write(tmp_path / "s")
 
-    write(tmp_path / "s")
+        assert other.folder.exists()
+        other.finish({"note": "late"})
+        other._force = True
 
-    assert other.exists()
+    assert note(tmp_path / "s") == "late"
+    assert beside(tmp_path / "s") == ["s"]
+
+
+def _of_another_host(folder: Path) -> None:
+    claim = folder / CLAIM
+    claim.write_text(claim.read_text().replace('"host": "', '"host": "other-'))
+
+
+def _by_link(folder: Path) -> None:
+    aside = folder.with_name("aside")
+    folder.rename(aside)
+    folder.symlink_to(aside)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(_of_another_host, id="another host"),
+        pytest.param(_by_link, id="a link"),
+        pytest.param(lambda f: (f / CLAIM).unlink(), id="no claim"),
+        pytest.param(lambda f: (f / CLAIM).write_text("[" * 9999), id="no claim of ours"),
+        pytest.param(lambda f: os.chown(f, 12345, 12345), id="another owner"),
+    ],
+)
+def test_what_may_be_another_ones_is_neither_deleted_nor_taken_for_a_store(
+    tmp_path: Path, change: Any
+) -> None:
+    write(tmp_path / "s", note="old")
+    killed(tmp_path, "between")
+    (partial,) = tmp_path.glob("*.partial")
+    if change.__name__ == "<lambda>" and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    change(partial)
+
+    with StoreWriter(tmp_path / "s") as writer:
+        writer.finish({"note": "new"})
+
+    assert note(tmp_path / "s") == "new"
+    assert len(list(tmp_path.glob(".s.*.partial"))) == 1
+    assert len(list(tmp_path.glob(".s.*.old"))) == 1
 
 
 # Reading
@@ -329,6 +397,113 @@ def test_a_table_of_other_columns_is_an_error(made: Path) -> None:
 
     with pytest.raises(TableError, match="column rank is missing"):
         read_table(made, "kernels")
+
+
+@pytest.mark.parametrize(
+    "name", ["rank-\u00b2.parquet", "rank-01.parquet", "rank-.parquet", "rank-1.csv", "x"]
+)
+def test_a_file_that_is_no_rank_is_one_error(made: Path, name: str) -> None:
+    shutil.copy(made / "ops" / "rank-0.parquet", made / "ops" / name)
+
+    with pytest.raises(StoreError, match="not the table of a rank"):
+        read_table(made, "ops")
+
+
+@pytest.mark.parametrize("place", ["ops", "ops/rank-0.parquet"])
+@pytest.mark.parametrize(
+    "make", [lambda p, to: p.symlink_to(to), lambda p, _: os.mkfifo(p)], ids=["link", "pipe"]
+)
+def test_a_link_or_a_pipe_in_a_store_is_one_error_and_no_wait(
+    made: Path, place: str, make: Any
+) -> None:
+    path = made / place
+    aside = made.with_name("aside")
+    path.rename(aside)
+    make(path, aside)
+
+    with pytest.raises(StoreError, match=r"not the table of a rank|damaged"):
+        read_table(made, "ops")
+
+
+def test_rows_of_another_rank_are_one_error(made: Path) -> None:
+    (made / "ops" / "rank-0.parquet").rename(made / "ops" / "rank-7.parquet")
+
+    with pytest.raises(StoreError, match="rows of other ranks"):
+        read_table(made, "ops")
+
+
+@pytest.mark.parametrize("columns", [None, ["rank", "dur_ns"]])
+def test_a_column_of_another_type_is_one_error(made: Path, columns: list[str] | None) -> None:
+    file = made / "ops" / "rank-0.parquet"
+    table = pq.read_table(file)
+    at = table.column_names.index("dur_ns")
+    pq.write_table(table.set_column(at, "dur_ns", pa.array([0.5])), file)
+
+    with pytest.raises(StoreError, match=r"columns of other types \(dur_ns\)"):
+        read_table(made, "ops", columns)
+
+
+class _Own(pa.ExtensionType):  # type: ignore[misc]
+    """A type that Arrow would make when it reads a file."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "tests.own")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, _text: bytes) -> _Own:
+        return cls()
+
+
+def test_an_extension_type_is_one_error(made: Path) -> None:
+    file = made / "ops" / "rank-0.parquet"
+    table = pq.read_table(file)
+    at = table.column_names.index("dur_ns")
+    own = pa.ExtensionArray.from_storage(_Own(), table["dur_ns"].combine_chunks())
+    pa.register_extension_type(_Own())
+    try:
+        pq.write_table(table.set_column(at, "dur_ns", own), file)
+        with pytest.raises(StoreError, match=r"columns of other types \(dur_ns\)"):
+            read_table(made, "ops")
+    finally:
+        pa.unregister_extension_type("tests.own")
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(made: Path) -> None:
+    file = made / "ops" / "rank-0.parquet"
+    schema = TABLES["ops"].schema()
+    part = TABLES["ops"].conform(
+        pa.table({n: np.zeros(1 << 20, np.int64) for n in ("op_id", "rank", "start_ns", "dur_ns")})
+    )
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for _ in range(16):
+            writer.write_table(part)
+    assert file.stat().st_size < 1 << 21
+
+    start = pa.total_allocated_bytes()
+    with pytest.raises(StoreError, match=r"would take 4\.\d GB, more than 500 times its size"):
+        read_table(made, "ops")
+    assert pa.total_allocated_bytes() - start < 1 << 24
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ranks": [{"rank": "0"}]}, {"ranks": {}}, {"ranks": [1]}, {"tool": 3},
+        {"ranks": [{"rank": 0, "problems": {"x": "y"}, "ignored": {}}]},
+        {"sources": [{"path": []}]},
+    ],
+)  # fmt: skip
+def test_a_manifest_with_facts_of_other_types_is_one_error(
+    made: Path, change: dict[str, Any]
+) -> None:
+    manifest = json.loads((made / MANIFEST).read_text())
+    (made / MANIFEST).write_text(json.dumps(manifest | change))
+
+    with pytest.raises(StoreError, match="damaged"):
+        load(made)
 
 
 def test_every_table_has_a_file_of_every_rank(tmp_path: Path) -> None:

@@ -20,10 +20,14 @@ from pyprof2.analysis.costs import (
     optimizer,
     pointwise,
     pool,
+    quantised,
     random,
     reduce,
     rnn,
+    sharding,
     softmax_loss,
+    state_space,
+    templates,
     triton,
 )
 from pyprof2.analysis.costs.extensions import load_extensions
@@ -48,7 +52,8 @@ from pyprof2.analysis.costs.told import REDUCING_OPS, TELLING_OPS, told
 
 FAMILIES: Final = (
     matmul, linalg, conv, attention, norm, softmax_loss, pointwise, reduce, copies, index,
-    embedding, pool, optimizer, rnn, fft, random, comm, fbgemm, triton, names,
+    embedding, pool, optimizer, rnn, fft, random, comm, sharding, fbgemm, quantised,
+    state_space, triton, templates, names,
 )  # fmt: skip
 """The modules whose import fills the registry."""
 

@@ -11,7 +11,8 @@ the full count as `flops_hi`. Whether it is causal is not in some recordings: th
 count stands, and the causal one is `flops_lo`.
 
 Bytes: q, k, v, a bias, the result, and the logarithm of the sum (f32 for each query row);
-backward reads the result and its gradient too and writes the gradients.
+backward reads the result and its gradient too, and for each query row another f32, the sum of the
+products of these two, which a first pass makes; it writes the gradients.
 
 Source: Dao et al., FlashAttention; checked against `torch.utils.flop_counter`, which ignores
 causality.
@@ -19,8 +20,8 @@ causality.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
     bounded,
@@ -36,6 +37,9 @@ from pyprof2.analysis.costs.operands import (
 )
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
 from pyprof2.signatures import OpCall, Scalar, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,9 @@ class _Places:
         bottom_right: the diagonal ends at the last query and the last key.
         result: for a backward op, where the result stands; the logarithm of the sum follows.
         pages: the table of pages, where keys lie in pages.
+        used: how many keys of each sequence are in use, where keys lie in a cache.
+        value_query: a second query, multiplied with the values to give more scores.
+        chunk: the size of chunks that attend to themselves only; 0 is none.
     """
 
     q: int = 0
@@ -67,9 +74,17 @@ class _Places:
     bottom_right: bool = False
     result: int = -1
     pages: int = -1
+    used: int = -1
+    value_query: int = -1
+    chunk: int = -1
 
 
 _FLASH: Final = _Places(causal=8, window=11, lengths=3, longest=5, bottom_right=True, pages=15)
+_FLASH3: Final = _Places(
+    causal=24, window=25, lengths=7, longest=12, bottom_right=True, pages=14, used=11,
+    value_query=5, chunk=27,
+)  # fmt: skip
+_CUTLASS: Final = _Places(causal=9, window=13, lengths=4, longest=6, bias=3, lse=10, used=12)
 _FORWARD: Final = {
     "aten::_flash_attention_forward": _FLASH,
     "aten::_flash_attention_forward_no_dropout_inplace": _Places(
@@ -104,8 +119,15 @@ _FORWARD: Final = {
         causal=15, window=16, lengths=4, longest=10, bottom_right=True, pages=8
     ),
     "xformers_flash::flash_fwd": _Places(
-        causal=10, window=11, lengths=3, longest=6, bottom_right=True, pages=14
+        causal=10, window=11, lengths=3, longest=6, bottom_right=True, pages=14, used=5
     ),
+    "xformers_flash3::flash_fwd": _Places(
+        causal=11, window=17, lengths=3, longest=7, bottom_right=True, pages=15, used=5
+    ),
+    "xformers::efficient_attention_forward_cutlass": _CUTLASS,
+    "flash_attn_3::fwd": _FLASH3,
+    "_vllm_fa3_C::fwd": _FLASH3,
+    "sgl_kernel::fwd": _FLASH3,
     "aiter::mha_fwd": _Places(causal=5, window=6, bottom_right=True),
     "aiter::_flash_attn_forward": _Places(causal=5, window=6, bottom_right=True),
     "aiter::fmha_v3_fwd": _Places(causal=5, window=6, bottom_right=True),
@@ -141,8 +163,41 @@ _BACKWARD: Final = {
     "flash_attn::_flash_attn_varlen_backward": _Places(
         q=1, causal=15, window=16, lengths=9, longest=11, bottom_right=True, result=4
     ),
+    "xformers_flash::flash_bwd": _Places(
+        q=2, causal=13, window=14, lengths=7, longest=9, bottom_right=True, result=5
+    ),
+    "xformers::efficient_attention_backward_cutlass": _Places(
+        q=1, causal=14, window=18, lengths=6, longest=8, bias=4, result=5
+    ),
+    "flash_attn_3::bwd": _Places(
+        q=1, causal=16, window=17, lengths=9, longest=13, bottom_right=True, result=4
+    ),
 }  # fmt: skip
 """The ops, forward and backward, and where their arguments are."""
+
+_EARLIER: Final = {
+    "xformers::efficient_attention_forward_cutlass": (
+        8, bool, replace(_CUTLASS, window=12, lse=8, used=11, longest=-1)
+    ),
+    "xformers::efficient_attention_backward_cutlass": (
+        7, int, _Places(q=1, causal=14, window=17, lengths=5, longest=7, bias=4, result=10)
+    ),
+    "xformers_flash::flash_bwd": (
+        12,
+        int,
+        _Places(q=1, causal=15, lengths=9, longest=11, bottom_right=True, result=4),
+    ),
+    "xformers_flash3::flash_fwd": (
+        6, int, _Places(causal=10, lengths=3, longest=6, bottom_right=True, used=5)
+    ),
+}  # fmt: skip
+"""Versions of before: which input has which type in them, and where the arguments were."""
+
+
+def _places(call: OpCall, table: Mapping[str, _Places]) -> _Places:
+    """Return where the arguments of this version of the op are."""
+    at, kind, earlier = _EARLIER.get(call.op, (-1, int, _Places()))
+    return earlier if isinstance(value(call, at), kind) else table[call.op]
 
 
 @dataclass(frozen=True)
@@ -209,10 +264,14 @@ class _Work:
 
 
 def _work(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
-    """Return the pairs of a call: sequences of one length, packed ones, or keys in pages."""
+    """Return the pairs of a call: sequences of one length, packed ones, or keys in a cache."""
+    chunk = value(call, places.chunk)
+    if isinstance(chunk, int) and chunk > 0:
+        msg = "chunks attend to themselves only, and where they begin is not in the recording"
+        raise UnknownCostError(msg)
+    if _is_cached(call, places):
+        return _paged(call, places, sizes)
     if _is_packed(call, places):
-        if _is_paged(call, places):
-            return _paged(call, places, sizes)
         return _packed(call, places, sizes)
     return _dense(sizes, *_causality(call, places), *_window(call, places))
 
@@ -252,6 +311,8 @@ def _causality(call: OpCall, places: _Places) -> tuple[bool | None, bool]:
 
 _MASK_KINDS: Final = {
     "aten::_efficient_attention_forward", "aten::_efficient_attention_backward",
+    "xformers::efficient_attention_forward_cutlass",
+    "xformers::efficient_attention_backward_cutlass",
 }  # fmt: skip
 """Ops whose mask is 0: none, 1: causal from the top left, 2: from the bottom right."""
 
@@ -292,9 +353,15 @@ def _is_packed(call: OpCall, places: _Places) -> bool:
     return found is not None and len(found.shape) == 1 and found.shape[0] > 1
 
 
-def _is_paged(call: OpCall, places: _Places) -> bool:
-    """Whether keys and values lie in pages."""
-    return maybe_tensor(call, places.pages) is not None
+def _is_cached(call: OpCall, places: _Places) -> bool:
+    """Whether keys and values lie in a cache, of which the sequences use a part."""
+    paged = maybe_tensor(call, places.pages) is not None
+    return (paged and _is_packed(call, places)) or maybe_tensor(call, places.used) is not None
+
+
+def _sequences(call: OpCall, places: _Places, batch: int) -> int:
+    """Return how many sequences there are, where they may be packed."""
+    return tensor(call, places.lengths).shape[0] - 1 if _is_packed(call, places) else batch
 
 
 _EVEN: Final = "lengths of the sequences not recorded: one is the longest, the others are even"
@@ -342,19 +409,29 @@ _PAGED: Final = "lengths of the cached sequences not recorded: all taken as the 
 
 
 def _paged(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
-    """Keys lie in pages: a row looks at as many as its sequence has, and at least at itself."""
-    longest, causal = integer(call, places.longest + 1), _causality(call, places)[0]
+    """Keys lie in a cache: a row looks at as many as its sequence has, and at least at itself."""
+    causal, (back, _) = _causality(call, places)[0], _window(call, places)
+    longest = integer(call, places.longest + 1) if places.longest >= 0 else None
     if longest is None:
         msg = "the lengths of the cached sequences are not in the recording"
         raise UnknownCostError(msg)
-    count = tensor(call, places.lengths).shape[0] - 1
-    return _cached(sizes.heads, sizes.batch * sizes.rows, count, longest, causal=causal)
+    rows, count = sizes.batch * sizes.rows, _sequences(call, places, sizes.batch)
+    return _cached(sizes.heads, rows, count, longest, causal=causal, back=back)
 
 
-def _cached(heads: int, rows: int, count: int, longest: int, *, causal: bool | None) -> _Work:
+def _cached(
+    heads: int,
+    rows: int,
+    count: int,
+    longest: int,
+    *,
+    causal: bool | None,
+    back: int | None = None,
+) -> _Work:
     most = heads * rows * longest
     each = -(-rows // count)
-    pairs = band(each, longest, None, longest - each if causal else None)
+    end = longest - each
+    pairs = band(each, longest, None if back is None else end - back, end if causal else None)
     return _Work(min(heads * count * pairs, most), heads * rows, most, _PAGED)
 
 
@@ -370,42 +447,58 @@ def _params(sizes: _Heads, k: Tensor, places: _Places) -> str:
 def _cost(work: _Work, per_pair: int, tallied: Cost, span: tuple[int | None, int | None]) -> Cost:
     flops = (work.least * per_pair, work.most * per_pair)
     exact = not work.assumed and flops == (tallied.flops, tallied.flops)
+    whole = span[0] == span[1]
+    if exact and whole:
+        return tallied
     return bounded(
-        tallied, work.assumed, None if exact else flops, None if span[0] == span[1] else span
-    )
+        tallied, work.assumed, None if exact else flops, None if whole else span,
+        note="" if work.assumed else _OPTIONAL if exact else _MASKED,
+    )  # fmt: skip
+
+
+_MASKED: Final = "causal, or in a window: the pairs in need; all of them are the upper bound"
+_OPTIONAL: Final = "what may be left out is counted in the bytes: that it was is not recorded"
 
 
 @cost_of(*_FORWARD, category="attention")
 def attention(call: OpCall) -> Cost:
     """q, k, v -> result: flops 2·b·h_q·pairs·(d + d_v); see the module."""
-    places = _FORWARD[call.op]
+    places = _places(call, _FORWARD)
     q, k, v = (tensor(call, places.q + at) for at in range(3))
     sizes = _sizes(q, k, v, places)
     work = _work(call, places, sizes)
-    per_pair = 2 * (sizes.width + sizes.value_width)
-    paged = _is_packed(call, places) and _is_paged(call, places)
-    cached = _in_use(call, places, k, v) if paged else (k, v)
-    out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
+    second = maybe_tensor(call, places.value_query)
+    per_pair = 2 * (sizes.width + sizes.value_width + (second.shape[-1] if second else 0))
+    paged = _is_cached(call, places)
+    cached = _in_use(call, places, k, v, sizes.batch) if paged else (k, v)
+    out = fresh((*q.shape[:-1], sizes.value_width), _result_dtype(q))
     wanted = flag(call, _lse_place(call, places)) if places.lse >= 0 else True
     lse = None if wanted is False else fresh(q.shape[:-1], "f32")
     tallied = tally(
         work.value * per_pair,
-        read=[q, *cached, maybe_tensor(call, places.bias)],
+        read=[q, second, *cached, maybe_tensor(call, places.bias)],
         written=[out, lse],
         dtype=q.dtype,
         params=_params(sizes, k, places),
     )
     least = tally(
         0,
-        read=[q, None if paged else k, None if paged else v, maybe_tensor(call, places.bias)],
+        read=[q, second, *((None,) if paged else (k, v)), maybe_tensor(call, places.bias)],
         written=[out, lse if wanted else None],
     )
     return _cost(work, per_pair, tallied, (least.bytes, tallied.bytes))
 
 
-def _in_use(call: OpCall, places: _Places, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _result_dtype(q: Tensor) -> str | None:
+    """Return the type of the result: that of the query, but bf16 for one of 8 bits."""
+    return "bf16" if (q.dtype or "").startswith("f8") else q.dtype
+
+
+def _in_use(
+    call: OpCall, places: _Places, k: Tensor, v: Tensor, batch: int
+) -> tuple[Tensor, Tensor]:
     """Return the rows of keys and values that the sequences use at most."""
-    count, longest = tensor(call, places.lengths).shape[0] - 1, integer(call, places.longest + 1)
+    count, longest = _sequences(call, places, batch), integer(call, places.longest + 1)
     return _rows_of(k, count * (longest or 0)), _rows_of(v, count * (longest or 0))
 
 
@@ -425,18 +518,21 @@ def _lse_place(call: OpCall, places: _Places) -> int:
 
 @cost_of(*_BACKWARD, category="attention")
 def attention_backward(call: OpCall) -> Cost:
-    """Gradient, q, k, v, result, logarithm -> gradients of q, k, v: 2·b·h_q·pairs·(3d + 2d_v)."""
-    places = _BACKWARD[call.op]
+    """Gradient, q, k, v, result, logarithm -> gradients of q, k, v: 2·b·h_q·pairs·(3d + 2d_v).
+
+    bytes: all of them, a bias, and one more f32 for each query row.
+    """
+    places = _places(call, _BACKWARD)
     q, k, v = (tensor(call, places.q + at) for at in range(3))
     sizes = _sizes(q, k, v, places)
     work = _work(call, places, sizes)
     per_pair = 2 * (3 * sizes.width + 2 * sizes.value_width)
-    grad = maybe_tensor(call, 0)
+    grad = maybe_tensor(call, places.q - 1)
     out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
-    bias = maybe_tensor(call, places.bias)
+    bias, row = maybe_tensor(call, places.bias), fresh(q.shape[:-1], "f32")
     tallied = tally(
         work.value * per_pair,
-        read=[grad or out, q, k, v, out, fresh(q.shape[:-1], "f32"), bias],
+        read=[grad or out, q, k, v, out, row, row, bias],
         written=[like(q), like(k), like(v)],
         dtype=q.dtype,
         params=_params(sizes, k, places),
@@ -486,3 +582,25 @@ def batch_prefill(call: OpCall) -> Cost:
     tallied = tally(work.value * per_pair, read=[q, *kv], written=[out], dtype=q.dtype)
     least = tally(0, read=[q], written=[out])
     return _cost(work, per_pair, tallied, (least.bytes, tallied.bytes))
+
+
+@cost_of("_C::paged_attention_v1", "_C::paged_attention_v2", category="attention")
+def paged_attention(call: OpCall) -> Cost:
+    """Result, …, one query (b, h, d) for each sequence, pages of k and v, heads of k, …, longest.
+
+    flops 4·b·h·keys·d. Assumed: all sequences as long as the longest; at least one key each.
+    bytes: q, the rows of k and v in use, the result.
+    """
+    at = 4 if call.op.endswith("v2") else 1
+    q, k, v = (tensor(call, at + place) for place in range(3))
+    heads_k, longest = integer(call, at + 3), integer(call, at + 8)
+    if not heads_k or longest is None:
+        msg = "the lengths of the cached sequences are not in the recording"
+        raise UnknownCostError(msg)
+    batch, heads, width = q.shape
+    work = _cached(heads, batch, batch, longest, causal=False)
+    used = batch * longest * heads_k * width
+    kv = [fresh((min(used, numel(item.shape)),), item.dtype) for item in (k, v)]
+    tallied = tally(work.value * 4 * width, read=[q, *kv], written=[like(q)], dtype=q.dtype)
+    least = tally(0, read=[q], written=[like(q)])
+    return _cost(work, 4 * width, tallied, (least.bytes, tallied.bytes))

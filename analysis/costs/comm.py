@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     ANY_DTYPE,
+    bounded,
     fresh,
     maybe_tensor,
     maybe_tensors,
@@ -234,3 +235,18 @@ def _resized(call: OpCall, resize: Any) -> Cost:
 def all_to_all(call: OpCall) -> Cost:
     """x -> as much from the other ranks, if each gets the same: x read and as much written."""
     return all_reduce(call)
+
+
+_EXCHANGED: Final = "as much is taken to come in as goes out"
+
+
+@cost_of("nccl:all_to_all", category="comm")
+def exchange(call: OpCall) -> Cost:
+    """Tensors that go out, as NCCL's own range shows them: read, and as much written.
+
+    Assumed: as much comes in; where the ranks' shares differ, it may be more or less.
+    """
+    items = [item for item in call.inputs if isinstance(item, Tensor)]
+    listed = [item for group in call.inputs if isinstance(group, tuple) for item in group]
+    cost = _moved([*items, *listed], [*items, *listed])
+    return bounded(cost, _EXCHANGED, traffic=(cost.bytes_read, None))

@@ -5,7 +5,7 @@ weight is (c, k/groups, …). FLOPs of the forward pass are 2 for each multiply-
 element (transposed: every input element) meets `numel(weight[0])` weights. The gradients of
 input and weight take that many each, whatever the stride. Adding a bias, and summing its
 gradient, is not counted as FLOPs, as with matrix products; their bytes are. Every tensor is read
-or written once.
+or written once in a pass; each gradient is a pass of its own.
 
 Source: the definition of the convolution; checked against `torch.utils.flop_counter`, which
 counts the weight gradient of grouped convolutions `groups` times (its error).
@@ -97,12 +97,18 @@ _FORWARD: Final = {
 """The forward ops and where their arguments are; input and weight come first in all."""
 
 
+_FOLLOWING: Final = (
+    "stride and padding are not recorded: the output has the size of the next call's input"
+)
+
+
 @cost_in_context(*_FORWARD, category="conv")
 def convolution(call: OpCall, context: Context) -> Cost:
     """Input, weight, bias -> output: flops 2·|out|·(c/groups)·|window|, transposed 2·|in|·….
 
     bytes: input, weight, bias, output. The size of the output follows from stride, padding and
-    dilation, or is given; recordings of 2021 have neither.
+    dilation, or is given; recordings of 2021 have neither. Of calls in Python it is assumed to be
+    that of the next call's input, where that fits.
     """
     places = _FORWARD[call.op]
     x, weight = tensor(call, 0), tensor(call, 1)
@@ -114,13 +120,15 @@ def convolution(call: OpCall, context: Context) -> Cost:
     bias = maybe_tensor(call, places.bias) if places.bias is not None else None
     addend = maybe_tensor(call, places.addend) if places.addend is not None else None
     dense = x if transposed else out
-    return tally(
+    cost = tally(
         2 * numel(dense.shape) * numel(weight.shape[1:]),
         read=[x, weight, bias, addend],
         written=[out],
         dtype=x.dtype,
         params=_params(x, weight, out, transposed=transposed),
     )
+    is_recorded = context.output is not None or _is_strided(call, places, spatial)
+    return cost if is_recorded else bounded(cost, _FOLLOWING)
 
 
 def _is_transposed(call: OpCall, places: _Places) -> bool:
@@ -142,6 +150,8 @@ def _output_shape(
     if context.output is not None:
         shape = context.output.shape
         return shape if len(shape) == spatial + 2 else (1, *shape)
+    if stride is None and not transposed and (seen := _following(context, x, weight)):
+        return seen
     if stride is None or padding is None or dilation is None:
         msg = "stride and padding are not in the recording, nor is the output's size"
         raise UnknownCostError(msg)
@@ -156,6 +166,18 @@ def _output_shape(
         for (n, k, s, pad, d), extra in zip(sizes, more, strict=True)
     )
     return (x.shape[0], weight.shape[1] * (groups or 1), *ends)
+
+
+def _is_strided(call: OpCall, places: _Places, spatial: int) -> bool:
+    return _numbers(call, places.stride, spatial) is not None
+
+
+def _following(context: Context, x: Tensor, weight: Tensor) -> tuple[int, ...] | None:
+    """Return the shape of the next call's input, if an ordinary convolution could give it."""
+    shape = () if context.following is None else context.following.shape
+    fits = shape[:2] == (x.shape[0], weight.shape[0]) and len(shape) == len(x.shape)
+    sizes = zip(shape[2:], x.shape[2:], strict=fits)
+    return shape if fits and all(0 < out <= size for out, size in sizes) else None
 
 
 def _numbers(call: OpCall, index: int | None, spatial: int) -> tuple[int, ...] | None:
@@ -235,8 +257,9 @@ def convolution_backward(call: OpCall) -> Cost:
     """Grad_output, input, weight, mask -> the gradients that the mask asks for.
 
     flops: those of the forward pass for the gradient of the input, and as many for that of the
-    weight. bytes: grad_output once; the weight where the input's gradient is wanted, the input
-    where the weight's is; the gradients, that of the bias too.
+    weight. bytes: grad_output once for each gradient, which is a pass of its own; the weight
+    where the input's gradient is wanted, the input where the weight's is; the gradients, that of
+    the bias too.
     Where the mask is not recorded: both are assumed, the bounds are one and both.
     """
     places = _BACKWARD[call.op]
@@ -263,13 +286,14 @@ def convolution_backward(call: OpCall) -> Cost:
 def _gradients(
     grad: Tensor, x: Tensor, weight: Tensor, mask: tuple[bool, ...], *, transposed: bool
 ) -> Cost:
-    wants_x, wants_weight, wants_bias = (*mask, False)[:3]
+    mask = (*mask, False)[:3]
+    wants_x, wants_weight, wants_bias = mask
     dense = x if transposed else grad
     each = 2 * numel(dense.shape) * numel(weight.shape[1:])
     width = grad.shape[1] if len(grad.shape) == len(weight.shape) else grad.shape[0]
     return tally(
         each * (wants_x + wants_weight),
-        read=[grad, weight if wants_x else None, x if wants_weight else None],
+        read=[*[grad] * sum(mask), weight if wants_x else None, x if wants_weight else None],
         written=[
             like(x) if wants_x else None,
             like(weight) if wants_weight else None,
@@ -369,12 +393,16 @@ def conv_tbc(call: OpCall) -> Cost:
 
 @cost_of("aten::conv_tbc_backward", category="conv")
 def conv_tbc_backward(call: OpCall) -> Cost:
-    """Grad (t', b, k), input, weight, bias: twice the FLOPs of `conv_tbc`; all gradients."""
+    """Grad (t', b, k), input, weight, bias: twice the FLOPs of `conv_tbc`; all gradients.
+
+    bytes: grad once for each of them.
+    """
     grad, x, weight = (tensor(call, index) for index in range(3))
     bias = maybe_tensor(call, 3)
     flops = 4 * numel(grad.shape) * numel(weight.shape[:2])
     gradients = [like(x), like(weight), bias]
-    return tally(flops, read=[grad, x, weight], written=gradients, dtype=grad.dtype)
+    read = [*[grad] * (2 if bias is None else 3), x, weight]
+    return tally(flops, read=read, written=gradients, dtype=grad.dtype)
 
 
 @cost_of("aten::im2col", "aten::col2im", category="conv")

@@ -23,7 +23,7 @@ def load_extensions() -> tuple[str, ...]:
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             point.load()
-        except Exception as error:  # noqa: BLE001 -- code of others may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- code of others may do anything
             what = f"{type(error).__name__}: {error}".rstrip(": ")
             problems.append(f"cost formulas of {point.name} ({point.value}) not loaded: {what}")
     return tuple(problems)

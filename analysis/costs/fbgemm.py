@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyprof2.analysis.costs.index import AS_FEW
 from pyprof2.analysis.costs.operands import (
     bounded,
     fresh,
@@ -167,7 +168,7 @@ def _within(found: _Lookup, made: Callable[[int, int], Cost]) -> Cost:
     least, most = made(min(found.named, 1), narrow), made(found.named, wide)
     return bounded(
         made(found.named, found.width),
-        "" if found.is_every else _MEAN,
+        AS_FEW if found.is_every else f"{_MEAN}; {AS_FEW}",
         flops=(least.flops, most.flops),
         traffic=(least.bytes, most.bytes),
     )
@@ -195,7 +196,8 @@ def lookup_backward(call: OpCall, context: Context) -> Cost:
     read = [grad, found.indices, found.offsets, found.scales]
     if forward.op == _DENSE:
         own = tally(found.named * found.width, read=read, written=[found.weights])
-        return bounded(own, "" if found.is_every else _MEAN, flops=(0, found.named * _WIDEST))
+        wide = None if found.is_every else (0, found.named * _WIDEST)
+        return bounded(own, _MEAN if wide else "", flops=wide)
 
     def made(count: int, width: int) -> Cost:
         rows = found.rows(count, width)
@@ -267,14 +269,15 @@ def permute_sparse(call: OpCall, context: Context) -> Cost:
 
 @cost_of("fbgemm::bounds_check_indices", category="index")
 def bounds_check(call: OpCall) -> Cost:
-    """Rows of each table, indices, offsets: read; written only where they are wrong."""
+    """Rows of each table, indices, offsets: read; written where they are wrong, assumed nowhere."""
     tables, indices, offsets = (tensor(call, at) for at in range(3))
     weights = maybe_tensor(call, 5)
     count = numel(indices.shape)
     read = [tables, indices, offsets]
     cost = tally(0, read=read, params=f"N={count}")
     most = tally(0, read=[*read, weights], written=[indices, offsets])
-    return bounded(cost, traffic=(cost.bytes, most.bytes))
+    note = "all indices taken to be within their tables"
+    return bounded(cost, note, traffic=(cost.bytes, most.bytes))
 
 
 @cost_of(

@@ -44,7 +44,8 @@ def gathered(
 ) -> Cost:
     """Read `rows` rows of `row` elements, with their indices, and write the result.
 
-    Never more rows than the source has are needed; the bounds are one row, and each anew.
+    Assumed: no row is named twice, but that the source has no more. The bounds are one row, and
+    each anew.
     """
     needed = min(rows * row, elements(source))
     cost, least, most = (
@@ -57,7 +58,10 @@ def gathered(
         )
         for count in (needed, min(row, needed), rows * row)
     )
-    return bounded(cost, traffic=(least.bytes, most.bytes))
+    return bounded(cost, AS_FEW, traffic=(least.bytes, most.bytes))
+
+
+AS_FEW: Final = "what is named more than once is not recorded: taken to be as little as can be"
 
 
 @cost_in_context("aten::index_select", category="index")
@@ -112,19 +116,22 @@ def index(call: OpCall, context: Context) -> Cost:
     count = numel(out.shape)
     cost = gathered(count, x, 1, None, out)
     indices = given or context.indices
+    if indices and all(item.dtype in _MASKS for item in indices):  # which name nothing twice
+        cost = tally(0, read=[out], written=[out], dtype=x.dtype, params=cost.params)
     if indices and all(item.dtype for item in indices):
         return with_more(cost, list(indices), [])
     most = None if cost.bytes_hi is None else cost.bytes_hi + 8 * count * len(x.shape)
     return bounded(cost, _NO_INDICES, traffic=(cost.bytes_lo, most))
 
 
+_MASKS: Final = ("bool", "u8")
 _NO_INDICES: Final = "the indices are not recorded: their own bytes are left out"
 
 
 def _indexed(x: Tensor, given: list[Tensor]) -> Cost:
     """Return the cost where one index tensor after another replaces the first dimensions."""
     shape = broadcast(*(item.shape for item in given))
-    masks = [item for item in given if item.dtype in ("bool", "u8")]
+    masks = [item for item in given if item.dtype in _MASKS]
     if masks or any(item.dtype is None for item in given):
         given = list(typed(given, "i64"))
     if masks:
@@ -180,7 +187,7 @@ def index_put(call: OpCall, context: Context) -> Cost:
     hidden = 0 if indices else 8 * most * max(len(x.shape), 1)
     return bounded(
         made(min(named, numel(x.shape)), adds=adds),
-        "; ".join(filter(None, notes)),
+        "; ".join(filter(None, notes)) or AS_FEW,
         flops=(named if adds else 0, most if adds or may_add else 0),
         traffic=(least.bytes, None if highest.bytes is None else highest.bytes + hidden),
     )
@@ -214,7 +221,9 @@ def scatter(call: OpCall) -> Cost:
     """x, dim, index, source (or number): elements of the source written to places in x.
 
     flops: one addition for each where they add up. bytes: index and source read, as many elements
-    of x written, and read where they add up; out of place also x read and written.
+    of x written, and read where they add up, but no more than x has; out of place also x read and
+    written. Assumed: no place is named twice, but that x has no more. The bounds are the places
+    of one index, and each anew.
     """
     x, index_, source = _scattered(call)
     name = call.op.removeprefix("aten::").rstrip("_")
@@ -223,14 +232,22 @@ def scatter(call: OpCall) -> Cost:
     if name.startswith("scatter"):
         count = numel(index_.shape)
     taken = None if source is None else fresh((min(count, elements(source)),), source.dtype)
-    read, written = _placed(call.op, x, count, adds=adds)
-    return tally(
-        count if adds else 0,
-        read=[index_, taken, *read],
-        written=written,
-        dtype=x.dtype,
-        params=f"N={count}",
-    )
+
+    def made(places: int) -> Cost:
+        read, written = _placed(call.op, x, places, adds=adds)
+        return tally(
+            count if adds else 0,
+            read=[index_, taken, *read],
+            written=written,
+            dtype=x.dtype,
+            params=f"N={count}",
+        )
+
+    one = 1 if name.startswith(("scatter", "put")) else count // max(numel(index_.shape), 1)
+    few = min(count, numel(x.shape))
+    # Out of place more places are less to read: the fewest are not always the lower bound.
+    sizes = [size for places in (one, few, count) if (size := made(places).bytes) is not None]
+    return bounded(made(few), AS_FEW, traffic=(min(sizes, default=None), max(sizes, default=None)))
 
 
 def _scattered(call: OpCall) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -1,7 +1,8 @@
 """Matrix products: dense, batched, grouped, quantised, sparse.
 
-FLOPs are exact: 2 for each multiply-add of the product. What is fused to it (adding a bias,
-scaling, an activation) is not counted, as in `torch.utils.flop_counter`; its bytes are. Each
+FLOPs are exact: 2 for each multiply-add of the product, 8 where the numbers are complex: 4 products
+and 4 additions of real ones (`torch.utils.flop_counter` counts 2). What is fused to it (adding a
+bias, scaling, an activation) is not counted, as in `torch.utils.flop_counter`; its bytes are. Each
 operand is read once, even where tiles of it are read again.
 
 Source: the definition of the product; checked against `torch.utils.flop_counter`.
@@ -44,7 +45,8 @@ def product(
 ) -> Cost:
     """(…, m, k) @ (…, k, n) -> (…, m, n), batch dimensions broadcast.
 
-    flops: 2·batch·m·n·k. bytes: `a`, `b`, the result, and the tensors in `more`, once each.
+    flops: 2·batch·m·n·k, of complex numbers 8·batch·m·n·k. bytes: `a`, `b`, the result, and the
+    tensors in `more`, once each.
 
     Args:
         a: the left operand.
@@ -65,12 +67,17 @@ def product(
         params = f"B={numel(batch)},{params}"
     out = fresh((m, n) if summed else (*batch, m, n), out_dtype or a.dtype)
     return tally(
-        2 * numel(batch) * m * n * depth,
+        _per_term(a.dtype) * numel(batch) * m * n * depth,
         read=[a, b, *more] if k else more,
         written=[out],
         dtype=a.dtype,
         params=params,
     )
+
+
+def _per_term(dtype: str | None) -> int:
+    """How many operations on real numbers a multiply-add is."""
+    return 8 if dtype in ("c32", "c64", "c128") else 2
 
 
 def _packed(dtype: str | None) -> int:
@@ -125,7 +132,7 @@ def addmv(call: OpCall) -> Cost:
 def _matrix_vector(a: Tensor, x: Tensor, addend: Tensor | None) -> Cost:
     m, k = a.shape
     return tally(
-        2 * m * k,
+        _per_term(a.dtype) * m * k,
         read=[a, x, addend] if k else [addend],
         written=[fresh((m,), a.dtype)],
         dtype=a.dtype,
@@ -139,7 +146,8 @@ def dot(call: OpCall) -> Cost:
     a, b = tensor(call, 0), tensor(call, 1)
     (k,) = a.shape
     out = fresh((), a.dtype)
-    return tally(2 * k, read=[a, b], written=[out], dtype=a.dtype, params=f"M=1,N=1,K={k}")
+    flops = _per_term(a.dtype) * k
+    return tally(flops, read=[a, b], written=[out], dtype=a.dtype, params=f"M=1,N=1,K={k}")
 
 
 @cost_of("aten::linalg_vecdot", category="matmul")
@@ -149,7 +157,8 @@ def vecdot(call: OpCall) -> Cost:
     dim = integer(call, 2)
     shape = list(broadcast(a.shape, b.shape))
     k = shape.pop(-1 if dim is None else dim)
-    return tally(2 * k * numel(shape), read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
+    flops = _per_term(a.dtype) * k * numel(shape)
+    return tally(flops, read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
 
 
 @cost_of("aten::outer", "aten::ger", category="matmul")
@@ -421,7 +430,10 @@ def _half_sparse(values: Tensor, meta: Tensor, dense: Tensor, *more: Tensor | No
         dtype=values.dtype,
         params=f"M={m},N={n},K={k}",
     )
-    return bounded(cost, flops=(cost.flops, 2 * m * n * k))
+    return bounded(cost, flops=(cost.flops, 2 * m * n * k), note=_HALF)
+
+
+_HALF: Final = "2:4 sparse: half of the products; all of them are the upper bound"
 
 
 @cost_of("aten::_cslt_sparse_mm", category="matmul")
@@ -445,7 +457,7 @@ def cslt_mm(call: OpCall) -> Cost:
         dtype=dense.dtype,
         params=f"M={m},N={n},K={k}",
     )
-    return bounded(cost, flops=(cost.flops, 2 * cost.flops))
+    return bounded(cost, flops=(cost.flops, 2 * cost.flops), note=_HALF)
 
 
 @cost_of("aten::_weight_int8pack_mm", category="matmul")

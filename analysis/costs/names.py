@@ -139,6 +139,13 @@ mark_data_dependent(
     "the lengths of the cached sequences are not among the inputs",
 )
 mark_data_dependent(
+    """
+    deep_gemm::fp8_m_grouped_gemm_nt_masked deep_gemm::m_grouped_fp8_gemm_nt_masked
+    deep_gemm::m_grouped_bf16_gemm_nt_masked deep_gemm::k_grouped*
+    """,
+    "the rows of each group are not among the inputs",
+)
+mark_data_dependent(
     "CompiledFunction* Torch-Compiled*",
     "compiled: which of its inputs each Triton kernel works on is not recorded; newer PyTorch "
     "records a call for each",
@@ -155,11 +162,8 @@ categorise(
     mkl::_mkl_linear fbgemm::f8* fbgemm::bf16* fbgemm::i8* aiter::gemm* aiter::fmoe*
     aiter::ck_moe* aiter::asm_moe* deep_gemm::* vllm::moe_forward* vllm::fused_experts
     vllm::inplace_fused_experts vllm::outplace_fused_experts vllm::fused_marlin_moe
-    _C::gptq_gemm _C::gptq_marlin_gemm _C::awq_gemm _C::marlin_gemm _C::machete_mm
-    _moe_C::moe_wna16* _moe_C::marlin_gemm* sgl_kernel::fp8_scaled_mm
-    sgl_kernel::int8_scaled_mm sgl_kernel::fp8_blockwise_scaled* sgl_kernel::cutlass*
-    bitsandbytes::* trtllm::cublas_scaled_mm tex_ts::te_gemm_ts triton_mm* triton_tem_fused_mm*
-    triton_tem_fused_addmm* triton_tem_fused_bmm* triton_tem_fused__scaled_mm* triton_bmm*
+    _moe_C::moe_wna16* _moe_C::marlin_gemm* sgl_kernel::cutlass* sgl_kernel::moe_wna16*
+    bitsandbytes::*mm* bitsandbytes::*gemm* trtllm::cublas_scaled_mm
     torchao::* aten::linalg_solve aten::linalg_solve_ex aten::_linalg_solve_ex
     aten::linalg_lu aten::linalg_lu_solve aten::linalg_qr aten::linalg_svd aten::_linalg_svd
     aten::linalg_eigh aten::_linalg_eigh aten::linalg_eig aten::cholesky_solve
@@ -179,7 +183,7 @@ categorise(
     """
     aten::_convolution_double_backward quantized::conv* onednn::qconv* _quantized::conv*
     mkldnn::_convolution* mkldnn_prepacked::* aten::_nnpack_spatial_convolution
-    triton_tem_fused_convolution* triton_convolution* ConvBias* DaoAILab::_causal_conv1d*
+    ConvBias* DaoAILab::_causal_conv1d*
 """,
     "conv",
 )
@@ -191,7 +195,7 @@ categorise(
     flash_attn::* flash_attn_2_cuda::* flash_attn_3::* FlashAttn* FusedAttn* _vllm_fa2_C::*
     _vllm_fa3_C::* xformers_flash::* xformers::* aiter::mha* aiter::fmha* aiter::_flash_attn*
     aiter::paged_attention* aiter::pa_* aiter::mla* aiter::wrapper_fmha* _C::paged_attention*
-    sgl_kernel::fwd sgl_kernel::cutlass_mla* triton_tem_fused_flex_attention* flex_attention*
+    sgl_kernel::fwd sgl_kernel::cutlass_mla*
     natten::* flashinfer::*
 """,
     "attention",
@@ -227,7 +231,8 @@ categorise(
     quantized::mul* quantized::relu* quantized::sigmoid quantized::hardswish
     quantized::leaky_relu quantized::elu quantized::clamp quantized::dropout _C::*quant*
     _C::silu* _C::gelu* _C::fatrelu* _C::swigluoai* aiter::*quant* aiter::silu* aiter::gelu*
-    aiter::rope* sgl_kernel::*quant* sgl_kernel::silu* sgl_kernel::gelu* vllm::silu*
+    aiter::rope* bitsandbytes::*quant* sgl_kernel::*quant* sgl_kernel::silu* sgl_kernel::gelu*
+    vllm::silu*
     fbgemm::Float* fbgemm::FP8* fbgemm::HFP8* fbgemm::quantize* torch::distributed::reducer::*
     _C::*rotary* sgl_kernel::*rope* sgl_kernel::*rotary* vllm::*rotary*
     vllm::triton_per_token_group_quant* triton_poi_* triton_for_fused*
@@ -298,15 +303,15 @@ categorise(
 )
 categorise(
     """
-    fsdp::chunk_cat fsdp::all_gather_copy_in fsdp::split_with_sizes_copy aten::column_stack
+    aten::column_stack
     aten::dstack aten::row_stack aten::block_diag
 """,
     "cat",
 )
 categorise(
     """
-    aten::_foreach_* aten::_fused_* Optimizer.* apex::multi_tensor* torch::optim::*
-    aten::_multi_tensor*
+    aten::_foreach_* aten::_fused_* bitsandbytes::optimizer_update* Optimizer.*
+    apex::multi_tensor* torch::optim::* aten::_multi_tensor*
 """,
     "optimizer",
 )

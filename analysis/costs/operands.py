@@ -194,11 +194,12 @@ def bounded(
     assumed: str = "",
     flops: tuple[int, int] | None = None,
     traffic: tuple[int | None, int | None] | None = None,
+    note: str = "",
 ) -> Cost:
     """Return `cost` with an assumption in words and the bounds of its counts.
 
     Empty tensors can turn bounds round; then the value is both. Where bounds leave nothing open,
-    nothing is assumed.
+    nothing is assumed. Bounds of what is exact by definition have a `note` instead.
     """
     is_exact = flops is not None or traffic is not None
     if flops is not None:
@@ -212,8 +213,10 @@ def bounded(
         cost = replace(cost, bytes_lo=low, bytes_hi=high)
     elif traffic is not None:
         is_exact = False
+        if cost.bytes is not None and least is not None:
+            cost = replace(cost, bytes_lo=min(least, cost.bytes))
     notes = [note for note in (cost.assumed, "" if is_exact else assumed) if note]
-    return replace(cost, assumed="; ".join(notes))
+    return replace(cost, assumed="; ".join(notes), note="" if is_exact else note)
 
 
 def with_more(cost: Cost, read: list[Tensor | None], written: list[Tensor]) -> Cost:

@@ -100,4 +100,5 @@ def multinomial(call: OpCall) -> Cost:
     out = fresh((*weights.shape[:-1], count), "i64")
     flops = 2 * numel(weights.shape)
     cost = tally(flops, read=[weights], written=[out], dtype=weights.dtype)
-    return bounded(cost, flops=(0, flops * max(count, 1)))
+    note = "one pass over the weights assumed, as for one draw each"
+    return bounded(cost, note, flops=(0, flops * max(count, 1)))

@@ -51,6 +51,7 @@ class Cost:
         assumed: the assumptions in words; empty if the counts are exact.
         flops_lo, flops_hi, bytes_lo, bytes_hi: bounds where the truth depends on data or on
             what was not recorded; None: the same as the value.
+        note: what bounds mean that are no assumption: the counts are exact by their definition.
     """
 
     flops: int
@@ -63,6 +64,7 @@ class Cost:
     flops_hi: int | None = None
     bytes_lo: int | None = None
     bytes_hi: int | None = None
+    note: str = ""
 
     @property
     def bytes(self) -> int | None:
@@ -70,6 +72,12 @@ class Cost:
         if self.bytes_read is None or self.bytes_written is None:
             return None
         return self.bytes_read + self.bytes_written
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a bound is another number than the value."""
+        flops, traffic = (self.flops_lo, self.flops_hi), (self.bytes_lo, self.bytes_hi)
+        return not {*flops} <= {None, self.flops} or not {*traffic} <= {None, self.bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,7 @@ class Context:
             `bits16`.
         repeated: what the first input repeats along its other dimensions, where its strides are
             not recorded.
+        following: the first tensor that the next call outside of any op got: perhaps the result.
     """
 
     forward: OpCall | None = None
@@ -93,6 +102,7 @@ class Context:
     indices: tuple[Tensor, ...] = ()
     elements: tuple[str, ...] = ()
     repeated: Tensor | None = None
+    following: Tensor | None = None
 
 
 NOTHING_KNOWN: Final = Context()
@@ -107,7 +117,7 @@ class Estimate:
         category: what kind of work it is.
         status: `ok`; `assumed`: the counts rest on `note`; `no_shapes`: there is a formula, but
             the recording lacks what it needs; `no_formula`: nothing is registered.
-        note: the assumption or the reason, in words.
+        note: the assumption or the reason, in words; of exact counts what their bounds mean.
     """
 
     cost: Cost | None
@@ -283,6 +293,10 @@ def _find_stem(known: Mapping[str, _Value], name: str) -> _Value | None:
     return known.get(name) or next((known[stem] for stem in stems if stem in known), None)
 
 
+_UNSTATED: Final = "between bounds: the formula does not say what it takes for granted"
+_NO_TYPES: Final = "bytes unknown: no element types recorded"
+
+
 def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     """Return the cost of a call, or why there is none; never raises on odd inputs.
 
@@ -307,10 +321,12 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
         cost, problem = None, _failure(entry, error)
     if cost is None or problem:
         return Estimate(None, category, "no_shapes", problem)
-    if cost.assumed:
-        return Estimate(cost, category, "assumed", cost.assumed)
-    note = "" if cost.bytes is not None else "bytes unknown: no element types recorded"
-    return Estimate(cost, category, "ok", note)
+    # Counts that may be others are never exact without a word.
+    assumed = cost.assumed or (_UNSTATED if cost.is_open and not cost.note else "")
+    if assumed:
+        return Estimate(cost, category, "assumed", assumed)
+    notes = (cost.note, "" if cost.bytes is not None else _NO_TYPES)
+    return Estimate(cost, category, "ok", "; ".join(filter(None, notes)))
 
 
 def _failure(entry: _Entry, error: Exception) -> str:
@@ -356,7 +372,7 @@ def _problem(cost: Cost | None) -> str:
     if cost is None:
         return "the recording lacks shapes or scalar arguments"
     counts = [getattr(cost, f.name) for f in fields(cost) if f.name not in _TEXTS]
-    texts = [cost.params, cost.assumed, *([] if cost.dtype is None else [cost.dtype])]
+    texts = [cost.params, cost.assumed, cost.note, *([] if cost.dtype is None else [cost.dtype])]
     is_broken = any(type(count) is not int for count in counts if count is not None)
     if is_broken or any(type(text) is not str for text in texts):
         return "the inputs were not understood"
@@ -377,4 +393,4 @@ def _are_in_order(*numbers: int | None) -> bool:
     return known == sorted(known)
 
 
-_TEXTS: Final = frozenset({"dtype", "params", "assumed"})
+_TEXTS: Final = frozenset({"dtype", "params", "assumed", "note"})

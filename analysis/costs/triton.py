@@ -6,7 +6,8 @@ then the number of elements, for reductions the number that each element of the 
 
 FLOPs: each op of the name once for each element; a name lists an op once, however often the
 kernel has it, and names are cut short: bounds from none to eight times. Bytes: each tensor once;
-one that is updated in place is read and written, so the upper bound is twice all. A kernel may
+one that is updated in place is read and written, so the upper bound is twice all. Which one that
+is follows from the sizes, where only it has that of a result. A kernel may
 touch only a part of a tensor: the lower bound is one result.
 """
 
@@ -97,18 +98,30 @@ def _triton(call: OpCall) -> Cost:
         count = max(numel(item.shape) for item in items)
         results = 1
     per_element = sum(WEIGHTS[op] for op in fused_ops(call.op))
-    # The last tensors are results; which ones are both, the recording does not say.
+    at = _result(items, {count, results, numel(numbers[-2:])} if numbers else set())
     cost = tally(
         per_element * count,
-        read=items[:-1],
-        written=items[-1:],
+        read=items[:-1] if at == len(items) - 1 else items,
+        written=[items[at]],
         dtype=items[0].dtype,
         params=f"N={count}",
     )
-    least = total([Tensor((min(results, numel(items[-1].shape)),), items[-1].dtype)])
+    least = total([Tensor((min(results, numel(items[at].shape)),), items[at].dtype)])
+    whole = total(items)
     return bounded(
         cost,
         "from the kernel's name: each op once per element; each tensor once",
         flops=(0, _MOST * max(per_element, 1) * count),
-        traffic=(least, None if cost.bytes is None else 2 * cost.bytes),
+        traffic=(least, None if whole is None else 2 * whole),
     )
+
+
+def _result(items: list[Tensor], sizes: set[int]) -> int:
+    """Return the position of a tensor that is written, and read too unless it is the last one.
+
+    Results come last, tensors that are both come first. Where the last one has not the size of a
+    result it is only read, so the result is the first one that has.
+    """
+    fits = [at for at, item in enumerate(items) if numel(item.shape) in sizes]
+    last = len(items) - 1
+    return last if last in fits or not fits else fits[0]

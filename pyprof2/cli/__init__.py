@@ -10,9 +10,12 @@ import argparse
 import contextlib
 import io
 import os
+import signal
 import sys
+import threading
 import traceback
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import __version__
 from pyprof2.cli import capture, check, demo, explain, parse, prof
@@ -22,25 +25,34 @@ from pyprof2.errors import Pyprof2Error, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from _typeshed import SupportsWrite
+
 __all__ = ["build_parser", "capture", "check", "demo", "explain", "main", "parse", "prof"]
 
 FINE: Final = 0
 ERROR: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
+_BY_SIGNAL: Final = 128
 
 _COMMANDS: Final = (capture, parse, prof, explain, check, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pyprof2",
         description="Turn a recording of a PyTorch program into a profile of every GPU kernel.",
         epilog="Start with: pyprof2 demo",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"pyprof2 {__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh"),
+        help="print the completion script of a shell",
+    )
     parser.set_defaults(verbose=False, quiet=False)
     _add_common(parser)
     common = argparse.ArgumentParser(add_help=False)
@@ -49,6 +61,41 @@ def build_parser() -> argparse.ArgumentParser:
     for command in _COMMANDS:
         command.add_to(commands, common)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose messages show arguments as text that no terminal acts on."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        lines = [clean(line) for line in message.split("\n")]
+        super()._print_message("\n".join(lines), file)
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints the completion script of a shell and ends; shtab writes it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        _option: str | None = None,
+    ) -> None:
+        try:
+            import shtab
+        except ImportError:
+            parser.error("completion needs the package shtab; install 'pyprof2[completion]'")
+        for command in [parser, *_subparsers(parser)]:
+            for action in command._actions:  # noqa: SLF001 - argparse lists them nowhere else
+                if action.type is Path:
+                    action.complete = shtab.FILE  # type: ignore[attr-defined]
+        print(shtab.complete(parser, str(values)))
+        parser.exit()
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    choices = [action.choices for action in parser._actions]  # noqa: SLF001
+    return [command for each in choices if isinstance(each, dict) for command in each.values()]
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     verbose = False
     try:
+        _end_at_sigterm()
         args = build_parser().parse_args(argv)
         verbose = args.verbose
         args.run(args)
@@ -87,11 +135,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _flush(FINE)
     except (KeyboardInterrupt, Pyprof2Error, OSError) as error:
         if verbose:
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                print(clean(line), file=sys.stderr)
         code, message = _explain(error)
         print(f"pyprof2: {clean(message)}", file=sys.stderr)
         return code
     return FINE
+
+
+def _end_at_sigterm() -> None:
+    """Let SIGTERM end the program as `sys.exit` does, so that nothing temporary is left."""
+    # Others may have a way of their own; and only the first thread may have any.
+    is_first = threading.current_thread() is threading.main_thread()
+    if is_first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(_BY_SIGNAL + number))
 
 
 def _explain(error: KeyboardInterrupt | Pyprof2Error | OSError) -> tuple[int, str]:

@@ -21,12 +21,13 @@ def add_input(command: argparse.ArgumentParser) -> None:
 
 
 def add_source_root(command: argparse.ArgumentParser) -> None:
-    """Declare the folder whose frames are preferred."""
+    """Declare the folder of the user's own code."""
     command.add_argument(
         "--source-root",
         type=Path,
         metavar="DIR",
-        help="when a trace is parsed: prefer lines of code below DIR",
+        help="your own code is below DIR; by default below the folder of the recorded script, "
+        "or in no installed package",
     )
 
 
@@ -50,6 +51,15 @@ def names(text: str) -> list[str]:
         msg = f"{text!r} has an empty name"
         raise argparse.ArgumentTypeError(msg)
     return found
+
+
+def numbers(text: str) -> list[int]:
+    """Return the whole numbers in `text`, which commas separate."""
+    try:
+        return [int(name) for name in names(text)]
+    except ValueError as error:
+        msg = f"{text!r} are not numbers with commas between"
+        raise argparse.ArgumentTypeError(msg) from error
 
 
 def step_range(text: str) -> tuple[int, int]:

@@ -15,15 +15,44 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyprof2.cli import arguments
 from pyprof2.cli.text import clean
 from pyprof2.errors import CaptureError, OutputExistsError, UsageError
+from pyprof2.parsers import holds_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyprof2.cli import arguments
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+_RUNNER: Final = """
+import sys
+home, folder, *arguments = sys.argv[1:]
+if not sys.flags.safe_path:
+    del sys.path[0]
+sys.path.insert(0, home)
+import pyprof2
+del sys.path[0]
+if folder and not sys.flags.safe_path:
+    sys.path.insert(0, folder)
+from pyprof2.nvtx.run_script import main
+main(arguments)
+"""
+"""Python puts the current folder on the path, from which nothing is to be imported: a script
+imports from its own folder, and a module from the current one."""
 
-_RUNNER: Final = "pyprof2.nvtx.run_script"
+_LAUNCHERS: Final = {
+    "torchrun": "torchrun",
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate": "accelerate launch",
+    "accelerate-launch": "accelerate launch",
+    "accelerate.commands.launch": "accelerate launch",
+    "accelerate.commands.accelerate_cli": "accelerate launch",
+    "deepspeed": "deepspeed --no_local_rank --module",
+    "deepspeed.launcher.runner": "deepspeed --no_local_rank --module",
+}
+"""Programs and modules that start the processes of a job, and how each starts a module."""
+
 _NSYS: Final = "nsys"
 _NO_NSYS: Final = (
     "nsys is not on the PATH: install Nsight Systems (developer.nvidia.com/nsight-systems, or the "
@@ -48,6 +77,14 @@ _NSYS_OPTIONS: Final = (
 )
 
 
+_NSYS_WINDOW: Final = (
+    "--capture-range=nvtx",
+    "--capture-range-end=stop",
+    "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
+)
+"""Record from the beginning of one range to its end, whose name need not be registered."""
+
+
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
@@ -56,11 +93,19 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="run a script under a profiler, with its ops, layers and lines marked",
         description="Run SCRIPT as python does, with pyprof2.init() done for it, and record it: "
         "with Nsight Systems, or with torch.profiler. What the script prints and its exit code "
-        "are passed through. In a job of several processes each rank records itself, e.g. "
-        "torchrun --nproc-per-node 8 -m pyprof2 capture --kineto SCRIPT; the names of the "
-        "recordings then end with the rank.",
+        "are passed through. In a job of several processes each rank records itself: let the "
+        "launcher start capture, e.g. torchrun --nproc-per-node 8 -m pyprof2 capture --kineto "
+        "SCRIPT, or accelerate launch -m pyprof2 capture SCRIPT; the names of the recordings then "
+        "end with the rank.",
         allow_abbrev=False,
     )
+    _add_recording(command)
+    _add_script(command)
+    command.set_defaults(run=run)
+
+
+def _add_recording(command: argparse.ArgumentParser) -> None:
+    """Declare who records what, and where to."""
     profiler = command.add_mutually_exclusive_group()
     profiler.add_argument(
         "--nsys",
@@ -72,6 +117,18 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "--kineto", action="store_true", help="record with torch.profiler: OUT.json.gz"
     )
     command.add_argument(
+        "--steps",
+        type=arguments.step_range,
+        metavar="A[:B]",
+        help="record step A, or the steps from A to B, and nothing else; steps count from 0",
+    )
+    command.add_argument(
+        "--source-root",
+        type=Path,
+        metavar="DIR",
+        help="prefer lines of code below DIR, and say so to whoever reads the recording",
+    )
+    command.add_argument(
         "-o",
         "--output",
         type=Path,
@@ -81,14 +138,25 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     command.add_argument(
         "--force", action="store_true", help="overwrite a recording that is there already"
     )
+
+
+def _add_script(command: argparse.ArgumentParser) -> None:
+    """Declare what runs, as for python itself."""
     command.add_argument(
         "-m", "--module", action="store_true", help="SCRIPT is a module, as with python -m"
     )
+    for flag in "WX":
+        command.add_argument(
+            f"-{flag}",
+            action="append",
+            default=[],
+            metavar="OPTION",
+            help=f"of the Python that runs the script, as python -{flag}",
+        )
     command.add_argument("script", metavar="SCRIPT", help="what to run")
     command.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments"
     )
-    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -100,7 +168,7 @@ def run(args: argparse.Namespace) -> None:
         OutputExistsError: a recording of that name is there.
         SystemExit: otherwise, with the exit code of the script.
     """
-    _require_script(args.script, is_module=args.module)
+    _require_script(args)
     nsys = None if args.kineto else shutil.which(_NSYS)
     if args.nsys and nsys is None:
         raise CaptureError(_NO_NSYS)
@@ -109,35 +177,92 @@ def run(args: argparse.Namespace) -> None:
     suffixes = (_REPORT, _EXPORT) if nsys else (_KINETO,)
     outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
     _prepare(outputs, force=args.force)
-    script = [*(["-m"] if args.module else []), args.script, *args.arguments]
-    recording = outputs[-1]
     with _set_aside(outputs):
-        if nsys:
-            profile = [nsys, "profile", *_NSYS_OPTIONS, f"--output={stem.absolute()}"]
-            code = _start([*profile, sys.executable, "-m", _RUNNER, "-", *script])
-            if outputs[0].is_file():
-                _export(*outputs)
-        else:
-            code = _start([sys.executable, "-m", _RUNNER, str(recording.absolute()), *script])
-        is_recorded = recording.is_file()
+        code = _record(args, outputs, nsys)
+        recording = _recorded(outputs)
+    _report(args, code, recording, "nsys" if nsys else "torch.profiler")
+    sys.exit(code if code >= 0 else _BY_SIGNAL - code)
+
+
+def _record(args: argparse.Namespace, outputs: Sequence[Path], nsys: str | None) -> int:
+    """Run the script under a profiler, and return its exit code."""
+    if nsys is None:
+        return _start(_python(args, f"--trace={outputs[0].absolute()}"))
+    report = outputs[0].absolute()
+    window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={_window_name()}"]
+    profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={report.with_suffix('')}"]
+    # nsys forgets the exit code of what it runs when it gets a signal itself.
+    with tempfile.TemporaryDirectory(prefix="pyprof2-") as folder:
+        told = Path(folder) / "exit-code"
+        code = _start([*profile, *_python(args, f"--exit-code={told}")])
+        return int(told.read_text()) if code == 0 and told.is_file() else code
+
+
+def _recorded(outputs: Sequence[Path]) -> Path | None:
+    """Return the recording, if any work is in it; else nothing of it is left."""
+    *reports, recording = outputs
+    if reports and reports[0].is_file():
+        _export(reports[0], recording)
+    if recording.is_file() and holds_work(recording):
+        return recording
+    for path in outputs:
+        path.unlink(missing_ok=True)
+    return None
+
+
+def _report(args: argparse.Namespace, code: int, recording: Path | None, profiler: str) -> None:
+    """Say what there is now."""
     ended = _ending(code)
-    if not is_recorded:
-        msg = f"{args.script}: {ended}; {'nsys' if nsys else 'torch.profiler'} recorded nothing"
+    if recording is None:
+        msg = f"{args.script}: {ended}; {profiler} recorded nothing"
         if code == 0:
+            msg += ": no op ran in this process; if it starts others, let them start capture"
             raise CaptureError(msg)
         _say(msg)
     elif not args.quiet:
         failed = f"; the script {ended}" if code else ""
         _say(f"recorded {recording}{failed}; next: pyprof2 prof {shlex.quote(str(recording))}")
-    sys.exit(code if code >= 0 else _BY_SIGNAL - code)
+
+
+def _python(args: argparse.Namespace, *options: str) -> list[str]:
+    """Return the command that runs the script, with the options of this very Python."""
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+    flags += [f"-{flag}{value}" for flag in "WX" for value in getattr(args, flag)]
+    script = Path(args.script)
+    # A folder or an archive is on the path itself.
+    own = str(script.resolve().parent) if script.suffix in (".py", "") else ""
+    places = [str(_PACKAGE.parent), str(Path.cwd()) if args.module else own]
+    if args.steps is not None:
+        options += (f"--first={args.steps[0]}", f"--last={args.steps[1]}")
+    if args.source_root is not None:
+        options += (f"--source-root={args.source_root.resolve()}",)
+    module = ["-m"] if args.module else []
+    ours = [*options, *module, "--", args.script, *args.arguments]
+    return [sys.executable, *flags, "-c", _RUNNER, *places, *ours]
+
+
+def _window_name() -> str:
+    """Return how nsys names the range of the steps that are wanted."""
+    from pyprof2.markers import DOMAIN, WINDOW
+
+    return f"{WINDOW}@{DOMAIN}"
 
 
 def _say(text: str) -> None:
     print(f"pyprof2: {clean(text)}", file=sys.stderr)
 
 
-def _require_script(script: str, *, is_module: bool) -> None:
-    if is_module or Path(script).exists():
+def _require_script(args: argparse.Namespace) -> None:
+    script = args.script
+    launcher = _LAUNCHERS.get(script if args.module else Path(script).name)
+    if launcher is not None:
+        msg = (
+            f"{script}: starts other processes, which would not be recorded; let it start capture "
+            f"in each: {launcher} {'' if launcher.endswith('--module') else '-m '}pyprof2 capture "
+            f"SCRIPT"
+        )
+        raise CaptureError(msg)
+    if args.module or Path(script).exists():
         return
     if shutil.which(script) is not None:
         msg = f"{script}: is a program; name the Python script: pyprof2 capture train.py"

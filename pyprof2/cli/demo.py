@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.cli import arguments
+    from pyprof2.cli.query import Query
 
 _DATA: Final = Path(__file__).resolve().parent.parent / "data"
 _SCRIPT: Final = "demo_train.py"
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
         loaded = load(store)
         for options in _VIEWS:
             print(f"\n$ pyprof2 prof {_STORE} {options}\n")
-            view.show(loaded, _arguments(options))
+            view.show(loaded, _query(options))
         _show_nsys(folder, quiet=args.quiet)
     if args.output is None:
         print("\nTo keep the script, the recording and the store: pyprof2 demo -o DIR")
@@ -139,7 +140,7 @@ def _show_nsys(folder: Path, *, quiet: bool) -> None:
         print(f"nsys cannot record here ({clean(why)})")
         return
     print(f"$ pyprof2 prof {export.name} {_NSYS_VIEW}\n")
-    view.show(load(export), _arguments(_NSYS_VIEW, export.name))
+    view.show(load(export), _query(_NSYS_VIEW, export.name))
 
 
 def _environment() -> dict[str, str]:
@@ -148,7 +149,8 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def _arguments(options: str, file: str = _STORE) -> argparse.Namespace:
+def _query(options: str, file: str = _STORE) -> Query:
     from pyprof2.cli import build_parser
+    from pyprof2.cli.query import read_query
 
-    return build_parser().parse_args(["prof", file, *options.split()])
+    return read_query(build_parser().parse_args(["prof", file, *options.split()]))

@@ -81,13 +81,14 @@ def _lines(facts: Facts, width: int) -> Iterator[str]:
         (facts["reference"], _kernel(facts)),
         ("op", _op(facts["op"])),
         ("link", _link(facts["link"])),
+        ("range", _range(facts["range"])),
         ("pair", _pair(facts["pair"])),
         ("counts", _counts(facts["cost"])),
         ("formula", _formula(facts["cost"])),
         ("kernels", _sharing(facts["sharing"], of_op=facts["kernel"] is None)),
         ("Tensor Cores", _tensor_core(facts["tensor_core"])),
         ("collective", _communication(facts["communication"])),
-        ("roof", _roof(facts["roof"])),
+        ("roof", _helped(facts) if facts["roof"] is None else _roof(facts["roof"])),
     )
     for name, paragraphs in sections:
         label = name
@@ -163,6 +164,8 @@ def _op(op: Facts | None) -> Iterator[str]:
     for name in ("layer", "source"):
         if op[name] is not None:
             yield f"{name} {op[name]}"
+    if op["library_source"] not in (None, op["source"]):
+        yield f"in the library at {op['library_source']}"
     if op["inside"]:
         yield f"inside {', '.join(map(_reference, op['inside']))}"
 
@@ -184,6 +187,12 @@ def _link(link: Facts | None) -> Iterator[str]:
         yield f"launched by {launch['name']} on thread {launch['tid']}, {number}"
 
 
+def _range(found: Facts | None) -> Iterator[str]:
+    if found is not None:
+        yield found["range"]
+        yield found["meaning"]
+
+
 def _pair(pair: Facts | None) -> Iterator[str]:
     if pair is None:
         return
@@ -200,7 +209,11 @@ def _pair(pair: Facts | None) -> Iterator[str]:
 
 
 def _counts(cost: Facts | None) -> Iterator[str]:
-    if cost is None or "of" not in cost:
+    if cost is None:
+        return
+    if "of" not in cost:
+        if cost["cost_note"]:
+            yield f"{cost['cost_status']}: {cost['cost_note']}"
         return
     if cost["counted_inside"]:
         yield f"counted at the ops inside: {', '.join(map(_reference, cost['counted_inside']))}"
@@ -280,9 +293,16 @@ def _communication(found: Facts | None) -> Iterator[str]:
         yield f"bus bandwidth {units.format_rate(found['bus_gbps'])} GB/s, {factor} times that"
 
 
-def _roof(roof: Facts | None) -> Iterator[str]:
-    if roof is None:
-        return
+def _helped(facts: Facts) -> Iterator[str]:
+    """Say where the rates of a helper's op are to be seen."""
+    number = None if facts["kernel"] is None else facts["kernel"]["kernel_id"]
+    kernels = facts["sharing"] or ()
+    if any(k["part"] == "helper" and k["kernel_id"] == number for k in kernels):
+        main = next(k["kernel_id"] for k in kernels if k["part"] == "main")
+        yield f"a helper has none, nor rates: kernel:{main} does the work of the op"
+
+
+def _roof(roof: Facts) -> Iterator[str]:
     if roof["device"] is None:
         yield f"unknown: {roof['unknown_because']}"
         return

@@ -1,10 +1,16 @@
-"""Tables as files: csv, json and parquet, to a file or to stdout."""
+"""Tables as files: csv, json and parquet, to a file or to stdout.
+
+What goes to stdout may end on a terminal, through `head` too: there characters that a terminal
+would act on are escaped, in JSON everywhere, since an escape is the same text to its readers.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -14,16 +20,19 @@ from pyprof2.cli.text import clean
 from pyprof2.errors import OutputExistsError, Pyprof2Error, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
     import pyarrow as pa
 
     from pyprof2.tables import Column
 
-FORMATS: Final = ("table", "csv", "json", "parquet")
+FORMATS: Final = ("table", "markdown", "csv", "json", "parquet")
 
 _ROWS_AT_A_TIME: Final = 1 << 14
+_WARNINGS_SHOWN: Final = 3
+# OWASP, "CSV Injection".
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def check_free(path: Path | None, *, force: bool) -> None:
@@ -38,12 +47,25 @@ def check_free(path: Path | None, *, force: bool) -> None:
     if path.is_dir():
         msg = f"{path}: is a directory; name a file"
         raise Pyprof2Error(msg)
+    if _is_special(path):
+        return
     if path.exists() and not force:
         msg = f"{path}: exists; give another name, or --force to replace it"
         raise OutputExistsError(msg)
     if not path.parent.is_dir():
         msg = f"{path}: there is no directory {path.parent}; make it first"
         raise Pyprof2Error(msg)
+
+
+def warn(lines: Sequence[str], path: Path) -> None:
+    """Say on stderr what is wrong with the recording at `path`, the first few things."""
+    name = clean(str(path))
+    for line in lines[:_WARNINGS_SHOWN]:
+        print(f"pyprof2: {name}: {clean(line)}", file=sys.stderr)
+    if lines:
+        more = len(lines) - _WARNINGS_SHOWN
+        also = f"{more} more, and what to do: " if more > 0 else "what to do: "
+        print(f"pyprof2: {also}pyprof2 check {clean(shlex.quote(str(path)))}", file=sys.stderr)
 
 
 def write_text(text: str, path: Path | None) -> None:
@@ -65,9 +87,17 @@ def write_parts(parts: Iterable[str], path: Path | None) -> None:
             file.write(part)
 
 
+def _is_special(path: Path) -> bool:
+    """Whether `path` is a device or a pipe: it is written into, and never replaced."""
+    return path.exists() and not path.is_file()
+
+
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write to; it becomes `path` when all is written."""
+    if _is_special(path):
+        yield path
+        return
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -87,7 +117,12 @@ def _umask() -> int:
 
 
 def write_frame(
-    frame: pd.DataFrame, form: str, path: Path | None, columns: Iterable[Column] = ()
+    frame: pd.DataFrame,
+    form: str,
+    path: Path | None,
+    columns: Iterable[Column] = (),
+    *,
+    csv_safe: bool = False,
 ) -> None:
     """Write all of `frame` as csv, json or parquet.
 
@@ -96,13 +131,16 @@ def write_frame(
         form: `csv`, `json` or `parquet`.
         path: where; None: stdout.
         columns: what is known of the columns; in Parquet it becomes metadata.
+        csv_safe: put an apostrophe before text that a spreadsheet would take for a formula.
 
     Raises:
         UsageError: Parquet, which is binary, would go to a terminal.
     """
     table = _to_arrow(frame, columns)
     if form == "csv":
-        write_parts(_csv_parts(table, safe=path is None and sys.stdout.isatty()), path)
+        changes = [clean] if path is None else []
+        changes += [_no_formula] if csv_safe else []
+        write_parts(_csv_parts(table, changes), path)
     elif form == "json":
         write_parts(_json_parts(table), path)
     else:
@@ -119,23 +157,46 @@ def _to_arrow(frame: pd.DataFrame, columns: Iterable[Column]) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def _csv_parts(table: pa.Table, *, safe: bool) -> Iterator[str]:
-    """Give the CSV in parts: text always in quotes, null as nothing.
-
-    `safe`: show what a terminal would act on as escapes.
-    """
-    import pyarrow as pa
+def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iterator[str]:
+    """Give the CSV in parts: text, after the changes to it, always in quotes, null as nothing."""
     from pyarrow import csv
 
-    plain = table.cast(
-        pa.schema([(f.name, pa.string() if _is_text(f.type) else f.type) for f in table.schema])
-    )
-    batches = plain.to_batches(max_chunksize=_ROWS_AT_A_TIME) or [plain]
+    batches = table.to_batches(max_chunksize=_ROWS_AT_A_TIME) or _no_rows(table)
     for i, batch in enumerate(batches):
         part = io.BytesIO()
-        csv.write_csv(batch, part, csv.WriteOptions(include_header=i == 0))
-        text = part.getvalue().decode()
-        yield "".join(f"{clean(line)}\n" for line in text.split("\n")[:-1]) if safe else text
+        plain = _with_plain_texts(batch, changes)
+        csv.write_csv(plain, part, csv.WriteOptions(include_header=i == 0))
+        yield part.getvalue().decode()
+
+
+def _no_rows(table: pa.Table) -> list[pa.RecordBatch]:
+    import pyarrow as pa
+
+    return [pa.RecordBatch.from_pylist([], schema=table.schema)]
+
+
+def _with_plain_texts(
+    batch: pa.RecordBatch, changes: Iterable[Callable[[str], str]]
+) -> pa.RecordBatch:
+    """Return the batch with plain strings, each distinct text changed once."""
+    import pyarrow as pa
+
+    arrays = []
+    for column in batch.columns:
+        if not _is_text(column.type):
+            arrays.append(column)
+            continue
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        texts = coded.dictionary.to_pylist()
+        for change in changes:
+            texts = [change(text) for text in texts]
+        arrays.append(pa.array(texts, pa.string()).take(coded.indices))
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _no_formula(text: str) -> str:
+    """Return `text`, after an apostrophe if a spreadsheet would compute it."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -148,10 +209,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _json_parts(table: pa.Table) -> Iterator[str]:
     """Give an array of objects in parts, an object on each line."""
-    import msgspec
     import pyarrow.compute as pc
 
-    keys = [msgspec.json.encode(name).decode() for name in table.column_names]
+    keys = [json_text(name) for name in table.column_names]
     before = "[\n"
     for batch in table.to_batches(max_chunksize=_ROWS_AT_A_TIME):
         pieces: list[Any] = []
@@ -163,16 +223,26 @@ def _json_parts(table: pa.Table) -> Iterator[str]:
     yield "\n]\n" if before == ",\n" else "[]\n"
 
 
+def json_text(value: Any) -> str:
+    """Return a value as JSON on one line, with escapes for what a terminal would act on."""
+    import msgspec
+
+    encoded = msgspec.json.encode(value).decode()
+    if encoded.isprintable():
+        return encoded
+    # Outside of ASCII a character stands only in strings, where its escape is the same text.
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in encoded)
+
+
 def _json_values(column: pa.Array) -> pa.Array:
     """Return the values as JSON text, each distinct text encoded once."""
-    import msgspec
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if _is_text(column.type):
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        texts = [msgspec.json.encode(text).decode() for text in column.dictionary.to_pylist()]
+        texts = [json_text(text) for text in column.dictionary.to_pylist()]
         values = pa.array(texts, pa.string()).take(column.indices)
     elif pa.types.is_floating(column.type):
         # JSON has no word for infinity.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyprof2.cli import arguments
+from pyprof2.cli import arguments, output
 from pyprof2.cli.text import clean
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
 
 def run(args: argparse.Namespace) -> None:
     """Parse `args.traces`, and print where the store is."""
+    from pyprof2.analysis.checks import problem_lines
     from pyprof2.run import parse
+    from pyprof2.store import read_manifest
 
     store = parse(
         args.traces,
@@ -65,5 +67,6 @@ def run(args: argparse.Namespace) -> None:
     )
     print(clean(str(store)))
     if not args.quiet:
+        output.warn(problem_lines(read_manifest(store)), store)
         command = f"pyprof2 prof {shlex.quote(str(store))} --by op"
         print(f"pyprof2: next: {clean(command)}", file=sys.stderr)

@@ -37,27 +37,36 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--by",
         type=arguments.names,
-        default=["kernel"],
         metavar="AXIS[,AXIS…]",
-        help="kernel (default), or sum along: name, op, signature, layer, source, direction, "
-        "step, stream, rank, category",
+        help="sum along: name (of the kernel), op, signature, layer, range, source, "
+        "library, direction, step, stream, rank, category; or kernel: a row for each, in order. "
+        "By default a table sums along what says most, and the other formats have a row for each "
+        "kernel",
     )
     group.add_argument(
         "-c",
         "--columns",
         type=arguments.names,
         metavar="COLS",
-        help="these columns, in this order",
+        help="these columns, in this order, by their names or headers",
     )
     group.add_argument(
-        "--sort", metavar="[+]COL", help="largest first, text from A to Z; +COL: smallest first"
+        "--sort",
+        type=arguments.names,
+        metavar="[+]COL[,[+]COL…]",
+        help="largest first, text from A to Z; +COL: smallest first",
     )
     group.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
     group.add_argument(
         "--depth",
         type=arguments.positive,
         metavar="N",
-        help="with --by layer: cut the layers' paths after N names, and sum",
+        help="with --by layer or range: cut their paths after N names, and sum",
+    )
+    group.add_argument(
+        "--fold-numbers",
+        action="store_true",
+        help="with --by range: put together ranges whose names differ in numbers alone",
     )
     group.add_argument("--pyprof", action="store_true", help="PyProf's columns, headers and words")
 
@@ -68,9 +77,28 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--step", type=arguments.step_range, metavar="A[:B]", help="only step A, or A to B"
     )
-    group.add_argument("--layer", metavar="REGEX", help="only layers in which REGEX is found")
+    group.add_argument(
+        "--layer",
+        metavar="REGEX",
+        help="only layers in which REGEX is found; here and below without a capital in it any "
+        "case fits",
+    )
     group.add_argument("--op", metavar="REGEX", help="only ops in which REGEX is found")
     group.add_argument("--kernel", metavar="REGEX", help="only kernel names with REGEX in them")
+    group.add_argument(
+        "--range", metavar="REGEX", help="only ranges of yours in whose path REGEX is found"
+    )
+    for name, values in (
+        ("direction", "forward, backward, optimizer, other"),
+        ("category", "such as matmul, conv, comm, memcpy"),
+        ("stream", "numbers"),
+    ):
+        group.add_argument(
+            f"--{name}",
+            type=arguments.numbers if name == "stream" else arguments.names,
+            metavar=f"{name.upper()}[,…]",
+            help=f"only these: {values}",
+        )
     group.add_argument("--no-copies", action="store_true", help="without memcpy and memset")
 
 
@@ -80,8 +108,8 @@ def _add_output(command: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--format",
         choices=output.FORMATS,
-        default="table",
-        help="table (default) shows 50 rows; the others have all rows and columns, times in ns",
+        help="table (default) and markdown show the first rows; the others have all rows and "
+        "columns, times in ns. FILE.csv, .json, .parquet or .md says it too",
     )
     form.add_argument(
         "--csv",
@@ -89,6 +117,16 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         action="store_const",
         const="csv",
         help="the same as --format csv",
+    )
+    group.add_argument(
+        "--csv-safe",
+        action="store_true",
+        help="put an apostrophe before cells of text that a spreadsheet would compute",
+    )
+    group.add_argument(
+        "--summary",
+        action="store_true",
+        help="only the totals: of the recording, the ledger, and each step's utilization",
     )
     group.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
     group.add_argument("--force", action="store_true", help="replace FILE if it is there")
@@ -101,9 +139,12 @@ def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
     output.check_free(args.output, force=args.force)
     from pyprof2 import run as runs
-    from pyprof2.cli import view
+    from pyprof2.cli import totals, view
+    from pyprof2.cli.query import read_query
 
-    view.check_usage(args)
+    query = read_query(args)
+    if args.summary:
+        totals.check(query)
     device = args.device
     if device is not None and Path(device).is_file():
         device = Path(device)
@@ -113,4 +154,7 @@ def run(args: argparse.Namespace) -> None:
         source_root=args.source_root,
         progress=arguments.wants_progress(args),
     )
-    view.show(loaded, args)
+    if args.summary:
+        totals.show(loaded, query)
+    else:
+        view.show(loaded, query)

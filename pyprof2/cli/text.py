@@ -6,6 +6,7 @@ Names come from recordings, so whatever a terminal might act on is shown as an e
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NULL: Final = "-"
+MARK: Final = "*"
 
 _GAP: Final = 2
 _NARROWEST: Final = 12
@@ -27,6 +29,7 @@ _WIDTH_OF_A_PIPE: Final = 120
 # Stands behind a character that takes two cells, so that its text is as long as it is wide.
 # It is of a category that `clean` escapes, so no recording can bring one in.
 _FILLER: Final = "\ue000"
+_MARKDOWN: Final = re.compile(r"[\\`*_\[\]<>|~&$]")
 
 _HEADERS: Final = {
     "kernel_id": "id",
@@ -38,7 +41,7 @@ _HEADERS: Final = {
     "sil": "sil ns",
 }
 # A path or an op is told by its end, arguments by their start, any other name by both.
-_CUT_AT_START: Final = frozenset({"op", "layer", "source", "trace"})
+_CUT_AT_START: Final = frozenset({"op", "layer", "source", "library_source", "trace"})
 _CUT_AT_END: Final = frozenset(
     {
         "kernel",
@@ -97,11 +100,27 @@ def bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m"
 
 
+def headers(name: str) -> set[str]:
+    """Return the headers that a column may have: its unit depends on its values."""
+    base, _, suffix = name.rpartition("_")
+    found = {_HEADERS.get(name, name)}
+    if name.startswith("flops"):
+        found |= {name.replace("flops", unit.label) for unit in units.FLOPS}
+    elif "bytes" in name:
+        found |= {name.replace("bytes", unit.label) for unit in units.BYTES}
+    elif suffix == "ns":
+        found |= {f"{base} {unit.label}" for unit in (units.NANOSECONDS, *units.TIMES)}
+    elif suffix in _SUFFIXES:
+        found.add(f"{base} {_SUFFIXES[suffix][0]}")
+    return found
+
+
 def render(
     frame: pd.DataFrame,
     footer: Sequence[tuple[str, Mapping[str, Any]]],
     width: int,
     droppable: Sequence[str] = (),
+    marked: Mapping[str, Sequence[bool]] | None = None,
 ) -> tuple[str, list[str]]:
     """Return the table as text, and the columns that had to be left out.
 
@@ -112,13 +131,11 @@ def render(
         width: the widest that a line may be.
         droppable: columns that may be left out for that, the first one first; those without a
             value go before all others.
+        marked: by column, which of its values have a mark before them.
     """
     import tabulate
 
-    columns = [
-        _format_column(str(name), frame[name], [row.get(str(name), "") for _, row in footer])
-        for name in frame.columns
-    ]
+    columns = _format_columns(frame, footer, marked or {})
     columns, left_out = _drop_columns(columns, width, droppable)
     columns = _label(columns, [words for words, _ in footer])
     _shorten_texts(columns, width)
@@ -135,6 +152,52 @@ def render(
     )
     lines = [line.rstrip() for line in table.replace(_FILLER, "").splitlines()[1:-1]]
     return "\n".join(lines), left_out
+
+
+def render_markdown(
+    frame: pd.DataFrame,
+    footer: Sequence[tuple[str, Mapping[str, Any]]],
+    marked: Mapping[str, Sequence[bool]] | None = None,
+) -> str:
+    """Return the table as Markdown, whole, its last rows in bold; arguments as of `render`."""
+    import tabulate
+
+    columns = _format_columns(frame, footer, marked or {})
+    columns = _label(columns, [words for words, _ in footer])
+    cells = [[escape_markdown(t.replace(_FILLER, "")) for t in c.texts] for c in columns]
+    height = len(frame)
+    for texts in cells:
+        texts[height:] = [f"**{words}**" if words else "" for words in texts[height:]]
+    return tabulate.tabulate(
+        [list(row) for row in zip(*cells, strict=True)],
+        headers=[escape_markdown(column.header.replace(_FILLER, "")) for column in columns],
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=["left" if column.is_text else "right" for column in columns],
+    )
+
+
+def _format_columns(
+    frame: pd.DataFrame,
+    footer: Sequence[tuple[str, Mapping[str, Any]]],
+    marked: Mapping[str, Sequence[bool]],
+) -> list[Cells]:
+    """Return all columns as text, the rows and the footer, with the marks."""
+    columns = [
+        _format_column(str(name), frame[name], [row.get(str(name), "") for _, row in footer])
+        for name in frame.columns
+    ]
+    for column in columns:
+        marks = marked.get(column.name, ())
+        column.texts[: len(marks)] = [
+            MARK + cell if mark else cell for mark, cell in zip(marks, column.texts, strict=False)
+        ]
+    return columns
+
+
+def escape_markdown(text: str) -> str:
+    """Return `text` so that Markdown, and HTML in it, shows it as it is."""
+    return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
 def _format_column(name: str, values: pd.Series, footer: list[Any]) -> Cells:

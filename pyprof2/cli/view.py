@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import textwrap
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
-import pyarrow as pa
 
 from pyprof2.analysis import utilization
 from pyprof2.analysis.profile import (
     AXES,
     MORE_COLUMNS,
+    NONE,
     SUMMARY_COLUMNS,
-    check_axes,
-    compile_pattern,
     select,
     summarize,
     total_row,
 )
+from pyprof2.analysis.roofline import FLAG_COMPUTE, FLAG_SAVING
 from pyprof2.cli import output, text
-from pyprof2.errors import UsageError
-from pyprof2.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT, PYPROF_ONLY
+from pyprof2.cli.query import KERNEL, SHARE_COLUMNS, Query, SortKey
+from pyprof2.frames import shown_line
+from pyprof2.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS, Column
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyprof2.run import Run
 
-SHARE_COLUMNS: Final = (
-    Column("dur_us", pa.float64(), "End minus start.", "us"),
-    Column("share_pct", pa.float64(), "Share of the time of the selection.", "%"),
-)
-"""Columns of the kernel axis that only `table` shows unasked."""
+    Footer = list[tuple[str, dict[str, Any]]]
 
 _TABLE_ROWS: Final = 50
+_OVERVIEW_ROWS: Final = 20
+_ONE_LINE_PCT: Final = 50
+_FINER_AXES: Final = ("layer", "library", "op")
 _TABLE_COLUMNS: Final = (
     "kernel_id",
     "step",
@@ -75,6 +73,8 @@ _DROPPABLE: Final = (
     "layer",
     "count",
 )
+# Which columns hold a line of code; the last one is PyProf's.
+_LINES: Final = ("source", "library_source", "trace")
 # What adds up over rows, so that a line can stand for those not shown.
 _ADDITIVE: Final = (
     "count",
@@ -97,75 +97,32 @@ _BINS: Final = {
     "comm": "communication",
     "copy": "copies",
 }
+_WIDE: Final = 1 << 16
+_FLAGS_OF_FLOPS: Final = (FLAG_SAVING, FLAG_COMPUTE)
 _COUNTED_PCT: Final = 99.5
 _STEPS_SHOWN: Final = 10
 
 
-def check_usage(args: argparse.Namespace) -> None:
-    """Raise for what makes no sense in `args`, before anything is read.
-
-    Raises:
-        UsageError: a name is unknown, a regular expression malformed, or options exclude each
-            other.
-    """
-    if args.by == ["kernel"]:
-        if args.depth is not None:
-            msg = "--depth cuts the paths of layers: add --by layer"
-            raise UsageError(msg)
-    elif "kernel" in args.by:
-        msg = "axis kernel has a row for every kernel and goes with no other; to sum, take name"
-        raise UsageError(msg)
-    else:
-        check_axes(args.by, args.depth)
-    if args.pyprof and args.by != ["kernel"]:
-        msg = "--pyprof is a table of kernels: leave --by out"
-        raise UsageError(msg)
-    if args.width is not None and args.format != "table":
-        msg = f"--width is for tables, not for {args.format}: leave it out"
-        raise UsageError(msg)
-    for pattern in (args.layer, args.op, args.kernel):
-        compile_pattern(pattern or "")
-    _check_columns(args.columns or (), _available(args))
-    _check_columns([args.sort.removeprefix("+")] if args.sort else (), _available(args))
-
-
-def _available(args: argparse.Namespace) -> list[str]:
-    """Return the columns to choose from."""
-    if args.by == ["kernel"]:
-        extra = [column.name for column in SHARE_COLUMNS]
-        return list(dict.fromkeys([*PROFILE_COLUMNS, *extra, *PYPROF_ONLY]))
-    names = [column.name for column in (*SUMMARY_COLUMNS, *MORE_COLUMNS)]
-    return [AXES[axis] for axis in args.by] + names
-
-
-def show(run: Run, args: argparse.Namespace) -> None:
-    """Write the profile of `run` that `args` ask for."""
+def show(run: Run, query: Query) -> None:
+    """Write the profile of `run` that `query` asks for."""
     rows = run.rows().reset_index(drop=True)
-    chosen = select(
-        rows,
-        rank=args.rank,
-        step=args.step,
-        layer=args.layer,
-        op=args.op,
-        kernel=args.kernel,
-        copies=not args.no_copies,
-    )
-    if chosen.empty and not args.quiet:
+    chosen = select(rows, **query.selection)
+    if chosen.empty and not query.quiet:
         why = "nothing fits the selection" if len(rows) else "there is nothing to profile in it"
-        print(f"pyprof2: {text.clean(str(args.input))}: {why}", file=sys.stderr)
-    if args.by == ["kernel"]:
-        _show_kernels(run, rows, chosen, args)
+        print(f"pyprof2: {text.clean(str(query.input))}: {why}", file=sys.stderr)
+    if not query.quiet:
+        output.warn(run.warnings, query.input)
+    if query.axes == KERNEL:
+        _show_kernels(run, rows, chosen, query)
     else:
-        _show_sums(run, rows, chosen, args)
+        _show_sums(run, rows, chosen, query)
 
 
-def _show_kernels(
-    run: Run, rows: pd.DataFrame, chosen: pd.DataFrame, args: argparse.Namespace
-) -> None:
+def _show_kernels(run: Run, rows: pd.DataFrame, chosen: pd.DataFrame, query: Query) -> None:
     """Show a row for each of `chosen`; `rows` are all, by which PyProf's columns count."""
 
     def column(name: str) -> pd.Series:
-        if name in PYPROF_COLUMNS and (args.pyprof or name not in PROFILE_COLUMNS):
+        if name in PYPROF_COLUMNS and (query.pyprof or name not in PROFILE_COLUMNS):
             return PYPROF_COLUMNS[name].make(rows).loc[chosen.index]
         if name == "dur_us":
             return chosen["dur_ns"] / 1000
@@ -173,15 +130,12 @@ def _show_kernels(
             return chosen["dur_ns"] / (chosen["dur_ns"].sum() or float("nan")) * 100
         return chosen[name]
 
-    is_table = args.format == "table"
-    default = PYPROF_DEFAULT if args.pyprof else _TABLE_COLUMNS if is_table else PROFILE_COLUMNS
-    names = args.columns or default
-    order = _order(args.sort, column)
-    frame = pd.DataFrame({name: column(name) for name in names}, index=chosen.index)
-    if order is not None:
-        frame = frame.loc[order]
-    if not is_table:
-        _write(frame, args, (*KERNELS.columns, *SHARE_COLUMNS))
+    default = _TABLE_COLUMNS if query.is_table else PROFILE_COLUMNS
+    names = query.columns or (PYPROF_DEFAULT if query.pyprof else default)
+    order = _order(query.sort, column, chosen.index)
+    frame = pd.DataFrame({name: column(name) for name in names}, index=chosen.index).loc[order]
+    if not query.is_table:
+        _write(frame, query, (*KERNELS.columns, *SHARE_COLUMNS))
         return
     total = _total(chosen)
     total |= {
@@ -189,24 +143,77 @@ def _show_kernels(
         "sil": total["time_ns"],
         "dur_us": total["time_ns"] / 1000,
     }
-    _write_table(run, rows, frame, total, args)
+    _write_table(run, rows, _Table(frame, total, chosen["roofline_flag"]), query)
 
 
-def _show_sums(
-    run: Run, rows: pd.DataFrame, chosen: pd.DataFrame, args: argparse.Namespace
-) -> None:
-    """Show a row for each key along the axes."""
-    frame = sums = summarize(chosen, args.by, args.depth, more=True)
-    order = _order(args.sort, frame.__getitem__)
-    if order is not None:
-        frame = frame.loc[order]
+def _show_sums(run: Run, rows: pd.DataFrame, chosen: pd.DataFrame, query: Query) -> None:
+    """Show a row for each key along the axes, or along the one that says most."""
+    axes = query.axes or (_telling_axis(chosen),)
+    sums = summarize(chosen, axes, query.depth, fold_numbers=query.fold_numbers, more=True)
+    frame = sums.loc[_order(query.sort, sums.__getitem__, sums.index)]
     unasked = {column.name for column in MORE_COLUMNS}
-    frame = frame[args.columns or [name for name in frame if name not in unasked]]
-    if args.format == "table":
-        notes = [*_missed_note(sums, args.by), *(_step_notes(run) if "step" in args.by else ())]
-        _write_table(run, rows, frame, _total(chosen), args, notes)
-    else:
-        _write(frame, args, (*KERNELS.columns, *SUMMARY_COLUMNS, *MORE_COLUMNS))
+    frame = frame[list(query.columns or [name for name in frame if name not in unasked])]
+    if not query.is_table:
+        _write(frame, query, (*KERNELS.columns, *SUMMARY_COLUMNS, *MORE_COLUMNS))
+        return
+    notes = [
+        *(() if query.axes else _overview_notes(run, chosen, axes[0])),
+        *_missed_note(sums, axes),
+        *(_step_notes(run) if "step" in axes else ()),
+        *_none_note(chosen, sums, axes),
+        *_one_line_note(run, chosen, sums, axes),
+    ]
+    _write_table(run, rows, _Table(frame, _total(chosen), sums["roofline_flag"], notes), query)
+
+
+def _telling_axis(rows: pd.DataFrame) -> str:
+    """Return the axis that has a key for most of the time: ops, ranges, else kernel names."""
+    known = (axis for axis in ("op", "range") if rows.empty or _known(rows, axis) >= 0.5)
+    return next(known, "name")
+
+
+def _known(rows: pd.DataFrame, axis: str) -> float:
+    """Return the share of the time of the rows that have a key along the axis."""
+    time = rows["dur_ns"]
+    return float(time[rows[AXES[axis]].notna()].sum() / (time.sum() or 1))
+
+
+def _overview_notes(run: Run, rows: pd.DataFrame, axis: str) -> Iterator[str]:
+    """Say why the rows are what they are, and how to see more."""
+    if axis != "op":
+        what = "the kernels' names" if axis == "name" else "your ranges"
+        share = f"{100 * _known(rows, 'op'):.1f} %"
+        yield f"by {what}: only {share} of the time belongs to an op; see 'check'"
+    what = "op calls" if run.summary["no_gpu"] else "kernels"
+    yield f"other sums: --by layer, source, direction, step, …; all {what} in order: --by kernel"
+
+
+def _none_note(rows: pd.DataFrame, sums: pd.DataFrame, axes: Sequence[str]) -> Iterator[str]:
+    """Where no row has a key, name the axes that have some."""
+    keys = sums[[AXES[axis] for axis in axes]]
+    if len(keys) != 1 or not all(pd.isna(key) or key == NONE for key in keys.iloc[0]):
+        return
+    shares = {axis: _known(rows, axis) for axis in AXES if axis not in ("rank", "stream")}
+    best = sorted((a for a in shares if shares[a] > 0), key=shares.__getitem__, reverse=True)
+    yield f"no {' or '.join(axes)} was recorded (see 'check'); there is --by {', '.join(best)}"
+
+
+def _one_line_note(
+    run: Run, rows: pd.DataFrame, sums: pd.DataFrame, axes: Sequence[str]
+) -> Iterator[str]:
+    """Where one line has more than half of the time, name axes that take it apart."""
+    if tuple(axes) != ("source",):
+        return
+    top = sums[(sums["source"] != NONE) & (sums["share_pct"] > _ONE_LINE_PCT)]
+    for line, share in zip(top["source"], top["share_pct"], strict=True):
+        of_line = rows[rows["source"] == line]
+        finer = [a for a in _FINER_AXES if len(of_line[AXES[a]].unique()) > 1]
+        if finer:
+            shown = shown_line(line, run.source_roots)
+            yield (
+                f"one line of yours, {shown}, has {share:.1f} % of the time: "
+                f"--by {' or '.join(finer)} takes it apart"
+            )
 
 
 def _missed_note(sums: pd.DataFrame, by: Sequence[str]) -> Iterator[str]:
@@ -215,7 +222,9 @@ def _missed_note(sums: pd.DataFrame, by: Sequence[str]) -> Iterator[str]:
     time = int(missed.sum())
     if time:
         share = _share(time, int(sums["time_ns"].sum()))
-        columns = ",".join([*(AXES[axis] for axis in by), *(c.name for c in MORE_COLUMNS)])
+        columns = ",".join(
+            [*(AXES[axis] for axis in by), *(c.name for c in MORE_COLUMNS if "missed" in c.name)]
+        )
         yield (
             f"could have used Tensor Cores and did not: {format_time(time)}, {share} of the time, "
             f"most for: {missed.idxmax()}; where: -c {columns}"
@@ -223,17 +232,22 @@ def _missed_note(sums: pd.DataFrame, by: Sequence[str]) -> Iterator[str]:
 
 
 def _step_notes(run: Run) -> Iterator[str]:
-    """Give MFU, step by step, and what it is made of."""
-    steps = run.utilization[run.utilization["mfu_pct"].notna()]
-    steps = steps[steps["step"].notna()]
+    """Give the time of a step, how busy the GPU is in it, and MFU, step by step."""
+    steps = run.utilization[run.utilization["step"].notna()]
+    if steps.empty:
+        return
+    wall, busy = (steps[name].astype("float64").mean() for name in ("wall_ns", "busy_ns"))
+    is_one = run.summary["gpu_count"] == len(run.summary["ranks"])
+    share = f", {_share(int(busy), int(wall))} of it busy" if is_one and pd.notna(busy) else ""
+    ends = "" if run.summary["no_gpu"] else ", until the last work that it launched ends"
+    yield f"a step takes {format_time(int(wall))} on average{ends}{share}"
+    steps = steps[steps["mfu_pct"].notna()]
     if len(steps):
         shares = steps.groupby("step")["mfu_pct"].mean()
         shown = [f"{step}: {format_rate(mfu)} %" for step, mfu in shares.head(_STEPS_SHOWN).items()]
         more = ", …" if len(shares) > len(shown) else ""
-        yield f"MFU by step: {', '.join(shown)}{more}"
-        wall, gpu = (format_time(int(steps[name].mean())) for name in ("wall_ns", "gpu_ns"))
-        peak = f"{steps['peak_flop_per_s'].mean() / 1e12:g} TFLOP/s"
-        yield f"a step takes {wall}, {gpu} on the GPU; peak {peak} ({steps['peak'].iloc[0]})"
+        peak = f"{steps['peak_flop_per_s'].mean() / 1e12:g} TFLOP/s, {steps['peak'].iloc[0]}"
+        yield f"MFU by step: {', '.join(shown)}{more} (of that time at {peak})"
 
 
 def _total(chosen: pd.DataFrame) -> dict[str, Any]:
@@ -241,87 +255,149 @@ def _total(chosen: pd.DataFrame) -> dict[str, Any]:
     return {str(name): value for name, value in total.items()}
 
 
-def _check_columns(names: Sequence[str], available: Sequence[str]) -> None:
-    """Raise unless each of `names` is available and comes once."""
-    for i, name in enumerate(names):
-        if name not in available:
-            near = difflib.get_close_matches(name, available, n=5, cutoff=0.5)
-            hint = (
-                f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(available)}"
-            )
-            msg = f"no column {name!r}; {hint}"
-            raise UsageError(msg)
-        if name in names[:i]:
-            msg = f"column {name!r} is named twice; name it once"
-            raise UsageError(msg)
+def _order(
+    keys: Sequence[SortKey], column: Callable[[str], pd.Series], index: pd.Index
+) -> pd.Index:
+    """Return the index in the order of the keys; null comes last, ties stay."""
+    for key in reversed(keys):
+        values = column(key.column).loc[index]
+        is_number = pd.api.types.is_numeric_dtype(values.dtype)
+        values = values if is_number else values.astype("str")
+        index = values.sort_values(ascending=key.rises or not is_number, kind="stable").index
+    return index
 
 
-def _order(by: str | None, column: Callable[[str], pd.Series]) -> pd.Index | None:
-    """Return the index in the order that `--sort` asks for; null comes last, ties stay."""
-    if by is None:
-        return None
-    key = column(by.removeprefix("+"))
-    is_number = pd.api.types.is_numeric_dtype(key.dtype)
-    key = key if is_number else key.astype("str")
-    return key.sort_values(ascending=by.startswith("+") or not is_number, kind="stable").index
-
-
-def _write(frame: pd.DataFrame, args: argparse.Namespace, columns: Sequence[Column]) -> None:
+def _write(frame: pd.DataFrame, query: Query, columns: Sequence[Column]) -> None:
     """Write a file's worth: all rows, unless `--top` says otherwise."""
-    frame = frame if args.top is None else frame.head(args.top)
-    if args.pyprof and args.format == "csv":
+    frame = frame if query.top is None else frame.head(query.top)
+    if query.pyprof and query.format == "csv":
         frame = frame.rename(columns=_pyprof_header)
-    output.write_frame(frame, args.format, args.output, columns)
+    output.write_frame(frame, query.format, query.output, columns, csv_safe=query.csv_safe)
 
 
 def _pyprof_header(name: str) -> str:
     return PYPROF_COLUMNS[name].header if name in PYPROF_COLUMNS else name
 
 
-def _write_table(
-    run: Run,
-    rows: pd.DataFrame,
-    frame: pd.DataFrame,
-    total: dict[str, Any],
-    args: argparse.Namespace,
-    notes: Sequence[str] = (),
-) -> None:
+@dataclass(frozen=True)
+class _Table:
+    """What a table shows.
+
+    Attributes:
+        frame: the rows, in order.
+        total: of all rows, by column.
+        flags: of the rows by index, why a rate that is above a roof may be right.
+        notes: what else is to be said.
+    """
+
+    frame: pd.DataFrame
+    total: dict[str, Any]
+    flags: pd.Series
+    notes: Sequence[str] = ()
+
+
+def _write_table(run: Run, rows: pd.DataFrame, content: _Table, query: Query) -> None:
     """Write the heading, the first rows, what the others come to, the total, and the notes."""
-    shown = frame.head(args.top or _TABLE_ROWS)
-    footer = _footer(frame, len(shown), total)
-    width = text.terminal_width(args.width)
-    droppable = () if args.columns or args.pyprof else _droppable(run, args.by)
-    if args.pyprof:
+    frame, notes = content.frame, content.notes
+    shown = frame.head(query.top or (_TABLE_ROWS if query.axes else _OVERVIEW_ROWS))
+    if len(shown) < len(frame):
+        more = f"{len(shown):,} of {len(frame):,} rows; more with --top N, all with --csv"
+        notes = [more, *notes]
+    footer = _footer(frame, len(shown), content.total)
+    flags = content.flags.reindex(shown.index)
+    shown = _with_short_lines(shown, run.source_roots)
+    if query.pyprof:
         shown = shown.rename(columns=_pyprof_header)
         footer = [
             (words, {_pyprof_header(name): row[name] for name in row}) for words, row in footer
         ]
-    table, left_out = text.render(shown, footer, width, droppable)
+    make = _markdown if query.format == "markdown" else _plain
+    head = heading(run, rows, _WIDE if make is _markdown else text.terminal_width(query.width))
+    droppable = () if query.columns or query.pyprof else _droppable(run, shown)
+    lines = make(_Shown(head, shown, footer, flags, notes, droppable), query)
+    output.write_text("".join(f"{line}\n" for line in lines), query.output)
+
+
+def _with_short_lines(frame: pd.DataFrame, roots: Sequence[str]) -> pd.DataFrame:
+    """Return the rows with lines of code from their root on, instead of that of the disk."""
+    short = {
+        name: frame[name].astype(object).map(lambda line: shown_line(line, roots), "ignore")
+        for name in _LINES
+        if name in frame
+    }
+    return frame.assign(**short)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What is to be seen: the heading, the table's first rows, those below it, and the notes."""
+
+    heading: Sequence[str]
+    frame: pd.DataFrame
+    footer: Sequence[tuple[str, dict[str, Any]]]
+    flags: pd.Series
+    notes: Sequence[str]
+    droppable: Sequence[str]
+
+
+def _plain(shown: _Shown, query: Query) -> list[str]:
+    """Return the lines for a terminal."""
+    width = text.terminal_width(query.width)
+    marked = _marked(shown.frame, shown.flags)
+    table, left_out = text.render(shown.frame, shown.footer, width, shown.droppable, marked)
     header, body = table.split("\n", 1)
-    header = header if args.output else text.bold(header)
-    lines = [*_heading(run, rows, width), "", header, body]
-    if len(shown) < len(frame):
-        note = f"{len(shown):,} of {len(frame):,} rows; more with --top N, all with --csv"
-        lines += textwrap.wrap(note, width)
+    header = header if query.output else text.bold(header)
+    notes = [*shown.notes, *_flag_notes(marked, shown.flags, left_out)]
     if left_out:
-        names = sorted(left_out, key=list(frame.columns).index)
-        lines += textwrap.wrap(f"left out for want of width: {', '.join(names)}", width)
+        names = sorted(left_out, key=list(shown.frame.columns).index)
+        notes.insert(len(shown.notes), f"columns that did not fit (-w, -c): {', '.join(names)}")
+    lines = [*shown.heading, "", header, body]
     for note in notes:
         lines += textwrap.wrap(text.clean(note), width, break_on_hyphens=False)
-    output.write_text("\n".join(lines) + "\n", args.output)
+    return lines
 
 
-def _droppable(run: Run, by: Sequence[str]) -> list[str]:
-    """Return the columns that may be left out; the keys may not."""
+def _markdown(shown: _Shown, query: Query) -> list[str]:
+    """Return the lines as Markdown; nothing is cut."""
+    marked = _marked(shown.frame, shown.flags)
+    notes = [*shown.notes, *_flag_notes(marked, shown.flags, ())]
+    remarks = [f"- {text.escape_markdown(text.clean(note))}" for note in notes]
+    title = text.escape_markdown(text.clean(query.input.name))
+    lines = [f"**{title}**"]
+    for line in shown.heading:
+        lines += ["", text.escape_markdown(line)]
+    table = text.render_markdown(shown.frame, shown.footer, marked)
+    return [*lines, "", table, *([""] if remarks else []), *remarks]
+
+
+def _marked(shown: pd.DataFrame, flags: pd.Series) -> dict[str, list[bool]]:
+    """Return by column which of the rates are above a roof, so that a flag says why."""
+    words = ["" if pd.isna(flag) else str(flag) for flag in flags]
+    of_flops = [word.startswith(_FLAGS_OF_FLOPS) for word in words]
+    of_bytes = [bool(word) and not flops for word, flops in zip(words, of_flops, strict=True)]
+    marks = {"tflops": of_flops, "gbps": of_bytes}
+    return {name: marks[name] for name in marks if name in shown}
+
+
+def _flag_notes(
+    marked: Mapping[str, Sequence[bool]], flags: pd.Series, left_out: Sequence[str]
+) -> Iterator[str]:
+    """Say what the marks mean, each flag once."""
+    seen = zip(*(marked[name] for name in marked if name not in left_out), strict=True)
+    found = [flag for flag, marks in zip(flags, seen, strict=False) if any(marks)]
+    yield from (f"{text.MARK} {flag}" for flag in dict.fromkeys(found))
+
+
+def _droppable(run: Run, frame: pd.DataFrame) -> list[str]:
+    """Return the columns that may be left out; the keys of sums, which come first, may not."""
     # Without a GPU the kernel is the op.
     first = ["kernel_short"] if run.summary["no_gpu"] else []
-    keys = [AXES.get(axis) for axis in by]
+    names = list(frame.columns)
+    keys = names[: names.index("count")] if "count" in names else []
     return [name for name in (*first, *_DROPPABLE) if name not in keys]
 
 
-def _footer(
-    frame: pd.DataFrame, shown: int, total: dict[str, Any]
-) -> list[tuple[str, dict[str, Any]]]:
+def _footer(frame: pd.DataFrame, shown: int, total: dict[str, Any]) -> Footer:
     """Return the rows below the table: what is not shown, and the total."""
     footer = [("total", {name: total[name] for name in frame.columns if name in total})]
     rest = frame.iloc[shown:]
@@ -331,8 +407,8 @@ def _footer(
     return footer
 
 
-def _heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
-    """Return what the recording is, in some lines above the table."""
+def heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
+    """Return what the recording is, in lines of `width` at most."""
     summary = run.summary
     ranks = summary["ranks"]
     items = [("ranks", _ranges(ranks) if len(ranks) > 1 else "")]
@@ -343,13 +419,12 @@ def _heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
         items.append(("op calls", f"{len(rows):,} in {format_time(int(rows['dur_ns'].sum()))}"))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
-        busy, span = summary["busy_ns"], summary["span_ns"]
+        busy, span = format_time(summary["busy_ns"]), format_time(summary["gpu_span_ns"])
         items.insert(0, ("device", ", ".join(summary["devices"]) or "not named"))
         items.append(("kernels", f"{summary['kernel_count']:,} in {format_time(kernels)}"))
         items.append(("copies", format_time(copies) if copies else ""))
         gpus = summary["gpu_count"]
-        each = f"{gpus} x {format_time(span)}" if gpus > 1 else format_time(span)
-        items.append(("busy", f"{format_time(busy)} of {each}"))
+        items.append(("busy", f"{busy} of {span}" + (f" on {gpus} GPUs" if gpus > 1 else "")))
         items.append(("linked", _percent(summary["linked_pct"])))
     if run.device is not None:
         items.append(("roofs of", str(run.device)))

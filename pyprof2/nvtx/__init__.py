@@ -12,7 +12,7 @@ only part of pyprof2 that imports torch and nvtx.
 
 from __future__ import annotations
 
-from pyprof2.nvtx.annotation import init, shutdown
+from pyprof2.nvtx.annotation import init, shutdown, step
 from pyprof2.nvtx.ranges import annotate, wrap
 
-__all__ = ["annotate", "init", "shutdown", "wrap"]
+__all__ = ["annotate", "init", "shutdown", "step", "wrap"]

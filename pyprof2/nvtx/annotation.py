@@ -6,27 +6,66 @@ import atexit
 import os
 import warnings
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyprof2.errors import UsageError
 from pyprof2.nvtx import hooks
 from pyprof2.nvtx.cpu_peaks import cpu_marker
-from pyprof2.nvtx.internals import hide_from_dynamo
+from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import Session
 from pyprof2.nvtx.sinks import Sink, nvtx_sink
-from pyprof2.nvtx.steps import Steps
+from pyprof2.nvtx.source_mode import SourceMode
+from pyprof2.nvtx.steps import OptimizerClock, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
+
+    from pyprof2.nvtx.recorders import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What `pyprof2 capture` was asked for; the script's own call of `init` does not undo it.
+
+    Attributes:
+        sink: where the profiler takes ranges from.
+        steps: to record; None: what the script says.
+        source_root: the folder of the user's own code.
+        recorder: who records; None: somebody outside, all the time.
+    """
+
+    sink: SinkName
+    steps: Container[int] | None = None
+    source_root: str | None = None
+    recorder: Recorder | None = None
+
+    def apply(self, options: Options) -> Options:
+        """Return the options of the script as they hold in a capture."""
+        return replace(
+            options,
+            sink=self.sink if options.sink == "auto" else options.sink,
+            steps=options.steps if self.steps is None else self.steps,
+            source_root=self.source_root,
+        )
 
 
 class _Annotation:
-    """The annotation that is on, if one is."""
+    """The annotation that is on, if one is.
+
+    Attributes:
+        capture: what the process is run for, if it is for that.
+        is_wanted: whether the script itself asked for the annotation.
+        on_step: called where the program says that a step ends, in place of the annotation.
+    """
 
     def __init__(self) -> None:
+        self.capture: Capture | None = None
+        self.is_wanted = False
         self.session: Session | None = None
         self.steps: Steps | None = None
+        self.on_step: Callable[[], None] | None = None
         self.undo = ExitStack()
 
 
@@ -69,11 +108,45 @@ def init(  # noqa: PLR0913 -- options, each by its name
             and recorded, as the roof of the ops. It takes some seconds, and is kept for an hour.
         steps: the steps to record, such as `range(10, 20)`; everything by default. Steps count
             from 0, see `pyprof2.nvtx.steps`; what comes before the first one is in none.
+            Without training, batches of a DataLoader count.
 
     Raises:
         UsageError: an option makes no sense, or `nvtx` is wanted and the package is missing.
     """
     options = Options(sink, shapes, source, layers, scalars, cpu_peaks, steps)
+    _current.is_wanted = True
+    _begin(options if _current.capture is None else _current.capture.apply(options))
+
+
+def begin_capture(capture: Capture) -> None:
+    """Begin the annotation for `pyprof2 capture`; `init` in the script changes its options."""
+    _current.capture = capture
+    _begin(capture.apply(Options()))
+
+
+def end_capture() -> None:
+    """End what is done for `pyprof2 capture`; what the script asked for itself goes on."""
+    _current.capture = None
+    if _current.session is not None:
+        _current.session.recorder = None
+    if not _current.is_wanted:
+        shutdown()
+
+
+def is_captured() -> bool:
+    """Return whether somebody records this process already."""
+    return _current.capture is not None
+
+
+def restore(options: Options | None) -> None:
+    """Make the annotation what it was; None: none was on."""
+    if options is None:
+        shutdown()
+    else:
+        _begin(options)
+
+
+def _begin(options: Options) -> None:
     if _current.session is not None:
         if _current.session.options == options:
             return
@@ -95,27 +168,57 @@ def _sink_for(options: Options) -> Sink | None:
 
 def start(options: Options, sink: Sink | None) -> None:
     """Begin an annotation; none must be on."""
-    session = Session(options, sink)
+    recorder = None if _current.capture is None else _current.capture.recorder
+    session = Session(options, sink, recorder)
     steps = Steps(session, cpu_marker() if options.cpu_peaks else None)
     with ExitStack() as undo:
         hooks.hook_modules(session, steps, undo)
         hooks.hook_optimizers(steps, undo)
         hooks.hook_dataloaders(session, steps, undo)
-        hooks.hook_threads(session, undo)
+        source_mode = SourceMode(session)
+        hooks.hook_threads(session, source_mode, undo)
         if options.sink != "nvtx":
-            hooks.hook_profiler(session, steps, undo)
+            hooks.hook_profiler(session, steps, source_mode, undo)
         undo.callback(session.close)
         session.enter_thread()
+        if recorder is not None:
+            recorder.record() if session.recording else recorder.discard()
         undo.callback(steps.finish)
         steps.introduce()
         _current.session, _current.steps, _current.undo = session, steps, undo.pop_all()
     atexit.register(shutdown)
 
 
-def introduce() -> None:
-    """Say who this process is to a recorder that has just begun to listen."""
+def step() -> None:
+    """Say that a step ends here, and the next one begins.
+
+    For programs whose steps pyprof2 does not find by itself, see `pyprof2.nvtx.steps`. Where it is
+    called, these are the only steps of the recording. Unless something records, or `init` was
+    called, it does nothing.
+    """
+    if is_tracing():
+        return
+    if _current.on_step is not None:
+        _current.on_step()
+    elif _current.steps is not None:
+        _current.steps.end_step()
+
+
+def listen_for_steps(on_step: Callable[[], None]) -> Callable[[], None]:
+    """Have `step` call a function instead, and return what ends that."""
+
+    def end() -> None:
+        if _current.on_step is on_step:
+            _current.on_step = None
+
+    _current.on_step = on_step
+    return end
+
+
+def count_from(clock: OptimizerClock, ended: int | None) -> None:
+    """Go on with the steps that somebody has counted; see `pyprof2.nvtx.steps.Steps`."""
     if _current.steps is not None:
-        _current.steps.introduce()
+        _current.steps.count_from(clock, ended)
 
 
 def shutdown() -> None:

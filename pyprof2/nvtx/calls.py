@@ -38,6 +38,13 @@ TRIED_AT_MOST: Final = 32
 VARIANTS_AT_MOST: Final = 256
 """Distinct calls that a site remembers."""
 
+CHANGING_AFTER: Final = 32
+"""Distinct shapes at a site after which a call is described only when it comes again: where they
+change all the time, most calls come once, and to describe each costs more than the op."""
+
+SEEN_AT_MOST: Final = 1024
+"""Calls of such a site of which it is remembered that they came."""
+
 _ODD_ARGUMENTS: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What an argument of a class that we do not know may raise when it is looked at. The program runs
 without us, so it must with us; the op gets a range without inputs."""
@@ -92,30 +99,38 @@ class Site:
     """One op at one place, and the calls that were made there.
 
     Attributes:
-        code: of the line; None in backward.
+        codes: of the frames that the key names; none in backward.
         variant: the call that was made last.
         forward: what autograd nodes made here belong to.
     """
 
     __slots__ = (
+        "_known",
         "_message_of",
         "_op",
+        "_seen",
         "_shapes",
+        "_tensors",
+        "_unlike",
         "_variants",
         "_varying",
-        "code",
+        "codes",
         "forward",
         "variant",
     )
 
     def __init__(self, op: Op, forward: ForwardOp, message_of: MessageOf, options: Options) -> None:
-        self.code: CodeType | None = None
+        self.codes: tuple[CodeType, ...] = ()
         self.forward = forward
         self.variant = Variant(None, _never, plain=True)
         self._op = op
         self._message_of = message_of
         self._shapes = options.shapes
         self._variants: dict[Any, Variant] = {}
+        self._tensors: set[int] = set()
+        self._known: dict[int, Variant] = {}
+        self._seen: set[int] = set()
+        self._unlike: Variant | None = None
         self._varying = set() if options.scalars else set(op.defaults) - op.tensors
 
     def find(
@@ -128,9 +143,16 @@ class Site:
             args: of the call.
             kwargs: of the call.
         """
+        is_changing = len(self._tensors) >= CHANGING_AFTER
+        quick = self._quick_key(values, args, kwargs) if is_changing else None
+        if quick is not None:
+            found = self._known.get(quick) or self._first_time(quick)
+            if found is not None:
+                self.variant.follower = found
+                return found
         # Where shapes take turns, as in a loop over parameters, to try a few is faster than a key.
         # (A copy of them: other threads have the same sites.)
-        few = list(self._variants.values())[:TRIED_AT_MOST]
+        few = list(self._variants.values())[:TRIED_AT_MOST] if quick is None else []
         found = next((variant for variant in few if variant.matches(values)), None)
         if found is None:
             with without_torch_function():
@@ -139,8 +161,46 @@ class Site:
                 except _ODD_ARGUMENTS:
                     message = self._message_of((), None, set(self._op.defaults))
                     found = Variant(message, _never, plain=False)
+        if quick is not None:
+            self._known[quick] = found
         self.variant.follower = found
         return found
+
+    def _quick_key(
+        self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> int | None:
+        """Return what tells calls apart where shapes change; None if that takes a closer look."""
+        names = self._op.flat_names(args, kwargs) if self._varying else ()
+        key: list[Any] = []
+        try:
+            for index, value in enumerate(values):
+                kind = type(value)
+                if kind in _PLAIN_TENSORS:
+                    strides = None if value.is_contiguous() else value.stride()
+                    key.append((value.shape, value.dtype, strides, value.device))
+                elif kind in _VALUE_TYPES and not (names and names[index] in self._varying):
+                    key.append((kind, value))
+                elif isinstance(value, torch.Tensor):
+                    return None
+                else:
+                    key.append(kind)
+            return hash(tuple(key))
+        except _ODD_ARGUMENTS:
+            return None
+
+    def _first_time(self, quick: int) -> Variant | None:
+        """Return the variant of a call that did not come before; it says nothing of its inputs."""
+        if quick in self._seen:
+            if len(self._known) >= VARIANTS_AT_MOST:
+                self._known.clear()
+            return None
+        if len(self._seen) >= SEEN_AT_MOST:
+            self._seen.clear()
+        self._seen.add(quick)
+        if self._unlike is None:
+            message = self._message_of((), None, set(self._op.defaults))
+            self._unlike = Variant(message, _never, plain=True)
+        return self._unlike
 
     def _look_up(
         self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None
@@ -156,9 +216,15 @@ class Site:
             if varying or len(self._variants) >= VARIANTS_AT_MOST:
                 self._variants.clear()
                 key = self._key(names, values)
+            self._note_tensors(key, values)
             message = self._message_of(args, kwargs, self._varying)
             found = self._variants[key] = self._new_variant(message, names, values)
         return found
+
+    def _note_tensors(self, key: Values, values: Values) -> None:
+        if len(self._tensors) < CHANGING_AFTER:
+            pairs = zip(key, values, strict=True)
+            self._tensors.add(hash(tuple(k for k, v in pairs if isinstance(v, torch.Tensor))))
 
     def _key(self, names: list[str], values: Values) -> Values:
         """Return what tells calls apart, as far as their texts do."""

@@ -28,7 +28,7 @@ class Context:
     """Where ops run: in a layer, an optimizer step, a recomputation.
 
     Attributes:
-        outranks: whether it decides even for ops in backward, such as an optimizer's own.
+        is_optimizer: whether it is the step of an optimizer.
         marker: of the range that spans it.
         message: of that marker, for the sink, once it is needed.
         text: of that marker, for torch.profiler, once it is needed.
@@ -37,10 +37,10 @@ class Context:
 
     __slots__ = (
         "direction",
+        "is_optimizer",
         "layer",
         "marker",
         "message",
-        "outranks",
         "recompute",
         "sites",
         "text",
@@ -55,7 +55,7 @@ class Context:
         self.layer = layer
         self.direction = direction
         self.recompute = recompute
-        self.outranks = direction in ("optimizer", "other")
+        self.is_optimizer = direction == "optimizer"
         self.sites: dict[Any, Site] = {}
 
 
@@ -90,9 +90,9 @@ class Catalog:
             )
         return found
 
-    def forward_site(self, context: Context, key: Any, op: Op, frame: FrameType | None) -> Site:
-        """Return a new site in `context`, for the line of user code that `frame` is at."""
-        source = source_of(frame)
+    def forward_site(self, context: Context, key: Any, op: Op, frames: Sequence[FrameType]) -> Site:
+        """Return a new site in `context`, for the lines that `frames` are at."""
+        source = source_of(frames)
         marker = Marker(
             "op",
             op=op.name,
@@ -103,8 +103,8 @@ class Catalog:
         )
         forward = self._forward_op(op, context.layer, source)
         site = self._new_site(op, marker, forward)
-        # The key has the id of the code: as long as it is kept no other code gets it.
-        site.code = None if frame is None else frame.f_code
+        # The key has the ids of the codes: as long as they are kept no other code gets one.
+        site.codes = tuple(frame.f_code for frame in frames)
         context.sites[key] = site
         return site
 

@@ -19,14 +19,16 @@ from pyprof2.markers import Marker
 from pyprof2.nvtx.internals import (
     NO_TASK,
     current_task,
+    hide_frame,
     inside_transform,
+    is_compiled_graph,
     is_tracing,
     module_call,
     next_sequence_nr,
+    profiles_all_threads,
     replace_module_call,
 )
 from pyprof2.nvtx.pairing import note_function
-from pyprof2.nvtx.source_mode import SourceMode
 from pyprof2.nvtx.sources import source_of
 
 if TYPE_CHECKING:
@@ -34,45 +36,61 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.source_mode import SourceMode
     from pyprof2.nvtx.steps import Steps
 
 
 def hook_modules(session: Session, steps: Steps, undo: ExitStack) -> None:
-    """Follow which module runs, and begin steps.
+    """Follow which module runs, and tell the steps of it.
 
     Global module hooks would be the public way. But Dynamo takes another path for modules that
     have hooks, on which `torch.export` fails; torch's own path for them is slow; and they are not
     called when a forward is interrupted.
     """
-    layers, catalog, sources = session.layers, session.catalog, session.sources
-
-    def enter(module: torch.nn.Module) -> None:
-        state = session.state()
-        state.last_backward = None
-        if inside_transform() is not None:
-            state.note_transform()
-        layer = layers.find(module, state)
-        if not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr:
-            frame = sys._getframe(2)  # noqa: SLF001 -- there is no other way to the caller
-            source = source_of(sources.user_frame(frame))
-            note_function(state, catalog.function(state.context.layer, source), frame)
-        session.enter(id(module), layer.forward if current_task() == NO_TASK else layer.recompute)
+    enter = _entering(session)
 
     @functools.wraps(module_call)
     def call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         if is_tracing():
             return module_call(module, *args, **kwargs)
-        if steps.waiting and torch.is_grad_enabled() and current_task() == NO_TASK:
-            steps.go_on()
-        if not session.options.layers:
-            return module_call(module, *args, **kwargs)
-        enter(module)
+        if steps.waiting and current_task() == NO_TASK:
+            steps.called(module)
+        is_layer = enter(module)
         try:
             return module_call(module, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
-            session.leave(id(module))
+            if is_layer:
+                session.leave(id(module))
 
     undo.callback(replace_module_call(call))
+
+
+def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
+    """Return what notes that a module is called, and says whether it is a layer."""
+    layers, catalog, sources = session.layers, session.catalog, session.sources
+
+    def enter(module: torch.nn.Module) -> bool:
+        frame, source = sys._getframe(2), None  # noqa: SLF001 -- no other way to the caller
+        if not session.options.layers or is_compiled_graph(module, frame):
+            return False
+        state = session.state()
+        state.last_backward = None
+        if inside_transform() is not None:
+            state.note_transform()
+        layer = layers.find(module, state)
+        has_node = not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr
+        if has_node or session.marks_lines:
+            source = source_of(sources.user_frames(frame))
+        if has_node:
+            note_function(state, catalog.function(state.context.layer, source), frame)
+        context = layer.forward if current_task() == NO_TASK else layer.recompute
+        session.enter(id(module), context, source)
+        return True
+
+    return enter
 
 
 def hook_optimizers(steps: Steps, undo: ExitStack) -> None:
@@ -86,78 +104,86 @@ def hook_optimizers(steps: Steps, undo: ExitStack) -> None:
 
 
 def hook_dataloaders(session: Session, steps: Steps, undo: ExitStack) -> None:
-    """Mark how long the training waits for batches, and begin steps."""
+    """Mark how long the training waits for batches, and tell the steps of it."""
 
     def around(next_batch: Callable[[Any], Any], iterator: Any) -> Any:
         if is_tracing():
             return next_batch(iterator)
-        begins = steps.waiting
-        if begins:
-            steps.go_on()
+        steps.waits(iterator)
         marker = Marker("dataloader", name=type(iterator).__name__)
         token = id(marker)
         session.enter(token, session.catalog.context(marker, "other"))
         try:
             return next_batch(iterator)
         except StopIteration:
-            if begins:
-                steps.take_back()
+            steps.got_no_batch(iterator)
+            raise
+        except BaseException as error:
+            hide_frame(error)
             raise
         finally:
             session.leave(token)
 
-    _replace(_BaseDataLoaderIter, "__next__", around, undo)
+    replace(_BaseDataLoaderIter, "__next__", around, undo)
 
 
-def hook_threads(session: Session, undo: ExitStack) -> None:
+def hook_threads(session: Session, source_mode: SourceMode, undo: ExitStack) -> None:
     """Annotate every thread that is started from now on: modes do not cross over by themselves."""
 
     def around(run: Callable[[Any], None], thread: threading.Thread) -> None:
         session.enter_thread()
+        source_mode.enter_thread()
         try:
             run(thread)
         finally:
+            source_mode.leave_thread()
             session.leave_thread()
 
     # What every thread runs first, also where a subclass overrides `run`.
-    _replace(threading.Thread, "_bootstrap_inner", around, undo)
+    replace(threading.Thread, "_bootstrap_inner", around, undo)
 
 
-def hook_profiler(session: Session, steps: Steps, undo: ExitStack) -> None:
+def hook_profiler(session: Session, steps: Steps, source_mode: SourceMode, undo: ExitStack) -> None:
     """Hand over to torch.profiler while it runs: it records the ops itself."""
-    source_mode = SourceMode(session)
 
     def started(start: Callable[[], None]) -> None:
         start()
         session.write(kineto=True)
         steps.mark_again()
-        if session.options.source and not _records_stacks(sys._getframe(2)):  # noqa: SLF001
-            source_mode.enter()
+        starting = sys._getframe(2).f_locals.get("self")  # noqa: SLF001
+        # It may have the source lines anyway.
+        if session.options.source and not getattr(starting, "with_stack", False):
+            config = getattr(starting, "experimental_config", None)
+            session.marks_lines = True
+            source_mode.begin(every_thread=profiles_all_threads(config))
 
     def stopped(stop: Callable[[], None]) -> None:
         stop()
-        source_mode.leave()
+        source_mode.end()
+        session.marks_lines = False
         session.write(kineto=False)
 
-    _replace(profiler, "_run_on_profiler_start", started, undo)
-    _replace(profiler, "_run_on_profiler_stop", stopped, undo)
-    undo.callback(source_mode.leave)
+    replace(profiler, "_run_on_profiler_start", started, undo)
+    replace(profiler, "_run_on_profiler_stop", stopped, undo)
+    undo.callback(source_mode.end)
     if profiler._is_profiler_enabled:  # noqa: SLF001 -- there is no other way to know
         session.write(kineto=True)
+        if session.options.source and session.recorder is not None:
+            session.marks_lines = True
+            source_mode.begin(every_thread=True)
 
 
-def _records_stacks(frame: Any) -> bool:
-    """Return whether the profiler that is being started has the source lines anyway."""
-    return bool(getattr(frame.f_locals.get("self"), "with_stack", False))
-
-
-def _replace(owner: Any, name: str, around: Callable[..., Any], undo: ExitStack) -> None:
+def replace(owner: Any, name: str, around: Callable[..., Any], undo: ExitStack) -> None:
     """Replace a function by `around`, which gets it as its first argument."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def replacement(*args: Any) -> Any:
-        return around(original, *args)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return around(original, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def restore() -> None:
         # Somebody may have wrapped ours in the meantime; then it has to stay, and does nothing.

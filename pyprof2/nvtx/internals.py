@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch import _C
-from torch.autograd import graph
+from torch.autograd import graph, profiler_legacy
+from torch.autograd import profiler as autograd_profiler
+from torch.fx import GraphModule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -60,6 +62,8 @@ NO_TASK: Final = -1
 _MODULE_CALL: Final = "_call_impl"
 _DYNAMO_CALL: Final = "unpatched_nn_module_call_impl"
 
+_COMPILERS: Final = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._inductor.")
+
 ACCUMULATE_GRAD: Final = (1 << 64) - 1
 """The sequence number of all nodes that add up the gradient of a leaf."""
 
@@ -68,6 +72,52 @@ FUNCTION_APPLY: Final[types.CodeType] = torch.autograd.Function.apply.__func__._
 
 ENGINE_RUN: Final[types.CodeType] = graph._engine_run_backward.__code__
 """Every run of backward that Python starts runs inside this code."""
+
+
+def hide_frame(error: BaseException) -> None:
+    """Take the frame that handles an error off its traceback: it is the program's error.
+
+    To be called where it is raised again, with nothing but the program's own call in the `try`.
+    """
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
+def all_threads_config() -> Any:
+    """Return the option of torch.profiler to record every thread; None where it has none."""
+    from torch._C._profiler import _ExperimentalConfig
+
+    try:
+        return _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        return None
+
+
+def profiles_all_threads(config: Any) -> bool:
+    """Return whether an option of torch.profiler says so; it shows in its pickled form alone."""
+    wanted = all_threads_config()
+    if config is None or wanted is None:
+        return False
+    values = zip(*(c.__getstate__() for c in (config, wanted, type(wanted)())), strict=True)
+    return all(value == on for value, on, off in values if on != off)
+
+
+def profiler_starts() -> Iterator[tuple[Any, str]]:
+    """Yield what every profiler of torch calls before it listens, by owner and name.
+
+    One with a schedule marks steps already while it waits.
+    """
+    yield torch.profiler.profile, "start"
+    for owner in (autograd_profiler, profiler_legacy):
+        for name in ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy"):
+            if hasattr(owner, name):
+                yield owner, name
+
+
+def forget_profiler() -> None:
+    """Leave a forked process without the profiler of its parent, which cannot be stopped there."""
+    getattr(_C._autograd, "_clear_callbacks")()  # noqa: B009 -- untyped
+    autograd_profiler._set_is_profiler_enabled(enable=False)
 
 
 def is_called() -> bool:
@@ -165,6 +215,36 @@ def uses_dynamo() -> bool:
     backends = getattr(eval_frame, "cached_backends", {})
     # What only switches Dynamo off has no backend.
     return any(backend is not None for backend in backends.values())
+
+
+def compiled_codes() -> Container[types.CodeType]:
+    """Return what Dynamo wrote, in place of the code of functions that it compiled."""
+    dynamo = sys.modules.get("torch._dynamo.convert_frame")
+    codes: Container[types.CodeType] = () if dynamo is None else dynamo.output_codes
+    return codes
+
+
+def is_continuation(code: types.CodeType) -> bool:
+    """Return whether Dynamo made the function, of what comes after a graph break in another one."""
+    return code.co_name.startswith("torch_dynamo_resume_in_")
+
+
+def is_compiled_graph(module: torch.nn.Module, frame: types.FrameType | None) -> bool:
+    """Return whether a module is a graph that torch.compile made of the user's code.
+
+    Args:
+        module: that is called.
+        frame: of the call; torch.compile calls its graphs itself.
+    """
+    if not isinstance(module, GraphModule):
+        return False
+    while frame is not None and _name(frame).startswith(("torch.nn.modules.", "torch.fx.")):
+        frame = frame.f_back
+    return frame is not None and _name(frame).startswith(_COMPILERS)
+
+
+def _name(frame: types.FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
 
 
 module_call: Final[Callable[..., Any]] = torch.nn.Module._call_impl

@@ -27,6 +27,7 @@ from pyprof2.nvtx.internals import (
     current_node,
     current_task,
     function_mode_enabled,
+    hide_frame,
     is_called,
     mode_count,
     sequence_nr,
@@ -84,7 +85,7 @@ class OpMode(TorchDispatchMode):
         self._catalog = session.catalog
         self._ops = session.catalog.ops
         self._local = session.local
-        self._user_frame = session.sources.user_frame
+        self._user_frames = session.sources.user_frames
         self._has_source = session.options.source
         self._push = sink.push
         self._pop = sink.pop
@@ -108,20 +109,27 @@ class OpMode(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         op = self._ops.get(id(func)) or self._catalog.add_op(func)
-        if not op.marked or not self.active or mode_count() or (types and _are_foreign(types)):
-            return self._pass_on(op, types, args, kwargs)
-        if op.detaches and not is_called():
-            return self._pass_on(op, types, args, kwargs)
-        if function_mode_enabled():
-            # Only in backward is nothing off already; without us nobody would ask them there.
-            with without_torch_function():
-                return self.__torch_dispatch__(func, types, args, kwargs)
+        try:
+            if not op.marked or not self.active or mode_count() or (types and _are_foreign(types)):
+                return self._pass_on(op, types, args, kwargs)
+            if op.detaches and not is_called():
+                return self._pass_on(op, types, args, kwargs)
+            if function_mode_enabled():
+                # Only in backward is nothing off already; without us nobody would ask them there.
+                with without_torch_function():
+                    return self.__torch_dispatch__(func, types, args, kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         plain = self.begin(op, args, kwargs, _getframe(1))
         try:
             if not plain:
                 with without_torch_function():
                     return op.run(*args, **(kwargs or {}))
             return op.run(*args, **kwargs) if kwargs else op.run(*args)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             self._pop(self._domain)
 
@@ -134,24 +142,30 @@ class OpMode(TorchDispatchMode):
         except AttributeError:
             state = self._session.new_state()
         key: Any = _key(op, args, kwargs) if kwargs or op.collective else op
-        node, context = current_node(), state.context
-        if node is not None and not context.outranks:
-            # A module that was called in this backward runs again, hooks of tensors in it too;
-            # but not a backward that is inside of that.
-            if not (context.recompute and state.task == current_task()):
+        node, task, context = current_node(), current_task(), state.context
+        if task not in (state.task, NO_TASK):
+            # Backward that was started in this context: it is inside.
+            if node is None:
+                context = self._catalog.callback
+            else:
                 context = self._context_with_grad(node, frame) if _grad_enabled() else None
-        elif not context.outranks and current_task() != NO_TASK:
-            context = self._catalog.callback
+        elif context.is_optimizer and node is None and _grad_enabled():
+            context = self._catalog.base  # of its closure, in which the loss is computed
         site: Site | None
         if context is None:
             site, payload = self._site_in_node(state, node, key, op)
         else:
-            user_frame = self._user_frame(frame) if self._has_source else None
-            if user_frame is not None:
-                key = (key, id(user_frame.f_code), user_frame.f_lasti)
+            user_frames = self._user_frames(frame) if self._has_source else []
+            if user_frames:
+                inner, own = user_frames[0], user_frames[-1]
+                key = (key, id(inner.f_code), inner.f_lasti)
+                if inner is not own:
+                    # Of those in between, how far they are says enough.
+                    far = [library.f_lasti for library in user_frames[1:]]
+                    key = (*key, id(own.f_code), *far)
             site = context.sites.get(key)
             if site is None:
-                site = self._catalog.forward_site(context, key, op, user_frame)
+                site = self._catalog.forward_site(context, key, op, user_frames)
             payload = note_nodes(state, site.forward, frame)
         values = op.flatten(args, kwargs) if kwargs or op.lists else args
         variant = site.variant.follower
@@ -168,13 +182,18 @@ class OpMode(TorchDispatchMode):
         self, op: Op, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Any:
         """Run what gets no range: what is not an op of its own, or not really run."""
-        if not isinstance(op.func, OpOverload):
-            return op.func(*args, **(kwargs or {}))
-        if types and not mode_count() and _are_foreign(types):
+        is_op = isinstance(op.func, OpOverload)
+        if is_op and types and not mode_count() and _are_foreign(types):
             return NotImplemented  # they take themselves apart, and we see the parts
-        # Below us are only modes that trace: no op that they get is run as it is.
-        with without_torch_function():
-            result = op.func(*args, **(kwargs or {}))
+        try:
+            if not is_op:
+                return op.func(*args, **(kwargs or {}))
+            # Below us are only modes that trace: no op that they get is run as it is.
+            with without_torch_function():
+                result = op.func(*args, **(kwargs or {}))
+        except BaseException as error:
+            hide_frame(error)
+            raise
         if op.records and self.active:
             self._session.note_record(op.name, args, result)
         return result

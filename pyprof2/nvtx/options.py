@@ -24,6 +24,7 @@ class Options:
     scalars: bool = True
     cpu_peaks: bool = True
     steps: Container[int] | None = None
+    source_root: str | None = None
 
     def __post_init__(self) -> None:
         if self.sink not in SINKS:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyprof2.errors import UsageError
 from pyprof2.nvtx.annotation import current_session
-from pyprof2.nvtx.internals import is_tracing
+from pyprof2.nvtx.internals import hide_frame, is_tracing
 from pyprof2.nvtx.schema import Function
 
 if TYPE_CHECKING:
@@ -110,12 +110,14 @@ def _marked(op: Function, function: Callable[..., Any]) -> Callable[..., Any]:
     def marked(*args: Any, **kwargs: Any) -> Any:
         session = None if is_tracing() else current_session()
         end = None if session is None else session.open_function(op, args, kwargs)
-        if end is None:
-            return function(*args, **kwargs)
         try:
             return function(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
-            end()
+            if end is not None:
+                end()
 
     marked._pyprof2_op = op  # type: ignore[attr-defined]  # noqa: SLF001 -- ours
     return marked

@@ -1,105 +1,131 @@
 """Run a script with the annotation on, and record it: the process behind `pyprof2 capture`.
 
-Usage: python -m pyprof2.nvtx.run_script RECORDING [-m] SCRIPT ARGS…
-
-`RECORDING` is the trace that torch.profiler writes, or `-`: somebody else, such as nsys, records
-the NVTX ranges. The script runs as `python SCRIPT ARGS…` would run it, and ends as it ends there:
-with its exit code, or with its own traceback.
+The script runs as `python SCRIPT ARGS…` would run it, and ends as it ends there: with its exit
+code, or with its own traceback.
 """
 
 from __future__ import annotations
 
+import argparse
+import atexit
 import contextlib
 import os
 import runpy
 import signal
 import sys
+import threading
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pyprof2.nvtx.annotation import init, introduce, shutdown
+from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
+from pyprof2.nvtx.recorders import BY_SIGNAL, NsysWindow, TorchRecorder, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import TracebackType
 
-NO_RECORDING: Final = "-"
-_BY_SIGNAL: Final = 128
-INTERRUPTED: Final = _BY_SIGNAL + signal.SIGINT
+INTERRUPTED: Final = BY_SIGNAL + signal.SIGINT
 
-_OUR_FILES: Final = frozenset((__file__, runpy.__file__, "<frozen runpy>"))
+_OUR_FOLDER: Final = str(Path(__file__).parent)
+_RUNPY: Final = (runpy.__file__, "<frozen runpy>")
 
 
 def main(argv: list[str]) -> None:
-    """Run what `argv` names: the recording, perhaps `-m`, the script and its arguments."""
-    recording, *rest = argv
-    is_module = rest[0] == "-m"
-    script, *arguments = rest[is_module:]
-    sys.argv = [script, *arguments]
-    if not is_module:
-        # As Python does it: a script imports from its own folder, a module from the current one.
-        sys.path[0] = str(Path(script).resolve().parent)
-    sys.excepthook = _show_without_us
-    with _marked() if recording == NO_RECORDING else _recorded(Path(recording)):
-        if is_module:
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
+    """Run what `argv` names, see `_parse`; exit as the script does."""
+    args = _parse(argv)
+    process = os.getpid()
+    code = _run_to_its_end(args)
+    if os.getpid() != process:
+        _leave_fork(code)
+    if args.exit_code is not None:
+        args.exit_code.write_text(str(code & 0xFF))
+    sys.exit(code)
+
+
+def _run_to_its_end(args: argparse.Namespace) -> int:
+    """Run the script, show what it does not catch as Python does, and return its exit code."""
+    try:
+        _run(args)
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)  # noqa: T201 -- what Python does
+        return 1
+    except BaseException as error:  # noqa: BLE001 -- whatever it is
+        trace = _of_the_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _leave_fork(code: int) -> NoReturn:
+    """End a process that the script forked, as Python does, but for what comes after Python.
+
+    The library that records waits there for its thread, which only the parent has.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 -- joins the threads
+    atexit._run_exitfuncs()  # noqa: SLF001 -- there is no other way
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="run_script", allow_abbrev=False)
+    parser.add_argument("--trace", type=Path, help="what torch.profiler writes; without: nsys")
+    parser.add_argument("--exit-code", type=Path, help="a file for it, which nsys may lose")
+    parser.add_argument("--first", type=int, help="the first step to record")
+    parser.add_argument("--last", type=int, help="and the last one")
+    parser.add_argument("--source-root", help="the folder of the user's own code")
+    parser.add_argument("-m", dest="is_module", action="store_true")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser.parse_args(argv)
+
+
+def _run(args: argparse.Namespace) -> None:
+    sys.argv = [args.script, *args.arguments]
+    with ExitStack() as undo:
+        _begin(args, undo)
+        if args.is_module:
+            runpy.run_module(args.script, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(script, run_name="__main__")
+            runpy.run_path(args.script, run_name="__main__")
 
 
-@contextlib.contextmanager
-def _marked() -> Iterator[None]:
-    """Write NVTX ranges."""
-    init(sink="nvtx")
-    try:
-        yield
-    finally:
-        shutdown()
+def _begin(args: argparse.Namespace, undo: ExitStack) -> None:
+    """Begin to annotate, and to record when it is time; `undo` takes what ends it."""
+    steps = None if args.first is None else range(args.first, args.last + 1)
+    recorder: TorchRecorder | NsysWindow | None = None
+    if args.trace is not None:
+        recorder = TorchRecorder(args.trace, end_capture)
+    elif steps is not None:
+        recorder = NsysWindow(end_capture)
+    undo.callback(shutdown)
+    if recorder is not None:
+        undo.callback(recorder.finish)
+        if steps is not None:
+            undo.callback(_say_where_it_ended, recorder, steps)
+    sink: Any = "nvtx" if args.trace is None else "kineto"
+    begin_capture(Capture(sink, steps, args.source_root or _own_folder(args), recorder))
 
 
-@contextlib.contextmanager
-def _recorded(path: Path) -> Iterator[None]:
-    """Record everything with torch.profiler, and write it, whole or not at all, also on errors."""
-    from torch.profiler import profile
-
-    init(sink="kineto")
-    profiler = profile(record_shapes=True)
-    signal.signal(signal.SIGTERM, _end)
-    profiler.start()
-    introduce()
-    try:
-        yield
-    finally:
-        profiler.stop()
-        shutdown()
-        # The end of the name says whether torch compresses it.
-        unfinished = path.with_name(f".{os.getpid()}.{path.name}")
-        try:
-            profiler.export_chrome_trace(str(unfinished))
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+def _own_folder(args: argparse.Namespace) -> str:
+    """Return the folder of the user's own code: the script's, or of a module the current one."""
+    return str(Path.cwd() if args.is_module else Path(args.script).absolute().parent)
 
 
-def _end(number: int, _frame: object) -> None:
-    """End the script as if it had asked for it, so that what was recorded is written."""
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(_BY_SIGNAL + number)
+def _say_where_it_ended(recorder: TorchRecorder | NsysWindow, steps: range) -> None:
+    if not recorder.has_begun:
+        say(f"step {steps[0]} did not begin: the script made fewer steps, or none that shows")
 
 
-def _show_without_us(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    """Show a traceback that begins in the script, as without us."""
-    while trace is not None and trace.tb_frame.f_code.co_filename in _OUR_FILES:
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it is in the script, as without us."""
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if path not in _RUNPY and not path.startswith(_OUR_FOLDER):
+            break
         trace = trace.tb_next
-    sys.__excepthook__(kind, error.with_traceback(trace), trace)
-
-
-if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except KeyboardInterrupt as interrupt:
-        # Python itself ends a script so, but not a module.
-        _show_without_us(KeyboardInterrupt, interrupt, interrupt.__traceback__)
-        sys.exit(INTERRUPTED)
+    return trace

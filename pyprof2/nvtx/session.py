@@ -25,7 +25,7 @@ from pyprof2.nvtx.internals import (
 from pyprof2.nvtx.layers import Layers
 from pyprof2.nvtx.ops import OpMode
 from pyprof2.nvtx.sinks import Messages
-from pyprof2.nvtx.sources import Sources
+from pyprof2.nvtx.sources import Sources, script_folder, source_of
 from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyprof2.nvtx.catalog import Context
     from pyprof2.nvtx.options import Options
+    from pyprof2.nvtx.recorders import Recorder
     from pyprof2.nvtx.schema import Function
     from pyprof2.nvtx.sinks import Sink
 
@@ -47,18 +48,25 @@ class Session:
 
     Attributes:
         kineto: whether torch.profiler runs and gets the markers. It records the ops itself.
+        marks_lines: whether it gets the lines of user code too: it does not record stacks.
         recording: whether the step is one of those to record.
+        recorder: who records, if `pyprof2 capture` does.
     """
 
-    def __init__(self, options: Options, sink: Sink | None) -> None:
+    def __init__(
+        self, options: Options, sink: Sink | None, recorder: Recorder | None = None
+    ) -> None:
         self.options = options
+        self.recorder = recorder
         self.kineto = False
+        self.marks_lines = False
         self.recording = options.steps is None
         self.local = threading.local()
         self.sink = sink
         self.messages = None if sink is None else Messages(sink)
         self.catalog = Catalog(options, self.messages)
-        self.sources = Sources()
+        self.source_root = options.source_root or script_folder()
+        self.sources = Sources(self.source_root)
         self.layers = Layers(self.catalog)
         self._modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
         self._peers: list[ThreadState] = []
@@ -101,13 +109,19 @@ class Session:
 
     def write(self, *, recording: bool | None = None, kineto: bool | None = None) -> None:
         """Change what is written from now on."""
-        self.recording = self.recording if recording is None else recording
+        if recording is not None:
+            self._record(on=recording)
         self.kineto = self.kineto if kineto is None else kineto
         for mode in list(self._modes):
             if self.writes_ops and not mode.active:
                 mode.home.next_nr = UNKNOWN_NR
             mode.active = self.writes_ops
         self._adjust_thread()
+
+    def _record(self, *, on: bool) -> None:
+        self.recording = on
+        if self.recorder is not None:
+            self.recorder.record() if on else self.recorder.finish()
 
     def _adjust_thread(self) -> None:
         """Put the mode on the calling thread, or take it off.
@@ -130,14 +144,20 @@ class Session:
 
     # -- ranges other than those of ops --------------------------------------------------------
 
-    def enter(self, token: int, context: Context) -> None:
-        """Go into a context on the calling thread, and open its range."""
+    def enter(self, token: int, context: Context, source: str | None = None) -> None:
+        """Go into a context on the calling thread, and open its range.
+
+        Under torch.profiler another one tells the line of user code that goes into it, if given.
+        """
         state = self.state()
         end = None
         if self.kineto and self.recording:
             if context.text is None:
                 context.text = format_marker(context.marker, quoteless=True)
             end = _open_record(RecordFunction(context.text))
+            if source is not None:
+                text = self.sources.text(source, recompute=context.recompute)
+                end = _both(_open_record(RecordFunction(text)), end)
         elif self.messages is not None and self.writes_ops:
             if context.message is None:
                 context.message = self.messages.of_marker(context.marker)
@@ -152,7 +172,7 @@ class Session:
             end = _open_record(torch.profiler.record_function(text))
         elif self.messages is not None and self.writes_ops:
             end = self._push(state, self.messages.of_text(text))
-        state.enter(token, state.context, end)
+        state.enter(token, None, end)
 
     def leave(self, token: int) -> None:
         """Come out of what was entered with `token`, and close its range."""
@@ -165,7 +185,10 @@ class Session:
         if not self.recording:
             return None
         if self.kineto:
-            marker = Marker("op", op=op.name, inputs=op.describe(args, kwargs, set()))
+            # Of what calls the function in our place.
+            frames = self.sources.user_frames(sys._getframe(2)) if self.options.source else []  # noqa: SLF001
+            inputs = op.describe(args, kwargs, set())
+            marker = Marker("op", op=op.name, inputs=inputs, source=source_of(frames))
             return _open_record(RecordFunction(format_marker(marker, quoteless=True)))
         mode = next((m for m in dispatch_modes() if isinstance(m, OpMode) and m.active), None)
         if mode is None or self.sink is None:
@@ -211,6 +234,14 @@ class Session:
         marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
         context = self.catalog.context(marker, "optimizer" if is_step else "other")
         self.enter(hash(result), context)
+
+
+def _both(first: Callable[[], object], then: Callable[[], object]) -> Callable[[], object]:
+    def end() -> None:
+        first()
+        then()
+
+    return end
 
 
 def _open_record(record: Any) -> Callable[[], object]:

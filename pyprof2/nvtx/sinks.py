@@ -108,12 +108,16 @@ class Messages:
             source=marker.source,
             direction=marker.direction,
             recompute=marker.recompute,
+            step=marker.step,
+            event=marker.event,
         )
         text = format_marker(coarse)
         if self._has_room(text, _COARSE_LIMIT):
             return self._register(text)
         return self._register(
-            format_marker(Marker(marker.kind, op=marker.op, direction=marker.direction))
+            format_marker(
+                Marker(marker.kind, op=marker.op, direction=marker.direction, event=marker.event)
+            )
         )
 
     def of_text(self, text: str) -> Any:

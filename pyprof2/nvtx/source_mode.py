@@ -1,18 +1,19 @@
-"""Mark under torch.profiler which line of user code makes a call."""
+"""Mark under torch.profiler which line of user code calls a function of PyTorch."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pyprof2.markers import Marker, format_marker
 from pyprof2.nvtx.internals import (
     NO_TASK,
     RecordFunction,
     current_task,
+    hide_frame,
     insert_function_mode,
     is_tracing,
     remove_function_mode,
@@ -35,33 +36,45 @@ class SourceMode(TorchFunctionMode):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
-        self._texts: dict[tuple[str | None, bool], str] = {}
-        self._on = False
+        self._is_on = self._is_everywhere = False
+        self._local = threading.local()
 
-    def enter(self) -> None:
-        """Begin on the calling thread."""
-        if not self._on and not uses_dynamo():
-            self._on = True
-            insert_function_mode(self)
+    def begin(self, *, every_thread: bool) -> None:
+        """Begin on the calling thread, and perhaps on every one that is started from now on."""
+        self._is_on, self._is_everywhere = True, every_thread
+        self._insert()
 
-    def leave(self) -> None:
+    def end(self) -> None:
+        """End on all threads; on others than the calling one it lets everything through."""
+        self._is_on = False
+        self.leave_thread()
+
+    def enter_thread(self) -> None:
+        """Begin on a thread that has just started, if it is on everywhere."""
+        if self._is_on and self._is_everywhere:
+            self._insert()
+
+    def leave_thread(self) -> None:
         """End on the calling thread."""
-        if self._on:
-            self._on = False
+        if getattr(self._local, "has_mode", False):
+            self._local.has_mode = False
             remove_function_mode(self)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if is_tracing() or not self._session.recording:
-            return func(*args, **(kwargs or {}))
-        frame = self._session.sources.user_frame(sys._getframe(1))  # noqa: SLF001
-        recompute = current_task() != NO_TASK and torch.is_grad_enabled()
-        with RecordFunction(self._text(source_of(frame), recompute=recompute)):
-            return func(*args, **(kwargs or {}))
+    def _insert(self) -> None:
+        if not getattr(self._local, "has_mode", False) and not uses_dynamo():
+            self._local.has_mode = True
+            insert_function_mode(self)
 
-    def _text(self, source: str | None, *, recompute: bool) -> str:
-        key = source, recompute
-        text = self._texts.get(key)
-        if text is None:
-            marker = Marker("source", source=source, recompute=recompute)
-            text = self._texts[key] = format_marker(marker, quoteless=True)
-        return text
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_marked = self._is_on and self._session.recording and not is_tracing()
+        try:
+            sources = self._session.sources
+            source = source_of(sources.user_frames(sys._getframe(1))) if is_marked else None  # noqa: SLF001
+            if source is None:
+                return func(*args, **(kwargs or {}))
+            recompute = current_task() != NO_TASK and torch.is_grad_enabled()
+            with RecordFunction(sources.text(source, recompute=recompute)):
+                return func(*args, **(kwargs or {}))
+        except BaseException as error:
+            hide_frame(error)
+            raise

@@ -1,31 +1,93 @@
-"""Where a training step ends and the next one begins.
+"""Where a training step begins and where it ends.
 
-After the optimizer's step, the next one begins when the training asks a DataLoader for a batch
-or calls a module, whichever comes first. Where there are several optimizers, the one that stepped
-first is the clock.
+A training step ends in the step of an optimizer. It begins with the wait for its first batch, where
+it waits for one, else with the first call of a module with gradients; and it lasts until the next
+one begins, or until something else does: a module is called without gradients, a DataLoader has no
+more batches. That is evaluation, generation, or the end, and belongs to no step. What runs without
+gradients between the wait for a batch and the forward with gradients is part of the step, such as
+a frozen teacher, but not a model in evaluation mode whose parameters are trained.
+
+Whether what has begun is a step is known only when an optimizer steps. So instants are marked, and
+the reader of the recording makes steps of them. Several optimizers that take turns make one step
+together: the next one begins when an optimizer steps again that was in this one already.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from pyprof2.markers import Marker
+from pyprof2.nvtx.internals import NO_TASK, current_task
 
 if TYPE_CHECKING:
     from pyprof2.nvtx.session import Session
 
 
-class Steps:
-    """Counts the steps of a process and marks their beginnings.
+class _Phase(enum.Enum):
+    """Where the training is: what came last."""
+
+    NOTHING = enum.auto()
+    """What is no part of a step."""
+    WAIT = enum.auto()
+    """The wait for a batch, and perhaps calls of modules without gradients."""
+    FORWARD = enum.auto()
+    """A call of a module with gradients."""
+    OPTIMIZER = enum.auto()
+    """The step of an optimizer."""
+
+
+class OptimizerClock:
+    """Counts steps by those of optimizers; several that take turns make one step together.
 
     Attributes:
-        waiting: whether there is something to do when the training goes on.
+        step: the number of the step in which an optimizer stepped last.
+    """
+
+    def __init__(self, first: int = 0) -> None:
+        """Begin before the step with the number `first`."""
+        self.step = first - 1
+        self._alone: weakref.ref[torch.optim.Optimizer] | None = None
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._usual = 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no optimizer has stepped that still exists."""
+        return not self._optimizers
+
+    @property
+    def next(self) -> int:
+        """The number of what begins now, if it is a step."""
+        # As many optimizers as in the step before have to step yet.
+        return self.step + (len(self._optimizers) >= self._usual)
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that an optimizer has made its step."""
+        if self._alone is not None and self._alone() is optimizer:
+            self.step += 1  # the usual case, made fast
+            return
+        if not self._optimizers or optimizer in self._optimizers:
+            self._alone = weakref.ref(optimizer) if len(self._optimizers) == 1 else None
+            self._usual = len(self._optimizers)
+            self._optimizers = weakref.WeakSet()
+            self.step += 1
+        else:
+            self._alone = None
+        self._optimizers.add(optimizer)
+
+
+class Steps:
+    """Marks where steps may begin and what ends them, and counts them.
+
+    Attributes:
+        waiting: whether calls of modules are to be told to `called`.
     """
 
     def __init__(self, session: Session, cpu: Marker | None = None) -> None:
@@ -39,74 +101,169 @@ class Steps:
         self._session = session
         self._cpu = cpu
         self._said: tuple[Marker | None, ...] = ()
-        self._step = -1
-        self._ended = True
+        self._phase = _Phase.NOTHING
+        self._again = False
+        self._called = False
+        self._trains = False
         self._thread: int | None = None
-        self._clock: weakref.ref[torch.optim.Optimizer] | None = None
+        self._clock = OptimizerClock()
+        self._batch = -1
+        self._loader: weakref.ref[Any] | None = None
+        self._ended: int | None = None
 
-    def go_on(self) -> None:
-        """Begin the next step if the last one has ended: the training goes on."""
-        if self._thread not in (None, threading.get_ident()):
+    def count_from(self, clock: OptimizerClock, ended: int | None) -> None:
+        """Go on with what somebody else has counted until now.
+
+        Args:
+            clock: the steps of optimizers.
+            ended: the number of the last step that the program itself ended, if it does.
+        """
+        self._clock, self._ended = clock, ended
+        self._trains = clock.step >= 0
+        if self._trains:
+            self._thread = threading.get_ident()
+        if ended is not None and self._is_due():
+            self._begin()
+
+    # -- what the training does ----------------------------------------------------------------
+
+    def called(self, module: torch.nn.Module) -> None:
+        """Note that a module is called, outside of backward."""
+        if self._is_elsewhere():
             return
-        self.waiting = False
-        if self._ended:
-            self._begin(self._step + 1)
-        else:
-            self._mark_step()
+        if torch.is_grad_enabled():
+            self._trains = True
+            if self._phase in (_Phase.NOTHING, _Phase.OPTIMIZER) or self._again or self._is_due():
+                self._begin()
+            self._phase = _Phase.FORWARD
+            self.waiting = False
+        elif self._phase is _Phase.OPTIMIZER or (
+            self._phase is _Phase.WAIT and not self._called and _is_evaluated(module)
+        ):
+            self._stop()
+        self._called = True
+
+    def waits(self, iterator: Any) -> None:
+        """Note that a DataLoader is asked for a batch."""
+        if self._is_elsewhere():
+            return
+        if self._loader is None or self._loader() is None:
+            self._loader = weakref.ref(iterator)
+        is_clock = self._loader() is iterator
+        self._batch += is_clock
+        if self._phase is _Phase.FORWARD:
+            if self._again:
+                self._begin()
+        elif self._phase is not _Phase.WAIT or self._called or self._again or self._is_due():
+            self._begin()
+            self._phase, self._called = _Phase.WAIT, False
+        if is_clock:
+            self._mark("batch", self._batch)
+
+    def got_no_batch(self, iterator: Any) -> None:
+        """Note that the DataLoader had none: what began with the wait is no step."""
+        if self._is_elsewhere():
+            return
+        if self._loader is not None and self._loader() is iterator:
+            self._loader = None
+            self._batch -= 1
+            self._mark("batch", None)
+        if self._phase is _Phase.WAIT:
+            self._stop()
+
+    def optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that an optimizer has made its step."""
+        if current_task() == NO_TASK:
+            # In backward, any thread may work for the one that trains.
+            if self._clock.is_new:
+                self._thread = threading.get_ident()
+            elif self._is_elsewhere():
+                return
+        self._clock.stepped(optimizer)
+        self._mark("stepped", self._clock.step)
+        self._phase, self._trains, self.waiting = _Phase.OPTIMIZER, True, True
+
+    def end_step(self) -> None:
+        """End a step because the program says so; from now on it alone says which are recorded."""
+        self._ended = 0 if self._ended is None else self._ended + 1
+        self._mark("ended", self._ended)
+        if self._is_due():
+            self._begin()
+
+    # -- what is written -----------------------------------------------------------------------
 
     def introduce(self) -> None:
         """Say who this process is, and what its CPU can do, unless that was said already."""
         if not self._session.recording:
             return
-        said = (_process_marker(), self._cpu)
+        said = (_process_marker(self._session.source_root), self._cpu)
         for marker in said:
             if marker is not None and marker not in self._said:
                 self._session.mark(marker)
         self._said = said
 
-    def take_back(self) -> None:
-        """End the step that has just begun: there is no batch for it."""
-        self._session.mark(Marker("step"))
-        self._step -= 1
-        self._ended = self.waiting = True
-
-    def optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        """Note that an optimizer has made its step."""
-        if self._clock is None or self._clock() is None:
-            self._clock = weakref.ref(optimizer)
-        if self._clock() is optimizer:
-            self._thread = threading.get_ident()
-            self._ended = self.waiting = True
-
     def mark_again(self) -> None:
-        """Mark the step anew when the training goes on: another recorder has begun to listen."""
-        self.waiting = True
+        """Mark anew when the training goes on what runs: another recorder has begun to listen."""
+        self.waiting = self._again = True
+        self._loader = None
         self._said = ()
 
     def finish(self) -> None:
         """End the last step."""
-        if self._step >= 0:
-            self._session.mark(Marker("step"))
+        if self._phase is not _Phase.NOTHING:
+            self._stop()
 
-    def _begin(self, step: int) -> None:
-        session, wanted = self._session, self._session.options.steps
-        self._step, self._ended = step, False
-        if wanted is not None and (step in wanted) != session.recording:
-            session.mark(Marker("step"))
-            session.write(recording=not session.recording)
-        self._mark_step()
-
-    def _mark_step(self) -> None:
+    def _begin(self) -> None:
+        if self._is_due():
+            self._mark("over")
+            self._session.write(recording=not self._session.recording)
+        if self._session.recorder is not None:
+            self._session.recorder.step()
         # The rank may be known only now.
         self.introduce()
-        self._session.mark(Marker("step", step=self._step))
+        self._mark("begins")
+        self._again = False
+
+    def _stop(self) -> None:
+        self._mark("over")
+        self._phase, self.waiting = _Phase.NOTHING, True
+
+    def _is_due(self) -> bool:
+        """Return whether recording is to begin, or to end, with what begins now."""
+        wanted = self._session.options.steps
+        return wanted is not None and (self._next() in wanted) != self._session.recording
+
+    def _next(self) -> int:
+        """Return the number of the step that begins, if it is one."""
+        if self._ended is not None:
+            return self._ended + 1
+        if not self._trains:
+            return max(0, self._batch)
+        return self._clock.next
+
+    def _mark(self, event: Any, step: int | None = None) -> None:
+        self._session.mark(Marker("step", event=event, step=step))
+
+    def _is_elsewhere(self) -> bool:
+        return self._thread not in (None, threading.get_ident())
 
 
-def _process_marker() -> Marker:
+def _is_evaluated(module: torch.nn.Module) -> bool:
+    """Return whether a model that is trained is in evaluation mode."""
+    return not module.training and any(p.requires_grad for p in module.parameters())
+
+
+def _process_marker(source_root: str | None) -> Marker:
     rank, size = _number_in_environment("RANK"), _number_in_environment("WORLD_SIZE")
     if dist.is_available() and dist.is_initialized():
         rank, size = dist.get_rank(), dist.get_world_size()
-    return Marker("process", rank=rank, world_size=size, torch=str(torch.__version__))
+    return Marker(
+        "process",
+        rank=rank,
+        world_size=size,
+        torch=str(torch.__version__),
+        source_root=source_root,
+    )
 
 
 def _number_in_environment(name: str) -> int | None:

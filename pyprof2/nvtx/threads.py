@@ -38,7 +38,7 @@ class ThreadState:
         payload_base: what is added to a sequence number of this thread to make a payload.
         attributes: of the ranges it pushes; None where nothing is pushed.
         context: where it is.
-        task: the run of backward in which that context began, if it is one that runs again.
+        task: the run of backward in which that context began; `NO_TASK` outside of backward.
         open: its open ranges, the innermost last.
         next_nr: the sequence number that its next node gets, when it was last looked at.
         nodes: what the nodes that it made belong to, by sequence number.
@@ -82,12 +82,11 @@ class ThreadState:
         self.peers = peers
         self.function: Context | None = None
 
-    def enter(self, token: int, context: Context, end: Callable[[], object] | None) -> None:
-        """Go into a context, until `leave` is called with the same token."""
+    def enter(self, token: int, context: Context | None, end: Callable[[], object] | None) -> None:
+        """Go into a context, or stay in this one, until `leave` is called with the same token."""
         self.open.append(OpenRange(token, self.context, self.task, end))
-        self.context = context
-        if context.recompute:
-            self.task = current_task()
+        if context is not None:
+            self.context, self.task = context, current_task()
 
     def leave(self, token: int) -> None:
         """Come out of a context, and of those inside it that nobody came out of."""

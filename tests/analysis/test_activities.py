@@ -273,3 +273,61 @@ def test_correlation_ids_of_processes_are_apart_where_the_process_is_known(
     tmp_path: Path, launches: list[tuple[int, int]], pids: list[int], wanted: list[int]
 ) -> None:
     assert of_processes(tmp_path, launches, pids) == wanted
+
+
+OTHER = 200
+"""The second process of a file that two were merged into."""
+
+
+def of_two_processes(*kernels: Event) -> list[Event]:
+    """Events in which both processes launch 5 at 12, on their main thread, in an op of their own.
+
+    The first one also launches 6, and the second one 8.
+    """
+    return [
+        op("aten::mm", 10, 20, id=1), launch(12, 5, id=1), launch(14, 6, id=1),
+        op("aten::relu", 10, 20, id=2, pid=OTHER), launch(12, 5, id=2, pid=OTHER),
+        launch(14, 8, id=2, pid=OTHER), *kernels,
+    ]  # fmt: skip
+
+
+def on(device: int, ts: int, correlation: int, **ids: int) -> Event:
+    args = {"device": device} | ({"External id": ids["id"]} if "id" in ids else {})
+    return kernel(ts, 10, correlation, args)
+
+
+@pytest.mark.parametrize(
+    ("activities", "wanted"),
+    [
+        pytest.param([on(0, 90, 5, id=1), on(1, 60, 5, id=2)], ["aten::relu", "aten::mm"], id="id"),
+        pytest.param(
+            [on(0, 50, 5), on(1, 60, 5), on(0, 70, 6), on(1, 80, 8)],
+            ["aten::mm", "aten::relu", "aten::mm", "aten::relu"],
+            id="the only one that has the id, and the device",
+        ),
+        pytest.param(
+            [on(0, 50, 5), on(0, 60, 6), on(0, 70, 8)],
+            [None, "aten::mm", "aten::relu"],
+            id="a device of both",
+        ),
+        pytest.param([on(0, 50, 5), on(1, 60, 5)], [None, None], id="nothing says which"),
+    ],
+)
+def test_two_processes_in_a_file_are_apart_although_their_correlation_ids_are_not(
+    tmp_path: Path, activities: list[Event], wanted: list[str | None]
+) -> None:
+    found = kernels(tmp_path, of_two_processes(*activities))
+
+    assert rows(found, "op") == wanted
+    notes = [note for op, note in rows(found, "op", "link_note") if op is None]
+    assert set(notes) <= {"several processes have a launch of its correlation id"}
+
+
+def test_a_launch_after_the_kernel_is_that_of_another_process(tmp_path: Path) -> None:
+    events = [
+        op("aten::mm", 10, 20), launch(12, 5),
+        op("aten::relu", 100, 20, pid=OTHER), launch(112, 5, pid=OTHER),
+        kernel(60, 10, 5),
+    ]  # fmt: skip
+
+    assert rows(kernels(tmp_path, events), "op", "pid") == [("aten::mm", 100)]

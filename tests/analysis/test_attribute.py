@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pyprof2
 from pyprof2.analysis.attribute import UNKNOWN, share
+from pyprof2.analysis.kernel_names import is_helper
+from tests.conftest import ROOT
 from tests.kineto_events import (
     ENGINE,
     Event,
@@ -28,6 +31,7 @@ from tests.kineto_events import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+DEMO = ROOT / "pyprof2" / "data" / "demo.json.gz"
 MM: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}
 """2 x 3 times 3 x 4: 48 FLOPs; 6 + 12 elements are read and 8 written, 104 bytes."""
 
@@ -286,3 +290,163 @@ def test_a_kernel_that_fills_a_buffer_for_an_op_only_helps(tmp_path: Path) -> No
     assert rows(run.table("kernels"), "op", "flops", "bytes") == [
         ("aten::mm", 48, 104), ("aten::fill_", 0, 0), ("aten::fill_", 0, 16),
     ]  # fmt: skip
+
+
+GEMM = "ampere_sgemm_128x64_nn"
+COPY = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
+    "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>(int, F)"
+)
+SUM = "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, F, unsigned, 4>>(R)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+ADDMM: dict[str, Any] = {"dims": [[4], [2, 3], [3, 4]], "types": ["float"] * 3}
+"""As `MM`, and 4 elements of a bias read: 48 FLOPs, 120 bytes."""
+
+
+@pytest.mark.parametrize(
+    ("inner", "name"),
+    [
+        pytest.param("aten::add_", ADD, id="the bias is added"),
+        pytest.param("aten::sum", SUM, id="the bias' gradient is summed"),
+        pytest.param("aten::copy_", COPY, id="an operand is copied"),
+        pytest.param("aten::copy_", "some_kernel", id="whatever the kernel's name"),
+    ],
+)
+def test_an_op_inside_a_product_that_is_none_gets_nothing_of_it(
+    tmp_path: Path, inner: str, name: str
+) -> None:
+    operands: dict[str, Any] = {"dims": [[2, 4], [4]], "types": ["float"] * 2}
+    run = load_events(
+        tmp_path,
+        op("aten::addmm", 0, 20, **ADDMM), launched(1, 1, at=30, dur=6, name=GEMM),
+        op(inner, 5, 5, **operands), launched(6, 2, at=40, dur=2, name=name),
+        op(inner, 50, 5, **operands), launched(51, 3, at=60, dur=2, name=name),
+    )  # fmt: skip
+
+    inside, alone = rows(run.table("kernels"), "op", "flops", "bytes")[1:]
+    assert rows(run.table("kernels"), "op", "flops", "bytes")[0] == ("aten::addmm", 48, 120)
+    assert inside == (inner, 0, 0)
+    assert alone[2] > 0
+
+
+@pytest.mark.parametrize("name", [COPY, ADD, SUM])
+def test_a_kernel_that_can_only_move_or_add_gets_nothing_of_a_product(
+    tmp_path: Path, name: str
+) -> None:
+    """`aten::addmm` copies its bias itself: there is no op inside."""
+    run = load_events(
+        tmp_path,
+        op("aten::addmm", 0, 20, **ADDMM),
+        launched(1, 1, at=30, dur=5, name=name), launched(2, 2, at=40, dur=5, name=GEMM),
+    )  # fmt: skip
+
+    assert rows(run.table("kernels"), "flops", "bytes", "tflops", "gbps", "intensity") == [
+        (0, 0, None, None, None), (48, 120, 48 / 10_000 / 1000, 120 / 10_000, 48 / 120),
+    ]  # fmt: skip
+
+
+def test_what_can_only_add_did_the_product_where_nothing_else_ran(tmp_path: Path) -> None:
+    found = costed(
+        tmp_path, op("aten::addmm", 0, 20, **ADDMM), launched(1, 1, at=30, dur=5, name=ADD)
+    )
+
+    assert found == [("aten::addmm", 48, 120, "ok")]
+
+
+def test_outside_of_products_such_kernels_do_the_work(tmp_path: Path) -> None:
+    """Two passes of one sum share it."""
+    found = costed(
+        tmp_path,
+        op("aten::sum", 0, 9, dims=[[8]], types=["float"]),
+        launched(1, 1, at=20, dur=1, name=SUM), launched(2, 2, at=30, dur=3, name=GEMM),
+    )  # fmt: skip
+
+    assert [row[2] for row in found] == [9, 27]  # 8 elements read and 1 written: 36 bytes
+
+
+def test_the_gradient_of_a_bias_takes_nothing_from_the_convolution(tmp_path: Path) -> None:
+    shapes = [[8, 128, 56, 56], [8, 64, 56, 56], [128, 64, 3, 3]]
+    values = ["", "", "", "[128]", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1",
+              "[True, True, True]"]  # fmt: skip
+    sums = {"dims": [shapes[0], [], []], "types": ["c10::BFloat16", "", ""],
+            "values": ["", "[0, 2, 3]", "False"]}  # fmt: skip
+    found = costed(
+        tmp_path,
+        op("aten::convolution_backward", 0, 50, dims=shapes + [[]] * 8,
+           types=["c10::BFloat16"] * 3 + [""] * 8, values=values),
+        launched(1, 1, at=100, dur=50, name="sm90_xmma_dgrad_implicit_gemm_bf16bf16"),
+        launched(2, 2, at=150, dur=50, name="sm90_xmma_wgrad_implicit_gemm_bf16bf16"),
+        op("aten::sum", 20, 15, **sums), launched(25, 3, at=200, dur=50, name=SUM),
+    )  # fmt: skip
+
+    # Each gradient: 8 x 128 x 56 x 56 outputs of 64 x 3 x 3 multiply-adds.
+    each = 2 * 8 * 128 * 56 * 56 * 64 * 9
+    assert [row[1] for row in found] == [each, each, 0]
+
+
+def slow_shares(kernels: list[dict[str, Any]]) -> dict[int, int]:
+    """Return the FLOPs of each kernel of one product by its time, none for what moves or adds."""
+    moving = {"aten::add_", "aten::copy_", "aten::sum", "aten::fill_", "aten::zero_"}
+    words = ("direct_copy_kernel", "copy_device_to_device", "CUDAFunctor_add", "FillFunctor")
+
+    def works(row: dict[str, Any]) -> bool:
+        is_inside = row["op_id"] != row["cost_op_id"] and row["op"] in moving
+        return not is_inside and not any(word in row["kernel"] for word in words)
+
+    main = [row for row in kernels if works(row)] or kernels
+    total, time = sum(row["flops"] for row in kernels), sum(row["dur_ns"] for row in main)
+    return {row["kernel_id"]: total * row["dur_ns"] // time for row in main}
+
+
+def test_real_products_have_their_flops_at_the_kernels_that_multiply(kineto_trace: Path) -> None:
+    """An independent count, a kernel at a time; kernels that help by name are tested above."""
+    run = pyprof2.load(kineto_trace)
+    category, whole = (
+        dict(rows(run.table("ops"), "op_id", name)) for name in ("category", "flops")
+    )
+    products: dict[int, list[dict[str, Any]]] = {}
+    for row in run.table("kernels").to_pylist():
+        owner = row["cost_op_id"]
+        is_product = category.get(owner) in ("matmul", "conv", "attention", "rnn")
+        if is_product and row["flops"] is not None and not is_helper(row["kernel"]):
+            products.setdefault(owner, []).append(row)
+    for owner, kernels in products.items():
+        if sum(row["dur_ns"] for row in kernels) == 0:
+            continue
+        assert sum(row["flops"] for row in kernels) == whole[owner]
+        expected = slow_shares(kernels)
+        for row in kernels:
+            assert row["flops"] - expected.get(row["kernel_id"], 0) in (0, 1)
+
+
+def test_without_a_gpu_no_work_stands_at_an_op_and_at_one_around_it() -> None:
+    run = pyprof2.load(DEMO)
+    ops = run.table("ops").to_pylist()
+    counted = {row["op_id"] for row in ops if row["flops"]}
+    parent = {row["op_id"]: row["parent_op_id"] for row in ops}
+
+    assert len(counted) > 100
+    for number in counted:
+        outer = parent[number]
+        while outer is not None:
+            assert outer not in counted
+            outer = parent[outer]
+    assert run.rows()["flops"].sum() == sum(row["flops"] or 0 for row in ops)
+
+
+def test_a_replayed_graph_lacks_neither_shapes_nor_a_formula(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path,
+        op("CompiledFunction", 0, 20, dims=[[4]], types=["float"]),
+        op("## Call CompiledFxGraph x ##", 1, 18),
+        launch(2, 1, name="cudaGraphLaunch"), kernel(30, 5, 1), kernel(40, 5, 1),
+        launch(60, 2, name="cudaGraphLaunch"), kernel(70, 5, 2),
+    )  # fmt: skip
+
+    words = "replay of a CUDA graph: what its kernels work on was not recorded with it"
+    assert rows(run.table("kernels"), "cost_status", "cost_note") == [
+        ("no_formula", words), ("no_formula", words), ("no_op", words),
+    ]  # fmt: skip
+    advice = " ".join(run.check()["advice"].fillna(""))
+    assert "record_shapes" not in advice
+    assert not run.check()["finding"].str.contains("compiled").any()

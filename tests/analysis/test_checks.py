@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 
-from pyprof2.analysis.checks import find_lacks
+from pyprof2.analysis.checks import COLUMNS, find_lacks, merge_ranks
 from pyprof2.run import load
 from tests.kineto_events import (
     ENGINE,
@@ -26,8 +27,6 @@ from tests.kineto_events import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pandas as pd
 
     from pyprof2.run import Run
 
@@ -69,11 +68,16 @@ def test_a_recording_that_has_all_lacks_nothing(tmp_path: Path) -> None:
             launched(60, 2, at=110, dur=1), "kernels launched outside of any op", 1, id="no op"
         ),
         pytest.param(
-            [op("a", 50, 9), *launched(51, 2, at=110, dur=1)],
+            [*launched(60, 2, at=110, dur=1, tid=77), *launched(61, 3, at=120, dur=1, tid=78)],
+            "kernels launched on threads without any op", 2, id="other threads",
+        ),
+        pytest.param(
+            [op("aten::a", 50, 9), *launched(51, 2, at=110, dur=1)],
             "linked kernels whose op has no shapes", 1, id="no shapes",
         ),
         pytest.param(
-            [node("XBackward0", 50, 9, seq=9, **MM), *launched(51, 2, at=110, dur=1, tid=ENGINE)],
+            [node("MmBackward0", 40, 9, seq=7, **MM), node("XBackward0", 50, 9, seq=9, **MM),
+             *launched(51, 2, at=110, dur=1, tid=ENGINE)],
             "backward kernels without a forward op", 1, id="no forward op",
         ),
     ],
@@ -146,6 +150,7 @@ def test_facts_are_no_problems(tmp_path: Path) -> None:
         tmp_path,
         COMPLETE,
         node("MmBackward0", 40, 9, seq=7), op("aten::mm", 41, 5, seq=9, tid=ENGINE, **MM),
+        op("aten::mm", 47, 1, tid=ENGINE, **MM),
         launched(42, 2, at=110, dur=1, tid=ENGINE), flow(1, 1, 40),
         {"ph": "M", "name": "process_name"},
     )  # fmt: skip
@@ -174,3 +179,34 @@ def test_counts_are_whole_numbers(tmp_path: Path) -> None:
 
     assert [str(found[name].dtype) for name in ("count", "rank")] == ["Int64", "Int64"]
     assert (found["count"] > 0).all()
+
+
+def test_what_is_found_of_several_ranks_is_one_line() -> None:
+    found = pd.DataFrame(
+        [
+            ("info", "pairs", 1, 50.0, "", 0),
+            ("lack", "x", 3, None, "do", 2),
+            ("info", "pairs", 8, 100.0, "", 1),
+        ],
+        columns=COLUMNS,
+    )
+
+    merged = merge_ranks(found)
+
+    assert merged["finding"].tolist() == ["pairs", "x"]
+    assert merged["count"].tolist() == [9, 3]
+    assert merged["share_pct"].iloc[0] == pytest.approx(90.0)  # 9 of 2 + 8
+    assert merged["share_pct"].isna().tolist() == [False, True]
+    assert merged["rank"].isna().tolist() == [True, False]
+
+
+def test_nothing_is_advised_that_was_done(tmp_path: Path) -> None:
+    events = [
+        step(6, 0, 300), op("aten::mm", 0, 50, **MM), *launched(10, 1, at=60, dur=5),
+        op("aten::x", 100, 9), *launched(101, 2, at=120, dur=5), kernel(5, 2, 7),
+    ]  # fmt: skip
+
+    advice = load_events(tmp_path, *events).check().set_index("finding")["advice"]
+
+    assert "record_shapes" not in advice["linked kernels whose op has no shapes"]
+    assert "warm-up" not in advice["kernels without a launch in the recording"]

@@ -159,4 +159,5 @@ def test_real_indices_are_counted(shared_trace: Callable[[str], Path], trace: st
 
     assert len(gathers)
     assert set(gathers.groupby("cost_op_id")["bytes"].sum()) == {wanted}
-    assert set(gathers["cost_status"]) == {"ok"}
+    # Which rows are named more than once is not recorded.
+    assert set(gathers["cost_status"]) == {"assumed"}

@@ -12,7 +12,7 @@ from pyprof2.analysis.explain import Reference, parse_reference
 from pyprof2.analysis.formula_text import flops_with_numbers, formula_text, sizes_in
 from pyprof2.analysis.shape_source import Calls, shape_source
 from pyprof2.errors import UsageError
-from tests.kineto_events import copy, launch, launched, load_events, node, op, step
+from tests.kineto_events import copy, kernel, launch, launched, load_events, node, op, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +103,11 @@ def test_a_fast_convolution_says_what_it_saves_and_how_the_counts_are_shared(run
     assert facts["roof"]["saving"] == {"factor": 4.0, "evidence": "Winograd's F(4×4, 3×3)"}
     assert facts["roof"]["compute_ns"] == pytest.approx(flops / (4 * 15.7e12) * 1e9)
     assert facts["roof"]["time_ns"] == 4000
+
+
+def test_the_roof_of_an_op_is_not_that_of_its_helper(run: Run) -> None:
+    assert run.explain("kernel:1")["roof"] is None
+    assert run.explain("op:2")["roof"] == run.explain("kernel:2")["roof"]
 
 
 def test_the_shape_of_a_result_may_be_that_of_its_gradient(run: Run) -> None:
@@ -284,3 +289,16 @@ def test_an_op_on_the_cpu_beside_a_gpu_has_no_roof_of_the_gpu(tmp_path: Path) ->
 
     assert run.explain("op:0")["roof"] is None
     assert run.explain("op:1")["roof"]["device"] == "x"
+
+
+def test_what_a_replayed_graph_did_is_not_what_the_op_around_it_does(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, op("aten::mm", 0, 50),
+        launch(10, 1, name="cudaGraphLaunch", dur=5), kernel(20, 5, 1),
+    )  # fmt: skip
+
+    cost = run.explain("kernel:0")["cost"]
+
+    assert cost["cost_status"] == "no_formula"
+    assert cost["cost_note"].startswith("replay of a CUDA graph")
+    assert "formula" not in cost

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.analysis import kernel_names
-from pyprof2.analysis.kernel_names import category_by_name, is_helper, short_name
+from pyprof2.analysis.kernel_names import category_by_name, is_helper, only_moves, short_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +95,9 @@ CATEGORIES = {
         ),
         pytest.param("_Z3fooi.kd", "foo", id="mangled, no namespace"),
         pytest.param("_ZTV3foo", "_ZTV3foo", id="mangled, not understood"),
+        pytest.param("_ZN99999999999999999999x", "_ZN99999999999999999999x", id="too long a part"),
+        pytest.param("_ZN" + "9" * 5000, "_ZN" + "9" * 5000, id="5,000 digits"),
+        pytest.param("_Z\N{SUPERSCRIPT TWO}x", "_Z\N{SUPERSCRIPT TWO}x", id="no digit of ASCII"),
         pytest.param(
             "autograd::engine::evaluate_function: MmBackward0",
             "autograd::engine::evaluate_function: MmBackward0",
@@ -112,6 +115,7 @@ def test_any_text_has_a_short_name_that_is_not_empty(text: str) -> None:
     assert bool(short_name(text)) == bool(text.strip())
     category_by_name(text)
     is_helper(text)
+    only_moves(text)
 
 
 @pytest.mark.parametrize("unit", ["<", "(<", "a<", "flash", "x ", "operator", "_Z1a"])
@@ -122,6 +126,7 @@ def test_hostile_names_take_no_time(unit: str) -> None:
     short_name(name)
     category_by_name(name)
     is_helper(name)
+    only_moves(name)
 
     assert time.process_time() - start < 5
 
@@ -286,6 +291,66 @@ def test_passes_that_only_prepare_or_finish_are_helpers(kernel: str) -> None:
 )
 def test_kernels_that_do_the_work_are_no_helpers(kernel: str) -> None:
     assert not is_helper(kernel)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<T>>(int)",
+        "void at::native::elementwise_kernel_manual_unroll<128, 4, direct_copy_kernel_cuda>(int)",
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(R)",
+        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, 2>(float*)",
+        "void cub::DeviceReduceSingleTileKernel<P>(T)",
+        "void cudnn::ops::nhwcAddPaddingKernel<float, float>(P)",
+        "void op_tensor_kernel_alpha2_zero<2, float, float, float, 512>(P)",
+        "Op1dTensorGeneric",
+        "MIOpenConvBwdB",
+        "triton_poi_fused_addmm_gelu_4",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    ],
+)
+def test_pointwise_kernels_sums_and_copies_multiply_no_matrices(kernel: str) -> None:
+    assert only_moves(kernel)
+
+
+def test_no_real_kernel_that_used_tensor_cores_only_moves(shared: Path) -> None:
+    with (shared / "truth" / "kernel_tensor_core.csv").open(encoding="utf-8") as file:
+        used = [row["kernel"] for row in csv.DictReader(file) if row["tensor_core"] == "yes"]
+
+    assert len(used) > 100
+    assert not [kernel for kernel in used if only_moves(kernel)]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "triton_tem_fused_addmm_gelu_4",
+        "dot_kernel",
+        "void gemv2T_kernel_val<int, int, float>(P)",
+        "void conv_depthwise2d_forward_kernel<float>(P)",
+        "void LSTM_elementWise_fp<float, float, float>(int)",
+    ],
+)
+def test_kernels_that_may_multiply_do_not_only_move(kernel: str) -> None:
+    assert not only_moves(kernel)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "category"),
+    [
+        ("triton_poi_fused_addmm_gelu_4", "elementwise"),
+        ("triton_poi_fused_convolution_relu_0", "elementwise"),
+        ("triton_poi_fused__scaled_dot_product_flash_attention_0", "elementwise"),
+        ("triton_per_fused_addmm_sum_1", "reduce"),
+        ("triton_red_fused_convolution_native_batch_norm_backward_2", "norm"),
+        ("triton_poi_fused_all_gather_into_tensor_1", "index"),
+        ("triton_tem_fused_addmm_gelu_4", "matmul"),
+    ],
+)
+def test_inductors_pointwise_kernels_and_reductions_are_no_products(
+    kernel: str, category: str
+) -> None:
+    assert category_by_name(kernel) == category
 
 
 def test_short_names_of_real_kernels_have_no_brackets(shared: Path) -> None:

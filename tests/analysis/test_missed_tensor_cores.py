@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -11,6 +11,10 @@ from pyprof2.analysis.missed_tensor_cores import advice_on, missed_reasons, miss
 from pyprof2.analysis.profile import MORE_COLUMNS, summarize
 from pyprof2.analysis.rows import activity_rows
 from tests.builders import canonical
+from tests.kineto_events import launched, load_events, op
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MISSED = {
     "tensor_core": "no", "tensor_core_eligible": True, "flops": 10, "dur_ns": 100,
@@ -106,6 +110,23 @@ def test_missed_time_goes_by_reason_and_layer_or_op() -> None:
     ]  # fmt: skip
 
 
+def test_the_copy_of_a_bias_missed_nothing(tmp_path: Path) -> None:
+    """Its op is a product that could have used Tensor Cores; and did, in its other kernel."""
+    run = load_events(
+        tmp_path,
+        op("aten::addmm", 0, 20, dims=[[1], [5184, 1024], [1024, 8]],
+           types=["c10::BFloat16"] * 3),
+        launched(1, 1, at=30, dur=5, name="void at::native::elementwise_kernel<128, 4, "
+                 "at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda>>(int)"),
+        launched(2, 2, at=40, dur=5, name="nvjet_tst_64x8_64x16_2x1_v_bz_TNT"),
+        deviceProperties=[{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9,
+                           "computeMinor": 0}],
+    )  # fmt: skip
+
+    assert run.kernels["tensor_core"].tolist() == ["no", "yes"]
+    assert missed_time(run.table("kernels"), run.table("copies")).empty
+
+
 def test_an_axis_says_how_much_of_the_eligible_time_was_missed_and_why() -> None:
     kernels = canonical(
         "kernels",
@@ -117,7 +138,7 @@ def test_an_axis_says_how_much_of_the_eligible_time_was_missed_and_why() -> None
     )
 
     frame = summarize(activity_rows(kernels, canonical("copies")), ["op"], more=True)
-    names = [column.name for column in MORE_COLUMNS]
+    names = [column.name for column in MORE_COLUMNS if column.name.startswith("tensor_core")]
     more = frame.set_index("op")[names].to_dict("index")
 
     assert more["mm"] == {

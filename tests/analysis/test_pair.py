@@ -105,6 +105,123 @@ def test_names_tell_which_thread_a_number_means(tmp_path: Path) -> None:
     assert forward_of(found) == {20: 2, 30: 0}
 
 
+def test_a_forward_thread_that_was_not_recorded_has_no_stand_in(tmp_path: Path) -> None:
+    """Number 7 means a thread that was not recorded; what number 1 means is sure."""
+    found = linked(
+        tmp_path,
+        relu(0, 4), op("aten::sum", 3, 2, seq=5),
+        relu_node(20, 4),
+        node("ConvolutionBackward0", 30, 3, seq=5, fwd=7),
+        node("AddmmBackward0", 40, 3, seq=4, fwd=7),
+    )  # fmt: skip
+
+    assert forward_of(found) == {20: 0, 21: 0, 22: 0, 30: None, 40: None}
+    assert found.pairs.lost_count == 2
+
+
+def test_within_a_thread_the_number_decides_whatever_the_names_are(tmp_path: Path) -> None:
+    found = linked(
+        tmp_path,
+        relu(0, 4), op("aten::nll_loss_forward", 3, 2, seq=5),
+        node("NllLossBackward0", 20, 3, seq=5), relu_node(30, 4),
+    )  # fmt: skip
+
+    assert forward_of(found)[20] == 3
+    assert found.pairs.lost_count == 0
+
+
+def test_a_flow_of_the_recorder_agrees_as_a_name_does(tmp_path: Path) -> None:
+    events = [op("my::op", 0, 2, seq=4), node("OwnNodeOfMine", 20, 3, seq=4)]
+
+    assert forward_of(linked(tmp_path, events)) == {20: None}
+    assert forward_of(linked(tmp_path, events, flow(1, 0, 20))) == {20: 0}
+
+
+def test_new_threads_of_each_iteration_have_the_nodes_that_follow(tmp_path: Path) -> None:
+    """Numbers go up with the threads' first ops; what an iteration has no node for is passed."""
+    names = ("aten::mm", "aten::relu")
+    forward = [
+        op(name, at + 10 * seq, 2, seq=seq, tid=tid)
+        for tid, at in ((11, 0), (12, 100), (13, 500), (14, 600))
+        for seq, name in enumerate(names)
+    ]
+
+    found = linked(
+        tmp_path, forward,
+        node("MmBackward0", 200, 2, seq=0, fwd=2),
+        node("ReluBackward0", 700, 2, seq=1, fwd=5), node("ReluBackward0", 710, 2, seq=1, fwd=4),
+        node("MmBackward0", 720, 2, seq=0, fwd=5), node("MmBackward0", 730, 2, seq=0, fwd=4),
+    )  # fmt: skip
+
+    assert forward_of(found) == {200: 100, 700: 610, 710: 510, 720: 600, 730: 500}
+
+
+def test_numbers_and_first_ops_of_threads_go_up_together(tmp_path: Path) -> None:
+    """The nodes of number 2 run when a third thread has run the same code already."""
+    forward = [op("aten::mm", at, 2, seq=0, tid=tid) for tid, at in ((11, 0), (12, 10), (13, 100))]
+
+    found = linked(
+        tmp_path, forward,
+        node("MmBackward0", 50, 2, seq=0, fwd=3), node("MmBackward0", 200, 2, seq=0, fwd=2),
+    )  # fmt: skip
+
+    assert forward_of(found) == {50: 10, 200: 0}
+
+
+def test_two_numbers_do_not_share_the_ops_of_a_thread(tmp_path: Path) -> None:
+    """The thread of number 7 was not recorded, and ran what the main thread ran."""
+    found = linked(
+        tmp_path, relu(0, 4), relu(10, 5),
+        node("ReluBackward0", 20, 2, seq=5, fwd=1), node("ReluBackward0", 30, 2, seq=4, fwd=1),
+        node("ReluBackward0", 40, 2, seq=5, fwd=7),
+    )  # fmt: skip
+
+    assert forward_of(found) == {20: 10, 30: 0, 40: None}
+
+
+def test_without_numbers_of_threads_names_tell_them_apart(tmp_path: Path) -> None:
+    """As `emit_nvtx` writes it: two stages in two threads, each with its own engine."""
+    second = 104
+    found = linked(
+        tmp_path,
+        op("aten::mm", 0, 2, seq=0, fwd=0), op("aten::mm", 5, 2, seq=1, fwd=0),
+        op("aten::relu", 1, 2, seq=0, fwd=0, tid=OTHER),
+        op("aten::tanh", 6, 2, seq=1, fwd=0, tid=OTHER),
+        op("aten::nll_loss_forward", 9, 2, seq=2, fwd=0, tid=OTHER),
+        node("MmBackward0", 20, 2, seq=1, fwd=0), node("MmBackward0", 30, 2, seq=0, fwd=0),
+        node("NllLossBackward0", 40, 2, seq=2, fwd=0, tid=second),
+        node("TanhBackward0", 45, 2, seq=1, fwd=0, tid=second),
+        node("ReluBackward0", 50, 2, seq=0, fwd=0, tid=second),
+    )  # fmt: skip
+
+    assert forward_of(found) == {20: 5, 30: 0, 40: 9, 45: 6, 50: 1}
+
+
+def test_without_numbers_of_threads_what_ran_last_runs_back_first(tmp_path: Path) -> None:
+    forward = [
+        op("aten::relu", at, 2, seq=0, fwd=0, tid=tid)
+        for tid, at in ((11, 0), (12, 10), (13, 100), (14, 110))
+    ]
+
+    found = linked(
+        tmp_path, forward,
+        [node("ReluBackward0", at, 2, seq=0, fwd=0) for at in (20, 30, 120, 130, 140)],
+    )  # fmt: skip
+
+    # The last one has no op of its own left: a graph that was kept runs back again.
+    assert forward_of(found) == {20: 10, 30: 0, 120: 110, 130: 100, 140: 110}
+
+
+def test_without_numbers_of_threads_a_stranger_is_no_choice_either(tmp_path: Path) -> None:
+    found = linked(
+        tmp_path, op("aten::sigmoid", 0, 2, seq=4, fwd=0),
+        node("AddmmBackward0", 20, 2, seq=4, fwd=0),
+    )  # fmt: skip
+
+    assert forward_of(found) == {20: None}
+    assert found.pairs.lost_count == 1
+
+
 def test_processes_do_not_mix(tmp_path: Path) -> None:
     found = linked(
         tmp_path,
@@ -201,6 +318,32 @@ def test_gradients_are_accumulated_for_the_node_before(tmp_path: Path) -> None:
     assert {at: accumulate[at] for at in (20, 30, 31, 50, 51)} == {
         20: None, 30: 5, 31: 5, 50: 0, 51: 0,
     }  # fmt: skip
+
+
+def test_what_ran_inside_of_a_node_is_not_before_what_follows_it(tmp_path: Path) -> None:
+    name = "torch::autograd::AccumulateGrad"
+    found = linked(
+        tmp_path,
+        op("CheckpointFunction", 0, 9, seq=7), relu(2, 8),
+        node("CheckpointFunctionBackward", 20, 40, seq=7),
+        op("aten::detach", 21, 1, tid=ENGINE),
+        relu_node(30, 8),
+        op(f"autograd::engine::evaluate_function: {name}", 40, 5, tid=ENGINE),
+        op(f"autograd::engine::evaluate_function: {name}", 70, 5, tid=ENGINE),
+        op(name, 71, 3, tid=ENGINE),
+    )  # fmt: skip
+
+    accumulate = starts(found, found.pairs.accumulate)
+    assert {at: accumulate[at] for at in (40, 70, 71)} == {40: 2, 70: 0, 71: 0}
+
+
+def test_gradients_after_a_node_without_forward_op_have_none(tmp_path: Path) -> None:
+    found = linked(
+        tmp_path, relu(0, 7), relu_node(20, 7), node("XBackward0", 30, 2, seq=5),
+        op("AccumulateGrad", 40, 2, tid=ENGINE),
+    )  # fmt: skip
+
+    assert starts(found, found.pairs.accumulate)[40] is None
 
 
 def test_the_first_accumulation_has_no_node_before(tmp_path: Path) -> None:

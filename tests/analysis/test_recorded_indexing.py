@@ -76,4 +76,6 @@ def test_indices_and_results_are_told_by_the_ops_around(name: str, tmp_path: Pat
     ops = pyprof2.load(path).ops
     found = ops[(ops["op"] == op) & (ops["cost_status"] != "in_parent")].iloc[-1]
 
-    assert (found["cost_status"], found["bytes"]) == ("ok", nbytes), found["cost_note"]
+    # Which places are named more than once is not recorded; of a mask there are none.
+    status = "ok" if "mask" in name else "assumed"
+    assert (found["cost_status"], found["bytes"]) == (status, nbytes), found["cost_note"]

@@ -30,6 +30,8 @@ from tests.kineto_events import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyprof2.run import Run
+
 MM: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}
 """48 FLOPs, 104 bytes."""
 
@@ -47,6 +49,65 @@ def test_kernels_and_copies_stand_in_order_of_rank_and_start(tmp_path: Path) -> 
         (0, 0, 10000), (0, 1, 20000), (1, 0, 10000), (1, 1, 21000),
     ]  # fmt: skip
     assert rows["category"].tolist()[0] == "memset"
+
+
+H100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9,
+                              "computeMinor": 0}]}  # fmt: skip
+VALUES: dict[str, Any] = {"dims": [[1 << 20]], "types": ["float"]}
+
+
+@pytest.fixture
+def helped(tmp_path: Path) -> Run:
+    """Return a run of a product, 3 µs and 1 µs in a sum inside of it, and of a mean, 2 µs."""
+    return load_events(
+        tmp_path,
+        op("aten::addmm", 0, 20, dims=[[1], [5184, 1024], [1024, 8]],
+           types=["c10::BFloat16"] * 3),
+        launched(1, 1, at=30, dur=3, name="nvjet_tst_64x8_64x16_2x1_v_bz_TNT"),
+        op("aten::sum", 5, 5, **VALUES), launched(6, 2, at=40, dur=1, name="reduce_kernel"),
+        op("aten::mean", 50, 5, **VALUES), launched(51, 3, at=60, dur=2, name="reduce_kernel"),
+        **H100,
+    )  # fmt: skip
+
+
+PRODUCT = 2 * (1 + 5184 * 1024 + 1024 * 8 + 5184 * 8)
+"""Bytes of the product, in bf16: a bias, operands, result."""
+MEAN = 4 * ((1 << 20) + 1)
+"""Bytes of the mean, in f32."""
+
+
+NAN = float("nan")
+
+
+def test_a_helper_has_none_of_the_rates_of_its_op(helped: Run) -> None:
+    product, helper, _ = helped.rows().to_dict("records")
+
+    # All kernels of the op took 4 µs.
+    assert product["gbps"] == pytest.approx(PRODUCT / 4000)
+    assert product["roofline_pct"] == pytest.approx(100 * PRODUCT / 4000 / 3350)
+    names = ("tflops", "gbps", "intensity", "roofline_pct", "bound", "roofline_flag")
+    assert all(pd.isna(helper[name]) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("by", "gbps"),
+    [
+        # The helper's time counts where the product does, and nowhere else.
+        pytest.param("direction", [(PRODUCT + MEAN) / 6000], id="all together"),
+        pytest.param("op", [PRODUCT / 3000, MEAN / 2000, NAN], id="ops"),
+        pytest.param("name", [PRODUCT / 3000, MEAN / 2000], id="kernel names"),
+    ],
+)
+def test_a_rate_and_its_share_of_the_roof_are_of_the_same_time(
+    helped: Run, by: str, gbps: list[float]
+) -> None:
+    """All is bound by the memory, of 3350 GB/s."""
+    found = helped.profile(by=by)
+
+    assert found["gbps"].tolist() == pytest.approx(gbps, nan_ok=True)
+    shares = [100 * rate / 3350 for rate in gbps]
+    assert found["roofline_pct"].tolist() == pytest.approx(shares, nan_ok=True)
+    assert found["tflops"].isna().tolist() == found["gbps"].isna().tolist()
 
 
 def test_rows_of_kernels_have_the_columns_of_the_contract(tmp_path: Path) -> None:

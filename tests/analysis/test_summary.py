@@ -109,6 +109,7 @@ def test_backward_and_what_runs_again_are_counted_apart(tmp_path: Path) -> None:
         op("aten::relu", 0, 9, seq=7), launched(1, 1, at=100, dur=1),
         node("ReluBackward0", 20, 40, seq=7), launched(21, 2, at=110, dur=1, tid=ENGINE),
         op("aten::relu", 30, 9, seq=7, tid=ENGINE), launched(31, 3, at=120, dur=1, tid=ENGINE),
+        op("aten::threshold_backward", 45, 9, tid=ENGINE),
         op("autograd::engine::evaluate_function: AccumulateGrad", 70, 9, tid=ENGINE, fwd=1),
         launched(71, 4, at=130, dur=1, tid=ENGINE),
     )  # fmt: skip

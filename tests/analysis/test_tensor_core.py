@@ -113,9 +113,12 @@ NAMES = {
         sm80_xmma_wgrad_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nhwc_g1_ffma_strided_execute
         sm50_xmma_conv_fprop_fused_conv_act_fp32_NCHW_fp32_NCHW_KCRS
     """,
-    ("likely", "xmma: 16-bit operands, the name cut before the instruction"): r"""
+    ("yes", "xmma: 16-bit operands summed in float32, which no other unit does"): r"""
         sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_ti
         sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x
+    """,
+    ("likely", "xmma: 8-bit operands, the name cut before the instruction"): r"""
+        sm80_xmma_fprop_implicit_gemm_interleaved_i8i8_i8i32_f32_nchw_vect_c_32kcrs
     """,
     (
         "yes",
@@ -218,6 +221,9 @@ NAMES = {
         void flashinfer::PersistentVariableLengthMergeStatesKernel<8u, 16u>(P)
         void vllm::paged_attention_v1_kernel<unsigned short, unsigned short, 128, 16, 128>(P)
         void vllm::paged_attention_v2_reduce_kernel<unsigned short, 128, 128, 512>(P)
+        void vllm::merge_attn_states_kernel<float, 8>(float*)
+        _fwd_kernel_stage2
+        _attn_bwd_preprocess
     """,
     ("yes", "fp8, fp4, int4 and MoE products"): r"""
         void deep_gemm::sm90_fp8_gemm_1d2d_impl<(cute::UMMA::Major)0, 0u, 2112u, 7168u>(float*)
@@ -228,7 +234,12 @@ NAMES = {
         void marlin::Marlin<__nv_bfloat16, 1125899907892224l, 256, 4, 8, 8>(int4 const*)
         void marlin_moe_wna16::Marlin<__nv_bfloat16, 256, 1, 8, 8>(int4 const*)
         void Marlin<256, 1, 8, 8, 4, 8>(int4 const*, int4 const*, int4*)
-        fused_moe_kernel
+        _ZN6marlin6MarlinI13__nv_bfloat16Li256ELi1EEvPK4int4
+        void MarlinMoESingle<256, 1>(int4 const*)
+        void deep_gemm::sm90_fp8_paged_mqa_logits<32u, 64u, 128u>(float*)
+        _ZN9deep_gemm23sm90_fp8_gemm_1d2d_implILj0ELj2112EEvv
+        _ZN12tensorrt_llm7kernels28fused_moe_sm90
+        fp8_index_kernel_kernel
         void vllm::awq::gemm_forward_4bit_cuda_m16nXk32<128>(int, int, __half*)
         void at::native::(anonymous namespace)::tinygemm_m16n8k16_chunk_kernel<ALayout_RM>(P)
     """,
@@ -247,6 +258,38 @@ NAMES = {
         mul_mat_vec_f<__half, float, 1, 256, true, false>(P)
         void mul_mat_q_stream_k_fixup<(ggml_type)8, 64, false>(P)
         void kDequantizeBlockwise<__half, 512, 64, 8, 2>(P)
+        void kdequant_mm_int32_fp16<4, 512>(P)
+        void deep_gemm::smxx_paged_mqa_logits_metadata<32u, 64u>(unsigned int)
+        _ZN9deep_gemm30smxx_paged_mqa_logits_metadataILj32EEvj
+        _silu_mul_fp8_quant_deep_gemm
+        marlin_int4_fp8_preprocess_kernel_awq
+        void marlin::marlin_int4_fp8_preprocess_kernel_without_zp(int const*)
+        fused_moe_router_cudacore_kernel
+        void tensorrt_llm::kernels::customMoeRoutingKernel<float>(P)
+        void tensorrt_llm::kernels::globalExpertPrefixSumKernel(P)
+        _gemm_afp4wfp4_reduce_kernel
+        _finalize_matmul_scatter_bf16
+        convert_weight_to_m16n8k16_kernel
+    """,
+    ("yes", "2:4 sparse products, which only Tensor Cores have"): r"""
+        void cutlass::Kernel<cutlass::gemm::kernel::SparseGemmRowBroadcast<T>>(P)
+        void cutlass::gemm_sparse_row_broadcast(P)
+        cusparseLt::sm80_16832
+    """,
+    ("no", "products with single nonzero elements"): r"""
+        void spmm_kernel<float, 32, true>(P)
+        void cusparse::csrmm_alg2_kernel<float>(P)
+        void kspmm_coo_very_sparse_naive<__half, 8, 16>(P)
+    """,
+    ("no", "recurrences, step by step"): r"""
+        void selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<128, 16, 1>>(P)
+        void selective_scan_bwd_kernel<Selective_Scan_bwd_kernel_traits<128, 16>>(P)
+        _state_passing_fwd_kernel
+        fused_recurrent_gated_delta_rule_fwd_kernel
+    """,
+    ("yes", "products in Triton that load by TMA, so on Hopper and later"): r"""
+        _grouped_gemm_kernel_tma
+        grouped_gemm_tma_kernel
     """,
     ("no", "Inductor's pointwise and reduction kernels, whatever they list"): r"""
         triton_poi_fused_addmm_relu_3
@@ -269,6 +312,22 @@ NAMES = {
         _fwd_grouped_kernel_stage1
         _lora_shrink_kernel
         gemm_fusion_dot_12
+        _fwd_kernel
+        _bwd_kernel
+        _bwd_dq_kernel
+        fused_moe_kernel
+        fused_moe_kernel_gptq_awq
+        _fused_moe_lora_kernel
+        fused_moe_router_tensorcore_kernel
+        _scatter2scatter
+        _groupXtY
+        _kernel_grouped_gemm
+        _fbgemm_grouped_gemm_fp8_rowwise
+        _gemm_afp4wfp4_kernel
+        chunk_gated_delta_rule_fwd_kernel_h_blockdim64
+        chunk_bwd_kernel_dqkwg
+        recompute_w_u_fwd_kernel
+        liger_fused_linear_cross_entropy
         cudnn_generated_fort_native_sm80_convFwd_pointwise_pointwise_pointwise
     """,
     ("no", "communication"): r"""
@@ -325,6 +384,7 @@ NAMES = {
         _ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_27Rmsnorm2dFwdPipeline
         _ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64EEEv
         void paged_attention_ll4mi_reduce_kernel<__hip_bfloat16, 128, 128, 256, 3>(P)
+        Cijk_S_GA
     """,
     ("no", "operations without a product, by their words"): r"""
         void flashinfer::norm::RMSNormKernel<8u, __half>(T2 *, T2 *, T2 *, unsigned int)
@@ -342,6 +402,11 @@ NAMES = {
         void compute_cuda_kernel<long>(long*, long*, long*, long, long)
         TopPSamplingFromProbKernel<1024u>(P)
         generatedNativePointwise
+        liger_cross_entropy_kernel
+        index_select_kernel
+        scatter_add_kernel
+        void transformer_engine::swizzle_row_scaling_kernel<int>(P)
+        void nhwcAddPaddingKernel
     """,
     ("unknown", "nothing in the name decides"): r"""
         Kernel2
@@ -357,7 +422,18 @@ NAMES = {
         void clover::par_ranged2d_kernel<PdV_kernel(bool, int)::[lambda(int) (instance 1)]>(R)
         Cijk_Alik_Bljk_SB_MT64x64x16_SE_1LDSB0_APM1_ABV0_TT4_4_TLDS0
         Cijk_SB_BiasSB_HAS_ScaleAlphaVec_PostGSU16_VW4
-        _fwd_kernel
+        fused_moe
+        void marlin::helper(int)
+        void deep_gemm::some_kernel<1>(int)
+        index_kernel
+        scatter_kernel
+        scatter_add_gemm
+        tokens_metadata_gemm
+        _fbgemm_grouped_gemm_scatter_add
+        router_gemm_kernel_float_output
+        parallel_nsa_kernel_topk
+        groupedgemm_quant
+        block_sparse_kernel
         _gqa_sparse_decode_kernel
         _decode_index_score
         kernel_paged_attention_2d

@@ -94,10 +94,36 @@ def test_the_model_counts_forward_and_backward_once(
     assert row["hfu_pct"] == pytest.approx(hfu)
 
 
+@pytest.mark.parametrize(
+    ("own", "of_op", "mfu"),
+    [
+        # Half of a ms's peak each, in a step of 4 ms.
+        pytest.param("reduce", "conv", 25, id="a sum that did a convolution's work"),
+        pytest.param("matmul", "softmax", 12.5, id="a product inside a softmax"),
+        pytest.param("matmul", None, 25, id="an op of no category"),
+    ],
+)
+def test_work_is_of_the_kind_of_the_op_that_accounts_for_it(
+    own: str, of_op: str | None, mfu: float
+) -> None:
+    ops = [{"category": "other"}, {"category": of_op}]
+
+    row = measure([product(), product(category=own, cost_op_id=1)], steps((1, 0, 4)), ops=ops)[0]
+
+    assert row["mfu_pct"] == pytest.approx(mfu)
+
+
 def test_ranges_of_one_step_that_overlap_are_one_step() -> None:
     (row,) = measure([product()], steps((1, 0, 4), (1, 0, 4), (1, 1, 2)))
 
     assert row["wall_ns"] == 4 * MS
+
+
+def test_a_step_has_the_number_that_its_ops_have() -> None:
+    ranges = [steps((1, 0, 4))[0] | {"name": "iteration 1"}]
+
+    (row,) = measure([product()], ranges)
+    assert (row["step"], row["wall_ns"], row["mfu_pct"]) == (1, 4 * MS, 12.5)
 
 
 def test_without_steps_the_whole_span_of_the_gpu_counts() -> None:
@@ -191,10 +217,11 @@ def test_the_total_weighs_steps_by_their_time() -> None:
 def test_resnet_50_on_a_v100_is_as_counted_by_hand(shared_trace: Callable[[str], Path]) -> None:
     frame = pyprof2.load(shared_trace("kineto/rn50_v100_w0.json.gz")).utilization
 
-    # ResNet-50, batch 32: forward and backward in closed form. The step ranges, in ms, and
-    # 15.7 TFLOP/s: f32, for which Volta has no matrix units.
+    # ResNet-50, batch 32: forward and backward in closed form. The windows of the steps, in ms, as
+    # test_step_windows.py reads them one by one, and 15.7 TFLOP/s: f32, for which Volta has no
+    # matrix units.
     flops = 261_707_792_384 + 515_862_691_840
-    wall_ms = [176.078, 173.992, 176.918, 181.259, 176.468, 164.261]
+    wall_ms = [187.948, 175.153, 179.733, 174.564, 182.172, 165.983]
     assert frame["step"].tolist() == [5, 6, 7, 8, 9, 10]
     assert frame["model_flops"].tolist() == [flops] * 6
     assert frame["mfu_pct"].tolist() == pytest.approx(

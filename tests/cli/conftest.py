@@ -37,6 +37,8 @@ class StubRun:
     no_gpu: bool = False
     findings: pd.DataFrame = field(default_factory=pd.DataFrame)
     device: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    source_roots: tuple[str, ...] = ()
 
     def rows(self) -> pd.DataFrame:
         """Return the rows."""
@@ -64,6 +66,7 @@ class StubRun:
             "gpu_count": 1,
             "busy_ns": 1000,
             "span_ns": 2000,
+            "gpu_span_ns": 2000,
             "linked_pct": 75.0,
             "costed_pct": None,
             "no_gpu": self.no_gpu,

@@ -84,7 +84,7 @@ def test_a_script_runs_with_its_arguments_and_is_recorded(profiler: str, tmp_pat
     layers = rows[rows["op"] == "aten::addmm"].groupby("step")["layer"].unique()
     assert {step: list(of_step) for step, of_step in layers.items()} == {0: ["head"], 1: ["head"]}
     (source,) = rows.loc[rows["op"] == "aten::addmm", "source"].unique()
-    assert source == "train.py:11"
+    assert source == f"{tmp_path}/train.py:11"
 
 
 @needs_torch
@@ -172,7 +172,7 @@ def test_a_script_that_ends_without_python_leaves_nothing(code: int, tmp_path: P
     done = run(tmp_path, "--kineto", "train.py", script=f"import os; os._exit({code})")
 
     assert done.returncode == max(code, 1)
-    assert done.stderr.splitlines()[-1] == (
+    assert done.stderr.splitlines()[-1].startswith(
         f"pyprof2: train.py: exited with code {code}; torch.profiler recorded nothing"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

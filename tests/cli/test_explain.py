@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import mm_trace
-from tests.kineto_events import json_text, launched, op
+from tests.kineto_events import annotation, json_text, launched, op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +33,8 @@ counts        ok, at op:0 aten::mm
 formula       matmul.mm
                 (…, m, k) @ (…, k, n): see `product`.
                 product: (…, m, k) @ (…, k, n) -> (…, m, n), batch dimensions broadcast.
-                flops: 2·batch·m·n·k. bytes: `a`, `b`, the result, and the tensors in
-                `more`, once each.
+                flops: 2·batch·m·n·k, of complex numbers 8·batch·m·n·k. bytes: `a`, `b`,
+                the result, and the tensors in `more`, once each.
 Tensor Cores  unknown: no rule knows a word of the name
               whether it is eligible is not known
 roof          H100 SXM (H100 data sheet and whitepaper; dense, float32 accumulate)
@@ -74,12 +74,25 @@ def test_no_line_is_wider_than_the_terminal(
     assert all(line.startswith((" " * 14, line.split("  ")[0])) for line in lines)
 
 
+def test_the_range_is_shown_and_how_it_was_found(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.json"
+    events = annotation("backward", 0, 50), op("aten::mm", 10, 9), op("aten::mm", 20, 9, tid=102)
+    path.write_bytes(json_text(*events))
+
+    own, lent = (invoke("explain", path, f"op:{number}").out for number in (0, 1))
+
+    assert "range         backward\n              your ranges that are open on its thread" in own
+    assert "range         backward\n              its thread never has a range of yours" in lent
+
+
 def test_json_holds_the_same_as_data(invoke: Callable[..., Any], trace: Path) -> None:
     facts = json.loads(invoke("explain", trace, "op:0", "--format", "json").out)
 
     assert list(facts) == [
-        "rank", "reference", "kernel", "op", "link", "pair", "cost", "communication", "sharing",
-        "tensor_core", "roof",
+        "rank", "reference", "kernel", "op", "link", "range", "pair", "cost", "communication",
+        "sharing", "tensor_core", "roof",
     ]  # fmt: skip
     assert facts["kernel"] is None
     assert facts["cost"]["flops"] == 1024
@@ -128,3 +141,20 @@ def test_a_name_of_a_recording_cannot_act_on_the_terminal(
     path.write_bytes(json_text(op("aten::mm", 0, 9), launched(1, 1, at=9, dur=5, name="\x1b[31mk")))
 
     assert invoke("explain", path, "kernel:0").lines[0] == r"kernel:0      \x1b[31mk"
+
+
+def test_a_helper_says_where_the_rates_of_its_op_are(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.json"
+    mm = op("aten::mm", 0, 9, dims=[[4, 8], [8, 16]], types=["float"] * 2)
+    gemm = launched(1, 1, at=20, dur=9, name="volta_sgemm_64x64_nn")
+    path.write_bytes(
+        json_text(mm, gemm, launched(2, 2, at=30, dur=1, name="splitKreduce_kernel<32>"))
+    )
+
+    lines = invoke("explain", path, "kernel:1").lines
+
+    assert lines[-1] == (
+        "roof          a helper has none, nor rates: kernel:0 does the work of the op"
+    )

@@ -174,3 +174,32 @@ def test_a_full_disk_is_one_line(trace: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "No space left" in done.stderr
+
+
+def test_no_message_of_the_parser_brings_escapes_to_the_terminal(
+    invoke: Callable[..., Any],
+) -> None:
+    result = invoke("prof", "x", "--format", "\x1b[31m\u202e\x9b")
+
+    assert result.code == 2
+    assert result.err.replace("\n", "").isprintable()
+
+
+def test_a_traceback_brings_no_escapes_to_the_terminal(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    result = invoke("-v", "prof", tmp_path / "\x1b[31m\u202e")
+
+    assert "Traceback" in result.err
+    assert result.err.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_completion_of_a_shell_knows_the_commands_and_options(
+    shell: str, invoke: Callable[..., Any]
+) -> None:
+    pytest.importorskip("shtab")
+
+    script = invoke("--print-completion", shell).out
+
+    assert all(word in script for word in ("explain", "--source-root", "--csv-safe"))

@@ -65,7 +65,7 @@ def test_json_writes_what_it_has_no_number_for_as_null() -> None:
 def test_rows_beyond_one_batch_are_in_one_array() -> None:
     count = output._ROWS_AT_A_TIME + 1
     frame = pd.DataFrame({"i": range(count)})
-    text = "".join(output._csv_parts(output._to_arrow(frame, []), safe=False))
+    text = "".join(output._csv_parts(output._to_arrow(frame, []), []))
 
     assert [r["i"] for r in json.loads(as_json(frame))] == list(range(count))
     assert text.splitlines() == ['"i"', *map(str, range(count))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -18,7 +19,6 @@ from tests.builders import profile_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 MM = "aten::mm([4,4] f32, [4,4] f32)"
 
@@ -110,9 +110,9 @@ def test_axes_combine(invoke: Callable[..., Any]) -> None:
     assert result.lines == [
         '"step","op","time_ns"',
         '1,"aten::mm",4000',
+        '1,"aten::add",1000',
         '2,"aten::mm",3000',
         ',"(none)",2000',
-        '1,"aten::add",1000',
     ]
 
 
@@ -139,7 +139,7 @@ def test_the_table_has_the_heading_units_shares_and_a_total(invoke: Callable[...
 
 
 def test_the_table_of_kernels_has_these_columns(invoke: Callable[..., Any]) -> None:
-    header = invoke("prof", "x", "-w", "300").lines[3].split("  ")
+    header = invoke("prof", "x", "--by", "kernel", "-w", "300").lines[3].split("  ")
 
     assert [name.strip() for name in header if name] == [
         "id", "step", "dur us", "share %", "op", "signature", "layer", "kernel_short",
@@ -174,7 +174,7 @@ def test_the_table_shows_fifty_rows(
 ) -> None:
     use_run(profile_rows(*({"op": f"op{i}"} for i in range(60))))
 
-    result = invoke("prof", "x")
+    result = invoke("prof", "x", "--by", "kernel")
 
     assert sum("  op" in line for line in result.lines) == 51  # and the header
     assert "50 of 60 rows" in result.out
@@ -245,6 +245,22 @@ def test_depth_cuts_layers(invoke: Callable[..., Any]) -> None:
     assert result.lines[1:] == ['"net",8000', '"(none)",2000']
 
 
+def test_ranges_are_an_axis_that_is_cut_folded_and_chosen(
+    invoke: Callable[..., Any], use_run: Callable[..., Any]
+) -> None:
+    paths = ["request 17 / decode", "request 18 / decode", "request 18", None]
+    use_run(profile_rows(*({"range": path} for path in paths)))
+    command = ("prof", "x", "--by", "range", "--csv", "-c", "range,time_ns")
+
+    assert invoke(*command, "--depth", 1).lines[1:] == [
+        '"request 18",2000', '"(none)",1000', '"request 17",1000',
+    ]  # fmt: skip
+    assert invoke(*command, "--fold-numbers").lines[1:] == [
+        '"request N / decode",2000', '"(none)",1000', '"request N",1000',
+    ]  # fmt: skip
+    assert invoke(*command, "--range", "18 / dec").lines[1:] == ['"request 18 / decode",1000']
+
+
 def test_pyprof_gives_its_table(invoke: Callable[..., Any]) -> None:
     result = invoke("prof", "x", "--pyprof", "--csv")
 
@@ -284,7 +300,7 @@ def test_keys_of_pyprof_work_without_asking_for_its_table(invoke: Callable[..., 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param(["-c", "tflop"], "no column 'tflop'; did you mean tflops", id="near"),
+        pytest.param(["-c", "tflopz"], "no column 'tflopz'; did you mean tflops", id="near"),
         pytest.param(["-c", "qqqq"], "no column 'qqqq'; there are kernel_id, rank", id="far"),
         pytest.param(["-c", "op,op"], "column 'op' is named twice", id="twice"),
         pytest.param(["--sort", "durns"], "no column 'durns'; did you mean dur_ns", id="sort"),
@@ -294,6 +310,9 @@ def test_keys_of_pyprof_work_without_asking_for_its_table(invoke: Callable[..., 
         pytest.param(["--by", "op,op"], "named twice", id="axis twice"),
         pytest.param(["--depth", "2"], "add --by layer", id="depth of kernels"),
         pytest.param(["--by", "op", "--depth", "2"], "add axis layer", id="depth of ops"),
+        pytest.param(["--fold-numbers"], "add --by range", id="folding of kernels"),
+        pytest.param(["--by", "op", "--fold-numbers"], "add axis range", id="folding of ops"),
+        pytest.param(["--range", "("], "is no regular expression", id="regex of ranges"),
         pytest.param(["--by", "op", "--pyprof"], "leave --by out", id="pyprof of ops"),
         pytest.param(["--csv", "-w", "80"], "--width is for tables", id="width of csv"),
         pytest.param(["--op", "("], "is no regular expression", id="regex"),
@@ -395,19 +414,24 @@ def test_without_a_gpu_the_heading_counts_op_calls(
 
 
 def test_names_that_try_to_be_more_than_text_come_out_as_text(
-    invoke: Callable[..., Any], use_run: Callable[..., Any]
+    invoke: Callable[..., Any], use_run: Callable[..., Any], tmp_path: Path
 ) -> None:
     evil = '\x1b[31mred\n"x",=1+1\t<b>\u202ebidi'
     use_run(profile_rows({"kernel_short": evil, "op": evil}))
     columns = ("-c", "op,kernel_short")
 
     table = invoke("prof", "x", "-w", 200, *columns)
-    (record,) = read_csv(invoke("prof", "x", "--csv", *columns).out)
+    as_csv = invoke("prof", "x", "--csv", *columns)
+    as_json = invoke("prof", "x", "--format", "json", *columns)
+    invoke("prof", "x", "-o", tmp_path / "x.csv", *columns)
 
-    assert table.lines[5].split("  ")[0] == r'\x1b[31mred\n"x",=1+1\t<b>\u202ebidi'
-    assert "\x1b" not in table.out
-    assert record["op"] == evil
-    assert json.loads(invoke("prof", "x", "--format", "json", *columns).out)[0]["op"] == evil
+    shown = r'\x1b[31mred\n"x",=1+1\t<b>\u202ebidi'
+    assert table.lines[5].split("  ")[0] == shown
+    assert read_csv(as_csv.out)[0]["op"] == shown
+    assert json.loads(as_json.out)[0]["op"] == evil
+    assert read_csv((tmp_path / "x.csv").read_bytes().decode())[0]["op"] == evil
+    for printed in (table, as_csv, as_json):
+        assert printed.out.replace("\n", "").isprintable()
 
 
 def test_an_int64_survives_every_format(
@@ -423,3 +447,213 @@ def test_an_int64_survives_every_format(
     assert json.loads(invoke("prof", "x", "--format", "json", *columns).out) == [{"launch_ns": big}]
     assert pd.read_parquet(path)["launch_ns"].tolist() == [big]
     assert invoke("prof", "x", *columns).lines[5].split() == [str(big)]
+
+
+def test_without_options_the_top_ops_come_first(
+    invoke: Callable[..., Any], use_run: Callable[..., Any]
+) -> None:
+    use_run(profile_rows(*({"op": f"op{i:02}", "dur_ns": 100 - i} for i in range(25))))
+
+    result = invoke("prof", "x")
+
+    assert [line.split()[0] for line in result.lines[5:8]] == ["op00", "op01", "op02"]
+    assert "20 of 25 rows; more with --top N, all with --csv" in result.lines
+    assert result.lines[-1].endswith("all kernels in order: --by kernel")
+
+
+def test_where_few_kernels_have_an_op_the_answer_is_by_their_names(
+    invoke: Callable[..., Any], use_run: Callable[..., Any]
+) -> None:
+    rows = ({"op": "aten::mm", "dur_ns": 49}, {"kernel": "gemm", "dur_ns": 51})
+    use_run(profile_rows(*rows))
+
+    result = invoke("prof", "x")
+
+    assert result.lines[3].split()[0] == "kernel"
+    assert "only 49.0 % of the time belongs to an op" in result.out
+
+
+@pytest.mark.parametrize(
+    ("options", "first_header", "rows"),
+    [
+        pytest.param(["-c", "op,time_ns"], "op", 1, id="columns of ops"),
+        pytest.param(["--sort", "mean us"], "op", 1, id="header of a sum"),
+        pytest.param(["-c", "op,dur_us"], "op", 2, id="a column of kernels"),
+        pytest.param(["-c", "id,op"], "id", 2, id="header of a kernel"),
+        pytest.param(["--sort", "launch_ns"], "id", 2, id="sorted by a column of kernels"),
+        pytest.param(["--pyprof"], "Idx", 0, id="PyProf"),
+    ],
+)
+def test_columns_say_what_the_rows_are(
+    options: list[str], first_header: str, rows: int, invoke: Callable[..., Any]
+) -> None:
+    result = invoke("prof", "x", *options)
+
+    assert result.lines[3].split()[0] == first_header
+    assert sum("aten::mm" in line.split() for line in result.lines) == rows
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("id", "kernel_id"), ("dur us", "dur_us"), ("share %", "share_pct"), ("TC", "tensor_core"),
+        ("TFLOP/s", "tflops"), ("gb/s", "gbps"), ("GFLOP", "flops"), ("MB", "bytes"),
+        ("sil ns", "sil"),
+    ],
+)  # fmt: skip
+def test_a_header_is_accepted_as_a_name(header: str, name: str, invoke: Callable[..., Any]) -> None:
+    call = ("prof", "x", "--by", "kernel", "--csv", "-c")
+
+    assert invoke(*call, header).out == invoke(*call, name).out
+    assert invoke(*call, header).lines[0] == f'"{name}"'
+
+
+def test_several_keys_sort_the_first_one_first(invoke: Callable[..., Any]) -> None:
+    result = invoke("prof", "x", "--csv", "-c", "step,dur_ns", "--sort", "+step,dur_ns")
+
+    assert result.lines[1:] == ["1,4000", "1,1000", "2,3000", ",2000"]
+
+
+@pytest.mark.parametrize(
+    ("options", "time_ns"),
+    [
+        pytest.param(["--direction", "forward"], 4000, id="direction"),
+        pytest.param(["--direction", "forward,backward"], 7000, id="directions"),
+        pytest.param(["--direction", "(none)"], 3000, id="no direction"),
+        pytest.param(["--category", "memcpy"], 2000, id="category"),
+        pytest.param(["--stream", "7"], 7000, id="stream"),
+        pytest.param(["--kernel", "GEMM"], 0, id="a capital means itself"),
+        pytest.param(["--kernel", "MEMCPY"], 0, id="so it is not found"),
+        pytest.param(["--kernel", r"memcpy\SHtoD|memcpy\s"], 0, id="a capital beside an escape"),
+        pytest.param(["--kernel", r"memcpy\Whtod"], 2000, id="any case, escapes are no capitals"),
+    ],
+)
+def test_a_selection_keeps_what_fits(
+    options: list[str], time_ns: int, invoke: Callable[..., Any]
+) -> None:
+    result = invoke("prof", "x", "--csv", "-c", "dur_ns", *options)
+
+    assert sum(map(int, result.lines[1:])) == time_ns
+
+
+def test_steps_come_in_their_order(invoke: Callable[..., Any], use_run: Callable[..., Any]) -> None:
+    use_run(profile_rows(*({"step": step, "dur_ns": 10 + step} for step in (2, 10, 1))))
+
+    result = invoke("prof", "x", "--by", "step", "--csv", "-c", "step")
+
+    assert result.lines[1:] == ["1", "2", "10"]
+
+
+def test_an_axis_without_keys_names_those_that_have_some(invoke: Callable[..., Any]) -> None:
+    result = invoke("prof", "x", "--by", "source")
+
+    assert "no source was recorded (see 'check'); there is --by name," in result.out
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("x.csv", '"kernel_id"'), ("x.json", "[\n{"), ("x.md", "**x**\n")]
+)
+def test_the_name_of_the_file_says_its_format(
+    name: str, start: str, invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    invoke("prof", "x", "-o", tmp_path / name)
+
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+
+
+def test_markdown_is_a_table_whose_text_stays_text(
+    invoke: Callable[..., Any], use_run: Callable[..., Any]
+) -> None:
+    use_run(profile_rows({"op": "a|<b>*c*", "dur_ns": 5000}))
+
+    result = invoke("prof", "x", "--by", "op", "-c", "op,time_ns", "--format", "markdown")
+
+    cells = [[cell.strip() for cell in line.split(" | ")] for line in result.lines[-4:]]
+    assert cells == [
+        ["| op", "time us |"],
+        ["|:--------------|----------:|"],
+        [r"| a\|\<b\>\*c\*", "5.000 |"],
+        ["| **total**", "**5.000** |"],
+    ]
+
+
+def test_a_spreadsheet_computes_nothing_of_safe_csv(
+    invoke: Callable[..., Any], use_run: Callable[..., Any]
+) -> None:
+    texts = ("=1+1", "+1", "-1", "@SUM(A1)", "aten::mm")
+    use_run(profile_rows(*({"op": text, "dur_ns": 1} for text in texts)))
+    call = ("prof", "x", "--csv", "-c", "op")
+
+    assert invoke(*call, "--csv-safe").lines[1:] == [
+        '"\'=1+1"', '"\'+1"', '"\'-1"', '"\'@SUM(A1)"', '"aten::mm"',
+    ]  # fmt: skip
+    assert invoke(*call).lines[1:] == [f'"{text}"' for text in texts]
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "parquet", "markdown"])
+def test_a_device_as_output_is_written_into(form: str, invoke: Callable[..., Any]) -> None:
+    assert invoke("prof", "x", "--format", form, "-o", "/dev/null", "--force").code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+ALGORITHM = "algorithm: Winograd's F(4×4, 3×3), up to 4 times fewer flops"
+CACHE = "l2: its bytes fit in the L2 cache, whose bandwidth is its roof"
+
+
+@pytest.fixture
+def flagged(use_run: Callable[..., Any]) -> None:
+    """Two rows whose rates are above a roof, each for another reason, and one below."""
+    facts = {"tflops": 25.0, "gbps": 4000.0, "flops": 25_000_000, "bytes": 4_000_000}
+    use_run(
+        profile_rows(
+            facts | {"op": "conv", "roofline_flag": ALGORITHM},
+            facts | {"op": "copy", "roofline_flag": CACHE},
+            facts | {"op": "mm"},
+        )
+    )
+
+
+@pytest.mark.usefixtures("flagged")
+@pytest.mark.parametrize("axis", ["kernel", "op"])
+def test_a_rate_above_its_roof_is_marked_and_a_note_says_why(
+    invoke: Callable[..., Any], axis: str
+) -> None:
+    columns = "op,tflops,gbps"
+    lines = invoke("prof", "x", "--by", axis, "-c", columns).lines
+    cells = {line.split()[0]: line.split()[1:] for line in lines if line[:4] in
+             ("conv", "copy", "mm  ")}  # fmt: skip
+
+    assert cells == {
+        "conv": ["*25.0", "4000"], "copy": ["25.0", "*4000"], "mm": ["25.0", "4000"]
+    }  # fmt: skip
+    assert lines[-2:] == [f"* {ALGORITHM}", f"* {CACHE}"]
+
+
+@pytest.mark.usefixtures("flagged")
+def test_a_mark_that_is_not_seen_has_no_note(invoke: Callable[..., Any]) -> None:
+    out = invoke("prof", "x", "-c", "op,gbps", "--top", "1").out
+
+    assert "*" not in out
+
+
+@pytest.mark.usefixtures("flagged")
+def test_machine_formats_have_the_flag_and_no_mark(invoke: Callable[..., Any]) -> None:
+    records = json.loads(invoke("prof", "x", "--format", "json").out)
+
+    assert [record["roofline_flag"] for record in records] == [ALGORITHM, CACHE, None]
+    assert [record["tflops"] for record in records] == [25.0] * 3
+
+
+@pytest.mark.parametrize("options", [[], ["--by", "kernel"], ["--csv"]])
+def test_what_is_wrong_with_the_recording_is_said_beside_the_profile(
+    options: list[str], invoke: Callable[..., Any], use_run: Callable[..., Any]
+) -> None:
+    use_run(profile_rows({}), warnings=["a", "b\x1b", "c", "d", "e"])
+
+    result = invoke("prof", "x", *options)
+
+    assert result.err.splitlines() == [
+        "pyprof2: x: a", r"pyprof2: x: b\x1b", "pyprof2: x: c",
+        "pyprof2: 2 more, and what to do: pyprof2 check x",
+    ]  # fmt: skip
+    assert invoke("-q", "prof", "x", *options).err == ""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import io
+import json
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
 
 import pyprof2
 from pyprof2.analysis.profile import AXES, total_row
+from pyprof2.cli import demo
+from pyprof2.cli.output import FORMATS
+from pyprof2.cli.query import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -32,3 +38,60 @@ def test_kernels_and_copies_are_all_the_time_there_is(kineto_trace: Path) -> Non
     assert run.rows()["dur_ns"].sum() == (
         run.summary["kernel_time_ns"] + run.summary["copy_time_ns"]
     )
+
+
+def check_every_axis_and_format(
+    trace: Path,
+    tmp_path: Path,
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each file that `prof` writes has all the time; the table says so on its last rows."""
+    run = pyprof2.load(trace)
+    monkeypatch.setattr("pyprof2.run.load", lambda *_, **__: run)
+    rows = run.rows()
+    monkeypatch.setattr(run, "rows", lambda: rows)
+    for axis in ("kernel", *AXES):
+        for form in FORMATS:
+            path = tmp_path / f"{axis}.{form}"
+            result = invoke("-q", "prof", trace, "--by", axis, "--format", form, "-o", path)
+            assert (result.code, result.err) == (0, ""), (axis, form)
+            if form in TABLES:
+                assert "total" in path.read_text(), (axis, form)
+            else:
+                times = read_column(path, "dur_ns" if axis == "kernel" else "time_ns")
+                assert sum(times) == rows["dur_ns"].sum(), (axis, form)
+
+
+def read_column(path: Path, name: str) -> list[int]:
+    """Return a column of whole numbers of a file that `prof` wrote, without pyprof2."""
+    if path.suffix == ".json":
+        return [record[name] for record in json.loads(path.read_bytes())]
+    if path.suffix == ".csv":
+        return [int(time) for time in pd.read_csv(io.BytesIO(path.read_bytes()))[name]]
+    return [int(time) for time in pd.read_parquet(path, columns=[name])[name]]
+
+
+def test_every_axis_can_be_had_in_every_format(
+    real_trace: Path,
+    tmp_path: Path,
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_every_axis_and_format(real_trace, tmp_path, invoke, monkeypatch)
+
+
+def test_every_axis_can_be_had_in_every_format_without_a_gpu(
+    tmp_path: Path, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_every_axis_and_format(demo._DATA / demo._RECORDING, tmp_path, invoke, monkeypatch)
+
+
+def test_steps_of_a_recording_without_a_gpu_have_a_time_and_none_on_a_gpu(
+    invoke: Callable[..., Any],
+) -> None:
+    result = invoke("prof", demo._DATA / demo._RECORDING, "--by", "step")
+
+    assert result.code == 0
+    assert "a step takes " in result.out
+    assert "on the GPU" not in result.out

@@ -1,6 +1,7 @@
 """Train models on two processes, with and without the annotation; a program for a test.
 
-Usage: run_distributed.py FILE. It writes a JSON object there: what rank 0 found for each model.
+Usage: run_distributed.py FILE. It writes a JSON object there: what rank 0 found for each model,
+and FILE.json: the trace of one of them.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -20,7 +21,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from pyprof2.nvtx.annotation import shutdown, start
+from pyprof2.nvtx.annotation import init, shutdown, start
 from pyprof2.nvtx.options import Options
 from tests.nvtx.recorder import Recorder
 
@@ -54,7 +55,19 @@ def work(rank: int, folder: str) -> None:
     found = {kind: compare(kind, rank) for kind in ("ddp", "fsdp")}
     if rank == 0:
         Path(sys.argv[1]).write_text(json.dumps(found))
+    record(rank)
     dist.destroy_process_group()
+
+
+def record(rank: int) -> None:
+    """Record the sharded training with torch.profiler; rank 0 writes the trace."""
+    init(sink="kineto")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        train("fsdp", rank)
+    shutdown()
+    if rank == 0:
+        profiler.export_chrome_trace(f"{sys.argv[1]}.json")
+    dist.barrier()
 
 
 def compare(kind: str, rank: int) -> dict[str, Any]:

@@ -1,16 +1,23 @@
-"""torch.compile compiles the same graphs, as often, with the annotation and without."""
+"""torch.compile compiles the same graphs, as often, with the annotation and without.
+
+What it compiles belongs to the call that enters it, and its own work is no op.
+"""
 
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
+from torch.fx import symbolic_trace
+from torch.utils.flop_counter import FlopCounterMode
 
+from pyprof2 import load
 from pyprof2.nvtx import annotate, init, shutdown
 from pyprof2.nvtx.annotation import start
 from pyprof2.nvtx.options import Options
@@ -141,3 +148,155 @@ def test_a_running_profiler_makes_nothing_compile_again() -> None:
     train(compiled, model, x)
 
     assert counter.frame_count == 1
+
+
+class Broken(nn.Module):
+    """Two graphs, and between them an op that is not compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        scale = y.sum().item()  # between
+        return cast("Tensor", self.last(y) * scale)
+
+
+def double(x: Tensor) -> Tensor:
+    return (x * 2).sum()
+
+
+def train_broken(backend: str) -> Callable[[], None]:
+    model = Broken()
+    compiled = torch.compile(model, backend=backend)
+    function = torch.compile(double, backend=backend)
+
+    def step() -> None:
+        out = compiled(torch.ones(2, 8))  # module
+        function(out).backward()  # function
+
+    return step
+
+
+def line_of(comment: str) -> str:
+    """Return where in this file a line is that ends with a comment."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return f"{__file__}:{next(n for n, t in enumerate(lines, 1) if t.endswith(f'# {comment}'))}"
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_what_is_compiled_has_layer_and_line_of_the_call_that_enters_it(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
+    recorder = Recorder()
+    start(Options(), recorder.sink())
+    step = train_broken(backend)
+    step()
+    before = len(recorder.ranges)
+    step()
+
+    matmuls = ("aten::addmm", "aten::mm")
+    markers = [r.marker for r in recorder.ranges[before:] if r.op in matmuls and r.marker]
+    assert {m.direction for m in markers} == {"forward", "backward"}
+    assert {(m.layer, m.source) for m in markers} == {("Broken", line_of("module"))}
+    read = [r for r in recorder.ranges[before:] if r.op == "aten::_local_scalar_dense"]
+    assert [(r.layer, r.marker and r.marker.source) for r in read] == [
+        ("Broken", line_of("between"))
+    ]
+    sources = {m.source for r in recorder.ops() if (m := r.marker)}
+    assert {s.rpartition(":")[0] for s in sources if s} == {__file__}
+
+
+def test_a_compiled_function_has_the_line_of_its_call_and_no_layer() -> None:
+    recorder = Recorder()
+    start(Options(), recorder.sink())
+    function = torch.compile(double, backend="aot_eager")
+    for _ in range(2):
+        function(torch.ones(3))  # call
+
+    found = {(r.layer, m.source) for r in recorder.ops("aten::mul") if (m := r.marker)}
+    assert found == {(None, line_of("call"))}
+
+
+def test_a_graph_of_the_users_own_is_a_layer() -> None:
+    recorder = Recorder()
+    start(Options(), recorder.sink())
+    symbolic_trace(nn.Sequential(nn.Linear(8, 4)))(torch.ones(2, 8))
+
+    assert {r.layer for r in recorder.ops("aten::addmm")} == {"0"}
+
+
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast("Tensor", self.inner(x))
+
+
+def profiled(folder: Path, run: Callable[[], object], *, with_stack: bool) -> Any:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(
+        activities=activities, record_shapes=True, with_stack=with_stack, with_modules=with_stack
+    ) as profiler:
+        run()
+    path = folder / "trace.json"
+    profiler.export_chrome_trace(str(path))
+    return load(path)
+
+
+def train_deep() -> Callable[[], None]:
+    model = Deep()
+    compiled = torch.compile(model, backend="aot_eager")
+
+    def run() -> None:
+        for _ in range(2):
+            compiled(torch.ones(2, 8)).sum().backward()  # deep
+
+    return run
+
+
+def test_work_of_the_compiler_is_no_op_and_has_no_flops(tmp_path: Path) -> None:
+    eager = Deep()
+    with FlopCounterMode(display=False) as counter:
+        eager(torch.ones(2, 8)).sum().backward()
+    run = profiled(tmp_path, train_deep(), with_stack=False)
+
+    names = set(run.ops["op"])
+    assert "Torch-Compiled Region: 0/0" in names
+    assert not {n for n in names if "dynamo" in n.lower() or "compile_" in n or "Python" in n}
+    assert names.isdisjoint({"gc", "dynamo", "inductor_compile", "backend_compile"})
+    kernels = run.profile(by="kernel")
+    matmul = kernels[kernels["category"] == "matmul"]
+    assert matmul["flops"].sum() == 2 * counter.get_total_flops()
+    ignored = run.check()["finding"]
+    assert any("torch.compile traced" in text for text in ignored)
+
+
+def test_compiled_regions_in_a_trace_keep_layer_and_line_of_their_call(tmp_path: Path) -> None:
+    init(sink="kineto")
+    ops = profiled(tmp_path, train_deep(), with_stack=False).ops
+
+    region = ops["op"].str.startswith("Torch-Compiled Region")
+    function = ops["op"].isin(["CompiledFunction", "CompiledFunctionBackward"])
+    found = ops[region | function]
+    assert set(found["op"]) >= {"CompiledFunction", "CompiledFunctionBackward"}
+    assert set(found["layer"]) == {"Deep"}
+    assert {str(Path(__file__).parent / Path(s).name) for s in found["source"]} == {line_of("deep")}
+
+
+def test_the_stack_of_a_trace_has_no_line_of_generated_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
+    step = train_broken("inductor")
+    step()
+    run = profiled(tmp_path, step, with_stack=True)
+
+    frames = run.ranges[run.ranges["kind"] == "python"]["name"]
+    assert frames.str.contains("elsewhere").any()
+    matmuls = run.ops[run.ops["op"].isin(["aten::addmm", "aten::mm"])]
+    assert {Path(s).name.rpartition(":")[0] for s in matmuls["source"]} == {Path(__file__).name}

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,10 +16,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import pyprof2.nvtx
-from pyprof2.markers import Marker
 from pyprof2.nvtx import annotate, wrap
 from pyprof2.nvtx.annotation import shutdown, start
-from pyprof2.nvtx.calls import VARYING_AFTER
+from pyprof2.nvtx.calls import CHANGING_AFTER, VARYING_AFTER
 from pyprof2.nvtx.options import Options
 from pyprof2.signatures import Input, Scalar
 from pyprof2.signatures import Tensor as Shape
@@ -362,6 +362,45 @@ def test_an_optimizer_that_fails_leaves_its_context() -> None:
     assert [m.direction for m in recorder.markers("op") if m.op == "aten::neg"] == ["forward"]
 
 
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
+def test_what_a_closure_runs_is_forward_and_backward(make: Any) -> None:
+    def calls(*, inside: bool) -> Counter[Any]:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        optimizer = make(model.parameters())
+
+        def closure() -> Any:
+            optimizer.zero_grad(set_to_none=False)
+            loss = functional.mse_loss(model(F32), F32)
+            loss.backward()
+            return loss
+
+        def run() -> None:
+            for _ in range(2):
+                if not inside:
+                    closure()
+                optimizer.step(closure if inside else None)
+
+        ops = markers_of(run).markers("op")
+        return Counter((m.op, m.layer, m.direction, m.forward) for m in ops)
+
+    found = calls(inside=True)
+    assert found == calls(inside=False)
+    assert found["aten::mse_loss", None, "forward", None] == 2
+    assert found["aten::mse_loss_backward", None, "backward", "aten::mse_loss"] == 2
+
+
+def test_an_optimizer_inside_of_backward_is_the_optimizer() -> None:
+    weight = nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([weight])
+    weight.register_post_accumulate_grad_hook(lambda _: optimizer.step())
+
+    recorder = markers_of(lambda: (F32 @ weight).exp().sum().backward())
+
+    assert [m.op for m in recorder.markers("op") if m.direction == "optimizer"] == ["aten::add_"]
+    backward = {m.op for m in recorder.markers("op") if m.direction == "backward"}
+    assert backward >= {"aten::mul", "aten::mv"}
+
+
 def test_clearing_gradients_and_loading_data_are_other() -> None:
     loader = DataLoader(TensorDataset(torch.arange(6.0).view(6, 1)), batch_size=2)
     model = nn.Linear(1, 1)
@@ -379,10 +418,6 @@ def test_clearing_gradients_and_loading_data_are_other() -> None:
     assert {item.op for item in recorder.ops(direction="other")} >= {"aten::stack", "aten::zero_"}
 
 
-def steps_of(run: Callable[[], object], **options: Any) -> list[int | None]:
-    return [marker.step for marker in markers_of(run, **options).markers("step")]
-
-
 def train(steps: int, model: nn.Module | None = None) -> None:
     model = model or nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters())
@@ -392,72 +427,11 @@ def train(steps: int, model: nn.Module | None = None) -> None:
         optimizer.step()
 
 
-def test_a_step_ends_where_the_next_one_begins_or_the_annotation_ends() -> None:
-    assert steps_of(lambda: train(3)) == [0, 1, 2, None]
-
-
-def test_steps_begin_with_the_wait_for_a_batch() -> None:
-    loader = DataLoader(TensorDataset(torch.ones(4, 4)), batch_size=2)
-    model = nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters())
-    recorder = Recorder()
-
-    def run() -> None:
-        for _ in range(2):
-            for (x,) in loader:
-                model(x).sum().backward()
-                optimizer.step()
-
-    start(Options(), recorder.sink())
-    run()
-    shutdown()
-
-    # The third wait of an epoch gets no batch; the step that began with it is taken back.
-    steps = [m.step for m in recorder.markers("step")]
-    assert steps == [0, 1, 2, None, 2, 3, 4, None, None]
-
-
-def test_gradients_of_several_batches_are_one_step() -> None:
-    model = nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters())
-
-    def run() -> None:
-        for index in range(4):
-            model(F32).sum().backward()
-            if index % 2:
-                optimizer.step()
-
-    assert steps_of(run) == [0, 1, None]
-
-
-def test_the_optimizer_that_stepped_first_is_the_clock() -> None:
-    models = [nn.Linear(4, 4), nn.Linear(4, 4)]
-    optimizers = [torch.optim.SGD(model.parameters()) for model in models]
-
-    def run() -> None:
-        for _ in range(3):
-            for model, optimizer in zip(models, optimizers, strict=True):
-                model(F32).sum().backward()
-                optimizer.step()
-
-    assert steps_of(run) == [0, 1, 2, 3, None]
-
-
-def test_inference_has_no_steps() -> None:
-    model = nn.Linear(4, 4)
-
-    def run() -> None:
-        with torch.no_grad():
-            model(F32)
-
-    assert steps_of(run) == []
-
-
 def test_only_the_steps_that_are_wanted_are_recorded() -> None:
     recorder = markers_of(lambda: train(6), steps=range(2, 4))
 
     assert recorder.is_balanced
-    assert [m.step for m in recorder.markers("step")] == [2, 3, None]
+    assert [m.step for m in recorder.markers("step") if m.event == "stepped"] == [2, 3]
     assert len(recorder.ops("aten::addmm")) == 2
     assert {item.layer for item in recorder.ops("aten::mm", "backward")} == {"Linear"}
     assert len(recorder.markers("layer")) == 2
@@ -469,7 +443,8 @@ def test_the_first_step_says_which_process_this_is(monkeypatch: pytest.MonkeyPat
 
     markers = markers_of(lambda: train(2)).markers("process")
 
-    assert markers == [Marker("process", rank=3, world_size=8, torch=str(torch.__version__))]
+    (marker,) = markers
+    assert (marker.rank, marker.world_size, marker.torch) == (3, 8, str(torch.__version__))
 
 
 def test_values_that_always_change_are_left_out_in_the_end() -> None:
@@ -485,8 +460,8 @@ def test_values_that_always_change_are_left_out_in_the_end() -> None:
 
     assert len(selects) == VARYING_AFTER + 1
     assert (Shape((1000,), "f32"), Scalar(0), None) in selects
-    # The shapes do change: they are told apart.
-    assert len({item.text for item in recorder.ops("aten::mul_")}) == 500
+    # The shapes do change: they are told apart, until there are too many.
+    assert len({item.text for item in recorder.ops("aten::mul_")}) == CHANGING_AFTER + 1
     assert len(recorder.texts) < 600
 
 
@@ -525,6 +500,33 @@ def test_an_argument_that_cannot_be_described_does_not_stop_the_program(
     marker = recorder.ops("aten::add")[0].marker
     assert marker is not None
     assert marker.inputs == (None, None, None)
+
+
+def test_where_shapes_change_a_call_is_described_when_it_comes_again() -> None:
+    x = torch.ones(2000)
+    sizes = [*range(1, 1500), *range(1400, 1410)]
+
+    def run() -> None:
+        for size in sizes:
+            x.narrow(0, 0, size).neg()
+
+    recorder = markers_of(run)
+    found = [marker.inputs for marker in recorder.markers("op") if marker.op == "aten::neg"]
+    assert len(found) == len(sizes)
+    first, again = slice(CHANGING_AFTER), slice(-10, None)
+    for part in (first, again):
+        assert found[part] == [(Shape((size,), "f32"),) for size in sizes[part]]
+    assert set(found[CHANGING_AFTER:-10]) == {(None,)}
+    assert len(recorder.texts) < 4 * CHANGING_AFTER
+
+
+def test_numbers_that_change_hide_no_shapes() -> None:
+    tensors = [torch.ones(100), torch.ones(100, 2), torch.ones(100, 3)]
+    recorder = markers_of(lambda: [x[index] for index in range(100) for x in tensors])
+
+    found = [marker.inputs for marker in recorder.markers("op") if marker.op == "aten::select"]
+    shapes = [Shape(tuple(x.shape), "f32") for x in tensors]
+    assert [(inputs or (None,))[0] for inputs in found] == shapes * 100
 
 
 def test_a_training_step_that_repeats_registers_nothing_new() -> None:
@@ -657,7 +659,7 @@ def test_what_cannot_be_wrapped_is_said_in_one_line() -> None:
 
 
 def test_the_package_exports_what_users_need() -> None:
-    assert sorted(pyprof2.nvtx.__all__) == ["annotate", "init", "shutdown", "wrap"]
+    assert sorted(pyprof2.nvtx.__all__) == ["annotate", "init", "shutdown", "step", "wrap"]
 
 
 def test_a_detach_is_marked_where_the_program_calls_it(recorder: Recorder) -> None:

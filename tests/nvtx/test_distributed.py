@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pyprof2 import load
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
@@ -30,7 +32,7 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    return found | {"trace": f"{path}.json"}
 
 
 def test_distributed_data_parallel_is_marked_and_unharmed(findings: dict[str, Any]) -> None:
@@ -56,3 +58,19 @@ def test_fully_sharded_data_parallel_is_marked_and_unharmed(findings: dict[str, 
     assert found["collectives"] == gathers + scatters
     assert found["layers of backward"] == ["0", "2"]
     assert found["layers of gradients"] == ["0", "2"]
+
+
+def test_backward_of_sharded_modules_has_their_layers_and_lines(findings: dict[str, Any]) -> None:
+    ops = load(findings["trace"]).ops
+    in_backward = ops[ops["direction"] == "backward"]
+
+    # The gradient of the sum belongs to no layer.
+    of_sum = in_backward["op"].str.contains("Sum|expand|as_strided")
+    assert set(in_backward[~of_sum]["layer"]) == {"0", "1", "2"}
+    files = {source.rpartition(":")[0].rpartition("/")[2] for source in in_backward["source"]}
+    assert files == {"run_distributed.py"}
+    scatters = in_backward[in_backward["op"] == "c10d::_reduce_scatter_base_"]
+    assert sorted(scatters["layer"]) == ["0"] * 3 + ["2"] * 3  # in each of three steps
+    gathers = in_backward[in_backward["op"] == "c10d::_allgather_base_"]
+    assert set(gathers["layer"]) <= {"0", "2"}
+    assert len(gathers) > 0

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from pyprof2 import load
 from pyprof2.markers import Marker, parse_marker
 from pyprof2.nvtx import annotate, init, shutdown, wrap
 from pyprof2.nvtx.annotation import start
@@ -132,24 +133,27 @@ def test_lines_are_not_marked_where_nobody_needs_them(
     assert not trace.markers("source")
 
 
-def test_steps_are_instants_that_begin_a_step(tmp_path: Path) -> None:
+def stepped(trace: Trace) -> list[int | None]:
+    return [m.step for m in trace.markers("step") if m.event == "stepped"]
+
+
+def test_steps_are_counted_from_the_first_one_of_the_program(tmp_path: Path) -> None:
     init()
     run = train_gpt(3)
     run()
     trace = trace_of(run, tmp_path)
 
-    assert [m.step for m in trace.markers("step")] == [3, 4, 5]
+    assert stepped(trace) == [3, 4, 5]
 
 
-def test_a_recording_that_begins_inside_a_step_says_which(tmp_path: Path) -> None:
+def test_a_recording_that_begins_inside_a_step_says_so(tmp_path: Path) -> None:
     init()
-    train_gpt(2)()
     model = nn.Linear(2, 2)
     model(torch.ones(2))
 
     trace = trace_of(lambda: model(torch.ones(2)), tmp_path)
 
-    assert [m.step for m in trace.markers("step")] == [2]
+    assert [m.event for m in trace.markers("step")] == ["begins"]
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -244,7 +248,7 @@ def test_a_schedule_of_the_profiler_works(tmp_path: Path) -> None:
     trace = Trace(tmp_path / "trace.json")
 
     assert len([m for m in trace.markers("layer") if m.layer == "Gpt"]) == 2
-    assert [m.step for m in trace.markers("step")] == [2, 3]
+    assert stepped(trace) == [2, 3]
 
 
 def test_ranges_of_the_users_own_and_wrapped_functions_are_in_the_trace(tmp_path: Path) -> None:
@@ -266,6 +270,11 @@ def test_ranges_of_the_users_own_and_wrapped_functions_are_in_the_trace(tmp_path
     assert Counter(trace.ops())["torch's own"] == 1
     (op,) = trace.markers("op")
     assert op.op == f"{Extension.__module__}.{Extension.__qualname__}::double"
+    here = Path(__file__).read_text(encoding="utf-8").splitlines()
+    line = here.index("            Extension.double(torch.ones(2, 3))") + 1
+    assert op.source == f"{__file__}:{line}"
+    read = load(tmp_path / "trace.json").ops.set_index("op")["source"]
+    assert read[op.op] == op.source
     assert op.inputs == (Shape((2, 3), "f32"),)
 
 
@@ -273,7 +282,7 @@ def test_only_wanted_steps_have_markers(tmp_path: Path) -> None:
     init(steps=range(1, 2))
     trace = trace_of(train_gpt(3), tmp_path)
 
-    assert [m.step for m in trace.markers("step")] == [1, None]
+    assert stepped(trace) == [1]
     assert len([m for m in trace.markers("layer") if m.layer == "Gpt"]) == 1
 
 

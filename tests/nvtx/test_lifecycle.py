@@ -363,3 +363,28 @@ def test_init_before_and_after_other_imports_makes_no_noise() -> None:
         shutdown()
 
     assert caught == []
+
+
+PLANTS = """
+import os
+from pathlib import Path
+import torch
+Path("victim").write_text("mine")
+Path(f".{os.getpid()}.net.json.gz").symlink_to("victim")
+torch.ones(4, 4) @ torch.ones(4, 4)
+"""
+
+
+def test_a_recording_is_written_through_no_planted_link(tmp_path: Path) -> None:
+    (tmp_path / "plants.py").write_text(PLANTS)
+    command = [sys.executable, "-m", "pyprof2", "capture", "-q", "--kineto", "-o", "net"]
+
+    subprocess.run(
+        [*command, "plants.py"],
+        cwd=tmp_path, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert (tmp_path / "net.json.gz").is_file()
+    left = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert left <= {"__pycache__"}

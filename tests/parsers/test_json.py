@@ -228,7 +228,7 @@ def test_bytes_that_are_no_utf8_become_the_replacement_character(
         pytest.param('{"ph": "X", "name": "half', id="it breaks off"),
         pytest.param('{"ph": "X", "name": "no end", "args": {', id="brackets that do not end"),
         pytest.param("garbage", id="no JSON at all"),
-        pytest.param(third(args="raw:" + "[" * 100_000), id="endless brackets"),
+        pytest.param(third(args="raw:" + "[" * 400), id="brackets that never close"),
     ],
 )
 @pytest.mark.parametrize("size", [40, 150, 10_000])
@@ -241,8 +241,38 @@ def test_what_cannot_be_mended_is_dropped_alone(
 
     assert found.names == ["e0", "e1", "e3", "e4", "e5"]
     assert found.around == {"rank": 3, "host": "h"}
-    assert list(found.problems.values()) == [1]
-    assert "dropped" in next(iter(found.problems))
+    [(problem, count)] = found.problems.items()
+    assert problem == f"{len(text)} bytes that are not valid JSON, about so many events: dropped"
+    whole = size > len(document(TEXTS))
+    assert count == max(1, round(len(text) / len(TEXTS[0] + ", "))) or not whole
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"#"])
+@pytest.mark.parametrize("events", [1, 30, 150])
+def test_a_hole_in_the_file_says_its_bytes_and_about_how_many_events_were_in_it(
+    read: ReadFile, byte: bytes, events: int
+) -> None:
+    whole = document([json.dumps(EVENTS[0] | {"name": f"e{i:03}"}) for i in range(400)]).encode()
+    first, last = (whole.index(b'"name": "e%03d' % number) for number in (100, 99 + events))
+    hole = (byte * (last - first))[: last - first]
+    # It begins inside one event and ends inside another, or the same one.
+    found = read(whole[:first] + hole + whole[last + 10 :])
+
+    lost = 400 - len(found.names)
+    assert events <= lost <= events + 1
+    [(problem, count)] = found.problems.items()
+    assert int(problem.split()[0].replace(",", "")) == pytest.approx(last - first, abs=200)
+    assert count == pytest.approx(lost, rel=0.05, abs=1)
+
+
+def test_a_second_document_behind_the_trace_is_reported(read: ReadFile) -> None:
+    for whole in (document(TEXTS), f"[{', '.join(TEXTS)}]"):
+        twice, once = read(f"{whole}\n{whole}"), read(f"{whole}\n")
+
+        assert twice.names == once.names == NAMES
+        assert twice.around == once.around
+        assert twice.problems == {"a second document behind the trace: not read": 1}
+        assert once.problems == {}
 
 
 @pytest.mark.parametrize("size", [40, 150, 10_000])
@@ -266,7 +296,7 @@ def test_every_repair_and_every_loss_is_counted(read: ReadFile) -> None:
     assert found.names == ["e2", "e2", "e0", "e2", "e1"]
     assert found.problems == {
         "an event that is not valid JSON: repaired": 3,
-        "an event that is not valid JSON: dropped": 3,
+        f"{3 * len(lost)} bytes that are not valid JSON, about so many events: dropped": 3,
     }
 
 

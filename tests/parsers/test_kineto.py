@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import TYPE_CHECKING, Any, Final
 
@@ -248,8 +251,8 @@ def test_a_trace_of_2021_has_its_own_words(tmp_path: Path) -> None:
         complete("Kernel", "relu", 8, 4, tid="stream 7 ", args=gpu),
     )
 
-    assert values(found, "ops", "op", "tid", "recorded_id", "source") == [
-        ("aten::relu", 25738, 3, "net.py:12")
+    assert values(found, "ops", "op", "tid", "recorded_id", "stack") == [
+        ("aten::relu", 25738, 3, "net.py:12\ntrain.py:3")
     ]
     assert values(found, "ranges", "name", "kind", "tid") == [("ProfilerStep#5", "step", 25738)]
     assert values(found, "activities", "stream", "recorded_id") == [(7, 3)]
@@ -487,7 +490,7 @@ def test_a_whole_number_may_be_written_otherwise(tmp_path: Path, value: Any) -> 
 def test_a_text_of_the_wrong_type_is_left_out_and_counted(tmp_path: Path, key: str) -> None:
     found = recorded(tmp_path, op("a", 1, 2, id=5, **{key: 7}))
 
-    assert values(found, "ops", "recorded_id", "layer", "source") == [(5, None, None)]
+    assert values(found, "ops", "recorded_id", "layer", "stack") == [(5, None, None)]
     assert found.problems == {WRONG_TYPE: 1}
 
 
@@ -709,3 +712,58 @@ def test_what_is_no_marker_of_ours_is_dropped_and_counted(
 
     assert values(found, "ops", "op") == ["aten::mm"]
     assert found.problems == {problem: 1}
+
+
+@pytest.mark.parametrize(
+    ("event", "is_op"),
+    [
+        pytest.param(op("compile_file", 5, 1), False, id="a phase of the compiler"),
+        pytest.param(op("gc (dynamo_timed)", 5, 1), False, id="the time of a phase"),
+        pytest.param(op("TorchDynamo Cache Lookup", 5, 1), False, id="a look-up"),
+        pytest.param(op("PythonDispatchMode", 5, 1, dims=[[2]]), False, id="a mode"),
+        pytest.param(op("PythonSubclass", 5, 1, dims=[[2]]), False, id="a subclass"),
+        pytest.param(op("Torch-Compiled Region: 0/0", 5, 1), True, id="a compiled region"),
+        pytest.param(op("CompiledFunction", 5, 1, seq=3), True, id="a function of autograd"),
+        pytest.param(op("AddBackward0", 5, 1), True, id="a node without a number"),
+        pytest.param(op("detach", 5, 1), True, id="an op without a namespace"),
+        pytest.param(op("ns::f", 5, 1), True, id="an op without inputs"),
+        pytest.param(op("my_kernel", 5, 1, kernel_backend="triton"), True, id="a Triton kernel"),
+        pytest.param(op("fused_0", 5, 1, dims=[[2]]), True, id="a fused op"),
+    ],
+)
+def test_an_op_has_a_namespace_a_number_or_inputs(
+    tmp_path: Path, event: Event, *, is_op: bool
+) -> None:
+    found = recorded(tmp_path, op("aten::mm", 0, 9, dims=[[2, 2], [2, 2]]), event)
+
+    assert values(found, "ops", "op") == ["aten::mm", *([event["name"]] if is_op else [])]
+    assert values(found, "ranges", "kind") == ([] if is_op else ["internal"])
+
+
+def test_without_recorded_inputs_only_what_cannot_be_a_name_is_no_op(tmp_path: Path) -> None:
+    found = recorded(tmp_path, op("fused_0", 0, 9), op("gc (dynamo_timed)", 2, 1))
+
+    assert values(found, "ops", "op") == ["fused_0"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_no_trace_and_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "trace.json"
+    os.mkfifo(pipe)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pyprof2", "parse", pipe],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"pyprof2: {pipe}: no file but a pipe or a device; write it to a file, and name that\n"
+    )
+
+
+@pytest.mark.parametrize(("said", "rank"), [(10**9 - 1, 10**9 - 1), (10**9, None), (-1, None)])
+def test_a_rank_that_no_job_has_is_unknown(tmp_path: Path, said: int, rank: int | None) -> None:
+    path = trace(tmp_path, op("aten::mm", 0, 1), distributedInfo={"rank": said})
+
+    assert read(path).rank == rank

@@ -168,9 +168,9 @@ def test_ops_of_pytorch_are_ops(text: str, op: str) -> None:
         ("Optimizer.step#Adam.step, op_id = 3", "annotation", "Optimizer.step#Adam.step"),
         ("ProfilerStep#5, op_id = 3", "step", "ProfilerStep#5"),
         ("ProfilerStep#5", "step", "ProfilerStep#5"),
-        ("step 12", "step", "step 12"),
-        ("Iteration: 3", "step", "Iteration: 3"),
-        ("training_step_7", "step", "training_step_7"),
+        ("step 12", "maybe step", "step 12"),
+        ("Iteration: 3", "maybe step", "Iteration: 3"),
+        ("training_step_7", "maybe step", "training_step_7"),
         ("a step 12 further", "annotation", "a step 12 further"),
         ("forward, op_id = 3", "annotation", "forward"),
         ("my::range", "annotation", "my::range"),
@@ -229,7 +229,7 @@ def test_a_marker_of_an_op_says_everything_about_it() -> None:
 
     assert found.signature is not None
     assert found.signature.text == "aten::mm([2,3] f32, 1)"
-    assert (found.what, found.name, found.layer, found.source) == (
+    assert (found.what, found.name, found.layer, found.stack) == (
         "op", "aten::mm", "a.0", "train.py:7"
     )  # fmt: skip
     assert (found.direction, found.recompute, found.accumulate) == ("backward", True, True)

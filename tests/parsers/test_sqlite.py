@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 
 from pyprof2.errors import TraceError
 from pyprof2.parsers._sqlite import Database
@@ -92,6 +94,49 @@ def test_a_log_that_is_not_merged_is_read_with_the_file(tmp_path: Path) -> None:
         other.commit()
 
         assert read(path) == [1, 2]
+
+
+def test_nothing_is_written_beside_a_file_whose_log_is_not_merged(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.sqlite", 1, script="PRAGMA journal_mode = wal;")
+    mailed = tmp_path / "mailed"
+    mailed.mkdir()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("INSERT INTO t (x) VALUES (2)")
+        other.commit()
+        for name in ("x.sqlite", "x.sqlite-wal"):
+            shutil.copyfile(tmp_path / name, mailed / name)
+    before = contents(mailed)
+
+    with Database(mailed / "x.sqlite") as database:
+        assert database.count("t") == 2
+        assert contents(mailed) == before
+    assert contents(mailed) == before
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "CREATE TABLE u (x INT, y TEXT AS (printf('%.*c', 100000000, 'a')));",
+        "CREATE TABLE u (x INT, y TEXT AS (hex(zeroblob(100000000))) STORED);",
+        "CREATE VIRTUAL TABLE u USING fts4(x);",
+        "CREATE VIRTUAL TABLE u USING rtree(x, y, z);",
+    ],
+)
+def test_computed_columns_and_tables_are_refused(tmp_path: Path, script: str) -> None:
+    path = write(tmp_path / "x.sqlite", 1, script=script)
+
+    with pytest.raises(TraceError, match=r"x\.sqlite: has computed tables or columns"):
+        read(path)
+
+
+def test_functions_of_a_schema_are_not_trusted(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.sqlite", 1)
+
+    with Database(path) as database:
+        setting: sa.Select[Any] = sa.select(sa.column("trusted_schema")).select_from(
+            sa.table("pragma_trusted_schema")
+        )
+        assert database.rows(setting) == [(0,)]
 
 
 def test_a_log_that_cannot_be_read_is_an_error_and_not_left_out(tmp_path: Path) -> None:

@@ -77,6 +77,12 @@ def test_a_causal_mask_needs_half_and_the_diagonal() -> None:
     assert (cost.flops, cost.flops_hi) == (4 * 8 * 10, 4 * 8 * 16)
 
 
+def test_only_attention_with_a_mask_has_a_note_of_one() -> None:
+    shape = (2, 4, 64, 32)
+    assert known(sdpa(shape, shape, causal=False)).note == ""
+    assert known(sdpa(shape, shape, causal=True)).note.startswith("causal")
+
+
 def test_a_mask_that_is_not_recorded_counts_in_full_with_the_causal_count_as_bound() -> None:
     found = sdpa((1, 1, 4, 8), (1, 1, 4, 8), causal=None)
 
@@ -186,8 +192,9 @@ def test_a_fused_backward_makes_five_products() -> None:
     cost = known(estimate(call(name, q, q, k, k, q, lse, None, None, 5, 7, 0.0, NO, None, None)))
 
     assert cost.flops == 5 * 2 * (2 * 3 * 5 * 7 * 8)
-    # read grad, q, result of 240 elements, k and v of 336, 30 logarithms; write three gradients
-    assert cost.bytes_read == 2 * (3 * 240 + 2 * 336) + 4 * 30
+    # read grad, q, result of 240 elements, k and v of 336, two numbers for each of 30 rows: the
+    # logarithm, and the sum of result times grad; write three gradients
+    assert cost.bytes_read == 2 * (3 * 240 + 2 * 336) + 2 * 4 * 30
     assert cost.bytes_written == 2 * (240 + 2 * 336)
 
 
@@ -343,3 +350,175 @@ def test_prefill_in_pages_reads_the_rows_in_use(op: str, rows: int, keys: int, f
 
     assert cost.flops == flops
     assert cost.bytes_read == 2 * (rows + 2 * keys) * 16
+
+
+# --------------------------------------------------------------------------- FlashAttention 3
+
+
+def flash3(q: Tensor, k: Tensor, *, causal: bool = NO, window: int = -1, **more: Any) -> OpCall:
+    """Return a call of `flash_attn_3::fwd`, whose 34 arguments have these places."""
+    places = {
+        "value_query": 5, "starts_q": 7, "starts_k": 8, "used_k": 11, "longest_q": 12,
+        "longest_k": 13, "pages": 14, "chunk": 27,
+    }  # fmt: skip
+    inputs: list[Any] = [None] * 34
+    inputs[:3] = q, k, k
+    inputs[23:28] = 0.1, causal, window, -1, 0
+    for name, item in more.items():
+        inputs[places[name]] = item
+    return call("flash_attn_3::fwd", *inputs)
+
+
+def test_flash_attention_3_counts_the_pairs_under_the_diagonal() -> None:
+    q = bf16(1, 4, 1, 8)
+
+    cost = known(estimate(flash3(q, q, causal=YES)))
+
+    assert (cost.flops, cost.flops_hi) == (4 * 8 * 10, 4 * 8 * 16)
+    # q, k, v and the result of 32 elements each, 4 logarithms
+    assert (cost.bytes_read, cost.bytes_written) == (3 * 64, 64 + 16)
+
+
+def test_flash_attention_3_has_a_window() -> None:
+    q = bf16(1, 4, 1, 8)
+
+    # Each query sees itself and the one before: 1 + 2 + 2 + 2.
+    assert known(estimate(flash3(q, q, causal=YES, window=1))).flops == 4 * 8 * 7
+
+
+def test_flash_attention_3_takes_packed_sequences() -> None:
+    q, starts = bf16(8, 2, 8), Tensor((3,), "i32")
+    places: dict[str, Any] = {
+        "starts_q": starts,
+        "starts_k": starts,
+        "longest_q": 4,
+        "longest_k": 4,
+    }
+
+    cost = known(estimate(flash3(q, q, **places)))
+
+    assert cost.flops == 4 * 8 * 2 * (16 + 16)
+
+
+def test_a_cache_of_unknown_filling_is_no_full_cache() -> None:
+    # Two sequences of one new query each, in a cache of 100 keys each.
+    q, cache, used = bf16(2, 1, 4, 8), bf16(2, 100, 1, 8), Tensor((2,), "i32")
+
+    unknown = estimate(flash3(q, cache, causal=YES, used_k=used))
+    found = estimate(flash3(q, cache, causal=YES, used_k=used, longest_q=1, longest_k=30))
+
+    assert unknown.status == "no_shapes"
+    assert unknown.note == "the lengths of the cached sequences are not in the recording"
+    cost = known(found)
+    assert found.status == "assumed"
+    assert (cost.flops_lo, cost.flops) == (4 * 8 * 4 * 2, 4 * 8 * 4 * 2 * 30)
+    # 64 elements of q, 2 caches of 2·30 rows of 8
+    assert cost.bytes_read == 2 * (64 + 2 * 2 * 30 * 8)
+
+
+def test_a_window_limits_what_a_query_sees_of_a_cache() -> None:
+    q, pages, table = bf16(1, 1, 1, 8), bf16(50, 16, 1, 8), Tensor((1, 4), "i32")
+    used = Tensor((1,), "i32")
+
+    cost = known(
+        estimate(
+            flash3(q, pages, causal=YES, window=9, used_k=used, pages=table, longest_k=40)
+        )
+    )  # fmt: skip
+
+    assert cost.flops == 4 * 8 * 10
+
+
+def test_8_bit_queries_give_a_result_of_16_bits() -> None:
+    q = Tensor((1, 4, 1, 8), "f8e4m3")
+
+    cost = known(estimate(flash3(q, q)))
+
+    assert (cost.bytes_read, cost.bytes_written) == (3 * 32, 2 * 32 + 16)
+
+
+def test_a_second_query_multiplies_the_values_once_more() -> None:
+    q, k = bf16(1, 2, 1, 8), bf16(1, 3, 1, 8)
+
+    cost = known(estimate(flash3(q, k, value_query=bf16(1, 2, 1, 8))))
+
+    assert cost.flops == 3 * 2 * 8 * 6
+
+
+def test_chunks_leave_the_count_open() -> None:
+    q = bf16(1, 4, 1, 8)
+
+    assert estimate(flash3(q, q, causal=YES, chunk=2)).status == "no_shapes"
+
+
+def test_flash_attention_3_backward_makes_five_products() -> None:
+    q, lse = bf16(1, 4, 1, 8), Tensor((1, 1, 4), "f32")
+    inputs = [q, q, q, q, q, lse, *[None] * 9, 0.1, YES, -1, -1, 0.0, NO, 0]
+
+    cost = known(estimate(call("flash_attn_3::bwd", *inputs)))
+
+    assert cost.flops == 5 * 2 * 8 * 10
+    assert cost.bytes_written == 3 * 64
+
+
+# --------------------------------------------------------------------------- xformers
+
+XFORMERS: Final = "xformers::efficient_attention"
+
+
+def test_xformers_names_its_mask_by_number_in_both_versions() -> None:
+    q, k = bf16(1, 3, 2, 8), bf16(1, 5, 2, 8)
+    new = (q, k, k, None, None, None, None, None, 0.0, 2, NO, 0.1, None, None)
+    old = (q, k, k, None, None, None, None, 0.0, NO, 2, 0.1, None, None)
+
+    for inputs in (new, old):
+        cost = known(estimate(call(f"{XFORMERS}_forward_cutlass", *inputs)))
+        assert cost.flops == 4 * 8 * 2 * (3 + 4 + 5)
+        assert cost.bytes_written == 2 * 3 * 2 * 8
+
+
+def test_xformers_backward_makes_five_products_in_both_versions() -> None:
+    q, lse = bf16(1, 4, 1, 8), Tensor((1, 1, 4), "f32")
+    new = (q, q, q, q, None, q, None, None, 4, 4, lse, 0.0, None, None, 1, NO, 0.1, None, None)
+    old = (q, q, q, q, None, None, None, 4, 4, lse, q, 0.0, 0, 0, 1, 0.1, -1, None)
+
+    for inputs in (new, old):
+        cost = known(estimate(call(f"{XFORMERS}_backward_cutlass", *inputs)))
+        assert cost.flops == 5 * 2 * 8 * 10
+
+
+def test_xformers_flash_backward_has_its_gradients_elsewhere_in_older_versions() -> None:
+    q, lse = bf16(1, 4, 1, 8), Tensor((1, 1, 4), "f32")
+    new = (NO, q, q, q, q, q, lse, None, None, 4, 4, 0.0, 0.1, YES, -1, -1, None)
+    old = (q, q, q, q, q, lse, q, q, q, None, None, 4, 4, 0.0, 0.1, YES)
+
+    for inputs in (new, old):
+        cost = known(estimate(call("xformers_flash::flash_bwd", *inputs)))
+        assert (cost.flops, cost.bytes_written) == (5 * 2 * 8 * 10, 3 * 64)
+
+
+def test_xformers_flash_3_is_causal_where_its_version_says_so() -> None:
+    q = bf16(1, 4, 1, 8)
+    tail = (None, None, None, None, NO, -1, -1)
+    new = (q, q, q, None, None, None, None, 4, 4, 0.0, 0.1, YES, *tail)
+    old = (q, q, q, None, None, None, 4, 4, 0.0, 0.1, YES)
+
+    for inputs in (new, old):
+        assert known(estimate(call("xformers_flash3::flash_fwd", *inputs))).flops == 4 * 8 * 10
+
+
+# --------------------------------------------------------------------------- vLLM's pages
+
+
+@pytest.mark.parametrize(("version", "more"), [("v1", 0), ("v2", 3)])
+def test_one_query_for_each_sequence_looks_at_the_longest(version: str, more: int) -> None:
+    # 2 sequences of at most 10 keys, 4 heads of width 8 on 2 heads of k, pages of 16.
+    q, pages, table, used = bf16(2, 4, 8), bf16(50, 2, 1, 16, 8), Tensor((2, 1)), Tensor((2,))
+    inputs = [q, *[q] * more, q, pages, pages, 2, 0.1, table, used, 16, 10, None, "auto"]
+
+    found = estimate(call(f"_C::paged_attention_{version}", *inputs))
+
+    cost = known(found)
+    assert found.status == "assumed"
+    assert (cost.flops_lo, cost.flops, cost.flops_hi) == (4 * 8 * 8, 4 * 8 * 80, 4 * 8 * 80)
+    assert (cost.bytes_read, cost.bytes_written) == (2 * (64 + 2 * 2 * 10 * 2 * 8), 128)

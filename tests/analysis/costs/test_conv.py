@@ -48,6 +48,36 @@ def test_a_convolution_without_stride_needs_the_size_of_its_output() -> None:
     assert told.bytes == 4 * (2 * 6 * 81 + 4 * 54 + 200)
 
 
+def test_the_input_of_the_next_call_is_assumed_to_be_the_output_where_it_fits() -> None:
+    recorded = call("aten::conv2d", X, WEIGHT, *UNRECORDED)
+
+    found = estimate(recorded, Context(following=OUT))
+
+    assert (found.status, known(found).flops) == ("assumed", ONE_PASS)
+    assert found.note.endswith("the output has the size of the next call's input")
+
+
+@pytest.mark.parametrize(
+    "following",
+    [f32(2, 5, 5, 5), f32(3, 4, 5, 5), f32(2, 4, 10, 5), f32(2, 4, 25), f32(2, 4)],
+    ids=["other channels", "another batch", "larger", "fewer dimensions", "two dimensions"],
+)
+def test_the_input_of_the_next_call_is_not_the_output_where_it_does_not_fit(
+    following: Tensor,
+) -> None:
+    found = estimate(call("aten::conv2d", X, WEIGHT, *UNRECORDED), Context(following=following))
+
+    assert (found.status, found.cost) == ("no_shapes", None)
+
+
+def test_a_stride_that_is_recorded_counts_whatever_the_next_call_gets() -> None:
+    recorded = call("aten::conv2d", X, WEIGHT, None, [1, 1], [1, 1], [1, 1], 1)
+
+    found = estimate(recorded, Context(following=OUT))
+
+    assert (found.status, known(found).flops) == ("ok", 2 * (2 * 4 * 9 * 9) * (6 * 3 * 3))
+
+
 def test_the_gradient_of_the_weight_takes_the_weights_size_from_the_forward_op() -> None:
     backward = call("aten::cudnn_convolution_backward_weight", None, OUT, X, *UNRECORDED)
     forward = call("aten::cudnn_convolution", X, WEIGHT, *UNRECORDED)
@@ -79,8 +109,8 @@ def test_the_gradient_of_the_input_has_its_flops_without_the_forward_op() -> Non
 @pytest.mark.parametrize(
     ("mask", "passes", "read", "written"),
     [
-        pytest.param([YES, YES, YES], 2, 200 + 216 + 972, 972 + 216 + 4, id="all"),
-        pytest.param([YES, YES, NO], 2, 200 + 216 + 972, 972 + 216, id="no bias"),
+        pytest.param([YES, YES, YES], 2, 3 * 200 + 216 + 972, 972 + 216 + 4, id="all"),
+        pytest.param([YES, YES, NO], 2, 2 * 200 + 216 + 972, 972 + 216, id="no bias"),
         pytest.param([NO, YES, NO], 1, 200 + 972, 216, id="weight"),
         pytest.param([YES, NO, NO], 1, 200 + 216, 972, id="input"),
         pytest.param([NO, NO, YES], 0, 200, 4, id="bias"),
@@ -94,6 +124,7 @@ def test_only_the_gradients_that_the_mask_asks_for_count(
 
     cost = known(estimate(call("aten::convolution_backward", OUT, X, WEIGHT, *args)))
 
+    # grad_output of 200 elements is read for each of them.
     assert cost.flops == passes * ONE_PASS
     assert (cost.bytes_read, cost.bytes_written) == (4 * read, 4 * written)
 
@@ -104,6 +135,11 @@ def test_a_mask_that_is_not_recorded_is_bounded_by_one_and_both_gradients() -> N
     cost = known(found)
     assert found.status == "assumed"
     assert (cost.flops_lo, cost.flops, cost.flops_hi) == (ONE_PASS, 2 * ONE_PASS, 2 * ONE_PASS)
+    # The weight's gradient alone; both; that of the bias too: 4 elements, and grad once more.
+    both = 2 * 200 + 2 * (216 + 972)
+    assert (cost.bytes_lo, cost.bytes, cost.bytes_hi) == tuple(
+        4 * count for count in (200 + 216 + 972, both, both + 200 + 4)
+    )
 
 
 def test_an_input_without_a_batch_is_a_batch_of_one() -> None:

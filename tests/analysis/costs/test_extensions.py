@@ -81,6 +81,18 @@ def test_what_cannot_be_loaded_is_left_out_and_said(tmp_path: Path) -> None:
     assert "mylib" not in text
 
 
+def test_formulas_that_end_the_program_end_nothing(tmp_path: Path) -> None:
+    install(tmp_path, ending="raise SystemExit(3)", mylib=MODULE)
+    trace(tmp_path / "t.json", op("mylib::scale", 0, 9, **SCALE), launched(1, 1, at=10, dur=4))
+
+    pyprof2(tmp_path, "parse", "-q", "-o", "s", "t.json")
+
+    said = pyprof2(tmp_path, "check", "s")
+    assert "cost formulas of ending (ending_costs) not loaded: SystemExit: 3" in " ".join(
+        said.split()
+    )
+
+
 def test_a_formula_that_fails_gives_no_counts(tmp_path: Path) -> None:
     install(tmp_path, mylib=MODULE.replace("x = tensor", "raise RuntimeError; x = tensor"))
     trace(tmp_path / "t.json", op("mylib::scale", 0, 9, **SCALE), launched(1, 1, at=10, dur=4))

@@ -16,7 +16,7 @@ TESTS: Final = "tests/analysis/costs"
 MUTATIONS: Final = {
     # name: file, the text as it is, the mistake
     "a product without the factor 2": (
-        "matmul.py", "2 * numel(batch) * m * n * depth,", "numel(batch) * m * n * depth,"),
+        "matmul.py", "_per_term(a.dtype) * numel(batch)", "numel(batch)"),
     "a product with two dimensions swapped": (
         "matmul.py", "out = fresh((m, n) if summed", "out = fresh((m, k) if summed"),
     "a bias that is not read": (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyprof2.analysis.costs import Context, Cost, Estimate, estimate
 from pyprof2.analysis.costs.comm import bandwidth, bus_factor
@@ -170,7 +173,7 @@ COUNTS: Final = {
         call("aten::contiguous", Tensor((10, 100), "f32", (1, 10)), 0), 0, 8000),
     "index_select": (call("aten::index_select", f32(1000, 8), 0, i32(5)), 0, 2 * 160 + 20),
     "scatter_add_": (
-        call("aten::scatter_add_", f32(50), 0, i64(1000), f32(1000)), 1000, 8000 + 12000),
+        call("aten::scatter_add_", f32(50), 0, i64(1000), f32(1000)), 1000, 8000 + 4000 + 400),
     "embedding backward": (
         call("aten::embedding_dense_backward", f32(20, 8), i64(20), 100, -1, NO),
         160, 640 + 160 + 3200),
@@ -259,7 +262,7 @@ COUNTS: Final = {
              f32(), None, None, 15, NO),
         2 * 16 * 32 * 16, 16 * 8 + 8 * 32 + 2 * 4 + 2 * 16 * 32),
     "complex": (
-        call("aten::mm", Tensor((2, 3), "c64"), Tensor((3, 4), "c64")), 48, 8 * (6 + 12 + 8)),
+        call("aten::mm", Tensor((2, 3), "c64"), Tensor((3, 4), "c64")), 192, 8 * (6 + 12 + 8)),
     "int4 weights": (
         call("aten::_weight_int4pack_mm", f16(3, 64), i32(4, 2, 32, 4), 32, f16(2, 32, 2)),
         2 * 3 * 32 * 64, 2 * 192 + 4 * 1024 + 2 * 128 + 2 * 96),
@@ -277,6 +280,10 @@ COUNTS: Final = {
 }  # fmt: skip
 
 
+REPEATS: Final = {"index_select", "scatter_add_", "embedding bag", "lookup in one table"}
+"""Which of their rows are named more than once is not recorded."""
+
+
 @pytest.mark.parametrize("name", COUNTS)
 def test_an_op_has_the_counts_of_its_formula(name: str) -> None:
     recorded, flops, total = COUNTS[name]
@@ -285,7 +292,7 @@ def test_an_op_has_the_counts_of_its_formula(name: str) -> None:
 
     cost = known(found)
     assert (cost.flops, cost.bytes) == (flops, total), found
-    assert found.status == "ok"
+    assert found.status == ("assumed" if name in REPEATS else "ok")
 
 
 ASSUMED: Final = {
@@ -347,7 +354,72 @@ def test_indices_that_are_known_are_read() -> None:
 
     found = estimate(call("aten::index", f32(1000, 16), None), told)
 
-    assert (found.status, known(found).bytes) == ("ok", 2 * 320 + 40)
+    assert (found.status, known(found).bytes) == ("assumed", 2 * 320 + 40)
+    assert (known(found).bytes_lo, known(found).bytes_hi) == (4 + 320 + 40, 2 * 320 + 40)
+    assert found.note.startswith("what is named more than once is not recorded")
+
+
+def test_a_mask_names_nothing_twice() -> None:
+    """5 elements, read and written, and a byte for each of 1000."""
+    told = Context(output=Tensor((5,)), indices=(Tensor((1000,), "bool"),))
+
+    found = estimate(call("aten::index", f32(1000), None), told)
+
+    assert (found.status, known(found).bytes) == ("ok", 2 * 20 + 1000)
+
+
+INTO: Final = {
+    # name: the call; flops; bytes, at least, at most: index and source read besides
+    "rows added": (
+        call("aten::index_add_", f32(10, 4), 0, i64(1000), f32(1000, 4), 1),
+        4000, 24_000 + 2 * 160, 24_000 + 2 * 16, 24_000 + 2 * 16_000),
+    "fewer rows than there are": (
+        call("aten::index_add_", f32(10, 4), 0, i64(3), f32(3, 4), 1),
+        12, 72 + 2 * 48, 72 + 2 * 16, 72 + 2 * 48),
+    "one row": (
+        call("aten::index_add_", f32(10, 4), 0, i64(1), f32(1, 4), 1), 4, 56, 56, 56),
+    "elements added": (
+        call("aten::scatter_add_", f32(50), 0, i64(1000), f32(1000)),
+        1000, 12_000 + 2 * 200, 12_000 + 2 * 4, 12_000 + 2 * 4000),
+    "the largest": (
+        call("aten::scatter_reduce_", f32(50), 0, i64(1000), f32(1000), "amax"),
+        1000, 12_000 + 2 * 200, 12_000 + 2 * 4, 12_000 + 2 * 4000),
+    "rows put": (
+        call("aten::index_copy_", f32(10, 4), 0, i64(1000), f32(1000, 4)),
+        0, 24_000 + 160, 24_000 + 16, 24_000 + 16_000),
+    "added elsewhere": (
+        call("aten::scatter_add", f32(50), 0, i64(1000), f32(1000)), 1000, 12_400, 12_400, 12_400),
+    # The more places are written, the fewer of x are read.
+    "put elsewhere": (
+        call("aten::scatter", f32(50), 0, i64(3), f32(3)),
+        0, 36 + 4 * 47 + 200, 36 + 4 * 47 + 200, 36 + 4 * 49 + 200),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTO)
+def test_no_more_of_a_destination_is_touched_than_there_is(name: str) -> None:
+    recorded, flops, value, least, most = INTO[name]
+
+    found = estimate(recorded)
+
+    cost = known(found)
+    low, high = cost.bytes_lo or cost.bytes, cost.bytes_hi or cost.bytes
+    assert (cost.flops, cost.bytes, low, high) == (flops, value, least, most)
+    assert found.status == ("ok" if least == most else "assumed")
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_bounds_hold_what_any_index_needs(places: list[int]) -> None:
+    """Rows of 4 f32 added to 10: the distinct ones read and written, or each anew."""
+    count = len(places)
+    fixed = 8 * count + 16 * count
+
+    cost = known(estimate(call("aten::index_add_", f32(10, 4), 0, i64(count), f32(count, 4), 1)))
+
+    low, high = cost.bytes_lo or cost.bytes, cost.bytes_hi or cost.bytes
+    assert low is not None
+    assert high is not None
+    assert low <= fixed + 2 * 16 * len(set(places)) <= fixed + 2 * 16 * count <= high
 
 
 PLACES: Final = {
@@ -374,7 +446,9 @@ def test_values_put_to_places_are_written_and_the_places_read(name: str) -> None
     recorded = call("aten::_index_put_impl_", x, None, values, adds)
     found = estimate(recorded, Context(output=output, indices=indices))
 
-    assert (found.status, known(found).flops, known(found).bytes) == ("ok", flops, nbytes)
+    # Of more places than there are each may be named; a mask names none twice.
+    status = "ok" if indices[0].dtype == "bool" else "assumed"
+    assert (found.status, known(found).flops, known(found).bytes) == (status, flops, nbytes)
 
 
 def test_whether_values_add_up_is_an_assumption_where_it_is_not_recorded() -> None:
@@ -408,7 +482,7 @@ def test_tables_have_rows_of_one_length_where_the_means_by_table_and_by_row_agre
     """7992 elements in 999 rows are 8 each; so are 16 in two tables, but not 20."""
     even, uneven = (estimate(LOOKUP, Context(output=f32(10, width))) for width in (16, 20))
 
-    assert (even.status, known(even).flops) == ("ok", 50 * 8)
+    assert known(even).flops_lo == known(even).flops_hi == 50 * 8
     assert known(even).bytes == 4 * 400 + 400 + 168 + 20 * 8 * 4
     assert (uneven.status, known(uneven).flops) == ("assumed", 50 * 10)
 
@@ -432,7 +506,7 @@ def test_the_gradient_of_a_lookup_updates_the_rows_that_were_looked_up() -> None
 
     found = estimate(node, Context(forward=LOOKUP))
 
-    assert (found.status, known(found).flops) == ("ok", 50 * 8 + 4 * 50 * 8)
+    assert (found.status, known(found).flops) == ("assumed", 50 * 8 + 4 * 50 * 8)
     assert known(found).bytes == 640 + 400 + 168 + 2 * (1600 + 200)
     assert known(found).bytes_lo == 640 + 400 + 168 + 2 * (32 + 4)
 
@@ -514,6 +588,43 @@ def test_a_triton_kernel_does_each_op_of_its_name_on_each_element() -> None:
     assert found.status == "assumed"
     assert (cost.flops, cost.flops_lo, cost.flops_hi) == (3000, 0, 24000)
     assert (cost.bytes, cost.bytes_lo, cost.bytes_hi) == (12000, 4000, 24000)
+
+
+@pytest.mark.parametrize(
+    ("items", "numbers", "moved"),
+    [
+        # x in and out, a bias in: x read and written, the bias read
+        pytest.param([X, f32(100)], (1000,), 4 * (2 * 1000 + 100), id="in and out comes first"),
+        pytest.param([f32(100), X, f32(100)], (1000,), 4 * (2000 + 200), id="in the middle"),
+        pytest.param([f32(100), X], (1000,), 4 * 1100, id="the last one is the result"),
+        pytest.param([X, f32(10), f32(100)], (10, 100), 4 * (2000 + 110), id="of a reduction"),
+        pytest.param([X, f32(100), f32(10)], (10, 100), 4 * 1110, id="sums"),
+        pytest.param([X, f32(100)], (), 4 * 1100, id="no numbers recorded"),
+    ],
+)
+def test_a_tensor_that_a_triton_kernel_updates_is_told_by_its_size(
+    items: list[Tensor], numbers: tuple[int, ...], moved: int
+) -> None:
+    name = "triton_red_fused_add_sum_0" if len(numbers) == 2 else "triton_poi_fused_add_0"
+
+    cost = known(estimate(call(name, *items, *numbers)))
+
+    assert cost.bytes == moved
+    assert cost.bytes_hi == 2 * 4 * sum(math.prod(item.shape) for item in items)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "terms"),
+    [
+        pytest.param(call("aten::mm", *[Tensor((4, 4), "c64")] * 2), 64, id="mm"),
+        pytest.param(call("aten::bmm", *[Tensor((3, 4, 4), "c128")] * 2), 192, id="bmm"),
+        pytest.param(call("aten::mv", Tensor((4, 5), "c64"), Tensor((5,), "c64")), 20, id="mv"),
+        pytest.param(call("aten::dot", *[Tensor((5,), "c64")] * 2), 5, id="dot"),
+    ],
+)
+def test_a_complex_multiply_add_is_four_of_real_numbers(recorded: OpCall, terms: int) -> None:
+    """(a + bi)(c + di): 4 products and 2 sums, and 2 more to add it."""
+    assert known(estimate(recorded)).flops == 8 * terms
 
 
 def test_a_triton_reduction_has_two_numbers_of_elements() -> None:

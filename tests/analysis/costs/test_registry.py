@@ -89,6 +89,47 @@ def test_the_status_says_what_the_counts_rest_on(call: OpCall, status: str) -> N
     assert estimate(call).status == status
 
 
+@pytest.mark.parametrize(
+    "cost",
+    [
+        pytest.param(Cost(5, 3, 4, flops_lo=2), id="flops, at least"),
+        pytest.param(Cost(5, 3, 4, flops_hi=9), id="flops, at most"),
+        pytest.param(Cost(5, 3, 4, bytes_lo=2), id="bytes, at least"),
+        pytest.param(Cost(5, 3, 4, bytes_hi=9), id="bytes, at most"),
+    ],
+)
+def test_counts_between_bounds_are_assumed_even_where_the_formula_says_nothing(
+    cost: Cost,
+) -> None:
+    cost_of("mylib::op", category="other")(lambda _: cost)
+
+    found = estimate(OpCall("mylib::op", ()))
+
+    assert (found.status, found.note[:15]) == ("assumed", "between bounds:")
+
+
+def test_bounds_that_are_the_value_leave_nothing_open() -> None:
+    cost = Cost(5, 3, 4, flops_lo=5, flops_hi=5, bytes_lo=7, bytes_hi=7)
+    cost_of("mylib::op", category="other")(lambda _: cost)
+
+    assert estimate(OpCall("mylib::op", ())).status == "ok"
+
+
+def test_exact_counts_say_what_their_bounds_mean() -> None:
+    """Causal: the pairs under the diagonal are what is needed, the others what is the most."""
+    heads = Tensor((1, 2, 8, 16), "bf16")
+    flags = (Scalar(0.0), Scalar(True), Scalar(False), Scalar(None))  # noqa: FBT003
+    causal = OpCall("aten::_scaled_dot_product_flash_attention", (heads, heads, heads, *flags))
+
+    found = estimate(causal)
+
+    assert found.cost is not None
+    # Two products of 16 for each of 2 heads' 8·9/2 pairs.
+    assert (found.status, found.cost.flops) == ("ok", 4 * 16 * 2 * 36)
+    assert found.cost.flops_hi == 4 * 16 * 2 * 64
+    assert found.note.startswith("causal")
+
+
 def test_no_shapes_and_assumed_come_with_the_reason() -> None:
     missing = estimate(OpCall("aten::mm", (MATRIX, None)))
     assumed = estimate(OpCall("aten::sum", (MATRIX, None, None, None)))

@@ -1,0 +1,32 @@
+"""Names of any length, which anybody may have written, cut to a length that names have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+NAME_MAX: Final = 1 << 14
+"""Characters of a name that are kept."""
+CUT: Final = "a name of over 16,384 characters: cut"
+_MARKERS: Final = ('{"pyprof2":', "{'pyprof2':", "{'mod':", '{"mod":')
+"""Markers are no names: a cut one says nothing, and their readers have limits of their own."""
+
+
+def cut_name(name: str, problems: Counter[str]) -> str:
+    """Return a name that is not too long; what is cut is counted."""
+    if len(name) <= NAME_MAX or name.startswith(_MARKERS):
+        return name
+    problems[CUT] += 1
+    return name[:NAME_MAX]
+
+
+def cut_names(names: pa.StringArray, problems: Counter[str]) -> pa.StringArray:
+    """Return names that are not too long; what is cut is counted."""
+    if (pc.max(pc.binary_length(names)).as_py() or 0) <= NAME_MAX:
+        return names
+    return pa.array([text and cut_name(text, problems) for text in names.to_pylist()], pa.string())

@@ -1,0 +1,101 @@
+"""Whose an unfinished folder is: a locked file in it names the host, and the folder its owner.
+
+The lock falls when the process that holds it ends, however it ends. So what a killed run left can
+be told from what another run, on this host or on another one that shares the folder, is writing,
+and from what somebody else put there under the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import stat
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+CLAIM: Final = ".claim.json"
+"""The name of the file, in the folder that it claims."""
+
+_LONGEST: Final = 4096
+_MACHINE_ID: Final = Path("/etc/machine-id")
+
+
+class Claim:
+    """The claim of this process on a folder that it made, until `release`."""
+
+    def __init__(self, folder: Path, **facts: str) -> None:
+        self._file: IO[str] = (folder / CLAIM).open("x", encoding="utf-8")
+        if (locks := _locks()) is not None:
+            locks.flock(self._file, locks.LOCK_EX | locks.LOCK_NB)
+        json.dump({"host": _host(), **facts}, self._file)
+        self._file.flush()
+
+    def release(self, folder: Path) -> None:
+        """Give the folder, under the name that it has now, up as finished or as rubbish."""
+        (folder / CLAIM).unlink(missing_ok=True)
+        self._file.close()
+
+
+def abandoned_claim(folder: Path) -> dict[str, str] | None:
+    """Return the facts of a claim on `folder` that a run of this user on this host left behind.
+
+    None: there is no claim, or its run may still be at work, or it was somebody else's.
+    """
+    with contextlib.suppress(OSError, ValueError, RecursionError), _open(folder / CLAIM) as file:
+        facts = json.loads(file.read(_LONGEST))
+        if _is_ours(folder) and facts["host"] == _host() and _is_unlocked(file):
+            return {str(name): str(value) for name, value in facts.items()}
+    return None
+
+
+def is_own_folder(path: Path) -> bool:
+    """Whether `path` is a folder of this user's, and no link to one."""
+    try:
+        return _is_ours(path)
+    except OSError:
+        return False
+
+
+def _open(path: Path) -> IO[str]:
+    """Open a file to read, if it is no link; a pipe does not keep us waiting."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return os.fdopen(os.open(path, flags), encoding="utf-8")
+
+
+def _is_ours(path: Path) -> bool:
+    found = path.lstat()
+    owner = os.geteuid() if hasattr(os, "geteuid") else found.st_uid
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == owner
+
+
+def _is_unlocked(file: IO[str]) -> bool:
+    locks = _locks()
+    if locks is None:
+        return False
+    try:
+        locks.flock(file, locks.LOCK_EX | locks.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _locks() -> ModuleType | None:
+    """Return the module of locks, or None where there are none: there nothing is abandoned."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    return fcntl
+
+
+def _host() -> str:
+    """Return what tells this host, and container, from others that see the same folder."""
+    machine = ""
+    with contextlib.suppress(OSError):
+        machine = _MACHINE_ID.read_text(encoding="ascii").strip()
+    return f"{platform.node()} {machine}".strip()

@@ -1,0 +1,51 @@
+"""`prof --summary`: the totals of a recording, as lines or as one JSON object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.cli import output, text, view
+from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pyprof2.cli.query import Query
+    from pyprof2.run import Run
+
+_FORMATS: Final = ("table", "json")
+
+
+def check(query: Query) -> None:
+    """Raise unless the totals can be shown as `query` asks.
+
+    Raises:
+        UsageError: they have no rows to choose, or not this format.
+    """
+    if query.format not in _FORMATS:
+        msg = f"--summary comes as {' or '.join(_FORMATS)}, not as {query.format}"
+        raise UsageError(msg)
+    selection = {name: value for name, value in query.selection.items() if value is not None}
+    if query.columns or query.sort or query.top or selection != {"copies": True}:
+        msg = "--summary is of the whole recording: leave selection, columns and rows out"
+        raise UsageError(msg)
+
+
+def show(run: Run, query: Query) -> None:
+    """Write the totals: what stands above tables, or all of them as JSON."""
+    if query.format == "json":
+        totals = run.summary | {
+            "ledger": _records(run.ledger),
+            "utilization": _records(run.utilization),
+        }
+        output.write_text(f"{output.json_text(totals)}\n", query.output)
+        return
+    lines = view.heading(run, run.rows(), text.terminal_width(query.width))
+    output.write_text("".join(f"{line}\n" for line in lines), query.output)
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows as objects of Python's own types, null as None."""
+    names = [str(name) for name in frame.columns]
+    columns = [frame[name].astype(object).where(frame[name].notna(), None) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,0 +1,100 @@
+"""The environment variable `PYPROF2`: whether to record, and which steps.
+
+It is read by `import pyprof2` and by what records from inside a program:
+
+========== =====================================================================================
+unset      what the program itself says; importing pyprof2 records nothing
+`1`        the steps that the program names, else steps 3 to 6
+`A`, `A:B` step A with A above 1, or the steps from A to B, whatever the program names
+`0`        nothing, whatever the program says
+========== =====================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyprof2.integrations.recording import Recording, Steps
+
+VARIABLE: Final = "PYPROF2"
+DEFAULT_STEPS: Final = (3, 6)
+"""Past the first steps, in which caches fill and kernels are chosen."""
+
+_OFF: Final = ("0", "off", "false", "no")
+_ON: Final = ("1", "on", "true", "yes")
+
+
+class _Ambient:
+    """What `import pyprof2` began, if it did."""
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+
+
+_ambient = _Ambient()
+
+
+def is_off() -> bool:
+    """Return whether nothing is to be recorded, whatever the program says."""
+    return _text() in _OFF
+
+
+def is_on() -> bool:
+    """Return whether to record, whatever the program says."""
+    return _text() not in ("", *_OFF)
+
+
+def steps_asked() -> Steps | None:
+    """Return the steps that the variable names; None: none, or it says only whether."""
+    text = _text()
+    if text in ("", *_ON, *_OFF):
+        return None
+    found = re.fullmatch(r"(\d{1,18})(?::(\d{1,18}))?", text)
+    if found is None or int(found[1]) > int(found[2] or found[1]):
+        warnings.warn(f"{VARIABLE} is {text!r}; it can be 1, 0, or steps such as 3:6", stacklevel=2)
+        return None
+    return int(found[1]), int(found[2] or found[1])
+
+
+def steps_for(wanted: Steps | None) -> Steps | None:
+    """Return the steps that a callback records, given those that the program names; None: none."""
+    if is_off():
+        return None
+    return steps_asked() or wanted or (DEFAULT_STEPS if is_on() else None)
+
+
+def begin() -> None:
+    """Record this process because the variable says so, unless it is our own command."""
+    if _is_command() or not is_on():
+        return
+    try:
+        from pyprof2.integrations.recording import Recording
+    except ImportError as error:
+        warnings.warn(f"{VARIABLE} is set, and nothing can be recorded: {error}", stacklevel=3)
+        return
+    _ambient.recording = Recording(steps_for(None), None)
+    _ambient.recording.begin()
+
+
+def take_over(recording: Recording) -> None:
+    """Let one that the program asks for take the place of what `import pyprof2` began."""
+    before = _ambient.recording
+    if before is not None and before is not recording:
+        before.forget()
+
+
+def _is_command() -> bool:
+    """Return whether this process is the command `pyprof2`, which reads and needs no torch."""
+    words = sys.orig_argv
+    names = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "-m"}
+    return "pyprof2" in names or Path(sys.argv[0]).stem == "pyprof2"
+
+
+def _text() -> str:
+    return os.environ.get(VARIABLE, "").strip().lower()

@@ -1,0 +1,214 @@
+"""Record some steps of this process, write their store, and print their summary."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyprof2.errors import OutputExistsError, UsageError
+from pyprof2.integrations.environment import is_off, steps_asked, steps_for, take_over
+from pyprof2.nvtx.recorders import say
+from pyprof2.nvtx.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Steps: TypeAlias = int | tuple[int, int] | range
+"""A step, the first and the last one, or a range of them; steps count from 0."""
+
+_TRACE: Final = ".json.gz"
+_STORE: Final = ".pyprof2"
+_SUFFIX: Final = re.compile(r"\.pyprof2$|\.json(\.gz)?$")
+
+_NOTHING: Final = (
+    "step {step} did not begin: the program made fewer steps, or none that shows; pyprof2.step() "
+    "says where one ends"
+)
+_SHOW: Final = """
+import contextlib, io, sys
+from pyprof2.cli import main
+trace, store, *force = sys.argv[1:]
+with contextlib.redirect_stdout(io.StringIO()):
+    code = main(["parse", trace, "-o", store, *force])
+sys.exit(code or main(["prof", store]))
+"""
+"""A process of its own reads the trace: the training gets neither its libraries nor its memory."""
+
+
+@contextmanager
+def record(
+    steps: int | tuple[int, int] | range | None = None,
+    out: Path | str | None = None,
+    *,
+    force: bool = False,
+) -> Iterator[None]:
+    """Record some steps of the loop inside, write their store, and print their summary.
+
+    ::
+
+        with pyprof2.record(steps=(3, 6)):
+            for x, y in loader:
+                train(x, y)
+
+    Recorded is what `pyprof2 capture --kineto` records, and PyTorch computes what it computes
+    without. A step ends with the step of an optimizer, or where `pyprof2.step` is called. As soon
+    as the last one is over, or the block ends, the trace `OUT.json.gz` and the store `OUT.pyprof2`
+    are written, and what `pyprof2 prof` shows of it is printed, in a job of several processes by
+    rank 0. The names then end with the rank, and `pyprof2 parse` puts the traces together.
+
+    Args:
+        steps: a step, or the first and the last one, as in `(3, 6)`, or a range; steps count from
+            0. By default the whole block. What the environment variable `PYPROF2` says counts
+            more: `0` records nothing, `A:B` those steps.
+        out: the name of what is written; by default that of the script, in the current folder,
+            with a number if it is taken.
+        force: replace what is there of that name.
+
+    Raises:
+        OutputExistsError: something is there, and `force` is not given.
+        UsageError: the steps make no sense.
+    """
+    if is_off():
+        yield
+        return
+    recording = Recording(steps_asked() or steps, out, force=force)
+    recording.begin()
+    try:
+        yield
+    finally:
+        recording.finish()
+
+
+class Recording:
+    """Some steps of this process, from the wait for the first one to the summary."""
+
+    def __init__(self, steps: Steps | None, out: Path | str | None, *, force: bool = False) -> None:
+        """Check the options; what they mean stands at `record`."""
+        self._rank = _rank()
+        self._steps = None if steps is None else as_range(steps)
+        self._force = force
+        stem = _free_stem(self._rank) if out is None else _stem(Path(out), self._rank)
+        self._trace, self._store = (stem.with_name(stem.name + end) for end in (_TRACE, _STORE))
+        for path in (self._trace, self._store):
+            if path.exists() and not force:
+                msg = f"{path}: exists; name another, or say force=True"
+                raise OutputExistsError(msg)
+        self._window = Window(self._trace, self._steps, self._show)
+
+    def begin(self, step: int = 0) -> None:
+        """Begin with the step of that number."""
+        take_over(self)
+        self._trace.parent.mkdir(parents=True, exist_ok=True)
+        self._window.begin(step)
+
+    def finish(self) -> None:
+        """End, with what was recorded up to here; afterwards it does nothing."""
+        self._window.finish()
+
+    def forget(self) -> None:
+        """End as if it had never begun, unless it records already."""
+        self._window.cancel()
+
+    def _show(self) -> None:
+        """Write the store and print the summary, if anything was recorded."""
+        if not self._trace.is_file():
+            if self._steps is not None:
+                say(_NOTHING.format(step=self._steps[0]))
+            return
+        options = ["--force"] if self._force else []
+        done = subprocess.run(  # noqa: S603 -- our own program
+            [sys.executable, "-P", "-c", _SHOW, self._trace, self._store, *options],
+            capture_output=True, text=True, encoding="utf-8", check=False, env=_environment(),
+        )  # fmt: skip
+        if self._rank in (None, 0):
+            sys.stdout.write(done.stdout)
+            sys.stdout.flush()
+        sys.stderr.write(done.stderr)
+        say(f"recorded {self._trace}" + ("" if done.returncode else f" and {self._store}"))
+
+
+class TrainerRecording:
+    """The recording of a trainer's callback: begins with the training, once, if it is wanted."""
+
+    def __init__(self, steps: Steps | None, out: Path | str | None, *, force: bool) -> None:
+        """Prepare; the options are those of the callbacks."""
+        found = steps_for(steps)
+        self._steps = None if found is None else as_range(found)
+        self._out, self._force = out, force
+        self._recording: Recording | None = None
+
+    def begin(self, step: int = 0) -> None:
+        """Begin with the step of that number; the process knows its rank by now."""
+        if self._steps is not None and self._recording is None:
+            self._recording = Recording(self._steps, self._out, force=self._force)
+            self._recording.begin(step)
+
+    def finish(self) -> None:
+        """End, if the training ends before the last step that is wanted."""
+        if self._recording is not None:
+            self._recording.finish()
+
+
+def as_range(steps: Steps) -> range:
+    """Return the steps as a range of numbers in one piece.
+
+    Raises:
+        UsageError: they are none.
+    """
+    given: Any = (steps, steps) if isinstance(steps, int) else steps
+    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(n, int) for n in given):
+        given = range(given[0], given[1] + 1)
+    if not isinstance(given, range) or not given or given[0] < 0 or given.step != 1:
+        msg = f"steps is {steps!r}; give the first and the last one, as in steps=(3, 6)"
+        raise UsageError(msg)
+    return given
+
+
+def _rank() -> int | None:
+    """Return the rank of this process in its job; None where it is alone."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank() if dist.get_world_size() > 1 else None
+    rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return int(rank) if rank.isdigit() and size != "1" else None
+
+
+def _stem(wanted: Path, rank: int | None) -> Path:
+    """Return the path of what is written without its suffix, absolute: programs change folders."""
+    name = _SUFFIX.sub("", wanted.name)
+    return wanted.absolute().with_name(name if rank is None else f"{name}-rank{rank}")
+
+
+def _free_stem(rank: int | None) -> Path:
+    """Return a path in the current folder, after the script, at which nothing is yet."""
+    name = re.sub(r"\.pyw?$", "", Path(sys.argv[0]).name)
+    if not name or name.startswith("-"):
+        name = "recording"
+    stems = (_stem(Path(name if n == 1 else f"{name}-{n}"), rank) for n in count(1))
+    return next(
+        stem
+        for stem in stems
+        if not any(stem.with_name(stem.name + end).exists() for end in (_TRACE, _STORE))
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a process that imports this pyprof2, and prints for this one."""
+    home = str(Path(__file__).resolve().parents[2])
+    paths = [home, os.environ.get("PYTHONPATH", "")]
+    found = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYTHONIOENCODING": "utf-8",
+        "PYPROF2": "0",
+    }
+    if sys.stdout.isatty():
+        found["COLUMNS"] = str(shutil.get_terminal_size().columns)
+    return found

@@ -1,0 +1,209 @@
+"""Who records a script that `pyprof2 capture` runs, from when to when.
+
+A recorder is asked by the annotation: to record, when the first step begins that is wanted, or at
+once; and to finish, when one begins that is not. After that it records nothing more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import torch
+from torch.profiler import profile
+
+from pyprof2.markers import DOMAIN, WINDOW
+from pyprof2.nvtx.growth import Growth
+from pyprof2.nvtx.hooks import replace
+from pyprof2.nvtx.internals import all_threads_config, forget_profiler, profiler_starts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BY_SIGNAL: Final = 128
+"""Shells add to it the number of the signal that ended a program."""
+
+_GIVES_WAY: Final = (
+    "the script starts a profiler of its own, and torch.profiler cannot run twice: recorded up to "
+    "there; pyprof2 capture --nsys records beside it"
+)
+_TOO_LATE: Final = (
+    "the script has started a profiler of its own before the first step that is wanted: nothing is "
+    "recorded; pyprof2 capture --nsys records beside it"
+)
+_AGAIN: Final = "torch.profiler records one run of steps: what is wanted after it is not recorded"
+
+
+class Recorder(Protocol):
+    """Records this process, or has it recorded."""
+
+    def record(self) -> None:
+        """Begin, unless it records already."""
+
+    def finish(self) -> None:
+        """End, and keep what was recorded."""
+
+    def discard(self) -> None:
+        """Forget what was recorded, and wait to be told to record."""
+
+    def step(self) -> None:
+        """Learn that a step begins."""
+
+
+def say(text: str) -> None:
+    """Tell the user, in one line."""
+    print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line here
+
+
+class NsysWindow:
+    """Tells `nsys` which part of the process to record, by an NVTX range."""
+
+    def __init__(self, at_end: Callable[[], None]) -> None:
+        """Begin without a range.
+
+        Args:
+            at_end: called when the recording has ended.
+        """
+        self.has_begun = self.is_over = False
+        self._range: Any = None
+        self._at_end = at_end
+
+    def record(self) -> None:
+        """Begin the range; `nsys` looks at no second one."""
+        import nvtx
+
+        if not self.has_begun:
+            self.has_begun = True
+            self._range = nvtx.start_range(WINDOW, domain=DOMAIN)
+
+    def finish(self) -> None:
+        """End it."""
+        import nvtx
+
+        if self.has_begun and not self.is_over:
+            self.is_over = True
+            nvtx.end_range(self._range)
+            self._at_end()
+
+    def discard(self) -> None:
+        """Nothing is recorded yet."""
+
+    def step(self) -> None:
+        """What `nsys` records is not in the memory of this process."""
+
+
+class TorchRecorder:
+    """Records with torch.profiler, and writes one trace, whole or not at all.
+
+    The profilers of torch do not nest: a second one takes the first one's events, and the process
+    ends with a fault. So this one ends when the script starts one. In a process that the script
+    forks it does nothing: what is recorded there belongs to nobody.
+
+    Attributes:
+        has_begun: whether anything was recorded, or was to be.
+        is_over: whether nothing more will be.
+    """
+
+    def __init__(
+        self, path: Path, at_end: Callable[[], None], *, ends_on_signal: bool = True
+    ) -> None:
+        """Begin to look out for other profilers.
+
+        Args:
+            path: of the trace; the end of its name says whether torch compresses it.
+            at_end: called when the recording ends before the script does.
+            ends_on_signal: whether SIGTERM ends the script as if it had asked for it.
+        """
+        self.has_begun = self.is_over = False
+        self._path = path
+        self._at_end = at_end
+        self._profiler: profile | None = None
+        self._growth = Growth()
+        self._is_busy = False
+        self._undo = ExitStack()
+        for owner, name in profiler_starts():
+            replace(owner, name, self._make_way, self._undo)
+        if ends_on_signal:
+            signal.signal(signal.SIGTERM, _end)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def record(self) -> None:
+        """Begin, unless it records already."""
+        if self._profiler is not None:
+            return
+        if self.is_over:
+            say(_AGAIN)
+            return
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()  # what was launched before is no part of it
+        self._profiler = profile(record_shapes=True, experimental_config=all_threads_config())
+        self._growth = Growth()
+        self.has_begun = self._is_busy = True
+        try:
+            self._profiler.start()
+        finally:
+            self._is_busy = False
+
+    def finish(self) -> None:
+        """End, and write what was recorded; afterwards it does nothing."""
+        profiler, is_first = self._profiler, not self.is_over
+        self._stop()
+        self.is_over = True
+        self._undo.close()
+        if profiler is not None:
+            self._write(profiler)
+        if is_first:
+            self._at_end()
+
+    def discard(self) -> None:
+        """Forget what was recorded, and wait to be told to record."""
+        self._stop()
+        self.has_begun = False
+
+    def step(self) -> None:
+        """Tell the user when the recording takes much memory, and end it before there is none."""
+        found = None if self._profiler is None else self._growth.step()
+        if found is not None:
+            say(found.text)
+            if found.is_full:
+                self.finish()
+
+    def _stop(self) -> None:
+        if self._profiler is not None:
+            self._profiler.stop()
+        self._profiler = None
+
+    def _write(self, profiler: profile) -> None:
+        # In a folder that nobody else can write to: a known name could be planted as a link.
+        place = self._path.parent
+        with tempfile.TemporaryDirectory(prefix=f".{self._path.name}-", dir=place) as folder:
+            unfinished = Path(folder, self._path.name)
+            profiler.export_chrome_trace(str(unfinished))
+            unfinished.replace(self._path)
+
+    def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """End before a profiler starts that is not this one."""
+        if not self._is_busy and not self.is_over:
+            say(_TOO_LATE if self._profiler is None else _GIVES_WAY)
+            self.has_begun = True
+            self.finish()
+        return start(*args, **kwargs)
+
+    def _forget(self) -> None:
+        """Leave a forked process as if there were no recorder."""
+        self._profiler, self.is_over = None, True
+        self._undo.close()
+        if signal.getsignal(signal.SIGTERM) is _end:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        forget_profiler()
+
+
+def _end(number: int, _frame: object) -> None:
+    """End the script as if it had asked for it, so that what was recorded is written."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(BY_SIGNAL + number)

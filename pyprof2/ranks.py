@@ -1,0 +1,146 @@
+"""Which recordings make which rank.
+
+Recordings that one process made one after another, such as one of every hundredth step, are
+segments of one rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.errors import TraceError
+from pyprof2.recording import Recording, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_TENSOR_RANK_IN_NAME: Final = re.compile(r"(?<![A-Za-z0-9])TP-(\d{1,9})(?!\d)")
+_PIPELINE_IN_NAME: Final = re.compile(r"(?<![A-Za-z0-9])PP-[1-9]")
+_STRANGERS: Final = "files merged that nothing says are of one job: no rank, or another job's size"
+_WORKER: Final = re.compile(r"(.+_\d+)\.\d+\.pt\.trace\.json(?:\.gz)?")
+"""How `tensorboard_trace_handler` names its files: machine and process, then the time."""
+
+Source = tuple["Path", Recording, int | None]
+"""A file, a recording in it, and the rank that either claims."""
+
+
+def assign_ranks(recordings: Sequence[tuple[Path, Recording]]) -> tuple[list[list[int]], list[int]]:
+    """Return the recordings of each process by position, and its rank.
+
+    The rank is the recording's own, else that in the file's name, else by order.
+
+    Raises:
+        TraceError: two processes claim one rank.
+    """
+    recorded = Counter(file for file, _ in recordings)
+    found: list[Source] = []
+    for file, recording in recordings:
+        # A file of several processes is not that of one rank, whatever its name says.
+        in_name = _rank_in_name(file.name) if recorded[file] == 1 else None
+        found.append((file, recording, in_name if recording.rank is None else recording.rank))
+    groups = _group_segments(found)
+    of_group = [[found[at][2] for at in group if found[at][2] is not None] for group in groups]
+    claims = [numbers[0] if numbers else None for numbers in of_group]
+    twice = [rank for rank, count in Counter(claims).items() if rank is not None and count > 1]
+    if twice:
+        files = ", ".join(
+            str(found[group[0]][0])
+            for group, claim in zip(groups, claims, strict=True)
+            if claim == twice[0]
+        )
+        msg = f"{files}: both are of rank {twice[0]}; parse each into a store of its own"
+        raise TraceError(msg)
+    _warn_of_strangers([[found[at] for at in group] for group in groups])
+    free = (number for number in range(2 * len(claims)) if number not in claims)
+    return groups, [next(free) if claim is None else claim for claim in claims]
+
+
+def _rank_in_name(name: str) -> int | None:
+    """Return the rank that a file's name says.
+
+    `TP-0` is one only where there is no other pipeline stage, which has a `TP-0` of its own.
+    """
+    found = _RANK_IN_NAME.search(name)
+    if found is None and not _PIPELINE_IN_NAME.search(name):
+        found = _TENSOR_RANK_IN_NAME.search(name)
+    return None if found is None else int(found[1])
+
+
+def _warn_of_strangers(groups: Sequence[Sequence[Source]]) -> None:
+    """Note it if several files are merged, and nothing says that they are of one job."""
+    files = {source[0] for group in groups for source in group}
+    if len(groups) < 2 or len(files) < 2:
+        return
+    sizes = {source[1].trace["world_size"] for group in groups for source in group} - {None}
+    if len(sizes) > 1 or any(rank is None for group in groups for _, _, rank in group):
+        groups[0][0][1].problems[_STRANGERS] += len(files)
+
+
+def _group_segments(found: Sequence[Source]) -> list[list[int]]:
+    """Return the positions of the recordings, process by process, in order of the first of each.
+
+    Those of one process are in order of time.
+    """
+    groups: list[list[int]] = []
+    for at, source in enumerate(found):
+        for group in groups:
+            if all(_are_of_one_process(found[other], source) for other in group):
+                group.append(at)
+                break
+        else:
+            groups.append([at])
+    return [sorted(group, key=lambda at: _time(found[at][1])[1]) for group in groups]
+
+
+def _are_of_one_process(one: Source, other: Source) -> bool:
+    """Whether two recordings are of one process: the same id on a machine, one after the other."""
+    (file_a, a, rank_a), (file_b, b, rank_b) = one, other
+    if not a.pids or a.pids != b.pids or a.trace["profiler"] != b.trace["profiler"]:
+        return False
+    ranks, hosts = {rank_a, rank_b} - {None}, {a.host, b.host} - {None}
+    if len(ranks) > 1 or len(hosts) > 1:
+        return False
+    workers = [_WORKER.fullmatch(file.name) for file in (file_a, file_b)]
+    is_said = (
+        rank_a is not None and rank_a == rank_b,
+        a.host is not None and a.host == b.host,
+        all(workers) and len({worker[1] for worker in workers if worker}) == 1,
+    )
+    return any(is_said) and _follow(a, b)
+
+
+def _time(recording: Recording) -> tuple[bool, int, int]:
+    """Return whether the times are since 1970, and the first and the last one."""
+    trace = recording.trace
+    start, end, base = trace["start_ns"], trace["end_ns"], trace["unix_ns"]
+    return base is not None, (start or 0) + (base or 0), (end or 0) + (base or 0)
+
+
+def _follow(a: Recording, b: Recording) -> bool:
+    """Whether one begins after the other ended, and autograd's numbers went on."""
+    (first, second) = sorted((a, b), key=_time)
+    (same_clock, _, end), (other_clock, start, _) = _time(first), _time(second)
+    if same_clock != other_clock or start < end or first.trace["start_ns"] is None:
+        return False
+    # In a process that started anew they begin at 0 again.
+    before, after = _forward_numbers(first), _forward_numbers(second)
+    return not len(before) or not len(after) or int(after.min()) >= int(before.max())
+
+
+def _forward_numbers(recording: Recording) -> Any:
+    """Return the sequence numbers of the main thread's forward ops, where they can be told."""
+    if recording.ops_are_ranges:
+        return np.empty(0, np.int64)
+    table = recording.read("ops", ["tid", "sequence_nr", "forward_thread"])
+    is_main = pc.is_in(table["tid"], pa.array(sorted(recording.pids), pa.int64()))
+    is_forward = pc.equal(pc.fill_null(table["forward_thread"], 0), 0)
+    rows = table.filter(pc.and_(is_main, is_forward))
+    return int_column(rows.filter(pc.is_valid(rows["sequence_nr"])), "sequence_nr", 0)

@@ -1,0 +1,55 @@
+"""GPU work that cannot be right is found, and what only looks odd is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kineto_events import Event, copy, kernel, load_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyprof2.run import Run
+
+NOW_US = 4_400_000_000_000
+"""51 days after the base time of the trace."""
+DAY_US = 86_400_000_000
+LONG = "GPU work that lasts over an hour"
+AT_ZERO = "GPU work at time 0, hours from all other work"
+TWICE = "GPU work that is in the file more than once"
+
+
+def odd(folder: Path, *events: Event) -> dict[str, int]:
+    return findings(load_events(folder, *events))
+
+
+def findings(run: Run) -> dict[str, int]:
+    found = run.check()
+    found = found[found["finding"].isin([LONG, AT_ZERO, TWICE])]
+    assert set(found["severity"]) <= {"problem"}
+    return dict(zip(found["finding"], found["count"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("events", "wanted"),
+    [
+        pytest.param([kernel(NOW_US, 3 * DAY_US, 1), kernel(NOW_US, 5, 2)], {LONG: 1}, id="days"),
+        pytest.param([kernel(0, 5, 1), kernel(NOW_US, 5, 2)], {AT_ZERO: 1}, id="at 0"),
+        pytest.param([kernel(0, 5, 1), kernel(900, 5, 2)], {}, id="a clock that begins at 0"),
+        pytest.param([kernel(0, 5, 1)], {}, id="nothing else to tell by"),
+        pytest.param([kernel(7, 5, 1)] * 3 + [kernel(9, 5, 2)] * 2, {TWICE: 3}, id="repeated"),
+        pytest.param(
+            [copy(7, 5, 1, name="Memcpy HtoD", bytes=64)] * 2, {TWICE: 1}, id="a repeated copy"
+        ),
+        pytest.param(
+            [kernel(7, 5, 1, {"graph node id": n}, name="g") for n in (1, 2)], {}, id="graph nodes"
+        ),
+        pytest.param([kernel(7, 5, 1, {"device": n}) for n in (0, 1)], {}, id="on two devices"),
+    ],
+)
+def test_work_that_cannot_be_right_is_found(
+    tmp_path: Path, events: list[Event], wanted: dict[str, int]
+) -> None:
+    assert odd(tmp_path, *events) == wanted

@@ -1,0 +1,236 @@
+"""Recordings that one process made one after another are one rank, and linked each by itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyprof2.cli import main
+from pyprof2.errors import TraceError
+from pyprof2.run import Run, load, parse
+from tests.kineto_events import Event, kernel, launch, node, op, rows, trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRAIN = """
+import sys, torch
+from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
+
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+with profile(
+    activities=[ProfilerActivity.CPU],
+    schedule=schedule(wait=1, warmup=1, active=2, repeat=2),
+    on_trace_ready=tensorboard_trace_handler(sys.argv[1]),
+    record_shapes=True,
+) as profiler:
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+        profiler.step()
+"""
+CAPTURED = """
+import time, nvtx, pyprof2, torch
+
+pyprof2.init()
+model = torch.nn.Linear(8, 8)
+for capture in (False, True, False, True, False):
+    range_id = nvtx.start_range("captured") if capture else None
+    for _ in range(3):
+        model(torch.randn(4, 8)).sum().backward()
+    if range_id is not None:
+        nvtx.end_range(range_id)
+    time.sleep(0.3)
+"""
+
+
+def is_dense(run: Run, table: str, column: str) -> bool:
+    found: list[int] = rows(run.table(table), column)
+    return found == list(range(len(found)))
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_files_of_a_repeated_schedule_are_one_rank(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "out"
+    subprocess.run([sys.executable, "-c", TRAIN, str(out)], check=True, capture_output=True)
+    files = sorted(out.iterdir())
+    recorded = [json.loads(file.read_bytes())["traceEvents"] for file in files]
+    alone = [load(file) for file in files]
+
+    run = load(out)
+
+    assert len(files) == 2
+    assert run.summary["ranks"] == [0]
+    assert run.summary["steps"] == [2, 3, 6, 7]
+    assert len(run.ops) == sum(e.get("cat") == "cpu_op" for events in recorded for e in events)
+    assert is_dense(run, "ops", "op_id")
+    assert is_dense(run, "ranges", "range_id")
+    assert is_dense(run, "signatures", "signature_id")
+    assert run.ops["start_ns"].is_monotonic_increasing
+    assert run.summary["span_ns"] == sum(each.summary["span_ns"] for each in alone)
+    assert rows(run.table("trace"), "source") == [file.name for file in files]
+    assert called(run) == [call for each in alone for call in called(each)]
+
+
+def called(run: Run) -> list[tuple[Any, ...]]:
+    """Return each op with the names of the ops that it refers to, and its inputs."""
+    ops, texts = run.table("ops"), rows(run.table("signatures"), "signature")
+    names = rows(ops, "op")
+    return [
+        (name, start, *(None if at is None else names[at] for at in others), text)
+        for name, start, *others, text in zip(
+            names, rows(ops, "start_ns"), rows(ops, "parent_op_id"), rows(ops, "forward_op_id"),
+            [None if at is None else texts[at] for at in rows(ops, "signature_id")], strict=True,
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.nsys
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_repeats_of_a_capture_range_are_one_rank_on_one_clock(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        pytest.skip("nsys is not installed")
+    flags = [
+        "-t", "nvtx", "-s", "none", "--cpuctxsw", "none", "--export", "sqlite",
+        "--capture-range=nvtx", "--nvtx-capture=captured", "--capture-range-end=repeat:2",
+        "--env-var", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0", "-o", str(tmp_path / "report"),
+    ]  # fmt: skip
+    program = [sys.executable, "-c", CAPTURED]
+    subprocess.run([nsys, "profile", *flags, *program], check=True, capture_output=True)
+    files = sorted(tmp_path.glob("*.sqlite"))
+    alone = [load(file) for file in files]
+
+    run = load(tmp_path)
+
+    assert len(files) == 2
+    assert run.summary["ranks"] == [0]
+    assert len(run.ops) == sum(len(each.ops) for each in alone) > 0
+    assert is_dense(run, "ops", "op_id")
+    assert run.ops["start_ns"].is_monotonic_increasing
+    assert run.summary["span_ns"] == sum(each.summary["span_ns"] for each in alone)
+    first, second = (each.trace.loc[0] for each in alone)
+    shift = second["unix_ns"] - first["unix_ns"]
+    assert run.trace["unix_ns"].tolist() == [first["unix_ns"]] * 2
+    assert run.trace["start_ns"].tolist() == [first["start_ns"], second["start_ns"] + shift]
+    # The loop sleeps twice between the captured ranges.
+    assert run.trace["start_ns"][1] - run.trace["end_ns"][0] > 600_000_000
+
+
+def stage(at: int, number: int, *, pid: int = 100) -> list[Event]:
+    """Return a forward op, its node, and a kernel of each; ids begin at 1 in each file."""
+    main: dict[str, Any] = {"pid": pid, "tid": pid}
+    engine: dict[str, Any] = {"pid": pid, "tid": pid + 1}
+    return [
+        op("aten::mm", at, 8, seq=number, dims=[[2, 3], [3, 4]], types=["float", "float"], **main),
+        launch(at + 1, 1, **main), kernel(at + 20, 5, 1, name=f"forward_{number}"),
+        node("MmBackward0", at + 10, 8, seq=number, fwd=1, **engine),
+        launch(at + 11, 2, **engine), kernel(at + 30, 5, 2, name=f"backward_{number}"),
+    ]  # fmt: skip
+
+
+def test_stages_of_one_process_are_linked_each_by_itself(tmp_path: Path) -> None:
+    trace(tmp_path / "17-TP-1-DECODE.trace.json", stage(1000, 7))
+    trace(tmp_path / "17-TP-1-EXTEND.trace.json", stage(0, 3))
+
+    run = load(tmp_path)
+
+    columns = ("rank", "kernel_id", "kernel", "launch_ns", "launch_id", "op_id", "forward_op_id")
+    assert rows(run.table("kernels"), *columns) == [
+        (1, 0, "forward_3", 1_000, 0, 0, None), (1, 1, "backward_3", 11_000, 1, 1, 0),
+        (1, 2, "forward_7", 1_001_000, 2, 2, None), (1, 3, "backward_7", 1_011_000, 3, 3, 2),
+    ]  # fmt: skip
+    assert rows(run.table("launches"), "correlation_id") == [1, 2, 3, 4]
+    assert rows(run.table("kernels"), "correlation_id") == [1, 2, 3, 4]
+    # 35 us from the first start to the last end of the GPU's work in each, less its first 20.
+    assert run.summary["span_ns"] == 2 * 15_000
+    assert run.check()["finding"].str.contains("one job").sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("second", "around"),
+    [
+        pytest.param(stage(1000, 7, pid=200), {}, id="another process"),
+        pytest.param(stage(1000, 7), {"host_name": "b"}, id="on another machine"),
+        pytest.param(stage(10, 7), {}, id="at the same time"),
+        pytest.param(stage(1000, 2), {}, id="autograd's numbers begin again"),
+        pytest.param(stage(1000, 7), {"baseTimeNanoseconds": 10**18}, id="on another clock"),
+    ],
+)
+def test_other_files_that_claim_one_rank_are_an_error(
+    tmp_path: Path, second: list[Event], around: dict[str, Any]
+) -> None:
+    one = trace(tmp_path / "TP-0-a.json", stage(0, 3), host_name="a")
+    two = trace(tmp_path / "TP-0-b.json", second, **{"host_name": "a"} | around)
+
+    with pytest.raises(TraceError, match=r"TP-0-a.json, .*TP-0-b.json: both are of rank 0"):
+        parse([one, two], tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        pytest.param(["9-TP-3-DECODE.trace.json"], [3], id="a tensor-parallel rank"),
+        pytest.param(["TP-0-PP-0.json", "TP-0-PP-1.json"], [0, 1], id="pipeline stages"),
+        pytest.param(["HTTP-3.json"], [0], id="another word"),
+    ],
+)
+def test_a_tensor_parallel_rank_in_the_name_is_a_rank(
+    tmp_path: Path, names: list[str], ranks: list[int]
+) -> None:
+    files = [trace(tmp_path / n, stage(0, 3, pid=100 + i)) for i, n in enumerate(names)]
+
+    assert load(parse(files, tmp_path / "s")).summary["ranks"] == ranks
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes", "warnings"),
+    [
+        pytest.param(["a.json", "b.json"], [None, None], [2], id="neither job nor rank"),
+        pytest.param(["rank0.json", "rank1.json"], [None, None], [], id="ranks"),
+        pytest.param(["rank0.json", "rank1.json"], [2, 2], [], id="ranks of one job"),
+        pytest.param(["rank0.json", "rank1.json"], [2, 8], [2], id="ranks of other jobs"),
+        pytest.param(["rank0.json", "b.json"], [None, None], [2], id="only one is a rank"),
+        pytest.param(["a.json"], [None], [], id="a file alone"),
+    ],
+)
+def test_files_that_may_not_belong_together_are_said_to_be_merged(
+    tmp_path: Path, names: list[str], sizes: list[int | None], warnings: list[int]
+) -> None:
+    files = [
+        trace(
+            tmp_path / name, stage(0, 3, pid=100 + i),
+            **({} if size is None else {"distributedInfo": {"world_size": size}}),
+        )
+        for i, (name, size) in enumerate(zip(names, sizes, strict=True))
+    ]  # fmt: skip
+    found = load(parse(files, tmp_path / "store")).check()
+    warning = found[found["finding"].str.contains("of one job")]
+
+    assert warning["count"].tolist() == warnings
+
+
+def test_ranks_with_clocks_of_their_own_have_each_its_span(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day_us = 86_400_000_000
+    trace(tmp_path / "rank0.json", stage(0, 3))
+    trace(tmp_path / "rank1.json", stage(day_us, 3, pid=200))
+
+    summary = load(tmp_path).summary
+
+    assert summary["span_ns"] == summary["gpu_span_ns"] == 2 * 15_000
+    assert summary["busy_ns"] == 4 * 5_000
+    assert main(["prof", str(tmp_path), "--by", "op", "-w", "200"]) == 0
+    assert "busy 20.000 us of 30.000 us on 2 GPUs" in capsys.readouterr().out
