@@ -11,7 +11,6 @@ from pyprof2.columns import TextColumn, lookup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.analysis.intervals import Bool, Int
 
 OTHER: Final = "other"
 
@@ -36,15 +35,3 @@ def categorise(count: int, sources: Sequence[TextColumn]) -> TextColumn:
         places = [words.index(text) if text and text != OTHER else -1 for text in texts]
         result = np.where(result >= 0, result, lookup(np.array(places, np.int64), codes, -1))
     return np.where(result >= 0, result, 0), words
-
-
-def only(column: TextColumn, keep: Bool) -> TextColumn:
-    """Return a text column with null where `keep` is false."""
-    codes: Int = np.where(keep, column[0], -1)
-    return codes, column[1]
-
-
-def named(column: TextColumn, text: str) -> TextColumn:
-    """Return a text column with null where the text is another one."""
-    codes, texts = column
-    return only(column, lookup(np.array([t == text for t in texts], np.int64), codes, 0) > 0)

@@ -185,16 +185,6 @@ def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
     return found
 
 
-def combine_keys(*columns: Int) -> Int:
-    """Return one integer per row that is equal where all columns are, and sorts as they do."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values, inverse = np.unique(column, return_inverse=True)
-        # Dense after every column, so that the product of two counts always fits.
-        code = np.unique(code * len(values) + inverse, return_inverse=True)[1]
-    return code
-
-
 def merged(start: Int, end: Int) -> tuple[Int, Int]:
     """Return starts and ends of the pieces that the intervals cover; pieces that touch are one."""
     order = np.lexsort((end, start))
@@ -267,26 +257,3 @@ def nearest_marked(parent: Int, marked: Bool) -> Int:
         found[todo] = found[found[todo]]
         todo = todo[found[todo] >= 0]
     return found
-
-
-def slices_of_groups(group: Int, size: int) -> Iterator[slice]:
-    """Yield slices of about `size` rows, so that the rows of each group are in one slice.
-
-    Args:
-        group: of each row; -1 for rows that may be anywhere.
-        size: a slice is longer only where groups reach across its end.
-    """
-    rows = np.flatnonzero(group >= 0)
-    _, first, place = np.unique(group[rows], return_index=True, return_inverse=True)
-    last = np.zeros(len(first), np.int64)
-    last[place] = rows  # the greatest, since it is written last
-    open_groups = np.zeros(len(group) + 1, np.int64)
-    np.add.at(open_groups, rows[first] + 1, 1)
-    np.add.at(open_groups, last + 1, -1)
-    cuts = np.flatnonzero(np.cumsum(open_groups) == 0)
-    begin = 0
-    while begin < len(group):
-        at = np.searchsorted(cuts, min(begin + size, len(group)))
-        end = int(cuts[at])
-        yield slice(begin, end)
-        begin = end

@@ -22,14 +22,14 @@ from unittest import mock
 
 from benchmarks.scale_trace import scaled
 from benchmarks.traces import add_traces, existing
-from pyprof2.analysis import linked
-from pyprof2.analysis.attribute import cost_ops
-from pyprof2.analysis.contexts import Calls, find_contexts
+from pyprof2.analysis.assembly import linked
+from pyprof2.analysis.costs.attribute import cost_ops
+from pyprof2.analysis.costs.contexts import Calls, find_contexts
 from pyprof2.parsers import read_recordings
 from pyprof2.run import load
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.contexts import Contexts
+    from pyprof2.analysis.costs.contexts import Contexts
     from pyprof2.recording import Recording
 
 TRACES: Final = ("tl_owlv2_h100", "rn50_v100_w0", "hta_diff_control_a100")

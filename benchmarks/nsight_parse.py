@@ -155,9 +155,9 @@ def parse(path: Path) -> int:
 
 def parse_and_link(path: Path) -> int:
     """Read the recordings and link them; return how many rows they have."""
-    from pyprof2.analysis.activities import link_activities, link_launches
-    from pyprof2.analysis.link import Threads, link_ops
-    from pyprof2.analysis.pair import pair
+    from pyprof2.analysis.linking.activities import link_activities, link_launches
+    from pyprof2.analysis.linking.link import Threads, link_ops
+    from pyprof2.analysis.linking.pair import pair
 
     rows = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -199,7 +199,7 @@ def _measure(way: str, path: Path) -> None:
 
 def _import_everything() -> None:
     """Import what the ways need, so that the times are of reading alone."""
-    for name in ("pandas", "pyprof2.analysis.activities", "pyprof2.parsers.nsight"):
+    for name in ("pandas", "pyprof2.analysis.linking.activities", "pyprof2.parsers.nsight"):
         import_module(name)
 
 

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs import registry
-from pyprof2.analysis.devices import DEVICES
-from pyprof2.analysis.ledger import BINS
-from pyprof2.analysis.profile import MORE_COLUMNS, SUMMARY_COLUMNS
-from pyprof2.analysis.tensor_core import RULES, RULES_VERSION
+from pyprof2.analysis.hardware.devices import DEVICES
+from pyprof2.analysis.hardware.tensor_core import RULES, RULES_VERSION
+from pyprof2.analysis.summaries.ledger import BINS
+from pyprof2.analysis.summaries.profile import MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.cli import build_parser
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 

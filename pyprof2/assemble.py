@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.activity_table import activity_tables
-from pyprof2.analysis.linked import link_recording
-from pyprof2.analysis.op_table import op_table
+from pyprof2.analysis.assembly.activity_table import activity_tables
+from pyprof2.analysis.assembly.linked import link_recording
+from pyprof2.analysis.assembly.op_table import op_table
 from pyprof2.recording import int_column
 from pyprof2.tables import TABLES
 

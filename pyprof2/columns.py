@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -49,6 +49,51 @@ def merge_texts(first: TextColumn, second: TextColumn) -> TextColumn:
         first[0] >= 0, first[0], np.where(second[0] >= 0, len(first[1]) + second[0], -1)
     )
     return codes, [*first[1], *second[1]]
+
+
+def only(column: TextColumn, keep: NDArray[np.bool_]) -> TextColumn:
+    """Return a text column with null where `keep` is false."""
+    codes = np.where(keep, column[0], -1)
+    return codes, column[1]
+
+
+def named(column: TextColumn, text: str) -> TextColumn:
+    """Return a text column with null where the text is another one."""
+    codes, texts = column
+    return only(column, lookup(np.array([t == text for t in texts], np.int64), codes, 0) > 0)
+
+
+def combine_keys(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return one integer per row that is equal where all columns are, and sorts as they do."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, inverse = np.unique(column, return_inverse=True)
+        # Dense after every column, so that the product of two counts always fits.
+        code = np.unique(code * len(values) + inverse, return_inverse=True)[1]
+    return code
+
+
+def slices_of_groups(group: NDArray[np.int64], size: int) -> Iterator[slice]:
+    """Yield slices of about `size` rows, so that the rows of each group are in one slice.
+
+    Args:
+        group: of each row; -1 for rows that may be anywhere.
+        size: a slice is longer only where groups reach across its end.
+    """
+    rows = np.flatnonzero(group >= 0)
+    _, first, place = np.unique(group[rows], return_index=True, return_inverse=True)
+    last = np.zeros(len(first), np.int64)
+    last[place] = rows  # the greatest, since it is written last
+    open_groups = np.zeros(len(group) + 1, np.int64)
+    np.add.at(open_groups, rows[first] + 1, 1)
+    np.add.at(open_groups, last + 1, -1)
+    cuts = np.flatnonzero(np.cumsum(open_groups) == 0)
+    begin = 0
+    while begin < len(group):
+        at = np.searchsorted(cuts, min(begin + size, len(group)))
+        end = int(cuts[at])
+        yield slice(begin, end)
+        begin = end
 
 
 def as_pandas(table: pa.Table, never_null: Sequence[str] = ()) -> pd.DataFrame:

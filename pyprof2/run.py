@@ -278,11 +278,11 @@ class Run:
         """Return a canonical table as Arrow."""
         table = read_table(self.path, name)
         if self.source_root is not None and name in ("kernels", "copies", "ops"):
-            from pyprof2.analysis.stacks import with_lines
+            from pyprof2.analysis.linking.stacks import with_lines
 
             table = with_lines(table, read_table(self.path, "stacks"), self.source_root)
         if self.device is not None and name in ("kernels", "copies"):
-            from pyprof2.analysis.verdict import judge
+            from pyprof2.analysis.hardware.verdict import judge
 
             return judge(table, read_table(self.path, "devices").to_pylist(), self.device)
         return table
@@ -351,8 +351,8 @@ class Run:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """Totals, busy time and coverage; see `pyprof2.analysis.summary.summarise`."""
-        from pyprof2.analysis.summary import summarise
+        """Totals, busy time and coverage; see `pyprof2.analysis.summaries.summary.summarise`."""
+        from pyprof2.analysis.summaries.summary import summarise
 
         tables = {
             name: self.table(name)
@@ -366,9 +366,9 @@ class Run:
     def ledger(self) -> pd.DataFrame:
         """All GPU time, without a GPU all op time, by what is known of the work.
 
-        See `pyprof2.analysis.ledger.ledger`.
+        See `pyprof2.analysis.summaries.ledger.ledger`.
         """
-        from pyprof2.analysis.ledger import ledger, op_ledger
+        from pyprof2.analysis.summaries.ledger import ledger, op_ledger
 
         kernels, copies = self.table("kernels"), self.table("copies")
         if kernels.num_rows or copies.num_rows:
@@ -377,8 +377,8 @@ class Run:
 
     @cached_property
     def utilization(self) -> pd.DataFrame:
-        """MFU and HFU of each step; see `pyprof2.analysis.utilization.utilization`."""
-        from pyprof2.analysis.utilization import utilization
+        """MFU and HFU of each step; see `pyprof2.analysis.summaries.utilization.utilization`."""
+        from pyprof2.analysis.summaries.utilization import utilization
 
         tables = {name: self.table(name) for name in ("kernels", "copies", "ops", "trace")}
         ranges = read_table(self.path, "ranges", ["rank", "start_ns", "dur_ns", "name", "kind"])
@@ -387,7 +387,7 @@ class Run:
 
     def rows(self) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none."""
-        from pyprof2.analysis.rows import activity_rows, op_rows
+        from pyprof2.analysis.summaries.rows import activity_rows, op_rows
 
         kernels, copies = self.table("kernels"), self.table("copies")
         if kernels.num_rows or copies.num_rows:
@@ -416,8 +416,8 @@ class Run:
         Raises:
             UsageError: an axis is unknown, or a regular expression is not one.
         """
-        from pyprof2.analysis.profile import select, summarize
-        from pyprof2.analysis.rows import HIDDEN
+        from pyprof2.analysis.summaries.profile import select, summarize
+        from pyprof2.analysis.summaries.rows import HIDDEN
 
         step = selection.get("step")
         if isinstance(step, int):
@@ -431,7 +431,7 @@ class Run:
         )
 
     def explain(self, reference: str, rank: int | None = None) -> dict[str, Any]:
-        """Return all that is known of one kernel or op; see `pyprof2.analysis.explain.explain`.
+        """Return all that is known of one kernel or op, with what it rests on.
 
         Args:
             reference: `kernel:7` or `op:7`, by `kernel_id` or `op_id`.
@@ -440,7 +440,7 @@ class Run:
         Raises:
             UsageError: there is no such row or rank.
         """
-        from pyprof2.analysis.explain import explain, parse_reference, rows_of_rank
+        from pyprof2.analysis.summaries.explain import explain, parse_reference, rows_of_rank
 
         wanted = parse_reference(reference)
         ranks = self.summary["ranks"]
@@ -458,7 +458,7 @@ class Run:
     @cached_property
     def warnings(self) -> list[str]:
         """Lines on what makes the profile less than whole, such as damage, loss and few links."""
-        from pyprof2.analysis.checks import problem_lines
+        from pyprof2.analysis.summaries.checks import problem_lines
 
         lines = problem_lines(self.manifest)
         linked = self.summary["linked_pct"]
@@ -470,9 +470,9 @@ class Run:
         """Return what the recording lacks and what was repaired; columns as `pyprof2 check`."""
         import pandas as pd
 
-        from pyprof2.analysis.checks import find_lacks, merge_ranks
-        from pyprof2.analysis.odd_work import find_odd_work
-        from pyprof2.analysis.work_checks import find_devices, find_work
+        from pyprof2.analysis.summaries.checks import find_lacks, merge_ranks
+        from pyprof2.analysis.summaries.odd_work import find_odd_work
+        from pyprof2.analysis.summaries.work_checks import find_devices, find_work
 
         tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
         found = [

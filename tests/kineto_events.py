@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from pyprof2.analysis.linked import Linked, link_recording
+from pyprof2.analysis.assembly.linked import Linked, link_recording
 from pyprof2.parsers.kineto import read_recordings
 from pyprof2.run import Run, load
 

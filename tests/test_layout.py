@@ -30,6 +30,12 @@ ORCHESTRATORS: Final = {
 LEAVES: Final = {f"pyprof2.{path.stem}" for path in PACKAGE.glob("*.py")} - ORCHESTRATORS
 """The vocabulary: what every stage may import, and what imports nothing but itself."""
 
+WINGS: Final = ("linking", "hardware", "costs", "assembly", "time", "summaries")
+"""The wings of the analyses, the lowest first: a wing imports none that comes after it."""
+
+SIDE_BY_SIDE: Final = {("hardware", "linking")}
+"""Wings that know nothing of one another, beside the order."""
+
 HEAVY: Final = ("torch", "nvtx", "pandas", "pyarrow", "numpy", "sqlalchemy", "tqdm", "tabulate")
 
 
@@ -193,6 +199,29 @@ def test_a_stage_imports_only_the_vocabulary_and_itself(package: str) -> None:
         item
         for item in _own_imports({package})
         if item.imported != "pyprof2" and not _is_in(item.imported, {*LEAVES, package})
+    ]
+
+    assert wrong == []
+
+
+def _wing(module: str) -> str | None:
+    parts = module.removeprefix("pyprof2.analysis.").split(".")
+    return parts[0] if parts[0] in WINGS else None
+
+
+def test_the_wings_of_the_analyses_are_all_listed() -> None:
+    folders = {path.parent.name for path in (ROOT / "analysis").glob("*/__init__.py")}
+
+    assert folders == set(WINGS)
+
+
+def test_arrows_between_the_wings_go_one_way() -> None:
+    wrong = [
+        item
+        for item in _own_imports({"pyprof2.analysis"})
+        if (to := _wing(item.imported)) is not None
+        and (by := _wing(item.importer)) != to
+        and (by is None or WINGS.index(by) < WINGS.index(to) or (by, to) in SIDE_BY_SIDE)
     ]
 
     assert wrong == []

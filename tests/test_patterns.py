@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pyprof2
-from pyprof2.analysis.kernel_names import (
+from pyprof2.analysis.hardware.kernel_names import (
     category_by_name,
     elements_of,
     is_helper,
     only_moves,
     short_name,
 )
-from pyprof2.analysis.tensor_core import tensor_core_by_name
+from pyprof2.analysis.hardware.tensor_core import tensor_core_by_name
 from pyprof2.patterns import SPAN, bounded
 from pyprof2.run import load
 from tests import kineto_events

@@ -48,7 +48,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
 
 def run(args: argparse.Namespace) -> None:
     """Explain `args.reference`."""
-    from pyprof2.analysis.explain import parse_reference
+    from pyprof2.analysis.summaries.explain import parse_reference
     from pyprof2.run import load
 
     parse_reference(args.reference)

@@ -53,7 +53,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
 
 def run(args: argparse.Namespace) -> None:
     """Parse `args.traces`, and print where the store is."""
-    from pyprof2.analysis.checks import problem_lines
+    from pyprof2.analysis.summaries.checks import problem_lines
     from pyprof2.run import parse
     from pyprof2.store import read_manifest
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from pyprof2.analysis.profile import (
+from pyprof2.analysis.summaries.profile import (
     AXES,
     MORE_COLUMNS,
     SUMMARY_COLUMNS,
@@ -59,7 +59,7 @@ class Query:
         top: how many rows; None: what suits the format.
         depth: of axes layer and range: how many names of a path.
         fold_numbers: of axis range: whether texts that differ in numbers are one.
-        selection: what `pyprof2.analysis.profile.select` takes.
+        selection: what `pyprof2.analysis.summaries.profile.select` takes.
         format: one of `pyprof2.cli.output.FORMATS`.
         output: the file to write; None: stdout.
         width: of a table; None: that of the terminal.

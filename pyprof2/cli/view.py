@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from pyprof2.analysis import utilization
-from pyprof2.analysis.profile import (
+from pyprof2.analysis.hardware.roofline import FLAG_COMPUTE, FLAG_SAVING
+from pyprof2.analysis.summaries import utilization
+from pyprof2.analysis.summaries.profile import (
     AXES,
     MORE_COLUMNS,
     NONE,
@@ -19,7 +20,6 @@ from pyprof2.analysis.profile import (
     summarize,
     total_row,
 )
-from pyprof2.analysis.roofline import FLAG_COMPUTE, FLAG_SAVING
 from pyprof2.cli import output, text
 from pyprof2.cli.query import KERNEL, SHARE_COLUMNS, Query, SortKey
 from pyprof2.frames import shown_line

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pyprof2.analysis.categories import categorise, named, only
+from pyprof2.analysis.categories import categorise
+from pyprof2.columns import named, only
 
 if TYPE_CHECKING:
     from pyprof2.columns import TextColumn

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from pyprof2.analysis.intervals import (
     Nest,
-    combine_keys,
     depths,
     innermost_time,
     last_not_after,
     nearest_marked,
     union_length,
 )
+from pyprof2.columns import combine_keys
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.utilization import COLUMNS
+from pyprof2.analysis.summaries.utilization import COLUMNS
 from pyprof2.cli import main
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import pyprof2
-from pyprof2.analysis.profile import AXES, total_row
+from pyprof2.analysis.summaries.profile import AXES, total_row
 from pyprof2.cli import demo
 from pyprof2.cli.output import FORMATS
 from pyprof2.cli.query import TABLES

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import pyprof2
-from pyprof2.analysis.user_ranges import LENT
+from pyprof2.analysis.linking.user_ranges import LENT
 
 if TYPE_CHECKING:
     from pyprof2.run import Run

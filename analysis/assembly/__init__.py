@@ -1,0 +1,1 @@
+"""Assembly: the canonical tables, from all that linking, costs and hardware found."""

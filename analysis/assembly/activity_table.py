@@ -1,0 +1,265 @@
+"""The canonical tables `kernels`, `copies` and `launches`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.categories import categorise
+from pyprof2.analysis.costs.attribute import STATUSES, UNKNOWN, share_costs
+from pyprof2.analysis.hardware.kernel_names import (
+    category_by_name,
+    is_helper,
+    only_moves,
+    short_name,
+)
+from pyprof2.analysis.hardware.verdict import judge
+from pyprof2.analysis.linking.activities import LINKS, Activities, Launches
+from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID, link_steps
+from pyprof2.analysis.linking.user_ranges import with_lent
+from pyprof2.columns import TextColumn, int_array, lookup, named, only, slices_of_groups, text_array
+from pyprof2.recording import Recording, code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.assembly.linked import Linked
+    from pyprof2.analysis.costs.attribute import Shares
+    from pyprof2.analysis.intervals import Int
+
+_SLICE: Final = 1 << 15
+_RECORDED: Final = (
+    "start_ns", "dur_ns", "correlation_id", "device", "stream", "kernel", "copy_kind", "grid",
+    "block", "registers", "shared_bytes", "blocks_per_sm", "occupancy_pct", "graph_node_id",
+)  # fmt: skip
+_REPLAY: Final = "replay of a CUDA graph: what its kernels work on was not recorded with it"
+_NO_LAUNCH, _NO_OP, _ACCUMULATE, _BY_NUMBER, _GRAPH, _WHOLE_GRAPH, _UNSURE = range(7)
+_NOTES: Final = [
+    "no launch in the recording",
+    "launched outside of any op",
+    "layer and source of the node that ran before AccumulateGrad",
+    "forward op found by number alone: C++ nodes share numbers with helper ops",
+    "one launch replays a whole graph: its ops ran when it was captured",
+    "a whole graph in one row: its kernels were not recorded",
+    "several processes have a launch of its correlation id",
+]
+
+
+def activity_tables(
+    recording: Recording, linked: Linked
+) -> Iterator[tuple[str, Iterator[pa.Table]]]:
+    """Yield the names of `launches`, `kernels` and `copies` with their rows, in parts.
+
+    They lack the column `rank`. All kernels of an op are in one part: they share its cost.
+    """
+    launches, found = linked.launches, linked.activities
+    yield "launches", _launch_parts(recording, launches, found)
+    for name, kept in (("kernels", found.is_kernel), ("copies", ~found.is_kernel)):
+        chosen = found.at(kept)
+        owner = lookup(linked.costs.owner, chosen.op, -1)
+        parts = (chosen.at(rows) for rows in slices_of_groups(owner, _SLICE))
+        yield name, (_activity_part(recording, linked, part) for part in parts)
+
+
+def _activity_part(recording: Recording, linked: Linked, found: Activities) -> pa.Table:
+    raw = recording.read("activities", None, found.row)
+    columns = {name: raw[name] for name in _RECORDED}
+    columns |= _launch_columns(linked, found)
+    columns |= _op_columns(linked, found.op)
+    columns |= _cost_columns(linked, found, raw)
+    columns |= _device_columns(recording, int_column(raw, "device", -1))
+    around = linked.launch_ranges.at(found.launch)
+    columns |= {
+        "kernel_id": pa.array(found.id),
+        "link": text_array((found.link, LINKS)),
+        "link_note": text_array(with_lent((_notes(linked, found), _NOTES), around.lent)),
+        "range": text_array((around.path, linked.paths)),
+    }
+    return judge(pa.table(columns), recording.devices)
+
+
+def _launch_parts(
+    recording: Recording, launches: Launches, found: Activities
+) -> Iterator[pa.Table]:
+    count = np.bincount(found.launch[found.launch >= 0], minlength=len(launches.row))
+    names = ["start_ns", "dur_ns", "pid", "tid", "name", "correlation_id"]
+    for at in range(0, len(launches.row), _SLICE):
+        rows = slice(at, at + _SLICE)
+        raw = recording.read("launches", names, launches.row[rows])
+        yield pa.table(
+            dict(zip(names, raw.columns, strict=True))
+            | {
+                "launch_id": pa.array(np.arange(at, at + raw.num_rows)),
+                "op_id": int_array(launches.op[rows], -1),
+                "kernel_count": pa.array(count[rows].astype(np.int64)),
+            }
+        )
+
+
+def _launch_columns(linked: Linked, found: Activities) -> dict[str, Any]:
+    threads, launches = linked.threads, linked.launches
+    start = lookup(launches.start, found.launch, NO_ID)
+    thread = lookup(launches.thread, found.launch, 0)
+    step = link_steps(linked.steps, threads, thread, start)
+    return {"launch_id": int_array(found.launch, -1)} | {
+        name: int_array(np.where(found.launch >= 0, values, NO_ID), NO_ID)
+        for name, values in (
+            ("pid", threads.pid(thread)),
+            ("tid", threads.tid(thread)),
+            ("launch_ns", start),
+            ("step", step),
+        )
+    }
+
+
+def _op_columns(linked: Linked, op: Int) -> dict[str, Any]:
+    """Return what each activity takes over from its op, given by position, -1 for none."""
+    ops = linked.ops
+    texts: dict[str, TextColumn] = {
+        "op": (ops.name, ops.names),
+        "signature": (linked.signature, linked.texts),
+        "layer": linked.layer,
+        "source": linked.source,
+        "library_source": linked.library_source,
+        "direction": (linked.direction, DIRECTIONS),
+    }
+    # The number is that of the autograd node or forward op around, which decides the direction.
+    sequence = lookup(ops.sequence, lookup(ops.marked, op, -1), -1)
+    recompute = lookup(ops.recompute.astype(np.int64), op, 0) > 0
+    return {
+        name: text_array((lookup(codes, op, -1), words)) for name, (codes, words) in texts.items()
+    } | {
+        "op_id": int_array(op, -1),
+        "recompute": pa.array(recompute, mask=op < 0),
+        "sequence_nr": int_array(sequence, -1),
+        "forward_op_id": int_array(lookup(linked.pairs.forward, op, -1), -1),
+        "stack_id": int_array(lookup(linked.stack, op, -1), -1),
+    }
+
+
+def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str, Any]:
+    """Return each kernel's share of its op's cost; of a copy the bytes that were recorded."""
+    costs = linked.costs
+    kernel, kernels = code_column(raw, "kernel")
+    helper, moves = (
+        np.array([tells(text) for text in kernels] or [False])[kernel]
+        for tells in (is_helper, only_moves)
+    )
+    # What a whole graph does has nothing to do with the op around its launch.
+    has_cost = found.is_kernel & ~found.is_whole_graph
+    op = np.where(has_cost, found.op, -1)
+    shares = share_costs(costs, op, found.dur, helper, moves)
+    owner = np.where(shares.owner >= 0, shares.owner, found.op)
+    estimate = np.where(has_cost, lookup(costs.estimate, owner, -1), -1)
+    copied = np.where(found.is_kernel, UNKNOWN, int_column(raw, "bytes", UNKNOWN))
+    counts = {
+        name: np.where(found.is_kernel, values, copied if "bytes" in name else 0)
+        for name, values in shares.counts.items()
+    }
+    time = np.where(found.is_kernel, shares.op_time, found.dur)
+    return {name: int_array(values, UNKNOWN) for name, values in counts.items()} | {
+        "kernel_short": text_array((kernel, [short_name(text) for text in kernels])),
+        "category": text_array(_categories(linked, found, raw, estimate)),
+        "params": text_array((estimate, costs.texts("params"))),
+        **_cost_status(linked, found, estimate, copied, shares.owner),
+        "compute_dtype": text_array((estimate, costs.texts("dtype"))),
+        "cost_op_id": int_array(shares.owner, -1),
+        "op_time_ns": int_array(np.where(shares.owner >= 0, shares.op_time, -1), -1),
+        **_rates(shares, np.where(found.is_kernel, shares.op_bytes, copied), time),
+    }
+
+
+def _rates(shares: Shares, op_bytes: Int, time: Int) -> dict[str, pa.Array]:
+    """Return TFLOP/s, GB/s and FLOP/byte of the ops; null where either part is not known.
+
+    They are null for helpers too: it is not they who work at the op's rates.
+    """
+    helps = (shares.owner >= 0) & ~shares.main
+
+    def ratio(part: Int, whole: Int, scale: float) -> pa.Array:
+        known = (part != UNKNOWN) & (whole > 0) & ~helps
+        values = np.divide(part, whole * scale, out=np.zeros(len(part)), where=known)
+        return pa.array(values, mask=~known)
+
+    # FLOPs per ns are GFLOP/s, and bytes per ns are GB/s.
+    return {
+        "tflops": ratio(shares.op_flops, time, 1e3),
+        "gbps": ratio(op_bytes, time, 1.0),
+        "intensity": ratio(shares.op_flops, op_bytes, 1.0),
+    }
+
+
+def _categories(linked: Linked, found: Activities, raw: pa.Table, estimate: Int) -> TextColumn:
+    """Return the category: a copy's kind; communication by name; by op; else by name."""
+    costs = linked.costs
+    kernel, kernels = code_column(raw, "kernel")
+    # A kernel that copies or clears is none of the runtime's copies.
+    named_so = {"memcpy": "copy", "memset": "copy"}
+    words = [category_by_name(text) for text in kernels]
+    has_name = found.is_kernel & ~found.is_whole_graph
+    by_name = (np.where(has_name, kernel, -1), [named_so.get(w or "", w) for w in words])
+    op = np.where(found.is_whole_graph, -1, found.op)
+    return categorise(
+        len(found.row),
+        [
+            only(code_column(raw, "kind"), ~found.is_kernel),
+            named(by_name, "comm"),
+            (lookup(costs.category, op, -1), costs.categories),
+            (estimate, costs.estimate_categories()),
+            by_name,
+        ],
+    )
+
+
+def _cost_status(
+    linked: Linked, found: Activities, estimate: Int, copied: Int, owner: Int
+) -> dict[str, pa.Array]:
+    """Return status and note; the op around a graph's replay lacks neither formula nor shapes."""
+    status = lookup(linked.costs.status(), estimate, STATUSES.index("no_op"))
+    replayed = (found.link == LINKS.index("graph")) & found.is_kernel & (owner < 0)
+    status[replayed & (found.op >= 0)] = STATUSES.index("no_formula")
+    of_copy = np.where(copied >= 0, STATUSES.index("ok"), STATUSES.index("no_shapes"))
+    status = np.where(found.is_kernel, status, of_copy)
+    status[found.is_whole_graph] = STATUSES.index("no_formula")
+    notes = linked.costs.notes()
+    note = np.where(replayed, len(notes), estimate)
+    note[found.is_whole_graph] = len(notes) + 1
+    return {
+        "cost_status": text_array((status, STATUSES)),
+        "cost_note": text_array((note, [*notes, _REPLAY, _NOTES[_WHOLE_GRAPH]])),
+    }
+
+
+def _device_columns(recording: Recording, ordinal: Int) -> dict[str, Any]:
+    """Return name and type of each activity's device.
+
+    Where all listed devices are alike, others are taken to be so too: recorders shift ordinals.
+    """
+    devices = recording.devices
+    kinds = {d["device_type"] for d in devices}
+    default = {d["name"] for d in devices}
+    names = {d["device"]: d["name"] for d in devices}
+    fallback = default.pop() if len(default) == 1 else None
+    ordinals, place = np.unique(ordinal, return_inverse=True)
+    words = [names.get(value, fallback) for value in ordinals.tolist()]
+    kind = np.full(len(ordinal), 0 if len(kinds) == 1 else -1)
+    return {
+        "device_name": text_array((place, words)),
+        "device_type": text_array((kind, list(kinds))),
+    }
+
+
+def _notes(linked: Linked, found: Activities) -> Int:
+    """Return what is to be said of each activity's link, as a code into `_NOTES`."""
+    pairs = linked.pairs
+    note = np.where(found.op < 0, _NO_OP, -1)
+    note[found.launch < 0] = _NO_LAUNCH
+    note[found.is_unsure] = _UNSURE
+    in_backward = lookup(linked.direction, found.op, -1) == DIRECTIONS.index("backward")
+    note[in_backward & (lookup(pairs.accumulate, found.op, -1) >= 0)] = _ACCUMULATE
+    note[lookup(pairs.unsure.astype(np.int64), found.op, 0) > 0] = _BY_NUMBER
+    note[found.link == LINKS.index("graph")] = _GRAPH
+    note[found.is_whole_graph] = _WHOLE_GRAPH
+    return note

@@ -1,0 +1,185 @@
+"""Everything that is known of ops and GPU activities, put together in the order it is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pyprof2.analysis.costs import load_extensions
+from pyprof2.analysis.costs.attribute import OpCosts, cost_ops
+from pyprof2.analysis.costs.contexts import Calls, find_contexts
+from pyprof2.analysis.linking import link
+from pyprof2.analysis.linking.activities import Activities, Launches, link_activities, link_launches
+from pyprof2.analysis.linking.link import NO_RANGES, Ops, Ranges, Threads
+from pyprof2.analysis.linking.pair import Pairs, pair
+from pyprof2.analysis.linking.stacks import Stacks, choose_lines
+from pyprof2.analysis.linking.user_ranges import Found, UserRanges, choose_users
+from pyprof2.columns import TextColumn, lookup, merge_texts
+from pyprof2.recording import Recording, code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from pyprof2.analysis.intervals import Bool, Int
+
+
+@dataclass(frozen=True)
+class Linked:
+    """The ops in the order of their ids, and for each of them what was found.
+
+    Attributes:
+        threads: the numbers of the threads.
+        ops, pairs, costs: nesting, forward ops, and costs.
+        launches, activities: of the GPU's work, linked with the ops.
+        signature: row in the recording's signatures, -1 for none.
+        texts: the signatures as text.
+        layer: as text codes; ops in backward have that of their forward op.
+        stack: of the frames around, row in `stacks`, -1 for none; in backward the same holds.
+        stacks: the canonical table, without ranks.
+        source, library_source: the innermost line of the user's own, and outside of torch.
+        step: number of the step, `link.NO_ID` for none.
+        direction: code into `link.DIRECTIONS`.
+        steps: the step ranges, for launches on other threads.
+        paths: of the user's own ranges; what is found of ops and launches are codes into them.
+        op_ranges, launch_ranges: what is found of each op and each launch.
+    """
+
+    threads: Threads
+    ops: Ops
+    pairs: Pairs
+    launches: Launches
+    activities: Activities
+    costs: OpCosts
+    signature: Int
+    texts: Sequence[str]
+    layer: TextColumn
+    stack: Int
+    stacks: pa.Table
+    source: TextColumn
+    library_source: TextColumn
+    step: Int
+    direction: Int
+    steps: Ranges
+    paths: Sequence[str]
+    op_ranges: Found
+    launch_ranges: Found
+
+
+class _Around(NamedTuple):
+    """What is around the ops: stacks and layers by op, and the ranges that linking needs later."""
+
+    stack: Int
+    stacks: Stacks
+    layer: TextColumn
+    sharded: TextColumn
+    steps: Ranges
+    annotations: Ranges
+    modules: list[Ranges]
+
+
+def _look_around(recording: Recording, ops: Ops, pairs: Pairs, threads: Threads) -> _Around:
+    recorded = recording.read("ops", ["layer", "stack"], ops.row)
+    # There may be more frames than ops: they are let go with this function.
+    ranges = link.read_ranges(recording, threads)
+    stacks = Stacks()
+    stack = _stacks_of(stacks, ops, ranges, stacks.of_texts(code_column(recorded, "stack")))
+    layer = merge_texts(code_column(recorded, "layer"), _layers_around(ops, pairs.forward, ranges))
+    steps, annotations, *modules = (
+        ranges.get(kind, NO_RANGES) for kind in ("step", "annotation", "module", "layer")
+    )
+    sharded = link.link_sharded(annotations, layer[1], ops.thread, ops.start)
+    return _Around(stack, stacks, layer, sharded, steps, annotations, modules)
+
+
+def link_recording(recording: Recording, source_root: str | None = None) -> Linked:
+    """Return what can be known of the recording's ops and GPU activities.
+
+    Args:
+        recording: the raw tables.
+        source_root: the folder of the user's own code.
+    """
+    load_extensions()
+    tables = ("ops", "launches", "ranges", "flows")
+    threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
+    ops = link.link_ops(recording, threads)
+    pairs = pair(ops, recording, threads)
+    launches = link_launches(recording, ops, threads)
+    activities = link_activities(recording, launches, ops, threads)
+    signature = int_column(recording.read("ops", ["signature_id"], ops.row), "signature_id", -1)
+    around = _look_around(recording, ops, pairs, threads)
+    annotations = around.annotations
+    users = UserRanges.of(choose_users(recording, annotations), threads)
+    names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
+    calls = Calls(recording.signatures)
+    contexts = find_contexts(ops, pairs, signature, calls, (activities.op, names))
+    direction = link.link_directions(ops, threads, annotations, around.modules)
+    # An optimizer may step inside of backward: what it does belongs to no layer.
+    inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
+    lender = _lenders(ops, pairs)
+    stack = _inherit((around.stack, []), lender, inherits, ops)[0]
+    lines = around.stacks.table()
+    source, library_source = (
+        (lookup(codes, stack, -1), texts) for codes, texts in choose_lines(lines, source_root)
+    )
+    return Linked(
+        threads=threads,
+        ops=ops,
+        pairs=pairs,
+        launches=launches,
+        activities=activities,
+        costs=cost_ops(ops, contexts),
+        signature=signature,
+        texts=[text for _, text, _, _ in recording.signatures],
+        layer=merge_texts(around.sharded, _inherit(around.layer, lender, inherits, ops)),
+        stack=stack,
+        stacks=lines,
+        source=source,
+        library_source=library_source,
+        step=link.link_steps(around.steps, threads, ops.thread, ops.start),
+        direction=direction,
+        steps=around.steps,
+        paths=users.paths,
+        op_ranges=users.at(ops.thread, ops.start),
+        launch_ranges=users.at(launches.thread, launches.start),
+    )
+
+
+def _layers_around(ops: Ops, forward: Int, ranges: dict[str, Ranges]) -> TextColumn:
+    """Return the layer of each op as the ranges around it tell it."""
+    modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
+    return link.link_layers(modules, layers, ops, forward)
+
+
+def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: Int) -> Int:
+    """Return the stack of each op: as recorded of it, else of the frames or the range around it."""
+    frames, lines = (ranges.get(kind, NO_RANGES) for kind in ("python", "source"))
+    around = stacks.at(frames, ops.thread, ops.start)
+    line = lines.nest().innermost(ops.thread, ops.start)
+    marked = stacks.of_texts((lookup(lines.name, line, -1), lines.names))
+    return np.where(recorded >= 0, recorded, np.where(around >= 0, around, marked))
+
+
+def _lenders(ops: Ops, pairs: Pairs) -> Int:
+    """Return for each op in backward the op outside of it whose layer it has, or -1.
+
+    What made a node of a second derivative is in backward itself, and has the layer of its own
+    forward op in turn.
+    """
+    lender = np.where(pairs.forward >= 0, pairs.forward, pairs.accumulate)
+    todo = np.flatnonzero(lender >= 0)
+    while len(todo):
+        todo = todo[ops.backward[lender[todo]]]
+        lender[todo] = lender[lender[todo]]
+        todo = todo[lender[todo] >= 0]
+    return lender
+
+
+def _inherit(texts: TextColumn, lender: Int, inherits: Bool, ops: Ops) -> TextColumn:
+    """Give ops in backward the text of their forward op, where the annotation does not tell it."""
+    codes, words = texts
+    told = (ops.told.direction >= 0) & (codes >= 0)
+    return np.where(inherits & ~told, lookup(codes, lender, -1), codes), words

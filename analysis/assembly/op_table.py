@@ -1,0 +1,100 @@
+"""The canonical table `ops`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.categories import categorise
+from pyprof2.analysis.costs.attribute import COUNTS, STATUSES, UNKNOWN
+from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID
+from pyprof2.analysis.linking.user_ranges import with_lent
+from pyprof2.columns import int_array, lookup, text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyprof2.analysis.assembly.linked import Linked
+    from pyprof2.analysis.costs.attribute import OpCosts
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.recording import Recording
+
+_SLICE: Final = 1 << 15
+_RECORDED: Final = (
+    "start_ns", "dur_ns", "pid", "tid", "op", "sequence_nr", "forward_thread", "recorded_id",
+)  # fmt: skip
+
+
+def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
+    """Yield the ops in order of their ids, in parts, without the column `rank`.
+
+    Counts stand at the op that accounts for them; ops inside it have status `in_parent`.
+    """
+    ops, costs = linked.ops, linked.costs
+    of_estimate = _OfEstimate(
+        {name: costs.counts(name) for name in COUNTS},
+        costs.status(),
+        {
+            "category": costs.estimate_categories(),
+            "params": costs.texts("params"),
+            "compute_dtype": costs.texts("dtype"),
+        },
+        costs.notes(),
+    )
+    for at in range(0, len(ops), _SLICE):
+        rows = np.arange(at, min(at + _SLICE, len(ops)))
+        raw = recording.read("ops", _RECORDED, ops.row[rows])
+        around, no_notes = linked.op_ranges.at(rows), np.full(len(rows), -1)
+        yield pa.table(
+            dict(zip(raw.column_names, raw.columns, strict=True))
+            | _cost_columns(costs, of_estimate, rows)
+            | {
+                "op_id": pa.array(rows),
+                "self_ns": pa.array(ops.self_ns[rows]),
+                "signature_id": int_array(linked.signature[rows], -1),
+                "parent_op_id": int_array(ops.parent[rows], -1),
+                "depth": pa.array(ops.depth[rows]),
+                "step": int_array(linked.step[rows], NO_ID),
+                "layer": text_array((linked.layer[0][rows], linked.layer[1])),
+                "source": text_array((linked.source[0][rows], linked.source[1])),
+                "library_source": text_array(
+                    (linked.library_source[0][rows], linked.library_source[1])
+                ),
+                "stack_id": int_array(linked.stack[rows], -1),
+                "range": text_array((around.path, linked.paths)),
+                "link_note": text_array(with_lent((no_notes, []), around.lent)),
+                "direction": text_array((linked.direction[rows], DIRECTIONS)),
+                "recompute": pa.array(ops.recompute[rows]),
+                "forward_op_id": int_array(linked.pairs.forward[rows], -1),
+            }
+        )
+
+
+class _OfEstimate(NamedTuple):
+    """What is known of each estimate: counts and words by name, code of the status, note."""
+
+    counts: dict[str, Int]
+    status: Int
+    words: dict[str, Sequence[str | None]]
+    notes: list[str]
+
+
+def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[str, pa.Array]:
+    estimate, owner = costs.estimate[rows], costs.owner[rows]
+    own = np.where(owner == rows, estimate, -1)
+    inside = (owner >= 0) & (owner != rows)
+    status = np.where(inside, STATUSES.index("in_parent"), of_estimate.status[estimate])
+    words = of_estimate.words
+    category = [(costs.category[rows], costs.categories), (estimate, words["category"])]
+    return {
+        name: int_array(lookup(values, own, UNKNOWN), UNKNOWN)
+        for name, values in of_estimate.counts.items()
+    } | {
+        "category": text_array(categorise(len(rows), category)),
+        "params": text_array((own, words["params"])),
+        "compute_dtype": text_array((own, words["compute_dtype"])),
+        "cost_status": text_array((status, STATUSES)),
+        "cost_note": text_array((np.where(inside, -1, estimate), of_estimate.notes)),
+    }

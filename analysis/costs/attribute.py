@@ -1,0 +1,266 @@
+"""Give every op its cost, and every kernel its share of it, so that nothing counts twice.
+
+One op accounts for each call tree: the outermost one with a formula. An op that only calls other
+ops (`aten::linear`) accounts for itself only where none of those has a formula. The counts of an
+accounting op are shared among its kernels in proportion to their time; kernels that only help
+(split-K reductions, layout changes, a bias that is copied or added) get nothing where there is a
+main kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.analysis.categories import MATRIX_WORK, OTHER
+from pyprof2.analysis.costs import Estimate, category_of, estimate, is_composite, is_view
+from pyprof2.columns import lookup
+from pyprof2.signatures import OpCall
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.costs.contexts import Contexts
+    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.linking.link import Ops
+
+UNKNOWN: Final = -1
+"""Stands for null in columns of counts."""
+
+FILLING_OPS: Final = frozenset({"aten::fill_", "aten::zero_", "aten::fill", "aten::zeros"})
+"""What fills memory with a number: inside another op it prepares a buffer for that one's work."""
+
+STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_parent"]
+
+
+@dataclass(frozen=True)
+class OpCosts:
+    """What each op costs and which op accounts for it.
+
+    Attributes:
+        estimate: for each op the position of its estimate in `estimates`.
+        estimates: one per distinct op, inputs, and inputs of its forward op.
+        owner: for each op the position of the op that accounts for it, -1 for none.
+        category: for each op its category as a code into `categories`, -1 for none.
+        fills: for each op whether it only fills memory with a number.
+    """
+
+    estimate: Int
+    estimates: list[Estimate]
+    owner: Int
+    category: Int
+    categories: list[str]
+    fills: Bool
+
+    def counts(self, field: str) -> Int:
+        """Return one of the counts (`flops`, `bytes_lo`, …) of each estimate."""
+        return np.array([_count(e, field) for e in self.estimates] or [UNKNOWN], np.int64)
+
+    def status(self) -> Int:
+        """Return the status of each estimate as a code into `STATUSES`."""
+        return np.array([STATUSES.index(e.status) for e in self.estimates] or [-1], np.int64)
+
+    def notes(self) -> list[str]:
+        """Return the note of each estimate."""
+        return [e.note for e in self.estimates]
+
+    def estimate_categories(self) -> list[str]:
+        """Return the category of each estimate."""
+        return [e.category for e in self.estimates]
+
+    def texts(self, field: str) -> list[str | None]:
+        """Return `params` or `dtype` of each estimate."""
+        return [None if e.cost is None else getattr(e.cost, field) or None for e in self.estimates]
+
+    def is_matrix_work(self, op: Int) -> Bool:
+        """Return of ops by position, -1 for none, which are matrix products."""
+        return self._has_category(op, [text in MATRIX_WORK for text in self.categories])
+
+    def is_other_work(self, op: Int) -> Bool:
+        """Return of ops by position, -1 for none, which are known not to be matrix products."""
+        return self._has_category(
+            op, [text not in (*MATRIX_WORK, OTHER) for text in self.categories]
+        )
+
+    def _has_category(self, op: Int, wanted: list[bool]) -> Bool:
+        found: Bool = np.array([*wanted, False])[lookup(self.category, op, -1)]
+        return found
+
+
+def _count(found: Estimate, field: str) -> int:
+    if found.cost is None:
+        return UNKNOWN
+    value = getattr(found.cost, field)
+    if value is None and field[-3:] in ("_lo", "_hi"):
+        # Without any bounds the count is both; where only one is known, the other is open.
+        other = f"{field[:-3]}{'_hi' if field.endswith('_lo') else '_lo'}"
+        value = getattr(found.cost, field[:-3]) if getattr(found.cost, other) is None else None
+    return UNKNOWN if value is None else int(value)
+
+
+def cost_ops(ops: Ops, contexts: Contexts) -> OpCosts:
+    """Estimate every op, once per distinct call, and find out which op accounts for which.
+
+    Args:
+        ops: the nested ops.
+        contexts: their calls, and what is known of each from elsewhere.
+    """
+    of_name = [category_of(name) for name in ops.names]
+    categories = sorted({text for text in of_name if text})
+    code = {text: number for number, text in enumerate(categories)}
+    category = np.array([code[text] if text else -1 for text in of_name] or [-1])[ops.name]
+    which, estimates = _estimate_distinct(ops, contexts)
+    fills = np.array([text in FILLING_OPS for text in ops.names] or [False])[ops.name]
+    owners = _owners(ops, which, estimates)
+    return OpCosts(which, estimates, owners, category, categories, fills)
+
+
+def _estimate_distinct(ops: Ops, contexts: Contexts) -> tuple[Int, list[Estimate]]:
+    """Return an estimate per distinct call and what is known of it."""
+    calls, width = contexts.calls, len(contexts.distinct)
+    # An op without a signature counts as a call without inputs: one key per name.
+    call = np.where(contexts.signature >= 0, contexts.signature, len(calls) + ops.name)
+    keys, which = np.unique(call * width + contexts.which, return_inverse=True)
+    estimates = []
+    for key in keys.tolist():
+        of_call, of_context = divmod(key, width)
+        if of_call < len(calls):
+            estimates.append(estimate(calls[of_call], contexts.distinct[of_context]))
+        else:
+            estimates.append(_without_inputs(ops.names[of_call - len(calls)]))
+    return which, estimates
+
+
+def _without_inputs(op: str) -> Estimate:
+    """Return why an op whose inputs were not recorded has no cost."""
+    found = estimate(OpCall(op, ()))
+    if found.status == "no_formula" or is_view(op):
+        return found
+    return Estimate(None, found.category, "no_shapes", "")
+
+
+def _owners(ops: Ops, which: Int, estimates: list[Estimate]) -> Int:
+    """Return for each op the one that accounts for it, or -1."""
+    usable = np.array([e.cost is not None for e in estimates] or [False])[which]
+    view = np.array([is_view(text) for text in ops.names] or [False])[ops.name]
+    composite = np.array([is_composite(text) for text in ops.names] or [False])[ops.name]
+    by_depth = np.argsort(ops.depth, kind="stable")
+    levels = np.split(by_depth, np.cumsum(np.bincount(ops.depth)))[:-1]
+    does_work = usable & ~view & ~composite
+    inside = np.zeros(len(ops), bool)
+    for rows in levels[:0:-1]:
+        counted = rows[(does_work | inside)[rows]]
+        inside[ops.parent[counted]] = True
+    # A view that does work all the same, because it had to copy, calls others to do it.
+    accounts = usable & (~(composite | view) | ~inside)
+    owner = np.where(accounts, np.arange(len(ops)), -1)
+    for rows in levels[1:]:
+        above = owner[ops.parent[rows]]
+        owner[rows] = np.where(above >= 0, above, owner[rows])
+    return owner
+
+
+def share(total: Int, group: Int, weight: Int) -> Int:
+    """Split each group's total among its members in proportion to their weights, exactly.
+
+    Largest remainder: the shares of a group add up to its total.
+
+    Args:
+        total: by group; `UNKNOWN` gives every member `UNKNOWN`.
+        group: the group of each member, dense from 0.
+        weight: of each member, not negative; a group of zeros is split evenly.
+    """
+    if not len(group):
+        return np.empty(0, np.int64)
+    sums = _sum_by(group, weight, len(total))
+    weight = np.where(sums[group] > 0, weight, 1)
+    sums = np.maximum(1, _sum_by(group, weight, len(total)))
+    # What goes in whole times into the weights is exact; only the rest needs a fraction, of a
+    # number that is not above the weight.
+    times, over = np.divmod(total, sums)
+    exact = over[group].astype(np.longdouble) * weight / sums[group]
+    floor = times[group] * weight + np.floor(exact).astype(np.int64)
+    rest = total - _sum_by(group, floor, len(total))
+    order = np.lexsort((np.floor(exact) - exact, group))
+    first = np.searchsorted(group[order], np.arange(len(total)))
+    place = np.empty(len(group), np.int64)
+    place[order] = np.arange(len(group)) - first[group[order]]
+    size = np.maximum(1, np.bincount(group, minlength=len(total)))
+    each, extra = np.divmod(rest, size)
+    floor += each[group] + (place < extra[group])
+    return np.where(total[group] == UNKNOWN, UNKNOWN, floor)
+
+
+def _sum_by(group: Int, values: Int, size: int) -> Int:
+    sums = np.zeros(size, np.int64)
+    np.add.at(sums, group, values)
+    return sums
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What each kernel did: its part of the counts of the op that accounts for it.
+
+    Attributes:
+        owner: the accounting op of each kernel by position, -1 for none.
+        op_time: summed time of all kernels of that op, the base of its rates; 0 for none.
+        op_flops, op_bytes: the counts of that op as a whole, `UNKNOWN` for null.
+        main: whether the kernel does the op's work and not only helps.
+        counts: by name, `UNKNOWN` for null.
+    """
+
+    owner: Int
+    op_time: Int
+    op_flops: Int
+    op_bytes: Int
+    main: Bool
+    counts: dict[str, Int]
+
+
+COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
+
+
+def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) -> Shares:
+    """Share the counts of the accounting ops among the kernels launched in them.
+
+    Args:
+        costs: of the ops.
+        op: of each kernel the position of its op, -1 for none.
+        dur: of each kernel its time.
+        helper: of each kernel whether its name says that it only helps.
+        moves: of each kernel whether its name says that it can only copy, add, fill or sum.
+    """
+    owner = np.where(op >= 0, costs.owner[op], -1) if len(costs.owner) else np.full(len(op), -1)
+    helper = helper | _serves(costs, owner, op, moves)
+    rows = np.flatnonzero(owner >= 0)
+    owners, group = np.unique(owner[rows], return_inverse=True)
+    has_main = np.bincount(group, ~helper[rows], len(owners)) > 0
+    working = ~helper[rows] | ~has_main[group]
+    main = np.zeros(len(op), bool)
+    main[rows] = working
+    op_time = np.zeros(len(op), np.int64)
+    op_time[rows] = _sum_by(group, dur[rows], len(owners))[group]
+    counts, whole = {}, {}
+    for name in COUNTS:
+        total = costs.counts(name)[costs.estimate[owners]]
+        whole[name] = np.full(len(op), UNKNOWN, np.int64)
+        whole[name][rows] = total[group]
+        part = np.full(len(op), UNKNOWN, np.int64)
+        part[rows] = np.where(total[group] == UNKNOWN, UNKNOWN, 0)
+        part[rows[working]] = share(total, group[working], dur[rows[working]])
+        counts[name] = part
+    return Shares(owner, op_time, whole["flops"], whole["bytes"], main, counts)
+
+
+def _serves(costs: OpCosts, owner: Int, op: Int, moves: Bool) -> Bool:
+    """Return which kernels do another kind of work than the op that accounts for them.
+
+    One that fills a buffer for another op; and inside a matrix product what can be none: an op of
+    another kind (`aten::sum` of a bias' gradient, `aten::copy_` of an operand), and a kernel
+    whose name can only move or add (the bias that `aten::addmm` copies into its result).
+    """
+    inside = (owner >= 0) & (owner != op)
+    fills = lookup(costs.fills.astype(np.int64), op, 0) > 0
+    is_none = moves | (inside & costs.is_other_work(op))
+    serves: Bool = (inside & fills) | (costs.is_matrix_work(owner) & is_none)
+    return serves

@@ -1,0 +1,122 @@
+"""Work that Tensor Cores could have done and did not, and why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.columns import combine_keys
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.columns import TextColumn
+
+VECTOR: Final = "a product with a vector"
+F32: Final = "f32 without TF32"
+SIZES: Final = "sizes that are no multiples of {step}"
+CHOICE: Final = "the library chose another kernel"
+
+_ADVICE: Final = {
+    VECTOR: "take several at once: a vector has too little work for matrix units",
+    F32: "torch.set_float32_matmul_precision('high'), or autocast to bf16",
+    SIZES.partition("{")[0]: "pad the sizes: with odd ones libraries fall back to CUDA cores",
+    CHOICE: "convolutions: channels_last, torch.backends.cudnn.benchmark; or a newer library",
+}
+
+_STEPS: Final = {"f16": 8, "bf16": 8, "f8": 16, "i8": 16, "u8": 16, "f4": 32, "f64": 2}
+"""dtype: the multiple (16 bytes) that products and convolutions run well with.
+
+Source: NVIDIA, "Matrix Multiplication Background User's Guide", "Tensor Core Requirements".
+"""
+_SINGLE: Final = ("f32", "c64")
+
+
+def missed_reasons(kernels: pa.Table) -> TextColumn:
+    """Return why each kernel missed the Tensor Cores; null where it used them or never could.
+
+    Only kernels that did a part of their op's FLOPs count: helpers have no work for them.
+
+    Args:
+        kernels: rows of the canonical table `kernels`.
+    """
+    missed = pc.equal(kernels["tensor_core"].cast(pa.string()), "no")
+    missed = pc.and_(missed, kernels["tensor_core_eligible"])
+    missed = pc.and_(missed, pc.greater(kernels["flops"], 0))
+    rows = np.flatnonzero(pc.fill_null(missed, False).to_numpy())  # noqa: FBT003
+    texts = [code_column(kernels, name) for name in ("compute_dtype", "params", "device_type")]
+    reasons: list[str] = []
+    which = np.full(kernels.num_rows, -1, np.int64)
+    if len(rows):
+        key = combine_keys(*(codes[rows] for codes, _ in texts))
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        reasons = [_reason(*_words(texts, row)) for row in rows[first].tolist()]
+        which[rows] = inverse
+    return which, reasons
+
+
+def _words(texts: Sequence[TextColumn], row: int) -> list[str]:
+    return [(words[codes[row]] or "") if codes[row] >= 0 else "" for codes, words in texts]
+
+
+def _reason(dtype: str, params: str, device_type: str) -> str:
+    parts = (part.partition("=") for part in params.split(","))
+    sizes = {name: int(value) for name, _, value in parts if value.isdecimal()}
+    if 1 in (sizes.get("M"), sizes.get("N")) and "window" not in params:
+        return VECTOR
+    if dtype in _SINGLE and device_type != "hip":
+        return F32
+    step = _STEPS.get(dtype if dtype in _STEPS else dtype.removeprefix("q")[:2], 1)
+    return SIZES.format(step=step) if any(n % step for n in _inner(params, sizes)) else CHOICE
+
+
+def _inner(params: str, sizes: Mapping[str, int]) -> list[int]:
+    """Return the sizes that the operands are contiguous in: of a convolution its channels."""
+    names = ("C", "K") if "window" in params else ("N", "K")
+    groups = sizes.get("groups", 1) or 1
+    return [sizes[name] // groups for name in names if name in sizes]
+
+
+def advice_on(reason: str) -> str:
+    """Return what to do about a reason."""
+    return next((text for words, text in _ADVICE.items() if reason.startswith(words)), "")
+
+
+def missed_time(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
+    """Return the GPU time that could have been on Tensor Cores and was not, by reason and place.
+
+    Args:
+        kernels: canonical table `kernels`.
+        copies: canonical table `copies`, for the time that the shares are of.
+
+    Returns:
+        One row per reason and layer (where it has none, op), longest time first: `reason`,
+        `place`, `count` (kernels), `time_ns`, `share_pct` (of all GPU time).
+    """
+    import pandas as pd
+
+    total = sum(pc.sum(table["dur_ns"]).as_py() or 0 for table in (kernels, copies))
+    codes, reasons = missed_reasons(kernels)
+    rows: Int = np.flatnonzero(codes >= 0)
+    part = kernels.take(rows)
+    layer = part["layer"].cast(pa.string())
+    place = pc.coalesce(layer, part["op"].cast(pa.string()), pa.scalar(""))
+    frame = pd.DataFrame(
+        {
+            "reason": [reasons[code] for code in codes[rows].tolist()],
+            "place": place.to_pylist(),
+            "time_ns": int_column(part, "dur_ns", 0),
+        }
+    )
+    found = frame.groupby(["reason", "place"], sort=True, as_index=False).agg(
+        count=("time_ns", "size"), time_ns=("time_ns", "sum")
+    )
+    found["share_pct"] = found["time_ns"] / (total or np.nan) * 100
+    return found.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)

@@ -1,0 +1,209 @@
+"""The roof of each row: what its device, its units and its algorithm allow.
+
+The kernels that do an op's work share its rates, so they share its roof too: that of the units
+they ran on, and of the algorithm that they carried out. Those that only help have neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.analysis.hardware.fast_convolution import Saving, fast_convolution
+from pyprof2.analysis.hardware.roofline import (
+    FLAG_SAVING,
+    Floats,
+    Roofline,
+    Texts,
+    peak_for,
+    roofline,
+)
+from pyprof2.columns import combine_keys
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyprof2.analysis.hardware.devices import Device
+    from pyprof2.analysis.intervals import Bool, Int
+
+    Found = Sequence[tuple[Mapping[str, Any], Device | None]]
+
+
+ANSWERS: Final = ["unknown", "no", "yes"]
+"""By how much they say of an op: one kernel that used Tensor Cores decides for all."""
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """What the roof of each row is made of; NaN where it is not known.
+
+    Attributes:
+        peak: FLOP/s of the units that worked, for the dtype, times what the algorithm saves.
+        low: what the peak is not below.
+        bandwidth: of the memory, in bytes per second.
+        cache, cache_bandwidth: bytes that the last cache holds, and how fast it gives them.
+        saving: for each row the position in `savings`, -1 for none.
+        savings: algorithms that multiply less than their op's FLOPs say.
+        flops_lo, bytes_lo: lower bounds of the op's counts.
+    """
+
+    peak: Floats
+    low: Floats
+    bandwidth: Floats
+    cache: Floats
+    cache_bandwidth: Floats
+    saving: Int
+    savings: list[Saving]
+    flops_lo: Floats
+    bytes_lo: Floats
+
+
+def op_numbers(kernels: pa.Table) -> Int:
+    """Return a number for the op whose counts each row shares, -1 for none."""
+    op = int_column(kernels, "cost_op_id", -1)
+    if "rank" not in kernels.column_names:
+        return op
+    number = combine_keys(int_column(kernels, "rank", 0), op)
+    return np.where(op >= 0, number, -1)
+
+
+def helpers(kernels: pa.Table) -> Bool:
+    """Return which kernels only help: they lack the rates that other kernels of their op have."""
+    op = op_numbers(kernels)
+    ops, group = np.unique(op, return_inverse=True)
+    rated = pc.or_(pc.is_valid(kernels["tflops"]), pc.is_valid(kernels["gbps"])).to_numpy()
+    found: Bool = (op >= 0) & ~rated & (np.bincount(group, rated, len(ops)) > 0)[group]
+    return found
+
+
+def roofs_of(
+    kernels: pa.Table,
+    op: Int,
+    place: Int,
+    found: Found,
+    answer: Int,
+) -> Roofs:
+    """Return what the roof of each row is made of; copies have none.
+
+    Args:
+        kernels: rows of the canonical tables `kernels` or `copies`.
+        op: number of the op whose counts each row shares; see `op_numbers`.
+        place: of each row its device's position in `found`.
+        found: what was recorded of the devices, each with its peaks.
+        answer: of each row whether Tensor Cores did the work, as a code into `ANSWERS`.
+    """
+    dtype, dtypes = code_column(kernels, "compute_dtype")
+    of_op = _best_of_op(op, np.maximum(answer, 0))
+    # The links between devices bound a collective, not what either device can do.
+    category, categories = code_column(kernels, "category")
+    is_comm = np.array([*(text == "comm" for text in categories), False])[category]
+    place = np.where(is_comm, -1, place)
+    key = combine_keys(place, dtype, of_op)
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    limits: list[Sequence[float]] = [
+        _limits(
+            found[place[at]][1] if place[at] >= 0 else None,
+            dtypes[dtype[at]] if dtype[at] >= 0 else None,
+            ANSWERS[of_op[at]],
+        )
+        for at in first.tolist()
+    ]
+    peak, low, bandwidth, cache, speed = np.array(limits or [[np.nan] * 5], float)[inverse].T
+    saving, savings = _savings(kernels, op)
+    factor = np.array([*(s.factor for s in savings), 1.0])[saving]
+    lower = (sums_of_op(op, floats(kernels, name)) for name in ("flops_lo", "bytes_lo"))
+    return Roofs(peak * factor, low * factor, bandwidth, cache, speed, saving, savings, *lower)
+
+
+def percentages(kernels: pa.Table, op: Int, roofs: Roofs) -> dict[str, pa.Array]:
+    """Return share of the roof, what bounds the op, and the flag."""
+    base = np.where(op >= 0, known(int_column(kernels, "op_time_ns", -1)), np.nan)
+    roof = roofline(
+        floats(kernels, "tflops") * base * 1e3,
+        floats(kernels, "gbps") * base,
+        base,
+        roofs.peak,
+        roofs.bandwidth,
+        l2_bytes=roofs.cache,
+        l2_bytes_per_s=roofs.cache_bandwidth,
+        peak_flops_low=roofs.low,
+        flops_lo=roofs.flops_lo,
+        bytes_lo=roofs.bytes_lo,
+    )
+    pct = roof.roofline_pct
+    flag = _flag_savings(roof, roofs)
+    return {
+        "roofline_pct": pa.array(pct, mask=np.isnan(pct)),
+        "bound": pa.array(roof.bound, pa.string()).dictionary_encode(),
+        "roofline_flag": pa.array(flag, pa.string()).dictionary_encode(),
+    }
+
+
+def _flag_savings(roof: Roofline, roofs: Roofs) -> Texts:
+    """Return the flags, which also say of what is above the plain peak how it can be."""
+    flag = roof.flag.copy()
+    for number, saving in enumerate(roofs.savings):
+        above = (roofs.saving == number) & (roof.tflops * 1e12 > roofs.peak / saving.factor)
+        words = f"{FLAG_SAVING}: {saving.evidence}, up to {saving.factor:.3g} times fewer flops"
+        flag[above] = [words if old is None else f"{words}; {old}" for old in flag[above]]
+    return flag
+
+
+def _best_of_op(op: Int, answer: Int) -> Int:
+    """Return for each row the highest code among the kernels of its op."""
+    ops, group = np.unique(op, return_inverse=True)
+    best = np.full(len(ops), -1, np.int64)
+    np.maximum.at(best, group, answer)
+    return np.where(op >= 0, best[group], answer)
+
+
+def sums_of_op(op: Int, values: Floats) -> Floats:
+    """Return for each row the sum over the kernels of its op; NaN if one is not known."""
+    ops, group = np.unique(op, return_inverse=True)
+    sums: Floats = np.bincount(group, values, len(ops)).astype(np.float64)
+    return sums[group]
+
+
+def _savings(kernels: pa.Table, op: Int) -> tuple[Int, list[Saving]]:
+    """Return the algorithm of each row's op, where one of its kernels tells that it saves."""
+    kernel, names = code_column(kernels, "kernel")
+    params, texts = code_column(kernels, "params")
+    may = np.array([*(fast_convolution(name, None) is not None for name in names), False])[kernel]
+    rows = np.flatnonzero(may & (op >= 0))
+    pairs, which = np.unique(combine_keys(kernel[rows], params[rows]), return_inverse=True)
+    found: list[Saving | None] = [None] * len(pairs)
+    for row, pair in zip(rows.tolist(), which.tolist(), strict=True):
+        if found[pair] is None:
+            text = texts[params[row]] if params[row] >= 0 else None
+            found[pair] = fast_convolution(names[kernel[row]], text)
+    savings = sorted({saving for saving in found if saving})
+    own = np.full(len(op), -1, np.int64)
+    numbers = [savings.index(saving) if saving else -1 for saving in found]
+    own[rows] = np.array(numbers, np.int64)[which]
+    return _best_of_op(op, own), savings
+
+
+def _limits(device: Device | None, dtype: str | None, answer: str) -> tuple[float, ...]:
+    """Return peak, what it is not below, memory bandwidth, cache and its bandwidth, or NaN."""
+    if device is None:
+        return (np.nan,) * 5
+    peak = peak_for(device, dtype, answer)
+    memory, cache = device.memory_bytes_per_s, device.l2_bytes
+    values = (peak.flops, peak.low, memory, cache, device.l2_bytes_per_s)
+    return tuple(np.nan if value is None else float(value) for value in values)
+
+
+def known(values: Int) -> Floats:
+    """Return the numbers as floats, and NaN for those that are not positive."""
+    return np.where(values > 0, values, np.nan)
+
+
+def floats(kernels: pa.Table, name: str) -> Floats:
+    """Return a column as floats; null is NaN."""
+    values: Floats = kernels[name].cast(pa.float64(), safe=False).to_numpy()
+    return values

@@ -1,0 +1,292 @@
+"""Judge kernels: did Tensor Cores do the work, could they have, and how near is the roof.
+
+Names, dtypes and devices are judged once per distinct combination.
+
+Where a name is silent, the rate may speak: more FLOP/s than the vector lanes can do at most are
+proof that matrix units worked. It is taken from the lower bound of exact counts, and only for
+matrix products and attention; a convolution may be fast because its algorithm multiplies less.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.hardware.devices import (
+    DEVICES,
+    Device,
+    find_device,
+    load_device,
+    measured_device,
+)
+from pyprof2.analysis.hardware.roofline import vector_peak
+from pyprof2.analysis.hardware.roofs import (
+    ANSWERS,
+    Roofs,
+    floats,
+    known,
+    op_numbers,
+    percentages,
+    roofs_of,
+    sums_of_op,
+)
+from pyprof2.analysis.hardware.tensor_core import eligible, tensor_core
+from pyprof2.columns import TextColumn, combine_keys, text_array
+from pyprof2.errors import UsageError
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyprof2.analysis.hardware.roofs import Found
+    from pyprof2.analysis.intervals import Bool, Int
+
+_CPU: Final = "cpu"
+_COPIES: Final = ("memcpy", "memset")
+_WHOLE_GRAPH: Final = re.compile(r"CUDA graph \d+\Z")
+_PROVABLE: Final = ("matmul", "attention")
+_MARGIN: Final = 1.05
+"""How far above the vector peak a rate must be: clocks and data sheets agree to a few percent."""
+
+_JUDGED: Final = (
+    "tensor_core", "tensor_core_eligible", "tensor_core_evidence", "roofline_pct", "bound",
+    "roofline_flag",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Rows with their verdicts, and what these rest on.
+
+    Attributes:
+        table: the rows.
+        place: of each row its device's position in `devices`.
+        devices: rows of the canonical table `devices`, after an empty one, each with its peaks.
+        roofs: of each row.
+    """
+
+    table: pa.Table
+    place: Int
+    devices: list[tuple[Mapping[str, Any], Device | None]]
+    roofs: Roofs
+
+
+def judge(
+    kernels: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
+) -> pa.Table:
+    """Return kernels or copies with verdicts and roofs, replacing those they have.
+
+    Args:
+        kernels: rows of the canonical tables `kernels` or `copies`, with rates.
+        devices: rows of the canonical table `devices`.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
+
+    Raises:
+        UsageError: `override` is neither.
+    """
+    return examine(kernels, devices, override).table
+
+
+def examine(
+    kernels: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
+) -> Judged:
+    """Return what `judge` does, with all that it rests on."""
+    place, found = devices_of(kernels, devices, override)
+    op = op_numbers(kernels)
+    answer, columns = _tensor_cores(kernels, devices, place)
+    answer, columns = _proven(kernels, op, place, found, (answer, columns))
+    roofs = roofs_of(kernels, op, place, found, answer)
+    columns |= percentages(kernels, op, roofs)
+    kept = kernels.select([name for name in kernels.column_names if name not in _JUDGED])
+    for name, column in columns.items():
+        kept = kept.append_column(name, column)
+    return Judged(kept, place, found, roofs)
+
+
+def examine_ops(
+    rows: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
+) -> Judged:
+    """Return op calls on the CPU with their roofs: the rates that were measured on it.
+
+    Args:
+        rows: op calls as rows of the canonical table `kernels`, each with itself as `cost_op_id`.
+        devices: rows of the canonical table `devices`.
+        override: a file that describes the CPU, to use instead; the name of a GPU is none.
+
+    Raises:
+        UsageError: `override` is neither.
+    """
+    if override is not None and find_device(str(override)) is not None:
+        override = None
+    cpus = [device for device in devices if device["device_type"] == _CPU]
+    # A rank has one, of number 0.
+    at = rows.column_names.index("device")
+    zeros = pa.array(np.zeros(rows.num_rows, np.int64))
+    place, found = devices_of(rows.set_column(at, "device", zeros), cpus, override)
+    op = op_numbers(rows)
+    roofs = roofs_of(rows, op, place, found, np.full(len(op), ANSWERS.index("no")))
+    for name, column in percentages(rows, op, roofs).items():
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return Judged(rows, place, found, roofs)
+
+
+def devices_of(
+    rows: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
+) -> tuple[Int, list[tuple[Mapping[str, Any], Device | None]]]:
+    """Return for each row its device's position in the list, which holds what was recorded.
+
+    Args:
+        rows: have a `device`, and a `rank` where `devices` have one.
+        devices: rows of the canonical table `devices`.
+        override: as for `judge`.
+
+    Raises:
+        UsageError: `override` is no device.
+    """
+    forced = None if override is None else _forced_device(override)
+    listed: list[Mapping[str, Any]] = [{}, *devices]
+    number = {(row.get("rank", 0), row["device"]): at for at, row in enumerate(listed) if at}
+    alike = {row["name"] for row in devices}
+    # As for the device's name: where all are alike, an ordinal that is not listed is one more.
+    default = 1 if len(alike) == 1 else 0
+    ordinal = int_column(rows, "device", -1)
+    rank = int_column(rows, "rank", 0) if "rank" in rows.column_names else np.zeros_like(ordinal)
+    values, inverse = np.unique(np.stack((rank, ordinal)), axis=1, return_inverse=True)
+    place = np.array([number.get((r, d), default) for r, d in values.T.tolist()] or [0])
+    return place[inverse.reshape(-1)], [(row, forced or find_peaks(row)) for row in listed]
+
+
+def _forced_device(override: Path | str) -> Device:
+    device = find_device(str(override))
+    if device is not None:
+        return device
+    if Path(override).is_file():
+        return load_device(Path(override))
+    names = sorted(d.name for d in DEVICES)
+    near = [name for name in names if str(override).lower() in name.lower()]
+    hint = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(names)}"
+    msg = f"{override}: no such device and no such file; {hint}"
+    raise UsageError(msg)
+
+
+def find_peaks(row: Mapping[str, Any]) -> Device | None:
+    """Return the device that a row of the canonical table `devices` names, None if unknown."""
+    if row.get("device_type") == _CPU:
+        return measured_device(row)
+    if not row.get("name"):
+        return None
+    found = find_device(
+        row["name"], row.get("multiprocessors"), row.get("clock_hz"), row.get("memory_bytes")
+    )
+    recorded: float | None = row.get("memory_bytes_per_s")
+    if found is None or found.memory_bytes_per_s is not None or not recorded:
+        return found
+    return replace(
+        found, memory_bytes_per_s=recorded, source=f"{found.source}; bandwidth as recorded"
+    )
+
+
+def _tensor_cores(
+    kernels: pa.Table, devices: Sequence[Mapping[str, Any]], place: Int
+) -> tuple[Int, dict[str, Any]]:
+    """Return the verdict of each row as a code into `ANSWERS`, -1 for copies, and its columns."""
+    texts = [code_column(kernels, n) for n in ("kernel", "compute_dtype", "category", "params")]
+    key = combine_keys(place, *(codes for codes, _ in texts))
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    rows: list[Mapping[str, Any]] = [{}, *devices]
+    verdicts = [_verdict(_words(texts, at), rows[place[at]]) for at in first.tolist()]
+    answers = np.array([ANSWERS.index(v[0]) if v[0] else -1 for v in verdicts] or [-1])[inverse]
+    could = np.array([-1 if v[1] is None else int(v[1]) for v in verdicts] or [-1])[inverse]
+    return answers, {
+        "tensor_core": text_array((answers, ANSWERS)),
+        "tensor_core_eligible": pa.array(could > 0, mask=could < 0),
+        "tensor_core_evidence": text_array((inverse, [v[2] for v in verdicts])),
+    }
+
+
+def _words(texts: Sequence[TextColumn], at: int) -> list[str | None]:
+    return [words[codes[at]] if codes[at] >= 0 else None for codes, words in texts]
+
+
+def _verdict(
+    words: Sequence[str | None], device: Mapping[str, Any]
+) -> tuple[str | None, bool | None, str | None]:
+    """Return verdict, eligibility and evidence of one distinct kernel."""
+    kernel, dtype, category, params = words
+    if category in _COPIES:
+        return None, None, None
+    capability, kind = device.get("compute_capability"), device.get("device_type")
+    found = tensor_core(kernel or "", dtype, capability, device_type=kind)
+    # What the kernels of a whole graph do is not known.
+    of = None if _WHOLE_GRAPH.match(kernel or "") else category
+    could = eligible(of, dtype, _sizes(params or ""), capability, kind)
+    return found.tensor_core, could, found.evidence
+
+
+@cache
+def _sizes(params: str) -> dict[str, int]:
+    """Return the whole numbers in `M=512,N=1024`."""
+    parts = (part.partition("=") for part in params.split(","))
+    return {name: int(value) for name, _, value in parts if value.isdecimal() and len(value) < 19}
+
+
+def _proven(
+    kernels: pa.Table,
+    op: Int,
+    place: Int,
+    found: Found,
+    verdict: tuple[Int, dict[str, Any]],
+) -> tuple[Int, dict[str, Any]]:
+    """Return verdicts in which a rate that only matrix units reach is a `yes`.
+
+    The proof is for an op with one kernel name that is silent and did a part of the FLOPs: if
+    there are two, either may have used the matrix units, and if another kernel certainly did,
+    the rate may be its.
+    """
+    answer, columns = verdict
+    silent = _silent(kernels, op, answer)
+    if not silent.any():
+        return verdict
+    rate = sums_of_op(op, floats(kernels, "flops_lo")) / known(
+        int_column(kernels, "op_time_ns", -1)
+    )
+    dtype, dtypes = code_column(kernels, "compute_dtype")
+    texts = list(columns["tensor_core_evidence"].dictionary.to_pylist())
+    evidence = columns["tensor_core_evidence"].indices.to_numpy(zero_copy_only=False).copy()
+    answer = answer.copy()
+    for row in np.flatnonzero(silent).tolist():
+        device, kind = found[place[row]][1], dtypes[dtype[row]] if dtype[row] >= 0 else None
+        peak = vector_peak(device, kind)
+        if device is None or peak is None or not rate[row] * 1e9 > _MARGIN * peak:
+            continue
+        answer[row] = ANSWERS.index("yes")
+        evidence[row] = len(texts)
+        texts.append(
+            f"{rate[row] / 1e3:.1f} TFLOP/s exceed the vector peak of {peak / 1e12:.1f} for {kind} "
+            f"on {device.name}: only matrix units can do that"
+        )
+    return answer, columns | {
+        "tensor_core": text_array((answer, ANSWERS)),
+        "tensor_core_evidence": text_array((evidence, texts)),
+    }
+
+
+def _silent(kernels: pa.Table, op: Int, answer: Int) -> Bool:
+    """Return the rows of which the name says nothing and the rate may say all."""
+    category, categories = code_column(kernels, "category")
+    status, statuses = code_column(kernels, "cost_status")
+    kernel, _ = code_column(kernels, "kernel")
+    silent: Bool = (answer == ANSWERS.index("unknown")) & (op >= 0)
+    silent &= np.array([*(text in _PROVABLE for text in categories), False])[category]
+    silent &= np.array([*(text == "ok" for text in statuses), False])[status]
+    silent &= int_column(kernels, "flops", 0) > 0
+    names = np.unique(np.stack((op[silent], kernel[silent])), axis=1)[0]
+    ops, count = np.unique(names, return_counts=True)
+    silent &= np.isin(op, ops[count == 1]) & ~np.isin(op, op[answer == ANSWERS.index("yes")])
+    return silent

@@ -1,0 +1,1 @@
+"""Linking: launches to ops, ops to ops, layers, lines, steps and ranges, backward to forward."""

@@ -1,0 +1,169 @@
+"""Link GPU activities: number them, find their launch, and take over what their op knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.analysis.linking.link import NO_ID
+from pyprof2.analysis.linking.processes import candidates, choose_processes
+from pyprof2.columns import combine_keys, lookup
+from pyprof2.recording import Recording, code_column, int_column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.linking.link import Ops, Threads
+
+_KEYS: Final = ("pid", "correlation_id", "recorded_id", "kind", "device")
+LINKS: Final = ["none", "correlation", "external_id", "graph", "range"]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The launches in the order of their ids, and the op around each by position, -1 for none."""
+
+    row: Int
+    thread: Int
+    start: Int
+    correlation: Int
+    op: Int
+    is_graph: Bool
+
+
+def link_launches(recording: Recording, ops: Ops, threads: Threads) -> Launches:
+    """Return the launches in start order, each with the innermost op that holds its start."""
+    row, start, _ = _in_time_order(recording, "launches")
+    table = recording.read("launches", ["pid", "tid", "name"], row)
+    thread = threads.number(table)
+    name, names = code_column(table, "name")
+    is_graph = np.array(["GraphLaunch" in text for text in names] or [False])[name]
+    del table
+    correlation = int_column(
+        recording.read("launches", ["correlation_id"], row), "correlation_id", NO_ID
+    )
+    return Launches(row, thread, start, correlation, ops.nest.innermost(thread, start), is_graph)
+
+
+def _in_time_order(recording: Recording, name: str) -> tuple[Int, Int, Int]:
+    """Return the order of a raw table's rows, and their starts and durations in that order.
+
+    Ties: longer first, then by correlation, which grows with the order of the launches.
+    """
+    start, dur, correlation = (
+        int_column(recording.read(name, [column]), column, missing)
+        for column, missing in (("start_ns", 0), ("dur_ns", 0), ("correlation_id", NO_ID))
+    )
+    row = np.lexsort((correlation, -dur, start))
+    return row, start[row], dur[row]
+
+
+@dataclass(frozen=True)
+class Activities:
+    """GPU activities in the order of their ids; launch and op by position, -1 for none.
+
+    A whole graph that was recorded as one activity counts as a kernel. `is_unsure`: several
+    processes have a launch of its id, and nothing says which of them it is.
+    """
+
+    id: Int
+    row: Int
+    start: Int
+    dur: Int
+    launch: Int
+    op: Int
+    link: Int
+    is_kernel: Bool
+    is_whole_graph: Bool
+    is_unsure: Bool
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def at(self, rows: Int | Bool | slice) -> Activities:
+        """Return some of them."""
+        return Activities(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+def link_activities(
+    recording: Recording, launches: Launches, ops: Ops, threads: Threads
+) -> Activities:
+    """Return kernels and copies in start order, each with its launch and its op.
+
+    A launch is found by its process and correlation id; of several of one id it is the last that
+    starts not after the kernel. Where the file does not tell the process of the GPU's work, and
+    there are several, see `pyprof2.analysis.linking.processes`.
+    """
+    row, start, dur = _in_time_order(recording, "activities")
+    table = recording.read("activities", _KEYS, row)
+    kind, kinds = code_column(table, "kind")
+    is_whole_graph = np.array([text == "graph" for text in kinds] or [False])[kind]
+    is_kernel = np.array([text == "kernel" for text in kinds] or [False])[kind] | is_whole_graph
+    launch, unsure = _launches_of(recording, table, start, launches, threads)
+    op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
+    by_time = "range" if recording.ops_are_ranges else "correlation"
+    link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))
+    link[_named_by_recorder(recording, table, op, ops)] = LINKS.index("external_id")
+    if len(launches.is_graph):
+        link[(launch >= 0) & launches.is_graph[launch]] = LINKS.index("graph")
+    link[is_whole_graph] = LINKS.index("graph")
+    return Activities(
+        np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure
+    )
+
+
+def _launches_of(
+    recording: Recording, table: pa.Table, start: Int, launches: Launches, threads: Threads
+) -> tuple[Int, Bool]:
+    """Return the launch of each activity, and of which several processes may be the one."""
+    correlation = int_column(table, "correlation_id", NO_ID)
+    pid = int_column(table, "pid", NO_ID)
+    of_launch = threads.pids[threads.process(launches.thread)]
+    unsure = np.zeros(len(pid), bool)
+    if not (pid != NO_ID).any():
+        # Kineto does not say which process an activity belongs to: mostly there is only one.
+        pid, unsure = _processes(recording, table, start, launches, of_launch)
+    keys = combine_keys(
+        np.concatenate((of_launch, pid)), np.concatenate((launches.correlation, correlation))
+    )
+    key, wanted = keys[: len(of_launch)], keys[len(of_launch) :]
+    found, _ = candidates(key, launches.start, wanted, start)
+    return np.where(correlation == NO_ID, -1, found), unsure
+
+
+def _processes(
+    recording: Recording, table: pa.Table, start: Int, launches: Launches, of_launch: Int
+) -> tuple[Int, Bool]:
+    """Return the process id of each activity, `NO_ID` where it is not known, and where not."""
+    pids = np.unique(of_launch)
+    if len(pids) < 2:
+        return np.full(len(start), pids[0] if len(pids) else NO_ID), np.zeros(len(start), bool)
+    correlation = int_column(table, "correlation_id", NO_ID)
+    of_call = int_column(
+        recording.read("launches", ["recorded_id"], launches.row), "recorded_id", -1
+    )
+    recorded = int_column(table, "recorded_id", NO_ID)
+    has_id, is_before, named = (np.zeros((len(pids), len(start)), bool) for _ in range(3))
+    for at, pid in enumerate(pids.tolist()):
+        own = np.flatnonzero(of_launch == pid)
+        call, is_before[at] = candidates(
+            launches.correlation[own], launches.start[own], correlation, start
+        )
+        has_id[at] = (call >= 0) & (correlation != NO_ID)
+        if recording.trusts_recorded_id:
+            named[at] = has_id[at] & (lookup(of_call[own], call, -1) == recorded)
+    claims = np.where(is_before.any(axis=0), has_id & is_before, has_id)
+    chosen = choose_processes(claims, named, int_column(table, "device", -1))
+    return lookup(pids, chosen, NO_ID), (chosen < 0) & claims.any(axis=0)
+
+
+def _named_by_recorder(recording: Recording, table: pa.Table, op: Int, ops: Ops) -> Bool:
+    """Return for which activities the recorder's own id names the op that encloses the launch."""
+    if not recording.trusts_recorded_id or not len(ops):
+        return np.zeros(len(op), bool)
+    of_op = int_column(recording.read("ops", ["recorded_id"]), "recorded_id", NO_ID)
+    named = int_column(table, "recorded_id", NO_ID)
+    return np.asarray((op >= 0) & (named != NO_ID) & (of_op[ops.row[op]] == named), bool)

@@ -1,0 +1,177 @@
+"""Pair backward with forward: each autograd node with the op that made it.
+
+Autograd numbers the ops of a forward thread; the node of an op carries its number and the thread.
+Where numbers repeat, in a later iteration, time decides: the forward op is the one of that number
+that starts last but not after the node. If there is none outside of backward, it is the one that
+checkpointing ran again inside. A node of a second derivative belongs to the op of the first pass of
+backward that made it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.analysis.intervals import Bool, Int, last_not_after, nearest_marked
+from pyprof2.analysis.linking.link import NO_ID
+from pyprof2.analysis.linking.makers import find_makers
+from pyprof2.columns import combine_keys
+from pyprof2.recording import Recording, int_column
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.linking.link import Ops, Threads
+
+_CPP_NODES: Final = (
+    (r".*CppNode<SplitLookupFunction_Dense_Op>", r"dense_embedding_codegen_lookup_function"),
+    (r".*CppNode<SplitLookupFunction_(\w+)_Op>", r"split_embedding_codegen_lookup_\1_function"),
+    (r".*CppNode<\w*(?:::)?PermutePooledEmbsFunction\w*>", r"permute_pooled_embs_auto_grad"),
+)
+"""Nodes of C++ functions, and the ops that make them, which recordings show without a number."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The forward op of each backward op, by position, -1 for none; and how sure that is.
+
+    Attributes:
+        forward: for every op in backward the forward op of its node.
+        accumulate: for ops under `AccumulateGrad`, which has no forward op, the forward op of the
+            node that ran before it, beside it: it made the gradient that is accumulated.
+        unsure: whether the forward op was found by number alone, which nodes of C++ functions
+            share with helper ops.
+        flow_count: forward-backward pairs that the recorder itself wrote.
+        flow_agree_count: those of them that name the same two ops.
+        lost_count: nodes whose forward thread is not in the recording: they have no forward op.
+    """
+
+    forward: Int
+    accumulate: Int
+    unsure: Bool
+    flow_count: int
+    flow_agree_count: int
+    lost_count: int
+
+
+def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
+    """Return the forward op of each op that runs in backward."""
+    begin, end = _recorded_pairs(ops, recording, threads)
+    inside_itself = _inside_itself(ops)
+    flow = np.full(len(ops), -1, np.int64)
+    flow[end] = begin
+    flow = np.where(inside_itself, np.maximum(flow, flow[ops.parent]), flow) if len(ops) else flow
+    outer = ops.parent[inside_itself]
+    flow[outer] = np.maximum(flow[outer], flow[inside_itself])
+    accumulates = _accumulates(ops)
+    by_number, lost = find_makers(ops, threads, flow, ops.node & ~accumulates)
+    node_forward, by_name = _made_by_named(ops, by_number)
+    decides = np.where(ops.backward, ops.marked, -1)
+    forward = np.where(decides >= 0, node_forward[decides], -1) if len(ops) else decides
+    is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
+    unsure = is_cpp & ~by_name & (by_number >= 0)
+    unsure = (decides >= 0) & unsure[decides] if len(ops) else unsure
+    agree = int((node_forward[end] == begin).sum())
+    lost_count = int((lost & ~inside_itself).sum())
+    accumulate = _before_accumulate(ops, forward, accumulates, inside_itself)
+    return Pairs(forward, accumulate, unsure, len(begin), agree, lost_count)
+
+
+def _inside_itself(ops: Ops) -> Bool:
+    """Return which nodes are directly inside of the engine's range around them."""
+    parent = ops.parent
+    inside = (parent >= 0) & ops.node & ops.node[parent] if len(ops) else ops.node
+    same = ops.sequence == ops.sequence[parent] if len(ops) else inside
+    return np.asarray(inside & same, bool)
+
+
+def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
+    """Return the forward op of each node, of a C++ function's the op that is known to make it.
+
+    By number it is found only what ran shortly before: a helper that made no node of its own. The
+    op that made the node is the one of its name that holds that helper, or is the next to start.
+
+    Returns:
+        The forward ops, and for which nodes they were found so.
+    """
+    result, is_found = forward.copy(), np.zeros(len(ops), bool)
+    makers = {text.rpartition("::")[2]: code for code, text in enumerate(ops.names)}
+    for code, text in enumerate(ops.names):
+        found = (re.sub(node, op, text) for node, op in _CPP_NODES if re.fullmatch(node, text))
+        maker = makers.get(next(found, ""))
+        made = np.flatnonzero(ops.name == (-1 if maker is None else maker))
+        if not len(made):
+            continue
+        made = made[np.lexsort((ops.start[made], ops.thread[made]))]
+        nodes = np.flatnonzero((ops.name == code) & (forward >= 0))
+        helper = forward[nodes]
+        thread, start = ops.thread[made], ops.start[made]
+        before = last_not_after(thread, start, ops.thread[helper], ops.start[helper])
+        holds = (before >= 0) & (ops.end[made[before]] > ops.start[helper])
+        # The first of the thread comes after the last of the threads before it.
+        first = np.searchsorted(thread, ops.thread[helper])
+        at = np.where(holds, before, np.where(before >= 0, before + 1, first))
+        fits = at < len(made)
+        fits[fits] &= thread[at[fits]] == ops.thread[helper[fits]]
+        fits[fits] &= start[at[fits]] < ops.start[nodes[fits]]
+        result[nodes[fits]], is_found[nodes[fits]] = made[at[fits]], True
+    return result, is_found
+
+
+def _accumulates(ops: Ops) -> Bool:
+    """Return which ops are nodes that add up the gradient of a parameter."""
+    is_name = np.array(["AccumulateGrad" in text for text in ops.names] or [False])
+    return np.asarray(is_name[ops.name] & ops.node | ops.told.accumulate, bool)
+
+
+def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself: Bool) -> Int:
+    """Return for ops under AccumulateGrad the forward op of the node before it, or -1.
+
+    The node before it has the same node around it, or none as well: what ran inside of the node
+    before, if that ran autograd itself, is not before it.
+    """
+    result = np.full(len(ops), -1, np.int64)
+    under = np.where(ops.backward & (forward < 0), ops.marked, -1)
+    rows = np.flatnonzero(under >= 0)
+    rows = rows[accumulates[under[rows]]]
+    # What an annotation calls backward are ops, which are in a node but may have no forward op.
+    is_node = ops.node & ((forward >= 0) | (ops.told.direction < 0))
+    before = np.flatnonzero(is_node & ~accumulates & ~inside_itself)
+    if not len(rows) or not len(before):
+        return result
+    node = under[rows]
+    node = np.where(inside_itself[node], ops.parent[node], node)
+    within = nearest_marked(ops.parent, ops.node)
+    around = np.where(ops.parent >= 0, within[ops.parent], -1)
+    place = combine_keys(ops.thread, around)
+    before = before[np.lexsort((before, ops.start[before], place[before]))]
+    found = last_not_after(place[before], ops.start[before], place[node], ops.start[node])
+    result[rows[found >= 0]] = forward[before[found[found >= 0]]]
+    return result
+
+
+def _recorded_pairs(ops: Ops, recording: Recording, threads: Threads) -> tuple[Int, Int]:
+    """Return the forward ops and the nodes that the recorder itself tied to each other."""
+    flows = recording.read("flows")
+    if not flows.num_rows or not len(ops):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    op = _op_at(ops, threads.number(flows), int_column(flows, "time_ns", -1))
+    is_end = flows["end"].to_numpy()
+    ids = int_column(flows, "flow_id", NO_ID)
+    op = np.where(ids == NO_ID, -1, op)
+    begin = dict(zip(ids[~is_end].tolist(), op[~is_end].tolist(), strict=True))
+    pairs = [
+        (begin.get(i, -1), e)
+        for i, e in zip(ids[is_end].tolist(), op[is_end].tolist(), strict=True)
+    ]
+    known = np.array([(b, e) for b, e in pairs if b >= 0 and e >= 0], np.int64).reshape(-1, 2)
+    return known[:, 0], known[:, 1]
+
+
+def _op_at(ops: Ops, thread: Int, time: Int) -> Int:
+    """Return the op that starts exactly at a time on a thread, the innermost if several do."""
+    order = np.lexsort((np.arange(len(ops)), ops.start, ops.thread))
+    found = last_not_after(ops.thread[order], ops.start[order], thread, time)
+    op = np.where(found >= 0, order[found], -1)
+    return np.where((op >= 0) & (ops.start[op] == time), op, -1)

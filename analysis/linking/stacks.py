@@ -1,0 +1,125 @@
+"""Which frames were around each op: every stack once, and the line in it that is the user's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.intervals import depths, nearest_marked
+from pyprof2.columns import TextColumn, combine_keys, int_array, lookup, text_array
+from pyprof2.frames import frame_line, is_own_path, library_of
+from pyprof2.recording import TextCodes, code_column, int_column
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.linking.link import Ranges
+
+
+OWN: Final = "(own)"
+"""The library of what the user's own code calls directly."""
+
+
+class Stacks:
+    """Stacks by number; what two have in common is there once.
+
+    A stack is the number of its innermost frame, which knows the stack that called it.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[int, int], int] = {}
+        self._lines = TextCodes()
+
+    def add(self, caller: int, line: str) -> int:
+        """Return the stack of a frame at `line` that the stack `caller` called, -1 for none."""
+        return self._ids.setdefault((caller, self._lines[line]), len(self._ids))
+
+    def of_texts(self, texts: TextColumn) -> Int:
+        """Return the stack of each row of texts, see `pyprof2.frames`; -1 for null."""
+        codes, words = texts
+        return lookup(np.array([self._of_text(word) for word in words], np.int64), codes, -1)
+
+    def _of_text(self, text: str | None) -> int:
+        stack = -1
+        for line in reversed((text or "").split("\n")):
+            stack = self.add(stack, line) if line else stack
+        return stack
+
+    def at(self, frames: Ranges, thread: Int, time: Int) -> Int:
+        """Return the stack of Python frames at each (thread, time); -1 where none is around it."""
+        lines = [frame_line(name) for name in frames.names]
+        frames = frames.where(
+            np.array([line is not None for line in lines] or [False])[frames.name]
+        )
+        nest = frames.nest()
+        parent = nest.parents()
+        depth = depths(parent)
+        stack = np.full(len(parent), -1)
+        for level in range(int(depth.max(initial=-1)) + 1):
+            rows = np.flatnonzero(depth == level)
+            caller = lookup(stack, parent[rows], -1)
+            _, first, place = np.unique(
+                combine_keys(caller, frames.name[rows]), return_index=True, return_inverse=True
+            )
+            pairs = zip(caller[first].tolist(), frames.name[rows][first].tolist(), strict=True)
+            found = [self.add(outer, lines[name] or "") for outer, name in pairs]
+            stack[rows] = np.array(found, np.int64)[place.reshape(-1)]
+        return lookup(stack, nest.innermost(thread, time), -1)
+
+    def table(self) -> pa.Table:
+        """Return the canonical table `stacks` without the column `rank`."""
+        pairs = np.array(list(self._ids), np.int64).reshape(-1, 2)
+        return pa.table(
+            {
+                "stack_id": pa.array(np.arange(len(pairs))),
+                "caller_id": int_array(pairs[:, 0], -1),
+                "line": text_array((pairs[:, 1], list(self._lines))),
+            }
+        )
+
+
+def choose_lines(stacks: pa.Table, root: str | None) -> tuple[TextColumn, TextColumn]:
+    """Return for each stack the innermost line of the user's own, and its innermost line.
+
+    The user's own is what is below the folder `root`; in a stack without such, or without a root,
+    what is in no package, see `pyprof2.frames.is_own_path`.
+
+    Args:
+        stacks: `stacks` of one rank, in order of `stack_id`.
+        root: the folder of the user's own code.
+    """
+    caller = int_column(stacks, "caller_id", -1)
+    code, lines = code_column(stacks, "line")
+    own = np.full(len(code), -1)
+    for folder in dict.fromkeys((root, None)):
+        is_own = [is_own_path(line.rpartition(":")[0], folder) for line in lines]
+        found = nearest_marked(caller, np.array(is_own or [False])[code])
+        own = np.where(own >= 0, own, lookup(code, found, -1))
+    return (own, lines), (code, lines)
+
+
+def with_lines(rows: pa.Table, stacks: pa.Table, root: str | None) -> pa.Table:
+    """Return rows of `kernels`, `copies` or `ops` with `source` chosen anew by another root."""
+    rank, of_stack = rows["rank"].to_numpy(), stacks["rank"].to_numpy()
+    stack = int_column(rows, "stack_id", -1)
+    codes = np.full(len(stack), -1)
+    texts: list[str | None] = []
+    for value in np.unique(rank).tolist():
+        (own, lines), _ = choose_lines(stacks.filter(pa.array(of_stack == value)), root)
+        mine = lookup(own, stack, -1) if len(own) else np.full(len(stack), -1)
+        codes = np.where((rank == value) & (mine >= 0), mine + len(texts), codes)
+        texts += lines
+    place = rows.column_names.index("source")
+    return rows.set_column(place, rows.schema.field(place), text_array((codes, texts)))
+
+
+def libraries(rows: pa.Table) -> TextColumn:
+    """Return the library of each row: of its innermost line, `(own)` where that is the user's."""
+    library, lines = code_column(rows, "library_source")
+    source, sources = code_column(rows, "source")
+    place = {line: code for code, line in enumerate(lines)}
+    own = lookup(np.array([place.get(line, -1) for line in sources], np.int64), source, -1)
+    names = [library_of(line) for line in lines]
+    is_own = (library >= 0) & (own == library)
+    return np.where(is_own, len(names), library), [*names, OWN]

@@ -1,0 +1,204 @@
+"""Ranges of the user's own: which they are, and which of them are around an op or a launch.
+
+A path holds the names of all that are open on a thread at one time, outermost first. A thread
+that never has one, as autograd's, borrows the path of the one other thread of its process that is
+inside a range; where two are, whose it is cannot be known.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after
+from pyprof2.columns import lookup
+from pyprof2.markers import DOMAIN
+from pyprof2.recording import UNNAMED_DOMAIN, Recording, code_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyprof2.analysis.linking.link import Ranges, Threads
+    from pyprof2.columns import TextColumn
+
+SEPARATOR: Final = " / "
+"""Between the names of a path."""
+
+LENT: Final = "range of the one other thread of the process that was inside one"
+"""What `link_note` says of a path that a thread borrowed."""
+
+_DEPTH_MAX: Final = 32
+"""Ranges that are nested deeper were never closed: of their paths the inner end is kept."""
+_CUT: Final = "…"
+
+_PYTORCH: Final = re.compile(
+    r"Optimizer\.\w+#|enumerate\(\w+\)#|rpc_(?:sync|async|remote)#"
+    r"|(?:nccl|gloo|mpi|ucc|xccl|hccl):"
+    r"|(?:Distributed)?DataParallel\.forward\Z|FSDP::|FullyShardedDataParallel\."
+    r"|## Call CompiledFxGraph |Torch-Compiled Region: |CompiledFunction(?:Backward)?\Z"
+    r"|TorchDynamo Cache Lookup\Z|Pregraph bytecode\Z|AOTDispatcher Runtime Wrapper "
+    r"|.*\(dynamo_timed\)\Z|graph_\d+_inductor_wrapper_call\Z"
+)
+"""What PyTorch calls ranges of its own, from 1.8 to 2.13."""
+
+_LIBRARIES: Final = frozenset({
+    "cccl", "cub", "cublas", "cublaslt", "cudf", "cudnn", "cufft", "cufile", "cugraph", "cuml",
+    "curand", "cusolver", "cusparse", "cutensor", "cutlass", "dali", "dask", "kvikio", "libcudf",
+    "libkvikio", "mpi", "nccl", "nvimgcodec", "nvjpeg", "nvshmem", "openacc", "openmp", "openshmem",
+    "pytorch", "raft", "rmm", "tensorrt", "thrust", "tsl", "ucx", "xla",
+})  # fmt: skip
+"""The NVTX domains of libraries, in lower case."""
+
+
+def is_users(name: str, domain: str | None = None) -> bool:
+    """Whether a range is the user's own, not PyTorch's or a library's.
+
+    Args:
+        name: its text.
+        domain: its NVTX domain; None for the default one, and for recordings without domains.
+            A domain whose name was not recorded may be a library's.
+    """
+    if not name or domain == UNNAMED_DOMAIN or _PYTORCH.match(name):
+        return False
+    return domain is None or domain == DOMAIN or domain.lower() not in _LIBRARIES
+
+
+def choose_users(recording: Recording, annotations: Ranges) -> Ranges:
+    """Return the user's own ranges among those of kind `annotation`."""
+    kind, kinds = code_column(recording.read("ranges", ["kind"]), "kind")
+    rows = np.flatnonzero(kind == kinds.index("annotation")) if "annotation" in kinds else None
+    if rows is None or not len(rows):
+        return annotations
+    domain, domains = code_column(recording.read("ranges", ["domain"], rows), "domain")
+    pairs, inverse = np.unique(np.stack((annotations.name, domain)), axis=1, return_inverse=True)
+    wanted = [
+        is_users(annotations.names[name], domains[number] if number >= 0 else None)
+        for name, number in pairs.T.tolist()
+    ]
+    return annotations.where(np.array(wanted)[inverse.reshape(-1)])
+
+
+class Found(NamedTuple):
+    """The path at each time, -1 for none, and whether another thread lent it."""
+
+    path: Int
+    lent: Bool
+
+    def at(self, positions: Int) -> Found:
+        """Return those at the positions; -1 gives none."""
+        return Found(lookup(self.path, positions, -1), lookup(self.lent, positions, 0) > 0)
+
+
+@dataclass(frozen=True)
+class _Timeline:
+    """A path for every time of every key: from each `time` on, until the next one of its key.
+
+    Times are doubled, so that there is room for one just after the last of a closed interval.
+    """
+
+    key: Int
+    time: Int
+    path: Int
+
+    def at(self, key: Int, time: Int) -> Int:
+        """Return the path of each key at each time."""
+        return lookup(self.path, last_not_after(self.key, self.time, key, 2 * time), -1)
+
+
+@dataclass(frozen=True)
+class UserRanges:
+    """Where the user's own ranges are.
+
+    Attributes:
+        paths: the distinct paths.
+        threads: numbers the threads.
+    """
+
+    paths: list[str]
+    threads: Threads
+    _own: _Timeline
+    _lent: _Timeline
+
+    @classmethod
+    def of(cls, ranges: Ranges, threads: Threads) -> UserRanges:
+        """Return the timelines of the ranges, which are all the user's own."""
+        own, paths = _timeline(ranges)
+        return cls(paths, threads, own, _lending(own, threads))
+
+    def at(self, thread: Int, time: Int) -> Found:
+        """Return the path around each (thread, time)."""
+        if not self.paths:
+            return Found(np.full(len(time), -1, np.int64), np.zeros(len(time), bool))
+        has_none = ~np.isin(thread, self._own.key)
+        path = self._own.at(thread, time)
+        process = self.threads.process(thread[has_none])
+        path[has_none] = self._lent.at(process, time[has_none])
+        return Found(path, has_none & (path >= 0))
+
+
+def _timeline(ranges: Ranges) -> tuple[_Timeline, list[str]]:
+    """Return the path of every thread at every time, and the paths."""
+    start, end = 2 * ranges.start, 2 * ranges.end
+    thread, time = np.concatenate((ranges.thread,) * 2), np.concatenate((start, end + 1))
+    order = np.lexsort((time, thread))
+    thread, time = thread[order], time[order]
+    levels = _levels(Nest.of(ranges.thread, start, end), start, end, (thread, time))
+    path, paths = _join(levels, ranges)
+    return _Timeline(thread, time, path), paths
+
+
+def _levels(nest: Nest, start: Int, end: Int, at: tuple[Int, Int]) -> list[Int]:
+    """Return the ranges around each (thread, time), the innermost first; -1 for none.
+
+    One that ends where the innermost begins only touches it. Where there are more than
+    `_DEPTH_MAX`, the last one is -2.
+    """
+    levels: list[Int] = []
+    for found in nest.holders(*at):
+        if len(levels) == _DEPTH_MAX:
+            levels.append(np.where(found >= 0, -2, -1))
+            break
+        inner = levels[0] if levels else found
+        touches = (end[found] == start[inner]) & (start[inner] < end[inner])
+        levels.append(np.where(touches & (found != inner), -1, found))
+    return levels
+
+
+def _join(levels: Sequence[Int], ranges: Ranges) -> tuple[Int, list[str]]:
+    """Return the names of the ranges of each column, outermost first, as codes, and the texts."""
+    names = [*ranges.names, _CUT]
+    path = np.full(2 * len(ranges.name), -1, np.int64)
+    paths: list[str] = []
+    for level in reversed(levels):
+        rows = np.flatnonzero(level != -1)
+        name = np.where(level[rows] == -2, len(names) - 1, ranges.name[level[rows]])
+        pairs, inverse = np.unique(np.stack((path[rows], name)), axis=1, return_inverse=True)
+        path[rows] = len(paths) + inverse.reshape(-1)
+        paths += [
+            f"{paths[above]}{SEPARATOR}{names[name]}" if above >= 0 else names[name]
+            for above, name in pairs.T.tolist()
+        ]
+    return path, paths
+
+
+def _lending(own: _Timeline, threads: Threads) -> _Timeline:
+    """Return the path of every process while exactly one of its threads is inside a range."""
+    before = np.concatenate(([-1], own.path[:-1]))[: len(own.path)]
+    before[np.concatenate(([True], own.key[1:] != own.key[:-1]))[: len(before)]] = -1
+    process = threads.process(own.key)
+    order = np.lexsort((own.time, process))
+    # How many threads are inside, and the sum of their codes: of one thread that is its code.
+    count = np.cumsum(((own.path >= 0).astype(np.int64) - (before >= 0))[order])
+    code = np.cumsum((own.path - before)[order]) - 1
+    return _Timeline(process[order], own.time[order], np.where(count == 1, code, -1))
+
+
+def with_lent(notes: TextColumn, lent: Bool) -> TextColumn:
+    """Return the notes, and where the path was borrowed, that too; notes join with `; `."""
+    codes, words = notes
+    joined = [*words, *(f"{word}; {LENT}" if word else LENT for word in words), LENT]
+    moved = np.where(codes >= 0, codes + len(words), len(joined) - 1)
+    return np.where(lent, moved, codes), joined

@@ -1,0 +1,1 @@
+"""Summaries: what people read, from the canonical tables."""

@@ -1,0 +1,329 @@
+"""Everything that is known of one kernel or op, with what it rests on.
+
+The result is plain data, a section for each question: `kernel`, `op`, `link`, `range`, `pair`,
+`cost`, `communication`, `sharing`, `tensor_core`, `roof`. A section is None where the question does
+not arise.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.analysis.costs import load_extensions
+from pyprof2.analysis.costs.comm import bandwidth
+from pyprof2.analysis.costs.formula_text import flops_with_numbers, formula_text
+from pyprof2.analysis.costs.shape_source import Calls, shape_source
+from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons
+from pyprof2.analysis.hardware.roofs import helpers
+from pyprof2.analysis.hardware.verdict import examine, examine_ops
+from pyprof2.analysis.linking.user_ranges import LENT
+from pyprof2.analysis.summaries.roof_text import roof_of
+from pyprof2.analysis.summaries.rows import is_engine, op_calls
+from pyprof2.errors import UsageError
+from pyprof2.recording import int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+LINK_MEANINGS: Final = {
+    "external_id": "the launch by correlation id; the op by the recorder's own id, and it encloses "
+    "the launch",
+    "correlation": "the launch by correlation id; the op is the innermost one on the launch's "
+    "thread that encloses the launch",
+    "range": "the op is the range around the launch",
+    "graph": "a graph launch: the op is the one around the replay, if any",
+    "self": "the row is the op itself",
+    "none": "no op encloses the launch, or there is no launch in the recording",
+}
+"""How each kind of link was made."""
+
+RANGE_MEANINGS: Final = (
+    "your ranges that are open on its thread when it begins; of a kernel: when it is launched",
+    "its thread never has a range of yours: these are open on the only thread that has one open",
+)
+"""How ranges were found: on the own thread; lent by another one."""
+
+_KERNEL: Final = (
+    "kernel_id", "kernel", "category", "device", "device_name", "stream", "step", "start_ns",
+    "dur_ns", "copy_kind", "grid", "block", "registers", "shared_bytes", "occupancy_pct",
+)  # fmt: skip
+_OP: Final = (
+    "op_id", "op", "start_ns", "dur_ns", "self_ns", "step", "layer", "source",
+    "library_source", "direction", "recompute", "sequence_nr", "category",
+)  # fmt: skip
+_COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
+_REFERENCE: Final = re.compile(r"(kernel|op):(\d{1,18})")
+
+
+class Reference(NamedTuple):
+    """A row of table `kernels` or `copies`, or of `ops`."""
+
+    kind: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.number}"
+
+
+def parse_reference(text: str) -> Reference:
+    """Return the row that `kernel:7` or `op:7` names.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    found = _REFERENCE.fullmatch(text)
+    if found is None:
+        msg = f"{text!r}: no reference; give kernel:N or op:N, the row's kernel_id or op_id"
+        raise UsageError(msg)
+    return Reference(found[1], int(found[2]))
+
+
+def explain(
+    tables: Mapping[str, pa.Table], reference: Reference, override: Path | str | None = None
+) -> dict[str, Any]:
+    """Return all that is known of a kernel, a copy or an op.
+
+    Args:
+        tables: the canonical tables `kernels`, `copies`, `launches`, `ops`, `signatures` and
+            `devices` of one rank, each in order of its ids.
+        reference: the row.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
+
+    Raises:
+        UsageError: there is no such row, or `override` is no device.
+    """
+    load_extensions()
+    calls = Calls.of(tables["ops"], tables["signatures"], tables["kernels"])
+    row, op = _find(tables, reference)
+    owner = _owner(calls, op)
+    shared = tables["kernels"].slice(0, 0)
+    if owner is not None:
+        shared = tables["kernels"].filter(pc.equal(tables["kernels"]["cost_op_id"], owner))
+    elif row is not None:
+        shared = row
+    devices = tables["devices"].to_pylist()
+    has_gpu = any(tables[name].num_rows for name in ("kernels", "copies"))
+    if row is None and owner is not None and not has_gpu:
+        one = op_calls(tables["ops"].slice(owner, 1), tables["signatures"])
+        judged = examine_ops(one, devices, override)
+    else:
+        judged = examine(shared, devices, override)
+    return {
+        "reference": str(reference),
+        "kernel": None if row is None else _kernel(_first(row)),
+        "op": None if op is None else _op(tables, calls, op),
+        "link": None if row is None else _link(tables["launches"], _first(row)),
+        "range": _range(_first(tables["ops"].slice(op or 0, 1) if row is None else row)),
+        "pair": None if op is None else _pair(calls, op),
+        "cost": (cost := _cost(calls, op, owner, row)),
+        "communication": _communication(cost, shared),
+        "sharing": _sharing(shared, owner),
+        "tensor_core": _tensor_core(judged.table, row),
+        "roof": None if owner is None or _helps(shared, row) else roof_of(judged),
+    }
+
+
+def _find(
+    tables: Mapping[str, pa.Table], reference: Reference
+) -> tuple[pa.Table | None, int | None]:
+    """Return the kernel or copy, and its op.
+
+    Without GPU activity the rows of the profile are ops, and have a `kernel_id` too.
+    """
+    kind, number = reference
+    gpu = [tables[name] for name in ("kernels", "copies")]
+    if kind == "kernel" and any(table.num_rows for table in gpu):
+        for table in gpu:
+            row = table.filter(pc.equal(table["kernel_id"], number))
+            if row.num_rows:
+                return row, row["op_id"][0].as_py()
+        raise _absent(reference, sum(table.num_rows for table in gpu))
+    ops = np.arange(tables["ops"].num_rows)
+    if kind == "kernel":
+        ops = ops[~is_engine(tables["ops"]["op"])]
+    if number >= len(ops):
+        raise _absent(reference, len(ops))
+    return None, int(ops[number])
+
+
+def _absent(reference: Reference, count: int) -> UsageError:
+    rows = f"{reference.kind}:0 to {reference.kind}:{count - 1}" if count else "no such rows"
+    return UsageError(f"{reference}: not in the recording; there are {rows}")
+
+
+def _owner(calls: Calls, op: int | None) -> int | None:
+    """Return the op that accounts for an op: itself, or the nearest one around that does."""
+    if op is None:
+        return None
+    status, flops, nbytes = (calls.ops[name] for name in ("cost_status", "flops", "bytes"))
+    owner = next(outer for outer in calls.around(op) if status[outer].as_py() != "in_parent")
+    # An op whose work the ops inside account for has a status, but no counts.
+    return owner if flops[owner].is_valid or nbytes[owner].is_valid else None
+
+
+def _first(table: pa.Table) -> dict[str, Any]:
+    row: dict[str, Any] = table.slice(0, 1).to_pylist()[0]
+    return row
+
+
+def _kernel(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the profiler says of a kernel, of a copy its bytes too."""
+    is_copy = row["copy_kind"] is not None or row["category"] in {"memcpy", "memset"}
+    return _picked(row, (*_KERNEL, "bytes") if is_copy else _KERNEL)
+
+
+def _picked(row: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: row[name] for name in names}
+
+
+def _named(calls: Calls, op: int) -> dict[str, Any]:
+    return {"op_id": op, "op": calls.name(op)}
+
+
+def _op(tables: Mapping[str, pa.Table], calls: Calls, op: int) -> dict[str, Any]:
+    signature = int(calls.signature[op])
+    text = None if signature < 0 else tables["signatures"]["signature"][signature].as_py()
+    return _picked(_first(calls.ops.slice(op, 1)), _OP) | {
+        "signature": text,
+        "inside": [_named(calls, outer) for outer in list(calls.around(op))[1:]],
+    }
+
+
+def _link(launches: pa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    launch = row["launch_id"]
+    found = None if launch is None else _first(launches.slice(launch, 1))
+    names = ("launch_id", "name", "start_ns", "pid", "tid", "kernel_count")
+    return {
+        "link": row["link"],
+        "meaning": LINK_MEANINGS.get(row["link"] or ""),
+        "note": row["link_note"],
+        "correlation_id": row["correlation_id"],
+        "launch": None if found is None else _picked(found, names),
+    }
+
+
+def _range(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the user's own ranges around a kernel's launch or an op, and on whose thread."""
+    if row["range"] is None:
+        return None
+    lent = LENT in (row["link_note"] or "")
+    return {"range": row["range"], "lent": lent, "meaning": RANGE_MEANINGS[lent]}
+
+
+def _pair(calls: Calls, op: int) -> dict[str, Any]:
+    """Return the forward op of an op in backward, and the nodes of an op in forward."""
+    forward = int(calls.forward[op])
+    nodes = next((found for outer in calls.around(op) if (found := calls.nodes_of(outer))), [])
+    named = None
+    if forward >= 0:
+        fields = ("layer", "source", "sequence_nr")
+        named = _named(calls, forward) | _picked(_first(calls.ops.slice(forward, 1)), fields)
+    return {
+        "sequence_nr": _first(calls.ops.slice(op, 1))["sequence_nr"],
+        "forward": named,
+        "backward": [_named(calls, node) for node in nodes],
+    }
+
+
+def _cost(
+    calls: Calls, op: int | None, owner: int | None, row: pa.Table | None
+) -> dict[str, Any] | None:
+    """Return the counts of the op that accounts for the row, with how they were made."""
+    if op is None:
+        return None if row is None else _picked(_first(row), ("cost_status", "cost_note"))
+    if owner is None and row is not None and _first(row)["link"] == "graph":
+        # What a replay does has nothing to do with the op around its launch.
+        return _picked(_first(row), ("cost_status", "cost_note"))
+    of = op if owner is None else owner
+    facts = _first(calls.ops.slice(of, 1))
+    source = shape_source(calls, of)
+    formula = formula_text(facts["op"])
+    cost = None if source is None else source.estimate.cost
+    numbers = None
+    if facts["flops"]:
+        numbers = flops_with_numbers(facts["category"], facts["params"] or "", facts["flops"])
+    return _picked(facts, ("cost_status", "cost_note", "params", *_COUNTS)) | {
+        "of": _named(calls, of),
+        "formula": None if formula is None else formula._asdict(),
+        "flops_with_numbers": numbers,
+        "bytes_read": None if cost is None else cost.bytes_read,
+        "bytes_written": None if cost is None else cost.bytes_written,
+        "dtype": None if cost is None else cost.dtype,
+        "shapes_from": None if source is None else source.words,
+        "counted_inside": [] if owner is not None else _counted_inside(calls, of),
+    }
+
+
+def _communication(cost: Mapping[str, Any] | None, shared: pa.Table) -> dict[str, Any] | None:
+    """Return the bandwidth of a collective, over the time of all its kernels."""
+    if cost is None or cost.get("bytes_read") is None or not shared.num_rows:
+        return None
+    time = shared["op_time_ns"][0].as_py() or 0
+    found = bandwidth(cost["params"] or "", cost["bytes_read"], cost["bytes_written"], time)
+    return None if found is None else found._asdict()
+
+
+def _counted_inside(calls: Calls, op: int) -> list[dict[str, Any]]:
+    """Return the outermost ops inside an op that account for work of theirs."""
+    found, todo = [], np.flatnonzero(calls.parent == op).tolist()
+    counts = [int_column(calls.ops, name, -1) for name in ("flops", "bytes")]
+    counted = np.maximum(*counts) > 0
+    while todo:
+        inner = todo.pop(0)
+        if counted[inner]:
+            found.append(_named(calls, inner))
+        else:
+            todo += np.flatnonzero(calls.parent == inner).tolist()
+    return found
+
+
+def _sharing(shared: pa.Table, owner: int | None) -> list[dict[str, Any]] | None:
+    """Return what each kernel got of the op's counts, which go by time to those that work."""
+    if owner is None or not shared.num_rows:
+        return None
+    names = ("kernel_id", "kernel_short", "dur_ns", "flops", "bytes")
+    return [
+        _picked(row, names) | {"part": "helper" if helps else "main"}
+        for row, helps in zip(shared.to_pylist(), helpers(shared).tolist(), strict=True)
+    ]
+
+
+def _helps(shared: pa.Table, row: pa.Table | None) -> bool:
+    """Say whether the row is a kernel that only helps: the op's rates and roof are not its own."""
+    if row is None:
+        return False
+    is_row = pc.equal(shared["kernel_id"], row["kernel_id"][0]).to_numpy()
+    return bool((helpers(shared) & is_row).any())
+
+
+def _tensor_core(judged: pa.Table, row: pa.Table | None) -> list[dict[str, Any]] | None:
+    """Return the verdict of the kernel, or of all kernels of the op, once per name."""
+    if row is not None:
+        number = row["kernel_id"][0].as_py()
+        judged = judged.filter(pc.equal(judged["kernel_id"], number))
+    codes, reasons = missed_reasons(judged)
+    names = judged["kernel"].cast(pa.string()).to_pylist()
+    first = sorted({name: at for at, name in reversed(list(enumerate(names)))}.values())
+    wanted = ("kernel_id", "kernel_short", "tensor_core", "tensor_core_eligible")
+    found = []
+    for at in first:
+        facts = _first(judged.slice(at, 1))
+        if facts["tensor_core"] is not None:
+            missed = reasons[codes[at]] if codes[at] >= 0 else None
+            found.append(
+                _picked(facts, wanted)
+                | {"evidence": facts["tensor_core_evidence"], "missed": missed}
+                | {"advice": None if missed is None else advice_on(missed)}
+            )
+    return found or None
+
+
+def rows_of_rank(table: pa.Table, rank: int) -> pa.Table:
+    """Return the rows of one rank."""
+    return table.filter(pa.array(np.equal(int_column(table, "rank", -1), rank)))

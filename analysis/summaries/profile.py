@@ -1,0 +1,474 @@
+"""Choose rows of the profile and sum them along an axis.
+
+Here `rows` are the rows of axis `kernel`: one per GPU activity, or per op call where the
+recording has no GPU activity, with the columns `pyprof2.tables.PROFILE_COLUMNS`. Where there
+is a column `rate_ns` as well, rates are taken over it instead of `dur_ns`: on the CPU a row's
+`dur_ns` is its self time, while its FLOPs are done in the whole duration of the op. A column
+`tensor_core_missed` says of a kernel why it missed the Tensor Cores. `helps` says that a kernel
+does none of the work of its `accounting_op`, a number; `least_ns` is the time that the roof
+allows a row for its part of the work.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2.analysis.linking.user_ranges import SEPARATOR
+from pyprof2.columns import combine_keys
+from pyprof2.errors import TableError, UsageError
+from pyprof2.tables import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.integer[Any]]
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+
+AXES: Final = {
+    "name": "kernel",
+    "op": "op",
+    "signature": "signature",
+    "layer": "layer",
+    "range": "range",
+    "source": "source",
+    "library": "library",
+    "direction": "direction",
+    "step": "step",
+    "stream": "stream",
+    "rank": "rank",
+    "category": "category",
+}
+"""The axes to sum along, and the column of `rows` that holds the key of each."""
+
+SUMMARY_COLUMNS: Final = (
+    Column("count", pa.int64(), "Kernels and copies; without a GPU: op calls.", nullable=False),
+    Column("op_calls", pa.int64(), "Op calls that they belong to, each once.", nullable=False),
+    Column("time_ns", pa.int64(), "Sum of `dur_ns`.", "ns", nullable=False),
+    Column("share_pct", pa.float64(), "Share of the time of the selection.", "%"),
+    Column("mean_ns", pa.float64(), "Time over count.", "ns"),
+    Column("min_ns", pa.int64(), "Shortest `dur_ns`.", "ns"),
+    Column("max_ns", pa.int64(), "Longest `dur_ns`.", "ns"),
+    Column("flops", pa.int64(), "Sum of the known FLOPs; null where none is known.", "FLOP"),
+    Column("bytes", pa.int64(), "Sum of the known bytes; null where none is known.", "B"),
+    Column("tflops", pa.float64(), "FLOPs over the time of rows that know them.", "TFLOP/s"),
+    Column("gbps", pa.float64(), "Bytes over the time of rows that know them.", "GB/s"),
+    Column("intensity", pa.float64(), "FLOPs per byte, of rows that know both.", "FLOP/B"),
+    Column("roofline_pct", pa.float64(), "Least possible time over time, where known.", "%"),
+    Column(
+        "tensor_core_pct",
+        pa.float64(),
+        "Time of kernels on Tensor Cores over the time of those with a verdict, yes or no.",
+        "%",
+    ),
+    Column("costed_pct", pa.float64(), "Share of the time whose counts are known.", "%"),
+)
+"""What `summarize` gives after the key columns."""
+
+MORE_COLUMNS: Final = (
+    Column(
+        "tensor_core_missed_ns",
+        pa.int64(),
+        "Time of kernels that could have used Tensor Cores and did not.",
+        "ns",
+    ),
+    Column(
+        "tensor_core_missed_pct",
+        pa.float64(),
+        "That time over the time of all kernels that could have.",
+        "%",
+    ),
+    Column(
+        "tensor_core_missed",
+        pa.string(),
+        "Why they did not: the reason that stands for most of that time.",
+    ),
+    Column(
+        "roofline_flag",
+        pa.string(),
+        "Why rates above a roof may be right, where that holds for half of the time or more.",
+    ),
+)
+"""What `summarize` gives after those if it is asked for more."""
+
+NONE: Final = "(none)"
+"""The key of the rows whose text is null."""
+
+COPY_CATEGORIES: Final = ("memcpy", "memset")
+
+_PATHS: Final = {"layer": ".", "range": SEPARATOR}
+"""The columns that hold paths, and what stands between their names."""
+
+_NUMBER: Final = re.compile(r"\d+")
+
+_COSTED: Final = ("ok", "assumed", "in_parent")
+# A float sum tells whether an int64 sum has wrapped around; the margin is for its rounding.
+_LARGEST_SUM: Final = 9.2e18
+
+
+def select(  # noqa: PLR0913 - one argument for each option of `prof`
+    rows: pd.DataFrame,
+    *,
+    rank: int | None = None,
+    step: tuple[int, int] | None = None,
+    layer: str | None = None,
+    op: str | None = None,
+    kernel: str | None = None,
+    range: str | None = None,  # noqa: A002 - named as its column
+    direction: Collection[str] | None = None,
+    category: Collection[str] | None = None,
+    stream: Collection[int] | None = None,
+    copies: bool = True,
+) -> pd.DataFrame:
+    """Return the rows that fit all that is given, in their order.
+
+    Args:
+        rows: rows of axis `kernel`.
+        rank: the process in the job.
+        step: first and last step, both included.
+        layer: a regular expression, found anywhere in the layer; null does not fit.
+        op: the same for the op.
+        kernel: the same for the kernel's demangled name.
+        range: the same for the path of the user's own ranges.
+        direction: which directions; `(none)`: null.
+        category: which categories.
+        stream: which streams.
+        copies: whether memcpy and memset stay.
+
+    Raises:
+        UsageError: a regular expression is malformed, or the steps are out of order.
+    """
+    keep = np.ones(len(rows), dtype=bool)
+    if rank is not None:
+        keep &= rows["rank"].to_numpy() == rank
+    if step is not None:
+        if step[0] > step[1]:
+            msg = f"step {step[0]}:{step[1]}: the first step comes after the last; swap them"
+            raise UsageError(msg)
+        keep &= rows["step"].between(*step).to_numpy(dtype=bool, na_value=False)
+    patterns = {"layer": layer, "op": op, "kernel": kernel, "range": range}
+    for column, pattern in patterns.items():
+        if pattern is not None:
+            keep &= _matches(rows[column], pattern)
+    for column, values in (("direction", direction), ("category", category), ("stream", stream)):
+        if values is not None:
+            keep &= _is_one_of(rows[column], values)
+    if not copies:
+        keep &= ~rows["category"].isin(COPY_CATEGORIES).to_numpy(dtype=bool)
+    return rows[keep]
+
+
+def _is_one_of(values: pd.Series, wanted: Collection[str] | Collection[int]) -> Bools:
+    """Return where `values` are wanted, null as `(none)`."""
+    found: Bools = values.isin(list(wanted)).to_numpy(dtype=bool, na_value=False)
+    return found | (values.isna().to_numpy() & (NONE in wanted))
+
+
+def _matches(texts: pd.Series, pattern: str) -> NDArray[np.bool_]:
+    """Return where `pattern` is found in `texts`, asking each distinct text once."""
+    regex = compile_pattern(pattern)
+    codes, names = pd.factorize(texts)
+    found = [regex.search(name) is not None for name in names]
+    return np.array([*found, False])[codes]  # the code of a null is -1: the last one
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression `pattern`; without a capital in it any case fits.
+
+    Raises:
+        UsageError: it is malformed.
+    """
+    # `\S` and `(?P<name>…)` are no capitals of the text that is looked for.
+    has_capital = any(char.isupper() for char in re.sub(r"\\.|\(\?P", "", pattern))
+    try:
+        return re.compile(pattern, 0 if has_capital else re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        msg = f"{pattern!r} is no regular expression: {error}; quote special characters with \\"
+        raise UsageError(msg) from error
+
+
+def summarize(
+    rows: pd.DataFrame,
+    by: Sequence[str],
+    depth: int | None = None,
+    *,
+    fold_numbers: bool = False,
+    more: bool = False,
+) -> pd.DataFrame:
+    """Return one row for every key along the axes `by`.
+
+    Sums of integers are exact. A rate is the sum of what was done over the sum of the time of
+    the rows that know what they did, never a mean of rates; so `roofline_pct` is the time that
+    the roof allows over the time taken. The time of a kernel that only helps counts where the
+    work it helps with does. `costed_pct` says how much of the time these rows stand for.
+
+    Args:
+        rows: rows of axis `kernel`, in any order.
+        by: names out of `AXES`, each once.
+        depth: with axis `layer` or `range`, cut its paths after so many names.
+        fold_numbers: with axis `range`, write `N` for each number in its names, so that ranges
+            that differ in numbers alone are one.
+        more: give `MORE_COLUMNS` too.
+
+    Returns:
+        The key columns, named as in `rows`, then `SUMMARY_COLUMNS`; longest time first, ties in
+        the order of the keys; where the first axis is `step`, in the order of steps. Null text is
+        the key `(none)`, a null number stays null: with it the shares add up to 100. Streams of
+        the same number are one key; add axis `rank` to tell the processes apart. No rows give no
+        rows.
+
+    Raises:
+        UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
+            sense.
+        TableError: the times add up to more than an int64 holds.
+    """
+    check_axes(by, depth, fold_numbers=fold_numbers)
+    keys = pd.DataFrame({AXES[axis]: _key(rows[AXES[axis]]) for axis in by}, index=rows.index)
+    for column in keys.columns.intersection(list(_PATHS)):
+        keys[column] = _renamed(keys[column], partial(_cut, _PATHS[column], depth))
+    if fold_numbers:
+        keys["range"] = _renamed(keys["range"], partial(_NUMBER.sub, "N"))
+    grouped = keys.groupby(list(keys), sort=True, dropna=False, observed=True)
+    group = grouped.ngroup().to_numpy()
+    _, first = np.unique(group, return_index=True)
+    out = keys.iloc[first].reset_index(drop=True)
+    for name in out.columns[out.dtypes == "category"]:
+        out[name] = out[name].astype("str")
+    out = out.join(_measure(rows, group, len(first)))
+    if more:
+        out = out.join(_missed(rows, group, len(first)))
+    out = out.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
+    if by[0] == "step":
+        out = out.sort_values("step", kind="stable", ignore_index=True)
+    return out
+
+
+def total_row(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return `SUMMARY_COLUMNS` for all of `rows` together, in one row.
+
+    `op_calls` counts each op call once, so it can be less than the sum over kernel names. Of no
+    rows the counts and the time are 0 and all else is null.
+    """
+    return _measure(rows, np.zeros(len(rows), dtype=np.int64), 1)
+
+
+def check_axes(by: Sequence[str], depth: int | None = None, *, fold_numbers: bool = False) -> None:
+    """Raise unless `summarize` can sum along these axes.
+
+    Raises:
+        UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
+            sense.
+    """
+    if not by:
+        msg = f"no axis to sum along; choose from {', '.join(AXES)}"
+        raise UsageError(msg)
+    for axis in by:
+        if axis not in AXES:
+            msg = f"no axis {axis!r} to sum along; choose from {', '.join(AXES)}"
+            raise UsageError(msg)
+    if len(set(by)) < len(by):
+        msg = f"axes {','.join(by)}: one is named twice; name each once"
+        raise UsageError(msg)
+    if depth is not None and not _PATHS.keys() & set(by):
+        msg = "a depth cuts the paths of layers and ranges; add axis layer or range"
+        raise UsageError(msg)
+    if depth is not None and depth < 1:
+        msg = f"depth {depth} leaves nothing of a path; give 1 or more"
+        raise UsageError(msg)
+    if fold_numbers and "range" not in by:
+        msg = "numbers are folded in the names of ranges; add axis range"
+        raise UsageError(msg)
+
+
+def _key(values: pd.Series) -> pd.Series:
+    """Return the key of each row: numbers as they are, text as a category in sorted order."""
+    if pd.api.types.is_integer_dtype(values.dtype):
+        return values
+    codes, names = pd.factorize(values)
+    return _categorical(codes, [str(name) for name in names], values.index)
+
+
+def _cut(separator: str, depth: int | None, path: str) -> str:
+    return separator.join(path.split(separator)[:depth])
+
+
+def _renamed(keys: pd.Series, rename: Callable[[str], str]) -> pd.Series:
+    """Return the keys under other names; each distinct one is renamed once."""
+    names = [name if name == NONE else rename(name) for name in keys.cat.categories]
+    return _categorical(keys.cat.codes.to_numpy(), names, keys.index)
+
+
+def _categorical(codes: Ints, names: list[str], index: pd.Index) -> pd.Series:
+    """Return `names[codes]`; a code of -1 is `(none)`, and names may come more than once."""
+    names = [*names, NONE]
+    ordered = sorted(set(names))
+    place = {name: i for i, name in enumerate(ordered)}
+    recode = np.array([place[name] for name in names])
+    return pd.Series(pd.Categorical.from_codes(recode[codes], pd.Index(ordered)), index=index)
+
+
+def _measure(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
+    """Return `SUMMARY_COLUMNS` of the groups 0 … `count` - 1; `group` is that of each row."""
+    time = rows["dur_ns"].to_numpy(dtype=np.int64)
+    if time.sum(dtype=np.float64) > _LARGEST_SUM:
+        msg = "the durations add up to 292 years: the recording is broken; record it anew"
+        raise TableError(msg)
+    # The counts of a row that says `in_parent` stand at the op around it.
+    counts = rows["cost_status"].ne("in_parent").to_numpy(dtype=bool, na_value=True)
+    flops = rows["flops"].astype("Int64").where(counts & _tells_flops(rows, group, count))
+    nbytes = rows["bytes"].astype("Int64").where(counts)
+    by_group = pd.Series(time, dtype="Int64").groupby(group)
+    number = np.bincount(group, minlength=count)
+    time_ns = by_group.sum().reindex(range(count), fill_value=0).astype("int64")
+    sums = {
+        "count": number,
+        "op_calls": _count_op_calls(rows, group, count),
+        "time_ns": time_ns,
+        "share_pct": time_ns / (time.sum() or np.nan) * 100,
+        "mean_ns": time_ns / np.where(number, number, np.nan),
+        "min_ns": by_group.min().reindex(range(count)),
+        "max_ns": by_group.max().reindex(range(count)),
+        "flops": _exact_sum(flops, group, count),
+        "bytes": _exact_sum(nbytes, group, count),
+    }
+    return pd.DataFrame(sums | _rates(rows, _floats(flops), _floats(nbytes), group, count))
+
+
+def _tells_flops(rows: pd.DataFrame, group: Ints, count: int) -> Bools:
+    """Return which rows tell of the FLOPs of their group.
+
+    A copy does none; but that says nothing of a group with kernels of which nothing is known.
+    """
+    is_copy = rows["category"].isin(["memcpy", "memset"]).to_numpy(dtype=bool)
+    known = rows["flops"].notna().to_numpy(dtype=bool)
+    has_kernels = np.bincount(group, ~is_copy, count) > 0
+    has_known = np.bincount(group, ~is_copy & known, count) > 0
+    tells: Bools = ~is_copy | (~has_kernels | has_known)[group]
+    return tells
+
+
+def _rates(
+    rows: pd.DataFrame,
+    flops: Floats,
+    nbytes: Floats,
+    group: Ints,
+    count: int,
+) -> dict[str, Floats]:
+    """Return the columns that are sum over sum."""
+    time = _floats(rows["dur_ns"])
+    span = _floats(rows["rate_ns"]) if "rate_ns" in rows else time
+    span = np.where(_helps_elsewhere(rows, group), np.nan, span)
+    least = rows["least_ns"] if "least_ns" in rows else rows["roofline_pct"] / 100 * span
+    verdict = rows["tensor_core"].isin(["yes", "no"]).to_numpy(dtype=bool)
+    on_tensor_cores = rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
+    costed = rows["cost_status"].isin(_COSTED).to_numpy(dtype=bool)
+    return {
+        # FLOP/ns is GFLOP/s, byte/ns is GB/s.
+        "tflops": _ratio(flops, span, group, count) / 1000,
+        "gbps": _ratio(nbytes, span, group, count),
+        "intensity": _ratio(flops, nbytes, group, count),
+        "roofline_pct": 100 * _ratio(_floats(least), span, group, count),
+        "tensor_core_pct": 100
+        * _ratio(time * on_tensor_cores, np.where(verdict, time, np.nan), group, count),
+        "costed_pct": 100 * _ratio(time * costed, time, group, count),
+    }
+
+
+def _helps_elsewhere(rows: pd.DataFrame, group: Ints) -> Bools:
+    """Return which rows only help with work that other groups have."""
+    if "helps" not in rows or not rows["helps"].any():
+        return np.zeros(len(rows), dtype=bool)
+    helps = rows["helps"].to_numpy(dtype=bool)
+    pairs = combine_keys(group.astype(np.int64), rows["accounting_op"].to_numpy(dtype=np.int64))
+    _, number = np.unique(pairs, return_inverse=True)
+    works = np.bincount(number, ~helps) > 0
+    elsewhere: Bools = helps & ~works[number]
+    return elsewhere
+
+
+def _missed(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
+    """Return `MORE_COLUMNS` of the groups; null where no kernel could have used Tensor Cores."""
+    time = rows["dur_ns"].to_numpy(dtype=np.int64)
+    reason = rows.get("tensor_core_missed", pd.Series(None, rows.index, dtype="str"))
+    missed = reason.notna().to_numpy()
+    could = rows["tensor_core_eligible"].fillna(value=False).to_numpy(dtype=bool)
+    # Helpers have no work for Tensor Cores: without FLOPs they are neither here nor there.
+    worked = rows["flops"].gt(0).fillna(value=False).to_numpy(dtype=bool)
+    used = could & worked & rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
+    missed_ns, used_ns = (np.zeros(count, np.int64) for _ in range(2))
+    np.add.at(missed_ns, group[missed], time[missed])
+    np.add.at(used_ns, group[used], time[used])
+    known = np.bincount(group[missed | used], minlength=count) > 0
+    return pd.DataFrame(
+        {
+            "tensor_core_missed_ns": pd.Series(missed_ns, dtype="Int64").where(known),
+            "tensor_core_missed_pct": _percent(missed_ns, missed_ns + used_ns),
+            "tensor_core_missed": _most(reason, time, group, count)["text"],
+            "roofline_flag": _flags(rows, time, group, count),
+        }
+    )
+
+
+def _flags(rows: pd.DataFrame, time: Ints, group: Ints, count: int) -> pd.Series:
+    """Return the flag of half of each group's time or more, helpers' time left out."""
+    most = _most(rows["roofline_flag"], time, group, count)
+    working = rows["helps"].to_numpy(dtype=bool) == 0 if "helps" in rows else True
+    whole = np.bincount(group, np.where(working, time, 0), count)
+    return most["text"].where(most["time"] >= whole / 2)
+
+
+def _most(texts: pd.Series, time: Ints, group: Ints, count: int) -> pd.DataFrame:
+    """Return for each group the text that stands for most of its time, with that time."""
+    known = texts.notna().to_numpy()
+    frame = pd.DataFrame(
+        {"group": group[known], "text": texts[known].astype("str"), "time": time[known]}
+    )
+    sums = frame.groupby(["group", "text"])["time"].sum().reset_index()
+    most = sums.sort_values("time", ascending=False, kind="stable").drop_duplicates("group")
+    return most.set_index("group").reindex(range(count))
+
+
+def _percent(part: Ints, whole: Ints) -> Floats:
+    share: Floats = np.divide(100 * part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return share
+
+
+def _floats(values: pd.Series) -> Floats:
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _ratio(
+    above: Floats,
+    below: Floats,
+    group: Ints,
+    count: int,
+) -> Floats:
+    """Return sum over sum of the rows that know both; NaN where the lower sum is 0."""
+    known = ~(np.isnan(above) | np.isnan(below))
+    top = np.bincount(group[known], weights=above[known], minlength=count)
+    bottom = np.bincount(group[known], weights=below[known], minlength=count)
+    ratio: Floats = np.divide(top, bottom, out=np.full(count, np.nan), where=bottom != 0)
+    return ratio
+
+
+def _exact_sum(values: pd.Series, group: Ints, count: int) -> pd.Series:
+    """Return the sums as integers; null where nothing is known or an int64 cannot hold them."""
+    sums = values.groupby(group).sum(min_count=1).reindex(range(count))
+    rough = np.bincount(group, weights=_floats(values.fillna(0)), minlength=count)
+    return sums.where(rough <= _LARGEST_SUM)
+
+
+def _count_op_calls(rows: pd.DataFrame, group: Ints, count: int) -> Ints:
+    calls = pd.DataFrame(
+        {"group": group, "rank": rows["rank"].to_numpy(), "op_id": rows["op_id"].to_numpy()}
+    )
+    distinct = calls[rows["op_id"].notna().to_numpy()].drop_duplicates()
+    return np.bincount(distinct["group"].to_numpy(), minlength=count)

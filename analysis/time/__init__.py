@@ -1,0 +1,1 @@
+"""Time: the windows of steps and of recordings."""

@@ -1,0 +1,116 @@
+"""When a step is: from its beginning on the host to the end of the work that it launched.
+
+The host runs ahead of the GPU, so what a step launches may run while the host is in the next one
+already. The window of a step ends with the later of its range on the host and the last activity
+launched in it, and begins where the one before it ended, at the earliest with its own range. So
+windows do not overlap, and each holds the GPU work of its step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.analysis.intervals import Int, merged
+from pyprof2.analysis.linking.link import step_number
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NONE = -(1 << 62)
+
+
+class StepWindows(NamedTuple):
+    """The windows of one rank, in order of time; a number comes again in another recording."""
+
+    step: Int
+    start: Int
+    end: Int
+
+    def time_by_step(self) -> dict[int, int]:
+        """Return the length of the windows of each step, in order of the numbers."""
+        return _summed(self.step, self.end - self.start)
+
+    def busy_by_step(self, activities: Sequence[pa.Table]) -> dict[int, int]:
+        """Return the time in which devices worked in the windows of each step.
+
+        Of several devices the times are added up; work that overlaps on one counts once.
+
+        Args:
+            activities: columns `device`, `start_ns`, `dur_ns`.
+        """
+        both = pa.concat_tables([t.select(["device", "start_ns", "dur_ns"]) for t in activities])
+        device = int_column(both, "device", _NONE)
+        start = int_column(both, "start_ns", 0)
+        end = start + int_column(both, "dur_ns", 0)
+        busy = np.zeros(len(self.step), np.int64)
+        for each in np.unique(device).tolist():
+            own = device == each
+            until_start, until_end = _busy_until(start[own], end[own], self.start, self.end)
+            busy += until_end - until_start
+        return _summed(self.step, busy)
+
+
+def step_windows(ranges: pa.Table, activities: Sequence[pa.Table]) -> StepWindows:
+    """Return the windows of the steps of one rank.
+
+    Args:
+        ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
+        activities: columns `launch_ns`, `start_ns`, `dur_ns` of `kernels` and `copies`.
+    """
+    steps = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
+    name, names = code_column(steps, "name")
+    numbers = [step_number(text) for text in names]
+    number = np.array([*(_NONE if n is None else n for n in numbers), _NONE], np.int64)[name]
+    start = int_column(steps, "start_ns", 0)
+    end = start + int_column(steps, "dur_ns", 0)
+    step, start, end = _host_ranges(number, start, end)
+    last = end.copy()
+    for table in activities:
+        launch = int_column(table, "launch_ns", _NONE)
+        place = np.searchsorted(start, launch, "right") - 1
+        inside = (place >= 0) & (launch <= end[place]) if len(start) else np.zeros(0, bool)
+        ends = int_column(table, "start_ns", 0) + int_column(table, "dur_ns", 0)
+        if len(start):
+            np.maximum.at(last, place[inside], ends[inside])
+    last = np.maximum.accumulate(last) if len(last) else last
+    begin = np.maximum(start, np.r_[_NONE, last[:-1]]) if len(last) else start
+    return StepWindows(step, np.minimum(begin, last), last)
+
+
+def _host_ranges(number: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
+    """Return number, start and end of the steps on the host, in order of time.
+
+    Ranges of one number that overlap, on several threads, are one.
+    """
+    parts = []
+    for each in np.unique(number[number != _NONE]).tolist():
+        own = number == each
+        begins, ends = merged(start[own], end[own])
+        parts.append(np.stack((np.full(len(begins), each), begins, ends)))
+    step, start, end = np.concatenate(parts, axis=1) if parts else np.empty((3, 0), np.int64)
+    order = np.lexsort((end, start))
+    return step[order], start[order], end[order]
+
+
+def _busy_until(start: Int, end: Int, *times: Int) -> list[Int]:
+    """Return for each of the times how long any of the intervals was on before it."""
+    start, end = merged(start, end)
+    before = np.r_[0, np.cumsum(end - start)]
+    found = []
+    for time in times:
+        place = np.searchsorted(start, time, "right")
+        late = np.maximum(0, np.r_[_NONE, end][place] - time) if len(start) else 0
+        found.append(before[place] - late)
+    return found
+
+
+def _summed(step: Int, values: Int) -> dict[int, int]:
+    steps, place = np.unique(step, return_inverse=True)
+    sums = np.zeros(len(steps), np.int64)
+    np.add.at(sums, place, values)
+    return dict(zip(steps.tolist(), sums.tolist(), strict=True))

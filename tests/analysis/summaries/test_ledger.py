@@ -1,0 +1,164 @@
+"""Every nanosecond is in one bin, and the bins add up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pyprof2
+from pyprof2.analysis.summaries.ledger import BINS, ledger, op_ledger, uncosted_ops
+from tests.builders import canonical
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    import pyarrow as pa
+
+EMPTY = canonical("copies")
+
+
+def times(frame: pd.DataFrame) -> dict[str, int]:
+    """Return the bins that hold any time."""
+    return {b: ns for b, ns in zip(frame["bin"], frame["time_ns"].tolist(), strict=True) if ns}
+
+
+def kernels(*rows: dict[str, Any]) -> pa.Table:
+    """Return table `kernels`; a kernel takes 1000 ns if it does not say so."""
+    return canonical("kernels", *({"dur_ns": 1000} | row for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("row", "bin_"),
+    [
+        pytest.param({"cost_status": "ok", "category": "matmul"}, "ok", id="costed"),
+        pytest.param({"cost_status": "assumed", "category": "embedding"}, "assumed", id="assumed"),
+        pytest.param({"cost_status": "no_shapes"}, "no_shapes", id="no shapes"),
+        pytest.param({"cost_status": "no_formula"}, "no_formula", id="no formula"),
+        pytest.param({"cost_status": "no_op"}, "no_op", id="no op"),
+        pytest.param({}, "no_op", id="nothing known"),
+        pytest.param({"cost_status": "ok", "category": "comm"}, "comm", id="communication, costed"),
+        pytest.param({"cost_status": "no_op", "category": "comm"}, "comm", id="communication"),
+        pytest.param({"cost_status": "ok", "category": "copy"}, "ok", id="a kernel that copies"),
+    ],
+)
+def test_a_kernel_is_in_the_bin_that_says_what_is_known_of_it(
+    row: dict[str, Any], bin_: str
+) -> None:
+    assert times(ledger(kernels(row), EMPTY)) == {bin_: 1000}
+
+
+def test_the_bins_have_an_order_times_shares_and_counts() -> None:
+    table = kernels(
+        {"cost_status": "ok", "dur_ns": 600},
+        {"cost_status": "ok", "dur_ns": 100},
+        {"cost_status": "no_formula", "dur_ns": 200},
+    )
+    copies = canonical("copies", {"dur_ns": 100, "category": "memcpy"})
+
+    frame = ledger(table, copies)
+
+    assert frame["bin"].tolist() == [*BINS]
+    assert frame["time_ns"].tolist() == [700, 0, 0, 200, 0, 0, 100]
+    assert frame["share_pct"].tolist() == pytest.approx([70, 0, 0, 20, 0, 0, 10])
+    assert frame["count"].tolist() == [2, 0, 0, 1, 0, 0, 1]
+
+
+def test_of_nothing_there_are_no_shares() -> None:
+    frame = ledger(kernels(), EMPTY)
+
+    assert frame["time_ns"].sum() == 0
+    assert frame["share_pct"].isna().all()
+
+
+STATUSES = ["ok", "assumed", "no_shapes", "no_formula", "no_op", None]
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "dur_ns": st.integers(0, 2**53 + 1),
+            "cost_status": st.sampled_from(STATUSES),
+            "category": st.sampled_from(["matmul", "comm", "copy", None]),
+        }
+    ),
+    max_size=8,
+)
+
+
+@given(ROWS, st.lists(st.integers(0, 2**53 + 1), max_size=3))
+def test_the_bins_add_up_to_all_the_time_exactly(
+    rows: list[dict[str, Any]], copied: list[int]
+) -> None:
+    copies = canonical("copies", *({"dur_ns": ns} for ns in copied))
+
+    frame = ledger(kernels(*rows), copies)
+
+    assert frame["time_ns"].sum() == sum(row["dur_ns"] for row in rows) + sum(copied)
+    assert frame["count"].sum() == len(rows) + len(copied)
+
+
+def test_an_op_inside_another_is_in_the_bin_of_the_one_that_accounts_for_it() -> None:
+    ops = canonical(
+        "ops",
+        {"op": "aten::linear", "self_ns": 1, "cost_status": "no_formula"},
+        {"op": "aten::addmm", "self_ns": 10, "cost_status": "ok", "parent_op_id": 0},
+        {"op": "aten::expand", "self_ns": 100, "cost_status": "in_parent", "parent_op_id": 1},
+        {"op": "aten::as_strided", "self_ns": 1000, "cost_status": "in_parent", "parent_op_id": 2},
+        {"op": "AddmmBackward0", "self_ns": 10_000, "cost_status": "no_formula"},
+    )
+
+    assert times(op_ledger(ops)) == {"no_formula": 1, "ok": 1110}
+
+
+def test_ranks_number_their_ops_each_for_itself() -> None:
+    ops = canonical(
+        "ops",
+        {"rank": 0, "op_id": 0, "op": "aten::mm", "self_ns": 1, "cost_status": "ok"},
+        {"rank": 3, "op_id": 0, "op": "aten::add", "self_ns": 10, "cost_status": "assumed"},
+        {"rank": 3, "op_id": 1, "op": "aten::to", "self_ns": 100, "cost_status": "in_parent",
+         "parent_op_id": 0},
+    )  # fmt: skip
+
+    assert times(op_ledger(ops)) == {"ok": 1, "assumed": 110}
+
+
+def test_uncosted_ops_come_by_time_with_the_reason() -> None:
+    table = kernels(
+        {"op": "my::scan", "cost_status": "no_formula", "dur_ns": 300},
+        {"op": "aten::cat", "cost_status": "no_shapes", "cost_note": "no list", "dur_ns": 500},
+        {"op": "my::scan", "cost_status": "no_formula", "dur_ns": 150},
+        {"op": "aten::mm", "cost_status": "ok", "dur_ns": 40},
+        {"op": "c10d::send", "cost_status": "no_formula", "category": "comm", "dur_ns": 9},
+    )
+    copies = canonical("copies", {"dur_ns": 1})
+
+    frame = uncosted_ops(table, copies, canonical("ops"))
+
+    assert frame.to_dict("records") == [
+        {"op": "aten::cat", "bin": "no_shapes", "cost_note": "no list", "count": 1,
+         "time_ns": 500, "share_pct": pytest.approx(50)},
+        {"op": "my::scan", "bin": "no_formula", "cost_note": "", "count": 2,
+         "time_ns": 450, "share_pct": pytest.approx(45)},
+    ]  # fmt: skip
+
+
+def test_without_a_gpu_uncosted_ops_go_by_their_own_time() -> None:
+    ops = canonical(
+        "ops",
+        {"op": "my::op", "self_ns": 30, "dur_ns": 99, "cost_status": "no_formula"},
+        {"op": "aten::mm", "self_ns": 70, "cost_status": "ok", "parent_op_id": 0},
+        {"op": "MmBackward0", "self_ns": 500, "cost_status": "no_formula"},
+    )
+
+    frame = uncosted_ops(kernels(), EMPTY, ops)
+
+    assert frame[["op", "time_ns", "share_pct"]].to_numpy().tolist() == [["my::op", 30, 30.0]]
+
+
+def test_the_ledger_of_a_recording_is_all_its_time(kineto_trace: Path) -> None:
+    run = pyprof2.load(kineto_trace)
+
+    assert run.ledger["time_ns"].sum() == run.rows()["dur_ns"].sum()
+    assert sum(run.summary["ledger"].values()) == run.rows()["dur_ns"].sum()
