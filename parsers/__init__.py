@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import TraceError
 from pyprof2.parsers._other_files import other_file
+from pyprof2.parsers.formats import ENDINGS, FORMATS, find_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
     from pyprof2.recording import Recording
 
-_NSIGHT_MAGICS: Final = (b"SQLite format 3\x00", b"NVIDIA Tegra Profiler Report")
-_NSIGHT_SUFFIXES: Final = (".nsys-rep", ".sqlite")
 _HEAD_BYTES: Final = 4096
 
 
@@ -31,24 +30,17 @@ def read_recordings(
     Raises:
         TraceError: the file cannot be read, or is no trace that this version reads.
     """
-    from pyprof2.parsers import kineto
-
     head = _head(path)
     if (other := other_file(path.name, head)) is not None:
         msg = f"{path}: {other}"
         raise TraceError(msg)
-    is_nsight = head.startswith(_NSIGHT_MAGICS)
-    if is_nsight or (path.suffix in _NSIGHT_SUFFIXES and not kineto.looks_like(head)):
-        from pyprof2.parsers import nsight
-
-        return nsight.read_recordings(path, folder, on_progress)
-    if head and not kineto.looks_like(head):
-        msg = (
-            f"{path}: not a trace; pyprof2 reads the JSON that torch.profiler exports, and the "
-            "SQLite that nsys exports"
-        )
+    # An empty file has the suffix of its format, or is said to be empty by the first.
+    found = find_format(path.name, head) or (None if head else FORMATS[0])
+    if found is None:
+        readable = ", and ".join(known.source for known in FORMATS)
+        msg = f"{path}: not a trace; pyprof2 reads {readable}"
         raise TraceError(msg)
-    return kineto.read_recordings(path, folder, on_progress)
+    return found.load_reader().read_recordings(path, folder, on_progress)
 
 
 def holds_work(path: Path) -> bool:
@@ -57,13 +49,8 @@ def holds_work(path: Path) -> bool:
     Raises:
         TraceError: the file cannot be read.
     """
-    if _head(path).startswith(_NSIGHT_MAGICS):
-        from pyprof2.parsers import nsight
-
-        return nsight.holds_work(path)
-    from pyprof2.parsers import kineto
-
-    return kineto.holds_work(path)
+    found = find_format(path.name, _head(path)) or FORMATS[0]
+    return found.load_reader().holds_work(path)
 
 
 def _head(path: Path) -> bytes:
@@ -81,8 +68,8 @@ def _head(path: Path) -> bytes:
 def find_traces(path: Path) -> list[Path]:
     """Return the trace files that a path names: itself, or those in the folder.
 
-    In a folder, files count whose name ends in `.json`, `.gz`, `.sqlite` or `.nsys-rep`; hidden
-    files do not, nor does a report of nsys whose export is there as well.
+    In a folder, files count whose name ends as recordings of some format do; hidden files do not,
+    nor does a report whose export is there as well.
 
     Raises:
         TraceError: the path does not exist, or the folder has no traces.
@@ -90,20 +77,23 @@ def find_traces(path: Path) -> list[Path]:
     if not path.is_dir():
         _head(path)
         return [path]
-    endings = (".json", ".gz", *_NSIGHT_SUFFIXES)
     try:
-        files = sorted(p for p in path.iterdir() if p.name.endswith(endings) and p.is_file())
+        files = sorted(p for p in path.iterdir() if p.name.endswith(ENDINGS) and p.is_file())
     except OSError as error:
         msg = f"{path}: {error.strerror or error}"
         raise TraceError(msg) from error
-    exported = {file.stem for file in files if file.suffix == ".sqlite"}
-    traces = [
-        file
-        for file in files
-        if not file.name.startswith(".")
-        and not (file.suffix == ".nsys-rep" and file.stem in exported)
-    ]
+    names = {file.name for file in files}
+    traces = [p for p in files if not p.name.startswith(".") and not _is_exported(p.name, names)]
     if not traces:
-        msg = f"{path}: no traces in this folder; name one that has {', '.join(endings)} files"
+        msg = f"{path}: no traces in this folder; name one that has {', '.join(ENDINGS)} files"
         raise TraceError(msg)
     return traces
+
+
+def _is_exported(name: str, names: set[str]) -> bool:
+    """Return whether an export of this file is among the names."""
+    pairs = (pair for known in FORMATS for pair in known.exports)
+    return any(
+        name.endswith(report) and name.removesuffix(report) + export in names
+        for report, export in pairs
+    )

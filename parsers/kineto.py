@@ -79,14 +79,6 @@ _TIME_MAX_NS: Final = 4 * 10**18  # the year 2096; start + duration still fits i
 _DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuse1"}
 
 
-def looks_like(head: bytes) -> bool:
-    """Whether a file that begins with `head` may be a Kineto trace: gzip, or JSON."""
-    return head.startswith(b"\x1f\x8b") or head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (
-        b"{",
-        b"[",
-    )
-
-
 def holds_work(path: Path) -> bool:
     """Return whether there is an op or a kernel among the events of a trace."""
     with open_trace(path) as file:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import tempfile
 import weakref
@@ -20,6 +19,7 @@ from pyprof2.columns import as_pandas
 from pyprof2.errors import TraceError, UsageError
 from pyprof2.frames import is_absolute
 from pyprof2.parsers import find_traces, read_recordings
+from pyprof2.parsers.formats import stem_of
 from pyprof2.ranks import assign_ranks
 from pyprof2.segments import clock_shifts, joined
 from pyprof2.store import StoreWriter, is_store, read_manifest, read_table, write_table
@@ -93,8 +93,7 @@ def parse(
 def default_store(trace: Path) -> Path:
     """Return `<stem>.pyprof2` beside the trace; of `net.json.gz` the stem is `net`."""
     name = trace.resolve().name if trace.name in ("", ".", "..") else trace.name
-    stem = re.sub(r"(\.pt\.trace)?(\.json)?(\.gz)?$|\.sqlite$|\.nsys-rep$", "", name) or name
-    return trace.parent / f"{stem}.pyprof2"
+    return trace.parent / f"{stem_of(name)}.pyprof2"
 
 
 class _Workers:

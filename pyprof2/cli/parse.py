@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments, output
 from pyprof2.cli.text import clean
+from pyprof2.parsers.formats import FORMATS, in_words
 
 if TYPE_CHECKING:
     import argparse
@@ -29,8 +30,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         type=Path,
         nargs="+",
         metavar="TRACE",
-        help="a Kineto .json or .json.gz, a .sqlite or .nsys-rep of Nsight Systems, or a directory "
-        "of them",
+        help=in_words([*(known.files for known in FORMATS), "a directory of them"]),
     )
     command.add_argument(
         "-o",
