@@ -12,6 +12,7 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 VENV := .venv
 RUN := $(VENV)/bin/
 BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost
+CONSTRAINTS := constraints.txt
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 # What depends most on the versions of what is read and written with.
@@ -40,7 +41,7 @@ test: $(VENV)/.annotate,test
 # The oldest numpy has no wheels for Python 3.13 and later.
 test-lowest:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-lowest' PYTHONS='python3.11 python3.12 python3' \
-		in-lowest
+		CONSTRAINTS=constraints-lowest.txt in-lowest
 
 in-lowest: $(VENV)/.lowest
 	$(RUN)python -m pytest -n auto -m '$(LOWEST_BUT)' $(LOWEST) $(PYTEST_ARGS)
@@ -77,13 +78,18 @@ bench: $(VENV)/.annotate,test
 clean:
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations build dist *.egg-info
 
+# The versions hold for the build backend too, of which -c says nothing: pip looks for them in one
+# variable before its version 25.3, in the other one since.
+$(VENV)/.%: export PIP_CONSTRAINT = $(CONSTRAINTS)
+$(VENV)/.%: export PIP_BUILD_CONSTRAINT = constraints.txt
+
 # A stamp for each set of extras: installed, and not older than what names the requirements.
 $(VENV)/.%: $(REQUIREMENTS) | $(VENV)
-	$(RUN)python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	$(RUN)python -m pip install --disable-pip-version-check -e '.[$*]'
 	@touch '$@'
 
 $(VENV)/.lowest: setup.cfg pyproject.toml constraints-lowest.txt | $(VENV)
-	$(RUN)python -m pip install --disable-pip-version-check -c constraints-lowest.txt -e . \
+	$(RUN)python -m pip install --disable-pip-version-check -e . \
 		hypothesis pytest pytest-randomly pytest-xdist
 	@touch '$@'
 

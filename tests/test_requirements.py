@@ -1,4 +1,4 @@
-"""What is installed is what is tested: lower bounds, pins, and hashes."""
+"""What is installed is what is tested: lower bounds and pins."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-TOOLS: Final = {"hypothesis", "pytest", "pytest-randomly", "pytest-xdist"}
-"""What runs the tests with the oldest versions."""
-UNHASHED: Final = {"torch"}
-"""What has builds of its own for each kind of machine, with hashes of their own."""
+TOOLS: Final = {"hypothesis", "pytest", "pytest-randomly", "pytest-xdist", "setuptools"}
+"""What builds the package and runs the tests with the oldest versions."""
 
 
 def plain(name: str) -> str:
@@ -27,15 +25,10 @@ def version(text: str) -> tuple[int, ...]:
 def pins(path: str) -> dict[str, str]:
     """Return the versions that a file of requirements names exactly; there are no others."""
     text = re.sub(r"#.*", "", (ROOT / path).read_text(encoding="utf-8"))
-    requirements = [re.split(r"\s*;| --hash", line)[0] for line in logical_lines(text)]
+    requirements = [line.split(";")[0].strip() for line in text.splitlines() if line.strip()]
     found = [re.fullmatch(r"([\w.-]+)==([\w.+]+)", requirement) for requirement in requirements]
     assert all(found), requirements
     return {plain(match[1]): match[2] for match in found if match}
-
-
-def logical_lines(text: str) -> list[str]:
-    lines = text.replace("\\\n", " ").splitlines()
-    return [re.sub(r"\s+", " ", line).strip() for line in lines if line.strip()]
 
 
 def bounds() -> dict[str, str]:
@@ -62,3 +55,13 @@ def test_the_versions_that_are_tested_together_are_not_older_than_the_bounds() -
     newest = pins("constraints.txt")
 
     assert {n for n, bound in bounds().items() if version(newest[n]) < version(bound)} == set()
+
+
+def test_the_build_backend_is_bounded_and_the_one_that_is_tested_is_pinned() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        (needed,) = tomllib.load(file)["build-system"]["requires"]
+    found = re.fullmatch(r"setuptools>=([\d.]+),<([\d.]+)", needed)
+
+    assert found
+    built_with = version(pins("constraints.txt")["setuptools"])
+    assert version(found[1]) <= built_with < version(found[2])
