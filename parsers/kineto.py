@@ -37,6 +37,7 @@ from pyprof2.parsers._kineto_values import (
     to_int,
 )
 from pyprof2.parsers._labels import cpu_device, label_marker, label_text
+from pyprof2.parsers._names import cut_path, cut_stack
 from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
 from pyprof2.recording import Recording, Signature, Spool, TextCodes, host_pids
@@ -264,7 +265,7 @@ class _Reader:
             "forward_thread": self._numbers.ints([a.forward_thread for a in args]),
             "recorded_id": self._external_ids(args),
             "stack": [self._stack(a.stack) for a in args],
-            "layer": [texts["layer"][a.modules] if a.modules else None for a in args],
+            "layer": [self._layer(a.modules) for a in args],
         }
         self.spool.append("ops", columns, len(events))
 
@@ -285,10 +286,16 @@ class _Reader:
         if not stack or not isinstance(stack, str):
             return None
         if stack not in self._stacks:
-            found = (frame_line(frame.strip()) for frame in stack.split(";"))
+            frames = cut_stack(stack, self._problems).split(";")
+            found = (frame_line(frame.strip()) for frame in frames)
             text = "\n".join(line for line in found if line)
             self._stacks[stack] = self.spool.texts["ops"]["stack"][text] if text else None
         return self._stacks[stack]
+
+    def _layer(self, modules: str | None) -> int | None:
+        """Return the code of a `Module Hierarchy`."""
+        path = cut_path(modules, self._problems) if modules else None
+        return self.spool.texts["ops"]["layer"][path] if path else None
 
     def _add_ranges(self, group: str, events: list[Event]) -> None:
         self._append_ranges(group, *self._times(events))

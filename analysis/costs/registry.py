@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
-from pyprof2.errors import CostRegistrationError
+from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.signatures import Input, OpCall, Tensor
 
 if TYPE_CHECKING:
@@ -317,7 +317,9 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
         problem = _problem(cost)
     except UnknownCostError as error:
         cost, problem = None, str(error)
-    except Exception as error:  # noqa: BLE001 -- a formula of a user's own may raise anything
+    except TerminatedError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- one of a user's own may raise anything
         cost, problem = None, _failure(entry, error)
     if cost is None or problem:
         return Estimate(None, category, "no_shapes", problem)
@@ -329,7 +331,7 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     return Estimate(cost, category, "ok", "; ".join(filter(None, notes)))
 
 
-def _failure(entry: _Entry, error: Exception) -> str:
+def _failure(entry: _Entry, error: BaseException) -> str:
     """Say what a formula failed of; one of ours did on inputs that make no sense."""
     if entry.source.__module__.startswith("pyprof2."):
         return "the inputs were not understood"

@@ -25,9 +25,18 @@ if TYPE_CHECKING:
     from pyprof2.analysis.linking.link import Ops, Threads
 
 _CPP_NODES: Final = (
-    (r".*CppNode<SplitLookupFunction_Dense_Op>", r"dense_embedding_codegen_lookup_function"),
-    (r".*CppNode<SplitLookupFunction_(\w+)_Op>", r"split_embedding_codegen_lookup_\1_function"),
-    (r".*CppNode<\w*(?:::)?PermutePooledEmbsFunction\w*>", r"permute_pooled_embs_auto_grad"),
+    (
+        re.compile(r"\A.*CppNode<SplitLookupFunction_Dense_Op>\Z"),
+        r"dense_embedding_codegen_lookup_function",
+    ),
+    (
+        re.compile(r"\A.*CppNode<SplitLookupFunction_(\w+)_Op>\Z"),
+        r"split_embedding_codegen_lookup_\1_function",
+    ),
+    (
+        re.compile(r"\A.*CppNode<(?:\w*+::)?PermutePooledEmbsFunction\w*+>\Z"),
+        r"permute_pooled_embs_auto_grad",
+    ),
 )
 """Nodes of C++ functions, and the ops that make them, which recordings show without a number."""
 
@@ -98,7 +107,7 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
     result, is_found = forward.copy(), np.zeros(len(ops), bool)
     makers = {text.rpartition("::")[2]: code for code, text in enumerate(ops.names)}
     for code, text in enumerate(ops.names):
-        found = (re.sub(node, op, text) for node, op in _CPP_NODES if re.fullmatch(node, text))
+        found = (name.expand(op) for node, op in _CPP_NODES if (name := node.search(text)))
         maker = makers.get(next(found, ""))
         made = np.flatnonzero(ops.name == (-1 if maker is None else maker))
         if not len(made):

@@ -15,12 +15,12 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2 import __version__
 from pyprof2.cli import capture, check, demo, explain, parse, prof
 from pyprof2.cli.text import clean
-from pyprof2.errors import Pyprof2Error, UsageError
+from pyprof2.errors import Pyprof2Error, TerminatedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +148,11 @@ def _end_at_sigterm() -> None:
     # Others may have a way of their own; and only the first thread may have any.
     is_first = threading.current_thread() is threading.main_thread()
     if is_first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(_BY_SIGNAL + number))
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    raise TerminatedError(_BY_SIGNAL + number)
 
 
 def _explain(error: KeyboardInterrupt | Pyprof2Error | OSError) -> tuple[int, str]:

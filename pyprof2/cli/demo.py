@@ -87,7 +87,7 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
         return
     wanted.mkdir(parents=True, exist_ok=True)
     for name in (_SCRIPT, _RECORDING, _STORE, f"{_CAPTURE}.nsys-rep", f"{_CAPTURE}.sqlite"):
-        if (wanted / name).exists():
+        if os.path.lexists(wanted / name):
             msg = f"{wanted / name}: exists; name another folder"
             raise OutputExistsError(msg)
     yield wanted

@@ -462,6 +462,44 @@ def test_flows_are_read_from_both_ends(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("frames", "kept"), [(3855, 3855), (3856, 3855), (5000, 3855)])
+def test_a_long_call_stack_keeps_its_innermost_frames_whole(
+    tmp_path: Path, frames: int, kept: int
+) -> None:
+    """A frame and its separator are 17 characters: 65,536 hold 3855 of them."""
+    lines = [f"net.py({10_000 + i}): f" for i in range(frames)]
+
+    found = recorded(tmp_path, op("a", 1, 2, **{"Call stack": ";".join(lines)}))
+
+    (text,) = values(found, "ops", "stack")
+    assert text == "\n".join(f"net.py:{10_000 + i}" for i in range(kept))
+    cut = {"a call stack of over 65,536 characters: cut": 1} if frames > kept else {}
+    assert found.problems == cut
+
+
+@pytest.mark.parametrize(("modules", "kept"), [(1638, 1638), (1639, 1638), (3000, 1638)])
+def test_a_long_path_of_modules_keeps_its_outermost_ones_whole(
+    tmp_path: Path, modules: int, kept: int
+) -> None:
+    """A name and its separator are 10 characters: 16,384 hold 1638 of them."""
+    names = [f"layer{1000 + i}" for i in range(modules)]
+
+    found = recorded(tmp_path, op("a", 1, 2, **{"Module Hierarchy": ".".join(names)}))
+
+    assert values(found, "ops", "layer") == [".".join(names[:kept])]
+    cut = {"a module path of over 16,384 characters: cut": 1} if modules > kept else {}
+    assert found.problems == cut
+
+
+def test_a_frame_or_module_that_does_not_fit_at_all_is_left_out(tmp_path: Path) -> None:
+    long = {"Call stack": "a" * 70_000 + ".py(1): f", "Module Hierarchy": "a" * 70_000}
+
+    found = recorded(tmp_path, op("a", 1, 2, **long))
+
+    assert values(found, "ops", "stack", "layer") == [(None, None)]
+    assert found.problems.total() == 2
+
+
 # What is wrong
 
 
