@@ -52,7 +52,7 @@ _TYPES: Final = (
     pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int64()),
     pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int64(), pa.int64()), pa.uuid(),
 )  # fmt: skip
-_MORE: Final = (TypeError, OverflowError, RecursionError)
+_MORE: Final = (AttributeError, TypeError, OverflowError, RecursionError)
 _FILE_NAMES: Final = (
     "rank-\u00b2.parquet", "rank-01.parquet", "rank--1.parquet", "rank-0.parquet ",
     "RANK-0.PARQUET",
