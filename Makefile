@@ -29,7 +29,7 @@ help:
 	@echo 'make check     lint, format, types, documentation'
 	@echo 'make docs      the documentation, in build/docs'
 	@echo 'make generate  write the generated parts of the documentation anew'
-	@echo 'make fuzz      2000 damaged traces, 500 exports; none may crash'
+	@echo 'make fuzz      damaged traces, exports and stores, and long names; none may crash'
 	@echo 'make bench     measure the speed that we claim'
 
 demo: $(VENV)/.annotate
@@ -69,7 +69,9 @@ generate: $(VENV)/.annotate,test,docs
 
 fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 2000
-	$(RUN)python -m tests.fuzz_traces --count 500 --exports
+	$(RUN)python -m tests.fuzz_traces --count 500 --kind exports
+	$(RUN)python -m tests.fuzz_traces --count 2000 --kind stores
+	$(RUN)python -m tests.fuzz_traces --count 2000 --kind names
 
 bench: $(VENV)/.annotate,test
 	@set -e; for program in $(BENCHMARKS); do \

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pyprof2.markers import Marker
     from pyprof2.parsers._sqlite import Database
     from pyprof2.recording import TextCodes
 
@@ -140,7 +141,8 @@ class Process:
         first_call: the smallest correlation id of its calls.
         rank, world_size: what its annotation says of its place in the job.
         source_root: and of where the user's own code is.
-        cpu: what its annotation says of its CPU, as a row of `devices`.
+        cpu: what its annotation says of its CPU.
+        annotated: as in `Recording`.
     """
 
     def __init__(self, pid: int | None, folder: Path) -> None:
@@ -150,6 +152,7 @@ class Process:
         self.spool = Spool(folder)
         self.problems: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
+        self.annotated: Counter[str] = Counter()
         self.rows = 0
         self.first_ns, self.last_ns = _TIME_MAX_NS, -_TIME_MAX_NS
         self.ordinals: set[int] = set()
@@ -159,7 +162,7 @@ class Process:
         self.rank: int | None = None
         self.world_size: int | None = None
         self.source_root: str | None = None
-        self.cpu: dict[str, Any] | None = None
+        self.cpu: Marker | None = None
 
     @property
     def used_gpu(self) -> bool:

@@ -40,7 +40,17 @@ from pyprof2.parsers._labels import cpu_device, label_marker, label_text
 from pyprof2.parsers._names import cut_path, cut_stack
 from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
-from pyprof2.recording import Recording, Signature, Spool, TextCodes, host_pids
+from pyprof2.recording import (
+    ANNOTATED_INPUTS,
+    ANNOTATED_PEAKS,
+    ANNOTATED_RANK,
+    ANNOTATED_STEPS,
+    Recording,
+    Signature,
+    Spool,
+    TextCodes,
+    host_pids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +82,9 @@ _WORK: Final = re.compile(
 _WORK_BYTES: Final = 80
 """No less than any text that the pattern finds."""
 _MARKER: Final = "marker"
+_RECORDED_OPS: Final = ("aten::", "autograd::", "c10d::")
+_NO_OP: Final = "a marker of an op that the profiler records itself: not used"
+_OTHER_RANK: Final = "a marker of another rank than the file's: not used"
 _INTERNAL: Final = "internal"
 _MODULE_PREFIX: Final = "nn.Module: "
 _DURATION_MAX_NS: Final = 10**15  # 11 days: longer ones are overflows of the recorder
@@ -122,6 +135,7 @@ class _Reader:
         self._decoder = EventDecoder(stream)
         self._numbers = Numbers(stream.problems)
         self._ignored: Counter[str] = Counter()
+        self._annotated: Counter[str] = Counter()
         self._events = 0
         self._known: dict[tuple[str, str], str | None] = {}
         self._names = TextCodes()
@@ -335,8 +349,14 @@ class _Reader:
                 self._ranges.mark(StepMark(start, pid, tid, marker.step, marker.event))
 
     def _add_wrapped(self, events: list[Event]) -> None:
-        """Append calls of functions that the user wrapped; their markers say all of them."""
-        events, columns = self._times(events)
+        """Append calls of functions that the user wrapped; their markers say all of them.
+
+        Ops of PyTorch's the profiler records itself: what claims to be another one is not used.
+        """
+        own = [e for e in events if not self._labels[e.name].name.startswith(_RECORDED_OPS)]
+        if len(own) < len(events):
+            self._problems[_NO_OP] += len(events) - len(own)
+        events, columns = self._times(own)
         labels = [self._labels[e.name] for e in events]
         texts = self.spool.texts["ops"]
         columns |= self._thread(events) | {
@@ -348,11 +368,12 @@ class _Reader:
             ],
             "recorded_id": self._external_ids(self._decoder.args(events, OpArgs)),
         }
+        self._annotated[ANNOTATED_INPUTS] += sum(label.signature is not None for label in labels)
         self.spool.append("ops", columns, len(events))
 
     def finish(self) -> None:
         """Append what could not be before the end of the recording was known."""
-        self._ranges.finish(self._op_span, self._span[1])
+        self._annotated[ANNOTATED_STEPS] += self._ranges.finish(self._op_span, self._span[1])
 
     def _classify_names(self) -> None:
         """Give each new name of a range its text and its kind."""
@@ -447,8 +468,12 @@ class _Reader:
 
     def _devices(self) -> list[dict[str, Any]]:
         """Return the devices that the file lists; without GPU work the CPU that was measured."""
-        if self._cpu is not None and not self.spool.counts["activities"]:
-            return [cpu_device(self._cpu)]
+        if self._cpu is not None:
+            used_gpu = self.spool.counts["activities"] > 0
+            cpu = cpu_device(self._cpu, used_gpu=used_gpu, problems=self._problems)
+            if cpu is not None:
+                self._annotated[ANNOTATED_PEAKS] += 1
+                return [cpu]
         launches = self.spool.texts["launches"]["name"]
         hip = any(name.startswith("hip") for name in launches)
         hip |= "hip_runtime_version" in self._stream.around
@@ -460,7 +485,11 @@ class _Reader:
         stream = self._stream
         job = stream.member("distributedInfo", Job, AROUND_BYTES_MAX) or Job()
         process = self._process
-        rank = first_of(to_int(job.rank), process and process.rank)
+        claimed = process and process.rank
+        rank = first_of(to_int(job.rank), claimed)
+        if claimed is not None:
+            self._annotated[ANNOTATED_RANK] += to_int(job.rank) is None
+            self._problems[_OTHER_RANK] += rank != claimed
         world_size = first_of(to_int(job.world_size), process and process.world_size)
         same, count = self._same_ids
         trusted = same * 2 <= count
@@ -490,6 +519,7 @@ class _Reader:
             },
             problems=self._problems,
             ignored=self._ignored,
+            annotated=+self._annotated,
             trusts_recorded_id=trusted,
             source_root=process.source_root if process else None,
         )

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from pyprof2.errors import TraceError
 from pyprof2.markers import Marker, format_marker
+from pyprof2.parsers._labels import cpu_device
 from pyprof2.parsers._nsight_facts import (
     EXPORT_TABLES,
     host_name,
@@ -43,7 +44,7 @@ from pyprof2.parsers._nsight_rows import (
 from pyprof2.parsers._nsys import export_report, is_report
 from pyprof2.parsers._other_files import other_database
 from pyprof2.parsers._sqlite import Database
-from pyprof2.recording import Recording
+from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -332,8 +333,11 @@ class _Reader:
         ranges = self._ranges.get(process.pid)
         known = process.last_ns >= process.first_ns
         devices = with_undescribed(self._devices(process), process.ordinals)
-        if process.cpu is not None and not process.used_gpu:
-            devices = [process.cpu]
+        if process.cpu is not None:
+            cpu = cpu_device(process.cpu, used_gpu=process.used_gpu, problems=process.problems)
+            process.annotated[ANNOTATED_PEAKS] += cpu is not None
+            devices = devices if cpu is None else [cpu]
+        process.annotated[ANNOTATED_RANK] += process.rank is not None
         return Recording(
             process.spool,
             rank=process.rank,
@@ -352,6 +356,7 @@ class _Reader:
             },
             problems=process.problems,
             ignored=process.ignored,
+            annotated=+process.annotated,
             trusts_recorded_id=False,
             source_root=process.source_root,
             ops_are_ranges=True,

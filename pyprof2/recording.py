@@ -30,6 +30,12 @@ _F64: Final = pa.float64()
 
 _BATCH_ROWS: Final = 1 << 15
 
+ANNOTATED_INPUTS: Final = "inputs of op calls"
+ANNOTATED_STEPS: Final = "steps"
+ANNOTATED_RANK: Final = "the rank"
+ANNOTATED_PEAKS: Final = "peaks of the CPU"
+"""What only markers may say: the keys of `Recording.annotated`."""
+
 UNNAMED_DOMAIN: Final = "(unnamed)"
 """The `domain` of ranges in one whose name was not recorded."""
 
@@ -221,6 +227,7 @@ class Recording:
         trace: a row of the canonical table `trace`, without rank.
         problems: what was repaired or dropped, in words, with counts.
         ignored: what the tables have no place for, with counts.
+        annotated: what only markers of the recorded program say, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
         source_root: the folder of the user's own code, if it was known when this was recorded.
@@ -235,6 +242,7 @@ class Recording:
     trace: dict[str, Any] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
+    annotated: Counter[str] = field(default_factory=Counter)
     trusts_recorded_id: bool = True
     ops_are_ranges: bool = False
     source_root: str | None = None

@@ -201,6 +201,7 @@ def _manifest(
                 "source": recordings[at][0].name,
                 "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
                 "ignored": dict(recordings[at][1].ignored),
+                "annotated": dict(recordings[at][1].annotated),
                 **fact,
             }
             for group, rank, of_group in zip(groups, ranks, facts, strict=True)
@@ -474,11 +475,12 @@ class Run:
         from pyprof2.analysis.summaries.work_checks import find_devices, find_work
 
         tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
+        devices = self.table("devices").to_pylist()
         found = [
             find_lacks(self.summary, self.manifest),
-            find_odd_work(tables["kernels"], tables["copies"]),
+            find_odd_work(tables["kernels"], tables["copies"], devices, self.device),
             find_work(tables, self.summary["profilers"]),
-            find_devices([] if self.device else self.table("devices").to_pylist()),
+            find_devices([] if self.device else devices),
         ]
         both = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
         if len(self.summary["ranks"]) > 1:

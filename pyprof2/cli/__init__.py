@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from pyprof2 import __version__
 from pyprof2.cli import capture, check, demo, explain, parse, prof
 from pyprof2.cli.text import clean
-from pyprof2.errors import Pyprof2Error, TerminatedError, UsageError
+from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,11 @@ ERROR: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 _BY_SIGNAL: Final = 128
+
+_OF_WRONG_VALUES: Final = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What values that no parser of ours writes may lead to."""
 
 _COMMANDS: Final = (capture, parse, prof, explain, check, demo)
 
@@ -127,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _end_at_sigterm()
         args = build_parser().parse_args(argv)
         verbose = args.verbose
-        args.run(args)
+        _run(args)
         sys.stdout.flush()
     except SystemExit as stop:  # argparse has said what is wrong, or shown the help
         return _flush(stop.code)
@@ -141,6 +146,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pyprof2: {clean(message)}", file=sys.stderr)
         return code
     return FINE
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Run the command; where a store's values make it fail, it is the store that is refused."""
+    try:
+        args.run(args)
+    except _OF_WRONG_VALUES as error:
+        from pyprof2.store import is_store
+
+        store = getattr(args, "input", None)
+        if store is None or isinstance(error, Pyprof2Error) or not is_store(store):
+            raise
+        msg = (
+            f"{store}: its tables hold what cannot be used ({type(error).__name__}; -v shows "
+            "where); make the store anew with 'pyprof2 parse'"
+        )
+        raise StoreError(msg) from error
 
 
 def _end_at_sigterm() -> None:

@@ -736,6 +736,64 @@ def test_a_marker_says_what_the_cpu_can_do_where_it_did_the_work(tmp_path: Path)
     assert recorded(tmp_path, peaks, kernel(5, 2, 1)).devices == []
 
 
+_NO_CPU = "a marker with peaks of a CPU where a GPU works, or with a GPU's name: not used"
+
+
+@pytest.mark.parametrize(
+    ("name", "events"),
+    [
+        pytest.param("a CPU", [kernel(5, 2, 1)], id="GPU work"),
+        pytest.param("NVIDIA H100 80GB HBM3", [], id="the name of a GPU"),
+    ],
+)
+def test_peaks_that_the_recording_contradicts_are_counted_and_not_used(
+    tmp_path: Path, name: str, events: list[Event]
+) -> None:
+    peaks = marker(0, 1, kind="cpu", name=name, flop_per_s={"f32": 2e11}, bytes_per_s=4e10)
+
+    found = recorded(tmp_path, peaks, op("aten::mm", 2, 5), *events)
+
+    assert found.devices == []
+    assert found.problems[_NO_CPU] == 1
+
+
+def test_a_marker_of_another_rank_is_counted_and_not_used(tmp_path: Path) -> None:
+    who = marker(0, 1, kind="process", rank=3, world_size=8)
+
+    found = recorded(tmp_path, who, distributedInfo={"rank": 1, "world_size": 2})
+
+    assert found.rank == 1
+    assert found.problems["a marker of another rank than the file's: not used"] == 1
+
+
+def test_ops_that_the_profiler_records_are_not_taken_from_markers(tmp_path: Path) -> None:
+    inputs = (Tensor((8, 8), "f32"),) * 2
+    claims = [
+        marker(ts, 5, kind="op", op=name, inputs=inputs)
+        for ts, name in ((0, "aten::mm"), (10, "mine::mm"))
+    ]
+
+    found = recorded(tmp_path, *claims, op("aten::mm", 20, 5))
+
+    assert found.read("ops")["op"].to_pylist().count("aten::mm") == 1
+    assert found.problems["a marker of an op that the profiler records itself: not used"] == 1
+    assert found.annotated == {"inputs of op calls": 1}
+
+
+def test_what_only_markers_say_is_counted(tmp_path: Path) -> None:
+    events = [
+        marker(0, 1, kind="process", rank=3, world_size=8),
+        marker(1, 1, kind="cpu", name="a CPU", flop_per_s={"f32": 2e11}, bytes_per_s=4e10),
+        marker(2, 0, kind="step", step=7),
+        op("aten::mm", 3, 5),
+    ]
+
+    found = recorded(tmp_path, *events)
+
+    assert found.annotated == {"the rank": 1, "peaks of the CPU": 1, "steps": 1}
+    assert recorded(tmp_path, op("aten::mm", 3, 5), step(1, 0, 9)).annotated == {}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

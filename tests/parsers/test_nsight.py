@@ -1034,3 +1034,28 @@ def test_a_hostile_text_is_text(tmp_path: Path, text: str, domain: int) -> None:
 
     assert names in (["y", text[:16_384]], ["y"])
     assert not list(tmp_path.glob("hacked"))
+
+
+def test_what_only_markers_say_is_counted(tmp_path: Path) -> None:
+    inputs = (Tensor((2, 3), "f32"), Tensor((3, 4), "f32"))
+    export = Export().domain().marker(Marker("process", rank=2, world_size=4), 1, None)
+    export.marker(Marker("step", step=5), 2, None)
+    for start in (10, 30):
+        export.marker(Marker("op", op="aten::mm", inputs=inputs), start, start + 9)
+    export.marker(Marker("op", op="aten::relu"), 50, 59)
+
+    (rank,) = export.load(tmp_path).manifest["ranks"]
+
+    assert rank["annotated"] == {"the rank": 1, "steps": 1, "inputs of op calls": 2}
+
+
+def test_peaks_of_a_cpu_where_a_gpu_worked_are_not_used(tmp_path: Path) -> None:
+    peaks = Marker("cpu", name="a CPU", flop_per_s={"f32": 2e11}, bytes_per_s=4e10)
+    export = Export().domain().gpu().marker(peaks, 1, None).launched("k", 10, 1)
+
+    run = export.load(tmp_path)
+
+    assert run.devices["device_type"].tolist() == ["cuda"]
+    (rank,) = run.manifest["ranks"]
+    problem = "a marker with peaks of a CPU where a GPU works, or with a GPU's name: not used"
+    assert rank["problems"][problem] == 1
