@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
 from pyprof2.analysis.assembly.linked import link_recording
-from pyprof2.analysis.assembly.op_table import op_table
+from pyprof2.analysis.assembly.op_table import estimate_table, op_table
 from pyprof2.recording import int_column
 from pyprof2.tables import TABLES
 
@@ -47,6 +47,7 @@ def assemble(
     for name, parts in activity_tables(recording, linked):
         yield name, _ranked(rank, parts)
     yield "ops", _ranked(rank, op_table(recording, linked))
+    yield "estimates", _ranked(rank, [estimate_table(linked.costs)])
     yield "stacks", _ranked(rank, [linked.stacks])
     del linked
     yield "signatures", _ranked(rank, [_signatures(recording)])

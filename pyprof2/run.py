@@ -312,6 +312,11 @@ class Run:
         return self._frame("ops")
 
     @cached_property
+    def estimates(self) -> pd.DataFrame:
+        """One row per distinct way in which the counts of ops came about."""
+        return self._frame("estimates")
+
+    @cached_property
     def signatures(self) -> pd.DataFrame:
         """One row per distinct op with its inputs."""
         return self._frame("signatures")
@@ -456,7 +461,7 @@ class Run:
         if rank not in ranks:
             msg = f"rank {rank}: no such rank; there is {_listed(ranks)}"
             raise UsageError(msg)
-        names = ("kernels", "copies", "launches", "ops", "signatures", "devices")
+        names = ("kernels", "copies", "launches", "ops", "estimates", "signatures", "devices")
         tables = {name: rows_of_rank(self.table(name), rank) for name in names}
         return {"rank": rank} | explain(tables, wanted, self.device)
 

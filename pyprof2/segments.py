@@ -28,6 +28,8 @@ _COUNTED_IN: Final = {
     "parent_op_id": ("ops",),
     "forward_op_id": ("ops",),
     "cost_op_id": ("ops",),
+    "shapes_op_id": ("ops",),
+    "estimate_id": ("estimates",),
     "range_id": ("ranges",),
     "stall_id": ("stalls",),
     "signature_id": ("signatures",),

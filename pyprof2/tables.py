@@ -8,7 +8,8 @@ else crosses between the stages, so a format's own words stop at its parser.
 1. the first one.
 2. the user's ranges: `range` of ops, kernels and copies, `domain` of ranges.
 3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
-4. what held the host or a stream up: table `stalls`.
+4. what held the host or a stream up: table `stalls`; what counts rest on: `estimate_id`,
+    `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`.
 """
 
 from __future__ import annotations
@@ -249,6 +250,12 @@ _ACTIVITY_KEYS: Final = (
     Column("graph_node_id", pa.int64(), "Node of the CUDA graph that was replayed."),
     _STACK,
     Column("cost_op_id", pa.int64(), "Joins to `ops.op_id`: the op whose counts are shared."),
+    Column(
+        "cost_role",
+        TEXT,
+        "`main`: does the work of that op and shares its counts; `helper`: by its name only helps; "
+        "`nested`: of an op inside that does another kind of work. The latter two get none.",
+    ),
     _COMPUTE_DTYPE,
     Column("op_time_ns", pa.int64(), "Time of all kernels of the op: the base of its rates.", "ns"),
 )
@@ -313,6 +320,33 @@ OPS: Final = Table(
         Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
         *_COSTS,
         _COMPUTE_DTYPE,
+        Column(
+            "estimate_id",
+            pa.int64(),
+            "Joins to `estimates.estimate_id`: how the counts came about; null without counts.",
+        ),
+        Column("shapes_from", TEXT, "Where the shapes behind the counts are from, in words."),
+        Column(
+            "shapes_op_id",
+            pa.int64(),
+            "Joins to `ops.op_id`: the other op that gave shapes, if one did.",
+        ),
+    ),
+)
+ESTIMATES: Final = Table(
+    "estimates",
+    "One row per distinct way in which the counts of ops came about.",
+    (
+        Column("estimate_id", pa.int64(), "Row key, dense from 0.", nullable=False),
+        _RANK,
+        Column(
+            "flops_formula",
+            TEXT,
+            "The FLOPs by the names of the sizes, `2·M·N·K`; null: none, or not said.",
+        ),
+        Column("flops_numbers", TEXT, "The same with their values, `2·4·16·8`."),
+        Column("bytes_read", pa.int64(), "Bytes of the operands, each once.", "B"),
+        Column("bytes_written", pa.int64(), "Bytes of the results, each once.", "B"),
     ),
 )
 SIGNATURES: Final = Table(
@@ -460,6 +494,7 @@ TRACE: Final = Table(
 TABLES: Final = {
     table.name: table
     for table in (
-        KERNELS, COPIES, LAUNCHES, OPS, SIGNATURES, STACKS, RANGES, MEMORY, STALLS, DEVICES, TRACE
+        KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, STALLS,
+        DEVICES, TRACE,
     )
 }  # fmt: skip

@@ -131,7 +131,7 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
 def _accumulates(ops: Ops) -> Bool:
     """Return which ops are nodes that add up the gradient of a parameter."""
     is_name = np.array(["AccumulateGrad" in text for text in ops.names] or [False])
-    return np.asarray(is_name[ops.name] & ops.node | ops.told.accumulate, bool)
+    return np.asarray(is_name[ops.name] & ops.node | ops.annotated.accumulate, bool)
 
 
 def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself: Bool) -> Int:
@@ -145,7 +145,7 @@ def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself:
     rows = np.flatnonzero(under >= 0)
     rows = rows[accumulates[under[rows]]]
     # What an annotation calls backward are ops, which are in a node but may have no forward op.
-    is_node = ops.node & ((forward >= 0) | (ops.told.direction < 0))
+    is_node = ops.node & ((forward >= 0) | (ops.annotated.direction < 0))
     before = np.flatnonzero(is_node & ~accumulates & ~inside_itself)
     if not len(rows) or not len(before):
         return result

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _LABEL: Final = 14
 _KERNELS_SHOWN: Final = 12
+_OTHER_ROLES: Final = {"helper": "a helper", "nested": "other work, of {op} inside"}
+"""What a kernel is that does not do the work of the op that accounts for it."""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -222,13 +224,21 @@ def _counts(cost: Facts | None) -> Iterator[str]:
     yield f"{cost['cost_status']}{note}, at {_reference(cost['of'])}"
     if cost["params"]:
         yield cost["params"]
-    for name, how in (("flops", cost["flops_with_numbers"]), ("bytes", _read_and_written(cost))):
+    for name, how in (("flops", _flops_formula(cost)), ("bytes", _read_and_written(cost))):
         if cost[name] is not None:
             yield f"{name} {_number(cost[name])}{' = ' + how if how else ''}{_bounds(cost, name)}"
     if cost["dtype"]:
         yield f"computed in {cost['dtype']}"
     if cost["shapes_from"]:
-        yield f"shapes from {cost['shapes_from']}"
+        other = cost["shapes_op"]
+        see = f"; see op:{other['op_id']} {other['signature'] or other['op']}" if other else ""
+        yield f"shapes from {cost['shapes_from']}{see}"
+
+
+def _flops_formula(cost: Facts) -> str | None:
+    if cost["flops_formula"] is None:
+        return None
+    return f"{cost['flops_formula']} = {cost['flops_numbers']}"
 
 
 def _read_and_written(cost: Facts) -> str | None:
@@ -257,10 +267,10 @@ def _sharing(kernels: list[Facts] | None, *, of_op: bool) -> Iterator[str]:
     if not kernels or (len(kernels) == 1 and not of_op):
         return
     if len(kernels) > 1:
-        yield "the op's counts, by time, among the kernels that do its work; helpers get none"
+        yield "the op's counts, by time, among the kernels that do its work; the others get none"
     for kernel in kernels[:_KERNELS_SHOWN]:
         share = f"{_number(kernel['flops'])} flops, {_number(kernel['bytes'])} bytes"
-        share = "a helper" if kernel["part"] == "helper" else share
+        share = _OTHER_ROLES.get(kernel["cost_role"], share).format(op=kernel["op"])
         name = kernel["kernel_short"]
         yield f"  kernel:{kernel['kernel_id']} {name}, {_time(kernel['dur_ns'])}: {share}"
     if len(kernels) > _KERNELS_SHOWN:
@@ -294,11 +304,11 @@ def _communication(found: Facts | None) -> Iterator[str]:
 
 
 def _helped(facts: Facts) -> Iterator[str]:
-    """Say where the rates of a helper's op are to be seen."""
+    """Say where the rates are to be seen of an op whose work the kernel does not do."""
     number = None if facts["kernel"] is None else facts["kernel"]["kernel_id"]
     kernels = facts["sharing"] or ()
-    if any(k["part"] == "helper" and k["kernel_id"] == number for k in kernels):
-        main = next(k["kernel_id"] for k in kernels if k["part"] == "main")
+    if any(k["cost_role"] in _OTHER_ROLES and k["kernel_id"] == number for k in kernels):
+        main = next(k["kernel_id"] for k in kernels if k["cost_role"] == "main")
         yield f"a helper has none, nor rates: kernel:{main} does the work of the op"
 
 
