@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2 import __version__
 from pyprof2.cli import capture, check, demo, explain, parse, prof
-from pyprof2.cli.text import clean
 from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
+from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
-from pyprof2.cli.text import clean
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.parsers import holds_work
+from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
