@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.intervals import union_length
-from pyprof2.columns import lookup
+from pyprof2.columns import combine_keys, lookup
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.time.host_state import Calls
 
 NEVER: Final = -(1 << 62)
@@ -34,7 +33,7 @@ class Activities(NamedTuple):
         launch: row of the call that launched it, -1 where that was not recorded.
         launched: when that call began; `NEVER` for none.
         op_id: as in the canonical tables; -1 for null.
-        is_copy: whether it is a memcpy or a memset.
+        is_copy: 1 if it is a memcpy or a memset.
     """
 
     kernel_id: Int
@@ -45,7 +44,7 @@ class Activities(NamedTuple):
     launch: Int
     launched: Int
     op_id: Int
-    is_copy: Bool
+    is_copy: Int
 
 
 _COLUMNS: Final = ("kernel_id", "device", "stream", "start_ns", "dur_ns", "launch_id", "op_id")
@@ -58,7 +57,7 @@ def read_activities(kernels: pa.Table, copies: pa.Table, calls: Calls) -> Activi
     end = start + np.maximum(0, int_column(both, "dur_ns", 0))
     launch = calls.row_of(int_column(both, "launch_id", -1))
     launched = lookup(calls.start, launch, NEVER)
-    is_copy = np.arange(len(start)) >= kernels.num_rows
+    is_copy = (np.arange(len(start)) >= kernels.num_rows).astype(np.int64)
     order = np.lexsort((kernel_id, stream, np.where(launch >= 0, launched, _LATER), start))
     op_id = int_column(both, "op_id", -1)
     columns = (kernel_id, device, stream, start, end, launch, launched, op_id, is_copy)
@@ -101,7 +100,7 @@ def find_gaps(activities: Activities, window: tuple[int, int] | None) -> Gaps:
         window: start and end of the recording; a device's reaches further where its work does.
     """
     a = activities
-    group = np.unique(np.stack((a.device, a.stream)), axis=1, return_inverse=True)[1].reshape(-1)
+    group = combine_keys(a.device, a.stream)
     on_stream = (
         _before(group, a.end, NEVER),
         _before(group, a.launched, NEVER),
@@ -113,7 +112,9 @@ def find_gaps(activities: Activities, window: tuple[int, int] | None) -> Gaps:
     return Gaps(*(np.concatenate(column) for column in zip(none, *parts, strict=True)))
 
 
-def _of_device(a: Activities, rows: Int, window: tuple[int, int] | None, on_stream: Iterable[Int]) -> Gaps:
+def _of_device(
+    a: Activities, rows: Int, window: tuple[int, int] | None, on_stream: Sequence[Int]
+) -> Gaps:
     start, end = a.start[rows], a.end[rows]
     first, last = recording_window(start, end, window)
     latest = np.maximum.accumulate(np.r_[first, end])
@@ -121,14 +122,16 @@ def _of_device(a: Activities, rows: Int, window: tuple[int, int] | None, on_stre
     at = np.flatnonzero(finish > begin)
     following = np.r_[rows, -1][at]
     launching = rows[np.argmax(a.launched[rows])]
+    before, previous, later = (
+        np.where(following >= 0, column[following], missing)
+        for column, missing in zip(on_stream, (NEVER, NEVER, _LATER), strict=True)
+    )
+    is_first = (at == 0).astype(np.int64)
+    device, latest_launch = (
+        np.full(len(at), value) for value in (a.device[rows[0]], a.launch[launching])
+    )
     return Gaps(
-        np.full(len(at), a.device[rows[0]]),
-        begin[at],
-        finish[at],
-        following,
-        (at == 0).astype(np.int64),
-        *(np.where(following >= 0, column[following], missing) for column, missing in zip(on_stream, (NEVER, NEVER, _LATER))),
-        np.full(len(at), a.launch[launching]),
+        device, begin[at], finish[at], following, is_first, before, previous, later, latest_launch
     )
 
 
@@ -136,7 +139,8 @@ def recording_window(start: Int, end: Int, window: tuple[int, int] | None) -> tu
     """Return when the recording of a device's work began and ended.
 
     Args:
-        start, end: of the work, at least one.
+        start: of each piece of work; there is at least one.
+        end: of each.
         window: of what the recording says of itself; None: nothing.
     """
     first, last = int(start.min()), int(end.max())

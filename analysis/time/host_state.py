@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, merged
 from pyprof2.analysis.linking.link import Threads
-from pyprof2.analysis.time.causes import CODES, NAMES, call_cause
+from pyprof2.analysis.time.causes import CODES, call_cause
 from pyprof2.analysis.time.pieces import Bounds
 from pyprof2.columns import TextColumn, lookup
 from pyprof2.frames import frame_line, is_own_path, parse_frame
@@ -73,7 +73,9 @@ class Events:
         """Return the events of each thread, where those that touch or overlap are one."""
         parts = []
         for thread in np.unique(self.thread).tolist():
-            start, end = merged(*(column[self.thread == thread] for column in (self.start, self.end)))
+            start, end = merged(
+                *(column[self.thread == thread] for column in (self.start, self.end))
+            )
             parts.append(np.stack((np.full(len(start), thread), start, end)))
         thread, start, end = np.concatenate([np.empty((3, 0), np.int64), *parts], axis=1)
         return Events(np.arange(len(thread)), thread, start, end)
@@ -138,7 +140,9 @@ class Lines:
         self._code = code
         self._frames = []
         for folder in dict.fromkeys((root, None)):
-            own = [bool(line) and is_own_path(line.rpartition(":")[0], folder) for line in self.texts]
+            own = [
+                bool(line) and is_own_path(line.rpartition(":")[0], folder) for line in self.texts
+            ]
             keep = is_frame & np.array([*own, False])[code]
             self._frames.append(Events.of(ranges, threads, keep))
 
@@ -195,9 +199,9 @@ class Host:
         other = ~np.isin(kind, [kinds.index(k) for k in _NOT_WORK if k in kinds])
         self._comm = Events.of(ranges, self.threads, comm)
         self._python = Events.of(ranges, self.threads, other).union()
-        self.first, self.last = self._reach(tables, op_loads)
+        self.first, self.last = self._reach(tables)
 
-    def _reach(self, tables: Mapping[str, pa.Table], op_loads: Bool) -> tuple[Int, Int]:
+    def _reach(self, tables: Mapping[str, pa.Table]) -> tuple[Int, Int]:
         """Return by process the first start and the last end of what tells that it is at work."""
         ranges = tables["ranges"]
         step = pc.equal(ranges["kind"].cast("string"), "step").to_numpy()
@@ -215,7 +219,14 @@ class Host:
     @cached_property
     def bounds(self) -> Bounds:
         """The times at which the state of a thread may change."""
-        events = (self._called, self._loading, self._ops, self._comm, self._python, *self.lines.events)
+        events = (
+            self._called,
+            self._loading,
+            self._ops,
+            self._comm,
+            self._python,
+            *self.lines.events,
+        )
         both = [(e.thread, e.thread, e.start, e.end) for e in events]
         return Bounds(
             np.concatenate([c for thread, again, _, _ in both for c in (thread, again)]),
@@ -275,7 +286,9 @@ def _kinds_of_ranges(ranges: pa.Table) -> tuple[Bool, Bool]:
     """Return which ranges load data, and which prepare communication."""
     kind, kinds = code_column(ranges, "kind")
     code, names = code_column(ranges, "name")
-    is_note, is_frame = (kind == (kinds.index(k) if k in kinds else -2) for k in ("annotation", "python"))
+    is_note, is_frame = (
+        kind == (kinds.index(k) if k in kinds else -2) for k in ("annotation", "python")
+    )
     loads = is_note & _marked(code, names, lambda n: _is_loader(n) or _USERS_LOADING.match(n))
     loads |= is_frame & _marked(code, names, _is_loader_frame)
     return loads, is_note & _marked(code, names, _COMMUNICATION.match)

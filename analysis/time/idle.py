@@ -9,10 +9,23 @@ import pyarrow as pa
 
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.time.causes import CAUSES, HOST_CAUSES, NAMES
-from pyprof2.analysis.time.gaps import NEVER, Activities, Gaps, find_gaps, read_activities, recording_window
+from pyprof2.analysis.time.gaps import (
+    NEVER,
+    Activities,
+    Gaps,
+    find_gaps,
+    read_activities,
+    recording_window,
+)
 from pyprof2.analysis.time.host_state import Host
 from pyprof2.analysis.time.idle_causes import (
-    INFLATED, LATE_LAUNCH, NORMAL_GAP_NS, NOTES, THREADS, Causes, idle_causes,
+    INFLATED,
+    LATE_LAUNCH,
+    NORMAL_GAP_NS,
+    NOTES,
+    THREADS,
+    Causes,
+    idle_causes,
 )
 from pyprof2.analysis.time.pieces import Bounds, Pieces
 from pyprof2.analysis.time.stalls import Stalls
@@ -30,7 +43,9 @@ IN_ORDER: Final = {"launches": "launch_id", "ops": "op_id"}
 """The tables that are looked up by their key."""
 
 
-def idle_time(tables: Mapping[str, pa.Table], root: str | None = None, normal_ns: int = NORMAL_GAP_NS) -> pa.Table:
+def idle_time(
+    tables: Mapping[str, pa.Table], root: str | None = None, normal_ns: int = NORMAL_GAP_NS
+) -> pa.Table:
     """Return why the devices of one recording were idle, without the column `rank`.
 
     Args:
@@ -63,7 +78,9 @@ def _by_step(causes: Causes, windows: StepWindows) -> tuple[Causes, Int]:
     """Return the causes, cut where the window of a step begins or ends, and the step of each."""
     bounds = np.concatenate((windows.start, windows.end))
     row = np.arange(len(causes.gap))
-    cut = Pieces(row, causes.start, causes.end).cut(Bounds(np.zeros_like(bounds), bounds), np.zeros_like(row))
+    cut = Pieces(row, causes.start, causes.end).cut(
+        Bounds(np.zeros_like(bounds), bounds), np.zeros_like(row)
+    )
     order = np.argsort(cut.of, kind="stable")
     of, start, end = cut.of[order], cut.start[order], cut.end[order]
     at = np.searchsorted(windows.start, start, "right") - 1

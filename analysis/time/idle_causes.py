@@ -29,15 +29,22 @@ if TYPE_CHECKING:
 NORMAL_GAP_NS: Final = 30_000
 """What a device needs at most between two that are queued, or from a launch to its start."""
 
+_STUCK: Final = (
+    "queued or launched, and did not start: behind work that the recording lacks (launched before "
+    "it, or by another process), or behind a wait that it lacks"
+)
+_UNRECORDED: Final = (
+    "to see it, record Python stacks (Kineto: with_stack; nsys: --python-sampling=true) and the "
+    "system's calls (nsys: --trace=osrt)"
+)
+_INFLATED: Final = "Python stacks were recorded: times on the host are longer than without them"
 NOTES: Final = [
     "no launch recorded",
     "a wait call precedes the launch",
-    "queued or launched, and did not start: behind work that the recording lacks (launched before "
-    "it, or by another process), or behind a wait that it lacks",
+    _STUCK,
     "the launch was recorded as later than its start",
-    "to see it, record Python stacks (Kineto: with_stack; nsys: --python-sampling=true) and the "
-    "system's calls (nsys: --trace=osrt)",
-    "Python stacks were recorded, which makes times on the host longer than they are without",
+    _UNRECORDED,
+    _INFLATED,
 ]
 NO_LAUNCH, WAIT_CALL, STUCK, LATE_LAUNCH, UNRECORDED, INFLATED = range(len(NOTES))
 
@@ -122,7 +129,9 @@ class Handover:
         end = lookup(host.calls.end, call, 0)
         open_end = is_last & (latest >= 0)
         begin, end = (
-            np.where(launched, np.clip(t, gaps.start, gaps.end), np.where(open_end, gaps.end, gaps.start))
+            np.where(
+                launched, np.clip(t, gaps.start, gaps.end), np.where(open_end, gaps.end, gaps.start)
+            )
             for t in (begin, end)
         )
         queued = np.where(launched, lookup(host.calls.end, call, 0) <= gaps.start, behind)
@@ -199,8 +208,10 @@ class _Case:
     def _waits(self) -> Bool:
         """Return whether a recorded wait stands between the stream's last launch and this one."""
         a, following = self.activities, self.gaps.next
-        place = (lookup(column, following, NEVER) for column in (a.device, a.stream))
-        asked = self.stalls.last_wait(*place, lookup(a.launched, following, NEVER))
+        device, stream, launched = (
+            lookup(column, following, NEVER) for column in (a.device, a.stream, a.launched)
+        )
+        asked = self.stalls.last_wait(device, stream, launched)
         found: Bool = (asked > NEVER) & (asked >= self.gaps.previous_launch)
         return found
 
@@ -211,7 +222,9 @@ class _Case:
         launching = np.unique(self.activities.launch[self.activities.launch >= 0])
         wait = calls.latest(np.flatnonzero(calls.is_wait), handover.thread, begin)
         launch = calls.latest(launching, handover.thread, begin - 1)
-        found: Bool = (wait >= 0) & (lookup(calls.start, wait, 0) >= lookup(calls.start, launch, NEVER))
+        found: Bool = (wait >= 0) & (
+            lookup(calls.start, wait, 0) >= lookup(calls.start, launch, NEVER)
+        )
         return found
 
     def call_part(self) -> Causes:

@@ -66,17 +66,20 @@ class Pieces:
 
     def cut(self, bounds: Bounds, key: Int) -> Pieces:
         """Return the pieces, each cut at the times of its key that are inside."""
-        parts = [self.where(key == each)._cut_at(bounds.of(each)) for each in np.unique(key).tolist()]
+        parts = [
+            _cut_at(self.where(key == each), bounds.of(each)) for each in np.unique(key).tolist()
+        ]
         return Pieces.joined([*parts, self.where(np.zeros(len(self), bool))])
 
-    def _cut_at(self, times: Int) -> Pieces:
-        first = np.searchsorted(times, self.start, "right")
-        last = np.searchsorted(times, self.end, "left")
-        count = last - first + 1
-        whole = np.repeat(np.arange(len(self)), count)
-        nth = np.arange(len(whole)) - np.repeat(np.cumsum(count) - count, count)
-        at = first[whole] + nth
-        padded = np.r_[0, times, 0]
-        start = np.where(nth == 0, self.start[whole], padded[at])
-        end = np.where(nth == count[whole] - 1, self.end[whole], padded[at + 1])
-        return Pieces(self.of[whole], start, end)
+
+def _cut_at(pieces: Pieces, times: Int) -> Pieces:
+    first = np.searchsorted(times, pieces.start, "right")
+    last = np.searchsorted(times, pieces.end, "left")
+    count = last - first + 1
+    whole = np.repeat(np.arange(len(pieces)), count)
+    nth = np.arange(len(whole)) - np.repeat(np.cumsum(count) - count, count)
+    at = first[whole] + nth
+    padded = np.r_[0, times, 0]
+    start = np.where(nth == 0, pieces.start[whole], padded[at])
+    end = np.where(nth == count[whole] - 1, pieces.end[whole], padded[at + 1])
+    return Pieces(pieces.of[whole], start, end)

@@ -9,7 +9,7 @@ import numpy as np
 from pyprof2.analysis.intervals import last_not_after
 from pyprof2.analysis.time.host_state import Events
 from pyprof2.analysis.time.pieces import Bounds, Pieces
-from pyprof2.columns import lookup
+from pyprof2.columns import combine_keys, lookup
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Stalls:
         thread = np.where(is_threads, threads.number(stalls), _ALL)
         events = Events.of(stalls, threads)
         self._events = Events(events.row, thread[events.row], events.start, events.end)
-        self._kind = {kind: code == at for at, kind in enumerate(kinds)}
+        self._code, self._kinds = code, kinds
         place = np.stack([int_column(stalls, name, _NULL) for name in ("device", "stream")])
         start = int_column(stalls, "start_ns", 0)
         waits = self._of_kind("stream_wait")
@@ -40,7 +40,8 @@ class Stalls:
         self._wait_place, self._wait_start = place[:, order], start[order]
 
     def _of_kind(self, kind: str) -> Bool:
-        return self._kind.get(kind, np.zeros(len(next(iter(self._kind.values()), ())), bool))
+        wanted = np.array([*(each == kind for each in self._kinds), False])
+        return wanted[self._code]
 
     def _holding(self, kind: str) -> Events:
         return self._events.where(self._of_kind(kind)[self._events.row])
@@ -67,9 +68,11 @@ class Stalls:
 
     def last_wait(self, device: Int, stream: Int, time: Int) -> Int:
         """Return when the last wait of each stream before a time was asked for, or long ago."""
-        both = np.concatenate((self._wait_place, np.stack((device, stream))), axis=1)
-        key = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1)
         count = len(self._wait_start)
+        if not count:
+            return np.full(len(time), _NULL)
+        devices, streams = np.concatenate((self._wait_place, np.stack((device, stream))), axis=1)
+        key = combine_keys(devices, streams)
         order = np.lexsort((self._wait_start, key[:count]))
         start = self._wait_start[order]
         return lookup(start, last_not_after(key[:count][order], start, key[count:], time), _NULL)
