@@ -41,7 +41,8 @@ class Stalls:
 
     def _of_kind(self, kind: str) -> Bool:
         wanted = np.array([*(each == kind for each in self._kinds), False])
-        return wanted[self._code]
+        found: Bool = wanted[self._code]
+        return found
 
     def _holding(self, kind: str) -> Events:
         return self._events.where(self._of_kind(kind)[self._events.row])
