@@ -166,8 +166,11 @@ class Process:
         """Whether it has any GPU work."""
         return bool(self.spool.counts["activities"])
 
-    def times(self, rows: Columns) -> tuple[Columns, Columns]:
-        """Return the rows whose times make sense, and their start_ns, dur_ns and pid."""
+    def times(self, rows: Columns, *, in_span: bool = True) -> tuple[Columns, Columns]:
+        """Return the rows whose times make sense, and their start_ns, dur_ns and pid.
+
+        `in_span`: whether they are work of the program, which the recording spans and counts.
+        """
         start, end = (ints(rows[name]) for name in _TIMES)
         # Times that are not sensible may overflow here; they are dropped for themselves.
         dur = end - start
@@ -181,10 +184,10 @@ class Process:
         if negative:
             self.problems[_NEGATIVE] += negative
             dur = np.maximum(dur, 0)
-        if len(start):
+        if len(start) and in_span:
+            self.rows += len(start)
             self.first_ns = min(self.first_ns, int(start.min()))
             self.last_ns = max(self.last_ns, int((start + dur).max()))
-        self.rows += len(start)
         pid = pa.nulls(len(start), pa.int64())
         if self.pid is not None:
             pid = pa.array(np.full(len(start), self.pid))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyprof2.recording import Recording
 
 _SLICE: Final = 1 << 15
+_NUMBERED: Final = {"ranges": "range_id", "stalls": "stall_id"}
 
 
 def assemble(
@@ -37,6 +38,7 @@ def assemble(
     """
     yield "ranges", _ranked(rank, _in_time_order(recording, "ranges", ("start_ns", "dur_ns")))
     yield "memory", _ranked(rank, _in_time_order(recording, "memory", ("time_ns",)))
+    yield "stalls", _ranked(rank, _in_time_order(recording, "stalls", ("start_ns", "dur_ns")))
     source_root = source_root or recording.source_root
     linked = link_recording(recording, source_root)
     facts["pairs_recorded"] = linked.pairs.flow_count
@@ -63,15 +65,15 @@ def _rows(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def _in_time_order(recording: Recording, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Yield a raw table sorted by time, longer ones first; ranges are numbered."""
+    """Yield a raw table sorted by time, longer ones first, and numbered."""
     start, *lengths = (int_column(recording.read(name, [key]), key, 0) for key in keys)
     order = np.lexsort((*(-length for length in lengths), start))
     del start, lengths
     for at in range(0, len(order), _SLICE):
         rows = order[at : at + _SLICE]
         part = recording.read(name, None, rows)
-        if name == "ranges":
-            part = part.append_column("range_id", pa.array(np.arange(at, at + len(rows))))
+        if name in _NUMBERED:
+            part = part.append_column(_NUMBERED[name], pa.array(np.arange(at, at + len(rows))))
         yield part
 
 

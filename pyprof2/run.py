@@ -340,6 +340,11 @@ class Run:
         return self._frame("memory")
 
     @cached_property
+    def stalls(self) -> pd.DataFrame:
+        """One row per interval in which profiler, driver or a wait held the host or a stream up."""
+        return self._frame("stalls")
+
+    @cached_property
     def devices(self) -> pd.DataFrame:
         """One row per device that the recording lists."""
         return self._frame("devices")

@@ -8,6 +8,7 @@ else crosses between the stages, so a format's own words stop at its parser.
 1. the first one.
 2. the user's ranges: `range` of ops, kernels and copies, `domain` of ranges.
 3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
+4. what held the host or a stream up: table `stalls`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -377,6 +378,42 @@ MEMORY: Final = Table(
         Column("reserved_bytes", pa.int64(), "Reserved on the device, after it.", "B"),
     ),
 )
+STALLS: Final = Table(
+    "stalls",
+    "One row per interval in which the profiler, the driver or a wait held the host or a stream "
+    "up, as far as the recorder says so; a call that waits is among the launches, too.",
+    (
+        Column("stall_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        _RANK,
+        _START,
+        Column(
+            "dur_ns",
+            pa.int64(),
+            "End minus start; of a `stream_wait` the time that the host took to queue the wait, "
+            "not that of the stream.",
+            "ns",
+            nullable=False,
+        ),
+        _PID,
+        Column("tid", pa.int64(), "Host thread, where it is recorded."),
+        Column("device", pa.int64(), "Ordinal of the device; null where none is recorded."),
+        Column("stream", pa.int64(), "Queue that is waited for, or that waits."),
+        Column(
+            "kind",
+            TEXT,
+            "`profiler` (its own work), `module_load` (the driver loads or compiles code), "
+            "`queue_full` (the host is ahead of the device), `sync` (the host waits for the "
+            "device), `stream_wait` (a stream is to wait for an event) or `other`.",
+        ),
+        Column("name", TEXT, "What the recorder calls it."),
+        Column("correlation_id", pa.int64(), "Joins to `launches.correlation_id` in its process."),
+        Column(
+            "waits_for_correlation_id",
+            pa.int64(),
+            "Of a wait for an event: the call that recorded the event, as `correlation_id`.",
+        ),
+    ),
+)
 DEVICES: Final = Table(
     "devices",
     "One row per device that the recording lists.",
@@ -423,6 +460,6 @@ TRACE: Final = Table(
 TABLES: Final = {
     table.name: table
     for table in (
-        KERNELS, COPIES, LAUNCHES, OPS, SIGNATURES, STACKS, RANGES, MEMORY, DEVICES, TRACE
+        KERNELS, COPIES, LAUNCHES, OPS, SIGNATURES, STACKS, RANGES, MEMORY, STALLS, DEVICES, TRACE
     )
 }  # fmt: skip
