@@ -173,9 +173,9 @@ class SlowIdle:
         previous = max((c["start_ns"] for c in before if c is not None), default=-1)
         place = (n["device"], n["stream"])
         for s in self.stalls:
-            if s["kind"] == "stream_wait" and (s["device"], s["stream"]) == place:
-                if previous <= s["start_ns"] <= l0:
-                    return Instant("stream_wait", op=op)
+            here = s["kind"] == "stream_wait" and (s["device"], s["stream"]) == place
+            if here and previous <= s["start_ns"] <= l0:
+                return Instant("stream_wait", op=op)
         mine = [c for c in self.calls if c["tid"] == launch["tid"] and c["pid"] == launch["pid"]]
         launched = [c["start_ns"] for c in mine if c["launch_id"] in self.launching]
         previous = max((t for t in launched if t < l0), default=-1)

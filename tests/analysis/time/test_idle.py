@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.analysis.time.idle import device_windows, idle_time
 from tests.analysis.time.slow_idle import CLASSES, Instant, SlowIdle
 from tests.builders import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
 MAIN: Final = 1
 ENGINE: Final = 2
@@ -32,12 +32,16 @@ def call(start: int, end: int, name: str = "cudaLaunchKernel", tid: int = MAIN) 
     return event(start, end, tid, name=name)
 
 
-def op(start: int, end: int, name: str = "aten::x", tid: int = MAIN, **known: Any) -> dict[str, Any]:
+def op(
+    start: int, end: int, name: str = "aten::x", tid: int = MAIN, **known: Any
+) -> dict[str, Any]:
     """Return an op."""
     return event(start, end, tid, op=name, **known)
 
 
-def note(start: int, end: int, name: str, kind: str = "annotation", tid: int = MAIN) -> dict[str, Any]:
+def note(
+    start: int, end: int, name: str, kind: str = "annotation", tid: int = MAIN
+) -> dict[str, Any]:
     """Return a range."""
     return event(start, end, tid, name=name, kind=kind)
 
@@ -150,7 +154,9 @@ def after_first(
     return recording([FIRST, following], [LAUNCH, *calls], **others)
 
 
-def gap_of(tables: Mapping[str, pa.Table], start: int = 100, **options: Any) -> list[tuple[str, int, int]]:
+def gap_of(
+    tables: Mapping[str, pa.Table], start: int = 100, **options: Any
+) -> list[tuple[str, int, int]]:
     """Return the pieces from a time on."""
     return [piece for piece in pieces(tables, **options) if piece[1] >= start]
 
@@ -290,7 +296,7 @@ def test_rule_i_prefers_the_launching_thread_and_knows_others() -> None:
     other = after_first(work(160, 170, 1), call(150, 160), blocked[0])
 
     assert gap_of(tables)[0] == ("sync", 100, 106)
-    row = rows_of(other)[1]
+    row = rows_of(other)[0]
     assert (row["cause"], row["time_ns"], row["thread"]) == ("allocator", 25, "other")
 
 
@@ -319,7 +325,7 @@ def test_rule_i_is_not_for_the_last_gap() -> None:
             "data_loading", id="frame of the loader",
         ),
         pytest.param({"ranges": [note(90, 170, "DataParallel.forward")]}, "host_python", id="DP"),
-        pytest.param({"ranges": [note(90, 170, "a.py(3): f", "python")]}, "host_python", id="frame"),
+        pytest.param({"ranges": [note(90, 170, "a.py(3): f", "python")]}, "host_python", id="py"),
         pytest.param({"ranges": [note(90, 170, "ProfilerStep#3", "step")]}, "host_unrecorded",
                      id="a step says nothing"),
         pytest.param({}, "host_unrecorded", id="nothing"),
@@ -354,7 +360,7 @@ def test_rule_j_a_call_counts_by_its_class_whatever_is_around_it(name: str, caus
 def test_rule_k_the_last_launcher_then_other_threads_speak_for_one_without_events() -> None:
     others = [op(90, 130, "aten::main"), op(90, 150, "aten::zero", tid=0)]
     calls = (call(150, 160, tid=ENGINE),)
-    rows = rows_of(after_first(work(160, 170, 1), *calls, ops=others))[1:]
+    rows = rows_of(after_first(work(160, 170, 1), *calls, ops=others))
 
     assert [(r["op"], r["time_ns"], r["thread"]) for r in rows[:2]] == [
         ("aten::main", 30, "other"),
@@ -365,7 +371,7 @@ def test_rule_k_the_last_launcher_then_other_threads_speak_for_one_without_event
 def test_a_launch_later_than_its_start_leaves_it_all_to_the_host() -> None:
     rows = rows_of(after_first(work(160, 170, 1), call(165, 168), ops=[op(90, 200)]))
 
-    assert [(r["cause"], r["note"]) for r in rows[1:]] == [
+    assert [(r["cause"], r["note"]) for r in rows] == [
         ("host_op", "the launch was recorded as later than its start")
     ]
 
@@ -390,7 +396,7 @@ def test_with_python_stacks_the_line_is_known_and_the_times_are_marked() -> None
 def test_a_piece_is_cut_where_a_step_begins() -> None:
     steps = [note(-30, 120, "ProfilerStep#3", "step"), note(120, 300, "ProfilerStep#4", "step")]
     tables = after_first(work(160, 170, 1), call(150, 160), ranges=steps)
-    rows = rows_of(tables)[1:]
+    rows = rows_of(tables)
 
     assert [(r["step"], r["start_ns"], r["time_ns"]) for r in rows] == [
         (3, 100, 20), (4, 120, 30), (4, 150, 10)
@@ -438,7 +444,9 @@ def recordings(draw: st.DrawFn) -> dict[str, list[dict[str, Any]]]:
     place = {"device": st.integers(0, 1), "stream": st.integers(7, 8)}
     stalls = draw(st.lists(hosts(kind=kinds, **place), max_size=4))
     stalls = [row | {"tid": draw(st.sampled_from([row["tid"], None]))} for row in stalls]
-    activities = draw(st.lists(hosts(launch_id=known, op_id=known, **place), min_size=1, max_size=7))
+    activities = draw(
+        st.lists(hosts(launch_id=known, op_id=known, **place), min_size=1, max_size=7)
+    )
     split = draw(st.integers(0, len(activities)))
     rows = {
         "launches": calls, "ops": ops, "ranges": ranges, "stalls": stalls,
@@ -458,7 +466,7 @@ def as_tables(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, pa.T
     return {name: canonical(name, *of_table) for name, of_table in rows.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(rows=recordings(), normal_ns=st.integers(0, 20))
 def test_the_rules_as_loops_over_nanoseconds_say_the_same(
     rows: dict[str, list[dict[str, Any]]], normal_ns: int
@@ -486,7 +494,7 @@ def test_the_rules_as_loops_over_nanoseconds_say_the_same(
         assert begun or found[at].note == said.note, at
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=recordings(), data=st.data())
 def test_the_order_of_rows_does_not_matter(
     rows: dict[str, list[dict[str, Any]]], data: st.DataObject
