@@ -30,6 +30,7 @@ _COUNTED_IN: Final = {
     "cost_op_id": ("ops",),
     "range_id": ("ranges",),
     "stall_id": ("stalls",),
+    "gap_id": ("idle",),
     "signature_id": ("signatures",),
     "stack_id": ("stacks",),
     "caller_id": ("stacks",),

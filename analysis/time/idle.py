@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.time.causes import CAUSES, HOST_CAUSES, NAMES
@@ -32,12 +33,31 @@ from pyprof2.analysis.time.stalls import Stalls
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import int_array, lookup, merge_texts, text_array
 from pyprof2.recording import code_column, int_column
+from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    import pandas as pd
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.columns import TextColumn
+
+_EVENT: Final = ("rank", "start_ns", "dur_ns", "pid", "tid")
+_WORK: Final = (
+    "rank", "kernel_id", "start_ns", "dur_ns", "device", "stream", "launch_id", "op_id",
+    "launch_ns",
+)  # fmt: skip
+INPUT: Final = {
+    "kernels": _WORK,
+    "copies": _WORK,
+    "launches": (*_EVENT, "launch_id", "name", "op_id"),
+    "ops": (*_EVENT, "op_id", "op", "source", "layer"),
+    "ranges": (*_EVENT, "name", "kind"),
+    "stalls": (*_EVENT, "device", "stream", "kind"),
+    "trace": ("rank", "start_ns", "end_ns", "source_root"),
+}
+"""The columns of the canonical tables that idle time is found in."""
 
 IN_ORDER: Final = {"launches": "launch_id", "ops": "op_id"}
 """The tables that are looked up by their key."""
@@ -161,3 +181,71 @@ def device_windows(kernels: pa.Table, copies: pa.Table, trace: pa.Table) -> list
         busy = union_length(start[own], end[own])
         found.append(Window(None if each == NEVER else each, first, last, span, busy))
     return found
+
+
+def idle_of_ranks(
+    tables: Mapping[str, pa.Table], root: str | None = None, normal_ns: int = NORMAL_GAP_NS
+) -> pa.Table:
+    """Return the table `idle` of all ranks, each of its recordings by itself.
+
+    Args:
+        tables: the columns `INPUT` of the canonical tables of all ranks.
+        root: the folder of the user's own code; None: that which each recording names.
+        normal_ns: see `idle_time`.
+    """
+    parts = [IDLE.empty()]
+    for rank, own in recordings(tables):
+        folder = root or next((r for r in own["trace"]["source_root"].to_pylist() if r), None)
+        part = idle_time(own, folder, normal_ns)
+        seen = sum(each.num_rows for each in parts if each["rank"].to_pylist()[:1] == [rank])
+        gap = pc.add(part["gap_id"], seen)
+        part = part.set_column(0, "gap_id", gap).append_column(
+            "rank", pa.array(np.full(part.num_rows, rank))
+        )
+        parts.append(IDLE.conform(part))
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def windows_of_ranks(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
+    """Return how long each device was recorded, active and busy, summed over recordings.
+
+    Args:
+        tables: the columns `INPUT` of `kernels`, `copies` and `trace` of all ranks.
+
+    Returns:
+        One row per rank and device: `rank, device, window_ns, span_ns, busy_ns, idle_ns`, and
+        `span_idle_ns`, what is idle between the first activity and the last one.
+    """
+    import pandas as pd
+
+    rows = [
+        (rank, w.device, w.end_ns - w.start_ns, w.span_ns, w.busy_ns)
+        for rank, own in recordings(tables)
+        for w in device_windows(own["kernels"], own["copies"], own["trace"])
+    ]
+    names = ["rank", "device", "window_ns", "span_ns", "busy_ns"]
+    frame = pd.DataFrame(rows, columns=names).astype(
+        dict.fromkeys(names, "int64") | {"device": "Int64"}
+    )
+    frame = frame.groupby(["rank", "device"], dropna=False, as_index=False).sum()
+    frame["idle_ns"] = frame["window_ns"] - frame["busy_ns"]
+    frame["span_idle_ns"] = frame["span_ns"] - frame["busy_ns"]
+    return frame
+
+
+def recordings(tables: Mapping[str, pa.Table]) -> Iterator[tuple[int, dict[str, pa.Table]]]:
+    """Yield each rank with the tables of each of its recordings, in order."""
+    for rank in tables["trace"]["rank"].unique().to_pylist():
+        own = {n: t.filter(pc.equal(t["rank"], rank)) for n, t in tables.items()}
+        begins = np.sort(int_column(own["trace"], "start_ns", NEVER))
+        if len(begins) == 1:
+            yield rank, own
+            continue
+        for at in range(len(begins)):
+            yield rank, {name: _of_recording(table, begins, at) for name, table in own.items()}
+
+
+def _of_recording(table: pa.Table, begins: Int, at: int) -> pa.Table:
+    start = int_column(table, "start_ns", NEVER)
+    place = np.maximum(np.searchsorted(begins, start, "right") - 1, 0)
+    return table.filter(pa.array(place == at))
