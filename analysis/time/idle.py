@@ -59,7 +59,7 @@ INPUT: Final = {
 }
 """The columns of the canonical tables that idle time is found in."""
 
-IN_ORDER: Final = {"launches": "launch_id", "ops": "op_id"}
+_KEYS: Final = {"launches": "launch_id", "ops": "op_id"}
 """The tables that are looked up by their key."""
 
 
@@ -78,7 +78,7 @@ def idle_time(
         One row for each piece of a gap with one cause, see the table `idle`. Their times and the
         time in which the device was busy add up to its recording window.
     """
-    tables = dict(tables) | {name: tables[name].sort_by(key) for name, key in IN_ORDER.items()}
+    tables = dict(tables) | {n: _in_order(tables[n], key) for n, key in _KEYS.items()}
     host = Host(tables, root)
     activities = read_activities(tables["kernels"], tables["copies"], host.calls)
     gaps = find_gaps(activities, _recorded(tables["trace"]))
@@ -86,6 +86,11 @@ def idle_time(
     windows = step_windows(tables["ranges"], [tables["kernels"], tables["copies"]])
     causes, step = _by_step(causes, windows)
     return _table(causes, step, gaps, activities, host, tables["ops"])
+
+
+def _in_order(table: pa.Table, key: str) -> pa.Table:
+    ids = int_column(table, key, NEVER)
+    return table if (ids[1:] > ids[:-1]).all() else table.sort_by(key)
 
 
 def _recorded(trace: pa.Table) -> tuple[int, int] | None:

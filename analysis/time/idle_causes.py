@@ -194,13 +194,11 @@ class _Case:
             "kernel_gap": handover.queued & short,
         }
         cause = np.select(list(rules.values()), [CODES[name] for name in rules], CODES["unknown"])
-        waits = (cause == CODES["unknown"]) & handover.known & self._waits()
-        cause[waits] = CODES["stream_wait"]
-        note = np.select(
-            [cause != CODES["unknown"], ~handover.known, self._calls_wait()],
-            [-1, NO_LAUNCH, WAIT_CALL],
-            STUCK,
-        )
+        stuck = (cause == CODES["unknown"]) & handover.known
+        cause[stuck & self._waits()] = CODES["stream_wait"]
+        note = np.where(cause == CODES["unknown"], np.where(stuck, STUCK, NO_LAUNCH), -1)
+        rows = np.flatnonzero(note == STUCK)
+        note[rows[self._calls_wait(rows)]] = WAIT_CALL
         return Causes.of(
             pieces, cause=cause[of], note=note[of], op=self.op[of], line=self._line(of)
         )
@@ -215,17 +213,20 @@ class _Case:
         found: Bool = (asked > NEVER) & (asked >= self.gaps.previous_launch)
         return found
 
-    def _calls_wait(self) -> Bool:
+    def _calls_wait(self, gap: Int) -> Bool:
         """Return whether the thread asked for a wait between its last launch and this one."""
-        calls, handover = self.host.calls, self.handover
-        begin = lookup(calls.start, handover.call, NEVER)
-        launching = np.unique(self.activities.launch[self.activities.launch >= 0])
-        wait = calls.latest(np.flatnonzero(calls.is_wait), handover.thread, begin)
-        launch = calls.latest(launching, handover.thread, begin - 1)
-        found: Bool = (wait >= 0) & (
-            lookup(calls.start, wait, 0) >= lookup(calls.start, launch, NEVER)
-        )
+        calls, thread = self.host.calls, self.handover.thread[gap]
+        begin = lookup(calls.start, self.handover.call[gap], NEVER)
+        wait = calls.latest(np.flatnonzero(calls.is_wait), thread, begin)
+        launch = calls.latest(self._launching, thread, begin - 1)
+        last = lookup(calls.start, launch, NEVER)
+        found: Bool = (wait >= 0) & (lookup(calls.start, wait, 0) >= last)
         return found
+
+    @cached_property
+    def _launching(self) -> Int:
+        """The calls that launched any work."""
+        return np.unique(self.activities.launch[self.activities.launch >= 0])
 
     def call_part(self) -> Causes:
         """Return the pieces in which the host is in the call that hands the next one over."""
@@ -309,7 +310,7 @@ class _Case:
     def _last_launcher(self) -> Int:
         """Return the thread that made the latest launch of the process before each gap."""
         calls, process = self.host.calls, self.host.threads.process
-        row = np.unique(self.activities.launch[self.activities.launch >= 0])
+        row = self._launching
         own = self.handover.thread
         row = row[np.lexsort((calls.start[row], process(calls.thread[row])))]
         key = process(calls.thread[row])

@@ -66,9 +66,7 @@ class Pieces:
 
     def cut(self, bounds: Bounds, key: Int) -> Pieces:
         """Return the pieces, each cut at the times of its key that are inside."""
-        parts = [
-            _cut_at(self.where(key == each), bounds.of(each)) for each in np.unique(key).tolist()
-        ]
+        parts = [_cut_at(self.where(key == each), bounds.of(each)) for each in _distinct(key)]
         return Pieces.joined([*parts, self.where(np.zeros(len(self), bool))])
 
 
@@ -83,3 +81,9 @@ def _cut_at(pieces: Pieces, times: Int) -> Pieces:
     start = np.where(nth == 0, pieces.start[whole], padded[at])
     end = np.where(nth == count[whole] - 1, pieces.end[whole], padded[at + 1])
     return Pieces(pieces.of[whole], start, end)
+
+
+def _distinct(key: Int) -> list[int]:
+    """Return the different ones of small numbers, the smallest -1."""
+    found: list[int] = (np.flatnonzero(np.bincount(key + 1)) - 1).tolist()
+    return found
