@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import __version__
-from pyprof2.cli import capture, check, demo, explain, parse, prof
+from pyprof2.cli import capture, check, demo, explain, idle, parse, prof
 from pyprof2.cli.text import clean
 from pyprof2.errors import Pyprof2Error, UsageError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
-__all__ = ["build_parser", "capture", "check", "demo", "explain", "main", "parse", "prof"]
+__all__ = ["build_parser", "capture", "check", "demo", "explain", "idle", "main", "parse", "prof"]
 
 FINE: Final = 0
 ERROR: Final = 1
@@ -35,7 +35,7 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 _BY_SIGNAL: Final = 128
 
-_COMMANDS: Final = (capture, parse, prof, explain, check, demo)
+_COMMANDS: Final = (capture, parse, prof, idle, explain, check, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:
