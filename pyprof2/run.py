@@ -396,6 +396,44 @@ class Run:
         names = ("kernels", "copies", "trace")
         return windows_of_ranks({n: read_table(self.path, n, INPUT[n]) for n in names})
 
+    @cached_property
+    def launch_delays(self) -> pd.DataFrame:
+        """How long each kernel and copy waited after its launch.
+
+        See `pyprof2.analysis.time.queue.launch_delays`.
+        """
+        from pyprof2.analysis.time.queue import launch_delays
+
+        return self._of_ranks(launch_delays)
+
+    @cached_property
+    def queue(self) -> pd.DataFrame:
+        """How much was queued and running on each stream, at every change.
+
+        See `pyprof2.analysis.time.queue.queue_depth`.
+        """
+        from pyprof2.analysis.time.queue import queue_depth
+
+        return self._of_ranks(queue_depth)
+
+    def _of_ranks(
+        self, analysis: Callable[[pa.Table, pa.Table, pa.Table], pa.Table]
+    ) -> pd.DataFrame:
+        """Return what an analysis makes of the kernels, copies and launches of each rank."""
+        import pandas as pd
+        import pyarrow.compute as pc
+
+        from pyprof2.analysis.time.idle import INPUT
+
+        names = ("kernels", "copies", "launches")
+        tables = [read_table(self.path, name, INPUT[name]) for name in names]
+        frames = []
+        for rank in sorted({each["rank"] for each in self.manifest["ranks"]}):
+            own = [table.filter(pc.equal(table["rank"], rank)) for table in tables]
+            frames.append(as_pandas(analysis(*own)))
+            frames[-1].insert(0, "rank", rank)
+        return pd.concat(frames, ignore_index=True)
+
     def idle_profile(
         self,
         by: str | Sequence[str] = ("group", "cause"),

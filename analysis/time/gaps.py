@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.columns import combine_keys, lookup
+from pyprof2.columns import combine_keys, lookup, row_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.time.host_state import Calls
 
 NEVER: Final = -(1 << 62)
 """A time before everything, and what stands for null."""
@@ -50,13 +49,22 @@ class Activities(NamedTuple):
 _COLUMNS: Final = ("kernel_id", "device", "stream", "start_ns", "dur_ns", "launch_id", "op_id")
 
 
-def read_activities(kernels: pa.Table, copies: pa.Table, calls: Calls) -> Activities:
-    """Return the activities of one rank, given the calls that launched them."""
+def read_activities(
+    kernels: pa.Table, copies: pa.Table, launch_id: Int, launch_start: Int
+) -> Activities:
+    """Return the activities of one rank.
+
+    Args:
+        kernels: columns of the canonical table.
+        copies: the same.
+        launch_id: of the calls that were recorded, in ascending order.
+        launch_start: of each.
+    """
     both = pa.concat_tables([table.select(_COLUMNS) for table in (kernels, copies)])
     kernel_id, device, stream, start = (int_column(both, name, NEVER) for name in _COLUMNS[:4])
     end = start + np.maximum(0, int_column(both, "dur_ns", 0))
-    launch = calls.row_of(int_column(both, "launch_id", -1))
-    launched = lookup(calls.start, launch, NEVER)
+    launch = row_of(launch_id, int_column(both, "launch_id", -1))
+    launched = lookup(launch_start, launch, NEVER)
     is_copy = (np.arange(len(start)) >= kernels.num_rows).astype(np.int64)
     order = np.lexsort((kernel_id, stream, np.where(launch >= 0, launched, _LATER), start))
     op_id = int_column(both, "op_id", -1)

@@ -14,7 +14,7 @@ from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, merged
 from pyprof2.analysis.linking.link import Threads
 from pyprof2.analysis.time.causes import CODES, call_cause
 from pyprof2.analysis.time.pieces import Bounds
-from pyprof2.columns import TextColumn, lookup
+from pyprof2.columns import TextColumn, lookup, row_of
 from pyprof2.frames import frame_line, is_own_path, parse_frame
 from pyprof2.recording import code_column, int_column
 
@@ -111,22 +111,10 @@ class Calls(NamedTuple):
             (code, names),
         )
 
-    def row_of(self, launch_id: Int) -> Int:
-        """Return the row of each id, -1 for one that there is not."""
-        return row_of(self.launch_id, launch_id)
-
     def latest(self, among: Int, thread: Int, time: Int) -> Int:
         """Return the latest of some calls that each thread began not after a time; -1: none."""
         row = among[np.lexsort((self.start[among], self.thread[among]))]
         return lookup(row, last_not_after(self.thread[row], self.start[row], thread, time), -1)
-
-
-def row_of(ids: Int, wanted: Int) -> Int:
-    """Return where in ascending `ids` each wanted one is; -1 for one that is not there."""
-    if not len(ids):
-        return np.full(len(wanted), -1)
-    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return np.where(ids[at] == wanted, at, -1)
 
 
 class Lines:

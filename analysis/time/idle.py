@@ -80,7 +80,9 @@ def idle_time(
     """
     tables = dict(tables) | {n: _in_order(tables[n], key) for n, key in _KEYS.items()}
     host = Host(tables, root)
-    activities = read_activities(tables["kernels"], tables["copies"], host.calls)
+    activities = read_activities(
+        tables["kernels"], tables["copies"], host.calls.launch_id, host.calls.start
+    )
     gaps = find_gaps(activities, _recorded(tables["trace"]))
     causes = idle_causes(gaps, activities, host, Stalls(tables["stalls"], host.threads), normal_ns)
     windows = step_windows(tables["ranges"], [tables["kernels"], tables["copies"]])
