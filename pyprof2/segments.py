@@ -32,6 +32,7 @@ _COUNTED_IN: Final = {
     "estimate_id": ("estimates",),
     "range_id": ("ranges",),
     "stall_id": ("stalls",),
+    "gap_id": ("idle",),
     "signature_id": ("signatures",),
     "stack_id": ("stacks",),
     "caller_id": ("stacks",),

@@ -239,6 +239,11 @@ def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> p
     return whole if columns is not None else table.conform(whole)
 
 
+def read_rank(path: Path, name: str, rank: int, columns: Sequence[str]) -> pa.Table:
+    """Return columns of one rank's rows of a table that has just been written."""
+    return pq.read_table(path / name / f"rank-{rank}.parquet", columns=list(columns))
+
+
 def _rank_files(folder: Path) -> list[tuple[int, Path]]:
     """Return the files of a table in order of their ranks.
 

@@ -9,7 +9,8 @@ else crosses between the stages, so a format's own words stop at its parser.
 2. the user's ranges: `range` of ops, kernels and copies, `domain` of ranges.
 3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
 4. what held the host or a stream up: table `stalls`; what counts rest on: `estimate_id`,
-    `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`.
+    `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`; why devices were idle:
+    table `idle`.
 """
 
 from __future__ import annotations
@@ -448,6 +449,59 @@ STALLS: Final = Table(
         ),
     ),
 )
+IDLE: Final = Table(
+    "idle",
+    "One row per piece of a gap in which a device did nothing, with the one cause of it; their "
+    "times and the busy time of a device add up to its recording window.",
+    (
+        Column(
+            "gap_id",
+            pa.int64(),
+            "Number of the gap in its rank, by device and in order of time; not dense where a "
+            "rank has several recordings.",
+            nullable=False,
+        ),
+        _RANK,
+        Column("device", pa.int64(), "Ordinal of the device."),
+        Column("start_ns", pa.int64(), "Start on the clock of the trace.", "ns", nullable=False),
+        Column("time_ns", pa.int64(), "Length of the piece.", "ns", nullable=False),
+        Column("count", pa.int64(), "1; in sums the number of pieces.", nullable=False),
+        Column("step", pa.int64(), "The step whose window holds it; null: outside of steps."),
+        Column("group", TEXT, "What the causes are summed up in; see the page on idle time."),
+        Column("cause", TEXT, "The cause; see the page on idle time."),
+        Column(
+            "op",
+            TEXT,
+            "The innermost op on the thread that decides; of a launch, and of what waits for the "
+            "device, the op that launched what ran next.",
+        ),
+        Column("source", TEXT, "`path:line` of the op, else of the innermost frame there."),
+        Column("layer", TEXT, "Layer of the op."),
+        Column("call", TEXT, "Name of the GPU call that the host was in."),
+        Column(
+            "thread",
+            TEXT,
+            "Which thread decides: `launching`, which launched what ran next, or an `other` one "
+            "of its process; null where none does.",
+        ),
+        Column("note", TEXT, "What else there is to say of the cause."),
+        Column(
+            "drained",
+            pa.bool_(),
+            "Whether the device ran dry while the host was in the call: the time is at most that "
+            "of the call, and begins with the gap.",
+            nullable=False,
+        ),
+        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the op."),
+        Column("launch_id", pa.int64(), "Joins to `launches.launch_id`: the call."),
+        Column(
+            "kernel_id",
+            pa.int64(),
+            "Joins to `kernels.kernel_id` or `copies.kernel_id`: what ended the gap; null: the "
+            "recording did.",
+        ),
+    ),
+)
 DEVICES: Final = Table(
     "devices",
     "One row per device that the recording lists.",
@@ -495,6 +549,6 @@ TABLES: Final = {
     table.name: table
     for table in (
         KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, STALLS,
-        DEVICES, TRACE,
+        IDLE, DEVICES, TRACE,
     )
 }  # fmt: skip

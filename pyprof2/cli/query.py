@@ -32,7 +32,7 @@ def read_query(args: argparse.Namespace) -> Query:
         UsageError: a name is unknown, a regular expression malformed, or options exclude each
             other.
     """
-    form = args.format or _format_of(args.output)
+    form = args.format or format_of(args.output)
     asked = [*(args.columns or ()), *(name.removeprefix("+") for name in args.sort or ())]
     axes = tuple(args.by or _axes_for(asked, form, pyprof=args.pyprof))
     _check(args, axes, form)
@@ -51,7 +51,7 @@ def read_query(args: argparse.Namespace) -> Query:
     )  # fmt: skip
 
 
-def _format_of(output: Path | None) -> str:
+def format_of(output: Path | None) -> str:
     """Return the format that the name of the file asks for."""
     endings = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown"}
     return endings.get(output.suffix.lower(), "table") if output is not None else "table"
