@@ -9,8 +9,8 @@ else crosses between the stages, so a format's own words stop at its parser.
 2. the user's ranges: `range` of ops, kernels and copies, `domain` of ranges.
 3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
 4. what held the host or a stream up: table `stalls`; what counts rest on: `estimate_id`,
-    `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`; why devices were idle:
-    table `idle`.
+    `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`; why
+    devices were idle: table `idle`.
 """
 
 from __future__ import annotations
