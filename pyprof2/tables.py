@@ -8,6 +8,7 @@ else crosses between the stages, so a format's own words stop at its parser.
 1. the first one.
 2. the user's ranges: `range` of ops, kernels and copies, `domain` of ranges.
 3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
+4. what was found is stored: tables `summary`, `ledger`, `utilization`, `steps`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -68,8 +69,8 @@ class Table:
         """Return the table without rows."""
         return self.schema().empty_table()
 
-    def conform(self, table: pa.Table) -> pa.Table:
-        """Return `table` with exactly these columns, in order and type.
+    def conform(self, table: pa.Table, only: Iterable[str] | None = None) -> pa.Table:
+        """Return `table` with exactly these columns, or those named, in order and type.
 
         Missing nullable columns become null. Dictionary indices may come in any width.
 
@@ -80,8 +81,10 @@ class Table:
         if unknown:
             msg = f"table {self.name}: unknown columns {', '.join(unknown)}"
             raise TableError(msg)
-        arrays = [_conform_column(self.name, column, table) for column in self.columns]
-        return pa.Table.from_arrays(arrays, schema=self.schema())
+        schema = self.schema(only)
+        wanted = [column for column in self.columns if column.name in schema.names]
+        arrays = [_conform_column(self.name, column, table) for column in wanted]
+        return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _conform_column(table_name: str, column: Column, table: pa.Table) -> pa.ChunkedArray:

@@ -6,21 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pyprof2.analysis.summaries.checks import COLUMNS
+from pyprof2.analysis.summaries.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pandas as pd
-
     from pyprof2.analysis.intervals import Bool
-    from pyprof2.analysis.summaries.checks import Finding
 
 _HOUR_NS: Final = 3600 * 10**9
-_TELLING: Final = (
-    "rank", "start_ns", "dur_ns", "device", "stream", "correlation_id", "graph_node_id", "kernel",
+TELLING: Final = (
+    "start_ns", "dur_ns", "device", "stream", "correlation_id", "graph_node_id", "kernel",
     "grid", "block", "registers", "shared_bytes", "copy_kind",
 )  # fmt: skip
 """What a recorder says of a piece of work, and of no other."""
@@ -28,26 +24,18 @@ _TIMES_WRONG: Final = "busy time, spans and shares are wrong with it: leave it o
 _TWICE: Final = "it counts as often as it is there: write the trace again"
 
 
-def find_odd_work(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
-    """Return one row per finding and rank, columns as `checks.find_lacks`.
+def find_odd_work(kernels: pa.Table, copies: pa.Table, rank: int) -> Iterator[Finding]:
+    """Yield what is wrong with the GPU work of a rank.
 
     Work that lasts over an hour; work at time 0 where all other work is over an hour away;
     and work of which all that was recorded is the same, counted without the first of each.
 
     Args:
-        kernels: canonical table `kernels`.
-        copies: canonical table `copies`.
+        kernels: columns `TELLING` of the rank's `kernels`.
+        copies: the same of `copies`.
+        rank: its number.
     """
-    import pandas as pd
-
-    both = pa.concat_tables([table.select(_TELLING) for table in (kernels, copies)])
-    ranks = pc.unique(both["rank"]).to_pylist()
-    found = [row for r in ranks for row in _findings(both.filter(pc.equal(both["rank"], r)), r)]
-    frame = pd.DataFrame(found, columns=COLUMNS)
-    return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
-
-
-def _findings(work: pa.Table, rank: int) -> Iterator[Finding]:
+    work = pa.concat_tables([table.select(TELLING) for table in (kernels, copies)])
     start, dur = work["start_ns"].to_numpy(), work["dur_ns"].to_numpy()
     others = np.abs(start[start != 0])
     is_far = bool(len(others)) and int(others.min()) > _HOUR_NS
@@ -61,7 +49,8 @@ def _findings(work: pa.Table, rank: int) -> Iterator[Finding]:
         ("GPU work that is in the file more than once", _repeats(work).sum(), _TWICE),
     ):
         if count:
-            yield "problem", what, int(count), 100 * int(count) / len(start), advice, rank
+            share = 100 * int(count) / len(start)
+            yield Finding("problem", what, int(count), share, advice, rank)
 
 
 def _repeats(work: pa.Table) -> Bool:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof2.analysis.summaries.rows import op_rows
+from pyprof2.analysis.summaries.rows import frame, op_rows
 from pyprof2.run import load, parse
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
 from tests.kineto_events import (
@@ -250,7 +250,7 @@ def cpu_rows(folder: Path, *devices: dict[str, Any], device: str | None = None) 
     """Products of 100 x 100 matrices, and copies, on a CPU."""
     square: dict[str, Any] = {"dims": [[100, 100], [100, 100]], "types": ["float", "float"]}
     run = load_events(folder, op("aten::mm", 0, 20, **square), op("aten::neg", 30, 4, **square))
-    return op_rows(run.table("ops"), run.table("signatures"), devices, device)
+    return frame([op_rows(run.table("ops"), run.table("signatures"), devices, device)])
 
 
 def test_the_roof_of_ops_on_the_cpu_is_what_was_measured_on_it(tmp_path: Path) -> None:
@@ -275,16 +275,3 @@ def test_a_gpu_is_no_roof_for_the_cpu_and_a_file_is(tmp_path: Path) -> None:
     assert cpu_rows(tmp_path, device="H100 SXM")["roofline_pct"].isna().all()
     assert cpu_rows(tmp_path, CPU, device="H100 SXM")["roofline_pct"].tolist() == [50, 50]
     assert cpu_rows(tmp_path, CPU, device=str(file))["roofline_pct"].tolist() == [25, 25]
-
-
-def test_each_rank_has_the_roof_of_its_own_cpu(tmp_path: Path) -> None:
-    """Ranks 0 and 1 on CPUs of which the second is half as fast: 50 % and 100 % of the roofs."""
-    square: dict[str, Any] = {"dims": [[100, 100], [100, 100]], "types": ["float", "float"]}
-    for rank in (0, 1):
-        trace(tmp_path / f"rank{rank}.json", op("aten::mm", 0, 20, **square))
-    run = load(parse(tmp_path, tmp_path / "s.pyprof2"))
-    slower = CPU | {"rank": 1, "flop_per_s": '{"f32": 1e11}'}
-
-    rows = op_rows(run.table("ops"), run.table("signatures"), [CPU | {"rank": 0}, slower])
-
-    assert rows["roofline_pct"].tolist() == pytest.approx([50, 100])
