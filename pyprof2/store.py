@@ -302,7 +302,7 @@ def _read_file(file: Path, rank: int, table: Table, columns: Collection[str] | N
     what = _fault_of_columns(parquet.schema_arrow, schema)
     if what is None:
         found = parquet.read(columns=schema.names)
-        what = find_fault(file.parent.name, found, lambda name: _row_count(file, name))
+        what = find_fault(table, found, lambda name: _row_count(file, name))
         if found["rank"].unique().to_pylist() not in ([], [rank]):
             what = "rows of other ranks"
         if what is None:

@@ -320,7 +320,9 @@ def test_the_progress_that_readers_tell_ends_at_the_size_of_the_file(tmp_path: P
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     other = [kernel(90, 1, 99), copy(95, 1, 98, name="Memset (Device)")]
-    return load(trace(tmp_path, eventful(0), other, deviceProperties=[{"id": 0}]))
+    flush = {"ph": "X", "cat": "overhead", "name": "Buffer Flush", "ts": 96, "dur": 1}
+    flush |= {"pid": -1, "tid": 0}
+    return load(trace(tmp_path, eventful(0), other, flush, deviceProperties=[{"id": 0}]))
 
 
 @pytest.mark.parametrize("name", TABLES)

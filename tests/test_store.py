@@ -520,7 +520,7 @@ def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(ma
     assert file.stat().st_size < 1 << 21
 
     start = pa.total_allocated_bytes()
-    with pytest.raises(StoreError, match=r"would take 4\.\d GB, more than 500 times its size"):
+    with pytest.raises(StoreError, match=r"would take \d\.\d GB, more than 500 times its size"):
         read_table(made, "ops")
     assert pa.total_allocated_bytes() - start < 1 << 24
 

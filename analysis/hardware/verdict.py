@@ -189,7 +189,9 @@ def named_device(override: Path | str) -> Device:
 def find_peaks(row: Mapping[str, Any]) -> Device | None:
     """Return the device that a row of the canonical table `devices` names, None if unknown."""
     if row.get("device_type") == _CPU:
-        return measured_device(row)
+        # Only a marker says what a CPU can do: it does not stand in for a device that is known.
+        is_known = find_device(row.get("name") or "") is not None
+        return None if is_known else measured_device(row)
     if not row.get("name"):
         return None
     found = find_device(

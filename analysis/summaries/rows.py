@@ -28,7 +28,15 @@ _NEVER_NULL: Final = (
     *(c.name for c in KERNELS.columns if not c.nullable), "accounting_op", "helps", "rate_ns",
 )  # fmt: skip
 
-_PARTS: Final = ("cost_op_id", "dur_ns", "op_time_ns", "roofline_pct", "tflops", "gbps")
+_PARTS: Final = (
+    "cost_op_id",
+    "cost_role",
+    "dur_ns",
+    "op_time_ns",
+    "roofline_pct",
+    "tflops",
+    "gbps",
+)
 _OF_ACTIVITIES: Final = {
     "least_ns": _PARTS,
     "accounting_op": _PARTS,
