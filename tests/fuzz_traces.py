@@ -139,6 +139,7 @@ def _start(make: Callable[[], Mutant], place: Path) -> int:
     if pid:
         return pid
     code = _CRASHED
+    _set_limits()
     try:
         _run_commands(make(), place)
         code = 0
@@ -156,7 +157,6 @@ def _run_commands(mutant: Mutant, place: Path) -> None:
     mutant.write(trace)
     (place / "tmp").mkdir()
     tempfile.tempdir = str(place / "tmp")
-    _set_limits()
     store = place / "store"
     with (place / "errors").open("w") as errors:
         _send_to(2, errors.fileno())

@@ -339,7 +339,8 @@ def manifest_keys(rng: random.Random, store: Store) -> None:
     elif how == "empty":
         spot.clear()
     else:
-        manifest["ranks"] = manifest["ranks"] * rng.choice((0, 2, 1000))
+        # Some damage makes many of them already.
+        manifest["ranks"] = manifest["ranks"][:9] * rng.choice((0, 2, 1000))
     store[MANIFEST] = json.dumps(manifest).encode("utf-8", "surrogatepass")
 
 
