@@ -339,8 +339,9 @@ def manifest_keys(rng: random.Random, store: Store) -> None:
     elif how == "empty":
         spot.clear()
     else:
-        # Some damage makes many of them already.
-        manifest["ranks"] = manifest["ranks"][:9] * rng.choice((0, 2, 1000))
+        # Other damage may have put long texts into them.
+        most = 1000 if len(_text(store)) < 1 << 14 else 2
+        manifest["ranks"] = manifest["ranks"] * rng.choice((0, 2, most))
     store[MANIFEST] = json.dumps(manifest).encode("utf-8", "surrogatepass")
 
 
