@@ -18,7 +18,7 @@ MATRIX_WORK: Final = ("matmul", "conv", "attention", "rnn")
 """Whose FLOPs are those of matrix products: what matrix units can do, and what MFU counts."""
 
 
-def categorise(count: int, sources: Sequence[TextColumn]) -> TextColumn:
+def first_category(count: int, sources: Sequence[TextColumn]) -> TextColumn:
     """Return for each row the first of the sources that has a category, else `other`.
 
     Args:

@@ -24,12 +24,12 @@ from benchmarks.scale_trace import scaled
 from benchmarks.traces import add_traces, existing
 from pyprof2.analysis.assembly import linked
 from pyprof2.analysis.costs.attribute import cost_ops
-from pyprof2.analysis.costs.contexts import Calls, find_contexts
+from pyprof2.analysis.costs.evidence import DistinctCalls, find_evidence
 from pyprof2.parsers import read_recordings
 from pyprof2.run import load
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.costs.contexts import Contexts
+    from pyprof2.analysis.costs.evidence import OpEvidence
     from pyprof2.recording import Recording
 
 TRACES: Final = ("tl_owlv2_h100", "rn50_v100_w0", "hta_diff_control_a100")
@@ -51,11 +51,11 @@ def _inputs(recording: Recording) -> tuple[Any, ...]:
     """Link a recording, and return what its calls are found out from."""
     found: list[tuple[Any, ...]] = []
 
-    def noted(*inputs: Any) -> Contexts:
+    def noted(*inputs: Any) -> OpEvidence:
         found.append(inputs)
-        return find_contexts(*inputs)
+        return find_evidence(*inputs)
 
-    with mock.patch.object(linked, "find_contexts", noted):
+    with mock.patch.object(linked, "find_evidence", noted):
         linked.link_recording(recording)
     return found[0]
 
@@ -73,8 +73,8 @@ def _measure(trace: Path, ops: int, rounds: int) -> int:
         ops_, pairs, signature, _, kernels = _inputs(recording)
         for _ in range(rounds):
             begin = time.process_time()
-            fresh = Calls(recording.signatures)
-            known = find_contexts(ops_, pairs, signature, fresh, kernels)
+            fresh = DistinctCalls(recording.signatures)
+            known = find_evidence(ops_, pairs, signature, fresh, kernels)
             middle = time.process_time()
             estimates = cost_ops(ops_, known).estimates
             calls.append((middle - begin, time.process_time() - middle, len(estimates)))

@@ -33,6 +33,7 @@ from pyprof2.analysis.hardware.devices import DEVICES
 from pyprof2.analysis.hardware.tensor_core import RULES, RULES_VERSION
 from pyprof2.analysis.summaries.ledger import BINS
 from pyprof2.analysis.summaries.profile import MORE_COLUMNS, SUMMARY_COLUMNS
+from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.cli import build_parser
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
@@ -115,6 +116,15 @@ def bins() -> str:
     lines += _row("bin", "holds")
     for name, meaning in BINS.items():
         lines += _row(f"`{name}`", meaning)
+    return "\n".join(lines)
+
+
+def causes() -> str:
+    """Return the causes of idle time by group, and what each means."""
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 22 20 58", ""]
+    lines += _row("group", "cause", "meaning")
+    for cause in CAUSES:
+        lines += _row(cause.group, f"`{cause.name}`", cause.meaning)
     return "\n".join(lines)
 
 
@@ -322,6 +332,7 @@ def _output(command: str) -> str:
 
 
 _WRITERS: Final[dict[str, Callable[[], str]]] = {
+    "causes": causes,
     "tables": tables,
     "sums": sums,
     "bins": bins,

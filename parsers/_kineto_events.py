@@ -94,6 +94,15 @@ class LaunchArgs(msgspec.Struct, gc=False):
     correlation: _Number = None
 
 
+class StallArgs(msgspec.Struct, gc=False):
+    """The arguments of a wait; an overhead has none."""
+
+    device: _Number = None
+    stream: _Number = None
+    correlation: _Number = None
+    recorded_by: _Number = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
+
+
 class MemoryArgs(msgspec.Struct, gc=False):
     """The arguments of an allocation or release."""
 
@@ -119,7 +128,7 @@ _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _FIELDS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ARGS: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {
     kind: msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
-    for kind in (OpArgs, GpuArgs, LaunchArgs, MemoryArgs)
+    for kind in (OpArgs, GpuArgs, LaunchArgs, StallArgs, MemoryArgs)
 }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from pyprof2.analysis.hardware.devices import find_device
 from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
 from pyprof2.parsers._names import NAME_MAX
 from pyprof2.parsers._pyprof_markers import MarkerError, parse_call, parse_stack
@@ -19,12 +20,14 @@ from pyprof2.recording import Signature
 from pyprof2.signatures import Input, OpCall, Tensor, format_inputs, format_signature
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Sequence
 
 _PROFILER_STEP: Final = re.compile(r"ProfilerStep#\d")
 _STEP: Final = re.compile(
     r"(?:profiler|train(?:ing)?[ _-]?)?(?:step|iteration|iter)[ _:#=-]{0,2}\d{1,18}", re.IGNORECASE
 )
+_NO_CPU: Final = "a marker with peaks of a CPU where a GPU works, or with a GPU's name: not used"
 _LAYER_PREFIX: Final = "layer:"
 _STACK_PREFIX: Final = "{'traceMarker':"
 _CALL: Final = re.compile(r"\{'mod': '[^']*', 'op':")
@@ -146,8 +149,15 @@ def _label_op(marker: Marker) -> Label:
     )
 
 
-def cpu_device(marker: Marker) -> dict[str, Any]:
-    """Return the CPU as a row of the canonical table `devices`."""
+def cpu_device(marker: Marker, *, used_gpu: bool, problems: Counter[str]) -> dict[str, Any] | None:
+    """Return the CPU as a row of the canonical table `devices`.
+
+    None, and a problem, where the recording's own facts say otherwise: a CPU is measured only where
+    no GPU works, and none has the name of a GPU.
+    """
+    if used_gpu or find_device(marker.name or "") is not None:
+        problems[_NO_CPU] += 1
+        return None
     return {
         "device": 0,
         "device_type": "cpu",

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 NAME_MAX: Final = 1 << 14
 """Characters of a name that are kept."""
 CUT: Final = "a name of over 16,384 characters: cut"
+STACK_MAX: Final = 1 << 16
+"""Characters of a call stack that are kept."""
+STACK_CUT: Final = "a call stack of over 65,536 characters: cut"
+PATH_CUT: Final = "a module path of over 16,384 characters: cut"
 _MARKERS: Final = ('{"pyprof2":', "{'pyprof2':", "{'mod':", '{"mod":')
 """Markers are no names: a cut one says nothing, and their readers have limits of their own."""
 
@@ -30,3 +34,24 @@ def cut_names(names: pa.StringArray, problems: Counter[str]) -> pa.StringArray:
     if (pc.max(pc.binary_length(names)).as_py() or 0) <= NAME_MAX:
         return names
     return pa.array([text and cut_name(text, problems) for text in names.to_pylist()], pa.string())
+
+
+def cut_stack(stack: str, problems: Counter[str]) -> str:
+    """Return the innermost frames of a stack, which come first; if some are cut, it is counted."""
+    if len(stack) <= STACK_MAX:
+        return stack
+    problems[STACK_CUT] += 1
+    return _whole_parts(stack, ";", STACK_MAX)
+
+
+def cut_path(path: str, problems: Counter[str]) -> str:
+    """Return the outermost modules of a path, which come first; if some are cut, it is counted."""
+    if len(path) <= NAME_MAX:
+        return path
+    problems[PATH_CUT] += 1
+    return _whole_parts(path, ".", NAME_MAX)
+
+
+def _whole_parts(text: str, separator: str, most: int) -> str:
+    """Return the parts that fit as a whole: a cut one would be the name of something else."""
+    return text[: most + 1].rpartition(separator)[0]

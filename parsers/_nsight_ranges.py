@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.markers import DOMAIN, pack_payload
-from pyprof2.parsers._labels import Label, cpu_device, label_marker
+from pyprof2.parsers._labels import Label, label_marker
 from pyprof2.parsers._names import cut_names
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
-from pyprof2.recording import UNNAMED_DOMAIN, TextCodes
+from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS, UNNAMED_DOMAIN, TextCodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,7 @@ class RangeReader:
             self._process.problems[_STILL_OPEN] += count
             self._add_ranges(rows | {"end": pa.array(np.full(count, end))})
         self._open.clear()
-        self._ranges.finish(self._op_span, end)
+        self._process.annotated[ANNOTATED_STEPS] += self._ranges.finish(self._op_span, end)
 
     def _add_ranges(self, rows: Columns) -> None:
         rows, columns = self._process.times(rows)
@@ -182,6 +182,8 @@ class RangeReader:
         columns["signature_id"] = codes_array(label["signature"])
         if label["own"].any():
             columns |= _own_columns(columns["sequence_nr"], payload, label)
+            claimed = (label["own"] > 0) & (label["signature"] >= 0)
+            self._process.annotated[ANNOTATED_INPUTS] += int(claimed.sum())
         self._process.spool.append("ops", columns, int(is_op.sum()))
 
     def _label(self, rows: Columns) -> tuple[Int, pa.Array, pa.Array]:
@@ -285,7 +287,7 @@ class RangeReader:
                 self._process.world_size = label.marker.world_size
                 self._process.source_root = label.marker.source_root
             elif label.what == "cpu":
-                self._process.cpu = cpu_device(label.marker)
+                self._process.cpu = label.marker
 
 
 def _own_columns(sequence: pa.Array, payload: pa.Array, label: Labelled) -> Columns:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pyprof2.markers import Marker
     from pyprof2.parsers._sqlite import Database
     from pyprof2.recording import TextCodes
 
@@ -140,7 +141,8 @@ class Process:
         first_call: the smallest correlation id of its calls.
         rank, world_size: what its annotation says of its place in the job.
         source_root: and of where the user's own code is.
-        cpu: what its annotation says of its CPU, as a row of `devices`.
+        cpu: what its annotation says of its CPU.
+        annotated: as in `Recording`.
     """
 
     def __init__(self, pid: int | None, folder: Path) -> None:
@@ -150,6 +152,7 @@ class Process:
         self.spool = Spool(folder)
         self.problems: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
+        self.annotated: Counter[str] = Counter()
         self.rows = 0
         self.first_ns, self.last_ns = _TIME_MAX_NS, -_TIME_MAX_NS
         self.ordinals: set[int] = set()
@@ -159,15 +162,18 @@ class Process:
         self.rank: int | None = None
         self.world_size: int | None = None
         self.source_root: str | None = None
-        self.cpu: dict[str, Any] | None = None
+        self.cpu: Marker | None = None
 
     @property
     def used_gpu(self) -> bool:
         """Whether it has any GPU work."""
         return bool(self.spool.counts["activities"])
 
-    def times(self, rows: Columns) -> tuple[Columns, Columns]:
-        """Return the rows whose times make sense, and their start_ns, dur_ns and pid."""
+    def times(self, rows: Columns, *, in_span: bool = True) -> tuple[Columns, Columns]:
+        """Return the rows whose times make sense, and their start_ns, dur_ns and pid.
+
+        `in_span`: whether they are work of the program, which the recording spans and counts.
+        """
         start, end = (ints(rows[name]) for name in _TIMES)
         # Times that are not sensible may overflow here; they are dropped for themselves.
         dur = end - start
@@ -181,10 +187,10 @@ class Process:
         if negative:
             self.problems[_NEGATIVE] += negative
             dur = np.maximum(dur, 0)
-        if len(start):
+        if len(start) and in_span:
+            self.rows += len(start)
             self.first_ns = min(self.first_ns, int(start.min()))
             self.last_ns = max(self.last_ns, int((start + dur).max()))
-        self.rows += len(start)
         pid = pa.nulls(len(start), pa.int64())
         if self.pid is not None:
             pid = pa.array(np.full(len(start), self.pid))

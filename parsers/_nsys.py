@@ -30,16 +30,21 @@ def is_report(path: Path) -> bool:
         raise TraceError(msg) from error
 
 
-def export_report(report: Path, export: Path) -> Path:
+def export_report(report: Path, export: Path, shown_as: Path | None = None) -> Path:
     """Export a `.nsys-rep` file to the SQLite file `export`, and return that.
+
+    Args:
+        report: the file.
+        export: what is written.
+        shown_as: the path to name in errors, if the report will be somewhere else.
 
     Raises:
         TraceError: `nsys` is not on PATH, or it cannot read the report.
     """
-    program = shutil.which(PROGRAM)
+    program, shown = shutil.which(PROGRAM), shown_as or report
     if program is None:
         msg = (
-            f"{report}: needs the program nsys to be read, which is not on PATH; where it is, run "
+            f"{shown}: needs the program nsys to be read, which is not on PATH; where it is, run "
             "'nsys export --type sqlite' and name the .sqlite file"
         )
         raise TraceError(msg)
@@ -51,6 +56,6 @@ def export_report(report: Path, export: Path) -> Path:
     if done.returncode or not export.is_file():
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
         why = said[-1].strip() if said else f"exit code {done.returncode}"
-        msg = f"{report}: nsys cannot export it: {why}"
+        msg = f"{shown}: nsys cannot export it: {why}"
         raise TraceError(msg)
     return export

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pyprof2.frames import user_line
-from pyprof2.signatures import Scalar, Tensor
+from pyprof2.signatures import Scalar, Tensor, is_possible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -196,8 +196,11 @@ def _placed(
 
 def _input(argument: _Argument) -> Input:
     if argument.shape is not None:
-        if argument.type != "tensor" or not all(0 <= size < 1 << 62 for size in argument.shape):
+        if argument.type != "tensor":
             return None
+        if not is_possible(argument.shape):
+            msg = "a broken marker of PyProf's"
+            raise MarkerError(msg)
         dtype = _DTYPES.get((argument.dtype or "").removeprefix("torch."))
         return Tensor(tuple(argument.shape), dtype)
     return None if argument.value is None else Scalar(argument.value)

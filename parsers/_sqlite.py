@@ -21,7 +21,7 @@ from adbc_driver_sqlite import dbapi
 from pyprof2.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
 MAGIC: Final = b"SQLite format 3\x00"
@@ -44,8 +44,11 @@ _REASONS: Final = (
     ("malformed", "a damaged SQLite file; export it again"),
     ("corrupt", "a damaged SQLite file; export it again"),
     ("codec can't decode", "a damaged SQLite file; export it again"),
+    ("too big", "has a value of over 64 MiB, which no export has"),
     ("disk I/O error", "cannot be read to its end; copy or export it again"),
 )
+_AGAIN: Final = "export it again"
+_ODD: Final = "the first values of a column are not of its type"
 _UNMERGED: Final = (
     "its newest rows are in {name}-wal and cannot be read here; open it once with the program that "
     "wrote it, or copy both files to a folder that can be written"
@@ -60,7 +63,11 @@ _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
 }
 """Bytes of a value and of a query, columns, depth of an expression, files beside the first."""
-_DECLARATIONS: Final = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+_LARGEST_TEXT: Final = 1 << 26
+_MOST_EXPANSION: Final = 4
+"""A number of 9 bytes has up to 24 characters as text; beside it there is the head of its row."""
+_SMALL: Final = 1 << 20
+_DECLARATIONS: Final = "SELECT name, substr(sql, 1, 16) FROM sqlite_master WHERE type = 'table'"
 _PLAIN_TABLE: Final = "CREATE TABLE "
 _GENERATED: Final = "SELECT 1 FROM pragma_table_xinfo(?) WHERE hidden > 0"
 
@@ -85,6 +92,8 @@ class Database:
             "sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool
         )
         self._driver: dbapi.Connection | None = None
+        files = list(Path(self._copy.name).iterdir()) if self._copy else [path]
+        self._bytes = sum(file.stat().st_size for file in files)
         self._columns: dict[str, frozenset[str]] = {}
         self._tables: frozenset[str] | None = None
 
@@ -147,9 +156,22 @@ class Database:
         """Return the result of a query that has few rows."""
         try:
             with self._engine.connect() as connection:
-                return [tuple(row) for row in connection.execute(query)]
+                return list(self._in_proportion(connection.execute(query)))
         except _ERRORS as error:
             raise self._trouble(error) from error
+
+    def _in_proportion(self, rows: Iterable[Sequence[object]]) -> Iterator[tuple[object, ...]]:
+        """Yield rows; raise if their texts together are larger than the file can be."""
+        total = 0
+        for row in rows:
+            total += sum(len(value) for value in row if isinstance(value, (str, bytes)))
+            self._require_room(total)
+            yield tuple(row)
+
+    def _require_room(self, text_bytes: int) -> None:
+        if text_bytes > _MOST_EXPANSION * self._bytes + _SMALL:
+            msg = f"{self.shown_as}: a damaged SQLite file, larger inside than outside; {_AGAIN}"
+            raise TraceError(msg)
 
     def count(self, table: str) -> int:
         """Return how many rows a table has; 0 if there is no such table."""
@@ -176,6 +198,9 @@ class Database:
             return
         done = 0
         try:
+            self._refuse_large(table, [name for name in wanted if wanted[name] == "text"])
+            if self._has_odd_start(table, [name for name in wanted if wanted[name] == "int"]):
+                raise pa.ArrowTypeError(_ODD)
             for batch in self._stream(_select(table, wanted), wanted):
                 yield _complete(batch, columns)
                 done += batch.num_rows
@@ -187,23 +212,59 @@ class Database:
             except _DRIVER_ERRORS as error:
                 raise self._trouble(error) from error
 
+    def _refuse_large(self, table: str, texts: Sequence[str]) -> None:
+        """Raise if a text is too long to be read, or all together are larger than the file.
+
+        Pages that a text continues on may be a ring, so that a small file has a gigabyte of it.
+        The sizes stand in the heads of the rows: the texts themselves are not read here.
+        """
+        for name in texts:
+            size = sa.func.octet_length(sa.column(name)).label("size")
+            # No more rows than bytes: pages of a table may be a ring as well.
+            sizes = sa.select(size).select_from(sa.table(table)).limit(self._bytes).subquery()
+            asked = sa.select(sa.func.max(sizes.c.size), sa.func.total(sizes.c.size))
+            most, total = self._query(asked)
+            if (most or 0) > _LARGEST_TEXT:
+                msg = f"{self.shown_as}: has a text of over 64 MiB, which no export has"
+                raise TraceError(msg)
+            self._require_room(total)
+
+    def _has_odd_start(self, table: str, numbers: Sequence[str]) -> bool:
+        """Return whether texts are among the first numbers, by which the driver chooses types."""
+        if not numbers:
+            return False
+        tests = [sa.func.typeof(sa.column(name)).in_(["text", "blob"]) for name in numbers]
+        odd = sa.select(sa.or_(*tests).label("odd")).select_from(sa.table(table))
+        (found,) = self._query(sa.select(sa.func.max(odd.limit(_BATCH_ROWS).subquery().c.odd)))
+        return bool(found)
+
+    def _query(self, query: sa.Select[Any]) -> tuple[Any, ...]:
+        """Return the one row of a query that the driver runs, whose SQLite knows more."""
+        with self._connection().cursor() as cursor:
+            cursor.execute(self._text(query))
+            return tuple(cursor.fetchone() or ())
+
     def _stream(
         self, query: sa.Select[Any], wanted: Mapping[str, ColumnType]
     ) -> Iterator[pa.RecordBatch]:
-        dialect = self._engine.dialect
-        text = query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}).string
+        options = {"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)}
+        with self._connection().cursor(adbc_stmt_kwargs=options) as cursor:
+            cursor.execute(self._text(query))
+            for batch in cursor.fetch_record_batch():
+                if batch.schema.types != [_ARROW_TYPES[kind] for kind in wanted.values()]:
+                    raise pa.ArrowTypeError(_ODD)
+                yield batch
+
+    def _connection(self) -> dbapi.Connection:
         if self._driver is None:
             self._driver = dbapi.connect(self._uri)
             with self._driver.cursor() as cursor:
                 cursor.execute("PRAGMA trusted_schema = off")
-        options = {"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)}
-        with self._driver.cursor(adbc_stmt_kwargs=options) as cursor:
-            cursor.execute(text)
-            for batch in cursor.fetch_record_batch():
-                if batch.schema.types != [_ARROW_TYPES[kind] for kind in wanted.values()]:
-                    msg = "the first values of a column are not of its type"
-                    raise pa.ArrowTypeError(msg)
-                yield batch
+        return self._driver
+
+    def _text(self, query: sa.Select[Any]) -> str:
+        dialect = self._engine.dialect
+        return query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}).string
 
     def _trouble(self, error: BaseException) -> TraceError:
         return TraceError(f"{self.shown_as}: {self._reason(error)}")

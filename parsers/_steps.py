@@ -89,8 +89,8 @@ class StepRanges:
             count = rows.num_rows
         self._append(rows, count)
 
-    def finish(self, ops: OpSpan, end_ns: int) -> None:
-        """Append the steps that our marks tell, and what was held back.
+    def finish(self, ops: OpSpan, end_ns: int) -> int:
+        """Append the steps that our marks tell, and what was held back; return how many they tell.
 
         Args:
             ops: of the recording.
@@ -110,6 +110,7 @@ class StepRanges:
             self._append(rows.drop_columns("kind").append_column("kind", codes), rows.num_rows)
         self._marks.clear()
         self._held.clear()
+        return len(steps)
 
     def _append(self, rows: pa.Table, count: int) -> None:
         columns = {name: rows[name].combine_chunks() for name in rows.column_names}

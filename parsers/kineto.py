@@ -25,6 +25,7 @@ from pyprof2.parsers._kineto_events import (
     LaunchArgs,
     MemoryArgs,
     OpArgs,
+    StallArgs,
 )
 from pyprof2.parsers._kineto_inputs import RecordedCall, signature_of
 from pyprof2.parsers._kineto_values import (
@@ -37,9 +38,22 @@ from pyprof2.parsers._kineto_values import (
     to_int,
 )
 from pyprof2.parsers._labels import cpu_device, label_marker, label_text
+from pyprof2.parsers._names import cut_path, cut_stack
 from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
+from pyprof2.parsers._stalls import overhead_kind, wait_kind
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
-from pyprof2.recording import Recording, Signature, Spool, TextCodes, host_pids
+from pyprof2.recording import (
+    ANNOTATED_INPUTS,
+    ANNOTATED_PEAKS,
+    ANNOTATED_RANK,
+    ANNOTATED_STEPS,
+    UNNEEDED,
+    Recording,
+    Signature,
+    Spool,
+    TextCodes,
+    host_pids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -55,7 +69,7 @@ _CATEGORIES: Final = {
     "kernel": "kernel", "mtia_ccp_events": "kernel",
     "gpu_memcpy": "memcpy", "memcpy": "memcpy",
     "gpu_memset": "memset", "memset": "memset",
-    "runtime": "launch",
+    "runtime": "launch", "overhead": "overhead", "cuda_sync": "wait",
 }  # fmt: skip
 # Before 2022 annotations stood among the ops.
 _ANNOTATION_NAME: Final = re.compile(
@@ -70,10 +84,29 @@ _WORK: Final = re.compile(
 )
 _WORK_BYTES: Final = 80
 """No less than any text that the pattern finds."""
+_MARKS: Final = f"marks of a moment{UNNEEDED}"
+_ARROWS: Final = f"arrows between launches and GPU work{UNNEEDED}"
+_SKIPPED_PHASES: Final = {
+    "M": f"names of processes and threads{UNNEEDED}",
+    "C": f"counters{UNNEEDED}",
+    "i": _MARKS,
+}
+_SKIPPED_CATEGORIES: Final = {
+    "ac2g": _ARROWS, "async": _ARROWS, "async_cpu_to_gpu": _ARROWS, "async_gpu": _ARROWS,
+    "trace": f"the recorder's own span{UNNEEDED}",
+    "gpu_user_annotation": f"annotations repeated for the GPU{UNNEEDED}",
+    "cuda_event": f"CUDA events{UNNEEDED}",
+    "cuda_profiler_range": f"hardware counters{UNNEEDED}",
+    "hardware_counters": f"hardware counters{UNNEEDED}",
+}  # fmt: skip
 _MARKER: Final = "marker"
+_RECORDED_OPS: Final = ("aten::", "autograd::", "c10d::")
+_NO_OP: Final = "a marker of an op that the profiler records itself: not used"
+_OTHER_RANK: Final = "a marker of another rank than the file's: not used"
 _INTERNAL: Final = "internal"
 _MODULE_PREFIX: Final = "nn.Module: "
 _DURATION_MAX_NS: Final = 10**15  # 11 days: longer ones are overflows of the recorder
+_NO_ID: Final = (1 << 32) - 1
 _RANK_END: Final = 10**9
 _TIME_MAX_NS: Final = 4 * 10**18  # the year 2096; start + duration still fits int64
 _DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuse1"}
@@ -121,6 +154,7 @@ class _Reader:
         self._decoder = EventDecoder(stream)
         self._numbers = Numbers(stream.problems)
         self._ignored: Counter[str] = Counter()
+        self._annotated: Counter[str] = Counter()
         self._events = 0
         self._known: dict[tuple[str, str], str | None] = {}
         self._names = TextCodes()
@@ -152,7 +186,7 @@ class _Reader:
             groups.setdefault(group or f"{event.ph} {event.cat}", []).append(event)
         for group, members in groups.items():
             if self._known.get((members[0].ph, members[0].cat)) is None:
-                self._ignored[group] += len(members)
+                self._ignored[_skipped(members[0].ph, members[0].cat)] += len(members)
                 if not members[0].ph:
                     self._stream.count_damaged(len(members))
             else:
@@ -162,7 +196,7 @@ class _Reader:
         if group == "memory?":
             memory = [e for e in events if e.name == "[memory]"]
             if len(memory) < len(events):
-                self._ignored["instants"] += len(events) - len(memory)
+                self._ignored[_MARKS] += len(events) - len(memory)
             self._add_memory(memory)
         elif group == "flow":
             self._add_flows(events)
@@ -178,11 +212,13 @@ class _Reader:
             self._add_ranges(group, events)
         elif group == "launch":
             self._add_launches(events)
+        elif group in ("overhead", "wait"):
+            self._add_stalls(group, events)
         else:
             self._add_activities(group, events)
 
     def _times(
-        self, events: list[Event], *, may_be_zero: bool = True
+        self, events: list[Event], *, may_be_zero: bool = True, in_span: bool = True
     ) -> tuple[list[Event], dict[str, Any]]:
         """Return the events whose times make sense, and their columns start_ns and dur_ns."""
         start, start_ok = parse_us([e.ts for e in events])
@@ -198,7 +234,7 @@ class _Reader:
             self._problems["an event without a sensible time: dropped"] += int((~good).sum())
             events = [e for e, ok in zip(events, good.tolist(), strict=True) if ok]
             start, dur = start[good], dur[good]
-        if len(start):
+        if len(start) and in_span:
             self._span[0] = min(self._span[0], int(start.min()))
             self._span[1] = max(self._span[1], int((start + dur).max()))
         return events, {"start_ns": start, "dur_ns": dur}
@@ -264,7 +300,7 @@ class _Reader:
             "forward_thread": self._numbers.ints([a.forward_thread for a in args]),
             "recorded_id": self._external_ids(args),
             "stack": [self._stack(a.stack) for a in args],
-            "layer": [texts["layer"][a.modules] if a.modules else None for a in args],
+            "layer": [self._layer(a.modules) for a in args],
         }
         self.spool.append("ops", columns, len(events))
 
@@ -285,10 +321,16 @@ class _Reader:
         if not stack or not isinstance(stack, str):
             return None
         if stack not in self._stacks:
-            found = (frame_line(frame.strip()) for frame in stack.split(";"))
+            frames = cut_stack(stack, self._problems).split(";")
+            found = (frame_line(frame.strip()) for frame in frames)
             text = "\n".join(line for line in found if line)
             self._stacks[stack] = self.spool.texts["ops"]["stack"][text] if text else None
         return self._stacks[stack]
+
+    def _layer(self, modules: str | None) -> int | None:
+        """Return the code of a `Module Hierarchy`."""
+        path = cut_path(modules, self._problems) if modules else None
+        return self.spool.texts["ops"]["layer"][path] if path else None
 
     def _add_ranges(self, group: str, events: list[Event]) -> None:
         self._append_ranges(group, *self._times(events))
@@ -328,8 +370,14 @@ class _Reader:
                 self._ranges.mark(StepMark(start, pid, tid, marker.step, marker.event))
 
     def _add_wrapped(self, events: list[Event]) -> None:
-        """Append calls of functions that the user wrapped; their markers say all of them."""
-        events, columns = self._times(events)
+        """Append calls of functions that the user wrapped; their markers say all of them.
+
+        Ops of PyTorch's the profiler records itself: what claims to be another one is not used.
+        """
+        own = [e for e in events if not self._labels[e.name].name.startswith(_RECORDED_OPS)]
+        if len(own) < len(events):
+            self._problems[_NO_OP] += len(events) - len(own)
+        events, columns = self._times(own)
         labels = [self._labels[e.name] for e in events]
         texts = self.spool.texts["ops"]
         columns |= self._thread(events) | {
@@ -341,11 +389,12 @@ class _Reader:
             ],
             "recorded_id": self._external_ids(self._decoder.args(events, OpArgs)),
         }
+        self._annotated[ANNOTATED_INPUTS] += sum(label.signature is not None for label in labels)
         self.spool.append("ops", columns, len(events))
 
     def finish(self) -> None:
         """Append what could not be before the end of the recording was known."""
-        self._ranges.finish(self._op_span, self._span[1])
+        self._annotated[ANNOTATED_STEPS] += self._ranges.finish(self._op_span, self._span[1])
 
     def _classify_names(self) -> None:
         """Give each new name of a range its text and its kind."""
@@ -364,6 +413,27 @@ class _Reader:
             "recorded_id": self._external_ids(args),
         }
         self.spool.append("launches", columns, len(events))
+
+    def _add_stalls(self, group: str, events: list[Event]) -> None:
+        """Append overheads and waits. They are no work: the span does not hold them."""
+        events, columns = self._times(events, may_be_zero=False, in_span=False)
+        args = self._decoder.args(events, StallArgs)
+        texts = self.spool.texts["stalls"]
+        kind_of = overhead_kind if group == "overhead" else wait_kind
+        columns |= {
+            "name": [texts["name"][e.name] for e in events],
+            "kind": [texts["kind"][kind_of(e.name)] for e in events],
+            "device": _known(self._numbers.ints([a.device for a in args])),
+            "stream": _known(self._numbers.ints([a.stream for a in args])),
+            "correlation_id": _known(self._numbers.ints([a.correlation for a in args]), least=1),
+            "waits_for_correlation_id": _known(
+                self._numbers.ints([a.recorded_by for a in args]), least=1
+            ),
+        }
+        if group == "overhead":  # a wait stands on the device and its stream
+            thread = self._thread(events)
+            columns |= {"pid": _known(thread["pid"]), "tid": _known(thread["tid"], least=1)}
+        self.spool.append("stalls", columns, len(events))
 
     def _add_activities(self, kind: str, events: list[Event]) -> None:
         # The driver hands over records that it never filled in: they have no time at all.
@@ -440,8 +510,12 @@ class _Reader:
 
     def _devices(self) -> list[dict[str, Any]]:
         """Return the devices that the file lists; without GPU work the CPU that was measured."""
-        if self._cpu is not None and not self.spool.counts["activities"]:
-            return [cpu_device(self._cpu)]
+        if self._cpu is not None:
+            used_gpu = self.spool.counts["activities"] > 0
+            cpu = cpu_device(self._cpu, used_gpu=used_gpu, problems=self._problems)
+            if cpu is not None:
+                self._annotated[ANNOTATED_PEAKS] += 1
+                return [cpu]
         launches = self.spool.texts["launches"]["name"]
         hip = any(name.startswith("hip") for name in launches)
         hip |= "hip_runtime_version" in self._stream.around
@@ -453,7 +527,11 @@ class _Reader:
         stream = self._stream
         job = stream.member("distributedInfo", Job, AROUND_BYTES_MAX) or Job()
         process = self._process
-        rank = first_of(to_int(job.rank), process and process.rank)
+        claimed = process and process.rank
+        rank = first_of(to_int(job.rank), claimed)
+        if claimed is not None:
+            self._annotated[ANNOTATED_RANK] += to_int(job.rank) is None
+            self._problems[_OTHER_RANK] += rank != claimed
         world_size = first_of(to_int(job.world_size), process and process.world_size)
         same, count = self._same_ids
         trusted = same * 2 <= count
@@ -483,6 +561,7 @@ class _Reader:
             },
             problems=self._problems,
             ignored=self._ignored,
+            annotated=+self._annotated,
             trusts_recorded_id=trusted,
             source_root=process.source_root if process else None,
         )
@@ -500,6 +579,16 @@ def _group_of(phase: str, category: str) -> str | None:
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
 
 
+def _skipped(phase: str, category: str) -> str:
+    """Say what events are that no table has: of a known kind, or of one that may matter."""
+    if not phase:
+        return "events without a phase"
+    if phase in _SKIPPED_PHASES:
+        return _SKIPPED_PHASES[phase]
+    known = _SKIPPED_CATEGORIES.get(category.lower())
+    return known or f"events of an unknown kind: phase {phase}, category {category or 'none'}"
+
+
 def _range_kind(group: str, name: str) -> tuple[str, str]:
     """Return the kind of a range, and its text without what only says the kind."""
     if group == "python":
@@ -509,6 +598,12 @@ def _range_kind(group: str, name: str) -> tuple[str, str]:
         return group, name
     label = label_marker(name) if group == _MARKER else label_text(name)
     return label.kind or "annotation", label.name
+
+
+def _known(ids: pa.Array, least: int = 0) -> pa.Array:
+    """Return ids; null for -1, signed or not, and for others below `least`: none was recorded."""
+    known = pc.and_(pc.greater_equal(ids, least), pc.not_equal(ids, _NO_ID))
+    return pc.if_else(known, ids, None)
 
 
 def _is_sensible(time: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -8,6 +8,7 @@ is looked at, not the version. Tried with schemas 2.9 (2022), 3.0 (Debian's 2022
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ import sqlalchemy as sa
 
 from pyprof2.errors import TraceError
 from pyprof2.markers import Marker, format_marker
+from pyprof2.parsers._labels import cpu_device
 from pyprof2.parsers._nsight_facts import (
     EXPORT_TABLES,
     host_name,
@@ -40,10 +42,18 @@ from pyprof2.parsers._nsight_rows import (
     ints,
     where,
 )
+from pyprof2.parsers._nsight_stalls import (
+    OVERHEAD_COLUMNS,
+    OVERHEADS,
+    WAIT_COLUMNS,
+    WAITS,
+    overheads,
+    waits,
+)
 from pyprof2.parsers._nsys import export_report, is_report
 from pyprof2.parsers._other_files import other_database
 from pyprof2.parsers._sqlite import Database
-from pyprof2.recording import Recording
+from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, UNNEEDED, Recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -143,7 +153,7 @@ class _Reader:
         self._done = 0
         self._processes: dict[int | None, Process] = {}
         self._ranges: dict[int | None, RangeReader] = {}
-        self._gpu_was_used = False
+        self._all_known = False
         self._left_out = 0
         self._refuse_other_files()
         self._strings = Strings(database, _STRINGS)
@@ -186,13 +196,15 @@ class _Reader:
             for process, rows in self._by_process(table, "globalPid", wanted):
                 self._add_activities(process, rows, kind, read)
         self._read_graphs()
-        self._gpu_was_used = bool(self._processes)
+        self._all_known = bool(self._processes)
         for process, rows in self._by_process(_CALLS, "globalTid", _CALL_COLUMNS):
             self._add_calls(process, rows)
         for process, rows in self._by_process(_RANGES, "globalTid", _RANGE_COLUMNS, text="text"):
             if process.pid not in self._ranges:
                 self._ranges[process.pid] = RangeReader(process, self._strings)
             self._ranges[process.pid].add(rows)
+        self._all_known = True
+        self._read_stalls()
         for reader in self._ranges.values():
             reader.finish()
         return self._recordings()
@@ -209,6 +221,17 @@ class _Reader:
             process.ignored["CUDA graphs whose nodes are in the file too"] += int(known.sum())
             process.problems[_WHOLE_GRAPHS] += int((~known).sum())
             self._add_activities(process, where(rows, ~known), "graph", _graphs)
+
+    def _read_stalls(self) -> None:
+        """Append what held the host or a stream up. It is no work: the span does not hold it."""
+        for table, otherwise in OVERHEADS.items():
+            for process, rows in self._by_process(table, "globalTid", OVERHEAD_COLUMNS):
+                timed, times = process.times(rows, in_span=False)
+                found = times | overheads(process, timed, self._strings, otherwise)
+                process.spool.append("stalls", found, len(timed["start"]))
+        for process, rows in self._by_process(WAITS, "globalPid", ("globalPid", *WAIT_COLUMNS)):
+            timed, times = process.times(rows, in_span=False)
+            process.spool.append("stalls", times | waits(process, timed), len(timed["start"]))
 
     def _by_process(
         self, table: str, key: str, columns: Iterable[str], text: str | None = None
@@ -237,7 +260,7 @@ class _Reader:
                 return None
             pid = self._only_pid
         if pid not in self._processes:
-            if self._gpu_was_used:
+            if self._all_known:
                 return None
             self._processes[pid] = Process(pid, self._folder)
         return self._processes[pid]
@@ -325,6 +348,9 @@ class _Reader:
         found[0].ignored.update(ignored_rows(self._database))
         if self._left_out:
             found[0].ignored["rows of processes that used no GPU"] += self._left_out
+        for recording in found:
+            named = {f"{what}{UNNEEDED}": count for what, count in recording.ignored.items()}
+            recording.ignored = Counter(named)
         return found
 
     def _recording(self, process: Process, unix_ns: int | None) -> Recording:
@@ -332,8 +358,11 @@ class _Reader:
         ranges = self._ranges.get(process.pid)
         known = process.last_ns >= process.first_ns
         devices = with_undescribed(self._devices(process), process.ordinals)
-        if process.cpu is not None and not process.used_gpu:
-            devices = [process.cpu]
+        if process.cpu is not None:
+            cpu = cpu_device(process.cpu, used_gpu=process.used_gpu, problems=process.problems)
+            process.annotated[ANNOTATED_PEAKS] += cpu is not None
+            devices = devices if cpu is None else [cpu]
+        process.annotated[ANNOTATED_RANK] += process.rank is not None
         return Recording(
             process.spool,
             rank=process.rank,
@@ -352,6 +381,7 @@ class _Reader:
             },
             problems=process.problems,
             ignored=process.ignored,
+            annotated=+process.annotated,
             trusts_recorded_id=False,
             source_root=process.source_root,
             ops_are_ranges=True,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
 from pyprof2.analysis.assembly.linked import link_recording
-from pyprof2.analysis.assembly.op_table import op_table
+from pyprof2.analysis.assembly.op_table import estimate_table, op_table
 from pyprof2.recording import int_column
 from pyprof2.tables import TABLES
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyprof2.recording import Recording
 
 _SLICE: Final = 1 << 15
+_NUMBERED: Final = {"ranges": "range_id", "stalls": "stall_id"}
 
 
 def assemble(
@@ -37,6 +38,7 @@ def assemble(
     """
     yield "ranges", _ranked(rank, _in_time_order(recording, "ranges", ("start_ns", "dur_ns")))
     yield "memory", _ranked(rank, _in_time_order(recording, "memory", ("time_ns",)))
+    yield "stalls", _ranked(rank, _in_time_order(recording, "stalls", ("start_ns", "dur_ns")))
     source_root = source_root or recording.source_root
     linked = link_recording(recording, source_root)
     facts["pairs_recorded"] = linked.pairs.flow_count
@@ -45,6 +47,7 @@ def assemble(
     for name, parts in activity_tables(recording, linked):
         yield name, _ranked(rank, parts)
     yield "ops", _ranked(rank, op_table(recording, linked))
+    yield "estimates", _ranked(rank, [estimate_table(linked.costs)])
     yield "stacks", _ranked(rank, [linked.stacks])
     del linked
     yield "signatures", _ranked(rank, [_signatures(recording)])
@@ -63,15 +66,15 @@ def _rows(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def _in_time_order(recording: Recording, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Yield a raw table sorted by time, longer ones first; ranges are numbered."""
+    """Yield a raw table sorted by time, longer ones first, and numbered."""
     start, *lengths = (int_column(recording.read(name, [key]), key, 0) for key in keys)
     order = np.lexsort((*(-length for length in lengths), start))
     del start, lengths
     for at in range(0, len(order), _SLICE):
         rows = order[at : at + _SLICE]
         part = recording.read(name, None, rows)
-        if name == "ranges":
-            part = part.append_column("range_id", pa.array(np.arange(at, at + len(rows))))
+        if name in _NUMBERED:
+            part = part.append_column(_NUMBERED[name], pa.array(np.arange(at, at + len(rows))))
         yield part
 
 

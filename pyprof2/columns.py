@@ -43,6 +43,14 @@ def lookup(values: NDArray[Any], at: NDArray[np.int64], missing: int) -> NDArray
     return np.where(at >= 0, values[at], missing)
 
 
+def row_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where in ascending `ids` each wanted one is; -1 for one that is not there."""
+    if not len(ids):
+        return np.full(len(wanted), -1)
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[at] == wanted, at, -1)
+
+
 def merge_texts(first: TextColumn, second: TextColumn) -> TextColumn:
     """Return the first column's text, or the second's where the first is null."""
     codes = np.where(

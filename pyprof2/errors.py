@@ -52,3 +52,7 @@ class CostRegistrationError(Pyprof2Error, ValueError):
 
 class UsageError(Pyprof2Error):
     """An option or argument makes no sense; the command line exits with 2."""
+
+
+class TerminatedError(SystemExit):
+    """SIGTERM ends the program: no error, and no `SystemExit` of other people's code."""

@@ -46,8 +46,8 @@ A recorder that copies range names into JSON without escaping them gets the *quo
 
 The range of an op carries a number as its payload, see `pack_payload`.
 
-Nothing here is trusted: `parse_marker` gives None for every text that is not a marker, and never
-raises or evaluates.
+Nothing here is trusted: `parse_marker` gives None for every text that is not a marker, or that
+claims what cannot be (see the page *Limits* of the documentation), and never raises or evaluates.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from pyprof2.signatures import Input, Scalar, Tensor
+from pyprof2.signatures import Input, Scalar, Tensor, is_possible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,7 +236,12 @@ def _format_input(item: Input) -> Any:
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
 _Place = Annotated[int, msgspec.Meta(ge=0, lt=10**9)]  # of a process in a job: no job is larger
-_Rate = Annotated[float, msgspec.Meta(gt=0, lt=1e24)]
+_Step = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+_Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
+# Of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
+_Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
+_Bandwidth = Annotated[float, msgspec.Meta(gt=0, le=1e14)]
 _Atom = bool | Annotated[int, msgspec.Meta(ge=-_MAX_INT, le=_MAX_INT)] | float | str | None
 # How deep values may nest is bounded here, so that no text can exhaust the stack.
 _Value = _Atom | list[_Atom | list[_Atom]]
@@ -268,19 +273,19 @@ class _Wire(msgspec.Struct):
     forward: str | None = None
     accumulate: bool = False
     name: str | None = None
-    step: _Count | None = None
+    step: _Step | None = None
     event: StepEvent | None = None
     rank: _Place | None = None
     world_size: _Place | None = None
     torch: str | None = None
     source_root: str | None = None
-    bytes: _Count | None = None
+    bytes: _Bytes | None = None
     group: str | None = None
     ranks: tuple[_Place, ...] | None = None
-    threads: _Count | None = None
-    flop_per_s: dict[str, _Rate] | None = None
-    bytes_per_s: _Rate | None = None
-    cache_bytes: _Count | None = None
+    threads: _Threads | None = None
+    flop_per_s: dict[str, _Flops] | None = None
+    bytes_per_s: _Bandwidth | None = None
+    cache_bytes: _Bytes | None = None
 
 
 _decoder = msgspec.json.Decoder(_Wire)
@@ -344,6 +349,8 @@ def _parse_tensors(items: list[_Item]) -> tuple[Tensor, ...] | Literal[False]:
 
 def _parse_tensor(item: _Item) -> Tensor | Literal[False]:
     if item.shape is None or len(item.strides or item.shape) != len(item.shape):
+        return False
+    if not is_possible(item.shape):
         return False
     return Tensor(item.shape, item.dtype, item.strides)
 

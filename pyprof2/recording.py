@@ -30,6 +30,15 @@ _F64: Final = pa.float64()
 
 _BATCH_ROWS: Final = 1 << 15
 
+ANNOTATED_INPUTS: Final = "inputs of op calls"
+ANNOTATED_STEPS: Final = "steps"
+ANNOTATED_RANK: Final = "the rank"
+ANNOTATED_PEAKS: Final = "peaks of the CPU"
+"""What only markers may say: the keys of `Recording.annotated`."""
+
+UNNEEDED: Final = ", which no number needs"
+"""How a text of `Recording.ignored` ends, unless it is not known what was skipped."""
+
 UNNAMED_DOMAIN: Final = "(unnamed)"
 """The `domain` of ranges in one whose name was not recorded."""
 
@@ -68,6 +77,13 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "time_ns": _I64, "pid": _I64, "tid": _I64, "device_type": TEXT, "device": _I64,
             "address": pa.uint64(), "bytes": _I64, "allocated_bytes": _I64,
             "reserved_bytes": _I64,
+        }
+    ),
+    "stalls": pa.schema(
+        {
+            "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "device": _I64,
+            "stream": _I64, "kind": TEXT, "name": TEXT, "correlation_id": _I64,
+            "waits_for_correlation_id": _I64,
         }
     ),
     "flows": pa.schema(
@@ -220,7 +236,8 @@ class Recording:
         devices: rows of the canonical table `devices`, without rank.
         trace: a row of the canonical table `trace`, without rank.
         problems: what was repaired or dropped, in words, with counts.
-        ignored: what the tables have no place for, with counts.
+        ignored: what was not read, and whether any number needs it, in words, with counts.
+        annotated: what only markers of the recorded program say, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
         source_root: the folder of the user's own code, if it was known when this was recorded.
@@ -235,6 +252,7 @@ class Recording:
     trace: dict[str, Any] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
+    annotated: Counter[str] = field(default_factory=Counter)
     trusts_recorded_id: bool = True
     ops_are_ranges: bool = False
     source_root: str | None = None

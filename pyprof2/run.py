@@ -22,7 +22,14 @@ from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.ranks import assign_ranks
 from pyprof2.segments import clock_shifts, joined
-from pyprof2.store import StoreWriter, is_store, read_manifest, read_table, write_table
+from pyprof2.store import (
+    StoreWriter,
+    is_store,
+    read_manifest,
+    read_rank,
+    read_table,
+    write_table,
+)
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
@@ -183,7 +190,16 @@ def _write_recording(
     nbytes = 0
     for name, parts in assemble(recording, rank, root, facts):
         nbytes += write_table(folder, name, rank, parts)
+    nbytes += write_table(folder, "idle", rank, [_idle(folder, rank, root)])
     return facts | {"table_bytes": nbytes}
+
+
+def _idle(folder: Path, rank: int, root: str | None) -> pa.Table:
+    """Return why devices were idle, from the tables of a rank that are written."""
+    from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+
+    tables = {name: read_rank(folder, name, rank, columns) for name, columns in INPUT.items()}
+    return idle_of_ranks(tables, root)
 
 
 def _manifest(
@@ -201,6 +217,7 @@ def _manifest(
                 "source": recordings[at][0].name,
                 "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
                 "ignored": dict(recordings[at][1].ignored),
+                "annotated": dict(recordings[at][1].annotated),
                 **fact,
             }
             for group, rank, of_group in zip(groups, ranks, facts, strict=True)
@@ -275,6 +292,8 @@ class Run:
 
     def table(self, name: str) -> pa.Table:
         """Return a canonical table as Arrow."""
+        if name == "idle" and self.source_root is not None:
+            return self.idle_table()
         table = read_table(self.path, name)
         if self.source_root is not None and name in ("kernels", "copies", "ops"):
             from pyprof2.analysis.linking.stacks import with_lines
@@ -311,6 +330,11 @@ class Run:
         return self._frame("ops")
 
     @cached_property
+    def estimates(self) -> pd.DataFrame:
+        """One row per distinct way in which the counts of ops came about."""
+        return self._frame("estimates")
+
+    @cached_property
     def signatures(self) -> pd.DataFrame:
         """One row per distinct op with its inputs."""
         return self._frame("signatures")
@@ -337,6 +361,108 @@ class Run:
     def memory(self) -> pd.DataFrame:
         """One row per allocation or release."""
         return self._frame("memory")
+
+    @cached_property
+    def stalls(self) -> pd.DataFrame:
+        """One row per interval in which profiler, driver or a wait held the host or a stream up."""
+        return self._frame("stalls")
+
+    @cached_property
+    def idle(self) -> pd.DataFrame:
+        """One row per piece of the time in which a device did nothing, with its cause."""
+        return self._frame("idle")
+
+    def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
+        """Return the table `idle` as Arrow, found anew where an argument is given.
+
+        Args:
+            normal_gap_us: how long a gap of queued work, or the time from a launch to its start,
+                may be that needs no other reason; None: 30 us.
+        """
+        from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+        from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS
+
+        if normal_gap_us is None and self.source_root is None:
+            return read_table(self.path, "idle")
+        normal_ns = NORMAL_GAP_NS if normal_gap_us is None else round(1000 * normal_gap_us)
+        tables = {name: read_table(self.path, name, names) for name, names in INPUT.items()}
+        if self.source_root is not None:
+            tables["ops"] = self.table("ops").select(INPUT["ops"])
+        return idle_of_ranks(tables, self.source_root, normal_ns)
+
+    @cached_property
+    def idle_windows(self) -> pd.DataFrame:
+        """How long each device was recorded, active, busy and idle.
+
+        See `pyprof2.analysis.time.idle.windows_of_ranks`.
+        """
+        from pyprof2.analysis.time.idle import INPUT, windows_of_ranks
+
+        names = ("kernels", "copies", "trace")
+        return windows_of_ranks({n: read_table(self.path, n, INPUT[n]) for n in names})
+
+    @cached_property
+    def launch_delays(self) -> pd.DataFrame:
+        """How long each kernel and copy waited after its launch.
+
+        See `pyprof2.analysis.time.queue.launch_delays`.
+        """
+        from pyprof2.analysis.time.queue import launch_delays
+
+        return self._of_ranks(launch_delays)
+
+    @cached_property
+    def queue(self) -> pd.DataFrame:
+        """How much was queued and running on each stream, at every change.
+
+        See `pyprof2.analysis.time.queue.queue_depth`.
+        """
+        from pyprof2.analysis.time.queue import queue_depth
+
+        return self._of_ranks(queue_depth)
+
+    def _of_ranks(
+        self, analysis: Callable[[pa.Table, pa.Table, pa.Table], pa.Table]
+    ) -> pd.DataFrame:
+        """Return what an analysis makes of the kernels, copies and launches of each rank."""
+        import pandas as pd
+        import pyarrow.compute as pc
+
+        from pyprof2.analysis.time.idle import INPUT
+
+        names = ("kernels", "copies", "launches")
+        tables = [read_table(self.path, name, INPUT[name]) for name in names]
+        frames = []
+        for rank in sorted({each["rank"] for each in self.manifest["ranks"]}):
+            own = [table.filter(pc.equal(table["rank"], rank)) for table in tables]
+            frames.append(as_pandas(analysis(*own)))
+            frames[-1].insert(0, "rank", rank)
+        return pd.concat(frames, ignore_index=True)
+
+    def idle_profile(
+        self,
+        by: str | Sequence[str] = ("group", "cause"),
+        *,
+        rank: int | None = None,
+        normal_gap_us: float | None = None,
+    ) -> pd.DataFrame:
+        """Return what `pyprof2 idle` prints.
+
+        Args:
+            by: one or more of `cause`, `group`, `source`, `op`, `layer`, `call`, `step`,
+                `thread`, `device`, `rank`, `note`.
+            rank: only this one.
+            normal_gap_us: see `idle_table`.
+
+        Raises:
+            UsageError: an axis or the rank is unknown.
+        """
+        from pyprof2.analysis.summaries.idle_profile import select_rank, summarize_idle
+
+        frame = as_pandas(self.idle_table(normal_gap_us), ("rank", "time_ns", "count"))
+        frame, windows = select_rank(frame, self.idle_windows, rank)
+        axes = (by,) if isinstance(by, str) else tuple(by)
+        return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -450,7 +576,7 @@ class Run:
         if rank not in ranks:
             msg = f"rank {rank}: no such rank; there is {_listed(ranks)}"
             raise UsageError(msg)
-        names = ("kernels", "copies", "launches", "ops", "signatures", "devices")
+        names = ("kernels", "copies", "launches", "ops", "estimates", "signatures", "devices")
         tables = {name: rows_of_rank(self.table(name), rank) for name in names}
         return {"rank": rank} | explain(tables, wanted, self.device)
 
@@ -474,11 +600,12 @@ class Run:
         from pyprof2.analysis.summaries.work_checks import find_devices, find_work
 
         tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
+        devices = self.table("devices").to_pylist()
         found = [
             find_lacks(self.summary, self.manifest),
-            find_odd_work(tables["kernels"], tables["copies"]),
+            find_odd_work(tables["kernels"], tables["copies"], devices, self.device),
             find_work(tables, self.summary["profilers"]),
-            find_devices([] if self.device else self.table("devices").to_pylist()),
+            find_devices([] if self.device else devices),
         ]
         both = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
         if len(self.summary["ranks"]) > 1:

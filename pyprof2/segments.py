@@ -28,14 +28,18 @@ _COUNTED_IN: Final = {
     "parent_op_id": ("ops",),
     "forward_op_id": ("ops",),
     "cost_op_id": ("ops",),
+    "shapes_op_id": ("ops",),
+    "estimate_id": ("estimates",),
     "range_id": ("ranges",),
+    "stall_id": ("stalls",),
+    "gap_id": ("idle",),
     "signature_id": ("signatures",),
     "stack_id": ("stacks",),
     "caller_id": ("stacks",),
 }
 """The ids, and the tables whose rows they number."""
 _TIMES: Final = ("start_ns", "launch_ns", "time_ns", "end_ns")
-_CORRELATED: Final = ("launches", "kernels", "copies")
+_CORRELATED: Final = ("launches", "kernels", "copies", "stalls")
 
 
 def clock_shifts(segments: Sequence[Recording]) -> list[int]:
@@ -63,7 +67,8 @@ def joined(
             column: sum(count[table] for count in counts[:at] for table in tables)
             for column, tables in _COUNTED_IN.items()
         }
-        added |= {"correlation_id": calls[at], "unix_ns": -shifts[at]}
+        added |= dict.fromkeys(("correlation_id", "waits_for_correlation_id"), calls[at])
+        added["unix_ns"] = -shifts[at]
         added |= dict.fromkeys(_TIMES, shifts[at])
         file = _file(folder, name, rank)
         for group in range(file.num_row_groups):

@@ -12,10 +12,19 @@ not recorded. The JSON form, in column `signatures.inputs`, is a list of::
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DIMENSIONS_MAX: Final = 64
+SIZE_MAX: Final = 1 << 40
+ELEMENTS_MAX: Final = 1 << 62
+"""No tensor has more dimensions, a longer one, or more elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,15 @@ class Scalar:
     """A number, bool, text, or list of them, by value."""
 
     value: Any
+
+
+def is_possible(shape: Sequence[int]) -> bool:
+    """Whether a tensor may have this shape, which somebody claims."""
+    return (
+        len(shape) <= DIMENSIONS_MAX
+        and all(0 <= size <= SIZE_MAX for size in shape)
+        and math.prod(max(1, size) for size in shape) <= ELEMENTS_MAX
+    )
 
 
 Input: TypeAlias = Tensor | tuple[Tensor, ...] | Scalar | None

@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import stat
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NotRequired, Self, TypedDict
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 from pyprof2 import __version__
 from pyprof2.claims import CLAIM, Claim, abandoned_claim, is_own_folder
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError
+from pyprof2.store_checks import find_fault
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
@@ -47,6 +49,10 @@ class _Rank(TypedDict):
     source: NotRequired[str]
     problems: dict[str, int]
     ignored: dict[str, int]
+    annotated: NotRequired[dict[str, int]]
+    pairs_recorded: NotRequired[int]
+    pairs_agree: NotRequired[int]
+    nodes_lost: NotRequired[int]
 
 
 class _Manifest(TypedDict):
@@ -233,6 +239,11 @@ def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> p
     return whole if columns is not None else table.conform(whole)
 
 
+def read_rank(path: Path, name: str, rank: int, columns: Sequence[str]) -> pa.Table:
+    """Return columns of one rank's rows of a table that has just been written."""
+    return pq.read_table(path / name / f"rank-{rank}.parquet", columns=list(columns))
+
+
 def _rank_files(folder: Path) -> list[tuple[int, Path]]:
     """Return the files of a table in order of their ranks.
 
@@ -257,23 +268,35 @@ def _read_rank(file: Path, rank: int, schema: pa.Schema) -> pa.Table:
 
     Raises:
         StoreError: it would take far more memory than a table of its size does, has columns of
-            other types, or is of another rank.
+            other types, keys of rows that do not exist, or is of another rank.
     """
     parquet = pq.ParquetFile(file)
     _refuse_expansion(file, parquet.metadata)
-    unlike = [
-        field.name
-        for field in schema
-        if (i := parquet.schema_arrow.get_field_index(field.name)) >= 0
-        and parquet.schema_arrow.field(i).type != field.type
-    ]
-    table = parquet.read(columns=[name for name in schema.names if name not in unlike])
-    ranks = table["rank"].unique().to_pylist() if "rank" in table.column_names else []
-    if unlike or ranks not in ([], [rank]):
-        what = f"columns of other types ({', '.join(unlike)})" if unlike else "rows of other ranks"
-        msg = f"{file}: {what}; make the store anew with 'pyprof2 parse --force'"
-        raise StoreError(msg)
-    return table
+    what = _fault_of_columns(parquet.schema_arrow, schema)
+    if what is None:
+        table = parquet.read(columns=schema.names)
+        what = find_fault(file.parent.name, table, lambda name: _row_count(file, name))
+        if "rank" in table.column_names and table["rank"].unique().to_pylist() not in ([], [rank]):
+            what = "rows of other ranks"
+        if what is None:
+            return table
+    msg = f"{file}: {what}; make the store anew with 'pyprof2 parse --force'"
+    raise StoreError(msg)
+
+
+def _fault_of_columns(found: pa.Schema, wanted: pa.Schema) -> str | None:
+    """Return what is wrong with the columns of a file, in words; None if nothing is."""
+    lacking = [name for name in wanted.names if found.get_field_index(name) < 0]
+    if lacking:
+        return f"without columns, or with two of one name ({', '.join(lacking)})"
+    unlike = [field.name for field in wanted if found.field(field.name).type != field.type]
+    return f"columns of other types ({', '.join(unlike)})" if unlike else None
+
+
+def _row_count(file: Path, name: str) -> int:
+    """Return how many rows another table has of the rank of `file`; a missing one is no bound."""
+    other = file.parent.parent / name / file.name
+    return pq.read_metadata(other).num_rows if other.is_file() else sys.maxsize
 
 
 def _refuse_expansion(file: Path, metadata: pq.FileMetaData) -> None:

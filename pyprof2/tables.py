@@ -8,6 +8,9 @@ else crosses between the stages, so a format's own words stop at its parser.
 1. the first one.
 2. the user's ranges: `range` of ops, kernels and copies, `domain` of ranges.
 3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
+4. what held the host or a stream up: table `stalls`; what counts rest on: `estimate_id`,
+    `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`; why
+    devices were idle: table `idle`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -248,6 +251,12 @@ _ACTIVITY_KEYS: Final = (
     Column("graph_node_id", pa.int64(), "Node of the CUDA graph that was replayed."),
     _STACK,
     Column("cost_op_id", pa.int64(), "Joins to `ops.op_id`: the op whose counts are shared."),
+    Column(
+        "cost_role",
+        TEXT,
+        "`main`: does the work of that op and shares its counts; `helper`: by its name only helps; "
+        "`nested`: of an op inside that does another kind of work. The latter two get none.",
+    ),
     _COMPUTE_DTYPE,
     Column("op_time_ns", pa.int64(), "Time of all kernels of the op: the base of its rates.", "ns"),
 )
@@ -312,6 +321,33 @@ OPS: Final = Table(
         Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
         *_COSTS,
         _COMPUTE_DTYPE,
+        Column(
+            "estimate_id",
+            pa.int64(),
+            "Joins to `estimates.estimate_id`: how the counts came about; null without counts.",
+        ),
+        Column("shapes_from", TEXT, "Where the shapes behind the counts are from, in words."),
+        Column(
+            "shapes_op_id",
+            pa.int64(),
+            "Joins to `ops.op_id`: the other op that gave shapes, if one did.",
+        ),
+    ),
+)
+ESTIMATES: Final = Table(
+    "estimates",
+    "One row per distinct way in which the counts of ops came about.",
+    (
+        Column("estimate_id", pa.int64(), "Row key, dense from 0.", nullable=False),
+        _RANK,
+        Column(
+            "flops_formula",
+            TEXT,
+            "The FLOPs by the names of the sizes, `2·M·N·K`; null: none, or not said.",
+        ),
+        Column("flops_numbers", TEXT, "The same with their values, `2·4·16·8`."),
+        Column("bytes_read", pa.int64(), "Bytes of the operands, each once.", "B"),
+        Column("bytes_written", pa.int64(), "Bytes of the results, each once.", "B"),
     ),
 )
 SIGNATURES: Final = Table(
@@ -377,6 +413,95 @@ MEMORY: Final = Table(
         Column("reserved_bytes", pa.int64(), "Reserved on the device, after it.", "B"),
     ),
 )
+STALLS: Final = Table(
+    "stalls",
+    "One row per interval in which the profiler, the driver or a wait held the host or a stream "
+    "up, as far as the recorder says so; a call that waits is among the launches, too.",
+    (
+        Column("stall_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        _RANK,
+        _START,
+        Column(
+            "dur_ns",
+            pa.int64(),
+            "End minus start; of a `stream_wait` the time that the host took to queue the wait, "
+            "not that of the stream.",
+            "ns",
+            nullable=False,
+        ),
+        _PID,
+        Column("tid", pa.int64(), "Host thread, where it is recorded."),
+        Column("device", pa.int64(), "Ordinal of the device; null where none is recorded."),
+        Column("stream", pa.int64(), "Queue that is waited for, or that waits."),
+        Column(
+            "kind",
+            TEXT,
+            "`profiler` (its own work), `module_load` (the driver loads or compiles code), "
+            "`queue_full` (the host is ahead of the device), `sync` (the host waits for the "
+            "device), `stream_wait` (a stream is to wait for an event) or `other`.",
+        ),
+        Column("name", TEXT, "What the recorder calls it."),
+        Column("correlation_id", pa.int64(), "Joins to `launches.correlation_id` in its process."),
+        Column(
+            "waits_for_correlation_id",
+            pa.int64(),
+            "Of a wait for an event: the call that recorded the event, as `correlation_id`.",
+        ),
+    ),
+)
+IDLE: Final = Table(
+    "idle",
+    "One row per piece of a gap in which a device did nothing, with the one cause of it; their "
+    "times and the busy time of a device add up to its recording window.",
+    (
+        Column(
+            "gap_id",
+            pa.int64(),
+            "Number of the gap in its rank, by device and in order of time; not dense where a "
+            "rank has several recordings.",
+            nullable=False,
+        ),
+        _RANK,
+        Column("device", pa.int64(), "Ordinal of the device."),
+        Column("start_ns", pa.int64(), "Start on the clock of the trace.", "ns", nullable=False),
+        Column("time_ns", pa.int64(), "Length of the piece.", "ns", nullable=False),
+        Column("count", pa.int64(), "1; in sums the number of pieces.", nullable=False),
+        Column("step", pa.int64(), "The step whose window holds it; null: outside of steps."),
+        Column("group", TEXT, "What the causes are summed up in; see the page on idle time."),
+        Column("cause", TEXT, "The cause; see the page on idle time."),
+        Column(
+            "op",
+            TEXT,
+            "The innermost op on the thread that decides; of a launch, and of what waits for the "
+            "device, the op that launched what ran next.",
+        ),
+        Column("source", TEXT, "`path:line` of the op, else of the innermost frame there."),
+        Column("layer", TEXT, "Layer of the op."),
+        Column("call", TEXT, "Name of the GPU call that the host was in."),
+        Column(
+            "thread",
+            TEXT,
+            "Which thread decides: `launching`, which launched what ran next, or an `other` one "
+            "of its process; null where none does.",
+        ),
+        Column("note", TEXT, "What else there is to say of the cause."),
+        Column(
+            "drained",
+            pa.bool_(),
+            "Whether the device ran dry while the host was in the call: the time is at most that "
+            "of the call, and begins with the gap.",
+            nullable=False,
+        ),
+        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the op."),
+        Column("launch_id", pa.int64(), "Joins to `launches.launch_id`: the call."),
+        Column(
+            "kernel_id",
+            pa.int64(),
+            "Joins to `kernels.kernel_id` or `copies.kernel_id`: what ended the gap; null: the "
+            "recording did.",
+        ),
+    ),
+)
 DEVICES: Final = Table(
     "devices",
     "One row per device that the recording lists.",
@@ -423,6 +548,7 @@ TRACE: Final = Table(
 TABLES: Final = {
     table.name: table
     for table in (
-        KERNELS, COPIES, LAUNCHES, OPS, SIGNATURES, STACKS, RANGES, MEMORY, DEVICES, TRACE
+        KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, STALLS,
+        IDLE, DEVICES, TRACE,
     )
 }  # fmt: skip

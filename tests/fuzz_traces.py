@@ -1,10 +1,12 @@
 """Run pyprof2 on damaged files: each must give a result, or be refused in one clear line.
 
-Usage: python -m tests.fuzz_traces [--exports] [--count N] [--seed S] [--jobs N] [--keep DIR]
+Usage: python -m tests.fuzz_traces [--kind traces|exports|stores|names] [--count N] [--seed S]
+                                   [--jobs N] [--keep DIR]
 
 Mutant number S + i is the same in every run with the same traces at hand. For each of them a
-process of its own runs `parse`, `prof --format csv` and `check` with limits on memory and time,
-and what it printed and left behind is looked at. Exit code 1 if any mutant fails.
+process of its own runs `parse`, `prof --format csv` and `check`, for a store `prof`, `check` and
+`explain`, with limits on memory and time, and what it printed and left behind is looked at. Exit
+code 1 if any mutant fails.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import faulthandler
 import gc
 import importlib
 import os
+import pkgutil
 import resource
 import shutil
 import signal
@@ -22,17 +25,23 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyprof2.analysis
+import pyprof2.cli
 from pyprof2.cli import main as pyprof2_main
-from tests import mutate_sqlite, mutate_trace
+from tests import mutate_names, mutate_sqlite, mutate_store, mutate_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
+    from typing import TypeAlias
+
+    Mutant: TypeAlias = mutate_trace.Mutant | mutate_store.StoreMutant
 
 ADDRESS_BYTES_MAX: Final = 4 << 30
 RESIDENT_BYTES_MAX: Final = 600 << 20
@@ -41,8 +50,30 @@ SECONDS_MAX: Final = 60
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or _ROOT.parent / "shared")
 _PARSERS: Final = ("pyprof2.parsers.kineto", "pyprof2.parsers.nsight")
-_BASE_BYTES_MAX: Final = {".json.gz": 200_000, ".sqlite": 3_000_000}
 _CRASHED: Final = 99
+_NO_SUCH_ROW: Final = 2
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of mutants: what makes them, and the real recordings that it begins with."""
+
+    maker: ModuleType
+    traces: str
+    bytes_max: int
+
+    def bases(self) -> Any:
+        """Return what to damage: recordings made here, and real small ones, where at hand."""
+        paths = (_SHARED / "traces").glob(self.traces)
+        return self.maker.read_bases(sorted(p for p in paths if p.stat().st_size < self.bytes_max))
+
+
+KINDS: Final = {
+    "traces": Kind(mutate_trace, "kineto/*.json.gz", 200_000),
+    "exports": Kind(mutate_sqlite, "nsight/*.sqlite", 3_000_000),
+    "stores": Kind(mutate_store, "kineto/*.json.gz", 50_000),
+    "names": Kind(mutate_names, "kineto/*.json.gz", 0),
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +88,7 @@ class Outcome:
 
 
 def fuzz(
-    seeds: Sequence[int], jobs: int = 1, keep: Path | None = None, *, exports: bool = False
+    seeds: Sequence[int], jobs: int = 1, keep: Path | None = None, *, kind: str = "traces"
 ) -> Iterator[Outcome]:
     """Yield what becomes of each mutant, in the order in which they are done.
 
@@ -65,10 +96,9 @@ def fuzz(
         seeds: numbers of the mutants.
         jobs: how many to run at a time.
         keep: folder for the files of the mutants that fail.
-        exports: damage exports of Nsight Systems instead of Kineto traces.
+        kind: of `KINDS`: traces of Kineto, exports of Nsight Systems, stores, or long names.
     """
-    maker: ModuleType = mutate_sqlite if exports else mutate_trace
-    bases = maker.read_bases(_base_paths("nsight", ".sqlite") if exports else _base_paths())
+    maker, bases = KINDS[kind].maker, KINDS[kind].bases()
     _import_everything()
     running: dict[int, tuple[int, Path, float]] = {}
     todo = list(reversed(seeds))
@@ -87,24 +117,22 @@ def fuzz(
             seed, place, began = running.pop(pid)
             outcome = _judge(seed, place, status, usage, time.monotonic() - began)
             if keep and outcome.faults:
-                shutil.copytree(place, keep / str(seed), dirs_exist_ok=True)
+                with suppress(shutil.Error):  # pipes are not copied
+                    shutil.copytree(place, keep / str(seed), symlinks=True, dirs_exist_ok=True)
             shutil.rmtree(place)
             yield outcome
 
 
-def _base_paths(kind: str = "kineto", suffix: str = ".json.gz") -> list[Path]:
-    """Return real traces that are small, where they are at hand."""
-    paths = (_SHARED / "traces" / kind).glob(f"*{suffix}")
-    return sorted(path for path in paths if path.stat().st_size < _BASE_BYTES_MAX[suffix])
-
-
 def _import_everything() -> None:
     """Import what the commands import late, so that each process need not do it again."""
-    for name in ("pandas", "pyarrow.parquet", "pyprof2.run", *_PARSERS):
+    for name in ("pandas", "pyarrow.parquet", *_PARSERS):
         importlib.import_module(name)
+    for package in (pyprof2.analysis, pyprof2.cli):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
 
 
-def _start(make: Callable[[], mutate_trace.Mutant], place: Path) -> int:
+def _start(make: Callable[[], Mutant], place: Path) -> int:
     """Start a process that makes the mutant and runs the commands on it; return its id."""
     sys.stdout.flush()
     pid = os.fork()
@@ -122,10 +150,10 @@ def _start(make: Callable[[], mutate_trace.Mutant], place: Path) -> int:
         os._exit(code)
 
 
-def _run_commands(mutant: mutate_trace.Mutant, place: Path) -> None:
+def _run_commands(mutant: Mutant, place: Path) -> None:
     (place / "damage").write_text(" ".join(mutant.damage))
     trace = place / "trace"  # what it is shows in its content alone
-    trace.write_bytes(mutant.content)
+    mutant.write(trace)
     (place / "tmp").mkdir()
     tempfile.tempdir = str(place / "tmp")
     _set_limits()
@@ -133,11 +161,7 @@ def _run_commands(mutant: mutate_trace.Mutant, place: Path) -> None:
     with (place / "errors").open("w") as errors:
         _send_to(2, errors.fileno())
         faulthandler.enable(errors)
-    for name, words in {
-        "parse": ["parse", "-q", str(trace), "-o", str(store)],
-        "prof": ["prof", "-q", "--format", "csv", str(store if store.exists() else trace)],
-        "check": ["check", "-q", str(trace)],
-    }.items():
+    for name, words in _commands(trace, store):
         before = (place / "errors").stat().st_size
         with (place / f"{name}.out").open("w") as out:
             _send_to(1, out.fileno())
@@ -149,6 +173,19 @@ def _run_commands(mutant: mutate_trace.Mutant, place: Path) -> None:
         if name == "prof":
             shutil.rmtree(store, ignore_errors=True)
     gc.collect()
+
+
+def _commands(trace: Path, store: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each command, once the one before it is done."""
+    if trace.is_dir():
+        yield "prof", ["prof", "-q", "--format", "csv", str(trace)]
+        yield "prof-op", ["prof", "-q", "--by", "op,step", "--format", "json", str(trace)]
+        yield "explain", ["explain", "-q", str(trace), "op:0"]
+    else:
+        yield "parse", ["parse", "-q", str(trace), "-o", str(store)]
+        read = store if store.exists() else trace
+        yield "prof", ["prof", "-q", "--format", "csv", str(read)]
+    yield "check", ["check", "-q", str(trace)]
 
 
 def _set_limits() -> None:
@@ -182,7 +219,7 @@ def _judge(seed: int, place: Path, status: int, usage: Any, seconds: float) -> O
     if errors[said:]:
         faults.append(errors[said:].decode("utf-8", "replace").strip())
     faults += _left_behind(place, parsed="parse 0 0 0" in codes)
-    result = "refused" if any(line.startswith("parse 1") for line in codes) else "read"
+    result = "refused" if any(line.split()[1] != "0" for line in codes) else "read"
     return Outcome(seed, result, tuple(faults), resident, seconds)
 
 
@@ -195,16 +232,16 @@ def _faults_of(name: str, code: int, said: str) -> Iterator[str]:
     if code == 0:
         if said:
             yield f"{name}: a result, and on stderr: {said.strip()}"
-    elif code != 1:
+    elif code != 1 and (name, code) != ("explain", _NO_SUCH_ROW):
         yield f"{name}: exit code {code}: {said.strip()}"
     elif not said.startswith("pyprof2: ") or said.count("\n") != 1 or not said[:-1].isprintable():
         yield f"{name}: not one clear line: {said!r}"
 
 
 def _left_behind(place: Path, *, parsed: bool) -> Iterator[str]:
-    ours = {"damage", "codes", "errors", "tmp", "parse.out", "prof.out", "check.out"}
+    ours = {"damage", "codes", "errors", "tmp", "trace"}
     for path in [*place.iterdir(), *(place / "tmp").glob("*")]:
-        if path.name not in ours and path.name != "trace":
+        if path.name not in ours and path.suffix != ".out":
             yield f"left behind: {path.name}"
     if parsed and not (place / "prof.out").read_bytes().startswith(b'"kernel_id"'):
         yield "prof: no table"
@@ -217,23 +254,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first; default: %(default)s")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="at a time")
     parser.add_argument("--keep", type=Path, help="folder for what the failing ones left")
-    parser.add_argument(
-        "--exports", action="store_true", help="damage exports of Nsight Systems, not traces"
-    )
+    parser.add_argument("--kind", choices=KINDS, default="traces", help="default: %(default)s")
     args = parser.parse_args()
-    kind, option = ("exports", " --exports") if args.exports else ("traces", "")
     seeds = range(args.seed, args.seed + args.count)
     results: Counter[str] = Counter()
     failed, resident, seconds, began = 0, 0, 0.0, time.monotonic()
-    for outcome in fuzz(seeds, args.jobs, args.keep, exports=args.exports):
+    for outcome in fuzz(seeds, args.jobs, args.keep, kind=args.kind):
         results[outcome.result] += 1
         resident, seconds = max(resident, outcome.resident_bytes), max(seconds, outcome.seconds)
         failed += bool(outcome.faults)
         for fault in outcome.faults:
-            print(f"--seed {outcome.seed} --count 1{option}: {fault}")
+            print(f"--seed {outcome.seed} --count 1 --kind {args.kind}: {fault}")
     print(
-        f"{args.count} damaged {kind} in {time.monotonic() - began:.0f} s: {results['read']} read, "
-        f"{results['refused']} refused in one line, {failed} failed; at most "
+        f"{args.count} damaged {args.kind} in {time.monotonic() - began:.0f} s: "
+        f"{results['read']} read, {results['refused']} refused in one line, {failed} failed; "
+        "at most "
         f"{resident / 1e6:.0f} MB and {seconds:.1f} s for one"
     )
     return int(failed > 0)

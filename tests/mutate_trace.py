@@ -84,6 +84,10 @@ class Mutant:
     content: bytes
     damage: tuple[str, ...]
 
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        path.write_bytes(self.content)
+
 
 def read_bases(paths: Sequence[Path], size_max: int = 1_200_000) -> list[dict[str, Any]]:
     """Return the traces to damage: one made here, and those of the files that are small."""

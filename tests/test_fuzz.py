@@ -1,4 +1,4 @@
-"""Twenty of the damaged traces and exports that `make fuzz` tries by the thousand."""
+"""Twenty of each kind of damaged files that `make fuzz` tries by the thousand."""
 
 from __future__ import annotations
 
@@ -13,10 +13,19 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="its limits on processes are those of Linux")
-@pytest.mark.parametrize("kind", ["traces", "exports"])
+@pytest.mark.parametrize("kind", ["traces", "exports", "stores", "names"])
 def test_damaged_files_give_a_result_or_one_clear_line(kind: str) -> None:
-    words = [sys.executable, "-m", "tests.fuzz_traces", "--count", "20", "--jobs", "1"]
-    words += ["--exports"] if kind == "exports" else []
+    words = [
+        sys.executable,
+        "-m",
+        "tests.fuzz_traces",
+        "--count",
+        "20",
+        "--jobs",
+        "1",
+        "--kind",
+        kind,
+    ]
 
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
 

@@ -204,6 +204,15 @@ def test_a_stage_imports_only_the_vocabulary_and_itself(package: str) -> None:
     assert wrong == []
 
 
+def test_reports_know_neither_the_command_line_nor_the_parsers() -> None:
+    allowed = {*LEAVES, "pyprof2.analysis", "pyprof2.run", "pyprof2.reports"}
+    wrong = [
+        item for item in _own_imports({"pyprof2.reports"}) if not _is_in(item.imported, allowed)
+    ]
+
+    assert wrong == []
+
+
 def _wing(module: str) -> str | None:
     parts = module.removeprefix("pyprof2.analysis.").split(".")
     return parts[0] if parts[0] in WINGS else None

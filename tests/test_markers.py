@@ -45,7 +45,7 @@ def _texts() -> st.SearchStrategy[str]:
 
 
 def _inputs() -> st.SearchStrategy[Input]:
-    shapes = st.lists(st.integers(0, 2**63 - 1), max_size=4).map(tuple)
+    shapes = st.lists(st.integers(0, 2**15), max_size=4).map(tuple)
     dtypes = st.sampled_from(["f32", "bf16", None])
     tensors = st.builds(Tensor, shapes, dtypes) | shapes.flatmap(
         lambda shape: st.just(Tensor(shape, "f32", shape))
@@ -58,7 +58,7 @@ def _inputs() -> st.SearchStrategy[Input]:
 
 def _markers() -> st.SearchStrategy[Marker]:
     texts = st.none() | _texts()
-    numbers = st.none() | st.integers(0, 2**63 - 1)
+    numbers = st.none() | st.integers(0, 2**53)
     return st.builds(
         Marker,
         st.sampled_from(KINDS),
@@ -87,6 +87,52 @@ def test_the_quoteless_form_needs_no_escape_in_json(marker: Marker) -> None:
     text = format_marker(marker, quoteless=True)
 
     assert json.dumps(text) == f'"{text}"'
+
+
+def _claim(**fields: object) -> Marker | None:
+    return parse_marker(json.dumps({"pyprof2": 1, "kind": "op", "op": "aten::mm"} | fields))
+
+
+@pytest.mark.parametrize(
+    ("possible", "impossible"),
+    [
+        pytest.param([2**40], [2**40 + 1], id="a dimension"),
+        pytest.param([1] * 64, [1] * 65, id="the number of dimensions"),
+        pytest.param([2**31, 2**31], [2**31, 2**31, 2], id="the number of elements"),
+        pytest.param([0, 2**31, 2**31], [0, 2**31, 2**32], id="elements of an empty tensor"),
+    ],
+)
+def test_shapes_that_no_tensor_has_are_no_marker(
+    possible: list[int], impossible: list[int]
+) -> None:
+    claimed = _claim(inputs=[{"shape": possible}])
+
+    assert claimed is not None
+    assert claimed.inputs == (Tensor(tuple(possible)),)
+    assert _claim(inputs=[{"shape": impossible}]) is None
+    assert _claim(inputs=[[{"shape": [2]}, {"shape": impossible}]]) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [
+        pytest.param("step", 2**53, id="steps"),
+        pytest.param("bytes", 2**53, id="bytes of a collective"),
+        pytest.param("threads", 2**20, id="threads"),
+        pytest.param("cache_bytes", 2**53, id="cache"),
+        pytest.param("bytes_per_s", 1e14, id="bandwidth"),
+    ],
+)
+def test_numbers_beyond_what_can_be_are_no_marker(field: str, most: float) -> None:
+    assert _claim(**{field: most}) is not None
+    assert _claim(**{field: 2 * most}) is None
+    assert _claim(**{field: -1}) is None
+
+
+@pytest.mark.parametrize("peak", [0, -1, 1.1e16, "a"])
+def test_peaks_that_no_cpu_has_are_no_marker(peak: object) -> None:
+    assert _claim(flop_per_s={"f32": 1e16}) is not None
+    assert _claim(flop_per_s={"f32": peak}) is None
 
 
 def test_the_text_of_an_op_is_small_and_says_what_it_is() -> None:

@@ -9,11 +9,12 @@ import pkgutil
 import re
 import time
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import pyprof2
+from pyprof2.analysis.hardware import tensor_core
 from pyprof2.analysis.hardware.kernel_names import (
     category_by_name,
     elements_of,
@@ -37,6 +38,9 @@ GROWTH_MAX = 10
 QUICK_S = 0.004
 """What even the long text takes no longer for is not measured twice."""
 NO_IMPORT = ("demo_train", "__main__", "accelerate", "lightning", "transformers")
+RE_CALLS = {
+    f"re.{way}" for way in (*("compile", "subn"), "search", "match", "fullmatch", "sub", "split")
+}
 WAYS = ("search", "match", "fullmatch", "sub", "finditer", "findall", "split")
 
 
@@ -76,6 +80,36 @@ def uses() -> dict[re.Pattern[Any], set[str]]:
                 ) if way in WAYS:
                     found.setdefault(re.compile(text), set()).add(way)
     return found
+
+
+MADE_FOR_EACH_WORD: Final = "pyprof2.analysis.hardware.tensor_core._spelled"
+OF_THE_USER: Final = "pyprof2.analysis.summaries.profile.compile_pattern"
+KEPT: Final = {"pyprof2.analysis.hardware.devices._entry", "pyprof2.patterns.bounded"}
+"""Functions that make patterns which a global of their module, or of their caller's, holds."""
+
+
+def makers() -> set[str]:
+    """Return the functions of the package that make a pattern of something but a constant."""
+    return {
+        f"{module.__name__}.{function.name}"
+        for module in modules()
+        for function in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(function, ast.FunctionDef)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in RE_CALLS
+        if not isinstance(call.args[0], ast.Constant)
+    }
+
+
+def test_patterns_that_are_made_at_run_time_are_those_that_are_known_here() -> None:
+    assert makers() == {MADE_FOR_EACH_WORD, OF_THE_USER, *KEPT}
+
+
+def test_the_pattern_of_every_word_takes_time_in_proportion_to_the_text() -> None:
+    patterns = {tensor_core._spelled(word) for word in tensor_core._NO_PRODUCT}
+
+    assert len(patterns) > 50
+    assert [slow for each in patterns for slow in slow_pieces(each, {"search"})] == []
 
 
 def pieces(pattern: re.Pattern[Any]) -> set[str]:

@@ -152,6 +152,9 @@ def test_stages_of_one_process_are_linked_each_by_itself(tmp_path: Path) -> None
         (1, 2, "forward_7", 1_001_000, 2, 2, None), (1, 3, "backward_7", 1_011_000, 3, 3, 2),
     ]  # fmt: skip
     assert rows(run.table("launches"), "correlation_id") == [1, 2, 3, 4]
+    # Each stage has an estimate of its product.
+    assert rows(run.table("ops"), "op_id", "estimate_id") == [(0, 0), (1, None), (2, 1), (3, None)]
+    assert rows(run.table("estimates"), "estimate_id", "bytes_read") == [(0, 72), (1, 72)]
     assert rows(run.table("kernels"), "correlation_id") == [1, 2, 3, 4]
     # 35 us from the first start to the last end of the GPU's work in each, less its first 20.
     assert run.summary["span_ns"] == 2 * 15_000

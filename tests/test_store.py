@@ -395,8 +395,37 @@ def test_a_missing_table_is_one_error(made: Path) -> None:
 def test_a_table_of_other_columns_is_an_error(made: Path) -> None:
     pq.write_table(pa.table({"kernel_id": [1]}), made / "kernels" / "rank-0.parquet")
 
-    with pytest.raises(TableError, match="column rank is missing"):
+    with pytest.raises(StoreError, match="without columns, or with two of one name"):
         read_table(made, "kernels")
+
+
+def _replace(made: Path, name: str, column: str, value: int) -> None:
+    """Put a value into all rows of a column."""
+    path = made / name / "rank-0.parquet"
+    table = pq.read_table(path)
+    at = table.column_names.index(column)
+    values = pa.array([value] * table.num_rows, pa.int64())
+    pq.write_table(table.set_column(at, table.schema.field(column), values), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value", "fault"),
+    [
+        pytest.param("ops", "op_id", 7, "does not number the rows", id="a row key"),
+        pytest.param("kernels", "op_id", 10**12, "names rows that do not exist", id="far away"),
+        pytest.param("kernels", "cost_op_id", -1, "names rows that do not exist", id="below 0"),
+        pytest.param("ops", "parent_op_id", 0, "goes round in circles", id="its own parent"),
+        pytest.param("kernels", "dur_ns", -1, "has values that are none", id="a negative length"),
+        pytest.param("ops", "start_ns", 2**63 - 1, "has values that are none", id="a far time"),
+    ],
+)
+def test_keys_and_times_that_no_store_has_are_refused(
+    made: Path, name: str, column: str, value: int, fault: str
+) -> None:
+    _replace(made, name, column, value)
+
+    with pytest.raises(StoreError, match=f"{name}/rank-0.parquet: column {column} {fault}"):
+        read_table(made, name)
 
 
 @pytest.mark.parametrize(

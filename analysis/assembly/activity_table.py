@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.categories import categorise
-from pyprof2.analysis.costs.attribute import STATUSES, UNKNOWN, share_costs
+from pyprof2.analysis.categories import first_category
+from pyprof2.analysis.costs.attribute import ROLES, STATUSES, UNKNOWN, share_costs
 from pyprof2.analysis.hardware.kernel_names import (
     category_by_name,
     is_helper,
@@ -166,6 +166,7 @@ def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str,
         **_cost_status(linked, found, estimate, copied, shares.owner),
         "compute_dtype": text_array((estimate, costs.texts("dtype"))),
         "cost_op_id": int_array(shares.owner, -1),
+        "cost_role": text_array((shares.role, ROLES)),
         "op_time_ns": int_array(np.where(shares.owner >= 0, shares.op_time, -1), -1),
         **_rates(shares, np.where(found.is_kernel, shares.op_bytes, copied), time),
     }
@@ -174,9 +175,9 @@ def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str,
 def _rates(shares: Shares, op_bytes: Int, time: Int) -> dict[str, pa.Array]:
     """Return TFLOP/s, GB/s and FLOP/byte of the ops; null where either part is not known.
 
-    They are null for helpers too: it is not they who work at the op's rates.
+    Only kernels that do the work have them: it is not the others who work at the op's rates.
     """
-    helps = (shares.owner >= 0) & ~shares.main
+    helps = shares.role > ROLES.index("main")
 
     def ratio(part: Int, whole: Int, scale: float) -> pa.Array:
         known = (part != UNKNOWN) & (whole > 0) & ~helps
@@ -201,7 +202,7 @@ def _categories(linked: Linked, found: Activities, raw: pa.Table, estimate: Int)
     has_name = found.is_kernel & ~found.is_whole_graph
     by_name = (np.where(has_name, kernel, -1), [named_so.get(w or "", w) for w in words])
     op = np.where(found.is_whole_graph, -1, found.op)
-    return categorise(
+    return first_category(
         len(found.row),
         [
             only(code_column(raw, "kind"), ~found.is_kernel),

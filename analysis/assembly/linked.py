@@ -9,7 +9,7 @@ import numpy as np
 
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.attribute import OpCosts, cost_ops
-from pyprof2.analysis.costs.contexts import Calls, find_contexts
+from pyprof2.analysis.costs.evidence import DistinctCalls, find_evidence
 from pyprof2.analysis.linking import link
 from pyprof2.analysis.linking.activities import Activities, Launches, link_activities, link_launches
 from pyprof2.analysis.linking.link import NO_RANGES, Ops, Ranges, Threads
@@ -114,8 +114,8 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     annotations = around.annotations
     users = UserRanges.of(choose_users(recording, annotations), threads)
     names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
-    calls = Calls(recording.signatures)
-    contexts = find_contexts(ops, pairs, signature, calls, (activities.op, names))
+    calls = DistinctCalls(recording.signatures)
+    evidence = find_evidence(ops, pairs, signature, calls, (activities.op, names))
     direction = link.link_directions(ops, threads, annotations, around.modules)
     # An optimizer may step inside of backward: what it does belongs to no layer.
     inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
@@ -131,7 +131,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         pairs=pairs,
         launches=launches,
         activities=activities,
-        costs=cost_ops(ops, contexts),
+        costs=cost_ops(ops, evidence),
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
         layer=merge_texts(around.sharded, _inherit(around.layer, lender, inherits, ops)),
@@ -179,7 +179,7 @@ def _lenders(ops: Ops, pairs: Pairs) -> Int:
 
 
 def _inherit(texts: TextColumn, lender: Int, inherits: Bool, ops: Ops) -> TextColumn:
-    """Give ops in backward the text of their forward op, where the annotation does not tell it."""
+    """Give ops in backward the text of their forward op, where the annotation does not say it."""
     codes, words = texts
-    told = (ops.told.direction >= 0) & (codes >= 0)
-    return np.where(inherits & ~told, lookup(codes, lender, -1), codes), words
+    annotated = (ops.annotated.direction >= 0) & (codes >= 0)
+    return np.where(inherits & ~annotated, lookup(codes, lender, -1), codes), words

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.categories import categorise
+from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import COUNTS, STATUSES, UNKNOWN
 from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID
 from pyprof2.analysis.linking.user_ranges import with_lent
@@ -27,6 +27,21 @@ _RECORDED: Final = (
 )  # fmt: skip
 
 
+def estimate_table(costs: OpCosts) -> pa.Table:
+    """Return the canonical table `estimates`, without the column `rank`."""
+    _, distinct = costs.described
+    columns = zip(*distinct, strict=True) if distinct else ([], [], [], [])
+    names = ("flops_formula", "flops_numbers", "bytes_read", "bytes_written")
+    types = (pa.string(), pa.string(), pa.int64(), pa.int64())
+    return pa.table(
+        {"estimate_id": pa.array(np.arange(len(distinct)))}
+        | {
+            name: pa.array(column, kind)
+            for name, column, kind in zip(names, columns, types, strict=True)
+        }
+    )
+
+
 def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
     """Yield the ops in order of their ids, in parts, without the column `rank`.
 
@@ -34,12 +49,14 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
     """
     ops, costs = linked.ops, linked.costs
     of_estimate = _OfEstimate(
+        costs.described[0],
         {name: costs.counts(name) for name in COUNTS},
         costs.status(),
         {
             "category": costs.estimate_categories(),
             "params": costs.texts("params"),
             "compute_dtype": costs.texts("dtype"),
+            "shapes_from": costs.shapes_from,
         },
         costs.notes(),
     )
@@ -73,8 +90,9 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
 
 
 class _OfEstimate(NamedTuple):
-    """What is known of each estimate: counts and words by name, code of the status, note."""
+    """What is known of each estimate: id, counts and words by name, code of the status, note."""
 
+    id: Int
     counts: dict[str, Int]
     status: Int
     words: dict[str, Sequence[str | None]]
@@ -92,9 +110,12 @@ def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[s
         name: int_array(lookup(values, own, UNKNOWN), UNKNOWN)
         for name, values in of_estimate.counts.items()
     } | {
-        "category": text_array(categorise(len(rows), category)),
+        "category": text_array(first_category(len(rows), category)),
         "params": text_array((own, words["params"])),
         "compute_dtype": text_array((own, words["compute_dtype"])),
+        "estimate_id": int_array(lookup(of_estimate.id, own, -1), -1),
+        "shapes_from": text_array((own, words["shapes_from"])),
+        "shapes_op_id": int_array(np.where(own >= 0, costs.shapes_op[rows], -1), -1),
         "cost_status": text_array((status, STATUSES)),
         "cost_note": text_array((np.where(inside, -1, estimate), of_estimate.notes)),
     }

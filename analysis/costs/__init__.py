@@ -33,14 +33,14 @@ from pyprof2.analysis.costs import (
 from pyprof2.analysis.costs.extensions import load_extensions
 from pyprof2.analysis.costs.registry import (
     CATEGORIES,
-    NOTHING_KNOWN,
-    Context,
+    NO_EVIDENCE,
     Cost,
     Estimate,
+    Evidence,
     UnknownCostError,
     category_of,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
     estimate,
     formula_of,
     has_formula,
@@ -48,7 +48,7 @@ from pyprof2.analysis.costs.registry import (
     is_view,
     registered_ops,
 )
-from pyprof2.analysis.costs.told import REDUCING_OPS, TELLING_OPS, told
+from pyprof2.analysis.costs.views import REDUCING_OPS, VIEWED_OPS, seen_in_views
 
 FAMILIES: Final = (
     matmul, linalg, conv, attention, norm, softmax_loss, pointwise, reduce, copies, index,
@@ -60,16 +60,16 @@ FAMILIES: Final = (
 __all__ = [
     "CATEGORIES",
     "FAMILIES",
-    "NOTHING_KNOWN",
+    "NO_EVIDENCE",
     "REDUCING_OPS",
-    "TELLING_OPS",
-    "Context",
+    "VIEWED_OPS",
     "Cost",
     "Estimate",
+    "Evidence",
     "UnknownCostError",
     "category_of",
-    "cost_in_context",
     "cost_of",
+    "cost_with_evidence",
     "estimate",
     "formula_of",
     "has_formula",
@@ -77,5 +77,5 @@ __all__ = [
     "is_view",
     "load_extensions",
     "registered_ops",
-    "told",
+    "seen_in_views",
 ]

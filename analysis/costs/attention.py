@@ -36,6 +36,7 @@ from pyprof2.analysis.costs.operands import (
     value,
 )
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Scalar, Tensor
 
 if TYPE_CHECKING:
@@ -211,9 +212,19 @@ class _Heads:
     width: int
     value_width: int
 
-    def pairs(self, lower: int | None = None, upper: int | None = None) -> int:
+    def pairs(self, lower: int | None = None, upper: int | None = None) -> Size:
         """Pairs of all heads whose key is from `lower` to `upper` beyond the query."""
-        return self.batch * self.heads * band(self.rows, self.keys, lower, upper)
+        heads = Size(self.batch, "B") * Size(self.heads, "H")
+        rows, keys = Size(self.rows, "Sq"), Size(self.keys, "Sk")
+        if lower is upper is None:
+            return heads * rows * keys
+        if lower is None and upper == 0 and keys >= rows:
+            return heads * (rows * (rows + 1) // 2)
+        return heads * Size(band(self.rows, self.keys, lower, upper), "pairs")
+
+    def widths(self, keys: int = 1, values: int = 1) -> Size:
+        """Terms of products over the width of keys and over that of values, so many of each."""
+        return keys * Size(self.width, "D") + values * Size(self.value_width, "Dv")
 
 
 def band(rows: int, columns: int, lower: int | None, upper: int | None) -> int:
@@ -393,7 +404,8 @@ def _packed(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
         full = min(rows * long_k, keys * long_q)
         value_ = min(rows * keys // count, full)
     note = _EVEN if causal is not None else f"{_EVEN}; {_UNKNOWN_CAUSAL}"
-    return _Work(sizes.heads * value_, 0, sizes.heads * full, note)
+    pairs = Size(sizes.heads, "H") * Size(value_, "pairs")
+    return _Work(pairs, 0, sizes.heads * full, note)
 
 
 def _squares(rows: int, count: int, longest: int) -> tuple[int, int]:
@@ -432,7 +444,8 @@ def _cached(
     each = -(-rows // count)
     end = longest - each
     pairs = band(each, longest, None if back is None else end - back, end if causal else None)
-    return _Work(min(heads * count * pairs, most), heads * rows, most, _PAGED)
+    value_ = Size(min(heads * count * pairs, most), "pairs")
+    return _Work(value_, heads * rows, most, _PAGED)
 
 
 def _params(sizes: _Heads, k: Tensor, places: _Places) -> str:
@@ -468,14 +481,14 @@ def attention(call: OpCall) -> Cost:
     sizes = _sizes(q, k, v, places)
     work = _work(call, places, sizes)
     second = maybe_tensor(call, places.value_query)
-    per_pair = 2 * (sizes.width + sizes.value_width + (second.shape[-1] if second else 0))
+    widths = sizes.widths() + (Size(second.shape[-1], "Dqv") if second else 0)
     paged = _is_cached(call, places)
     cached = _in_use(call, places, k, v, sizes.batch) if paged else (k, v)
     out = fresh((*q.shape[:-1], sizes.value_width), _result_dtype(q))
     wanted = flag(call, _lse_place(call, places)) if places.lse >= 0 else True
     lse = None if wanted is False else fresh(q.shape[:-1], "f32")
     tallied = tally(
-        work.value * per_pair,
+        2 * work.value * widths,
         read=[q, second, *cached, maybe_tensor(call, places.bias)],
         written=[out, lse],
         dtype=q.dtype,
@@ -486,7 +499,7 @@ def attention(call: OpCall) -> Cost:
         read=[q, second, *((None,) if paged else (k, v)), maybe_tensor(call, places.bias)],
         written=[out, lse if wanted else None],
     )
-    return _cost(work, per_pair, tallied, (least.bytes, tallied.bytes))
+    return _cost(work, 2 * widths, tallied, (least.bytes, tallied.bytes))
 
 
 def _result_dtype(q: Tensor) -> str | None:
@@ -526,18 +539,18 @@ def attention_backward(call: OpCall) -> Cost:
     q, k, v = (tensor(call, places.q + at) for at in range(3))
     sizes = _sizes(q, k, v, places)
     work = _work(call, places, sizes)
-    per_pair = 2 * (3 * sizes.width + 2 * sizes.value_width)
+    widths = sizes.widths(3, 2)
     grad = maybe_tensor(call, places.q - 1)
     out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
     bias, row = maybe_tensor(call, places.bias), fresh(q.shape[:-1], "f32")
     tallied = tally(
-        work.value * per_pair,
+        2 * work.value * widths,
         read=[grad or out, q, k, v, out, row, row, bias],
         written=[like(q), like(k), like(v)],
         dtype=q.dtype,
         params=_params(sizes, k, places),
     )
-    return _cost(work, per_pair, tallied, (tallied.bytes, tallied.bytes))
+    return _cost(work, 2 * widths, tallied, (tallied.bytes, tallied.bytes))
 
 
 @cost_of("aten::_scaled_dot_product_attention_math", category="attention")
@@ -552,7 +565,7 @@ def math_attention(call: OpCall) -> Cost:
     sizes = _sizes(q, k, v, places)
     out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
     return tally(
-        2 * sizes.pairs() * (sizes.width + sizes.value_width),
+        2 * sizes.pairs() * sizes.widths(),
         read=[q, k, v, maybe_tensor(call, 3)],
         written=[out],
         dtype=q.dtype,
@@ -578,10 +591,10 @@ def batch_prefill(call: OpCall) -> Cost:
     work = _cached(heads, rows, count, longest_k, causal=causal)
     kv = [_rows_of(item, count * longest_k) for item in (k, v)]
     out = fresh((rows, heads, v.shape[-1]), q.dtype)
-    per_pair = 2 * (width + v.shape[-1])
-    tallied = tally(work.value * per_pair, read=[q, *kv], written=[out], dtype=q.dtype)
+    widths = Size(width, "D") + Size(v.shape[-1], "Dv")
+    tallied = tally(2 * work.value * widths, read=[q, *kv], written=[out], dtype=q.dtype)
     least = tally(0, read=[q], written=[out])
-    return _cost(work, per_pair, tallied, (least.bytes, tallied.bytes))
+    return _cost(work, 2 * widths, tallied, (least.bytes, tallied.bytes))
 
 
 @cost_of("_C::paged_attention_v1", "_C::paged_attention_v2", category="attention")
@@ -601,6 +614,8 @@ def paged_attention(call: OpCall) -> Cost:
     work = _cached(heads, batch, batch, longest, causal=False)
     used = batch * longest * heads_k * width
     kv = [fresh((min(used, numel(item.shape)),), item.dtype) for item in (k, v)]
-    tallied = tally(work.value * 4 * width, read=[q, *kv], written=[like(q)], dtype=q.dtype)
+    tallied = tally(
+        4 * work.value * Size(width, "D"), read=[q, *kv], written=[like(q)], dtype=q.dtype
+    )
     least = tally(0, read=[q], written=[like(q)])
     return _cost(work, 4 * width, tallied, (least.bytes, tallied.bytes))

@@ -10,17 +10,22 @@ main kernel.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pyprof2.analysis.categories import MATRIX_WORK, OTHER
-from pyprof2.analysis.costs import Estimate, category_of, estimate, is_composite, is_view
+from pyprof2.analysis.costs import Cost, Estimate, category_of, estimate, is_composite, is_view
+from pyprof2.analysis.costs.evidence import needed_clues, put_together
 from pyprof2.columns import lookup
+from pyprof2.recording import TextCodes
 from pyprof2.signatures import OpCall
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.costs.contexts import Contexts
+    from collections.abc import Iterable, Sequence
+
+    from pyprof2.analysis.costs.evidence import Clue, OpEvidence
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.linking.link import Ops
 
@@ -30,7 +35,30 @@ UNKNOWN: Final = -1
 FILLING_OPS: Final = frozenset({"aten::fill_", "aten::zero_", "aten::fill", "aten::zeros"})
 """What fills memory with a number: inside another op it prepares a buffer for that one's work."""
 
+ROLES: Final = ["main", "helper", "nested"]
+"""What a kernel is to its op's cost: it does the work and shares the counts; by its name it only
+helps; or it is of an op inside that does another kind of work. The latter two get nothing."""
+
 STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_parent"]
+
+
+class Described(NamedTuple):
+    """How the counts of an estimate came about; None where the formula does not say."""
+
+    flops_formula: str | None
+    flops_numbers: str | None
+    bytes_read: int | None
+    bytes_written: int | None
+
+    @classmethod
+    def of(cls, cost: Cost) -> Described:
+        """Take what is to be shown of a cost."""
+        return cls(
+            cost.flops_formula or None,
+            cost.flops_numbers or None,
+            cost.bytes_read,
+            cost.bytes_written,
+        )
 
 
 @dataclass(frozen=True)
@@ -39,7 +67,9 @@ class OpCosts:
 
     Attributes:
         estimate: for each op the position of its estimate in `estimates`.
-        estimates: one per distinct op, inputs, and inputs of its forward op.
+        estimates: one per distinct op, inputs, and what is known of these from elsewhere.
+        shapes_from: for each estimate where the shapes behind it are from; None for no inputs.
+        shapes_op: for each op the position of the other op that gave shapes, -1 for none.
         owner: for each op the position of the op that accounts for it, -1 for none.
         category: for each op its category as a code into `categories`, -1 for none.
         fills: for each op whether it only fills memory with a number.
@@ -47,6 +77,8 @@ class OpCosts:
 
     estimate: Int
     estimates: list[Estimate]
+    shapes_from: list[str | None]
+    shapes_op: Int
     owner: Int
     category: Int
     categories: list[str]
@@ -71,6 +103,21 @@ class OpCosts:
     def texts(self, field: str) -> list[str | None]:
         """Return `params` or `dtype` of each estimate."""
         return [None if e.cost is None else getattr(e.cost, field) or None for e in self.estimates]
+
+    @cached_property
+    def described(self) -> tuple[Int, list[Described]]:
+        """The number of each estimate's description, -1 for none; and the distinct ones.
+
+        Estimates of ops that account for nothing have none.
+        """
+        accounts = np.unique(self.estimate[self.owner == np.arange(len(self.owner))])
+        distinct: TextCodes = TextCodes()
+        number = np.full(max(1, len(self.estimates)), -1, np.int64)
+        for at in accounts.tolist():
+            cost = self.estimates[at].cost
+            if cost is not None:
+                number[at] = distinct[Described.of(cost)]
+        return number, list(distinct)
 
     def is_matrix_work(self, op: Int) -> Bool:
         """Return of ops by position, -1 for none, which are matrix products."""
@@ -98,37 +145,62 @@ def _count(found: Estimate, field: str) -> int:
     return UNKNOWN if value is None else int(value)
 
 
-def cost_ops(ops: Ops, contexts: Contexts) -> OpCosts:
+def cost_ops(ops: Ops, evidence: OpEvidence) -> OpCosts:
     """Estimate every op, once per distinct call, and find out which op accounts for which.
 
     Args:
         ops: the nested ops.
-        contexts: their calls, and what is known of each from elsewhere.
+        evidence: their calls, and what is known of each from elsewhere.
     """
     of_name = [category_of(name) for name in ops.names]
     categories = sorted({text for text in of_name if text})
     code = {text: number for number, text in enumerate(categories)}
     category = np.array([code[text] if text else -1 for text in of_name] or [-1])[ops.name]
-    which, estimates = _estimate_distinct(ops, contexts)
+    which, estimates, needed = _estimate_distinct(ops, evidence)
     fills = np.array([text in FILLING_OPS for text in ops.names] or [False])[ops.name]
     owners = _owners(ops, which, estimates)
-    return OpCosts(which, estimates, owners, category, categories, fills)
+    words = [None if clues is None else _shapes_from(clues.values()) for clues in needed]
+    shapes_op = _shapes_op(which, needed, evidence.origins)
+    return OpCosts(which, estimates, words, shapes_op, owners, category, categories, fills)
 
 
-def _estimate_distinct(ops: Ops, contexts: Contexts) -> tuple[Int, list[Estimate]]:
-    """Return an estimate per distinct call and what is known of it."""
-    calls, width = contexts.calls, len(contexts.distinct)
+_Needed: TypeAlias = "dict[int, Clue] | None"
+"""The clues that an estimate rests on besides its inputs, by place; None: it has no inputs."""
+
+
+def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estimate], list[_Needed]]:
+    """Return an estimate per distinct call and what is known of it, and what each rests on."""
+    calls, width = evidence.calls, len(evidence.distinct)
     # An op without a signature counts as a call without inputs: one key per name.
-    call = np.where(contexts.signature >= 0, contexts.signature, len(calls) + ops.name)
-    keys, which = np.unique(call * width + contexts.which, return_inverse=True)
-    estimates = []
+    call = np.where(evidence.signature >= 0, evidence.signature, len(calls) + ops.name)
+    keys, which = np.unique(call * width + evidence.which, return_inverse=True)
+    estimates: list[Estimate] = []
+    needed: list[_Needed] = []
     for key in keys.tolist():
-        of_call, of_context = divmod(key, width)
+        of_call, of_evidence = divmod(key, width)
         if of_call < len(calls):
-            estimates.append(estimate(calls[of_call], contexts.distinct[of_context]))
+            clues = evidence.distinct[of_evidence]
+            estimates.append(found := estimate(calls[of_call], put_together(clues)))
+            places = needed_clues(calls[of_call], clues, found)
+            needed.append({at: clue for at in places if (clue := clues[at]) is not None})
         else:
             estimates.append(_without_inputs(ops.names[of_call - len(calls)]))
-    return which, estimates
+            needed.append(None)
+    return which, estimates, needed
+
+
+def _shapes_from(clues: Iterable[Clue]) -> str:
+    words = " and ".join(clue.words for clue in clues)
+    return f"its inputs, and {words}" if words else "the inputs recorded with the op"
+
+
+def _shapes_op(which: Int, needed: Sequence[_Needed], origins: Sequence[Int]) -> Int:
+    """Return for each op the op that the last clue behind its estimate is from, or -1."""
+    last = np.array([max(clues or (), default=-1) for clues in needed] or [-1])[which]
+    found = np.full(len(which), -1, np.int64)
+    for place, origin in enumerate(origins):
+        found = np.where(last == place, origin, found)
+    return found
 
 
 def _without_inputs(op: str) -> Estimate:
@@ -205,7 +277,7 @@ class Shares:
         owner: the accounting op of each kernel by position, -1 for none.
         op_time: summed time of all kernels of that op, the base of its rates; 0 for none.
         op_flops, op_bytes: the counts of that op as a whole, `UNKNOWN` for null.
-        main: whether the kernel does the op's work and not only helps.
+        role: of each kernel in that cost, as a code into `ROLES`, -1 for none.
         counts: by name, `UNKNOWN` for null.
     """
 
@@ -213,7 +285,7 @@ class Shares:
     op_time: Int
     op_flops: Int
     op_bytes: Int
-    main: Bool
+    role: Int
     counts: dict[str, Int]
 
 
@@ -231,13 +303,13 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) ->
         moves: of each kernel whether its name says that it can only copy, add, fill or sum.
     """
     owner = np.where(op >= 0, costs.owner[op], -1) if len(costs.owner) else np.full(len(op), -1)
-    helper = helper | _serves(costs, owner, op, moves)
     rows = np.flatnonzero(owner >= 0)
     owners, group = np.unique(owner[rows], return_inverse=True)
-    has_main = np.bincount(group, ~helper[rows], len(owners)) > 0
-    working = ~helper[rows] | ~has_main[group]
-    main = np.zeros(len(op), bool)
-    main[rows] = working
+    role = np.full(len(op), -1, np.int64)
+    role[rows] = _roles(costs, owner, op, helper, moves)[rows]
+    has_main = np.bincount(group, role[rows] == _MAIN, len(owners)) > 0
+    role[rows[~has_main[group]]] = _MAIN
+    working = role[rows] == _MAIN
     op_time = np.zeros(len(op), np.int64)
     op_time[rows] = _sum_by(group, dur[rows], len(owners))[group]
     counts, whole = {}, {}
@@ -249,18 +321,23 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) ->
         part[rows] = np.where(total[group] == UNKNOWN, UNKNOWN, 0)
         part[rows[working]] = share(total, group[working], dur[rows[working]])
         counts[name] = part
-    return Shares(owner, op_time, whole["flops"], whole["bytes"], main, counts)
+    return Shares(owner, op_time, whole["flops"], whole["bytes"], role, counts)
 
 
-def _serves(costs: OpCosts, owner: Int, op: Int, moves: Bool) -> Bool:
-    """Return which kernels do another kind of work than the op that accounts for them.
+_MAIN, _HELPER, _NESTED = range(len(ROLES))
 
-    One that fills a buffer for another op; and inside a matrix product what can be none: an op of
-    another kind (`aten::sum` of a bias' gradient, `aten::copy_` of an operand), and a kernel
-    whose name can only move or add (the bias that `aten::addmm` copies into its result).
+
+def _roles(costs: OpCosts, owner: Int, op: Int, helper: Bool, moves: Bool) -> Int:
+    """Return what each kernel is by its name and its op, whether or not there is a main one.
+
+    Another kind of work is that of an op inside which fills a buffer, and in a matrix product of
+    an op of another kind (`aten::sum` of a bias' gradient, `aten::copy_` of an operand). There
+    a kernel whose name can only move or add helps too (the bias that `aten::addmm` copies into
+    its result).
     """
     inside = (owner >= 0) & (owner != op)
     fills = lookup(costs.fills.astype(np.int64), op, 0) > 0
-    is_none = moves | (inside & costs.is_other_work(op))
-    serves: Bool = (inside & fills) | (costs.is_matrix_work(owner) & is_none)
-    return serves
+    in_product = costs.is_matrix_work(owner)
+    nested = inside & (fills | (in_product & costs.is_other_work(op)))
+    helps = helper | (in_product & moves)
+    return np.where(nested, _NESTED, np.where(helps, _HELPER, _MAIN))

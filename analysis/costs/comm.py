@@ -98,17 +98,17 @@ def record_param_comms(call: OpCall) -> Cost:
     bytes: what goes in is read, what comes out is written. Without the description: the list of
     tensors is taken to be read and written.
     """
-    told = call.inputs and value(call, len(call.inputs) - 1)
-    if isinstance(told, Mapping):
-        return _described(told, call)
+    collective = call.inputs and value(call, len(call.inputs) - 1)
+    if isinstance(collective, Mapping):
+        return _described(collective, call)
     return in_place(call)
 
 
-def _described(told: Mapping[str, Any], call: OpCall) -> Cost:
-    sent, received, dtype = told.get("in_count"), told.get("out_count"), told.get("dtype")
+def _described(collective: Mapping[str, Any], call: OpCall) -> Cost:
+    sent, received, dtype = (collective.get(key) for key in ("in_count", "out_count", "dtype"))
     if sent is None or received is None:
         return in_place(call)
-    params = f"collective={told.get('collective')},ranks={told.get('group_size')}"
+    params = f"collective={collective.get('collective')},ranks={collective.get('group_size')}"
     ends = fresh((sent,), dtype), fresh((received,), dtype)
 
     def make(guess: str) -> Cost:

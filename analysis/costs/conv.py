@@ -31,12 +31,13 @@ from pyprof2.analysis.costs.operands import (
     value,
 )
 from pyprof2.analysis.costs.registry import (
-    Context,
     Cost,
+    Evidence,
     UnknownCostError,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
 )
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 
@@ -102,8 +103,8 @@ _FOLLOWING: Final = (
 )
 
 
-@cost_in_context(*_FORWARD, category="conv")
-def convolution(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_FORWARD, category="conv")
+def convolution(call: OpCall, evidence: Evidence) -> Cost:
     """Input, weight, bias -> output: flops 2·|out|·(c/groups)·|window|, transposed 2·|in|·….
 
     bytes: input, weight, bias, output. The size of the output follows from stride, padding and
@@ -116,19 +117,32 @@ def convolution(call: OpCall, context: Context) -> Cost:
     if len(x.shape) == spatial + 1:
         x = Tensor((1, *x.shape), x.dtype)
     transposed = _is_transposed(call, places)
-    out = fresh(_output_shape(call, context, x, weight, transposed=transposed), x.dtype)
+    out = fresh(_output_shape(call, evidence, x, weight, transposed=transposed), x.dtype)
     bias = maybe_tensor(call, places.bias) if places.bias is not None else None
     addend = maybe_tensor(call, places.addend) if places.addend is not None else None
-    dense = x if transposed else out
     cost = tally(
-        2 * numel(dense.shape) * numel(weight.shape[1:]),
+        2 * _terms(x, weight, out, transposed=transposed),
         read=[x, weight, bias, addend],
         written=[out],
         dtype=x.dtype,
         params=_params(x, weight, out, transposed=transposed),
     )
-    is_recorded = context.output is not None or _is_strided(call, places, spatial)
+    is_recorded = evidence.output is not None or _is_strided(call, places, spatial)
     return cost if is_recorded else bounded(cost, _FOLLOWING)
+
+
+def _terms(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> Size:
+    """Return how many multiply-adds a pass takes, in terms of the numbers of `_params`."""
+    per_group, window = weight.shape[1], Size(numel(weight.shape[2:]), "window")
+    if transposed:
+        dense = _sizes(x, "C", "in")
+        return dense * Size(per_group, "(K/groups)") * window
+    return _sizes(out, "K", "out") * Size(per_group, "(C/groups)") * window
+
+
+def _sizes(item: Tensor, channels: str, spatial: str) -> Size:
+    batch, width, *ends = item.shape
+    return Size(batch, "N") * Size(width, channels) * Size(numel(ends), spatial)
 
 
 def _is_transposed(call: OpCall, places: _Places) -> bool:
@@ -139,7 +153,7 @@ def _is_transposed(call: OpCall, places: _Places) -> bool:
 
 
 def _output_shape(
-    call: OpCall, context: Context, x: Tensor, weight: Tensor, *, transposed: bool
+    call: OpCall, evidence: Evidence, x: Tensor, weight: Tensor, *, transposed: bool
 ) -> tuple[int, ...]:
     """Return the output's shape, from the arguments or as given from elsewhere."""
     places = _FORWARD[call.op]
@@ -147,10 +161,10 @@ def _output_shape(
     stride = _numbers(call, places.stride, spatial)
     padding = _padding(call, places.padding, weight, _dilation(call, places, spatial))
     dilation = _dilation(call, places, spatial)
-    if context.output is not None:
-        shape = context.output.shape
+    if evidence.output is not None:
+        shape = evidence.output.shape
         return shape if len(shape) == spatial + 2 else (1, *shape)
-    if stride is None and not transposed and (seen := _following(context, x, weight)):
+    if stride is None and not transposed and (seen := _following(evidence, x, weight)):
         return seen
     if stride is None or padding is None or dilation is None:
         msg = "stride and padding are not in the recording, nor is the output's size"
@@ -172,9 +186,9 @@ def _is_strided(call: OpCall, places: _Places, spatial: int) -> bool:
     return _numbers(call, places.stride, spatial) is not None
 
 
-def _following(context: Context, x: Tensor, weight: Tensor) -> tuple[int, ...] | None:
+def _following(evidence: Evidence, x: Tensor, weight: Tensor) -> tuple[int, ...] | None:
     """Return the shape of the next call's input, if an ordinary convolution could give it."""
-    shape = () if context.following is None else context.following.shape
+    shape = () if evidence.following is None else evidence.following.shape
     fits = shape[:2] == (x.shape[0], weight.shape[0]) and len(shape) == len(x.shape)
     sizes = zip(shape[2:], x.shape[2:], strict=fits)
     return shape if fits and all(0 < out <= size for out, size in sizes) else None
@@ -288,11 +302,10 @@ def _gradients(
 ) -> Cost:
     mask = (*mask, False)[:3]
     wants_x, wants_weight, wants_bias = mask
-    dense = x if transposed else grad
-    each = 2 * numel(dense.shape) * numel(weight.shape[1:])
     width = grad.shape[1] if len(grad.shape) == len(weight.shape) else grad.shape[0]
+    each = 2 * _terms(_batched(x, weight), weight, _batched(grad, weight), transposed=transposed)
     return tally(
-        each * (wants_x + wants_weight),
+        (wants_x + wants_weight) * each,
         read=[*[grad] * sum(mask), weight if wants_x else None, x if wants_weight else None],
         written=[
             like(x) if wants_x else None,
@@ -304,32 +317,36 @@ def _gradients(
     )
 
 
+def _batched(item: Tensor, weight: Tensor) -> Tensor:
+    """Return the tensor with a batch of one, where it has none."""
+    missing = len(item.shape) < len(weight.shape)
+    return Tensor((1, *item.shape), item.dtype) if missing else item
+
+
 def _backward_params(
     grad: Tensor, x: Tensor, weight: Tensor, mask: tuple[bool, ...], *, transposed: bool
 ) -> str:
-    spatial = len(weight.shape) - 2
-    if len(x.shape) == spatial + 1:
-        x, grad = Tensor((1, *x.shape)), Tensor((1, *grad.shape))
+    x, grad = _batched(x, weight), _batched(grad, weight)
     names = [name for name, want in zip(("input", "weight", "bias"), mask, strict=False) if want]
     return f"{_params(x, weight, grad, transposed=transposed)},grads={'+'.join(names)}"
 
 
-@cost_in_context(
+@cost_with_evidence(
     "aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input",
     "aten::miopen_depthwise_convolution_backward_input", "aten::mkldnn_convolution_backward_input",
     category="conv",
 )  # fmt: skip
-def convolution_backward_input(call: OpCall, context: Context) -> Cost:
+def convolution_backward_input(call: OpCall, evidence: Evidence) -> Cost:
     """Size of the input, grad_output, weight: flops 2·|grad_output|·numel(weight[0]).
 
     bytes: grad_output, weight, the gradient of the input; its size is recorded by value, or is
     that of the forward op's input.
     """
     grad, weight = tensor(call, 1), tensor(call, 2)
-    shape = integers(call, 0) or _forward_shape(context, 0)
+    shape = integers(call, 0) or _forward_shape(evidence, 0)
     out = fresh(shape, grad.dtype) if shape else None
     cost = tally(
-        2 * numel(grad.shape) * numel(weight.shape[1:]),
+        2 * _terms(grad, weight, grad, transposed=False),
         read=[grad, weight],
         written=[out],
         dtype=grad.dtype,
@@ -338,24 +355,24 @@ def convolution_backward_input(call: OpCall, context: Context) -> Cost:
     return cost if out else Cost(cost.flops, cost.bytes_read, None, cost.dtype)
 
 
-@cost_in_context(
+@cost_with_evidence(
     "aten::cudnn_convolution_backward_weight", "aten::miopen_convolution_backward_weight",
     "aten::miopen_depthwise_convolution_backward_weight", category="conv",
 )  # fmt: skip
-def convolution_backward_weight(call: OpCall, context: Context) -> Cost:
+def convolution_backward_weight(call: OpCall, evidence: Evidence) -> Cost:
     """Size of the weight, grad_output, input: flops 2·|grad_output|·numel(weight[0]).
 
     bytes: grad_output, input, the gradient of the weight; its size is recorded by value, or is
     that of the forward op's weight.
     """
     grad, x = tensor(call, 1), tensor(call, 2)
-    shape = integers(call, 0) or _forward_shape(context, 1)
+    shape = integers(call, 0) or _forward_shape(evidence, 1)
     if not shape:
         msg = "the weight's size is not in the recording, nor is the forward op"
         raise UnknownCostError(msg)
     weight = fresh(shape, x.dtype)
     return tally(
-        2 * numel(grad.shape) * numel(shape[1:]),
+        2 * _terms(x, weight, grad, transposed=False),
         read=[grad, x],
         written=[weight],
         dtype=grad.dtype,
@@ -363,8 +380,8 @@ def convolution_backward_weight(call: OpCall, context: Context) -> Cost:
     )
 
 
-def _forward_shape(context: Context, index: int) -> tuple[int, ...] | None:
-    found = maybe_tensor(context.forward, index) if context.forward else None
+def _forward_shape(evidence: Evidence, index: int) -> tuple[int, ...] | None:
+    found = maybe_tensor(evidence.forward, index) if evidence.forward else None
     return found.shape if found else None
 
 

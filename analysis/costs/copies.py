@@ -13,6 +13,7 @@ from pyprof2.analysis.costs.operands import (
     ANY_DTYPE,
     bounded,
     count_text,
+    counted,
     dtype_at,
     elements,
     first_tensor,
@@ -34,11 +35,11 @@ from pyprof2.analysis.costs.operands import (
     value,
 )
 from pyprof2.analysis.costs.registry import (
-    Context,
     Cost,
+    Evidence,
     UnknownCostError,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
 )
 from pyprof2.signatures import OpCall, Tensor
 
@@ -50,16 +51,16 @@ def copy(call: OpCall) -> Cost:
     return tally(0, read=[source], written=[target], params=count_text(target))
 
 
-@cost_in_context("aten::_to_copy", category="copy")
-def to_copy(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::_to_copy", category="copy")
+def to_copy(call: OpCall, evidence: Evidence) -> Cost:
     """x, dtype, … -> x as that type: x read, the result written.
 
     Where the type is not recorded but others are, it stays; else between 1 and 16 bytes each.
     """
     x = tensor(call, 0)
     wanted = dtype_at(call, 1)
-    if wanted is None and context.output is not None:
-        wanted = context.output.dtype
+    if wanted is None and evidence.output is not None:
+        wanted = evidence.output.dtype
     if wanted is not None or scalars_recorded(call):
         return tally(0, read=[x], written=[like(x, wanted)], params=count_text(x))
     least, most = (tally(0, read=[x], written=[like(x, dtype)]).bytes for dtype in ("i8", "c128"))
@@ -140,15 +141,15 @@ def repeat(call: OpCall) -> Cost:
     return tally(0, read=[x], written=[out], params=count_text(out))
 
 
-@cost_in_context("aten::repeat_interleave", category="copy")
-def repeat_interleave(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::repeat_interleave", category="copy")
+def repeat_interleave(call: OpCall, evidence: Evidence) -> Cost:
     """x, repeats -> each element of x so often, which data decides.
 
     Known from the result, or from a repeat that is one number.
     """
     x = tensor(call, 0)
     times = integer(call, 1)
-    out = result(context, x.dtype)
+    out = result(evidence, x.dtype)
     if out is None and times is not None:
         out = fresh((numel(x.shape) * times,), x.dtype)
     if out is None:
@@ -173,8 +174,8 @@ _LIKE: Final = (
 _MADE: Final = ("aten::zeros", "aten::ones", "aten::full")
 
 
-@cost_in_context(*_LIKE, *_MADE, category="copy")
-def filled(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_LIKE, *_MADE, category="copy")
+def filled(call: OpCall, evidence: Evidence) -> Cost:
     """Shape, or a tensor of it, dtype -> a new tensor: written, nothing read."""
     places = {"aten::full_like": 2, "aten::full": 2, "aten::new_full": 3, "aten::new_zeros": 2,
               "aten::new_ones": 2}  # fmt: skip
@@ -183,8 +184,8 @@ def filled(call: OpCall, context: Context) -> Cost:
     shape = integers(call, 1 if "new_" in call.op else 0)
     if call.op.endswith("_like"):
         shape = tensor(call, 0).shape
-    if context.output is not None:
-        shape, dtype = context.output.shape, context.output.dtype or dtype
+    if evidence.output is not None:
+        shape, dtype = evidence.output.shape, evidence.output.dtype or dtype
     if shape is None:
         msg = "the shape is not in the recording"
         raise UnknownCostError(msg)
@@ -198,11 +199,11 @@ def scalar_tensor(call: OpCall) -> Cost:
     return tally(0, written=[fresh((), dtype_at(call, 1) or "f32")])
 
 
-@cost_in_context("aten::arange", "aten::range", "aten::linspace", category="copy")
-def arange(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::arange", "aten::range", "aten::linspace", category="copy")
+def arange(call: OpCall, evidence: Evidence) -> Cost:
     """Start, end, step -> the numbers between: written, 8 bytes each for whole numbers, else 4."""
-    if context.output is not None:
-        out = fresh(context.output.shape, context.output.dtype or "i64")
+    if evidence.output is not None:
+        out = fresh(evidence.output.shape, evidence.output.dtype or "i64")
         return tally(0, written=[out], params=count_text(out))
     numbers = [value(call, at) for at in range(_limits(call))]
     if not numbers or not all(isinstance(number, int | float) for number in numbers):
@@ -229,23 +230,23 @@ def _length(op: str, numbers: list[float]) -> int:
     return max(0, math.ceil((end - start) / step) + (op == "aten::range"))
 
 
-@cost_in_context(
+@cost_with_evidence(
     "aten::cat", "aten::_cat", "aten::concat", "aten::concatenate", "aten::stack", "aten::_stack",
     "aten::hstack", "aten::vstack", "aten::column_stack", "aten::dstack", "aten::_chunk_cat",
     category="cat",
 )  # fmt: skip
-def cat(call: OpCall, context: Context) -> Cost:
+def cat(call: OpCall, evidence: Evidence) -> Cost:
     """Tensors -> one: all read, as much written, no FLOPs.
 
     Recordings have the shapes in a list, not its element types: those of the result where known,
     else f32 is assumed.
     """
-    if not maybe_tensors(call, 0) and context.output is not None:
-        out = fresh(context.output.shape, context.output.dtype)
+    if not maybe_tensors(call, 0) and evidence.output is not None:
+        out = fresh(evidence.output.shape, evidence.output.dtype)
         return tally(0, read=[out], written=[out], params=count_text(out))
     parts = tensors(call, 0)
-    if context.output is not None and context.output.dtype is not None:
-        parts = typed(parts, context.output.dtype)
+    if evidence.output is not None and evidence.output.dtype is not None:
+        parts = typed(parts, evidence.output.dtype)
 
     def make(dtype: str) -> Cost:
         known = typed(parts, dtype)
@@ -295,7 +296,7 @@ def _padded(call: OpCall, *, reads_more: bool) -> Cost:
 def mirror_pad_backward(call: OpCall) -> Cost:
     """Grad, x -> gradient of x: each element of grad added to one: |grad| additions."""
     grad, x = tensor(call, 0), tensor(call, 1)
-    return tally(numel(grad.shape), read=[grad], written=[like(x)], dtype=grad.dtype)
+    return tally(counted(grad), read=[grad], written=[like(x)], dtype=grad.dtype)
 
 
 @cost_of("aten::tril", "aten::triu", "aten::tril_", "aten::triu_", category="copy")
@@ -327,9 +328,7 @@ def unfold_backward(call: OpCall) -> Cost:
     if sizes is None:
         msg = "the size of the input is not in the recording"
         raise UnknownCostError(msg)
-    return tally(
-        numel(grad.shape), read=[grad], written=[fresh(sizes, grad.dtype)], dtype=grad.dtype
-    )
+    return tally(counted(grad), read=[grad], written=[fresh(sizes, grad.dtype)], dtype=grad.dtype)
 
 
 @cost_of(
@@ -373,5 +372,5 @@ def store_cache(call: OpCall) -> Cost:
 def bucket(call: OpCall) -> Cost:
     """One tensor between a bucket and a gradient: read and written; scaling it is N products."""
     x = tensor(call, 0)
-    flops = numel(x.shape) if call.op.endswith("mul_out") else 0
+    flops = counted(x) if call.op.endswith("mul_out") else 0
     return tally(flops, read=[x], written=[like(x)], dtype=x.dtype, params=count_text(x))

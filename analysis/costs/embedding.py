@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyprof2.analysis.costs.index import gathered
 from pyprof2.analysis.costs.operands import (
+    counted,
     fresh,
     integer,
     maybe_tensor,
@@ -19,12 +20,13 @@ from pyprof2.analysis.costs.operands import (
     with_more,
 )
 from pyprof2.analysis.costs.registry import (
-    Context,
     Cost,
+    Evidence,
     UnknownCostError,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
 )
+from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall
@@ -39,23 +41,25 @@ def embedding(call: OpCall) -> Cost:
     return gathered(count, weight, width, indices, out)
 
 
-@cost_in_context("aten::embedding_dense_backward", "aten::embedding_backward", category="embedding")
-def embedding_backward(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(
+    "aten::embedding_dense_backward", "aten::embedding_backward", category="embedding"
+)
+def embedding_backward(call: OpCall, evidence: Evidence) -> Cost:
     """Grad (…, d), indices, number of rows v -> gradient (v, d), all of it written.
 
     flops: one addition for each element of grad. bytes: grad, indices, the whole gradient.
     """
     grad, indices = tensor(call, 0), tensor(call, 1)
     rows = integer(call, 2)
-    if rows is None and context.forward is not None:
-        rows = tensor(context.forward, 0).shape[0]
+    if rows is None and evidence.forward is not None:
+        rows = tensor(evidence.forward, 0).shape[0]
     if rows is None:
         msg = "the number of rows is not in the recording, nor is the forward op"
         raise UnknownCostError(msg)
     width = grad.shape[-1]
     out = fresh((rows, width), grad.dtype)
     params = f"rows={numel(indices.shape)},width={width},table={rows}"
-    flops = numel(grad.shape)
+    flops = counted(grad, "grad")
     return tally(flops, read=[grad, indices], written=[out], dtype=grad.dtype, params=params)
 
 
@@ -74,7 +78,7 @@ def embedding_bag(call: OpCall) -> Cost:
     count, width = numel(indices.shape), weight.shape[1]
     bags = numel(offsets.shape) - (value(call, 7) is True)
     out = fresh((bags, width), weight.dtype)
-    flops = count * width * (1 if scales is None else 2)
+    flops = (1 if scales is None else 2) * Size(count, "rows") * Size(width, "width")
     cost = gathered(count, weight, width, indices, out, flops)
     return with_more(cost, [offsets, scales], [fresh((count + bags,), "i64")])
 
@@ -93,6 +97,6 @@ def embedding_bag_backward(call: OpCall) -> Cost:
         raise UnknownCostError(msg)
     scales = maybe_tensor(call, 8)
     width = grad.shape[-1]
-    flops = numel(indices.shape) * width * (1 if scales is None else 2)
+    flops = (1 if scales is None else 2) * counted(indices, "rows") * Size(width, "width")
     out = fresh((rows, width), grad.dtype)
     return tally(flops, read=[grad, indices, bags, scales], written=[out], dtype=grad.dtype)

@@ -13,6 +13,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Final
 
+from pyprof2.errors import TerminatedError
+
 GROUP: Final = "pyprof2.costs"
 
 
@@ -23,6 +25,8 @@ def load_extensions() -> tuple[str, ...]:
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             point.load()
+        except TerminatedError:
+            raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- code of others may do anything
             what = f"{type(error).__name__}: {error}".rstrip(": ")
             problems.append(f"cost formulas of {point.name} ({point.value}) not loaded: {what}")

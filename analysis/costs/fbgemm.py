@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyprof2.analysis.costs.index import AS_FEW
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     fresh,
     integer,
     like,
@@ -24,12 +25,13 @@ from pyprof2.analysis.costs.operands import (
     tensor,
 )
 from pyprof2.analysis.costs.registry import (
-    Context,
     Cost,
+    Evidence,
     UnknownCostError,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
 )
+from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,22 +139,22 @@ def _lookup(call: OpCall, known: Tensor | None) -> _Lookup:
 _MEAN: Final = "rows of all tables taken to have the mean length"
 
 
-@cost_in_context(*_LOOKUPS, category="embedding")
-def lookup(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_LOOKUPS, category="embedding")
+def lookup(call: OpCall, evidence: Evidence) -> Cost:
     """Weights, …, indices (n), offsets (T·B + 1), …: n rows read and added up in T·B bags.
 
     flops: n·D, with weights for the indices 2·n·D. Assumed, where several tables have rows of
     several lengths: all have rows of the mean length. Bounds: one distinct row of 4 elements, and
     each anew, of 2048.
     """
-    found = _lookup(call, context.output)
-    dtype = context.output.dtype if context.output and context.output.dtype else "f32"
+    found = _lookup(call, evidence.output)
+    dtype = evidence.output.dtype if evidence.output and evidence.output.dtype else "f32"
     if call.op == _DENSE:
         dtype = found.weights.dtype or dtype
 
     def made(count: int, width: int) -> Cost:
         return tally(
-            found.named * width * (1 if found.scales is None else 2),
+            (1 if found.scales is None else 2) * Size(found.named, "rows") * Size(width, "width"),
             read=[found.rows(count, width), found.indices, found.offsets, found.scales],
             written=[fresh((found.bags * width,), dtype)],
             dtype=found.weights.dtype,
@@ -179,8 +181,8 @@ _NODES: Final = tuple(
 )
 
 
-@cost_in_context(*_NODES, category="embedding")
-def lookup_backward(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_NODES, category="embedding")
+def lookup_backward(call: OpCall, evidence: Evidence) -> Cost:
     """Grad (B, widths of all tables): the rows that were looked up get their bag's gradient.
 
     With the forward lookup of n rows: n·D additions, and 4 more for each element updated; bytes:
@@ -189,13 +191,14 @@ def lookup_backward(call: OpCall, context: Context) -> Cost:
     own, all of it written. Without the forward lookup, the rows are taken to be as many as grad
     has, one for each bag; at least grad is read, at most each bag has 1024 rows.
     """
-    grad, forward = tensor(call, 0), context.forward
+    grad, forward = tensor(call, 0), evidence.forward
     if forward is None or forward.op not in _LOOKUPS:
         return _without_lookup(grad)
     place, found = _LOOKUPS[forward.op], _lookup(forward, grad)
     read = [grad, found.indices, found.offsets, found.scales]
     if forward.op == _DENSE:
-        own = tally(found.named * found.width, read=read, written=[found.weights])
+        flops = Size(found.named, "rows") * Size(found.width, "width")
+        own = tally(flops, read=read, written=[found.weights])
         wide = None if found.is_every else (0, found.named * _WIDEST)
         return bounded(own, _MEAN if wide else "", flops=wide)
 
@@ -205,7 +208,7 @@ def lookup_backward(call: OpCall, context: Context) -> Cost:
         kept = updated * place.per_element + updated // width * place.per_row
         state = fresh((kept,), "f32")
         return tally(
-            found.named * width + 4 * updated,
+            Size(found.named, "rows") * Size(width, "width") + 4 * Size(updated, "updated"),
             read=[*read, rows, state],
             written=[rows, state],
             dtype=grad.dtype,
@@ -216,10 +219,10 @@ def lookup_backward(call: OpCall, context: Context) -> Cost:
 
 
 def _without_lookup(grad: Tensor) -> Cost:
-    count = numel(grad.shape)
+    count = counted(grad)
     rows = fresh((count,), grad.dtype)
     most = fresh((1024 * count,), grad.dtype)
-    widest = tally(5 * numel(most.shape), read=[grad, most, most], written=[most, most])
+    widest = tally(5 * counted(most), read=[grad, most, most], written=[most, most])
     return bounded(
         tally(5 * count, read=[grad, rows], written=[rows], dtype=grad.dtype),
         "rows updated not recorded: taken as one for each bag, at most 1024",
@@ -240,11 +243,11 @@ def permute_columns(call: OpCall) -> Cost:
     return tally(0, read=[x], written=[like(x)], params=f"N={numel(x.shape)}")
 
 
-@cost_in_context(
+@cost_with_evidence(
     "fbgemm::permute_2D_sparse_data", "fbgemm::permute_sparse_features",
     "fbgemm::permute_1D_sparse_data", "fbgemm::block_bucketize_sparse_features", category="index",
 )  # fmt: skip
-def permute_sparse(call: OpCall, context: Context) -> Cost:
+def permute_sparse(call: OpCall, evidence: Evidence) -> Cost:
     """Order, lengths (T, B), values, weights -> lengths and values in that order.
 
     bytes: all read and as much written. An order that names a table twice, or not at all, has
@@ -255,7 +258,7 @@ def permute_sparse(call: OpCall, context: Context) -> Cost:
     lengths, values = tensor(call, first), tensor(call, first + 1)
     order = tensor(call, 0) if first else None
     weights = maybe_tensor(call, 3) if first else None
-    moved = result(context, values.dtype) or like(values)
+    moved = result(evidence, values.dtype) or like(values)
     written = [like(lengths), moved, None if weights is None else like(weights)]
     cost = tally(
         0, read=[order, lengths, moved, weights], written=written, params=f"N={numel(values.shape)}"
@@ -272,7 +275,7 @@ def bounds_check(call: OpCall) -> Cost:
     """Rows of each table, indices, offsets: read; written where they are wrong, assumed nowhere."""
     tables, indices, offsets = (tensor(call, at) for at in range(3))
     weights = maybe_tensor(call, 5)
-    count = numel(indices.shape)
+    count = counted(indices)
     read = [tables, indices, offsets]
     cost = tally(0, read=read, params=f"N={count}")
     most = tally(0, read=[*read, weights], written=[indices, offsets])
@@ -288,21 +291,21 @@ def bounds_check(call: OpCall) -> Cost:
 def cumsum(call: OpCall) -> Cost:
     """Lengths (n) -> their running sums, n + 1 of them: n additions; bytes: both."""
     x = tensor(call, 0)
-    count = numel(x.shape)
+    count = counted(x)
     out = fresh((count + (1 if "complete" in call.op else 0),), x.dtype)
     return tally(count, read=[x], written=[out], dtype=x.dtype, params=f"N={count}")
 
 
-@cost_in_context("fb::offsets_range", "fbgemm::offsets_range", "fb::lengths_range",
+@cost_with_evidence("fb::offsets_range", "fbgemm::offsets_range", "fb::lengths_range",
                  "fb::lengths_range_w_truncation_size", category="index")  # fmt: skip
-def offsets_range(call: OpCall, context: Context) -> Cost:
+def offsets_range(call: OpCall, evidence: Evidence) -> Cost:
     """Offsets or lengths (n), total -> 0, 1, … for each: the input read, the total written.
 
     The total is the result's size, that of another input, or by value.
     """
     x, other = tensor(call, 0), maybe_tensor(call, 1)
     total = integer(call, 1)
-    out = result(context, x.dtype) or (like(other, x.dtype) if other else None)
+    out = result(evidence, x.dtype) or (like(other, x.dtype) if other else None)
     if out is None and total is not None:
         out = fresh((total,), x.dtype)
     if out is None:
@@ -316,7 +319,7 @@ def convex_sum(call: OpCall) -> Cost:
     """x (b, k), weights (k, 1) -> (b, 1): a product and a sum, 2 flops for each element of x."""
     x, weights = tensor(call, 0), tensor(call, 1)
     out = fresh(x.shape[:1], x.dtype)
-    return tally(2 * numel(x.shape), read=[x, weights], written=[out], dtype=x.dtype)
+    return tally(2 * counted(x), read=[x, weights], written=[out], dtype=x.dtype)
 
 
 @cost_of("fb::to_dense_representation", category="index")
@@ -336,7 +339,7 @@ def to_fp8_rows(call: OpCall) -> Cost:
     x = tensor(call, 0)
     *rows, width = x.shape
     out = fresh((*rows, width + 8), "u8")
-    return tally(3 * numel(x.shape), read=[x], written=[out], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[out], dtype=x.dtype)
 
 
 @cost_of("fbgemm::FP8RowwiseQuantizedToFloat", category="elementwise")
@@ -345,18 +348,18 @@ def from_fp8_rows(call: OpCall) -> Cost:
     x = tensor(call, 0)
     *rows, width = x.shape
     out = fresh((*rows, max(width - 8, 0)), "f32")
-    return tally(numel(out.shape), read=[x], written=[out], dtype="f32")
+    return tally(counted(out), read=[x], written=[out], dtype="f32")
 
 
 @cost_of("fbgemm::FloatToHFP8Quantized", category="elementwise")
 def to_hfp8(call: OpCall) -> Cost:
     """x f32 -> a byte each: scale, clamp, round: 3 flops each; bytes: both."""
     x = tensor(call, 0)
-    return tally(3 * numel(x.shape), read=[x], written=[like(x, "u8")], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[like(x, "u8")], dtype=x.dtype)
 
 
 @cost_of("fbgemm::HFP8QuantizedToFloat", category="elementwise")
 def from_hfp8(call: OpCall) -> Cost:
     """x of a byte each -> f32: 1 flop each; bytes: both."""
     x = tensor(call, 0)
-    return tally(numel(x.shape), read=[x], written=[like(x, "f32")], dtype="f32")
+    return tally(counted(x), read=[x], written=[like(x, "f32")], dtype="f32")

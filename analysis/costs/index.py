@@ -13,6 +13,7 @@ from pyprof2.analysis.costs.operands import (
     bounded,
     broadcast,
     count_text,
+    counted,
     elements,
     first_tensor,
     flag,
@@ -30,11 +31,11 @@ from pyprof2.analysis.costs.operands import (
 )
 from pyprof2.analysis.costs.pointwise import masked_fill
 from pyprof2.analysis.costs.registry import (
-    Context,
     Cost,
+    Evidence,
     UnknownCostError,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
 )
 from pyprof2.signatures import OpCall, Tensor
 
@@ -64,8 +65,8 @@ def gathered(
 AS_FEW: Final = "what is named more than once is not recorded: taken to be as little as can be"
 
 
-@cost_in_context("aten::index_select", category="index")
-def index_select(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::index_select", category="index")
+def index_select(call: OpCall, evidence: Evidence) -> Cost:
     """x, dim, index (n) -> the rows of x at the indices: bytes: index, those rows, result."""
     x, index = tensor(call, 0), tensor(call, 2)
     dim, count = integer(call, 1), numel(index.shape)
@@ -74,7 +75,7 @@ def index_select(call: OpCall, context: Context) -> Cost:
     elif dim is not None:
         width = numel(x.shape) // max(x.shape[dim], 1)
     else:
-        known = context.output
+        known = evidence.output
         width = numel(known.shape) // max(count, 1) if known else None
     if width is None:
         msg = "the dimension is not in the recording"
@@ -99,23 +100,23 @@ def fast_gather(call: OpCall) -> Cost:
     return gather(call)
 
 
-@cost_in_context("aten::index", "aten::_unsafe_index", category="index")
-def index(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::index", "aten::_unsafe_index", category="index")
+def index(call: OpCall, evidence: Evidence) -> Cost:
     """x, list of indices -> the elements they name: bytes: those elements, the indices, the result.
 
     Kineto records nothing of the list: the ops inside tell the result and the indices.
     """
     x = tensor(call, 0)
     given = list(maybe_tensors(call, 1))
-    if given and context.output is None and len(given) <= len(x.shape):
+    if given and evidence.output is None and len(given) <= len(x.shape):
         return _indexed(x, given)
-    if context.output is None:
+    if evidence.output is None:
         msg = "the indices are not in the recording, nor is the size of the result"
         raise UnknownCostError(msg)
-    out = fresh(context.output.shape, x.dtype)
-    count = numel(out.shape)
+    out = fresh(evidence.output.shape, x.dtype)
+    count = counted(out)
     cost = gathered(count, x, 1, None, out)
-    indices = given or context.indices
+    indices = given or evidence.indices
     if indices and all(item.dtype in _MASKS for item in indices):  # which name nothing twice
         cost = tally(0, read=[out], written=[out], dtype=x.dtype, params=cost.params)
     if indices and all(item.dtype for item in indices):
@@ -143,11 +144,11 @@ def _indexed(x: Tensor, given: list[Tensor]) -> Cost:
     return with_more(cost, list(given), [])
 
 
-@cost_in_context(
+@cost_with_evidence(
     "aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index_put",
     category="index",
 )  # fmt: skip
-def index_put(call: OpCall, context: Context) -> Cost:
+def index_put(call: OpCall, evidence: Evidence) -> Cost:
     """x, list of indices, values, accumulate: the values written to the places in x.
 
     flops: one addition each where it accumulates. bytes: the values and indices read, n elements
@@ -157,16 +158,16 @@ def index_put(call: OpCall, context: Context) -> Cost:
     from none to an i64 per place.
     """
     x, values = tensor(call, 0), tensor(call, 2)
-    indices = maybe_tensors(call, 1) or context.indices
+    indices = maybe_tensors(call, 1) or evidence.indices
     if not all(item.dtype for item in indices):
         indices = ()
-    count = numel(values.shape)
+    count = counted(values)
     if count == 1 and [item.dtype for item in indices] == ["bool"]:
         return masked_fill(OpCall("aten::masked_fill_", (x, indices[0], values)))
     adds, may_add = flag(call, 3) is True, flag(call, 3) is None and not scalars_recorded(call)
-    is_told = context.output is not None
-    named = numel(context.output.shape) if context.output is not None else count
-    most = named if is_told else max(named, numel(x.shape))
+    is_known = evidence.output is not None
+    named = counted(evidence.output) if evidence.output is not None else count
+    most = named if is_known else max(named, numel(x.shape))
 
     def made(places: int, *, adds: bool) -> Cost:
         read, written = _placed(call.op, x, places, adds=adds)
@@ -180,7 +181,7 @@ def index_put(call: OpCall, context: Context) -> Cost:
 
     least, highest = made(min(named, 1), adds=adds), made(most, adds=adds or may_add)
     notes = (
-        "" if is_told or count >= numel(x.shape) else _NO_COUNT,
+        "" if is_known or count >= numel(x.shape) else _NO_COUNT,
         _NO_FLAG if may_add else "",
         "" if indices else _NO_INDICES,
     )
@@ -228,9 +229,9 @@ def scatter(call: OpCall) -> Cost:
     x, index_, source = _scattered(call)
     name = call.op.removeprefix("aten::").rstrip("_")
     adds = name in ("scatter_add", "scatter_reduce", "index_add", "index_reduce")
-    count = numel(source.shape) if source is not None else _filled(call, x, index_)
+    count = counted(source) if source is not None else _filled(call, x, index_)
     if name.startswith("scatter"):
-        count = numel(index_.shape)
+        count = counted(index_)
     taken = None if source is None else fresh((min(count, elements(source)),), source.dtype)
 
     def made(places: int) -> Cost:
@@ -289,35 +290,35 @@ def gather_backward(call: OpCall) -> Cost:
         msg = "the size of the input is not in the recording"
         raise UnknownCostError(msg)
     out = fresh(shape, grad.dtype)
-    return tally(numel(grad.shape), read=[grad, index_], written=[out], dtype=grad.dtype)
+    return tally(counted(grad), read=[grad, index_], written=[out], dtype=grad.dtype)
 
 
-@cost_in_context("aten::nonzero", "aten::argwhere", category="index")
-def nonzero(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::nonzero", "aten::argwhere", category="index")
+def nonzero(call: OpCall, evidence: Evidence) -> Cost:
     """x -> the places of elements that are not zero: how many is data.
 
     bytes: x, and 8 for each dimension of each found; none is assumed, all are the upper bound.
     """
     x = tensor(call, 0)
     shapes = [(0,), (numel(x.shape), len(x.shape))]
-    if context.output is not None:
-        out = fresh(context.output.shape, "i64")
-        return tally(numel(x.shape), read=[x], written=[out], params=count_text(x))
+    if evidence.output is not None:
+        out = fresh(evidence.output.shape, "i64")
+        return tally(counted(x), read=[x], written=[out], params=count_text(x))
     least, most = (
-        tally(numel(x.shape), read=[x], written=[fresh(shape, "i64")], params=count_text(x))
+        tally(counted(x), read=[x], written=[fresh(shape, "i64")], params=count_text(x))
         for shape in shapes
     )
     return bounded(least, "how many is data: taken as none", traffic=(least.bytes, most.bytes))
 
 
-@cost_in_context("aten::masked_select", category="index")
-def masked_select(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::masked_select", category="index")
+def masked_select(call: OpCall, evidence: Evidence) -> Cost:
     """x, mask -> the elements under the mask: how many is data.
 
     bytes: mask, those elements read and written; all are assumed unless the result is known.
     """
     x, mask = tensor(call, 0), tensor(call, 1)
-    known = context.output
+    known = evidence.output
     count = numel(known.shape) if known else numel(x.shape)
     picked = fresh((count,), x.dtype)
     cost = tally(0, read=[picked, mask], written=[picked], params=count_text(x))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
     broadcast,
+    counted,
     first_tensor,
     fresh,
     like,
@@ -18,6 +19,7 @@ from pyprof2.analysis.costs.operands import (
     tensor,
 )
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall
@@ -57,7 +59,8 @@ def solve(call: OpCall) -> Cost:
     a, b = tensor(call, 0), tensor(call, 1)
     *batch, _, n = a.shape
     columns = b.shape[-1] if len(b.shape) >= len(a.shape) else 1
-    flops = numel(batch) * (2 * n**3 // 3 + 2 * n**2 * columns)
+    size, k = Size(n, "N"), Size(columns, "K")
+    flops = numel(batch) * (2 * size * size * size // 3 + 2 * size * size * k)
     return tally(flops, read=[a, b], written=[like(b)], dtype=a.dtype, params=f"N={n}")
 
 
@@ -83,7 +86,8 @@ def factorise(call: OpCall) -> Cost:
         msg = "the matrix is not square"
         raise UnknownCostError(msg)
     above, below = _SQUARE[call.op]
-    flops = numel(batch) * above * n**3 // below
+    size = Size(n, "N")
+    flops = numel(batch) * above * size * size * size // below
     return tally(flops, read=[a], written=[like(a)], dtype=a.dtype, params=f"N={n}")
 
 
@@ -94,4 +98,4 @@ def solve_triangular(call: OpCall) -> Cost:
     if call.op == "aten::triangular_solve":
         a, b = b, a
     n = a.shape[-1]
-    return tally(n * numel(b.shape), read=[a, b], written=[like(b)], dtype=a.dtype)
+    return tally(n * counted(b), read=[a, b], written=[like(b)], dtype=a.dtype)

@@ -33,6 +33,7 @@ from pyprof2.analysis.costs.operands import (
     value,
 )
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 
@@ -63,16 +64,23 @@ def product(
     batch = broadcast(tuple(batch_a), tuple(batch_b))
     depth = k * _packed(a.dtype)
     params = f"M={m},N={n},K={depth}"
+    count: int = 1
     if batch:
-        params = f"B={numel(batch)},{params}"
+        count = Size(numel(batch), "B")
+        params = f"B={count},{params}"
     out = fresh((m, n) if summed else (*batch, m, n), out_dtype or a.dtype)
     return tally(
-        _per_term(a.dtype) * numel(batch) * m * n * depth,
+        _per_term(a.dtype) * count * multiply_adds(m, n, depth),
         read=[a, b, *more] if k else more,
         written=[out],
         dtype=a.dtype,
         params=params,
     )
+
+
+def multiply_adds(m: int, n: int, k: int) -> Size:
+    """Return how many multiply-adds a product of (m, k) and (k, n) takes."""
+    return Size(m, "M") * Size(n, "N") * Size(k, "K")
 
 
 def _per_term(dtype: str | None) -> int:
@@ -132,7 +140,7 @@ def addmv(call: OpCall) -> Cost:
 def _matrix_vector(a: Tensor, x: Tensor, addend: Tensor | None) -> Cost:
     m, k = a.shape
     return tally(
-        _per_term(a.dtype) * m * k,
+        _per_term(a.dtype) * Size(m, "M") * Size(k, "K"),
         read=[a, x, addend] if k else [addend],
         written=[fresh((m,), a.dtype)],
         dtype=a.dtype,
@@ -146,7 +154,7 @@ def dot(call: OpCall) -> Cost:
     a, b = tensor(call, 0), tensor(call, 1)
     (k,) = a.shape
     out = fresh((), a.dtype)
-    flops = _per_term(a.dtype) * k
+    flops = _per_term(a.dtype) * Size(k, "K")
     return tally(flops, read=[a, b], written=[out], dtype=a.dtype, params=f"M=1,N=1,K={k}")
 
 
@@ -157,7 +165,7 @@ def vecdot(call: OpCall) -> Cost:
     dim = integer(call, 2)
     shape = list(broadcast(a.shape, b.shape))
     k = shape.pop(-1 if dim is None else dim)
-    flops = _per_term(a.dtype) * k * numel(shape)
+    flops = _per_term(a.dtype) * Size(k, "K") * Size(numel(shape), "rows")
     return tally(flops, read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
 
 
@@ -177,7 +185,8 @@ def _outer(a: Tensor, b: Tensor, addend: Tensor | None) -> Cost:
     (m,), (n,) = a.shape, b.shape
     out = fresh((m, n), a.dtype)
     params = f"M={m},N={n},K=1"
-    return tally(m * n, read=[a, b, addend], written=[out], dtype=a.dtype, params=params)
+    flops = Size(m, "M") * Size(n, "N")
+    return tally(flops, read=[a, b, addend], written=[out], dtype=a.dtype, params=params)
 
 
 @cost_of("aten::matmul", "aten::linalg_matmul", "aten::__matmul__", category="matmul")
@@ -288,7 +297,7 @@ def einsum(call: OpCall) -> Cost:
 
     def make(dtype: str) -> Cost:
         known = typed(operands, dtype)
-        flops = per_term * math.prod(sizes.values())
+        flops = per_term * math.prod(Size(sizes[name], name) for name in sorted(sizes))
         return tally(flops, read=known, written=[fresh(out, known[0].dtype)], dtype=known[0].dtype)
 
     return over_dtypes(operands, make, ("f16", "f32", "c128"))
@@ -393,7 +402,7 @@ def _grouped(
         shape = (groups, n, k)
     params = f"M={rows},N={n},K={k},G={groups}"
     result = fresh(shape, out or a.dtype)
-    flops = 2 * rows * n * k * _packed(a.dtype)
+    flops = 2 * multiply_adds(rows, n, k) * _packed(a.dtype)
     cost = tally(flops, read=[a, b, *more], written=[result], dtype=a.dtype, params=params)
     return bounded(cost, _GROUPED, flops=(0, flops), traffic=(0, cost.bytes))
 
@@ -424,7 +433,7 @@ def semi_structured_linear(call: OpCall) -> Cost:
 def _half_sparse(values: Tensor, meta: Tensor, dense: Tensor, *more: Tensor | None) -> Cost:
     (m, half), (k, n) = values.shape, dense.shape
     cost = tally(
-        2 * m * n * half,
+        2 * Size(m, "M") * Size(n, "N") * Size(half, "(K/2)"),
         read=[values, meta, dense, *more],
         written=[fresh((m, n), values.dtype)],
         dtype=values.dtype,
@@ -451,7 +460,7 @@ def cslt_mm(call: OpCall) -> Cost:
     out = fresh((m, n), dtype_at(call, 4) or packed.dtype)
     more = [maybe_tensor(call, 2), maybe_tensor(call, 3)]
     cost = tally(
-        m * n * k,
+        multiply_adds(m, n, k),
         read=[packed, dense, *more],
         written=[out],
         dtype=dense.dtype,
@@ -476,7 +485,7 @@ def int4_weight_mm(call: OpCall) -> Cost:
     x, packed, scales = tensor(call, 0), tensor(call, 1), tensor(call, 3)
     (m, k), n = x.shape, scales.shape[1]
     return tally(
-        2 * m * n * k,
+        2 * multiply_adds(m, n, k),
         read=[x, packed, scales],
         written=[fresh((m, n), x.dtype)],
         dtype=x.dtype,
@@ -493,7 +502,7 @@ def mixed_dtypes_linear(call: OpCall) -> Cost:
     x, weight, scale = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     rows, k, n = numel(x.shape[:-1]), x.shape[-1], numel(scale.shape)
     return tally(
-        2 * rows * n * k,
+        2 * multiply_adds(rows, n, k),
         read=[x, weight, scale, maybe_tensor(call, 3)],
         written=[fresh((*x.shape[:-1], n), x.dtype)],
         dtype=x.dtype,

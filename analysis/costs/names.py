@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pyprof2.analysis.costs.registry import (
-    categorise,
     mark_composites,
     mark_data_dependent,
     mark_views,
+    set_category,
 )
 
 mark_views("""
@@ -151,7 +151,7 @@ mark_data_dependent(
     "records a call for each",
 )
 
-categorise(
+set_category(
     """
     aten::inner aten::kron aten::chain_matmul aten::linalg_multi_dot aten::bilinear
     aten::_trilinear aten::_euclidean_dist aten::_sparse_mm aten::_sparse_addmm
@@ -179,7 +179,7 @@ categorise(
 """,
     "matmul",
 )
-categorise(
+set_category(
     """
     aten::_convolution_double_backward quantized::conv* onednn::qconv* _quantized::conv*
     mkldnn::_convolution* mkldnn_prepacked::* aten::_nnpack_spatial_convolution
@@ -187,7 +187,7 @@ categorise(
 """,
     "conv",
 )
-categorise(
+set_category(
     """
     aten::_native_multi_head_attention aten::_transformer_encoder_layer_fwd
     aten::_triton_multi_head_attention aten::_transform_bias_rescale_qkv
@@ -200,7 +200,7 @@ categorise(
 """,
     "attention",
 )
-categorise(
+set_category(
     """
     aten::local_response_norm
     aten::batch_norm_update_stats aten::native_norm aten::quantized_batch_norm
@@ -211,14 +211,14 @@ categorise(
 """,
     "norm",
 )
-categorise(
+set_category(
     """
     aten::_sparse_softmax aten::_sparse_log_softmax aten::_nested_tensor_softmax_with_shape
     quantized::softmax
 """,
     "softmax",
 )
-categorise(
+set_category(
     """
     aten::alpha_dropout_ aten::feature_dropout_ aten::feature_alpha_dropout_
     aten::rrelu_with_noise_functional aten::_fake_quantize_learnable* aten::fake_quantize*
@@ -239,7 +239,7 @@ categorise(
 """,
     "elementwise",
 )
-categorise(
+set_category(
     """
     aten::norm_ aten::linalg_matrix_norm aten::nuclear_norm aten::dist
     aten::cov aten::corrcoef aten::segment_reduce aten::_is_all_true aten::_is_any_true
@@ -251,7 +251,7 @@ categorise(
 """,
     "reduce",
 )
-categorise(
+set_category(
     """
     aten::_upsample_bilinear2d_aa* aten::_upsample_bicubic2d_aa* aten::_upsample_lanczos2d_aa*
     aten::fractional_max_pool2d aten::fractional_max_pool3d aten::max_unpool1d
@@ -261,7 +261,7 @@ categorise(
 """,
     "pool",
 )
-categorise(
+set_category(
     """
     aten::embedding_renorm_ aten::_embedding_bag_backward aten::_embedding_bag_sparse_backward
     aten::embedding_sparse_backward aten::_embedding_bag_per_sample_weights_backward
@@ -271,7 +271,7 @@ categorise(
 """,
     "embedding",
 )
-categorise(
+set_category(
     """
     aten::unique* aten::_unique* aten::isin aten::nonzero_static aten::masked_select_backward
     aten::put_ aten::tril_indices aten::triu_indices aten::block_diag aten::diag
@@ -282,7 +282,7 @@ categorise(
 """,
     "index",
 )
-categorise(
+set_category(
     """
     aten::copy_sparse_to_sparse_ aten::_to_cpu aten::to_dense aten::_to_dense aten::to_sparse
     aten::_to_sparse aten::to_mkldnn aten::view_as_real_copy aten::expand_copy
@@ -301,21 +301,21 @@ categorise(
 """,
     "copy",
 )
-categorise(
+set_category(
     """
     aten::column_stack
     aten::dstack aten::row_stack aten::block_diag
 """,
     "cat",
 )
-categorise(
+set_category(
     """
     aten::_foreach_* aten::_fused_* bitsandbytes::optimizer_update* Optimizer.*
     apex::multi_tensor* torch::optim::* aten::_multi_tensor*
 """,
     "optimizer",
 )
-categorise(
+set_category(
     """
     aten::ctc_loss aten::_ctc_loss_backward aten::multi_margin_loss*
     aten::multilabel_margin_loss* aten::margin_ranking_loss aten::triplet_margin_loss
@@ -324,7 +324,7 @@ categorise(
 """,
     "loss",
 )
-categorise(
+set_category(
     """
     aten::_sample_dirichlet aten::_dirichlet_grad aten::_standard_gamma_grad
     aten::_sobol_engine* aten::rrelu_with_noise* aten::_philox* rngprims::*
@@ -335,7 +335,7 @@ categorise(
 """,
     "random",
 )
-categorise(
+set_category(
     """
     aten::unique_consecutive aten::sorted aten::median aten::sort* aten::topk*
     _moe_C::topk* _moe_C::grouped_topk aiter::topk* aiter::grouped_topk aiter::biased_grouped*
@@ -343,7 +343,7 @@ categorise(
 """,
     "sort",
 )
-categorise(
+set_category(
     """
     aten::_cudnn_rnn_flatten_weight aten::quantized_lstm
     aten::quantized_gru quantized::quantized_*cell* aten::_thnn_differentiable*
@@ -351,8 +351,8 @@ categorise(
 """,
     "rnn",
 )
-categorise("aten::stft aten::istft aten::fft_* aten::_fft_* prims::fft*", "fft")
-categorise(
+set_category("aten::stft aten::istft aten::fft_* aten::_fft_* prims::fft*", "fft")
+set_category(
     """
     c10d::* _c10d_functional::* _c10d_functional_autograd::* symm_mem::* nccl:* gloo:* mpi:*
     record_param_comms _C_custom_ar::* _dtensor::shard_dim_alltoall torch::distributed::*
@@ -364,4 +364,4 @@ categorise(
 )
 
 # The same ops under other names.
-categorise("aten::_index_put_impl aten::reshape_as aten::_reshape_alias", "copy")
+set_category("aten::_index_put_impl aten::reshape_as aten::_reshape_alias", "copy")

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     flag,
     flags,
     fresh,
@@ -24,6 +25,7 @@ from pyprof2.analysis.costs.operands import (
     tensor,
 )
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 
@@ -89,12 +91,19 @@ def _batch_norm(call: OpCall, x: Tensor, *, training: bool) -> Cost:
         written += [item for item in running if item is not None]
         written += [_statistics(channels, x)] * 2
     return tally(
-        (7 if training else 2) * numel(x.shape),
+        (7 if training else 2) * _in_batch(x, channels),
         read=[x, *affine, *running],
         written=written,
         dtype=x.dtype,
         params=f"N={x.shape[0]},C={channels},HW={numel(x.shape[2:])}",
     )
+
+
+def _in_batch(x: Tensor, channels: int) -> Size:
+    """Return the number of elements, in terms of batch, channels and pixels."""
+    pixels = Size(numel(x.shape[2:]), "HW")
+    named = Size(x.shape[0], "N") * Size(channels, "C") * pixels if x.shape else counted(x)
+    return named if named == numel(x.shape) else counted(x, "elements")
 
 
 class _BatchBackward(NamedTuple):
@@ -138,7 +147,7 @@ def batch_norm_backward(call: OpCall) -> Cost:
     params = wants_weight or wants_bias
     trained = (5 if params or wants_x else 0) + (4 if wants_x else 0)
     applied = (5 if params else 0) + (1 if wants_x else 0)
-    count = numel(x.shape)
+    count = _in_batch(x, channels)
     cost = tally(
         (applied if training is False else trained) * count,
         read=[grad, x, maybe_tensor(call, places.weight), *stats,
@@ -159,7 +168,7 @@ def batch_norm_stats(call: OpCall) -> Cost:
     """x (n, c, …) -> mean and inverse deviation (c): 4N, mean 1 and variance 3; bytes: x, both."""
     x = tensor(call, 0)
     written = [_statistics(x.shape[1], x)] * 2
-    return tally(4 * numel(x.shape), read=[x], written=written, dtype=x.dtype)
+    return tally(4 * counted(x), read=[x], written=written, dtype=x.dtype)
 
 
 @cost_of(
@@ -173,7 +182,7 @@ def batch_norm_gather_stats(call: OpCall) -> Cost:
     x, mean, inverse = (tensor(call, index) for index in range(3))
     more = [maybe_tensor(call, index) for index in (3, 4)]
     written = [*more, *[_statistics(mean.shape[-1], x)] * 2]
-    flops = 6 * numel(mean.shape)
+    flops = 6 * counted(mean)
     return tally(flops, read=[mean, inverse, *more], written=written, dtype=mean.dtype)
 
 
@@ -182,7 +191,7 @@ def batch_norm_elemt(call: OpCall) -> Cost:
     """x, weight, bias, mean, inverse deviation -> y: 2N, scale and shift; bytes: all once."""
     x = tensor(call, 0)
     more = [maybe_tensor(call, index) for index in range(1, 5)]
-    return tally(2 * numel(x.shape), read=[x, *more], written=[like(x)], dtype=x.dtype)
+    return tally(2 * counted(x), read=[x, *more], written=[like(x)], dtype=x.dtype)
 
 
 @cost_of("aten::batch_norm_backward_reduce", category="norm")
@@ -191,7 +200,7 @@ def batch_norm_backward_reduce(call: OpCall) -> Cost:
     grad, x = tensor(call, 0), tensor(call, 1)
     more = [maybe_tensor(call, index) for index in (2, 3)]
     written = [_statistics(x.shape[1], x)] * 4
-    return tally(5 * numel(x.shape), read=[grad, x, *more], written=written, dtype=x.dtype)
+    return tally(5 * counted(x), read=[grad, x, *more], written=written, dtype=x.dtype)
 
 
 @cost_of("aten::batch_norm_backward_elemt", category="norm")
@@ -199,7 +208,7 @@ def batch_norm_backward_elemt(call: OpCall) -> Cost:
     """Grad, x, five vectors -> the gradient of x: 6N, normalise 2 and combine 4."""
     grad, x = tensor(call, 0), tensor(call, 1)
     more = [maybe_tensor(call, index) for index in range(2, 7)]
-    return tally(6 * numel(x.shape), read=[grad, x, *more], written=[like(x)], dtype=x.dtype)
+    return tally(6 * counted(x), read=[grad, x, *more], written=[like(x)], dtype=x.dtype)
 
 
 def _rows(call: OpCall, x: Tensor, shape_at: int, *like_at: int) -> int:
@@ -217,6 +226,12 @@ def _rows(call: OpCall, x: Tensor, shape_at: int, *like_at: int) -> int:
     return numel(x.shape) // max(numel(shape), 1)
 
 
+def _by_rows(x: Tensor, rows: int) -> Size:
+    """Return the number of elements, in terms of rows and their width."""
+    named = Size(rows, "rows") * Size(numel(x.shape) // max(rows, 1), "width")
+    return named if named == numel(x.shape) else counted(x)
+
+
 @cost_of("aten::native_layer_norm", "aten::layer_norm", category="norm")
 def layer_norm(call: OpCall) -> Cost:
     """x, normalised shape, weight, bias -> y, mean and inverse deviation for each row.
@@ -230,7 +245,7 @@ def layer_norm(call: OpCall) -> Cost:
     written = [like(x), *[_statistics(rows, x)] * 2]
     params = f"rows={rows},width={numel(x.shape) // max(rows, 1)}"
     return tally(
-        8 * numel(x.shape), read=[x, *affine], written=written, dtype=x.dtype, params=params
+        8 * _by_rows(x, rows), read=[x, *affine], written=written, dtype=x.dtype, params=params
     )
 
 
@@ -264,7 +279,7 @@ def _norm_backward(
     vector = like(vector, weight.dtype if weight else None)
     rows = numel(stats[0].shape)
     return tally(
-        per_element * numel(x.shape),
+        per_element * _by_rows(x, rows),
         read=[grad, x, weight, *stats],
         written=[
             like(x) if wants_x else None,
@@ -303,7 +318,7 @@ def _group_norm(call: OpCall, x: Tensor, groups: int | None, weight_at: int) -> 
     choices = (groups,) if groups is not None else (1, x.shape[1])
     costs = [
         tally(
-            8 * numel(x.shape),
+            8 * counted(x, "elements"),
             read=[x, *affine],
             written=[like(x), *[_statistics(x.shape[0] * count, x)] * 2],
             dtype=x.dtype,
@@ -344,7 +359,7 @@ def fused_rms_norm(call: OpCall) -> Cost:
 
 def _rms_norm(x: Tensor, weight: Tensor | None, written: list[Tensor]) -> Cost:
     per_element = 3 if weight is None else 4
-    count = numel(x.shape)
+    count = counted(x)
     return tally(
         per_element * count, read=[x, weight], written=written, dtype=x.dtype, params=f"N={count}"
     )
@@ -362,7 +377,7 @@ def fused_rms_norm_backward(call: OpCall) -> Cost:
     wants_x, wants_weight = flags(call, 5) or (True, weight is not None)
     per_element = 1 + (5 + (weight is not None)) * wants_x + 2 * wants_weight
     return tally(
-        per_element * numel(x.shape),
+        per_element * counted(x),
         read=[grad, x, rstd, weight],
         written=[like(x) if wants_x else None, weight if wants_weight else None],
         dtype=x.dtype,
@@ -398,7 +413,7 @@ def fused_add_rms_norm(call: OpCall) -> Cost:
     """
     x, residual, weight = tensor(call, 0), tensor(call, 1), maybe_tensor(call, 2)
     pair = [x, residual]
-    return tally(5 * numel(x.shape), read=[*pair, weight], written=pair, dtype=x.dtype)
+    return tally(5 * counted(x), read=[*pair, weight], written=pair, dtype=x.dtype)
 
 
 @cost_of("aiter::rmsnorm", "aiter::rms_norm", "aiter::rmsnorm2d_fwd", category="norm")
@@ -426,7 +441,7 @@ def aiter_add_rms_norm(call: OpCall) -> Cost:
     items = [item for item in call.inputs if isinstance(item, Tensor)]
     x = _wide(items)[0]
     weight = next((item for item in items if len(item.shape) == 1), None)
-    return tally(5 * numel(x.shape), read=[x, x, weight], written=[like(x)] * 2, dtype=x.dtype)
+    return tally(5 * counted(x), read=[x, x, weight], written=[like(x)] * 2, dtype=x.dtype)
 
 
 @cost_of("fb::rms_norm", category="norm")
@@ -434,14 +449,14 @@ def fb_rms_norm(call: OpCall) -> Cost:
     """x, weight, bias, …: 5N, as `rms_norm` and a bias; bytes: x, y, weight, bias."""
     x = tensor(call, 0)
     more = [maybe_tensor(call, 1), maybe_tensor(call, 2)]
-    return tally(5 * numel(x.shape), read=[x, *more], written=[like(x)], dtype=x.dtype)
+    return tally(5 * counted(x), read=[x, *more], written=[like(x)], dtype=x.dtype)
 
 
 @cost_of("aten::_weight_norm_interface", category="norm")
 def weight_norm(call: OpCall) -> Cost:
     """v, g -> g·v/|v|, and the norms: 3N: square, add, scale; bytes: v, g, result, norms."""
     v, g = tensor(call, 0), tensor(call, 1)
-    return tally(3 * numel(v.shape), read=[v, g], written=[like(v), like(g)], dtype=v.dtype)
+    return tally(3 * counted(v), read=[v, g], written=[like(v), like(g)], dtype=v.dtype)
 
 
 @cost_of("aten::_weight_norm_interface_backward", category="norm")
@@ -449,4 +464,4 @@ def weight_norm_backward(call: OpCall) -> Cost:
     """Grad, v, g, norms -> gradients of v and g: 5N; bytes: all inputs, both gradients."""
     grad, v, g, norms = (tensor(call, index) for index in range(4))
     written = [like(v), like(g)]
-    return tally(5 * numel(v.shape), read=[grad, v, g, norms], written=written, dtype=v.dtype)
+    return tally(5 * counted(v), read=[grad, v, g, norms], written=written, dtype=v.dtype)

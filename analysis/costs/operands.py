@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.costs.registry import Context, Cost, UnknownCostError
+from pyprof2.analysis.costs.registry import Cost, Evidence, UnknownCostError
+from pyprof2.analysis.costs.sizes import Size, plain
 from pyprof2.dtypes import nbytes
 from pyprof2.signatures import OpCall, Scalar, Tensor
 
@@ -152,6 +153,11 @@ def numel(shape: Iterable[int]) -> int:
     return math.prod(dims)
 
 
+def counted(item: Tensor, name: str = "N") -> Size:
+    """Return the number of elements of a tensor, under the name that formulas give it."""
+    return Size(numel(item.shape), name)
+
+
 def elements(item: Tensor) -> int:
     """Return how many elements in memory the tensor has.
 
@@ -174,7 +180,7 @@ def size(item: Tensor) -> int | None:
 def total(items: Iterable[Tensor | None]) -> int | None:
     """Return the bytes of the tensors together; None where one is not known."""
     sizes = [size(item) for item in items if item is not None]
-    return None if None in sizes else sum(filter(None, sizes))
+    return None if None in sizes else plain(sum(filter(None, sizes)))
 
 
 def tally(
@@ -185,8 +191,14 @@ def tally(
     dtype: str | None = None,
     params: str = "",
 ) -> Cost:
-    """Return the cost of reading and writing these tensors once; None stands for no tensor."""
-    return Cost(flops, total(read), total(written), dtype, params)
+    """Return the cost of reading and writing these tensors once; None stands for no tensor.
+
+    FLOPs that are computed from a `Size` come with their formula.
+    """
+    cost = Cost(plain(flops), total(read), total(written), dtype, params)
+    if not flops or not isinstance(flops, Size):
+        return cost
+    return replace(cost, flops_formula=flops.formula, flops_numbers=flops.numbers)
 
 
 def bounded(
@@ -203,18 +215,18 @@ def bounded(
     """
     is_exact = flops is not None or traffic is not None
     if flops is not None:
-        low, high = min(flops[0], cost.flops), max(flops[1], cost.flops)
+        low, high = plain(min(flops[0], cost.flops)), plain(max(flops[1], cost.flops))
         is_exact = low == high
         cost = replace(cost, flops_lo=low, flops_hi=high)
     least, most = traffic or (None, None)
     if cost.bytes is not None and least is not None and most is not None:
-        low, high = min(least, cost.bytes), max(most, cost.bytes)
+        low, high = plain(min(least, cost.bytes)), plain(max(most, cost.bytes))
         is_exact = is_exact and low == high
         cost = replace(cost, bytes_lo=low, bytes_hi=high)
     elif traffic is not None:
         is_exact = False
         if cost.bytes is not None and least is not None:
-            cost = replace(cost, bytes_lo=min(least, cost.bytes))
+            cost = replace(cost, bytes_lo=plain(min(least, cost.bytes)))
     notes = [note for note in (cost.assumed, "" if is_exact else assumed) if note]
     return replace(cost, assumed="; ".join(notes), note="" if is_exact else note)
 
@@ -281,11 +293,11 @@ def like(item: Tensor, dtype: str | None = None) -> Tensor:
     return Tensor(item.shape, dtype or item.dtype)
 
 
-def result(context: Context, dtype: str | None) -> Tensor | None:
+def result(evidence: Evidence, dtype: str | None) -> Tensor | None:
     """Return the known result of the call; its element type, if that is missing, is `dtype`."""
-    if context.output is None:
+    if evidence.output is None:
         return None
-    return fresh(context.output.shape, context.output.dtype or dtype)
+    return fresh(evidence.output.shape, evidence.output.dtype or dtype)
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:

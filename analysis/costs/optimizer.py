@@ -23,13 +23,14 @@ from pyprof2.analysis.costs.operands import (
 )
 from pyprof2.analysis.costs.pointwise import FLOPS_PER_ELEMENT
 from pyprof2.analysis.costs.registry import Cost, cost_of
+from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall, Tensor
 
 
-def _parameters(items: tuple[Tensor, ...]) -> int:
-    return sum(numel(item.shape) for item in items)
+def _parameters(items: tuple[Tensor, ...], name: str = "P") -> Size:
+    return Size(sum(numel(item.shape) for item in items), name)
 
 
 @cost_of(
@@ -130,7 +131,7 @@ def foreach(call: OpCall) -> Cost:
 
 
 def _each(flops: int, lists: list[tuple[Tensor, ...]]) -> Cost:
-    count = _parameters(lists[0])
+    count = _parameters(lists[0], "N")
 
     def make(dtype: str) -> Cost:
         known = [typed(items, dtype) for items in lists]
@@ -180,7 +181,7 @@ def foreach_norm(call: OpCall) -> Cost:
     bytes: the list read; the numbers themselves, one for each tensor, are left out.
     """
     items = tensors(call, 0)
-    count = _parameters(items)
+    count = _parameters(items, "N")
     each = 1 if call.op.endswith("max") else 2
 
     def make(dtype: str) -> Cost:

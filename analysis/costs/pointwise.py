@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     broadcast,
+    counted,
     first_tensor,
     flag,
     fresh,
@@ -26,6 +27,7 @@ from pyprof2.analysis.costs.operands import (
     tensor,
 )
 from pyprof2.analysis.costs.registry import Cost, cost_of
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
 
 
@@ -128,7 +130,7 @@ def pointwise(call: OpCall) -> Cost:
     read = [item for item in operands if isinstance(item, Tensor)] or [first_tensor(call)]
     out = like(read[0]) if _in_place(call.op) else fresh(_shape(read), _dtype(row, operands))
     return tally(
-        row.flops * numel(out.shape),
+        row.flops * counted(out),
         read=read,
         written=[read[0] if _in_place(call.op) else out],
         dtype=promote(*_values(operands)) if row.result == "bool" else out.dtype,
@@ -189,7 +191,7 @@ def masked_fill(call: OpCall) -> Cost:
 def glu(call: OpCall) -> Cost:
     """(…, 2n) -> (…, n): a sigmoid and a product, 2 flops each; bytes: input and result."""
     x = tensor(call, 0)
-    count = numel(x.shape) // 2
+    count = Size(numel(x.shape) // 2, "N")
     return tally(2 * count, read=[x], written=[fresh((count,), x.dtype)], dtype=x.dtype)
 
 
@@ -197,14 +199,14 @@ def glu(call: OpCall) -> Cost:
 def glu_backward(call: OpCall) -> Cost:
     """Grad (…, n), x (…, 2n) -> (…, 2n): 6 flops per element of grad; bytes: all three."""
     grad, x = tensor(call, 0), tensor(call, 1)
-    return tally(6 * numel(grad.shape), read=[grad, x], written=[like(x)], dtype=x.dtype)
+    return tally(6 * counted(grad), read=[grad, x], written=[like(x)], dtype=x.dtype)
 
 
 @cost_of("aten::log_sigmoid_forward", category="elementwise")
 def log_sigmoid_forward(call: OpCall) -> Cost:
     """x -> result, and a buffer that only the CPU fills: 1 flop each; bytes: x and the result."""
     x = tensor(call, 0)
-    return tally(numel(x.shape), read=[x], written=[like(x)], dtype=x.dtype)
+    return tally(counted(x), read=[x], written=[like(x)], dtype=x.dtype)
 
 
 @cost_of("aten::_prelu_kernel_backward", category="elementwise")
@@ -212,7 +214,7 @@ def prelu_backward(call: OpCall) -> Cost:
     """Grad, x, weight -> gradients of x and, per element, of the weight: 2 flops each."""
     grad, x, weight = (tensor(call, index) for index in range(3))
     outs = [like(x), like(x, weight.dtype)]
-    return tally(2 * numel(x.shape), read=[grad, x, weight], written=outs, dtype=x.dtype)
+    return tally(2 * counted(x), read=[grad, x, weight], written=outs, dtype=x.dtype)
 
 
 _DROPOUT: Final = ("aten::native_dropout", "aten::_fused_dropout")
@@ -222,7 +224,7 @@ _DROPOUT: Final = ("aten::native_dropout", "aten::_fused_dropout")
 def native_dropout(call: OpCall) -> Cost:
     """x -> result and mask: compare and scale, 2 flops each; bytes: x, result, a mask of 1 each."""
     x = tensor(call, 0)
-    count = numel(x.shape)
+    count = counted(x)
     written = [like(x), like(x, "bool")]
     return tally(2 * count, read=[x], written=written, dtype=x.dtype, params=f"N={count}")
 
@@ -231,7 +233,7 @@ def native_dropout(call: OpCall) -> Cost:
 def native_dropout_backward(call: OpCall) -> Cost:
     """Grad, mask -> gradient: two products, 2 flops each; bytes: grad, mask, result."""
     grad, mask = tensor(call, 0), tensor(call, 1)
-    flops = 2 * numel(grad.shape)
+    flops = 2 * counted(grad)
     return tally(flops, read=[grad, mask], written=[like(grad)], dtype=grad.dtype)
 
 
@@ -258,7 +260,7 @@ def fake_quantize(call: OpCall) -> Cost:
     x = tensor(call, 0)
     written = [like(x), like(x, "bool")]
     more = [maybe_tensor(call, 1), maybe_tensor(call, 2)]
-    return tally(7 * numel(x.shape), read=[x, *more], written=written, dtype=x.dtype)
+    return tally(7 * counted(x), read=[x, *more], written=written, dtype=x.dtype)
 
 
 @cost_of(
@@ -268,14 +270,14 @@ def fake_quantize(call: OpCall) -> Cost:
 def quantize(call: OpCall) -> Cost:
     """x -> one byte each: scale, shift, round, clamp: 4 flops each; bytes: x and the result."""
     x = tensor(call, 0)
-    return tally(4 * numel(x.shape), read=[x], written=[like(x, "qi8")], dtype=x.dtype)
+    return tally(4 * counted(x), read=[x], written=[like(x, "qi8")], dtype=x.dtype)
 
 
 @cost_of("aten::dequantize", category="elementwise")
 def dequantize(call: OpCall) -> Cost:
     """Quantised -> f32: shift and scale, 2 flops each; bytes: input and result."""
     x = tensor(call, 0)
-    return tally(2 * numel(x.shape), read=[x], written=[like(x, "f32")], dtype="f32")
+    return tally(2 * counted(x), read=[x], written=[like(x, "f32")], dtype="f32")
 
 
 @cost_of(
@@ -287,7 +289,7 @@ def dequantize(call: OpCall) -> Cost:
 def gated(call: OpCall) -> Cost:
     """Result (…, n), x (…, 2n): an activation and a product, 2 flops each; bytes: x and result."""
     out, x = tensor(call, 0), tensor(call, 1)
-    count = numel(out.shape)
+    count = counted(out)
     return tally(2 * count, read=[x], written=[out], dtype=x.dtype, params=f"N={count}")
 
 
@@ -321,4 +323,4 @@ def fp8_quant(call: OpCall) -> Cost:
     """
     one, other, scale = tensor(call, 0), tensor(call, 1), maybe_tensor(call, 2)
     out, x = (one, other) if (one.dtype or "").startswith(("f8", "i8", "u8")) else (other, one)
-    return tally(3 * numel(x.shape), read=[x, scale], written=[out], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x, scale], written=[out], dtype=x.dtype)

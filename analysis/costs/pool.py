@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     flag,
     fresh,
     integers,
@@ -24,12 +25,13 @@ from pyprof2.analysis.costs.operands import (
     value,
 )
 from pyprof2.analysis.costs.registry import (
-    Context,
     Cost,
+    Evidence,
     UnknownCostError,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
 )
+from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall, Tensor
@@ -46,33 +48,39 @@ _AVERAGE: Final = {
 }  # fmt: skip
 
 
-@cost_in_context(*_MAX, category="pool")
-def max_pool(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_MAX, category="pool")
+def max_pool(call: OpCall, evidence: Evidence) -> Cost:
     """x, window, stride, padding, dilation, ceil -> maxima, and their places: 8 bytes each.
 
     flops: comparisons, the window's size for each element of the result.
     """
     spatial, indices = _MAX[call.op]
-    return _pool(call, context, spatial, dilation=4, ceil=5, indices=indices)
+    return _pool(call, evidence, spatial, dilation=4, ceil=5, indices=indices)
 
 
-@cost_in_context(*_AVERAGE, category="pool")
-def avg_pool(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_AVERAGE, category="pool")
+def avg_pool(call: OpCall, evidence: Evidence) -> Cost:
     """x, window, stride, padding, ceil -> means: additions, the window's size for each result."""
-    return _pool(call, context, _AVERAGE[call.op], dilation=None, ceil=4, indices=False)
+    return _pool(call, evidence, _AVERAGE[call.op], dilation=None, ceil=4, indices=False)
 
 
 def _pool(
-    call: OpCall, context: Context, spatial: int, dilation: int | None, ceil: int, *, indices: bool
+    call: OpCall,
+    evidence: Evidence,
+    spatial: int,
+    dilation: int | None,
+    ceil: int,
+    *,
+    indices: bool,
 ) -> Cost:
     x = tensor(call, 0)
     window = _each(integers(call, 1), spatial)
-    out = result(context, x.dtype)
+    out = result(evidence, x.dtype)
     if out is None:
         out = fresh(_pooled(call, x, spatial, dilation, ceil), x.dtype)
     taps = numel(window) if window else numel(x.shape) // max(numel(out.shape), 1)
     cost = tally(
-        taps * numel(out.shape),
+        Size(taps, "window") * counted(out, "out"),
         read=[x],
         written=[out, like(out, "i64") if indices else None],
         dtype=x.dtype,
@@ -127,7 +135,7 @@ def max_pool_backward(call: OpCall) -> Cost:
     bytes: grad and places, 8 each, read; the whole gradient written. x itself is not read.
     """
     grad, x = tensor(call, 0), tensor(call, 1)
-    count = numel(grad.shape)
+    count = counted(grad, "grad")
     return tally(
         count,
         read=[grad, like(grad, "i64")],
@@ -145,9 +153,9 @@ def avg_pool_backward(call: OpCall) -> Cost:
     """
     grad, x = tensor(call, 0), tensor(call, 1)
     window = _each(integers(call, 2), 2 if "2d" in call.op else 3)
-    count = numel(grad.shape)
+    count = counted(grad, "grad")
     cost = tally(
-        count * numel(window) if window else numel(x.shape),
+        count * Size(numel(window), "window") if window else counted(x),
         read=[grad],
         written=[like(x)],
         dtype=grad.dtype,
@@ -167,8 +175,8 @@ _ADAPTIVE: Final = {
 }  # fmt: skip
 
 
-@cost_in_context(*_ADAPTIVE, category="pool")
-def adaptive_pool(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_ADAPTIVE, category="pool")
+def adaptive_pool(call: OpCall, evidence: Evidence) -> Cost:
     """x, size of the result -> means, or maxima and places: N operations; bytes: x and results.
 
     Where the size is not recorded, one element each is assumed.
@@ -176,12 +184,12 @@ def adaptive_pool(call: OpCall, context: Context) -> Cost:
     spatial, indices = _ADAPTIVE[call.op]
     x = tensor(call, 0)
     size = _each(integers(call, 1), spatial)
-    known = context.output.shape if context.output else None
+    known = evidence.output.shape if evidence.output else None
     shape = (*x.shape[:-spatial], *size) if size else known
     shapes = [shape] if shape else [(*x.shape[:-spatial], *(1,) * spatial), x.shape]
     costs = [
         tally(
-            numel(x.shape),
+            counted(x),
             read=[x],
             written=[fresh(out, x.dtype), fresh(out, "i64") if indices else None],
             dtype=x.dtype,
@@ -200,7 +208,7 @@ def adaptive_pool(call: OpCall, context: Context) -> Cost:
 def adaptive_avg_pool_backward(call: OpCall) -> Cost:
     """Grad, x -> gradient of x: one division for each element of x; bytes: grad, the gradient."""
     grad, x = tensor(call, 0), tensor(call, 1)
-    return tally(numel(x.shape), read=[grad], written=[like(x)], dtype=grad.dtype)
+    return tally(counted(x), read=[grad], written=[like(x)], dtype=grad.dtype)
 
 
 @cost_of("aten::max_unpool2d", "aten::max_unpool3d", category="pool")
@@ -230,17 +238,17 @@ _RESIZE: Final = {f"aten::{name}": taps for name, taps in _TAPS.items()}
 _RESIZE_BACKWARD: Final = {f"aten::{name}_backward": taps for name, taps in _TAPS.items()}
 
 
-@cost_in_context(*_RESIZE, category="pool")
-def upsample(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_RESIZE, category="pool")
+def upsample(call: OpCall, evidence: Evidence) -> Cost:
     """x, size or factors -> x at that size: flops for each element of the result from the table.
 
     bytes: x read once and the result written; nearest neighbours take no FLOPs.
     """
     spatial, per_element = _RESIZE[call.op]
     x = tensor(call, 0)
-    out = result(context, x.dtype) or fresh(_resized(call, x, spatial), x.dtype)
+    out = result(evidence, x.dtype) or fresh(_resized(call, x, spatial), x.dtype)
     return tally(
-        per_element * numel(out.shape),
+        per_element * counted(out, "out"),
         read=[x],
         written=[out],
         dtype=x.dtype,
@@ -280,7 +288,7 @@ def upsample_backward(call: OpCall) -> Cost:
     if not sizes or len(sizes) != spatial + 2:
         msg = "the size of the input is not in the recording"
         raise UnknownCostError(msg)
-    flops = max(per_element, 1) * numel(grad.shape)
+    flops = max(per_element, 1) * counted(grad)
     return tally(flops, read=[grad], written=[fresh(sizes, grad.dtype)], dtype=grad.dtype)
 
 
@@ -296,7 +304,7 @@ def grid_sample(call: OpCall) -> Cost:
     mode = integers(call, 2) or (0,)
     per_element = {0: 31 if len(x.shape) == 5 else 11, 1: 0, 2: 35}.get(mode[0], 11)
     out = fresh((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
-    return tally(per_element * numel(out.shape), read=[x, grid], written=[out], dtype=x.dtype)
+    return tally(per_element * counted(out), read=[x, grid], written=[out], dtype=x.dtype)
 
 
 @cost_of("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
@@ -309,7 +317,7 @@ def grid_sample_backward(call: OpCall) -> Cost:
         grad, x, grid = (tensor(call, at) for at in range(3))
     per_element = 62 if len(x.shape) == 5 else 22
     written = [like(x), like(grid)]
-    flops = per_element * numel(grad.shape)
+    flops = per_element * counted(grad)
     return tally(flops, read=[grad, x, grid], written=written, dtype=grad.dtype)
 
 

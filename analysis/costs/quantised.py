@@ -15,9 +15,10 @@ import math
 from dataclasses import replace
 from typing import Final, NoReturn
 
-from pyprof2.analysis.costs.matmul import product
+from pyprof2.analysis.costs.matmul import multiply_adds, product
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     dtype_at,
     fresh,
     integer,
@@ -41,7 +42,13 @@ def _gemm(
     m, depth = numel(rows), k or width
     result = out or fresh((*rows, n), x.dtype)
     params = f"M={m},N={n},K={depth}"
-    return tally(2 * m * n * depth, read=[x, *read], written=[result], dtype=x.dtype, params=params)
+    return tally(
+        2 * multiply_adds(m, n, depth),
+        read=[x, *read],
+        written=[result],
+        dtype=x.dtype,
+        params=params,
+    )
 
 
 def _missing(what: str) -> NoReturn:
@@ -105,7 +112,7 @@ def awq_dequantize(call: OpCall) -> Cost:
 
 
 def _unpacked(out: Tensor, read: list[Tensor | None]) -> Cost:
-    count = numel(out.shape)
+    count = counted(out)
     return tally(2 * count, read=read, written=[out], dtype=out.dtype, params=f"N={count}")
 
 
@@ -249,7 +256,7 @@ def deep_gemm(call: OpCall) -> Cost:
     if m * k != numel(a.shape) or n * k != numel(b.shape):
         _missing("a shape that fits")
     params = f"M={m},N={n},K={k}"
-    cost = tally(2 * m * n * k, read=[a, b, *scales], written=[out], dtype=a.dtype)
+    cost = tally(2 * multiply_adds(m, n, k), read=[a, b, *scales], written=[out], dtype=a.dtype)
     return replace(cost, params=params)
 
 
@@ -292,7 +299,7 @@ def _named(call: OpCall, at: int) -> str | None:
 def int8_mm_dequant(call: OpCall) -> Cost:
     """x i32, scales of rows and columns, type, bias -> f16 by default: 2 products each, 1 sum."""
     x, bias = tensor(call, 0), maybe_tensor(call, 4)
-    flops = (2 if bias is None else 3) * numel(x.shape)
+    flops = (2 if bias is None else 3) * counted(x)
     read = [x, maybe_tensor(call, 1), maybe_tensor(call, 2), bias]
     return tally(flops, read=read, written=[fresh(x.shape, _named(call, 3))], dtype="f32")
 
@@ -302,7 +309,7 @@ def int8_vectorwise_quant(call: OpCall) -> Cost:
     """x (…, k) -> i8 and the largest value of each row in f32: compare, scale, round: 3 each."""
     x = tensor(call, 0)
     stats = fresh(x.shape[:-1], "f32")
-    return tally(3 * numel(x.shape), read=[x], written=[like(x, "i8"), stats], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[like(x, "i8"), stats], dtype=x.dtype)
 
 
 @cost_of("bitsandbytes::gemv_4bit", "bitsandbytes::gemm_4bit", category="matmul")
@@ -344,7 +351,7 @@ def _blocks(x: Tensor, block: int | None, out: Tensor, more: list[Tensor | None]
     if not block:
         _missing("the size of a block")
     scales = fresh((math.ceil(numel(x.shape) / block),), "f32")
-    return tally(3 * numel(x.shape), read=[x, *more], written=[out, scales], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x, *more], written=[out, scales], dtype=x.dtype)
 
 
 @cost_of("bitsandbytes::dequantize_blockwise", category="elementwise")
@@ -354,7 +361,7 @@ def dequantize_blockwise(call: OpCall) -> Cost:
     if dtype is None:
         _missing("the type of the result")
     read = [x, maybe_tensor(call, 1), maybe_tensor(call, 2)]
-    return tally(numel(x.shape), read=read, written=[like(x, dtype)], dtype=dtype)
+    return tally(counted(x), read=read, written=[like(x, dtype)], dtype=dtype)
 
 
 # --------------------------------------------------------------------------- torchao
@@ -426,7 +433,7 @@ def te_gemm(call: OpCall) -> Cost:
     k = numel(b.shape) // m if m else 0
     if m * k != numel(b.shape) or n * k != numel(a.shape):
         _missing("a shape that fits")
-    cost = tally(2 * m * n * k, read=[a, b], written=[out], dtype=_te_type(a))
+    cost = tally(2 * multiply_adds(m, n, k), read=[a, b], written=[out], dtype=_te_type(a))
     return replace(cost, params=f"M={m},N={n},K={k}")
 
 
@@ -467,7 +474,7 @@ def te_linear(call: OpCall) -> Cost:
 def group_quant(call: OpCall) -> Cost:
     """x, result of 8 bits, a scale for each group: compare, scale, clamp: 3 flops each."""
     x, out, scales = (tensor(call, at) for at in range(3))
-    return tally(3 * numel(x.shape), read=[x], written=[out, scales], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[out, scales], dtype=x.dtype)
 
 
 @cost_of("_C::static_scaled_int8_quant", "_C::dynamic_scaled_int8_quant", category="elementwise")
@@ -482,14 +489,14 @@ def int8_quant(call: OpCall) -> Cost:
     made = [item for item in scales if item is not None]
     dynamic = call.op.startswith("_C::dynamic")
     read, written = ([x], [out, *made]) if dynamic else ([x, *made], [out])
-    return tally(3 * numel(x.shape), read=read, written=written, dtype=x.dtype)
+    return tally(3 * counted(x), read=read, written=written, dtype=x.dtype)
 
 
 @cost_of("_C::gelu_new", "_C::gelu_fast", "_C::gelu_quick", category="elementwise")
 def gelu_into(call: OpCall) -> Cost:
     """Result, x: an activation named as one function, 1 flop each."""
     out, x = tensor(call, 0), tensor(call, 1)
-    return tally(numel(x.shape), read=[x], written=[out], dtype=x.dtype)
+    return tally(counted(x), read=[x], written=[out], dtype=x.dtype)
 
 
 @cost_of("sgl_kernel::merge_state", "sgl_kernel::merge_state_v2", category="attention")
@@ -498,4 +505,4 @@ def merge_state(call: OpCall) -> Cost:
     one, log_one, other, log_other = (tensor(call, at) for at in range(4))
     written = [like(one), like(log_one)]
     read = [one, log_one, other, log_other]
-    return tally(3 * numel(one.shape), read=read, written=written, dtype=one.dtype)
+    return tally(3 * counted(one), read=read, written=written, dtype=one.dtype)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     dtype_at,
     fresh,
     integer,
@@ -18,12 +19,13 @@ from pyprof2.analysis.costs.operands import (
     value,
 )
 from pyprof2.analysis.costs.registry import (
-    Context,
     Cost,
+    Evidence,
     UnknownCostError,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
 )
+from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall
@@ -52,11 +54,11 @@ def draw_like(call: OpCall) -> Cost:
     return tally(0, read=read, written=[like(x, dtype)], params=f"N={numel(x.shape)}")
 
 
-@cost_in_context("aten::rand", "aten::randn", "aten::randint", "aten::normal", category="random")
-def draw(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::rand", "aten::randn", "aten::randint", "aten::normal", category="random")
+def draw(call: OpCall, evidence: Evidence) -> Cost:
     """Shape, dtype -> draws: written. `randint` has one or two limits before the shape."""
-    if context.output is not None:
-        out = fresh(context.output.shape, context.output.dtype or "f32")
+    if evidence.output is not None:
+        out = fresh(evidence.output.shape, evidence.output.dtype or "f32")
         return tally(0, written=[out], params=f"N={numel(out.shape)}")
     if call.op == "aten::normal":
         given = [item for at in range(2) if (item := maybe_tensor(call, at)) is not None]
@@ -84,7 +86,8 @@ def randperm(call: OpCall) -> Cost:
         msg = "the length is not in the recording"
         raise UnknownCostError(msg)
     out = fresh((count,), "i64")
-    return tally(count * max(count - 1, 0).bit_length(), written=[out], params=f"N={count}")
+    halvings = Size(max(count - 1, 0).bit_length(), "log2(N)")
+    return tally(Size(count, "N") * halvings, written=[out], params=f"N={count}")
 
 
 @cost_of("aten::multinomial", category="random")
@@ -98,7 +101,7 @@ def multinomial(call: OpCall) -> Cost:
         msg = "the number of draws is not in the recording"
         raise UnknownCostError(msg)
     out = fresh((*weights.shape[:-1], count), "i64")
-    flops = 2 * numel(weights.shape)
+    flops = 2 * counted(weights)
     cost = tally(flops, read=[weights], written=[out], dtype=weights.dtype)
     note = "one pass over the weights assumed, as for one draw each"
     return bounded(cost, note, flops=(0, flops * max(count, 1)))

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     dtype_at,
     first_tensor,
     fresh,
@@ -30,12 +31,13 @@ from pyprof2.analysis.costs.operands import (
     value,
 )
 from pyprof2.analysis.costs.registry import (
-    Context,
     Cost,
+    Evidence,
     UnknownCostError,
-    cost_in_context,
     cost_of,
+    cost_with_evidence,
 )
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 
@@ -76,12 +78,12 @@ _REAL: Final = {"c32": "f16", "c64": "f32", "c128": "f64"}
 _UNKNOWN_DIMS: Final = "the dimensions are not recorded: taken to reduce to one element"
 
 
-@cost_in_context(*_ROWS, category="reduce")
-def reduction(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence(*_ROWS, category="reduce")
+def reduction(call: OpCall, evidence: Evidence) -> Cost:
     """x, dims -> x without them: flops per element from the table; bytes: x and the result."""
     row = _ROWS[call.op]
     x = first_tensor(call)
-    out = _reduced(call, x, row) or result(context, None)
+    out = _reduced(call, x, row) or result(evidence, None)
     if out is not None:
         return _reduction(row, call, x, out)
     one, every = (_reduction(row, call, x, fresh(shape, None)) for shape in ((), x.shape))
@@ -91,17 +93,18 @@ def reduction(call: OpCall, context: Context) -> Cost:
 
 
 def _reduction(row: _Row, call: OpCall, x: Tensor, out: Tensor) -> Cost:
-    count = numel(x.shape)
+    count, kept = counted(x), counted(out, "out")
+    flops = row.flops * count - (row.minus * kept if row.minus else 0)
     dtype = _result_dtype(row, call, x)
     written = [fresh(out.shape, dtype)]
     if row.names.startswith("_aminmax"):
         written *= 2
     return tally(
-        max(row.flops * count - row.minus * numel(out.shape), 0),
+        max(flops, 0),
         read=[x],
         written=written,
         dtype=x.dtype,
-        params=f"N={count},out={numel(out.shape)}",
+        params=f"N={count},out={kept}",
     )
 
 
@@ -135,10 +138,10 @@ def _result_dtype(row: _Row, call: OpCall, x: Tensor) -> str | None:
     return _REAL.get(x.dtype, x.dtype) if row.result == "real" else x.dtype
 
 
-@cost_in_context("aten::var_mean", "aten::std_mean", category="reduce")
-def var_mean(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::var_mean", "aten::std_mean", category="reduce")
+def var_mean(call: OpCall, evidence: Evidence) -> Cost:
     """x, dims -> two results: 4N as `var`; bytes: x and both."""
-    cost = reduction(OpCall("aten::var", call.inputs), context)
+    cost = reduction(OpCall("aten::var", call.inputs), evidence)
     least, most = cost.bytes_lo, cost.bytes_hi
     if cost.bytes_read is None or cost.bytes_written is None:
         return cost
@@ -150,11 +153,11 @@ def var_mean(call: OpCall, context: Context) -> Cost:
     )
 
 
-@cost_in_context(
+@cost_with_evidence(
     "aten::max", "aten::min", "aten::median", "aten::nanmedian", "aten::mode", "aten::kthvalue",
     category="reduce",
 )  # fmt: skip
-def extreme(call: OpCall, context: Context) -> Cost:
+def extreme(call: OpCall, evidence: Evidence) -> Cost:
     """One input: the extreme of all; a dimension too: values and places; two tensors: of each.
 
     flops: N comparisons. bytes: inputs, values, and 8 for each place.
@@ -164,12 +167,12 @@ def extreme(call: OpCall, context: Context) -> Cost:
         from pyprof2.analysis.costs.pointwise import pointwise
 
         return pointwise(OpCall("aten::maximum", call.inputs[:2]))
-    count = numel(x.shape)
+    count = counted(x)
     params = f"N={count}"
     if len(call.inputs) == 1:
         return tally(count, read=[x], written=[fresh((), x.dtype)], dtype=x.dtype, params=params)
     dim = integer(call, 2 if call.op == "aten::kthvalue" else 1)
-    known = context.output.shape if context.output else None
+    known = evidence.output.shape if evidence.output else None
     shape = _without(x.shape, (dim,)) if dim is not None else known
     shapes = [shape] if shape is not None else [(), x.shape]
     costs = [
@@ -191,7 +194,7 @@ def extreme(call: OpCall, context: Context) -> Cost:
 def equal(call: OpCall) -> Cost:
     """Two tensors -> one bool: N comparisons; bytes: both."""
     a, b = tensor(call, 0), tensor(call, 1)
-    return tally(numel(a.shape), read=[a, b], written=[fresh((), "bool")], dtype=a.dtype)
+    return tally(counted(a), read=[a, b], written=[fresh((), "bool")], dtype=a.dtype)
 
 
 @cost_of("aten::trace", category="reduce")
@@ -214,7 +217,7 @@ def scan(call: OpCall) -> Cost:
     x = first_tensor(call)
     dtype = dtype_at(call, 2) or ("i64" if x.dtype and kind(x.dtype) < 2 else x.dtype)
     each = 3 if "log" in call.op else 1
-    count = numel(x.shape)
+    count = counted(x)
     out = x if call.op.endswith("_") else like(x, dtype)
     return tally(each * count, read=[x], written=[out], dtype=x.dtype, params=f"N={count}")
 
@@ -224,7 +227,7 @@ def scan(call: OpCall) -> Cost:
 def running_extreme(call: OpCall) -> Cost:
     """x, dim -> running extremes and their places: N comparisons; bytes: x, values, 8 per place."""
     x = tensor(call, 0)
-    return tally(numel(x.shape), read=[x], written=[like(x), like(x, "i64")], dtype=x.dtype)
+    return tally(counted(x), read=[x], written=[like(x), like(x, "i64")], dtype=x.dtype)
 
 
 def _width(call: OpCall, x: Tensor, index: int) -> int:
@@ -233,9 +236,9 @@ def _width(call: OpCall, x: Tensor, index: int) -> int:
     return x.shape[-1 if dim is None else dim] if x.shape else 1
 
 
-def _log2(count: int) -> int:
+def _log2(count: int) -> Size:
     """Round the logarithm up: how often a range of so many is halved."""
-    return max(count - 1, 0).bit_length()
+    return Size(max(count - 1, 0).bit_length(), "log2(n)")
 
 
 @cost_of("aten::sort", "aten::argsort", "aten::msort", category="sort")
@@ -248,7 +251,7 @@ def sort(call: OpCall) -> Cost:
     x = tensor(call, 0)
     # sort.stable has its flag before the dimension
     first = 1 if call.op != "aten::sort" or not isinstance(value(call, 1), bool | None) else 2
-    count = numel(x.shape)
+    count = counted(x)
     flops = count * _log2(_width(call, x, first))
     written = [] if call.op == "aten::argsort" else [like(x)]
     if call.op != "aten::msort":
@@ -256,19 +259,19 @@ def sort(call: OpCall) -> Cost:
     return tally(flops, read=[x], written=written, dtype=x.dtype, params=f"N={count}")
 
 
-@cost_in_context("aten::topk", category="sort")
-def topk(call: OpCall, context: Context) -> Cost:
+@cost_with_evidence("aten::topk", category="sort")
+def topk(call: OpCall, evidence: Evidence) -> Cost:
     """x, k, dim -> the k largest of each row and their places: N comparisons.
 
     bytes: x, and values and places, 8 each, of k for each row.
     """
     x, k = tensor(call, 0), integer(call, 1)
-    count = numel(x.shape)
-    if k is None and context.output is None:
+    count = counted(x)
+    if k is None and evidence.output is None:
         msg = "k is not in the recording"
         raise UnknownCostError(msg)
     rows = count // max(_width(call, x, 2), 1)
-    picked = rows * k if k is not None else numel(context.output.shape if context.output else ())
+    picked = rows * k if k is not None else numel(evidence.output.shape if evidence.output else ())
     written = [fresh((picked,), x.dtype), fresh((picked,), "i64")]
     return tally(count, read=[x], written=written, dtype=x.dtype, params=f"N={count},k={k}")
 
@@ -288,7 +291,7 @@ def searchsorted(call: OpCall) -> Cost:
         raise UnknownCostError(msg)
     values = other if isinstance(other, Tensor) else fresh((), edges.dtype)
     out = like(values, "i32" if value(call, 2) is True else "i64")
-    flops = numel(values.shape) * _log2(edges.shape[-1] + 1)
+    flops = counted(values) * _log2(edges.shape[-1] + 1)
     return tally(flops, read=[edges, values], written=[out], dtype=edges.dtype)
 
 
@@ -296,7 +299,7 @@ def searchsorted(call: OpCall) -> Cost:
 def renorm(call: OpCall) -> Cost:
     """x -> x with the norm of each row bounded: 3N: square, add, scale; bytes: x and the result."""
     x = tensor(call, 0)
-    return tally(3 * numel(x.shape), read=[x], written=[like(x)], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[like(x)], dtype=x.dtype)
 
 
 @cost_of("_moe_C::topk_softmax", "sgl_kernel::topk_softmax", "aiter::topk_softmax",
@@ -308,4 +311,4 @@ def topk_softmax(call: OpCall) -> Cost:
     """
     items = [item for item in call.inputs if isinstance(item, Tensor)]
     scores = items[-1]
-    return tally(6 * numel(scores.shape), read=[scores], written=items[:-1], dtype=scores.dtype)
+    return tally(6 * counted(scores), read=[scores], written=items[:-1], dtype=scores.dtype)

@@ -6,7 +6,7 @@ the ops that it covers; registering a name twice is an error. `estimate` finds a
     @cost_of("mylib::scale", category="elementwise")
     def scale(call: OpCall) -> Cost:
         x = tensor(call, 0)
-        return tally(numel(x.shape), read=[x], written=[x], dtype=x.dtype)
+        return tally(counted(x), read=[x], written=[x], dtype=x.dtype)
 
 A name that ends in `*` covers all names that begin so.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
-from pyprof2.errors import CostRegistrationError
+from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.signatures import Input, OpCall, Tensor
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Cost:
         flops_lo, flops_hi, bytes_lo, bytes_hi: bounds where the truth depends on data or on
             what was not recorded; None: the same as the value.
         note: what bounds mean that are no assumption: the counts are exact by their definition.
+        flops_formula, flops_numbers: how the FLOPs were computed, with the names of the sizes and
+            with their values (`2·M·N·K`, `2·4·16·8`); empty if the formula does not say.
     """
 
     flops: int
@@ -65,6 +67,8 @@ class Cost:
     bytes_lo: int | None = None
     bytes_hi: int | None = None
     note: str = ""
+    flops_formula: str = ""
+    flops_numbers: str = ""
 
     @property
     def bytes(self) -> int | None:
@@ -81,7 +85,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class Evidence:
     """What is known of a call from elsewhere.
 
     Attributes:
@@ -105,7 +109,7 @@ class Context:
     following: Tensor | None = None
 
 
-NOTHING_KNOWN: Final = Context()
+NO_EVIDENCE: Final = Evidence()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +131,9 @@ class Estimate:
 
 
 Formula: TypeAlias = "Callable[[OpCall], Cost | None]"
-ContextFormula: TypeAlias = "Callable[[OpCall, Context], Cost | None]"
+EvidenceFormula: TypeAlias = "Callable[[OpCall, Evidence], Cost | None]"
 _Plain = TypeVar("_Plain", bound="Formula")
-_Informed = TypeVar("_Informed", bound="ContextFormula")
+_Informed = TypeVar("_Informed", bound="EvidenceFormula")
 _Value = TypeVar("_Value")
 
 
@@ -139,9 +143,9 @@ class UnknownCostError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A formula of call and context, its category, and the function that was registered."""
+    """A formula of call and evidence, its category, and the function that was registered."""
 
-    formula: ContextFormula
+    formula: EvidenceFormula
     category: str
     source: Callable[..., Cost | None]
 
@@ -167,13 +171,13 @@ def cost_of(*ops: str, category: str) -> Callable[[_Plain], _Plain]:
     _check_category(category)
 
     def register(formula: _Plain) -> _Plain:
-        _register(ops, _Entry(lambda call, _context: formula(call), category, formula))
+        _register(ops, _Entry(lambda call, _evidence: formula(call), category, formula))
         return formula
 
     return register
 
 
-def cost_in_context(*ops: str, category: str) -> Callable[[_Informed], _Informed]:
+def cost_with_evidence(*ops: str, category: str) -> Callable[[_Informed], _Informed]:
     """Register a formula that also takes what is known from elsewhere; see `cost_of`."""
     _check_category(category)
 
@@ -198,7 +202,7 @@ def _check_category(category: str) -> None:
         raise CostRegistrationError(msg)
 
 
-def categorise(ops: str, category: str) -> None:
+def set_category(ops: str, category: str) -> None:
     """Give the ops named in the text `ops`, which need no formula, a category.
 
     A `*` stands for any text; what comes first wins.
@@ -297,12 +301,12 @@ _UNSTATED: Final = "between bounds: the formula does not say what it takes for g
 _NO_TYPES: Final = "bytes unknown: no element types recorded"
 
 
-def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
+def estimate(call: OpCall, evidence: Evidence = NO_EVIDENCE) -> Estimate:
     """Return the cost of a call, or why there is none; never raises on odd inputs.
 
     Args:
         call: the op and its inputs.
-        context: what is known of the call from elsewhere.
+        evidence: what is known of the call from elsewhere.
     """
     category = category_of(call.op) or "other"
     if is_view(call.op):
@@ -311,13 +315,15 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     name = _plain_name(call.op)
     if entry is None:
         return Estimate(None, category, "no_formula", _find_stem(_data_dependent, name) or "")
-    call = OpCall(name, _repeated(_typed(call.inputs, context.elements), context.repeated))
+    call = OpCall(name, _repeated(_typed(call.inputs, evidence.elements), evidence.repeated))
     try:
-        cost = entry.formula(call, context)
+        cost = entry.formula(call, evidence)
         problem = _problem(cost)
     except UnknownCostError as error:
         cost, problem = None, str(error)
-    except Exception as error:  # noqa: BLE001 -- a formula of a user's own may raise anything
+    except TerminatedError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- one of a user's own may raise anything
         cost, problem = None, _failure(entry, error)
     if cost is None or problem:
         return Estimate(None, category, "no_shapes", problem)
@@ -329,7 +335,7 @@ def estimate(call: OpCall, context: Context = NOTHING_KNOWN) -> Estimate:
     return Estimate(cost, category, "ok", "; ".join(filter(None, notes)))
 
 
-def _failure(entry: _Entry, error: Exception) -> str:
+def _failure(entry: _Entry, error: BaseException) -> str:
     """Say what a formula failed of; one of ours did on inputs that make no sense."""
     if entry.source.__module__.startswith("pyprof2."):
         return "the inputs were not understood"
@@ -372,7 +378,8 @@ def _problem(cost: Cost | None) -> str:
     if cost is None:
         return "the recording lacks shapes or scalar arguments"
     counts = [getattr(cost, f.name) for f in fields(cost) if f.name not in _TEXTS]
-    texts = [cost.params, cost.assumed, cost.note, *([] if cost.dtype is None else [cost.dtype])]
+    texts = [getattr(cost, name) for name in _TEXTS if name != "dtype"]
+    texts += [] if cost.dtype is None else [cost.dtype]
     is_broken = any(type(count) is not int for count in counts if count is not None)
     if is_broken or any(type(text) is not str for text in texts):
         return "the inputs were not understood"
@@ -393,4 +400,4 @@ def _are_in_order(*numbers: int | None) -> bool:
     return known == sorted(known)
 
 
-_TEXTS: Final = frozenset({"dtype", "params", "assumed", "note"})
+_TEXTS: Final = frozenset({"dtype", "params", "assumed", "note", "flops_formula", "flops_numbers"})

@@ -14,6 +14,7 @@ from typing import Final
 
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     elements,
     flag,
     flags,
@@ -29,19 +30,20 @@ from pyprof2.analysis.costs.operands import (
     typed,
 )
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 _GATES: Final = {0: 1, 1: 1, 2: 4, 3: 3}
 """Gates of the modes of cuDNN: plain with relu and tanh, LSTM, GRU."""
 
 
-def _matrices(weights: tuple[Tensor, ...]) -> int:
-    return sum(numel(item.shape) for item in weights if len(item.shape) == 2)
+def _matrices(weights: tuple[Tensor, ...]) -> Size:
+    return Size(sum(numel(item.shape) for item in weights if len(item.shape) == 2), "weights")
 
 
-def _rows(x: Tensor) -> int:
+def _rows(x: Tensor) -> Size:
     """Return steps times batch; a packed input has both in one dimension."""
-    return numel(x.shape[:-1])
+    return Size(numel(x.shape[:-1]), "rows")
 
 
 _STACKS: Final = {
@@ -244,7 +246,7 @@ def fused_lstm_cell(call: OpCall) -> Cost:
     biases = [maybe_tensor(call, 3), maybe_tensor(call, 4)]
     each = 13 if biases[0] is None else 21
     written = [like(state), like(state), like(inner)]
-    flops = each * numel(state.shape)
+    flops = each * counted(state)
     return tally(flops, read=[inner, outer, state, *biases], written=written, dtype=inner.dtype)
 
 
@@ -259,7 +261,7 @@ def fused_gru_cell(call: OpCall) -> Cost:
     each = 11 if biases[0] is None else 17
     workspace = fresh((5 * numel(state.shape),), state.dtype)
     return tally(
-        each * numel(state.shape),
+        each * counted(state),
         read=[inner, outer, state, *biases],
         written=[like(state), workspace],
         dtype=inner.dtype,
@@ -286,5 +288,5 @@ def fused_gru_cell_backward(call: OpCall) -> Cost:
     """Gradient (b, h), workspace (b, 5h) -> those of both products and the state: 20 flops each."""
     grad, workspace = tensor(call, 0), tensor(call, 1)
     wide = fresh((3 * numel(grad.shape),), grad.dtype)
-    flops = 20 * numel(grad.shape)
+    flops = 20 * counted(grad)
     return tally(flops, read=[grad, workspace], written=[wide, wide, like(grad)], dtype=grad.dtype)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     dtype_at,
     first_tensor,
     flag,
@@ -41,7 +42,7 @@ def softmax(call: OpCall) -> Cost:
 
 
 def _softmax(x: Tensor, out: Tensor, per_element: int, *more: Tensor | None) -> Cost:
-    count = numel(x.shape)
+    count = counted(x)
     return tally(
         per_element * count,
         read=[x, *more],
@@ -77,7 +78,7 @@ def softmax_backward(call: OpCall) -> Cost:
     """
     grad, y = tensor(call, 0), tensor(call, 1)
     out = like(grad, dtype_at(call, 3))
-    count = numel(grad.shape)
+    count = counted(grad)
     return tally(4 * count, read=[grad, y], written=[out], dtype=grad.dtype, params=f"N={count}")
 
 
@@ -85,7 +86,7 @@ def softmax_backward(call: OpCall) -> Cost:
 def masked_softmax_backward(call: OpCall) -> Cost:
     """Grad, y, mask -> gradient: as `_softmax_backward_data`; the mask is read."""
     grad, y, mask = (tensor(call, index) for index in range(3))
-    flops = 4 * numel(grad.shape)
+    flops = 4 * counted(grad)
     return tally(flops, read=[grad, y, mask], written=[like(grad)], dtype=grad.dtype)
 
 
@@ -101,7 +102,7 @@ def nll_loss(call: OpCall) -> Cost:
     each is written, else two numbers.
     """
     scores, target, weight = tensor(call, 0), tensor(call, 1), maybe_tensor(call, 2)
-    count = numel(target.shape)
+    count = counted(target)
     out = target.shape if integer(call, 3) == 0 else ()
     return tally(
         (2 if weight else 1) * count,
@@ -124,7 +125,7 @@ def nll_loss_backward(call: OpCall) -> Cost:
     written, mostly zeros. The logarithms are not read.
     """
     grad, scores, target = (tensor(call, index) for index in range(3))
-    count = numel(target.shape)
+    count = counted(target)
     return tally(
         count,
         read=[grad, target, maybe_tensor(call, 3), maybe_tensor(call, 6)],
@@ -142,7 +143,7 @@ def cross_entropy_loss(call: OpCall) -> Cost:
     """
     scores, target, weight = tensor(call, 0), tensor(call, 1), maybe_tensor(call, 2)
     out = target.shape if integer(call, 3) == 0 else ()
-    flops = 5 * numel(scores.shape) + numel(target.shape)
+    flops = 5 * counted(scores, "scores") + counted(target)
     return tally(
         flops,
         read=[scores, target, weight],
@@ -190,7 +191,7 @@ def loss(call: OpCall) -> Cost:
     x, target = tensor(call, 0), tensor(call, 1)
     weights = [maybe_tensor(call, index) for index in row.weights]
     reduction = integer(call, row.reduction)
-    count = numel(x.shape)
+    count = counted(x)
     summed, each = (
         tally(
             (row.flops + extra) * count,
@@ -218,7 +219,7 @@ def loss_backward(call: OpCall) -> Cost:
     grad, x, target = (tensor(call, index) for index in range(3))
     weights = [maybe_tensor(call, 1 + index) for index in _BACKWARD[call.op].weights]
     return tally(
-        _BACKWARD[call.op].backward * numel(x.shape),
+        _BACKWARD[call.op].backward * counted(x),
         read=[grad, x, target, *weights],
         written=[like(x)],
         dtype=x.dtype,
@@ -232,7 +233,7 @@ def cosine_similarity(call: OpCall) -> Cost:
     a, b = tensor(call, 0), tensor(call, 1)
     dim = integer(call, 2)
     shape = [n for at, n in enumerate(a.shape) if at != (1 if dim is None else dim) % len(a.shape)]
-    return tally(6 * numel(a.shape), read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
+    return tally(6 * counted(a), read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
 
 
 @cost_of("aten::_ctc_loss", "aten::_cudnn_ctc_loss", category="loss")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
     bounded,
+    counted,
     flag,
     fresh,
     integer,
@@ -24,6 +25,7 @@ from pyprof2.analysis.costs.operands import (
     tensor,
 )
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall, Tensor
@@ -43,7 +45,7 @@ def selective_scan(call: OpCall) -> Cost:
         raise UnknownCostError(msg)
     d, z, bias = (maybe_tensor(call, at) for at in (5, 6, 7))
     each = 1 + (0 if d is None else 2) + (0 if z is None else 2) + (0 if bias is None else 1)
-    count, states = numel(u.shape), a.shape[-1]
+    count, states = counted(u), Size(a.shape[-1], "S")
     return tally(
         (7 * states + each) * count,
         read=[u, delta, a, maybe_tensor(call, 3), maybe_tensor(call, 4), d, z, bias],

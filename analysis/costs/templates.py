@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import bounded, fresh, like, numel, size, tally
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 if TYPE_CHECKING:
@@ -112,14 +113,15 @@ def flex_attention(call: OpCall) -> Cost:
     """
     q, k, v = _heads(_tensors(call, 4))
     (batch, heads, rows, width), (_, _, keys, _), (*_, value_width) = q.shape, k.shape, v.shape
-    pairs = batch * heads * rows * keys
+    pairs = Size(batch, "B") * Size(heads, "H") * Size(rows, "Sq") * Size(keys, "Sk")
+    d, d_v = Size(width, "D"), Size(value_width, "Dv")
     out = fresh((batch, heads, rows, value_width), q.dtype)
     backward = "backward" in call.op
-    per_pair = 2 * (3 * width + 2 * value_width if backward else width + value_width)
+    widths = 3 * d + 2 * d_v if backward else d + d_v
     read, written = ([q, k, v, out, out], [like(q), like(k), like(v)])
     if not backward:
         read, written = [q, k, v], [out]
-    cost = tally(pairs * per_pair, read=read, written=written, dtype=q.dtype)
+    cost = tally(2 * pairs * widths, read=read, written=written, dtype=q.dtype)
     params = f"B={batch},H={heads},Sq={rows},Sk={keys},D={width}"
     least = size(out)
     return bounded(

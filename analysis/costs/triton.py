@@ -18,6 +18,7 @@ from typing import Final
 from pyprof2.analysis.costs.operands import bounded, numel, tally, total, value
 from pyprof2.analysis.costs.pointwise import FLOPS_PER_ELEMENT
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 _MORE: Final = {
@@ -97,10 +98,11 @@ def _triton(call: OpCall) -> Cost:
     else:
         count = max(numel(item.shape) for item in items)
         results = 1
+    named = Size(count, "N")
     per_element = sum(WEIGHTS[op] for op in fused_ops(call.op))
     at = _result(items, {count, results, numel(numbers[-2:])} if numbers else set())
     cost = tally(
-        per_element * count,
+        per_element * named,
         read=items[:-1] if at == len(items) - 1 else items,
         written=[items[at]],
         dtype=items[0].dtype,

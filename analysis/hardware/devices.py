@@ -613,7 +613,8 @@ def measured_device(row: Mapping[str, Any]) -> Device | None:
         {},
         peaks,
         row["cache_bytes"],
-        f"measured {threads}on the machine that recorded, as products and copies of large matrices",
+        f"measured {threads}by the recorded program, as its marker says: products and copies of "
+        "large matrices",
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.fast_convolution import Saving, fast_convolution
 from pyprof2.analysis.hardware.roofline import (
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyprof2.analysis.hardware.devices import Device
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Int
 
     Found = Sequence[tuple[Mapping[str, Any], Device | None]]
 
@@ -70,15 +69,6 @@ def op_numbers(kernels: pa.Table) -> Int:
         return op
     number = combine_keys(int_column(kernels, "rank", 0), op)
     return np.where(op >= 0, number, -1)
-
-
-def helpers(kernels: pa.Table) -> Bool:
-    """Return which kernels only help: they lack the rates that other kernels of their op have."""
-    op = op_numbers(kernels)
-    ops, group = np.unique(op, return_inverse=True)
-    rated = pc.or_(pc.is_valid(kernels["tflops"]), pc.is_valid(kernels["gbps"])).to_numpy()
-    found: Bool = (op >= 0) & ~rated & (np.bincount(group, rated, len(ops)) > 0)[group]
-    return found
 
 
 def roofs_of(

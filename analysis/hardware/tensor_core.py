@@ -481,8 +481,13 @@ def _by_operation(short: str) -> Verdict:
 
 def _spelling(word: str, name: str) -> str:
     """Return the word, or pair of words, as it stands in the name."""
-    found = re.search("_*".join(word), name, re.IGNORECASE)
+    found = _spelled(word).search(name)
     return found[0] if found else word
+
+
+@lru_cache(1 << 10)
+def _spelled(word: str) -> re.Pattern[str]:
+    return re.compile("_*".join(word), re.IGNORECASE)
 
 
 # --------------------------------------------------------------------------- with the dtype

@@ -87,7 +87,7 @@ class Threads:
 
 
 @dataclass(frozen=True)
-class Told:
+class Annotated:
     """What an annotation says of each op itself; -1 and False where there is none.
 
     Attributes:
@@ -102,7 +102,7 @@ class Told:
     thread: Int
 
     @classmethod
-    def of(cls, recording: Recording, row: Int) -> Told:
+    def of(cls, recording: Recording, row: Int) -> Annotated:
         """Read the columns, in the order that `row` gives."""
         names = ("direction", "recompute", "accumulate", "thread_nr")
         table = recording.read("ops", names, row)
@@ -144,7 +144,7 @@ class Ops:
     recompute: Bool
     between: Bool
     nest: Nest
-    told: Told
+    annotated: Annotated
 
     def __len__(self) -> int:
         return len(self.start)
@@ -169,14 +169,14 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
     nest = Nest.of(thread, start, end)
     parent = nest.parents()
     sequence, forward_thread = _plumb_numbers(numbers, parent, name, names)
-    told = Told.of(recording, row)
+    annotated = Annotated.of(recording, row)
     backward, forward = (DIRECTIONS.index(word) for word in ("backward", "forward"))
     passes = find_passes(
         Calls(
             threads.process(thread), thread, parent, name, names, sequence,
-            is_node=(forward_thread > 0) | (told.direction == backward),
-            is_forward=told.direction == forward,
-            is_again=told.recompute,
+            is_node=(forward_thread > 0) | (annotated.direction == backward),
+            is_forward=annotated.direction == forward,
+            is_again=annotated.recompute,
         )
     )  # fmt: skip
     self_ns = (
@@ -187,7 +187,7 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
     return Ops(
         row, thread, start, end, name, names, sequence, forward_thread, parent, depths(parent),
         self_ns, passes.node, passes.marked, passes.backward, passes.recompute, passes.between,
-        nest, told,
+        nest, annotated,
     )  # fmt: skip
 
 
@@ -430,7 +430,7 @@ def link_directions(
     direction = np.where(ops.backward | ops.between | sharded, _BACKWARD, _FORWARD)
     direction[around.is_deepest(around.other, ops)] = _OTHER
     direction[nearest_marked(ops.parent, fused) >= 0] = _OPTIMIZER
-    direction = np.where(ops.told.direction >= 0, ops.told.direction, direction)
+    direction = np.where(ops.annotated.direction >= 0, ops.annotated.direction, direction)
     stepping = around.is_deepest(around.step, ops)
     has_closure = stepping & _has_closure(ops, threads, step)
     in_closure = has_closure & _is_numbered(ops, around)
@@ -464,7 +464,7 @@ def _is_numbered(ops: Ops, around: Surroundings) -> Bool:
     """Return which ops outside of nodes have an autograd number, or one around them in the step."""
     marked = ops.marked
     numbered = (_pick(ops.sequence, marked) >= 0) & (_pick(ops.start, marked) >= around.step)
-    found: Bool = (numbered | (ops.told.direction == _FORWARD)) & (around.node == NO_ID)
+    found: Bool = (numbered | (ops.annotated.direction == _FORWARD)) & (around.node == NO_ID)
     return found
 
 

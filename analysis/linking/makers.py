@@ -54,16 +54,18 @@ def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
     is_node = is_node & (ops.sequence >= 0)
     is_made = ~ops.node & (ops.sequence >= 0)
     process = threads.process(ops.thread)
-    told = ops.told.thread >= 0
+    annotated = ops.annotated.thread >= 0
     numbered = ops.forward_thread > 0
     of_thread, first = np.unique(ops.thread, return_index=True)
     order = dict(zip(of_thread.tolist(), first.tolist(), strict=True))
     search = _Search(ops, _stems(ops), _may_have_any_name(ops), flow, order)
     for each in np.unique(process[is_node]).tolist():
         node, made = (np.flatnonzero(what & (process == each)) for what in (is_node, is_made))
-        by_annotation, by_number = told[node], numbered[node] & ~told[node]
+        by_annotation, by_number = annotated[node], numbered[node] & ~annotated[node]
         rows = node[by_annotation]
-        forward[rows] = search.last(made, ops.told.thread[made], rows, ops.told.thread[rows])
+        forward[rows] = search.last(
+            made, ops.annotated.thread[made], rows, ops.annotated.thread[rows]
+        )
         for rows, find in (
             (node[by_number], search.by_thread_number),
             (node[~by_annotation & ~by_number], search.by_name),

@@ -25,9 +25,18 @@ if TYPE_CHECKING:
     from pyprof2.analysis.linking.link import Ops, Threads
 
 _CPP_NODES: Final = (
-    (r".*CppNode<SplitLookupFunction_Dense_Op>", r"dense_embedding_codegen_lookup_function"),
-    (r".*CppNode<SplitLookupFunction_(\w+)_Op>", r"split_embedding_codegen_lookup_\1_function"),
-    (r".*CppNode<\w*(?:::)?PermutePooledEmbsFunction\w*>", r"permute_pooled_embs_auto_grad"),
+    (
+        re.compile(r"\A.*CppNode<SplitLookupFunction_Dense_Op>\Z"),
+        r"dense_embedding_codegen_lookup_function",
+    ),
+    (
+        re.compile(r"\A.*CppNode<SplitLookupFunction_(\w+)_Op>\Z"),
+        r"split_embedding_codegen_lookup_\1_function",
+    ),
+    (
+        re.compile(r"\A.*CppNode<(?:\w*+::)?PermutePooledEmbsFunction\w*+>\Z"),
+        r"permute_pooled_embs_auto_grad",
+    ),
 )
 """Nodes of C++ functions, and the ops that make them, which recordings show without a number."""
 
@@ -98,7 +107,7 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
     result, is_found = forward.copy(), np.zeros(len(ops), bool)
     makers = {text.rpartition("::")[2]: code for code, text in enumerate(ops.names)}
     for code, text in enumerate(ops.names):
-        found = (re.sub(node, op, text) for node, op in _CPP_NODES if re.fullmatch(node, text))
+        found = (name.expand(op) for node, op in _CPP_NODES if (name := node.search(text)))
         maker = makers.get(next(found, ""))
         made = np.flatnonzero(ops.name == (-1 if maker is None else maker))
         if not len(made):
@@ -122,7 +131,7 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
 def _accumulates(ops: Ops) -> Bool:
     """Return which ops are nodes that add up the gradient of a parameter."""
     is_name = np.array(["AccumulateGrad" in text for text in ops.names] or [False])
-    return np.asarray(is_name[ops.name] & ops.node | ops.told.accumulate, bool)
+    return np.asarray(is_name[ops.name] & ops.node | ops.annotated.accumulate, bool)
 
 
 def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself: Bool) -> Int:
@@ -136,7 +145,7 @@ def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself:
     rows = np.flatnonzero(under >= 0)
     rows = rows[accumulates[under[rows]]]
     # What an annotation calls backward are ops, which are in a node but may have no forward op.
-    is_node = ops.node & ((forward >= 0) | (ops.told.direction < 0))
+    is_node = ops.node & ((forward >= 0) | (ops.annotated.direction < 0))
     before = np.flatnonzero(is_node & ~accumulates & ~inside_itself)
     if not len(rows) or not len(before):
         return result

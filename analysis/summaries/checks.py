@@ -208,12 +208,8 @@ def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
         if pairs:
             text = "forward-backward pairs of the recorder that agree with ours"
             yield "info", text, agree, 100 * agree / pairs, "", rank["rank"]
+        for what, count in sorted(rank.get("annotated", {}).items()):
+            text = f"known only from markers that the recorded program wrote: {what}"
+            yield "info", text, count, None, "", rank["rank"]
         for what, count in sorted(rank["ignored"].items()):
-            yield (
-                "info",
-                f"events that the tables have no place for: {what.strip()}",
-                count,
-                None,
-                "",
-                rank["rank"],
-            )
+            yield "info", f"not read: {what}", count, None, "", rank["rank"]

@@ -8,6 +8,7 @@ not arise.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -16,20 +17,20 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.comm import bandwidth
-from pyprof2.analysis.costs.formula_text import flops_with_numbers, formula_text
-from pyprof2.analysis.costs.shape_source import Calls, shape_source
+from pyprof2.analysis.costs.formula_text import formula_text
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons
-from pyprof2.analysis.hardware.roofs import helpers
 from pyprof2.analysis.hardware.verdict import examine, examine_ops
 from pyprof2.analysis.linking.user_ranges import LENT
 from pyprof2.analysis.summaries.roof_text import roof_of
-from pyprof2.analysis.summaries.rows import is_engine, op_calls
+from pyprof2.analysis.summaries.rows import is_engine, only_helps, op_calls
 from pyprof2.errors import UsageError
-from pyprof2.recording import int_column
+from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from pyprof2.analysis.intervals import Int
 
 LINK_MEANINGS: Final = {
     "external_id": "the launch by correlation id; the op by the recorder's own id, and it encloses "
@@ -57,7 +58,9 @@ _OP: Final = (
     "op_id", "op", "start_ns", "dur_ns", "self_ns", "step", "layer", "source",
     "library_source", "direction", "recompute", "sequence_nr", "category",
 )  # fmt: skip
+_ESTIMATE: Final = ("flops_formula", "flops_numbers", "bytes_read", "bytes_written")
 _COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
+_NODE_NAME: Final = re.compile(r"\w*Backward\d*|.*CppNode<.*")
 _REFERENCE: Final = re.compile(r"(kernel|op):(\d{1,18})")
 
 
@@ -69,6 +72,51 @@ class Reference(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.number}"
+
+
+@dataclass(frozen=True)
+class _Ops:
+    """The ops of one rank and how they belong together, by id."""
+
+    table: pa.Table
+    signatures: pa.Table
+    parent: Int
+    forward: Int
+
+    @classmethod
+    def of(cls, ops: pa.Table, signatures: pa.Table) -> _Ops:
+        """Take the tables of one rank, in order of their ids."""
+        parent, forward = (int_column(ops, name, -1) for name in ("parent_op_id", "forward_op_id"))
+        return cls(ops, signatures, parent, forward)
+
+    def row(self, op: int) -> dict[str, Any]:
+        """Return an op as it stands in its table."""
+        return _first(self.table.slice(op, 1))
+
+    def named(self, op: int) -> dict[str, Any]:
+        """Return number and name of an op."""
+        return {"op_id": op, "op": str(self.table["op"][op].as_py())}
+
+    def signature(self, op: int) -> str | None:
+        """Return an op with its inputs as text; None where these were not recorded."""
+        number = self.table["signature_id"][op].as_py()
+        text: str | None = None
+        if number is not None:
+            text = self.signatures["signature"][number].as_py()
+        return text
+
+    def around(self, op: int) -> Iterator[int]:
+        """Give the op and those around it, the innermost first."""
+        while op >= 0:
+            yield op
+            op = int(self.parent[op])
+
+    def nodes_of(self, op: int) -> list[int]:
+        """Return the autograd nodes whose forward op this is."""
+        rows = np.flatnonzero(self.forward == op)
+        codes, names = code_column(self.table, "op")
+        is_node = [bool(_NODE_NAME.fullmatch(text)) for text in names]
+        return [row for row in rows.tolist() if is_node[codes[row]]]
 
 
 def parse_reference(text: str) -> Reference:
@@ -90,8 +138,8 @@ def explain(
     """Return all that is known of a kernel, a copy or an op.
 
     Args:
-        tables: the canonical tables `kernels`, `copies`, `launches`, `ops`, `signatures` and
-            `devices` of one rank, each in order of its ids.
+        tables: the canonical tables `kernels`, `copies`, `launches`, `ops`, `estimates`,
+            `signatures` and `devices` of one rank, each in order of its ids.
         reference: the row.
         override: a device's name, or a file that describes one, to use instead of the recorded.
 
@@ -99,9 +147,9 @@ def explain(
         UsageError: there is no such row, or `override` is no device.
     """
     load_extensions()
-    calls = Calls.of(tables["ops"], tables["signatures"], tables["kernels"])
+    ops = _Ops.of(tables["ops"], tables["signatures"])
     row, op = _find(tables, reference)
-    owner = _owner(calls, op)
+    owner = _owner(ops, op)
     shared = tables["kernels"].slice(0, 0)
     if owner is not None:
         shared = tables["kernels"].filter(pc.equal(tables["kernels"]["cost_op_id"], owner))
@@ -117,15 +165,15 @@ def explain(
     return {
         "reference": str(reference),
         "kernel": None if row is None else _kernel(_first(row)),
-        "op": None if op is None else _op(tables, calls, op),
+        "op": None if op is None else _op(ops, op),
         "link": None if row is None else _link(tables["launches"], _first(row)),
         "range": _range(_first(tables["ops"].slice(op or 0, 1) if row is None else row)),
-        "pair": None if op is None else _pair(calls, op),
-        "cost": (cost := _cost(calls, op, owner, row)),
+        "pair": None if op is None else _pair(ops, op),
+        "cost": (cost := _cost(ops, tables["estimates"], (op, owner), row)),
         "communication": _communication(cost, shared),
         "sharing": _sharing(shared, owner),
         "tensor_core": _tensor_core(judged.table, row),
-        "roof": None if owner is None or _helps(shared, row) else roof_of(judged),
+        "roof": None if owner is None or _helps(row) else roof_of(judged),
     }
 
 
@@ -157,12 +205,12 @@ def _absent(reference: Reference, count: int) -> UsageError:
     return UsageError(f"{reference}: not in the recording; there are {rows}")
 
 
-def _owner(calls: Calls, op: int | None) -> int | None:
+def _owner(ops: _Ops, op: int | None) -> int | None:
     """Return the op that accounts for an op: itself, or the nearest one around that does."""
     if op is None:
         return None
-    status, flops, nbytes = (calls.ops[name] for name in ("cost_status", "flops", "bytes"))
-    owner = next(outer for outer in calls.around(op) if status[outer].as_py() != "in_parent")
+    status, flops, nbytes = (ops.table[name] for name in ("cost_status", "flops", "bytes"))
+    owner = next(outer for outer in ops.around(op) if status[outer].as_py() != "in_parent")
     # An op whose work the ops inside account for has a status, but no counts.
     return owner if flops[owner].is_valid or nbytes[owner].is_valid else None
 
@@ -182,16 +230,10 @@ def _picked(row: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-def _named(calls: Calls, op: int) -> dict[str, Any]:
-    return {"op_id": op, "op": calls.name(op)}
-
-
-def _op(tables: Mapping[str, pa.Table], calls: Calls, op: int) -> dict[str, Any]:
-    signature = int(calls.signature[op])
-    text = None if signature < 0 else tables["signatures"]["signature"][signature].as_py()
-    return _picked(_first(calls.ops.slice(op, 1)), _OP) | {
-        "signature": text,
-        "inside": [_named(calls, outer) for outer in list(calls.around(op))[1:]],
+def _op(ops: _Ops, op: int) -> dict[str, Any]:
+    return _picked(ops.row(op), _OP) | {
+        "signature": ops.signature(op),
+        "inside": [ops.named(outer) for outer in list(ops.around(op))[1:]],
     }
 
 
@@ -216,47 +258,47 @@ def _range(row: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"range": row["range"], "lent": lent, "meaning": RANGE_MEANINGS[lent]}
 
 
-def _pair(calls: Calls, op: int) -> dict[str, Any]:
+def _pair(ops: _Ops, op: int) -> dict[str, Any]:
     """Return the forward op of an op in backward, and the nodes of an op in forward."""
-    forward = int(calls.forward[op])
-    nodes = next((found for outer in calls.around(op) if (found := calls.nodes_of(outer))), [])
+    forward = int(ops.forward[op])
+    nodes = next((found for outer in ops.around(op) if (found := ops.nodes_of(outer))), [])
     named = None
     if forward >= 0:
         fields = ("layer", "source", "sequence_nr")
-        named = _named(calls, forward) | _picked(_first(calls.ops.slice(forward, 1)), fields)
+        named = ops.named(forward) | _picked(ops.row(forward), fields)
     return {
-        "sequence_nr": _first(calls.ops.slice(op, 1))["sequence_nr"],
+        "sequence_nr": ops.row(op)["sequence_nr"],
         "forward": named,
-        "backward": [_named(calls, node) for node in nodes],
+        "backward": [ops.named(node) for node in nodes],
     }
 
 
 def _cost(
-    calls: Calls, op: int | None, owner: int | None, row: pa.Table | None
+    ops: _Ops,
+    estimates: pa.Table,
+    which: tuple[int | None, int | None],
+    row: pa.Table | None,
 ) -> dict[str, Any] | None:
     """Return the counts of the op that accounts for the row, with how they were made."""
+    op, owner = which
     if op is None:
         return None if row is None else _picked(_first(row), ("cost_status", "cost_note"))
     if owner is None and row is not None and _first(row)["link"] == "graph":
         # What a replay does has nothing to do with the op around its launch.
         return _picked(_first(row), ("cost_status", "cost_note"))
     of = op if owner is None else owner
-    facts = _first(calls.ops.slice(of, 1))
-    source = shape_source(calls, of)
-    formula = formula_text(facts["op"])
-    cost = None if source is None else source.estimate.cost
-    numbers = None
-    if facts["flops"]:
-        numbers = flops_with_numbers(facts["category"], facts["params"] or "", facts["flops"])
-    return _picked(facts, ("cost_status", "cost_note", "params", *_COUNTS)) | {
-        "of": _named(calls, of),
+    facts, formula = ops.row(of), formula_text(ops.named(of)["op"])
+    estimate = facts["estimate_id"]
+    found = {} if estimate is None else _first(estimates.slice(estimate, 1))
+    shapes_op = facts["shapes_op_id"]
+    other = None if shapes_op is None else ops.named(shapes_op)
+    return _picked(facts, ("cost_status", "cost_note", "params", *_COUNTS, "shapes_from")) | {
+        "of": ops.named(of),
         "formula": None if formula is None else formula._asdict(),
-        "flops_with_numbers": numbers,
-        "bytes_read": None if cost is None else cost.bytes_read,
-        "bytes_written": None if cost is None else cost.bytes_written,
-        "dtype": None if cost is None else cost.dtype,
-        "shapes_from": None if source is None else source.words,
-        "counted_inside": [] if owner is not None else _counted_inside(calls, of),
+        **{name: found.get(name) for name in _ESTIMATE},
+        "dtype": facts["compute_dtype"],
+        "shapes_op": other and other | {"signature": ops.signature(shapes_op)},
+        "counted_inside": [] if owner is not None else _counted_inside(ops, of),
     }
 
 
@@ -269,17 +311,17 @@ def _communication(cost: Mapping[str, Any] | None, shared: pa.Table) -> dict[str
     return None if found is None else found._asdict()
 
 
-def _counted_inside(calls: Calls, op: int) -> list[dict[str, Any]]:
+def _counted_inside(ops: _Ops, op: int) -> list[dict[str, Any]]:
     """Return the outermost ops inside an op that account for work of theirs."""
-    found, todo = [], np.flatnonzero(calls.parent == op).tolist()
-    counts = [int_column(calls.ops, name, -1) for name in ("flops", "bytes")]
+    found, todo = [], np.flatnonzero(ops.parent == op).tolist()
+    counts = [int_column(ops.table, name, -1) for name in ("flops", "bytes")]
     counted = np.maximum(*counts) > 0
     while todo:
         inner = todo.pop(0)
         if counted[inner]:
-            found.append(_named(calls, inner))
+            found.append(ops.named(inner))
         else:
-            todo += np.flatnonzero(calls.parent == inner).tolist()
+            todo += np.flatnonzero(ops.parent == inner).tolist()
     return found
 
 
@@ -287,19 +329,13 @@ def _sharing(shared: pa.Table, owner: int | None) -> list[dict[str, Any]] | None
     """Return what each kernel got of the op's counts, which go by time to those that work."""
     if owner is None or not shared.num_rows:
         return None
-    names = ("kernel_id", "kernel_short", "dur_ns", "flops", "bytes")
-    return [
-        _picked(row, names) | {"part": "helper" if helps else "main"}
-        for row, helps in zip(shared.to_pylist(), helpers(shared).tolist(), strict=True)
-    ]
+    names = ("kernel_id", "kernel_short", "op", "dur_ns", "cost_role", "flops", "bytes")
+    return [_picked(row, names) for row in shared.to_pylist()]
 
 
-def _helps(shared: pa.Table, row: pa.Table | None) -> bool:
+def _helps(row: pa.Table | None) -> bool:
     """Say whether the row is a kernel that only helps: the op's rates and roof are not its own."""
-    if row is None:
-        return False
-    is_row = pc.equal(shared["kernel_id"], row["kernel_id"][0]).to_numpy()
-    return bool((helpers(shared) & is_row).any())
+    return row is not None and bool(only_helps(row).any())
 
 
 def _tensor_core(judged: pa.Table, row: pa.Table | None) -> list[dict[str, Any]] | None:

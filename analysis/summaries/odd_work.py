@@ -1,4 +1,7 @@
-"""GPU work whose record cannot be right, as findings: too long, at time 0, or there twice."""
+"""GPU work whose record cannot be right, as findings.
+
+It is too long, at time 0, there twice, or more than its device can do.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.hardware.roofs import floats, known, op_numbers, sums_of_op
+from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.summaries.checks import COLUMNS
+from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pandas as pd
 
+    from pyprof2.analysis.hardware.devices import Device
+    from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool
     from pyprof2.analysis.summaries.checks import Finding
 
+_MARGIN: Final = 1.05
+"""Clocks and data sheets agree to a few percent."""
+_SPARSITY: Final = 2
+"""Peaks are dense, and structured sparsity doubles them."""
+_CACHES_SERVE: Final = 20
+"""Caches move more than the memory: at most some ten times as much."""
+_EXEMPT: Final = ("conv", "comm")
+_TOO_MUCH: Final = "kernels with more FLOPs or bytes than their device can do in their time"
+_NOT_DONE: Final = (
+    "their shapes, formulas, times or the device are wrong: pyprof2 explain kernel:N says which "
+    "were used"
+)
 _HOUR_NS: Final = 3600 * 10**9
 _TELLING: Final = (
     "rank", "start_ns", "dur_ns", "device", "stream", "correlation_id", "graph_node_id", "kernel",
@@ -28,21 +49,30 @@ _TIMES_WRONG: Final = "busy time, spans and shares are wrong with it: leave it o
 _TWICE: Final = "it counts as often as it is there: write the trace again"
 
 
-def find_odd_work(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
+def find_odd_work(
+    kernels: pa.Table,
+    copies: pa.Table,
+    devices: Sequence[Mapping[str, Any]] = (),
+    override: Path | str | None = None,
+) -> pd.DataFrame:
     """Return one row per finding and rank, columns as `checks.find_lacks`.
 
     Work that lasts over an hour; work at time 0 where all other work is over an hour away;
-    and work of which all that was recorded is the same, counted without the first of each.
+    work of which all that was recorded is the same, counted without the first of each; and
+    kernels whose counts no unit of the device, and no cache, can do in their time.
 
     Args:
         kernels: canonical table `kernels`.
         copies: canonical table `copies`.
+        devices: rows of the canonical table `devices`.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
     """
     import pandas as pd
 
     both = pa.concat_tables([table.select(_TELLING) for table in (kernels, copies)])
     ranks = pc.unique(both["rank"]).to_pylist()
     found = [row for r in ranks for row in _findings(both.filter(pc.equal(both["rank"], r)), r)]
+    found += _impossible(kernels, devices, override)
     frame = pd.DataFrame(found, columns=COLUMNS)
     return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
 
@@ -62,6 +92,45 @@ def _findings(work: pa.Table, rank: int) -> Iterator[Finding]:
     ):
         if count:
             yield "problem", what, int(count), 100 * int(count) / len(start), advice, rank
+
+
+def _impossible(
+    kernels: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None
+) -> Iterator[Finding]:
+    """Yield for each rank how many kernels have counts beyond what their device can do."""
+    place, found = devices_of(kernels, devices, override)
+    limits = np.array([_limits(device) for _, device in found])[place]
+    category, words = code_column(kernels, "category")
+    dtype, dtypes = code_column(kernels, "compute_dtype")
+    # A convolution may multiply less than its FLOPs say, and links bound a collective; not every
+    # peak of 4-bit types is known.
+    is_exempt = np.array([*(word in _EXEMPT for word in words), False])[category]
+    is_exempt |= np.array([*((kind or "").startswith("f4") for kind in dtypes), False])[dtype]
+    rates = _least_rates(kernels)
+    too_many = (rates > limits).any(axis=1) & ~is_exempt
+    ranks = int_column(kernels, "rank", 0)
+    for rank, count in zip(*np.unique(ranks[too_many], return_counts=True), strict=True):
+        share = 100 * int(count) / int((ranks == rank).sum())
+        yield "problem", _TOO_MUCH, int(count), share, _NOT_DONE, int(rank)
+
+
+def _limits(device: Device | None) -> tuple[float, float]:
+    """Return what no FLOP/s and no bytes per second of a device exceed; infinite if unknown."""
+    if device is None or not device.memory_bytes_per_s:
+        return np.inf, np.inf
+    peaks = [*device.matrix_flop_per_s.values(), *device.vector_flop_per_s.values()]
+    cache = device.l2_bytes_per_s or 0.0
+    bandwidth = max(_CACHES_SERVE * device.memory_bytes_per_s, cache)
+    return _MARGIN * _SPARSITY * max(peaks, default=np.inf), _MARGIN * bandwidth
+
+
+def _least_rates(kernels: pa.Table) -> Floats:
+    """Return FLOP/s and bytes per second that each kernel's op had at least; NaN: not known."""
+    op = op_numbers(kernels)
+    seconds = known(int_column(kernels, "op_time_ns", -1)) / 1e9
+    counts = [floats(kernels, name) for name in ("flops_lo", "bytes_lo")]
+    counted = [np.where(op >= 0, sums_of_op(op, column), np.nan) for column in counts]
+    return np.stack(counted, axis=1) / seconds[:, None]
 
 
 def _repeats(work: pa.Table) -> Bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pyprof2.analysis.hardware.roofline import FLAG_PCT
-from pyprof2.analysis.hardware.roofs import helpers
+from pyprof2.analysis.summaries.rows import only_helps
 
 if TYPE_CHECKING:
     from pyprof2.analysis.hardware.verdict import Judged
@@ -29,7 +29,7 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
     """
     if not judged.table.num_rows:
         return None
-    at = int(np.argmin(helpers(judged.table)))  # the first kernel that works: it has the rates
+    at = int(np.argmin(only_helps(judged.table)))  # the first kernel that works: it has the rates
     row = judged.table.slice(at, 1).to_pylist()[0]
     recorded, device = judged.devices[judged.place[at]]
     flops, nbytes = (_sum(judged, name) for name in ("flops", "bytes"))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
-from pyprof2.analysis.hardware.roofs import floats, helpers, op_numbers
+from pyprof2.analysis.hardware.roofs import floats, op_numbers
 from pyprof2.analysis.hardware.verdict import examine_ops
 from pyprof2.analysis.linking.stacks import libraries
 from pyprof2.columns import as_pandas, text_array
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+
+    from pyprof2.analysis.intervals import Bool
 
 _NEVER_NULL = [c.name for c in KERNELS.columns if not c.nullable]
 
@@ -47,13 +49,20 @@ def activity_rows(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
     return as_pandas(both.take(order), [*_NEVER_NULL, "accounting_op", "helps"])
 
 
+def only_helps(rows: pa.Table) -> Bool:
+    """Return which kernels have a part in an op's cost, but do not do its work."""
+    role, roles = code_column(rows, "cost_role")
+    found: Bool = np.array([*(text != "main" for text in roles), False])[role]
+    return found
+
+
 def _rate_parts(rows: pa.Table) -> dict[str, pa.Array]:
     """Return of which op each row's counts are a part, whether it only helps, its least time.
 
     The least time of an op is that of the kernels that work, in proportion to their time; its
     helpers have none.
     """
-    op, helps = op_numbers(rows), helpers(rows)
+    op, helps = op_numbers(rows), only_helps(rows)
     ops, group = np.unique(op, return_inverse=True)
     time = int_column(rows, "dur_ns", 0)
     working = np.bincount(group, np.where(helps, 0, time), len(ops))[group]

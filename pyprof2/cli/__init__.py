@@ -15,19 +15,19 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2 import __version__
-from pyprof2.cli import capture, check, demo, explain, parse, prof
-from pyprof2.cli.text import clean
-from pyprof2.errors import Pyprof2Error, UsageError
+from pyprof2.cli import capture, check, demo, explain, idle, parse, prof
+from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
+from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from _typeshed import SupportsWrite
 
-__all__ = ["build_parser", "capture", "check", "demo", "explain", "main", "parse", "prof"]
+__all__ = ["build_parser", "capture", "check", "demo", "explain", "idle", "main", "parse", "prof"]
 
 FINE: Final = 0
 ERROR: Final = 1
@@ -35,7 +35,12 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 _BY_SIGNAL: Final = 128
 
-_COMMANDS: Final = (capture, parse, prof, explain, check, demo)
+_OF_WRONG_VALUES: Final = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What values that no parser of ours writes may lead to."""
+
+_COMMANDS: Final = (capture, parse, prof, idle, explain, check, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -127,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _end_at_sigterm()
         args = build_parser().parse_args(argv)
         verbose = args.verbose
-        args.run(args)
+        _run(args)
         sys.stdout.flush()
     except SystemExit as stop:  # argparse has said what is wrong, or shown the help
         return _flush(stop.code)
@@ -143,12 +148,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     return FINE
 
 
+def _run(args: argparse.Namespace) -> None:
+    """Run the command; where a store's values make it fail, it is the store that is refused."""
+    try:
+        args.run(args)
+    except _OF_WRONG_VALUES as error:
+        from pyprof2.store import is_store
+
+        store = getattr(args, "input", None)
+        if store is None or isinstance(error, Pyprof2Error) or not is_store(store):
+            raise
+        msg = (
+            f"{store}: its tables hold what cannot be used ({type(error).__name__}; -v shows "
+            "where); make the store anew with 'pyprof2 parse'"
+        )
+        raise StoreError(msg) from error
+
+
 def _end_at_sigterm() -> None:
     """Let SIGTERM end the program as `sys.exit` does, so that nothing temporary is left."""
     # Others may have a way of their own; and only the first thread may have any.
     is_first = threading.current_thread() is threading.main_thread()
     if is_first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(_BY_SIGNAL + number))
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    raise TerminatedError(_BY_SIGNAL + number)
 
 
 def _explain(error: KeyboardInterrupt | Pyprof2Error | OSError) -> tuple[int, str]:

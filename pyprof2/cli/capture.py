@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
-from pyprof2.cli.text import clean
-from pyprof2.errors import CaptureError, OutputExistsError, UsageError
+from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.parsers import holds_work
+from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _RUNNER: Final = """
@@ -177,37 +177,48 @@ def run(args: argparse.Namespace) -> None:
     suffixes = (_REPORT, _EXPORT) if nsys else (_KINETO,)
     outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
     _prepare(outputs, force=args.force)
-    with _set_aside(outputs):
-        code = _record(args, outputs, nsys)
-        recording = _recorded(outputs)
+    # In a folder that nobody else can write to: a known name could be planted as a link.
+    with tempfile.TemporaryDirectory(
+        prefix=f".{stem.name}-", dir=stem.parent, ignore_cleanup_errors=True
+    ) as folder:
+        code = _record(args, Path(folder).absolute(), outputs, nsys)
+        recording = _recorded(Path(folder), outputs)
     _report(args, code, recording, "nsys" if nsys else "torch.profiler")
     sys.exit(code if code >= 0 else _BY_SIGNAL - code)
 
 
-def _record(args: argparse.Namespace, outputs: Sequence[Path], nsys: str | None) -> int:
-    """Run the script under a profiler, and return its exit code."""
+def _record(
+    args: argparse.Namespace, folder: Path, outputs: Sequence[Path], nsys: str | None
+) -> int:
+    """Run the script under a profiler that writes into a folder, and return its exit code."""
+    unfinished = folder / outputs[0].name
     if nsys is None:
-        return _start(_python(args, f"--trace={outputs[0].absolute()}"))
-    report = outputs[0].absolute()
+        return _start(_python(args, f"--trace={unfinished}"))
     window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={_window_name()}"]
-    profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={report.with_suffix('')}"]
+    profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={unfinished.with_suffix('')}"]
     # nsys forgets the exit code of what it runs when it gets a signal itself.
-    with tempfile.TemporaryDirectory(prefix="pyprof2-") as folder:
-        told = Path(folder) / "exit-code"
-        code = _start([*profile, *_python(args, f"--exit-code={told}")])
-        return int(told.read_text()) if code == 0 and told.is_file() else code
+    told = folder / "exit-code"
+    code = _start([*profile, *_python(args, f"--exit-code={told}")])
+    return int(told.read_text()) if code == 0 and told.is_file() else code
 
 
-def _recorded(outputs: Sequence[Path]) -> Path | None:
-    """Return the recording, if any work is in it; else nothing of it is left."""
-    *reports, recording = outputs
+def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
+    """Return the recording, moved from a folder to where it belongs, if any work is in it."""
+    from pyprof2.parsers._nsys import export_report
+
+    *reports, recording = unfinished = [folder / path.name for path in outputs]
     if reports and reports[0].is_file():
-        _export(reports[0], recording)
-    if recording.is_file() and holds_work(recording):
-        return recording
-    for path in outputs:
-        path.unlink(missing_ok=True)
-    return None
+        try:
+            export_report(reports[0], recording, shown_as=outputs[0])
+        except TraceError:
+            # A newer nsys may export it.
+            reports[0].replace(outputs[0])
+            raise
+    if not (recording.is_file() and holds_work(recording)):
+        return None
+    for path, output in zip(unfinished, outputs, strict=True):
+        path.replace(output)
+    return outputs[-1]
 
 
 def _report(args: argparse.Namespace, code: int, recording: Path | None, profiler: str) -> None:
@@ -298,28 +309,12 @@ def _stem(wanted: Path | None, script: str, *, is_module: bool) -> Path:
 def _prepare(outputs: Sequence[Path], *, force: bool) -> None:
     """See that the recordings can be written."""
     for path in outputs:
-        if path.exists() and not force:
-            msg = f"{path}: exists; name another with -o, or say --force"
+        is_folder = path.is_dir() and not path.is_symlink()
+        if is_folder or (os.path.lexists(path) and not force):
+            instead = "" if is_folder else ", or say --force"
+            msg = f"{path}: exists; name another with -o{instead}"
             raise OutputExistsError(msg)
     outputs[0].parent.mkdir(parents=True, exist_ok=True)
-
-
-@contextlib.contextmanager
-def _set_aside(outputs: Sequence[Path]) -> Iterator[None]:
-    """Let no old recording pass for the new one; without a new one the old one comes back."""
-    aside = {path: path.with_name(f".{path.name}.{os.getpid()}.old") for path in outputs}
-    aside = {path: old for path, old in aside.items() if path.exists()}
-    for path, old in aside.items():
-        path.replace(old)
-    try:
-        yield
-    finally:
-        is_new = any(path.exists() for path in outputs)
-        for path, old in aside.items():
-            if is_new:
-                old.unlink()
-            else:
-                old.replace(path)
 
 
 def _start(command: Sequence[str]) -> int:
@@ -333,14 +328,6 @@ def _start(command: Sequence[str]) -> int:
                     return process.wait()
         finally:
             signal.signal(signal.SIGTERM, before)
-
-
-def _export(report: Path, export: Path) -> None:
-    """Export what nsys recorded, whole or not at all."""
-    from pyprof2.parsers._nsys import export_report
-
-    with tempfile.TemporaryDirectory(prefix=f".{export.name}-", dir=export.parent) as folder:
-        export_report(report, Path(folder) / export.name).replace(export)
 
 
 def _ending(code: int) -> str:

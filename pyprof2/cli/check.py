@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyprof2.cli import arguments, output, text
+from pyprof2.cli import arguments
+from pyprof2.reports import findings
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
-
-    import pandas as pd
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -26,7 +23,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     )
     arguments.add_input(command)
     command.add_argument(
-        "--format", choices=("table", "csv", "json"), default="table", help="default: table"
+        "--format", choices=findings.FORMATS, default="table", help="default: table"
     )
     arguments.add_source_root(command)
     command.set_defaults(run=run)
@@ -37,43 +34,4 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
-    findings = loaded.check()
-    if args.format == "table":
-        lines = list(_lines(findings, text.terminal_width(None)))
-        output.write_text("".join(f"{line}\n" for line in lines), None)
-    else:
-        output.write_frame(findings, args.format, None)
-
-
-def _lines(findings: pd.DataFrame, width: int) -> Iterator[str]:
-    """Give each finding with its count and share, and below it the advice."""
-    if findings.empty:
-        yield "nothing is missing"
-        return
-    records = findings.to_dict("records")
-    head = max(len(str(record["severity"])) for record in records) + 2
-    several = len(set(findings["rank"].dropna())) > 1
-    for record in records:
-        words = [_shown(record["finding"])]
-        if several and (rank := _shown(record["rank"])):
-            words.insert(0, f"rank {rank}:")
-        figures = [_shown(record["count"], ",d"), _shown(record["share_pct"], ".1f", " %")]
-        if any(figures):
-            words.append(f"({', '.join(filter(None, figures))})")
-        first = f"{_shown(record['severity']):{head}}"
-        yield from _wrap(" ".join(words), width, first, " " * head)
-        if advice := _shown(record["advice"]):
-            yield from _wrap(advice, width, " " * head + "-> ", " " * (head + 3))
-
-
-def _shown(value: Any, form: str = "", unit: str = "") -> str:
-    """Return `value` as text; nothing for null."""
-    import pandas as pd
-
-    if pd.isna(value):
-        return ""
-    return text.clean(f"{int(value) if form == ',d' else value:{form}}{unit}")
-
-
-def _wrap(words: str, width: int, first: str, others: str) -> list[str]:
-    return textwrap.wrap(words, width, initial_indent=first, subsequent_indent=others)
+    findings.write(loaded.check(), args.format)

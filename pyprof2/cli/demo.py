@@ -13,15 +13,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.cli.text import clean
 from pyprof2.errors import OutputExistsError
+from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from pyprof2.cli import arguments
-    from pyprof2.cli.query import Query
+    from pyprof2.reports.query import Query
 
 _DATA: Final = Path(__file__).resolve().parent.parent / "data"
 _SCRIPT: Final = "demo_train.py"
@@ -56,7 +56,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
 
 def run(args: argparse.Namespace) -> None:
     """Record, parse and show the example."""
-    from pyprof2.cli import view
+    from pyprof2.cli import prof
     from pyprof2.run import load, parse
 
     with _folder(args.output) as folder:
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
         loaded = load(store)
         for options in _VIEWS:
             print(f"\n$ pyprof2 prof {_STORE} {options}\n")
-            view.show(loaded, _query(options))
+            prof.show(loaded, _query(options))
         _show_nsys(folder, quiet=args.quiet)
     if args.output is None:
         print("\nTo keep the script, the recording and the store: pyprof2 demo -o DIR")
@@ -87,7 +87,7 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
         return
     wanted.mkdir(parents=True, exist_ok=True)
     for name in (_SCRIPT, _RECORDING, _STORE, f"{_CAPTURE}.nsys-rep", f"{_CAPTURE}.sqlite"):
-        if (wanted / name).exists():
+        if os.path.lexists(wanted / name):
             msg = f"{wanted / name}: exists; name another folder"
             raise OutputExistsError(msg)
     yield wanted
@@ -121,7 +121,7 @@ def _record(folder: Path, *, quiet: bool) -> Path:
 
 def _show_nsys(folder: Path, *, quiet: bool) -> None:
     """Record the same script with Nsight Systems, where that is installed."""
-    from pyprof2.cli import view
+    from pyprof2.cli import prof
     from pyprof2.run import load
 
     if not all(map(importlib.util.find_spec, ("torch", "nvtx"))) or not shutil.which("nsys"):
@@ -140,7 +140,7 @@ def _show_nsys(folder: Path, *, quiet: bool) -> None:
         print(f"nsys cannot record here ({clean(why)})")
         return
     print(f"$ pyprof2 prof {export.name} {_NSYS_VIEW}\n")
-    view.show(load(export), _query(_NSYS_VIEW, export.name))
+    prof.show(load(export), _query(_NSYS_VIEW, export.name))
 
 
 def _environment() -> dict[str, str]:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyprof2.cli import arguments, output
-from pyprof2.cli.text import clean
+from pyprof2.cli import arguments, messages
 from pyprof2.parsers.formats import FORMATS, in_words
+from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     import argparse
@@ -67,6 +67,6 @@ def run(args: argparse.Namespace) -> None:
     )
     print(clean(str(store)))
     if not args.quiet:
-        output.warn(problem_lines(read_manifest(store)), store)
+        messages.warn(problem_lines(read_manifest(store)), store)
         command = f"pyprof2 prof {shlex.quote(str(store))} --by op"
         print(f"pyprof2: next: {clean(command)}", file=sys.stderr)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyprof2.cli import arguments, output
+from pyprof2.cli import arguments, messages
+from pyprof2.reports import files
 
 if TYPE_CHECKING:
     import argparse
+
+    from pyprof2.reports.query import Query
+    from pyprof2.run import Run
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -107,7 +111,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
     form = group.add_mutually_exclusive_group()
     form.add_argument(
         "--format",
-        choices=output.FORMATS,
+        choices=files.FORMATS,
         help="table (default) and markdown show the first rows; the others have all rows and "
         "columns, times in ns. FILE.csv, .json, .parquet or .md says it too",
     )
@@ -137,10 +141,10 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
-    output.check_free(args.output, force=args.force)
+    files.check_free(args.output, force=args.force)
     from pyprof2 import run as runs
-    from pyprof2.cli import totals, view
     from pyprof2.cli.query import read_query
+    from pyprof2.reports import totals
 
     query = read_query(args)
     if args.summary:
@@ -157,4 +161,15 @@ def run(args: argparse.Namespace) -> None:
     if args.summary:
         totals.show(loaded, query)
     else:
-        view.show(loaded, query)
+        show(loaded, query, quiet=args.quiet)
+
+
+def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
+    """Show the profile that `query` asks for, and on stderr what makes it less than whole."""
+    from pyprof2.reports.profile import Profile
+
+    profile = Profile.of(loaded, query)
+    if not quiet:
+        messages.say_why_empty(profile.missing, query.input)
+        messages.warn(loaded.warnings, query.input)
+    profile.write()

@@ -1,93 +1,28 @@
-"""What is asked of a profile: the options of `prof`, checked and with one name for each column."""
+"""The options of `prof` as a query: checked, and with one name for each column."""
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from pyprof2.analysis.summaries.profile import (
-    AXES,
-    MORE_COLUMNS,
-    SUMMARY_COLUMNS,
-    check_axes,
-    compile_pattern,
-)
-from pyprof2.cli import text
+from pyprof2.analysis.summaries.profile import check_axes, compile_pattern
 from pyprof2.errors import UsageError
-from pyprof2.pyprof_columns import PYPROF_ONLY
-from pyprof2.tables import PROFILE_COLUMNS, Column
+from pyprof2.reports.query import (
+    KERNEL,
+    TABLES,
+    Query,
+    SortKey,
+    available_columns,
+    column_named,
+    match_column,
+)
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
     from pathlib import Path
 
-KERNEL: Final = ("kernel",)
-"""The axis with a row for each kernel."""
-
-SHARE_COLUMNS: Final = (
-    Column("dur_us", pa.float64(), "End minus start.", "us"),
-    Column("share_pct", pa.float64(), "Share of the time of the selection.", "%"),
-)
-"""Columns of the kernel axis that only `table` shows unasked."""
-
-TABLES: Final = ("table", "markdown")
-"""The formats that show some rows to people; the others hold all."""
-
 _PATTERNS: Final = ("layer", "op", "kernel", "range")
 _SELECTORS: Final = ("rank", "step", *_PATTERNS, "direction", "category", "stream")
-
-
-class SortKey(NamedTuple):
-    """A column to sort by; numbers fall unless `rises`, text always rises."""
-
-    column: str
-    rises: bool
-
-
-@dataclass(frozen=True)
-class Query:
-    """One profile that somebody asks for.
-
-    Attributes:
-        axes: along which to sum; `KERNEL`: not at all; none: what answers best.
-        columns: which, in this order; none: those that suit the axes.
-        sort: most significant first.
-        top: how many rows; None: what suits the format.
-        depth: of axes layer and range: how many names of a path.
-        fold_numbers: of axis range: whether texts that differ in numbers are one.
-        selection: what `pyprof2.analysis.summaries.profile.select` takes.
-        format: one of `pyprof2.cli.output.FORMATS`.
-        output: the file to write; None: stdout.
-        width: of a table; None: that of the terminal.
-        pyprof: whether with PyProf's columns, headers and words.
-        csv_safe: whether cells that a spreadsheet would compute get an apostrophe.
-        quiet: whether problems and hints stay unsaid.
-        input: what the profile is of, as it was named.
-    """
-
-    axes: tuple[str, ...]
-    columns: tuple[str, ...]
-    sort: tuple[SortKey, ...]
-    top: int | None
-    depth: int | None
-    fold_numbers: bool
-    selection: dict[str, Any]
-    format: str
-    output: Path | None
-    width: int | None
-    pyprof: bool
-    csv_safe: bool
-    quiet: bool
-    input: Path
-
-    @property
-    def is_table(self) -> bool:
-        """Whether it is for people."""
-        return self.format in TABLES
 
 
 def read_query(args: argparse.Namespace) -> Query:
@@ -97,7 +32,7 @@ def read_query(args: argparse.Namespace) -> Query:
         UsageError: a name is unknown, a regular expression malformed, or options exclude each
             other.
     """
-    form = args.format or _format_of(args.output)
+    form = args.format or format_of(args.output)
     asked = [*(args.columns or ()), *(name.removeprefix("+") for name in args.sort or ())]
     axes = tuple(args.by or _axes_for(asked, form, pyprof=args.pyprof))
     _check(args, axes, form)
@@ -112,11 +47,11 @@ def read_query(args: argparse.Namespace) -> Query:
     selection = {name: getattr(args, name) for name in _SELECTORS} | {"copies": not args.no_copies}
     return Query(
         axes, tuple(columns), tuple(sort), args.top, args.depth, args.fold_numbers, selection, form,
-        args.output, args.width, args.pyprof, args.csv_safe, args.quiet, args.input,
+        args.output, args.width, args.pyprof, args.csv_safe, args.input,
     )  # fmt: skip
 
 
-def _format_of(output: Path | None) -> str:
+def format_of(output: Path | None) -> str:
     """Return the format that the name of the file asks for."""
     endings = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown"}
     return endings.get(output.suffix.lower(), "table") if output is not None else "table"
@@ -127,7 +62,7 @@ def _axes_for(asked: Sequence[str], form: str, *, pyprof: bool) -> tuple[str, ..
     if pyprof or form not in TABLES:
         return KERNEL
     of_op = available_columns(("op",))
-    found = [_match(name, of_op) for name in asked]
+    found = [match_column(name, of_op) for name in asked]
     if None in found:
         return KERNEL
     return ("op",) if "op" in found else ()
@@ -158,39 +93,6 @@ def _check(args: argparse.Namespace, axes: tuple[str, ...], form: str) -> None:
         raise UsageError(msg)
     for pattern in _PATTERNS:
         compile_pattern(getattr(args, pattern) or "")
-
-
-def available_columns(axes: tuple[str, ...]) -> list[str]:
-    """Return the columns to choose from."""
-    if axes == KERNEL:
-        extra = [column.name for column in SHARE_COLUMNS]
-        return list(dict.fromkeys([*PROFILE_COLUMNS, *extra, *PYPROF_ONLY]))
-    return [AXES[axis] for axis in axes] + [c.name for c in (*SUMMARY_COLUMNS, *MORE_COLUMNS)]
-
-
-def column_named(name: str, available: Sequence[str]) -> str:
-    """Return the column of this name, or whose header in a table is this.
-
-    Raises:
-        UsageError: there is none.
-    """
-    found = _match(name, available)
-    if found is None:
-        near = difflib.get_close_matches(name, available, n=5, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(available)}"
-        msg = f"no column {name!r}; {hint}"
-        raise UsageError(msg)
-    return found
-
-
-def _match(name: str, available: Sequence[str]) -> str | None:
-    if name in available:
-        return name
-    # Of `dur_ns` and `dur_us`, with one header, the later one is what tables show.
-    headers = [(header, c) for c in reversed(available) for header in text.headers(c)]
-    found = next((column for header, column in headers if header == name), None)
-    word = name.casefold()
-    return found or next((column for header, column in headers if header.casefold() == word), None)
 
 
 def _check_once(names: Sequence[str]) -> None:

@@ -17,7 +17,6 @@ from pyprof2.nvtx.internals import without_torch_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import CodeType
 
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.schema import Op
@@ -99,7 +98,6 @@ class Site:
     """One op at one place, and the calls that were made there.
 
     Attributes:
-        codes: of the frames that the key names; none in backward.
         variant: the call that was made last.
         forward: what autograd nodes made here belong to.
     """
@@ -114,13 +112,11 @@ class Site:
         "_unlike",
         "_variants",
         "_varying",
-        "codes",
         "forward",
         "variant",
     )
 
     def __init__(self, op: Op, forward: ForwardOp, message_of: MessageOf, options: Options) -> None:
-        self.codes: tuple[CodeType, ...] = ()
         self.forward = forward
         self.variant = Variant(None, _never, plain=True)
         self._op = op

@@ -11,14 +11,13 @@ from pyprof2.nvtx.calls import ForwardOp, Site
 from pyprof2.nvtx.collectives import collective_bytes, group_of
 from pyprof2.nvtx.describe import device_of
 from pyprof2.nvtx.schema import Op
-from pyprof2.nvtx.sources import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import FrameType
 
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.sinks import Messages
+    from pyprof2.nvtx.sources import Place
 
 SITES_AT_MOST: Final = 50_000
 """Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
@@ -90,9 +89,9 @@ class Catalog:
             )
         return found
 
-    def forward_site(self, context: Context, key: Any, op: Op, frames: Sequence[FrameType]) -> Site:
-        """Return a new site in `context`, for the lines that `frames` are at."""
-        source = source_of(frames)
+    def forward_site(self, context: Context, key: Any, op: Op, place: Place | None) -> Site:
+        """Return a new site in `context`, for the lines of a place."""
+        source = None if place is None else place.source
         marker = Marker(
             "op",
             op=op.name,
@@ -103,8 +102,6 @@ class Catalog:
         )
         forward = self._forward_op(op, context.layer, source)
         site = self._new_site(op, marker, forward)
-        # The key has the ids of the codes: as long as they are kept no other code gets one.
-        site.codes = tuple(frame.f_code for frame in frames)
         context.sites[key] = site
         return site
 

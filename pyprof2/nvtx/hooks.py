@@ -29,7 +29,6 @@ from pyprof2.nvtx.internals import (
     replace_module_call,
 )
 from pyprof2.nvtx.pairing import note_function
-from pyprof2.nvtx.sources import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,10 +69,11 @@ def hook_modules(session: Session, steps: Steps, undo: ExitStack) -> None:
 
 def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
     """Return what notes that a module is called, and says whether it is a layer."""
-    layers, catalog, sources = session.layers, session.catalog, session.sources
+    layers, catalog = session.layers, session.catalog
 
     def enter(module: torch.nn.Module) -> bool:
-        frame, source = sys._getframe(2), None  # noqa: SLF001 -- no other way to the caller
+        call = sys._getframe(1)  # noqa: SLF001 -- no other way to the caller
+        frame, source = call.f_back, None
         if not session.options.layers or is_compiled_graph(module, frame):
             return False
         state = session.state()
@@ -83,11 +83,11 @@ def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
         layer = layers.find(module, state)
         has_node = not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr
         if has_node or session.marks_lines:
-            source = source_of(sources.user_frames(frame))
+            source = session.source(frame)
         if has_node:
             note_function(state, catalog.function(state.context.layer, source), frame)
         context = layer.forward if current_task() == NO_TASK else layer.recompute
-        session.enter(id(module), context, source)
+        session.enter(id(module), context, source, id(call))
         return True
 
     return enter

@@ -85,7 +85,7 @@ class OpMode(TorchDispatchMode):
         self._catalog = session.catalog
         self._ops = session.catalog.ops
         self._local = session.local
-        self._user_frames = session.sources.user_frames
+        self._place = session.sources.place
         self._has_source = session.options.source
         self._push = sink.push
         self._pop = sink.pop
@@ -155,17 +155,12 @@ class OpMode(TorchDispatchMode):
         if context is None:
             site, payload = self._site_in_node(state, node, key, op)
         else:
-            user_frames = self._user_frames(frame) if self._has_source else []
-            if user_frames:
-                inner, own = user_frames[0], user_frames[-1]
-                key = (key, id(inner.f_code), inner.f_lasti)
-                if inner is not own:
-                    # Of those in between, how far they are says enough.
-                    far = [library.f_lasti for library in user_frames[1:]]
-                    key = (*key, id(own.f_code), *far)
+            place = self._place(frame, state.open) if self._has_source else None
+            if place is not None:
+                key = (key, place)
             site = context.sites.get(key)
             if site is None:
-                site = self._catalog.forward_site(context, key, op, user_frames)
+                site = self._catalog.forward_site(context, key, op, place)
             payload = note_nodes(state, site.forward, frame)
         values = op.flatten(args, kwargs) if kwargs or op.lists else args
         variant = site.variant.follower

@@ -25,11 +25,12 @@ from pyprof2.nvtx.internals import (
 from pyprof2.nvtx.layers import Layers
 from pyprof2.nvtx.ops import OpMode
 from pyprof2.nvtx.sinks import Messages
-from pyprof2.nvtx.sources import Sources, script_folder, source_of
+from pyprof2.nvtx.sources import Sources, script_folder
 from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from pyprof2.nvtx.catalog import Context
     from pyprof2.nvtx.options import Options
@@ -89,6 +90,11 @@ class Session:
         found: ThreadState | None = getattr(self.local, "state", None)
         return self.new_state() if found is None else found
 
+    def source(self, frame: FrameType | None) -> str | None:
+        """Return the lines outside of torch that the calling thread is at; None: there are none."""
+        place = self.sources.place(frame, self.state().open)
+        return None if place is None else place.source
+
     # -- whether ops are marked ----------------------------------------------------------------
 
     def enter_thread(self) -> None:
@@ -144,7 +150,9 @@ class Session:
 
     # -- ranges other than those of ops --------------------------------------------------------
 
-    def enter(self, token: int, context: Context, source: str | None = None) -> None:
+    def enter(
+        self, token: int, context: Context, source: str | None = None, frame: int = 0
+    ) -> None:
         """Go into a context on the calling thread, and open its range.
 
         Under torch.profiler another one tells the line of user code that goes into it, if given.
@@ -162,7 +170,7 @@ class Session:
             if context.message is None:
                 context.message = self.messages.of_marker(context.marker)
             end = self._push(state, context.message)
-        state.enter(token, context, end)
+        state.enter(token, context, end, frame)
 
     def enter_text(self, token: int, text: str) -> None:
         """Open a range with a text of the user's own; the context stays as it is."""
@@ -186,9 +194,9 @@ class Session:
             return None
         if self.kineto:
             # Of what calls the function in our place.
-            frames = self.sources.user_frames(sys._getframe(2)) if self.options.source else []  # noqa: SLF001
+            source = self.source(sys._getframe(2)) if self.options.source else None  # noqa: SLF001
             inputs = op.describe(args, kwargs, set())
-            marker = Marker("op", op=op.name, inputs=inputs, source=source_of(frames))
+            marker = Marker("op", op=op.name, inputs=inputs, source=source)
             return _open_record(RecordFunction(format_marker(marker, quoteless=True)))
         mode = next((m for m in dispatch_modes() if isinstance(m, OpMode) and m.active), None)
         if mode is None or self.sink is None:

@@ -19,7 +19,6 @@ from pyprof2.nvtx.internals import (
     remove_function_mode,
     uses_dynamo,
 )
-from pyprof2.nvtx.sources import source_of
 
 if TYPE_CHECKING:
     from pyprof2.nvtx.session import Session
@@ -68,12 +67,11 @@ class SourceMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_marked = self._is_on and self._session.recording and not is_tracing()
         try:
-            sources = self._session.sources
-            source = source_of(sources.user_frames(sys._getframe(1))) if is_marked else None  # noqa: SLF001
+            source = self._session.source(sys._getframe(1)) if is_marked else None  # noqa: SLF001
             if source is None:
                 return func(*args, **(kwargs or {}))
             recompute = current_task() != NO_TASK and torch.is_grad_enabled()
-            with RecordFunction(sources.text(source, recompute=recompute)):
+            with RecordFunction(self._session.sources.text(source, recompute=recompute)):
                 return func(*args, **(kwargs or {}))
         except BaseException as error:
             hide_frame(error)

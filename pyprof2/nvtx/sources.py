@@ -8,8 +8,9 @@ import site
 import sys
 import sysconfig
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -19,15 +20,26 @@ from pyprof2.markers import Marker, format_marker
 from pyprof2.nvtx.internals import compiled_codes, is_continuation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import FrameType
+    from collections.abc import Callable, Iterator, Sequence
+    from types import CodeType, FrameType
+
+    from pyprof2.nvtx.threads import OpenRange
 
 FILES_AT_MOST: Final = 50_000
 """Files that are remembered; code that is made while it runs has names without end."""
 FRAMES_AT_MOST: Final = 48
 """Frames of libraries that are told of a call; the user's own comes after them anyway."""
 
-_NOBODYS, _LIBRARYS, _OWN = range(3)
+PLACES_AT_MOST: Final = 50_000
+"""Places that are remembered."""
+TRAILS_AT_MOST: Final = 4
+"""Ways outwards from one line that are remembered."""
+
+_NOBODYS, _LIBRARYS, _OWN, _MODULE_CALL = range(4)
+_lasti: Final[Callable[[FrameType], int]] = attrgetter("f_lasti")
+_code: Final[Callable[[FrameType], CodeType]] = attrgetter("f_code")
+_HOOKS: Final = "pyprof2.nvtx.hooks"
+"""The module of ours that is on the stack wherever a module is called."""
 _CELL: Final = re.compile(r"<ipython-input-(\d+)-\w+>|(?:.*/)?ipykernel_\d+/\d+\.py")
 
 
@@ -66,6 +78,64 @@ def script_folder() -> str | None:
     return None if is_installed or not is_own_path(path) else str(Path(path).parent)
 
 
+def _line(frame: FrameType) -> str:
+    return f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+class Place:
+    """Where a call is made: the frames outside of torch, the innermost first, the user's own last.
+
+    Equal places are the same object.
+
+    Attributes:
+        lines: `path:line` of each frame.
+        source: the same as text, one to a line.
+    """
+
+    __slots__ = ("_codes", "lines", "source")
+
+    def __init__(self, frames: Sequence[FrameType], outer: Place | None) -> None:
+        """Describe some frames, and what is outside of them if they do not end in the own one."""
+        lines = tuple(map(_line, frames)) + (() if outer is None else outer.lines)
+        is_long = len(lines) > FRAMES_AT_MOST
+        self.lines: tuple[str, ...] = (*lines[:FRAMES_AT_MOST], lines[-1]) if is_long else lines
+        self.source = "\n".join(self.lines)
+        # A place is found by the ids of codes: as long as they are kept no other code gets one.
+        self._codes = tuple(frame.f_code for frame in frames)
+
+
+UNKNOWN: Final = Place((), None)
+"""Stands for a place that was not looked for."""
+
+
+class Trail:
+    """The frames from a call outwards to that of a module, or to the user's own: a guess.
+
+    To see that the next call is made by the same ones costs less than to look at each anew.
+
+    Attributes:
+        steps: the code of each frame, and how far it is.
+        to_module: whether they end in the call of a module.
+        places: what they lead to, by the place from where that module is called.
+    """
+
+    __slots__ = ("places", "steps", "to_module")
+
+    def __init__(self, steps: tuple[tuple[CodeType, int], ...], *, to_module: bool) -> None:
+        self.steps = steps
+        self.to_module = to_module
+        self.places: dict[Place | None, Place] = {}
+
+    def last_of(self, frame: FrameType | None) -> FrameType | None:
+        """Return the outermost of the frames, from `frame` outwards; None if they are others."""
+        last = None
+        for code, lasti in self.steps:
+            if frame is None or frame.f_code is not code or frame.f_lasti != lasti:
+                return None
+            last, frame = frame, frame.f_back
+        return last
+
+
 class Sources:
     """Finds the user's code on the stack."""
 
@@ -76,31 +146,117 @@ class Sources:
             root: the folder of the user's own code; None: all that is in no package is.
         """
         self._files: dict[str, int] = {}
+        self._places: dict[Any, Place] = {}
+        self._trails: dict[tuple[int, int], tuple[Trail, ...]] = {}
         self._texts: dict[tuple[str, bool], str] = {}
         self._root = root
 
-    def user_frames(self, frame: FrameType | None) -> list[FrameType]:
-        """Return the frames outside of torch, from `frame` outwards to the user's own.
+    def place(self, frame: FrameType | None, ranges: Sequence[OpenRange]) -> Place | None:
+        """Return where a call is made, from `frame` outwards to the user's own code; None: nowhere.
 
         What torch.compile compiled has lost its lines: of that it is the frame that called it.
+
+        Args:
+            frame: of the call.
+            ranges: that are open on this thread, the innermost last. As long as a module runs,
+                the frames around its call stay where they are: they are looked at once.
         """
-        files, compiled = self._files, compiled_codes()
+        if frame is None:
+            return None
+        for trail in self._trails.get((id(frame.f_code), frame.f_lasti), ()):
+            last = trail.last_of(frame)
+            if last is None:
+                continue
+            call = _range_of(last, ranges) if trail.to_module else None
+            if (call is None) != trail.to_module:
+                outer = None if call is None else self._outside(last, call, ranges)
+                found = trail.places.get(outer)
+                if found is not None:
+                    return found
+            break
+        return self._walk(frame, ranges)
+
+    def _outside(
+        self, frame: FrameType, call: OpenRange, ranges: Sequence[OpenRange]
+    ) -> Place | None:
+        """Return from where a module is called, whose call a frame of ours is."""
+        if call.place is UNKNOWN:
+            # The next one is the same for nearly all modules, and no good beginning of a trail.
+            outer = frame.f_back
+            if outer is not None and self._files.get(outer.f_code.co_filename) == _NOBODYS:
+                outer = outer.f_back
+            call.place = self.place(outer, ranges)
+        return call.place
+
+    def _walk(self, start: FrameType, ranges: Sequence[OpenRange]) -> Place | None:
+        """Return the same as `place`, whose first calls come from here."""
+        passed: list[FrameType] = []
         found: list[FrameType] = []
+        for frame, kind in self._outwards(start):
+            passed.append(frame)
+            call = _range_of(frame, ranges) if kind == _MODULE_CALL else None
+            if call is not None:
+                outer = self._outside(frame, call, ranges)
+                return self._remember(passed, found, outer, to_module=True)
+            if kind in (_LIBRARYS, _OWN):
+                found.append(frame)
+            if kind == _OWN:
+                return self._remember(passed, found, None, to_module=False)
+        return self._intern(found, None)
+
+    def _outwards(self, frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
+        """Yield frames and what they are, up to the user's own."""
+        compiled = compiled_codes()
         inner: FrameType | None = None
         while frame is not None:
-            code = frame.f_code
-            kind = files.get(code.co_filename)
+            kind = self._files.get(frame.f_code.co_filename)
             if kind is None:
                 kind = self._add(frame)
-            if kind:
-                if code in compiled and _has_lost_line(frame, inner):
-                    inner = frame
-                else:
-                    found.append(frame)
-                    if kind == _OWN:
-                        break
+            if kind and frame.f_code in compiled and _has_lost_line(frame, inner):
+                inner, kind = frame, _NOBODYS
+            # What is outside of code that lost its line is looked at together with it.
+            yield frame, _NOBODYS if kind == _MODULE_CALL and inner is not None else kind
+            if kind == _OWN:
+                return
             frame = frame.f_back
-        return [*found[:FRAMES_AT_MOST], found[-1]] if len(found) > FRAMES_AT_MOST else found
+
+    def _remember(
+        self,
+        passed: Sequence[FrameType],
+        found: Sequence[FrameType],
+        outer: Place | None,
+        *,
+        to_module: bool,
+    ) -> Place | None:
+        """Return the place of the frames that were found, and remember all that led to it."""
+        place = self._intern(found, outer)
+        if place is not None:
+            key = id(passed[0].f_code), passed[0].f_lasti
+            steps = tuple((frame.f_code, frame.f_lasti) for frame in passed)
+            known = self._trails.get(key, ())
+            trail = next((trail for trail in known if trail.steps == steps), None)
+            if trail is None:
+                trail = Trail(steps, to_module=to_module)
+                self._trails[key] = (trail, *known[: TRAILS_AT_MOST - 1])
+            trail.places[outer] = place
+        return place
+
+    def _intern(self, frames: Sequence[FrameType], outer: Place | None) -> Place | None:
+        """Return the place of some frames inside of another one, the same for the same lines."""
+        if not frames:
+            return outer
+        key: Any
+        if len(frames) == 1:
+            key = outer, id(frames[0].f_code), frames[0].f_lasti
+        else:
+            key = outer, *map(_lasti, frames), *map(id, map(_code, frames))
+        found = self._places.get(key)
+        if found is None:
+            if len(self._places) >= PLACES_AT_MOST:
+                self._places.clear()
+                self._trails.clear()
+            found = self._places[key] = Place(frames, outer)
+        return found
 
     def text(self, source: str, *, recompute: bool) -> str:
         """Return the text of a marker for torch.profiler: the calls inside are made by a line."""
@@ -116,9 +272,10 @@ class Sources:
         if len(self._files) >= FILES_AT_MOST:
             self._files.clear()
         # Wherever a compiler of torch keeps its files, their modules are inside torch.
-        package, _, _ = str(frame.f_globals.get("__name__")).partition(".")
+        module = str(frame.f_globals.get("__name__"))
+        package, _, _ = module.partition(".")
         path = frame.f_code.co_filename
-        whose = _NOBODYS
+        whose = _MODULE_CALL if module == _HOOKS else _NOBODYS
         if package != "torch" and (_CELL.fullmatch(path) or is_user_file(path)):
             shown = shown_path(path)
             is_own = not path.startswith(_PACKAGES) and is_own_path(shown, self._root)
@@ -138,11 +295,14 @@ def _has_lost_line(frame: FrameType, inner: FrameType | None) -> bool:
     )
 
 
-def source_of(frames: Sequence[FrameType]) -> str | None:
-    """Return `path:line` of each frame, one to a line; None where there is none."""
-    if len(frames) == 1:
-        return f"{shown_path(frames[0].f_code.co_filename)}:{frames[0].f_lineno}"
-    return "\n".join(f"{shown_path(f.f_code.co_filename)}:{f.f_lineno}" for f in frames) or None
+def _range_of(frame: FrameType, ranges: Sequence[OpenRange]) -> OpenRange | None:
+    """Return the open range of a module whose call a frame is; None: it has none."""
+    # A frame that runs has an id of its own.
+    wanted = id(frame)
+    for found in reversed(ranges):  # on the critical path: no generator
+        if found.frame == wanted:
+            return found
+    return None
 
 
 @lru_cache(FILES_AT_MOST)

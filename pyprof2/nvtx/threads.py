@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.markers import pack_payload
 from pyprof2.nvtx.internals import NO_TASK, current_task, next_sequence_nr
+from pyprof2.nvtx.sources import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pyprof2.nvtx.calls import ForwardOp
     from pyprof2.nvtx.catalog import Context
     from pyprof2.nvtx.sinks import Attributes
+    from pyprof2.nvtx.sources import Place
 
 UNKNOWN_NR: Final = -1
 """Stands for the next number of a thread that was not watched for a while."""
@@ -22,13 +24,34 @@ PEERS_AT_MOST: Final = 64
 """Threads whose nodes are remembered; they outlive the threads, as graphs do."""
 
 
-class OpenRange(NamedTuple):
-    """A range that is open: what closes it, where the thread was before, how to end it."""
+class OpenRange:
+    """A range that is open.
 
-    token: int
-    outer: Context
-    outer_task: int
-    end: Callable[[], object] | None
+    Attributes:
+        token: what closes it.
+        outer: where the thread was before.
+        outer_task: the run of backward in which that began.
+        end: how to end it; None: it is not written.
+        frame: the id of the frame of ours that calls the module; 0: it is of no module.
+        place: from where that is called, once it was looked for.
+    """
+
+    __slots__ = ("end", "frame", "outer", "outer_task", "place", "token")
+
+    def __init__(
+        self,
+        token: int,
+        outer: Context,
+        outer_task: int,
+        end: Callable[[], object] | None,
+        frame: int,
+    ) -> None:
+        self.token = token
+        self.outer = outer
+        self.outer_task = outer_task
+        self.end = end
+        self.frame = frame
+        self.place: Place | None = UNKNOWN
 
 
 class ThreadState:
@@ -82,9 +105,15 @@ class ThreadState:
         self.peers = peers
         self.function: Context | None = None
 
-    def enter(self, token: int, context: Context | None, end: Callable[[], object] | None) -> None:
+    def enter(
+        self,
+        token: int,
+        context: Context | None,
+        end: Callable[[], object] | None,
+        frame: int = 0,
+    ) -> None:
         """Go into a context, or stay in this one, until `leave` is called with the same token."""
-        self.open.append(OpenRange(token, self.context, self.task, end))
+        self.open.append(OpenRange(token, self.context, self.task, end, frame))
         if context is not None:
             self.context, self.task = context, current_task()
 

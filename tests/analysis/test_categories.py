@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pyprof2.analysis.categories import categorise
+from pyprof2.analysis.categories import first_category
 from pyprof2.columns import named, only
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def column(*texts: str | None) -> TextColumn:
 
 
 def categories(*sources: TextColumn) -> list[str | None]:
-    codes, words = categorise(len(sources[0][0]), sources)
+    codes, words = first_category(len(sources[0][0]), sources)
     return [words[code] for code in codes]
 
 

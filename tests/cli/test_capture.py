@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import shutil
@@ -228,6 +229,84 @@ def test_where_nothing_is_recorded_the_old_recording_stays(tmp_path: Path) -> No
     assert done.returncode == 3
     assert old.read_text() == "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", old.name}
+
+
+PLANT: Final = """
+import os
+from pathlib import Path
+seen = [(p.name, p.stat().st_mode & 0o777) for p in Path().iterdir() if p.name != "train.py"]
+Path("../seen").write_text(repr(seen))
+for name in ("train.json.gz", "train.nsys-rep", "train.sqlite"):
+    for path in (Path(name), Path(f".{name}.{os.getppid()}.old"), Path(f".{name}.part")):
+        path.unlink(missing_ok=True)
+        path.symlink_to("../theirs")
+"""
+"""Does what another user can do in a shared folder while a recording runs."""
+
+
+@needs_torch
+@both
+@pytest.mark.parametrize("options", [[], ["--force"]], ids=["", "forced"])
+def test_a_recording_goes_through_no_link_that_is_planted_in_a_shared_folder(
+    profiler: str, options: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    theirs = tmp_path / "theirs"
+    theirs.write_text("not to be touched")
+    names = [recording(profiler), *(["train.nsys-rep"] if profiler == "--nsys" else [])]
+    for name in names if options else []:
+        (folder / name).write_text("old")
+
+    done = run(folder, profiler, *options, "train.py", script=PLANT + TRAIN)
+
+    assert done.returncode == 0
+    assert theirs.read_text() == "not to be touched"
+    assert not any((folder / name).is_symlink() for name in names)
+    assert len(pyprof2.load(folder / names[0]).ops)
+    seen = ast.literal_eval((tmp_path / "seen").read_text())
+    private = [name for name, mode in seen if name not in names and mode == 0o700]
+    assert len(private) == len(seen) - len(names) * len(options) == 1
+    assert not (folder / private[0]).exists()
+
+
+@needs_torch
+def test_a_link_to_nothing_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "train.json.gz").symlink_to("elsewhere")
+
+    done = run(tmp_path, "--kineto", "train.py")
+
+    assert (done.returncode, (tmp_path / "elsewhere").exists()) == (1, False)
+    assert done.stderr.startswith("pyprof2: train.json.gz: exists; ")
+
+
+@needs_torch
+def test_a_folder_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "train.json.gz").mkdir()
+
+    done = run(tmp_path, "--kineto", "--force", "train.py")
+
+    assert done.stderr == "pyprof2: train.json.gz: exists; name another with -o\n"
+
+
+@needs_torch
+@pytest.mark.parametrize("profiler", [pytest.param("--nsys", marks=nsys_only)])
+def test_a_report_that_cannot_be_exported_is_kept(profiler: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nsys").write_text(
+        f'#!/bin/sh\n[ "$1" = export ] && exit 5\nexec {shutil.which("nsys")} "$@"\n'
+    )
+    (tmp_path / "bin" / "nsys").chmod(0o755)
+    path = os.pathsep.join((str(tmp_path / "bin"), os.environ["PATH"]))
+
+    done = run(tmp_path, profiler, "train.py", PATH=path)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "pyprof2: train.nsys-rep: nsys cannot export it: exit code 5"
+    )
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {"train.py", "train.nsys-rep", "bin"}
 
 
 @pytest.mark.parametrize(

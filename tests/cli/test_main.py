@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import pyprof2
@@ -123,6 +125,25 @@ def test_verbose_shows_where_an_error_came_from(invoke: Callable[..., Any], tmp_
     assert "Traceback" not in quiet.err
     assert "Traceback" in verbose.err
     assert verbose.err.splitlines()[-1] == quiet.err.strip()
+
+
+def test_a_store_whose_values_cannot_be_used_is_one_line(
+    invoke: Callable[..., Any], trace: Path, tmp_path: Path
+) -> None:
+    store = pyprof2.parse(trace, tmp_path / "s.pyprof2")
+    path = store / "signatures" / "rank-0.parquet"
+    table = pq.read_table(path)
+    at = table.column_names.index("inputs")
+    broken = pa.array(['[{"shape":7}]'] * table.num_rows, pa.string())
+    pq.write_table(table.set_column(at, table.schema.field(at), broken), path)
+
+    result = invoke("explain", store, "op:0")
+
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
+        f"pyprof2: {store}: its tables hold what cannot be used (TypeError; -v shows where); "
+        "make the store anew with 'pyprof2 parse'\n"
+    )
 
 
 @pytest.mark.parametrize("place", ["before", "after"])

@@ -140,7 +140,6 @@ def test_where_one_line_has_most_of_the_time_other_axes_are_named(
 
 @pytest.mark.parametrize("shell", ["terminal", "kernel"])
 def test_a_notebook_has_the_number_of_the_cell(tmp_path: Path, shell: str) -> None:
-    pytest.importorskip("ipykernel")
     compiler = "ipykernel.compiler.XCachingCompiler" if shell == "kernel" else ""
     script = tmp_path / "notebook.py"
     script.write_text(f"""\

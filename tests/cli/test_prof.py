@@ -372,7 +372,7 @@ def test_the_header_is_bold_on_a_terminal_and_never_in_a_file(
     invoke: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.txt"
-    monkeypatch.setattr("pyprof2.cli.text.bold", lambda header: f"**{header}**")
+    monkeypatch.setattr("pyprof2.reports.cells.bold", lambda header: f"**{header}**")
     invoke("prof", "x", "-o", path)
 
     assert "**" not in path.read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ import pytest
 import pyprof2
 from pyprof2.analysis.summaries.profile import AXES, total_row
 from pyprof2.cli import demo
-from pyprof2.cli.output import FORMATS
-from pyprof2.cli.query import TABLES
+from pyprof2.reports.files import FORMATS
+from pyprof2.reports.query import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -200,7 +200,7 @@ def test_every_category_has_its_table(tmp_path: Path, category: str, table: str)
 @pytest.mark.parametrize(
     "category",
     [
-        "gpu_user_annotation", "overhead", "cuda_sync", "cuda_event", "Trace", "ac2g", "",
+        "gpu_user_annotation", "cuda_event", "Trace", "ac2g", "",
         "cuda_profiler_range", "hardware_counters", "anything",
     ],
 )  # fmt: skip
@@ -419,7 +419,7 @@ def test_other_instants_are_no_memory(tmp_path: Path) -> None:
     found = recorded(tmp_path, memory(1, Bytes=1) | {"name": "[OutOfMemory]"}, memory(2, Bytes=1))
 
     assert found.spool.counts["memory"] == 1
-    assert found.ignored == {"instants": 1}
+    assert found.ignored == {"marks of a moment, which no number needs": 1}
 
 
 @pytest.mark.parametrize(
@@ -460,6 +460,44 @@ def test_flows_are_read_from_both_ends(tmp_path: Path) -> None:
         (1, False, MAIN, 10000),
         (1, True, ENGINE, 20000),
     ]
+
+
+@pytest.mark.parametrize(("frames", "kept"), [(3855, 3855), (3856, 3855), (5000, 3855)])
+def test_a_long_call_stack_keeps_its_innermost_frames_whole(
+    tmp_path: Path, frames: int, kept: int
+) -> None:
+    """A frame and its separator are 17 characters: 65,536 hold 3855 of them."""
+    lines = [f"net.py({10_000 + i}): f" for i in range(frames)]
+
+    found = recorded(tmp_path, op("a", 1, 2, **{"Call stack": ";".join(lines)}))
+
+    (text,) = values(found, "ops", "stack")
+    assert text == "\n".join(f"net.py:{10_000 + i}" for i in range(kept))
+    cut = {"a call stack of over 65,536 characters: cut": 1} if frames > kept else {}
+    assert found.problems == cut
+
+
+@pytest.mark.parametrize(("modules", "kept"), [(1638, 1638), (1639, 1638), (3000, 1638)])
+def test_a_long_path_of_modules_keeps_its_outermost_ones_whole(
+    tmp_path: Path, modules: int, kept: int
+) -> None:
+    """A name and its separator are 10 characters: 16,384 hold 1638 of them."""
+    names = [f"layer{1000 + i}" for i in range(modules)]
+
+    found = recorded(tmp_path, op("a", 1, 2, **{"Module Hierarchy": ".".join(names)}))
+
+    assert values(found, "ops", "layer") == [".".join(names[:kept])]
+    cut = {"a module path of over 16,384 characters: cut": 1} if modules > kept else {}
+    assert found.problems == cut
+
+
+def test_a_frame_or_module_that_does_not_fit_at_all_is_left_out(tmp_path: Path) -> None:
+    long = {"Call stack": "a" * 70_000 + ".py(1): f", "Module Hierarchy": "a" * 70_000}
+
+    found = recorded(tmp_path, op("a", 1, 2, **long))
+
+    assert values(found, "ops", "stack", "layer") == [(None, None)]
+    assert found.problems.total() == 2
 
 
 # What is wrong
@@ -696,6 +734,64 @@ def test_a_marker_says_what_the_cpu_can_do_where_it_did_the_work(tmp_path: Path)
         "cpu", 4, '{"f32":200000000000.0}',
     )  # fmt: skip
     assert recorded(tmp_path, peaks, kernel(5, 2, 1)).devices == []
+
+
+_NO_CPU = "a marker with peaks of a CPU where a GPU works, or with a GPU's name: not used"
+
+
+@pytest.mark.parametrize(
+    ("name", "events"),
+    [
+        pytest.param("a CPU", [kernel(5, 2, 1)], id="GPU work"),
+        pytest.param("NVIDIA H100 80GB HBM3", [], id="the name of a GPU"),
+    ],
+)
+def test_peaks_that_the_recording_contradicts_are_counted_and_not_used(
+    tmp_path: Path, name: str, events: list[Event]
+) -> None:
+    peaks = marker(0, 1, kind="cpu", name=name, flop_per_s={"f32": 2e11}, bytes_per_s=4e10)
+
+    found = recorded(tmp_path, peaks, op("aten::mm", 2, 5), *events)
+
+    assert found.devices == []
+    assert found.problems[_NO_CPU] == 1
+
+
+def test_a_marker_of_another_rank_is_counted_and_not_used(tmp_path: Path) -> None:
+    who = marker(0, 1, kind="process", rank=3, world_size=8)
+
+    found = recorded(tmp_path, who, distributedInfo={"rank": 1, "world_size": 2})
+
+    assert found.rank == 1
+    assert found.problems["a marker of another rank than the file's: not used"] == 1
+
+
+def test_ops_that_the_profiler_records_are_not_taken_from_markers(tmp_path: Path) -> None:
+    inputs = (Tensor((8, 8), "f32"),) * 2
+    claims = [
+        marker(ts, 5, kind="op", op=name, inputs=inputs)
+        for ts, name in ((0, "aten::mm"), (10, "mine::mm"))
+    ]
+
+    found = recorded(tmp_path, *claims, op("aten::mm", 20, 5))
+
+    assert found.read("ops")["op"].to_pylist().count("aten::mm") == 1
+    assert found.problems["a marker of an op that the profiler records itself: not used"] == 1
+    assert found.annotated == {"inputs of op calls": 1}
+
+
+def test_what_only_markers_say_is_counted(tmp_path: Path) -> None:
+    events = [
+        marker(0, 1, kind="process", rank=3, world_size=8),
+        marker(1, 1, kind="cpu", name="a CPU", flop_per_s={"f32": 2e11}, bytes_per_s=4e10),
+        marker(2, 0, kind="step", step=7),
+        op("aten::mm", 3, 5),
+    ]
+
+    found = recorded(tmp_path, *events)
+
+    assert found.annotated == {"the rank": 1, "peaks of the CPU": 1, "steps": 1}
+    assert recorded(tmp_path, op("aten::mm", 3, 5), step(1, 0, 9)).annotated == {}
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ def test_calls_that_repeat_others_for_their_backtrace_are_no_launches(tmp_path: 
     run = export.load(tmp_path)
 
     assert listed(run.launches, "start_ns") == [10]
-    assert findings(run)["events that the tables have no place for: backtraces of CUDA calls"] == 1
+    assert findings(run)["not read: backtraces of CUDA calls, which no number needs"] == 1
 
 
 def test_correlation_ids_count_within_their_process(tmp_path: Path) -> None:
@@ -303,12 +303,8 @@ def test_ranks_are_the_gpu_processes_in_order_of_their_ids(tmp_path: Path) -> No
     run = export.load(tmp_path)
 
     assert listed(run.kernels, "rank", "kernel") == [(0, "a"), (1, "b"), (2, "c")]
-    assert (
-        findings(run)[
-            "events that the tables have no place for: rows of processes that used no GPU"
-        ]
-        == 2
-    )
+    skipped = "not read: rows of processes that used no GPU, which no number needs"
+    assert findings(run)[skipped] == 2
     assert run.ranges.empty
 
 
@@ -1034,3 +1030,28 @@ def test_a_hostile_text_is_text(tmp_path: Path, text: str, domain: int) -> None:
 
     assert names in (["y", text[:16_384]], ["y"])
     assert not list(tmp_path.glob("hacked"))
+
+
+def test_what_only_markers_say_is_counted(tmp_path: Path) -> None:
+    inputs = (Tensor((2, 3), "f32"), Tensor((3, 4), "f32"))
+    export = Export().domain().marker(Marker("process", rank=2, world_size=4), 1, None)
+    export.marker(Marker("step", step=5), 2, None)
+    for start in (10, 30):
+        export.marker(Marker("op", op="aten::mm", inputs=inputs), start, start + 9)
+    export.marker(Marker("op", op="aten::relu"), 50, 59)
+
+    (rank,) = export.load(tmp_path).manifest["ranks"]
+
+    assert rank["annotated"] == {"the rank": 1, "steps": 1, "inputs of op calls": 2}
+
+
+def test_peaks_of_a_cpu_where_a_gpu_worked_are_not_used(tmp_path: Path) -> None:
+    peaks = Marker("cpu", name="a CPU", flop_per_s={"f32": 2e11}, bytes_per_s=4e10)
+    export = Export().domain().gpu().marker(peaks, 1, None).launched("k", 10, 1)
+
+    run = export.load(tmp_path)
+
+    assert run.devices["device_type"].tolist() == ["cuda"]
+    (rank,) = run.manifest["ranks"]
+    problem = "a marker with peaks of a CPU where a GPU works, or with a GPU's name: not used"
+    assert rank["problems"][problem] == 1

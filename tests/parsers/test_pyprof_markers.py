@@ -45,6 +45,12 @@ def call(mod: str, op: str, *args: dict[str, Any]) -> str:
     return repr({"mod": mod, "op": op, "args": list(args)})
 
 
+@pytest.mark.parametrize("shape", [(2**41,), (1,) * 65, (2**31, 2**31, 2), (-1,)])
+def test_shapes_that_no_tensor_has_are_no_marker(shape: tuple[int, ...]) -> None:
+    with pytest.raises(MarkerError, match="broken"):
+        parse_call(call("torch", "relu", tensor(*shape)))
+
+
 @pytest.mark.parametrize(
     ("frames", "stack"),
     [

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import sqlalchemy as sa
@@ -16,8 +18,9 @@ from pyprof2.errors import TraceError
 from pyprof2.parsers._sqlite import Database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 READ_ONLY = 0o555
 
 
@@ -156,6 +159,120 @@ def test_a_file_that_another_program_writes_is_an_error(tmp_path: Path) -> None:
 
         with pytest.raises(TraceError, match=r"x\.sqlite: locked by another program; try again"):
             read(path)
+
+
+def _varint(number: int, length: int) -> bytes:
+    """Return a number as SQLite writes it, in that many bytes."""
+    groups = [number >> 7 * at & 0x7F for at in reversed(range(length))]
+    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
+
+
+PAGE: Final = 4096
+STORED: Final = 2_100_000
+"""Characters of a text whose sizes take 4 bytes, as do those of 134 million."""
+
+
+def write_rings(path: Path, sizes: Sequence[int]) -> Path:
+    """Write texts that claim sizes which are not there: their last page leads to their first.
+
+    Sizes that differ by whole pages keep as much of a text in its row. SQLite takes no text for
+    larger than the file, which therefore ends in a hole.
+    """
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE}")
+        connection.execute("CREATE TABLE t (x, y)")
+        connection.executemany("INSERT INTO t (x) VALUES (?)", [("a" * STORED,)] * len(sizes))
+        connection.commit()
+    content = bytearray(path.read_bytes())
+    # A row: its size, its number, the size of its head, the types of its columns.
+    head = bytes([6]) + _varint(13 + 2 * STORED, 4) + bytes([0])
+    for number, size in enumerate(sizes, 1):
+        claimed = STORED + (size - STORED) // (PAGE - 4) * (PAGE - 4)
+        at = content.index(_varint(STORED + 6, 4) + bytes([number]) + head)
+        content[at : at + 4] = _varint(claimed + 6, 4)
+        content[at + 6 : at + 10] = _varint(13 + 2 * claimed, 4)
+        _close_ring(content, at + 11)
+    pages = max(max(sizes) + PAGE, len(content)) // PAGE + 1
+    content[28:32] = pages.to_bytes(4, "big")
+    path.write_bytes(content)
+    os.truncate(path, pages * PAGE)
+    return path
+
+
+def _close_ring(content: bytearray, at: int) -> None:
+    """Let the last page of the text at `at` lead to the first; its number follows the text."""
+    while content[at] == ord("a"):
+        at += 1
+    page = first = int.from_bytes(content[at : at + 4], "big")
+    while following := int.from_bytes(content[(page - 1) * PAGE :][:4], "big"):
+        page = following
+    content[(page - 1) * PAGE : (page - 1) * PAGE + 4] = first.to_bytes(4, "big")
+
+
+READS: Final = """
+import sys
+from pathlib import Path
+from pyprof2.parsers._sqlite import Database
+from pyprof2.errors import TraceError
+
+def held(what):
+    return next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith(what)) * 1024
+
+before = held("VmHWM:")
+with Database(Path(sys.argv[1])) as database:
+    try:
+        for batch in database.batches("t", {"x": sys.argv[2]}):
+            print(batch["x"].null_count)
+    except TraceError as error:
+        print(error)
+print(held("VmHWM:") - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in Linux's way")
+@pytest.mark.parametrize(
+    ("sizes", "kind", "says"),
+    [
+        ([120 << 20] * 4, "text", "x.sqlite: has a text of over 64 MiB, which no export has"),
+        ([60 << 20] * 8, "text", "x.sqlite: a damaged SQLite file, larger inside than outside; "),
+        ([120 << 20] * 4, "int", "4"),
+    ],
+)
+def test_a_text_that_is_larger_than_its_file_is_not_read(
+    tmp_path: Path, sizes: list[int], kind: str, says: str
+) -> None:
+    """It would take 500 MB, and its copies as much again."""
+    path = write_rings(tmp_path / "x.sqlite", sizes)
+
+    done = subprocess.run(
+        [sys.executable, "-c", READS, path, kind],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+
+    line, held = done.stdout.splitlines()
+    assert line.removeprefix(f"{tmp_path}/").startswith(says)
+    assert int(held) < 100_000_000
+
+
+def test_the_rings_of_these_tests_are_what_sqlite_takes_for_long_texts(tmp_path: Path) -> None:
+    path = write_rings(tmp_path / "x.sqlite", [30 << 20] * 8)
+
+    with closing(sqlite3.connect(path)) as connection:
+        sizes = [size for (size,) in connection.execute("SELECT length(x) FROM t")]
+    assert all((30 << 20) - PAGE <= size <= 30 << 20 for size in sizes)
+    with Database(path) as database, pytest.raises(TraceError, match="larger inside"):
+        database.rows(sa.select(sa.column("x")).select_from(sa.table("t")))
+
+
+@pytest.mark.parametrize(
+    "values", [[7] * 1000, [-(2**63)] * 1000, [0, 1] * 2000, ["a" * 9_000_000]]
+)
+def test_what_a_file_really_holds_is_read_whatever_its_size(
+    tmp_path: Path, values: list[Any]
+) -> None:
+    path = write(tmp_path / "x.sqlite", *values, declared="")
+
+    assert read(path, "text") == [str(value) for value in values]
 
 
 def _missing(path: Path) -> None:

@@ -133,6 +133,7 @@ def test_a_kernel_that_only_helps_gets_nothing_but_its_time_counts(tmp_path: Pat
     table = load_events(tmp_path, events).table("kernels")
 
     assert rows(table, "flops", "bytes", "op_time_ns") == [(48, 104, 4000), (0, 0, 4000)]
+    assert rows(table, "cost_role") == ["main", "helper"]
 
 
 def test_a_helper_alone_has_done_the_work(tmp_path: Path) -> None:
@@ -290,6 +291,7 @@ def test_a_kernel_that_fills_a_buffer_for_an_op_only_helps(tmp_path: Path) -> No
     assert rows(run.table("kernels"), "op", "flops", "bytes") == [
         ("aten::mm", 48, 104), ("aten::fill_", 0, 0), ("aten::fill_", 0, 16),
     ]  # fmt: skip
+    assert rows(run.table("kernels"), "cost_role") == ["main", "nested", "main"]
 
 
 GEMM = "ampere_sgemm_128x64_nn"
@@ -323,6 +325,7 @@ def test_an_op_inside_a_product_that_is_none_gets_nothing_of_it(
         op(inner, 50, 5, **operands), launched(51, 3, at=60, dur=2, name=name),
     )  # fmt: skip
 
+    assert rows(run.table("kernels"), "cost_role")[:2] == ["main", "nested"]
     inside, alone = rows(run.table("kernels"), "op", "flops", "bytes")[1:]
     assert rows(run.table("kernels"), "op", "flops", "bytes")[0] == ("aten::addmm", 48, 120)
     assert inside == (inner, 0, 0)
@@ -343,14 +346,29 @@ def test_a_kernel_that_can_only_move_or_add_gets_nothing_of_a_product(
     assert rows(run.table("kernels"), "flops", "bytes", "tflops", "gbps", "intensity") == [
         (0, 0, None, None, None), (48, 120, 48 / 10_000 / 1000, 120 / 10_000, 48 / 120),
     ]  # fmt: skip
+    assert rows(run.table("kernels"), "cost_role") == ["helper", "main"]
 
 
 def test_what_can_only_add_did_the_product_where_nothing_else_ran(tmp_path: Path) -> None:
-    found = costed(
+    kernels = load_events(
         tmp_path, op("aten::addmm", 0, 20, **ADDMM), launched(1, 1, at=30, dur=5, name=ADD)
-    )
+    ).table("kernels")
 
-    assert found == [("aten::addmm", 48, 120, "ok")]
+    assert rows(kernels, "cost_role", *COLUMNS) == [("main", "aten::addmm", 48, 120, "ok")]
+
+
+def test_what_has_no_part_in_a_cost_has_no_role(tmp_path: Path) -> None:
+    """A copy, a kernel without an op, one of an op without a formula, and a graph's."""
+    run = load_events(
+        tmp_path,
+        op("aten::mm", 0, 9, **MM), launch(1, 1, name="cudaMemcpyAsync"),
+        copy(20, 2, 1, name="Memcpy HtoD (Pageable -> Device)", bytes=64),
+        launched(30, 2, at=40, dur=2), op("my::op", 50, 9), launched(51, 3, at=70, dur=2),
+        op("my::op", 80, 9), launch(81, 4, name="cudaGraphLaunch"), kernel(90, 5, 4),
+    )  # fmt: skip
+
+    assert rows(run.table("copies"), "cost_role") == [None]
+    assert rows(run.table("kernels"), "cost_role") == [None, None, None]
 
 
 def test_outside_of_products_such_kernels_do_the_work(tmp_path: Path) -> None:
@@ -417,6 +435,20 @@ def test_real_products_have_their_flops_at_the_kernels_that_multiply(kineto_trac
         expected = slow_shares(kernels)
         for row in kernels:
             assert row["flops"] - expected.get(row["kernel_id"], 0) in (0, 1)
+            assert (row["cost_role"] == "main") == (row["kernel_id"] in expected)
+
+
+def test_rates_stand_at_the_kernels_whose_role_is_to_do_the_work(kineto_trace: Path) -> None:
+    """Where a kernel has no rates and others of its op have some, it only helps."""
+    names = ("rank", "cost_op_id", "cost_role", "tflops", "flops", "op_time_ns")
+    kernels = rows(pyprof2.load(kineto_trace).table("kernels"), *names)
+    rated = {(rank, op) for rank, op, _, tflops, _, _ in kernels if tflops is not None}
+    for rank, op_, role, tflops, flops, time in kernels:
+        assert (role is None) == (op_ is None)
+        if op_ is not None and time:
+            helps = (rank, op_) in rated and tflops is None
+            assert helps == (role in ("helper", "nested"))
+            assert not helps or flops == 0
 
 
 def test_without_a_gpu_no_work_stands_at_an_op_and_at_one_around_it() -> None:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from pyprof2.analysis.costs import Context, Cost, Estimate, estimate
+from pyprof2.analysis.costs import Cost, Estimate, Evidence, estimate
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
 
 YES, NO = True, False
@@ -40,7 +40,7 @@ def test_a_convolution_without_stride_needs_the_size_of_its_output() -> None:
     recorded = call("aten::cudnn_convolution", X, WEIGHT, *UNRECORDED)
 
     alone = estimate(recorded)
-    told = known(estimate(recorded, Context(output=Tensor(OUT.shape))))
+    told = known(estimate(recorded, Evidence(output=Tensor(OUT.shape))))
 
     assert (alone.status, alone.cost) == ("no_shapes", None)
     assert "stride and padding" in alone.note
@@ -51,7 +51,7 @@ def test_a_convolution_without_stride_needs_the_size_of_its_output() -> None:
 def test_the_input_of_the_next_call_is_assumed_to_be_the_output_where_it_fits() -> None:
     recorded = call("aten::conv2d", X, WEIGHT, *UNRECORDED)
 
-    found = estimate(recorded, Context(following=OUT))
+    found = estimate(recorded, Evidence(following=OUT))
 
     assert (found.status, known(found).flops) == ("assumed", ONE_PASS)
     assert found.note.endswith("the output has the size of the next call's input")
@@ -65,7 +65,7 @@ def test_the_input_of_the_next_call_is_assumed_to_be_the_output_where_it_fits() 
 def test_the_input_of_the_next_call_is_not_the_output_where_it_does_not_fit(
     following: Tensor,
 ) -> None:
-    found = estimate(call("aten::conv2d", X, WEIGHT, *UNRECORDED), Context(following=following))
+    found = estimate(call("aten::conv2d", X, WEIGHT, *UNRECORDED), Evidence(following=following))
 
     assert (found.status, found.cost) == ("no_shapes", None)
 
@@ -73,7 +73,7 @@ def test_the_input_of_the_next_call_is_not_the_output_where_it_does_not_fit(
 def test_a_stride_that_is_recorded_counts_whatever_the_next_call_gets() -> None:
     recorded = call("aten::conv2d", X, WEIGHT, None, [1, 1], [1, 1], [1, 1], 1)
 
-    found = estimate(recorded, Context(following=OUT))
+    found = estimate(recorded, Evidence(following=OUT))
 
     assert (found.status, known(found).flops) == ("ok", 2 * (2 * 4 * 9 * 9) * (6 * 3 * 3))
 
@@ -83,7 +83,7 @@ def test_the_gradient_of_the_weight_takes_the_weights_size_from_the_forward_op()
     forward = call("aten::cudnn_convolution", X, WEIGHT, *UNRECORDED)
 
     alone = estimate(backward)
-    paired = known(estimate(backward, Context(forward=forward)))
+    paired = known(estimate(backward, Evidence(forward=forward)))
 
     assert (alone.status, alone.cost) == ("no_shapes", None)
     assert paired.flops == ONE_PASS
@@ -100,7 +100,7 @@ def test_the_gradient_of_the_input_has_its_flops_without_the_forward_op() -> Non
     backward = call("aten::cudnn_convolution_backward_input", None, OUT, WEIGHT, *UNRECORDED)
 
     alone = known(estimate(backward))
-    paired = known(estimate(backward, Context(forward=call("aten::cudnn_convolution", X, WEIGHT))))
+    paired = known(estimate(backward, Evidence(forward=call("aten::cudnn_convolution", X, WEIGHT))))
 
     assert (alone.flops, alone.bytes) == (ONE_PASS, None)
     assert (paired.flops, paired.bytes) == (ONE_PASS, 4 * (200 + 216 + 972))
@@ -200,8 +200,8 @@ def test_the_ops_of_one_network_without_strides_add_up() -> None:
     down = call("aten::cudnn_convolution", f32(32, 256, 56, 56), f32(512, 256, 1, 1), *UNRECORDED)
 
     found = [
-        known(estimate(stem, Context(output=f32(32, 64, 112, 112)))).flops,
-        known(estimate(down, Context(output=f32(32, 512, 28, 28)))).flops,
+        known(estimate(stem, Evidence(output=f32(32, 64, 112, 112)))).flops,
+        known(estimate(down, Evidence(output=f32(32, 512, 28, 28)))).flops,
     ]
 
     assert found == [2 * 32 * 64 * 112 * 112 * 147, 2 * 32 * 512 * 28 * 28 * 256]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ def scale(call):
     x = tensor(call, 0)
     return tally(numel(x.shape), read=[x], written=[x], dtype=x.dtype)
 """
+TERMINATED: Final = "from pyprof2.errors import TerminatedError; raise TerminatedError(143)"
 SCALE: Final[dict[str, Any]] = {"dims": [[3, 4]], "types": ["float"]}
 
 
@@ -39,8 +41,13 @@ def install(folder: Path, **modules: str) -> None:
 
 def pyprof2(folder: Path, *arguments: str) -> str:
     """Return what a command prints, with the packages in a folder installed."""
+    return python(folder, "-m", "pyprof2", *arguments)
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """Return what Python prints, with the packages in a folder installed."""
     done = subprocess.run(
-        [sys.executable, "-m", "pyprof2", *arguments],
+        [sys.executable, *arguments],
         cwd=folder, capture_output=True, text=True, check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))},
     )  # fmt: skip
@@ -101,3 +108,79 @@ def test_a_formula_that_fails_gives_no_counts(tmp_path: Path) -> None:
 
     assert "the formula failed: mylib_costs.scale: RuntimeError" in text
     assert "mend the formula" in text
+
+
+def test_a_formula_that_ends_the_program_ends_nothing(tmp_path: Path) -> None:
+    install(tmp_path, mylib=MODULE.replace("x = tensor", "raise SystemExit(3); x = tensor"))
+    trace(tmp_path / "t.json", op("mylib::scale", 0, 9, **SCALE), launched(1, 1, at=10, dur=4))
+
+    text = pyprof2(tmp_path, "check", "t.json", "--format", "csv")
+
+    assert "the formula failed: mylib_costs.scale: SystemExit: 3" in text
+
+
+@pytest.mark.parametrize(
+    "code", [TERMINATED, MODULE.replace("x = tensor", f"{TERMINATED}; x = tensor")]
+)
+def test_a_program_that_is_terminated_while_formulas_run_ends(tmp_path: Path, code: str) -> None:
+    install(tmp_path, mylib=code)
+    trace(tmp_path / "t.json", op("mylib::scale", 0, 9, **SCALE), launched(1, 1, at=10, dur=4))
+
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        pyprof2(tmp_path, "prof", "t.json")
+
+    assert error.value.returncode == 128 + signal.SIGTERM
+
+
+LOUD: Final = "from pathlib import Path; Path('imported').touch(); raise SystemExit('LOUD')"
+
+
+@pytest.mark.parametrize(
+    ("command", "is_imported"),
+    [
+        ("--version", False),
+        ("prof s", False),
+        ("prof s --by layer --format csv", False),
+        ("prof t.json", True),
+        ("check s", False),
+        ("check t.json", True),
+        ("explain s kernel:0", True),
+        ("parse -q -o new t.json", True),
+    ],
+)
+def test_formulas_of_others_are_imported_only_where_costs_are_computed(
+    tmp_path: Path, command: str, *, is_imported: bool
+) -> None:
+    trace(tmp_path / "t.json", op("aten::mm", 0, 9), launched(1, 1, at=10, dur=4))
+    pyprof2(tmp_path, "parse", "-q", "-o", "s", "t.json")
+    install(tmp_path, loud=LOUD)
+
+    pyprof2(tmp_path, *command.split())
+
+    assert (tmp_path / "imported").exists() == is_imported
+
+
+@pytest.mark.parametrize(("path", "is_imported"), [("s", False), ("t.json", True)])
+def test_loading_a_store_imports_no_formulas_of_others(
+    tmp_path: Path, path: str, *, is_imported: bool
+) -> None:
+    trace(tmp_path / "t.json", op("aten::mm", 0, 9), launched(1, 1, at=10, dur=4))
+    pyprof2(tmp_path, "parse", "-q", "-o", "s", "t.json")
+    install(tmp_path, loud=LOUD)
+    use = "run = pyprof2.load(sys.argv[1]); run.profile(); run.summary; run.check(); run.kernels"
+
+    python(tmp_path, "-c", f"import pyprof2, sys; {use}", path)
+
+    assert (tmp_path / "imported").exists() == is_imported
+
+
+@pytest.mark.torch
+def test_recording_imports_no_formulas_of_others(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    install(tmp_path, loud=LOUD)
+    (tmp_path / "train.py").write_text("import torch; torch.ones(2).exp()")
+
+    pyprof2(tmp_path, "capture", "--kineto", "train.py")
+
+    assert (tmp_path / "train.json.gz").is_file()
+    assert not (tmp_path / "imported").exists()

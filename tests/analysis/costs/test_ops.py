@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.costs import Context, Cost, Estimate, estimate
+from pyprof2.analysis.costs import Cost, Estimate, Evidence, estimate
 from pyprof2.analysis.costs.comm import bandwidth, bus_factor
 from pyprof2.analysis.costs.triton import fused_ops
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
@@ -336,21 +336,21 @@ def test_an_assumption_has_bounds(name: str) -> None:
 
 
 def test_a_list_takes_its_type_from_the_result() -> None:
-    found = estimate(call("aten::cat", LIST, 0), Context(output=f16(1024)))
+    found = estimate(call("aten::cat", LIST, 0), Evidence(output=f16(1024)))
 
     assert (found.status, known(found).bytes) == ("ok", 4096)
 
 
 def test_a_list_takes_its_type_from_the_kernels() -> None:
     """Two bytes an element, read and written; of what type they are does not matter to a copy."""
-    found = estimate(call("aten::cat", LIST, 0), Context(elements=("bits16",)))
+    found = estimate(call("aten::cat", LIST, 0), Evidence(elements=("bits16",)))
 
     assert (found.status, known(found).bytes, known(found).dtype) == ("ok", 4096, None)
 
 
 def test_indices_that_are_known_are_read() -> None:
     """5 rows of 16 f32, out of 1000, and 5 indices of 8 bytes."""
-    told = Context(output=Tensor((5, 16)), indices=(i64(5),))
+    told = Evidence(output=Tensor((5, 16)), indices=(i64(5),))
 
     found = estimate(call("aten::index", f32(1000, 16), None), told)
 
@@ -361,7 +361,7 @@ def test_indices_that_are_known_are_read() -> None:
 
 def test_a_mask_names_nothing_twice() -> None:
     """5 elements, read and written, and a byte for each of 1000."""
-    told = Context(output=Tensor((5,)), indices=(Tensor((1000,), "bool"),))
+    told = Evidence(output=Tensor((5,)), indices=(Tensor((1000,), "bool"),))
 
     found = estimate(call("aten::index", f32(1000), None), told)
 
@@ -444,7 +444,7 @@ def test_values_put_to_places_are_written_and_the_places_read(name: str) -> None
     x, values, adds, output, indices, flops, nbytes = PLACES[name]
 
     recorded = call("aten::_index_put_impl_", x, None, values, adds)
-    found = estimate(recorded, Context(output=output, indices=indices))
+    found = estimate(recorded, Evidence(output=output, indices=indices))
 
     # Of more places than there are each may be named; a mask names none twice.
     status = "ok" if indices[0].dtype == "bool" else "assumed"
@@ -455,7 +455,7 @@ def test_whether_values_add_up_is_an_assumption_where_it_is_not_recorded() -> No
     """12 bytes of values and 24 of indices; one place written, all, or read and written."""
     recorded = call("aten::_index_put_impl_", f32(10), None, f32(3), None, None)
 
-    found = estimate(recorded, Context(output=f32(3), indices=(i64(3),)))
+    found = estimate(recorded, Evidence(output=f32(3), indices=(i64(3),)))
 
     assert (found.status, known(found).bytes) == ("assumed", 48)
     assert (known(found).bytes_lo, known(found).bytes_hi) == (40, 60)
@@ -465,7 +465,7 @@ def test_whether_values_add_up_is_an_assumption_where_it_is_not_recorded() -> No
 def test_so_is_how_often_values_are_repeated() -> None:
     recorded = call("aten::_index_put_impl_", f32(10), None, f32(3), NO)
 
-    found = estimate(recorded, Context(indices=(i64(3),)))
+    found = estimate(recorded, Evidence(indices=(i64(3),)))
 
     assert (found.status, known(found).bytes, known(found).bytes_hi) == ("assumed", 48, 76)
 
@@ -480,7 +480,7 @@ LOOKUP: Final = call(
 
 def test_tables_have_rows_of_one_length_where_the_means_by_table_and_by_row_agree() -> None:
     """7992 elements in 999 rows are 8 each; so are 16 in two tables, but not 20."""
-    even, uneven = (estimate(LOOKUP, Context(output=f32(10, width))) for width in (16, 20))
+    even, uneven = (estimate(LOOKUP, Evidence(output=f32(10, width))) for width in (16, 20))
 
     assert known(even).flops_lo == known(even).flops_hi == 50 * 8
     assert known(even).bytes == 4 * 400 + 400 + 168 + 20 * 8 * 4
@@ -492,7 +492,7 @@ def test_tables_of_as_many_rows_may_have_rows_of_several_lengths() -> None:
     inputs = list(LOOKUP.inputs)
     inputs[1], inputs[20] = f32(8000), f32(1000)
 
-    found = estimate(call(LOOKUP.op, *inputs), Context(output=f32(10, 16)))
+    found = estimate(call(LOOKUP.op, *inputs), Evidence(output=f32(10, 16)))
 
     assert found.status == "assumed"
 
@@ -504,7 +504,7 @@ def test_the_gradient_of_a_lookup_updates_the_rows_that_were_looked_up() -> None
     """
     node = call("torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>", f32(10, 16))
 
-    found = estimate(node, Context(forward=LOOKUP))
+    found = estimate(node, Evidence(forward=LOOKUP))
 
     assert (found.status, known(found).flops) == ("assumed", 50 * 8 + 4 * 50 * 8)
     assert known(found).bytes == 640 + 400 + 168 + 2 * (1600 + 200)
@@ -517,7 +517,7 @@ def test_a_dense_table_has_a_gradient_of_its_own() -> None:
                    None, None, i64(2), None, i64(4), i64(3))  # fmt: skip
     node = call("torch::autograd::CppNode<SplitLookupFunction_Dense_Op>", f32(2, 16))
 
-    found = estimate(node, Context(forward=forward))
+    found = estimate(node, Evidence(forward=forward))
 
     assert (found.status, known(found).flops) == ("ok", 64)
     assert known(found).bytes == 128 + 32 + 24 + 448
@@ -532,7 +532,7 @@ def test_without_its_lookup_a_gradient_is_an_assumption() -> None:
 def test_an_index_needs_the_size_of_its_result() -> None:
     recorded = call("aten::index", f32(1000, 16), None)
 
-    told = known(estimate(recorded, Context(output=Tensor((5, 16)))))
+    told = known(estimate(recorded, Evidence(output=Tensor((5, 16)))))
 
     assert estimate(recorded).status == "no_shapes"
     assert (told.bytes_read, told.bytes_written) == (320, 320)
@@ -541,7 +541,7 @@ def test_an_index_needs_the_size_of_its_result() -> None:
 def test_the_window_of_a_pool_follows_from_its_result_if_need_be() -> None:
     recorded = call("aten::max_pool2d_with_indices", IMAGE, None, None, None, None, None)
 
-    told = estimate(recorded, Context(output=f32(2, 3, 4, 4)))
+    told = estimate(recorded, Evidence(output=f32(2, 3, 4, 4)))
 
     assert estimate(recorded).status == "no_shapes"
     assert told.status == "assumed"

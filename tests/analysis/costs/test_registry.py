@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from pyprof2.analysis import costs
 from pyprof2.analysis.costs import (
     CATEGORIES,
-    Context,
     Cost,
     Estimate,
+    Evidence,
     category_of,
     cost_of,
     estimate,
@@ -262,7 +262,7 @@ def test_no_input_makes_a_formula_raise(
 
         found = estimate(
             call,
-            Context(forward, output, elements=(output.dtype,) if output and output.dtype else ()),
+            Evidence(forward, output, elements=(output.dtype,) if output and output.dtype else ()),
         )
 
         assert found.status in ("ok", "assumed", "no_shapes")

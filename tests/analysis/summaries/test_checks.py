@@ -161,7 +161,7 @@ def test_facts_are_no_problems(tmp_path: Path) -> None:
     facts = findings(found, "info")
     assert facts["kernels of forward ops that checkpointing runs again"] == 1
     assert facts["forward-backward pairs of the recorder that agree with ours"] == 1
-    assert facts["events that the tables have no place for: M"] == 1
+    assert facts["not read: names of processes and threads, which no number needs"] == 1
 
 
 def test_problems_come_first_then_lacks_then_facts(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kineto_events import Event, copy, kernel, load_events
+from tests.kineto_events import Event, copy, kernel, launched, load_events, op
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,7 @@ NOW_US = 4_400_000_000_000
 DAY_US = 86_400_000_000
 LONG = "GPU work that lasts over an hour"
 AT_ZERO = "GPU work at time 0, hours from all other work"
+TOO_MUCH = "kernels with more FLOPs or bytes than their device can do in their time"
 TWICE = "GPU work that is in the file more than once"
 
 
@@ -27,7 +28,7 @@ def odd(folder: Path, *events: Event) -> dict[str, int]:
 
 def findings(run: Run) -> dict[str, int]:
     found = run.check()
-    found = found[found["finding"].isin([LONG, AT_ZERO, TWICE])]
+    found = found[found["finding"].isin([LONG, AT_ZERO, TWICE, TOO_MUCH])]
     assert set(found["severity"]) <= {"problem"}
     return dict(zip(found["finding"], found["count"], strict=True))
 
@@ -53,3 +54,36 @@ def test_work_that_cannot_be_right_is_found(
     tmp_path: Path, events: list[Event], wanted: dict[str, int]
 ) -> None:
     assert odd(tmp_path, *events) == wanted
+
+
+H100 = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0}]
+
+
+def work(name: str, size: int, us: float, kernel_name: str = "k") -> list[Event]:
+    """Return an op of square matrices of f32, and its kernel."""
+    square = [size, size]
+    asked = op(name, 0, 9, id=1, dims=[square, square], types=["float", "float"])
+    return [asked, *launched(2, 1, at=20, dur=us, name=kernel_name, id=1)]
+
+
+# An H100 does at most 1,979 TFLOP/s, sparse twice that, and moves 3.35 TB/s from its memory.
+@pytest.mark.parametrize(
+    ("events", "wanted"),
+    [
+        # 2 * 8192^3 = 1.1 TFLOP
+        pytest.param(work("aten::mm", 8192, 1000), {}, id="1,100 TFLOP/s"),
+        pytest.param(work("aten::mm", 8192, 300), {}, id="3,665 TFLOP/s, perhaps sparse"),
+        pytest.param(work("aten::mm", 8192, 200), {TOO_MUCH: 1}, id="5,498 TFLOP/s"),
+        # 3 * 4 * 16384^2 = 3.2 GB
+        pytest.param(work("aten::add", 16384, 100), {}, id="32 TB/s, perhaps from caches"),
+        pytest.param(work("aten::add", 16384, 10), {TOO_MUCH: 1}, id="322 TB/s"),
+    ],
+)
+def test_counts_beyond_the_device_are_found(
+    tmp_path: Path, events: list[Event], wanted: dict[str, int]
+) -> None:
+    assert findings(load_events(tmp_path, *events, deviceProperties=H100)) == wanted
+
+
+def test_of_an_unknown_device_nothing_is_impossible(tmp_path: Path) -> None:
+    assert odd(tmp_path, *work("aten::mm", 8192, 1)) == {}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.cli.text import bold, clean, render, shorten, terminal_width
+from pyprof2.reports.cells import bold, clean, render, shorten, terminal_width
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,16 @@ import contextlib
 import io
 import json
 import os
-import shlex
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.cli.text import clean
 from pyprof2.errors import OutputExistsError, Pyprof2Error, UsageError
+from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     import pandas as pd
     import pyarrow as pa
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 FORMATS: Final = ("table", "markdown", "csv", "json", "parquet")
 
 _ROWS_AT_A_TIME: Final = 1 << 14
-_WARNINGS_SHOWN: Final = 3
 # OWASP, "CSV Injection".
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -55,17 +53,6 @@ def check_free(path: Path | None, *, force: bool) -> None:
     if not path.parent.is_dir():
         msg = f"{path}: there is no directory {path.parent}; make it first"
         raise Pyprof2Error(msg)
-
-
-def warn(lines: Sequence[str], path: Path) -> None:
-    """Say on stderr what is wrong with the recording at `path`, the first few things."""
-    name = clean(str(path))
-    for line in lines[:_WARNINGS_SHOWN]:
-        print(f"pyprof2: {name}: {clean(line)}", file=sys.stderr)
-    if lines:
-        more = len(lines) - _WARNINGS_SHOWN
-        also = f"{more} more, and what to do: " if more > 0 else "what to do: "
-        print(f"pyprof2: {also}pyprof2 check {clean(shlex.quote(str(path)))}", file=sys.stderr)
 
 
 def write_text(text: str, path: Path | None) -> None:

@@ -1,7 +1,8 @@
-"""What the calls inside an op, and the one right after it, tell of it.
+"""The result and the indices of an op, found in the views that are made of them.
 
 Recordings have the inputs of ops, not their results, and nothing of a list of indices. But ops
-make views of their results and of their indices, and the inputs of those views are recorded.
+make views of their results and of their indices, and the inputs of those views are recorded: at
+the calls inside the op, and at the one right after it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import fresh, integers, maybe_tensor, numel
-from pyprof2.analysis.costs.registry import NOTHING_KNOWN, Context
+from pyprof2.analysis.costs.registry import NO_EVIDENCE, Evidence
 from pyprof2.signatures import OpCall, Tensor
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ REDUCING_OPS: Final = frozenset(
         "aten::linalg_vector_norm", "aten::norm", "aten::max", "aten::min",
     }
 )  # fmt: skip
-"""The ops of which the call after them tells something."""
-TELLING_OPS: Final = _INDEXING | REDUCING_OPS
-"""The ops of which the calls inside them tell something."""
+"""The ops whose result may be viewed by the call after them."""
+VIEWED_OPS: Final = _INDEXING | REDUCING_OPS
+"""The ops whose result or indices are viewed by the calls inside them."""
 
 _VIEWS: Final = frozenset({"aten::view", "aten::reshape", "aten::_reshape_alias"})
 _MASKS: Final = frozenset({"bool", "u8"})
@@ -35,8 +36,8 @@ _SORTING: Final = frozenset({"aten::remainder", "aten::sort", "aten::divide_", "
 """What an op that adds up values, in an order that is always the same, calls to sort the places."""
 
 
-def told(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) -> Context:
-    """Return result and indices of `call` as far as other calls tell them.
+def seen_in_views(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) -> Evidence:
+    """Return result and indices of `call` as far as other calls view them.
 
     Args:
         call: the op.
@@ -45,12 +46,12 @@ def told(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) ->
     """
     x = next((item for item in call.inputs if isinstance(item, Tensor)), None)
     if x is None:
-        return NOTHING_KNOWN
+        return NO_EVIDENCE
     if call.op in _INDEXING:
-        return Context(output=_indexed(x, inside), indices=_indices(inside))
+        return Evidence(output=_indexed(x, inside), indices=_indices(inside))
     if call.op in REDUCING_OPS:
-        return Context(output=_reduced(x, inside) or _kept(x, after))
-    return NOTHING_KNOWN
+        return Evidence(output=_reduced(x, inside) or _kept(x, after))
+    return NO_EVIDENCE
 
 
 def _indexed(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
@@ -81,7 +82,7 @@ def _kept(x: Tensor, after: OpCall | None) -> Tensor | None:
 
 
 def _indices(inside: Sequence[OpCall]) -> tuple[Tensor, ...]:
-    """Return the index tensors as they were given; none where that cannot be told.
+    """Return the index tensors as they were given; none where that is not certain.
 
     Each is expanded, which its strides show, and reshaped; where places may be named twice and
     are sorted, each is wrapped by `remainder` before all are made one. A mask is made into one

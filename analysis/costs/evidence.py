@@ -10,38 +10,40 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from pyprof2.analysis.costs import (
-    NOTHING_KNOWN,
+    NO_EVIDENCE,
     REDUCING_OPS,
-    TELLING_OPS,
-    Context,
+    VIEWED_OPS,
+    Estimate,
+    Evidence,
     category_of,
-    told,
+    estimate,
+    seen_in_views,
 )
 from pyprof2.analysis.hardware.kernel_names import elements_of
 from pyprof2.analysis.intervals import Bool, Int, nearest_marked
 from pyprof2.columns import TextColumn, combine_keys, lookup
 from pyprof2.recording import TextCodes
-from pyprof2.signatures import OpCall, Tensor, parse_inputs
+from pyprof2.signatures import OpCall, Tensor, format_text, parse_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyprof2.analysis.linking.link import Ops
     from pyprof2.analysis.linking.pair import Pairs
     from pyprof2.recording import Signature
 
-_TOLD_BY_GRADIENT: Final = ("conv", "pool")
+_WITH_GRADIENT: Final = ("conv", "pool")
 _NODE_NAME: Final = re.compile(r"\w*Backward\d*")
 
 _MEAN_NODE: Final = re.compile(r"MeanBackward\d*")
 
 
-class Calls:
+class DistinctCalls:
     """The calls that signatures describe, parsed when they are first asked for."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
@@ -58,25 +60,36 @@ class Calls:
         return self._calls[number]
 
 
+class Clue(NamedTuple):
+    """A piece of evidence, and in words what it is and where it was found."""
+
+    words: str
+    evidence: Evidence
+
+
 @dataclass(frozen=True)
-class Contexts:
-    """The calls of a recording and what is known of them.
+class OpEvidence:
+    """The calls of a recording and what is known of them from elsewhere.
 
     Attributes:
         calls: the distinct calls.
         signature: for each op its call, -1 for none.
-        which: for each op the position of what is known of it in `distinct`.
+        which: for each op the position of its clues in `distinct`.
+        distinct: the clues of ops: what the forward op, the gradient, the next call, views, the
+            node and the kernels say; None for those that say nothing.
+        origins: for each of these places, by op, the position of the op that said it, or -1.
     """
 
-    calls: Calls
+    calls: DistinctCalls
     signature: Int
     which: Int
-    distinct: list[Context]
+    distinct: list[tuple[Clue | None, ...]]
+    origins: tuple[Int, ...]
 
 
-def find_contexts(
-    ops: Ops, pairs: Pairs, signature: Int, calls: Calls, kernels: tuple[Int, TextColumn]
-) -> Contexts:
+def find_evidence(
+    ops: Ops, pairs: Pairs, signature: Int, calls: DistinctCalls, kernels: tuple[Int, TextColumn]
+) -> OpEvidence:
     """Return what is known of each op.
 
     Args:
@@ -87,51 +100,84 @@ def find_contexts(
         kernels: of each kernel its op by position, -1 for none, and its name.
     """
     known: TextCodes = TextCodes()
-    forward = np.where(ops.backward & (pairs.forward >= 0), signature[pairs.forward], -1)
-    others = (
-        _by_following(ops, signature, calls, known),
+    nowhere = np.full(len(ops), -1, np.int64)
+    forward = np.where(ops.backward, pairs.forward, -1)
+    codes, origins = zip(
+        (lookup(signature, forward, -1), forward),
         _by_gradient(ops, pairs, signature, calls, known),
-        _by_calls(ops, signature, calls, known),
+        _by_following(ops, signature, calls, known),
+        _by_views(ops, signature, calls, known),
         _by_node(ops, signature, calls, known),
-        _by_kernels(ops, signature, calls, kernels, known),
+        (_by_kernels(ops, signature, calls, kernels, known), nowhere),
+        strict=True,
     )
-    more, of_more = _distinct(others)
-    key = (forward + 1) * (len(more[0]) + 1) + of_more + 1
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    found = list(known)
-    distinct = []
-    for at in first.tolist():
-        context = Context(forward=calls[forward[at]] if forward[at] >= 0 else None)
-        for codes in more if of_more[at] >= 0 else ():
-            code = codes[of_more[at]]
-            context = _with(context, found[code]) if code >= 0 else context
-        distinct.append(context)
-    return Contexts(calls, signature, which, distinct)
+    distinct, which = _distinct(codes)
+    clues = [*known, None]
+    found = [
+        (_of_forward(calls, number), *(clues[code] for code in rest))
+        for number, *rest in np.stack(distinct, 1).tolist()
+    ]
+    return OpEvidence(calls, signature, which, found, origins)
+
+
+def put_together(clues: Iterable[Clue | None]) -> Evidence:
+    """Return all that the clues say; the later one counts."""
+    whole = NO_EVIDENCE
+    for clue in clues:
+        if clue is not None:
+            more = clue.evidence
+            whole = replace(
+                whole,
+                forward=more.forward or whole.forward,
+                output=more.output or whole.output,
+                indices=more.indices or whole.indices,
+                elements=more.elements or whole.elements,
+                repeated=more.repeated or whole.repeated,
+                following=more.following or whole.following,
+            )
+    return whole
+
+
+def needed_clues(call: OpCall, clues: Sequence[Clue | None], found: Estimate) -> list[int]:
+    """Return the places of clues without which the estimate `found` would be another one.
+
+    The plainest come first, and are kept where others say the same.
+    """
+    kept = list(clues)
+    for place in reversed(range(len(kept))):
+        without = [*kept[:place], None, *kept[place + 1 :]]
+        if kept[place] is not None and estimate(call, put_together(without)) == found:
+            kept = without
+    return [place for place, clue in enumerate(kept) if clue is not None]
 
 
 def _distinct(columns: Sequence[Int]) -> tuple[list[Int], Int]:
-    """Return the distinct rows of some columns, and for each row its number; -1: all are -1."""
+    """Return the distinct rows of some columns, the first of them all -1, and each row's number."""
     rows = np.flatnonzero(np.any([column >= 0 for column in columns], axis=0))
     chosen = [column[rows] for column in columns]
     _, first, inverse = np.unique(combine_keys(*chosen), return_index=True, return_inverse=True)
-    number = np.full(len(columns[0]), -1, np.int64)
-    number[rows] = inverse
-    return [column[first] for column in chosen], number
+    number = np.zeros(len(columns[0]), np.int64)
+    number[rows] = inverse + 1
+    return [np.r_[-1, column[first]] for column in chosen], number
 
 
-def _with(context: Context, more: Context) -> Context:
-    """Return what both say; the later one counts."""
-    return replace(
-        context,
-        output=more.output or context.output,
-        indices=more.indices or context.indices,
-        elements=more.elements or context.elements,
-        repeated=more.repeated or context.repeated,
-        following=more.following or context.following,
-    )
+def _of_forward(calls: DistinctCalls, number: int) -> Clue | None:
+    if number < 0:
+        return None
+    return Clue("those of its forward op", Evidence(forward=calls[number]))
 
 
-def _by_following(ops: Ops, signature: Int, calls: Calls, known: TextCodes) -> Int:
+def _result(shape: Tensor, where: str) -> str:
+    return f"the shape of its result, {_shape_text(shape)}: {where}"
+
+
+def _shape_text(item: Tensor) -> str:
+    return f"[{','.join(map(str, item.shape))}]"
+
+
+def _by_following(
+    ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes
+) -> tuple[Int, Int]:
     """Return for each convolution outside of any op the code in `known` of the next such call."""
     category = [category_of(text) for text in ops.names]
     is_conv = np.array([text == "conv" for text in category] or [False])[ops.name]
@@ -144,17 +190,21 @@ def _by_following(ops: Ops, signature: Int, calls: Calls, known: TextCodes) -> I
     for number in np.unique(following[asked]).tolist():
         seen = next(iter(calls[number].inputs), None)
         if isinstance(seen, Tensor):
-            code[number] = known[Context(following=seen)]
-    result = np.full(len(ops), -1, np.int64)
+            words = _result(seen, "the input of the next call")
+            code[number] = known[Clue(words, Evidence(following=seen))]
+    result, origin = np.full((2, len(ops)), -1, np.int64)
     result[first[asked]] = code[following[asked]]
-    return result
+    origin[first[asked]] = tops[pairs + 1][asked]
+    return result, origin
 
 
-def _by_gradient(ops: Ops, pairs: Pairs, signature: Int, calls: Calls, known: TextCodes) -> Int:
-    """Return for each op the code in `known` of its result, as the node of autograd tells it."""
+def _by_gradient(
+    ops: Ops, pairs: Pairs, signature: Int, calls: DistinctCalls, known: TextCodes
+) -> tuple[Int, Int]:
+    """Return for each op the code in `known` of its result, which its node's gradient is like."""
     category = [category_of(text) for text in ops.names]
     # Around a convolution are ops with the same result; others may be a part of anything.
-    around = np.array([text in _TOLD_BY_GRADIENT for text in category] or [False])[ops.name]
+    around = np.array([text in _WITH_GRADIENT for text in category] or [False])[ops.name]
     pooling = np.array([text == "embedding" for text in category] or [False])[ops.name]
     reducing = np.array([text in REDUCING_OPS for text in ops.names] or [False])[ops.name]
     is_node = np.array([bool(_NODE_NAME.fullmatch(text)) for text in ops.names] or [False])[
@@ -163,19 +213,21 @@ def _by_gradient(ops: Ops, pairs: Pairs, signature: Int, calls: Calls, known: Te
     is_node |= _of_cpp(ops) & (pairs.forward >= 0) & pooling[pairs.forward]
     nodes = np.flatnonzero(is_node & (pairs.forward >= 0) & (signature >= 0))
     own = np.full(len(ops), -1, np.int64)
-    own[pairs.forward[nodes]] = signature[nodes]
+    own[pairs.forward[nodes]] = nodes
     of = np.where(around, nearest_marked(ops.parent, own >= 0), -1)
     of = np.where(reducing | pooling, np.arange(len(ops)), of)
     node = lookup(own, np.where(ops.backward, -1, of), -1)
     code = np.full(len(calls) + 1, -1, np.int64)
-    for number in np.unique(node[node >= 0]).tolist():
+    of_node = lookup(signature, node, -1)
+    for number in np.unique(of_node[of_node >= 0]).tolist():
         gradient = next(iter(calls[number].inputs), None)
         if isinstance(gradient, Tensor):
-            code[number] = known[Context(output=gradient)]
-    return lookup(code, node, -1)
+            words = _result(gradient, f"the gradient that {calls[number].op} got")
+            code[number] = known[Clue(words, Evidence(output=gradient))]
+    return lookup(code, of_node, -1), node
 
 
-def _by_node(ops: Ops, signature: Int, calls: Calls, known: TextCodes) -> Int:
+def _by_node(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes) -> tuple[Int, Int]:
     """Return for each op the code in `known` of what its node of autograd repeats in its input.
 
     The gradient of a mean is the mean's gradient for every element, divided by how many there are.
@@ -187,10 +239,12 @@ def _by_node(ops: Ops, signature: Int, calls: Calls, known: TextCodes) -> Int:
     inside = inside[is_mean[ops.name[node]] & (signature[node] >= 0)]
     result = np.full(len(ops), -1, np.int64)
     for op in inside.tolist():
-        gradient = next(iter(calls[int(signature[ops.parent[op]])].inputs), None)
+        call = calls[int(signature[ops.parent[op]])]
+        gradient = next(iter(call.inputs), None)
         if isinstance(gradient, Tensor):
-            result[op] = known[Context(repeated=gradient)]
-    return result
+            words = f"its node's gradient, {format_text(gradient)}, which {call.op} repeats"
+            result[op] = known[Clue(words, Evidence(repeated=gradient))]
+    return result, np.where(result >= 0, ops.parent, -1)
 
 
 def _of_cpp(ops: Ops) -> Bool:
@@ -198,10 +252,10 @@ def _of_cpp(ops: Ops) -> Bool:
     return np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
 
 
-def _by_calls(ops: Ops, signature: Int, calls: Calls, known: TextCodes) -> Int:
-    """Return for each op the code in `known` of what the calls inside and after it tell."""
-    result = np.full(len(ops), -1, np.int64)
-    is_asked = np.array([text in TELLING_OPS for text in ops.names] or [False])[ops.name]
+def _by_views(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes) -> tuple[Int, Int]:
+    """Return for each op the code in `known` of what the calls inside and after it view."""
+    result, origin = np.full((2, len(ops)), -1, np.int64)
+    is_asked = np.array([text in VIEWED_OPS for text in ops.names] or [False])[ops.name]
     is_asked &= signature >= 0
     asked = np.flatnonzero(is_asked)
     after = _after(ops, asked)
@@ -210,17 +264,35 @@ def _by_calls(ops: Ops, signature: Int, calls: Calls, known: TextCodes) -> Int:
     inside = inside[np.argsort(ops.parent[inside], kind="stable")]
     begin, end = (np.searchsorted(ops.parent[inside], asked, side) for side in ("left", "right"))
     numbers = signature[inside].tolist()
-    found: dict[tuple[int, ...], int] = {}
+    found: dict[tuple[int, ...], tuple[int, bool]] = {}
     for op, own, following, first, last in zip(
         *(column.tolist() for column in (asked, signature[asked], after, begin, end)), strict=True
     ):
         key = (own, signature[following] if following >= 0 else -1, *numbers[first:last])
         if key not in found:
             others = [calls[number] for number in key[2:]]
-            context = told(calls[own], others, calls[key[1]] if key[1] >= 0 else None)
-            found[key] = -1 if context == NOTHING_KNOWN else known[context]
-        result[op] = found[key]
-    return result
+            clue, by_next = _viewed(calls[own], others, calls[key[1]] if key[1] >= 0 else None)
+            found[key] = (-1 if clue is None else known[clue]), by_next
+        result[op], by_next = found[key]
+        origin[op] = following if by_next else -1
+    return result, origin
+
+
+def _viewed(
+    call: OpCall, inside: Sequence[OpCall], after: OpCall | None
+) -> tuple[Clue | None, bool]:
+    """Return what views of its result and indices say of a call, and if it is the next call's."""
+    found, where, by_next = seen_in_views(call, inside), "an op inside makes a view of it", False
+    if after is not None and found.output is None:
+        found = seen_in_views(call, inside, after)
+        by_next = found.output is not None
+    if found == NO_EVIDENCE:
+        return None, False
+    parts = [f"the index {format_text(item)}" for item in found.indices]
+    if found.output is not None:
+        parts.insert(0, f"the shape of its result, {_shape_text(found.output)}")
+    where = f"{after.op} makes a view of it" if after and by_next else where
+    return Clue(f"{', '.join(parts)}: {where}", found), by_next
 
 
 def _after(ops: Ops, asked: Int) -> Int:
@@ -237,7 +309,11 @@ def _after(ops: Ops, asked: Int) -> Int:
 
 
 def _by_kernels(
-    ops: Ops, signature: Int, calls: Calls, kernels: tuple[Int, TextColumn], known: TextCodes
+    ops: Ops,
+    signature: Int,
+    calls: DistinctCalls,
+    kernels: tuple[Int, TextColumn],
+    known: TextCodes,
 ) -> Int:
     """Return for each op the code in `known` of the element types that its kernels name.
 
@@ -245,7 +321,7 @@ def _by_kernels(
     """
     op, (name, names) = kernels
     elements = [elements_of(text or "") for text in names]
-    code = np.array([known[Context(elements=e)] if e else -1 for e in elements] or [-1])[name]
+    code = np.array([known[_of_elements(e)] if e else -1 for e in elements] or [-1])[name]
     rows = np.flatnonzero((op >= 0) & (code >= 0))
     op, code = op[rows], code[rows]
     lowest = np.full(len(ops), len(known), np.int64)
@@ -262,6 +338,11 @@ def _by_kernels(
     if len(asked):
         result[asked] = np.where(lacks[inverse], highest[asked], -1)
     return result
+
+
+def _of_elements(elements: tuple[str, ...]) -> Clue:
+    words = f"elements of {' and '.join(elements)}, as the kernel's name says"
+    return Clue(words, Evidence(elements=elements))
 
 
 def _lacks_types(call: OpCall) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.cli import output, text, view
 from pyprof2.errors import UsageError
+from pyprof2.reports import cells, files
+from pyprof2.reports.heading import heading
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pyprof2.cli.query import Query
+    from pyprof2.reports.query import Query
     from pyprof2.run import Run
 
 _FORMATS: Final = ("table", "json")
@@ -38,10 +39,10 @@ def show(run: Run, query: Query) -> None:
             "ledger": _records(run.ledger),
             "utilization": _records(run.utilization),
         }
-        output.write_text(f"{output.json_text(totals)}\n", query.output)
+        files.write_text(f"{files.json_text(totals)}\n", query.output)
         return
-    lines = view.heading(run, run.rows(), text.terminal_width(query.width))
-    output.write_text("".join(f"{line}\n" for line in lines), query.output)
+    lines = heading(run, run.rows(), cells.terminal_width(query.width))
+    files.write_text("".join(f"{line}\n" for line in lines), query.output)
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.cli import output
 from pyprof2.errors import UsageError
+from pyprof2.reports import files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ class Terminal(io.StringIO):
 
 def as_json(frame: pd.DataFrame) -> str:
     """Return `frame` as JSON text."""
-    return "".join(output._json_parts(output._to_arrow(frame, [])))
+    return "".join(files._json_parts(files._to_arrow(frame, [])))
 
 
 @given(
@@ -63,9 +63,9 @@ def test_json_writes_what_it_has_no_number_for_as_null() -> None:
 
 
 def test_rows_beyond_one_batch_are_in_one_array() -> None:
-    count = output._ROWS_AT_A_TIME + 1
+    count = files._ROWS_AT_A_TIME + 1
     frame = pd.DataFrame({"i": range(count)})
-    text = "".join(output._csv_parts(output._to_arrow(frame, []), []))
+    text = "".join(files._csv_parts(files._to_arrow(frame, []), []))
 
     assert [r["i"] for r in json.loads(as_json(frame))] == list(range(count))
     assert text.splitlines() == ['"i"', *map(str, range(count))]
@@ -76,7 +76,7 @@ def test_csv_that_somebody_looks_at_has_no_escapes(monkeypatch: pytest.MonkeyPat
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
 
-    output.write_frame(frame, "csv", None)
+    files.write_frame(frame, "csv", None)
 
     assert terminal.getvalue() == '"op"\n"\\x1b[31mred"\n'
 
@@ -85,7 +85,7 @@ def test_parquet_does_not_go_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stdout", Terminal())
 
     with pytest.raises(UsageError, match="give -o FILE"):
-        output.write_frame(pd.DataFrame({"op": ["a"]}), "parquet", None)
+        files.write_frame(pd.DataFrame({"op": ["a"]}), "parquet", None)
 
 
 def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path: Path) -> 
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        output.write_parts((part for _ in "a" for part in parts()), tmp_path / "x.csv")
+        files.write_parts((part for _ in "a" for part in parts()), tmp_path / "x.csv")
 
     assert list(tmp_path.iterdir()) == []
 
@@ -101,7 +101,7 @@ def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path: Path) -> 
 def test_a_new_file_may_be_read_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "other").touch()
 
-    output.write_text("a", tmp_path / "x")
+    files.write_text("a", tmp_path / "x")
 
     modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert len(modes) == 1

@@ -161,3 +161,109 @@ def test_real_indices_are_counted(shared_trace: Callable[[str], Path], trace: st
     assert set(gathers.groupby("cost_op_id")["bytes"].sum()) == {wanted}
     # Which rows are named more than once is not recorded.
     assert set(gathers["cost_status"]) == {"assumed"}
+
+
+CONV: Final[dict[str, Any]] = {"dims": [[2, 4, 8, 8], [8, 4, 3, 3]], "types": ["float", "float"]}
+"""A convolution whose stride and padding are not recorded."""
+RESULT: Final[dict[str, Any]] = {"dims": [[2, 8, 8, 8]], "types": ["float"]}
+OF_WEIGHT: Final[dict[str, Any]] = {
+    "dims": [[], [2, 8, 8, 8], [2, 4, 8, 8]], "types": ["", "float", "float"],
+}  # fmt: skip
+KNOWN_SUM: Final[dict[str, Any]] = SUM | {"values": ["", "[0]", "False", ""]}
+VIEW: Final[dict[str, Any]] = {"dims": [[1, 3], []], "types": ["float", ""]}
+STRIDED: Final[dict[str, Any]] = {"dims": [[3], [], [], []], "types": ["float", "", "", ""]}
+SPREAD: Final[dict[str, Any]] = {"dims": [[4, 3], []], "types": ["float", "Scalar"]}
+OWN: Final = "the inputs recorded with the op"
+
+
+@pytest.mark.parametrize(
+    ("events", "at", "words", "other"),
+    [
+        pytest.param([op("aten::mm", 0, 9, **CONV)], 0, None, None, id="no counts"),
+        pytest.param([op("aten::sum", 0, 9, **KNOWN_SUM)], 0, OWN, None, id="its own inputs"),
+        pytest.param(
+            [
+                op("aten::sum", 0, 9, seq=5, **KNOWN_SUM),
+                node("SumBackward1", 100, 9, seq=5, dims=[[3]], types=["float"]),
+            ],
+            0, OWN, None, id="its own inputs, though there is a gradient",
+        ),
+        pytest.param(
+            [
+                op("aten::cudnn_convolution", 0, 9, seq=5, **CONV),
+                node("CudnnConvolutionBackward", 100, 9, seq=5, **RESULT),
+            ],
+            0,
+            "its inputs, and the shape of its result, [2,8,8,8]: "
+            "the gradient that CudnnConvolutionBackward got", 1, id="the gradient of its result",
+        ),
+        pytest.param(
+            [
+                op("aten::cudnn_convolution", 0, 9, seq=5, **CONV),
+                node("CudnnConvolutionBackward", 100, 50, seq=5),
+                op("aten::cudnn_convolution_backward_weight", 110, 9, tid=ENGINE, **OF_WEIGHT),
+            ],
+            2, "its inputs, and those of its forward op", 0, id="its forward op",
+        ),
+        pytest.param(
+            [op("aten::cudnn_convolution", 0, 9, **CONV), op("aten::relu", 20, 9, **RESULT)],
+            0,
+            "its inputs, and the shape of its result, [2,8,8,8]: the input of the next call", 1,
+            id="the next call",
+        ),
+        pytest.param(
+            [op("aten::sum", 0, 9, **SUM), op("aten::as_strided", 1, 2, **STRIDED)],
+            0, "its inputs, and the shape of its result, [3]: an op inside makes a view of it",
+            None, id="a view inside",
+        ),
+        pytest.param(
+            [
+                op("my::op", 0, 30), op("aten::sum", 1, 8, **SUM), op("aten::view", 10, 2, **VIEW),
+            ],
+            1, "its inputs, and the shape of its result, [1,3]: aten::view makes a view of it", 2,
+            id="a view right after",
+        ),
+        pytest.param(
+            [
+                node("MeanBackward1", 0, 30, seq=5, dims=[[1, 3]], types=["float"]),
+                op("aten::div", 5, 9, tid=ENGINE, **SPREAD),
+            ],
+            1, "its inputs, and its node's gradient, [1,3] f32, which MeanBackward1 repeats", 0,
+            id="what its node repeats",
+        ),
+        pytest.param(
+            [op("aten::cat", 0, 10, **LIST), launched(1, 1, at=20, dur=4, name=LONG)],
+            0, "its inputs, and elements of i64, as the kernel's name says", None, id="its kernels",
+        ),
+    ],
+)  # fmt: skip
+def test_each_count_says_where_its_shapes_are_from(
+    tmp_path: Path, events: list[Any], at: int, words: str | None, other: int | None
+) -> None:
+    ops = load_events(tmp_path, *events).table("ops")
+
+    assert rows(ops, "shapes_from", "shapes_op_id")[at] == (words, other)
+
+
+def test_what_accounts_for_nothing_names_no_shapes(tmp_path: Path) -> None:
+    """The product inside of `linear` has the counts; `relu` inside of a product has none."""
+    product: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}
+    ops = load_events(
+        tmp_path,
+        op("aten::linear", 0, 20, **product), op("aten::mm", 1, 18, **product),
+        op("aten::relu", 2, 9, **RESULT),
+    ).table("ops")  # fmt: skip
+
+    assert rows(ops, "shapes_from", "estimate_id") == [(None, None), (OWN, 0), (None, None)]
+
+
+def test_all_counts_of_a_real_trace_say_where_their_shapes_are_from(kineto_trace: Path) -> None:
+    import pyprof2
+
+    names = ("signature_id", "flops", "bytes", "estimate_id", "shapes_from", "shapes_op_id")
+    ops = pyprof2.load(kineto_trace).table("ops")
+    for signature, flops, nbytes, estimate, words, other in rows(ops, *names):
+        has_counts = flops is not None or nbytes is not None
+        assert (estimate is not None) == has_counts
+        assert (words is not None) == (has_counts and signature is not None)
+        assert other is None or words != OWN

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyprof2.analysis.costs import estimate, told
+from pyprof2.analysis.costs import estimate, seen_in_views
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
 
 
@@ -43,7 +43,7 @@ SUM = OpCall("aten::sum", (bf16(256, 2, 512), None, None, None))
 def test_the_ops_inside_tell_the_result(
     call: OpCall, views: list[OpCall], result: Tensor | None
 ) -> None:
-    assert told(call, views).output == result
+    assert seen_in_views(call, views).output == result
 
 
 def on(op: str, x: Tensor) -> OpCall:
@@ -95,8 +95,8 @@ MASK = Tensor((8, 512), "bool")
     ],
 )  # fmt: skip
 def test_the_ops_inside_tell_the_indices(others: list[OpCall], indices: tuple[Tensor, ...]) -> None:
-    assert told(ROWS, others).indices == indices
-    assert told(OpCall("aten::_index_put_impl_", ROWS.inputs), others).indices == indices
+    assert seen_in_views(ROWS, others).indices == indices
+    assert seen_in_views(OpCall("aten::_index_put_impl_", ROWS.inputs), others).indices == indices
 
 
 @pytest.mark.parametrize(
@@ -115,16 +115,16 @@ def test_the_ops_inside_tell_the_indices(others: list[OpCall], indices: tuple[Te
 def test_a_view_right_after_tells_what_a_reduction_kept(
     after: OpCall | None, result: tuple[int, ...] | None
 ) -> None:
-    found = told(SUM, [], after).output
+    found = seen_in_views(SUM, [], after).output
 
     assert (found and found.shape) == result
 
 
 def test_a_gather_of_whole_matrices_moves_each_matrix_for_each_row() -> None:
     """512 rows each take one of 8 expert matrices of 1 MiB: they are read at most 8 times."""
-    context = told(ROWS, [inside(WEIGHTS, [512, 512, 1024], [0, 1024, 1])])
+    evidence = seen_in_views(ROWS, [inside(WEIGHTS, [512, 512, 1024], [0, 1024, 1])])
 
-    found = estimate(ROWS, context)
+    found = estimate(ROWS, evidence)
 
     assert found.cost is not None
     assert found.cost.bytes_written == 512 * 2**20

@@ -1,0 +1,152 @@
+"""Idle time summed along axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from pyprof2.errors import UsageError
+from pyprof2.tables import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+AXES: Final = (
+    "cause", "group", "source", "op", "layer", "call", "step", "thread", "device", "rank", "note",
+)  # fmt: skip
+"""What idle time may be summed along: columns of the table `idle`."""
+
+SUMMARY_COLUMNS: Final = (
+    Column("count", pa.int64(), "Pieces of gaps."),
+    Column("time_ns", pa.int64(), "Their time.", "ns"),
+    Column("share_pct", pa.float64(), "Share of the idle time.", "%"),
+    Column("window_pct", pa.float64(), "Share of the time that was recorded.", "%"),
+    Column("mean_ns", pa.float64(), "Mean time of a piece.", "ns"),
+    Column("max_ns", pa.int64(), "Time of the longest piece.", "ns"),
+)
+
+
+def check_axes(axes: Sequence[str]) -> None:
+    """Raise UsageError for an axis that there is not, or that is named twice."""
+    for at, axis in enumerate(axes):
+        if axis not in AXES:
+            msg = f"no axis {axis!r} of idle time; there are {', '.join(AXES)}"
+            raise UsageError(msg)
+        if axis in axes[:at]:
+            msg = f"axis {axis!r} is named twice; name it once"
+            raise UsageError(msg)
+
+
+def select_rank(
+    idle: pd.DataFrame, windows: pd.DataFrame, rank: int | None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of a rank, of all by default.
+
+    Raises:
+        UsageError: none of its devices did anything.
+    """
+    if rank is None:
+        return idle, windows
+    ranks = sorted(set(windows["rank"].tolist()))
+    if rank not in ranks:
+        there = ", ".join(map(str, ranks)) or "none"
+        msg = f"rank {rank}: no device of such a rank was recorded; ranks with one: {there}"
+        raise UsageError(msg)
+    return idle[idle["rank"] == rank], windows[windows["rank"] == rank]
+
+
+def summarize_idle(idle: pd.DataFrame, axes: Sequence[str], window_ns: int) -> pd.DataFrame:
+    """Return idle time summed along axes, the longest first.
+
+    Args:
+        idle: rows of the table `idle`.
+        axes: some of `AXES`.
+        window_ns: the time that was recorded, of all devices.
+
+    Returns:
+        The axes, and `SUMMARY_COLUMNS`. Rows whose value of an axis is null are summed, too.
+    """
+    import pandas as pd
+
+    check_axes(axes)
+    by = idle.groupby(list(axes), dropna=False, observed=True, sort=True)
+    pieces = by["time_ns"]
+    sums = pd.DataFrame({"count": by["count"].sum(), "time_ns": pieces.sum()})
+    sums["share_pct"] = 100 * sums["time_ns"] / max(1, int(idle["time_ns"].sum()))
+    sums["window_pct"] = 100 * sums["time_ns"] / max(1, window_ns)
+    sums["mean_ns"] = sums["time_ns"] / sums["count"].clip(lower=1)
+    sums["max_ns"] = pieces.max()
+    return sums.reset_index().sort_values(
+        "time_ns", ascending=False, kind="stable", ignore_index=True
+    )
+
+
+NO_OP: Final = "(no op)"
+"""What the host is said to do where it is in no op and no call."""
+
+OUTLINE_TEXTS: Final = ("group", "cause", "doing", "source")
+"""The columns of text of an outline; in a row that sums others up the inner ones are blank."""
+
+
+def idle_outline(idle: pd.DataFrame, window_ns: int, most: int = 3) -> pd.DataFrame:
+    """Return idle time by group, in it by cause, and in that by what the host was doing.
+
+    Args:
+        idle: rows of the table `idle`.
+        window_ns: the time that was recorded, of all devices.
+        most: how many doings of a cause to show by themselves; the others are a row.
+
+    Returns:
+        `OUTLINE_TEXTS`, `count`, `time_ns`, `share_pct` and `window_pct`, the longest first; a row
+        of a group or a cause comes before those that it sums up.
+    """
+    import pandas as pd
+
+    texts = idle[["call", "op", "note"]].astype("object")
+    is_unknown = idle["cause"].astype("object") == "unknown"
+    doing = texts["call"].fillna(texts["op"]).fillna(texts["note"].where(is_unknown))
+    source = idle["source"].astype("object").fillna("")
+    rows = idle[["group", "cause", "count", "time_ns"]].assign(
+        doing=doing.fillna("").to_numpy(), source=source.to_numpy()
+    )
+    found: list[dict[str, Any]] = []
+    for group, of_group in _longest_first(rows, ["group"]):
+        found.append({"group": group[0]} | _sums(of_group))
+        for cause, of_cause in _longest_first(of_group, ["cause"]):
+            found.append({"cause": cause[0]} | _sums(of_cause))
+            found += _doings(of_cause, most)
+    outline = pd.DataFrame(found, columns=[*OUTLINE_TEXTS, "count", "time_ns"])
+    outline = outline.fillna(dict.fromkeys(OUTLINE_TEXTS, "")).astype(
+        {"count": "int64", "time_ns": "int64"}
+    )
+    outline["share_pct"] = 100 * outline["time_ns"] / max(1, int(idle["time_ns"].sum()))
+    outline["window_pct"] = 100 * outline["time_ns"] / max(1, window_ns)
+    return outline
+
+
+def _longest_first(rows: pd.DataFrame, by: list[str]) -> list[tuple[tuple[str, ...], pd.DataFrame]]:
+    groups: Any = rows.groupby(by, observed=True, sort=True)
+    return sorted(groups, key=lambda item: -int(item[1]["time_ns"].sum()))
+
+
+def _sums(rows: pd.DataFrame) -> dict[str, Any]:
+    return {name: int(rows[name].sum()) for name in ("count", "time_ns")}
+
+
+def _doings(rows: pd.DataFrame, most: int) -> list[dict[str, Any]]:
+    """Return what the host was doing, the longest first, and the rest as one; none if unknown."""
+    by = _longest_first(rows, ["doing", "source"])
+    if [names for names, _ in by] == [("", "")]:
+        return []
+    found: list[dict[str, Any]] = [
+        {"doing": doing or NO_OP, "source": source} | _sums(own)
+        for (doing, source), own in by[:most]
+    ]
+    rest = [own for _, own in by[most:]]
+    if rest:
+        sums = {n: sum(_sums(own)[n] for own in rest) for n in ("count", "time_ns")}
+        found.append({"doing": f"({len(rest)} others)"} | sums)
+    return found

@@ -1,0 +1,332 @@
+"""Why a device was idle: one cause for every instant of every gap.
+
+A gap has up to three parts. Until the launch of what runs next begins, the host is late; while
+that call lasts, the host is in it; after it, the work is handed over and has not started. The
+rules of each part, the first that holds at an instant, stand in docs/idle.rst by their letters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from pyprof2.analysis.intervals import Bool, Int, last_not_after
+from pyprof2.analysis.time.causes import BLOCKING, CODES
+from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.analysis.time.pieces import Pieces
+from pyprof2.columns import lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.time.gaps import Activities, Gaps
+    from pyprof2.analysis.time.host_state import Host
+    from pyprof2.analysis.time.stalls import Stalls
+
+NORMAL_GAP_NS: Final = 30_000
+"""What a device needs at most between two that are queued, or from a launch to its start."""
+
+_STUCK: Final = (
+    "queued or launched, and did not start: behind work that the recording lacks (launched before "
+    "it, or by another process), or behind a wait that it lacks"
+)
+_UNRECORDED: Final = (
+    "to see it, record Python stacks (Kineto: with_stack; nsys: --python-sampling=true) and the "
+    "system's calls (nsys: --trace=osrt)"
+)
+_INFLATED: Final = "Python stacks were recorded: times on the host are longer than without them"
+NOTES: Final = [
+    "no launch recorded",
+    "a wait call precedes the launch",
+    _STUCK,
+    "the launch was recorded as later than its start",
+    _UNRECORDED,
+    _INFLATED,
+]
+NO_LAUNCH, WAIT_CALL, STUCK, LATE_LAUNCH, UNRECORDED, INFLATED = range(len(NOTES))
+
+LAUNCHING, OTHER = range(2)
+THREADS: Final = ["launching", "other"]
+"""Which thread decides: the one that launches what runs next, or another of its process."""
+
+
+class Causes(NamedTuple):
+    """Pieces of gaps, each with its cause; -1 is null.
+
+    Attributes:
+        gap: the row of the gap.
+        start, end: of the piece, in ns.
+        cause, note, thread: codes.
+        op, call: rows of the innermost op and of the call.
+        line: the innermost line of the user's own, as a code.
+        drained: whether the device ran dry in the call.
+    """
+
+    gap: Int
+    start: Int
+    end: Int
+    cause: Int
+    note: Int
+    thread: Int
+    op: Int
+    call: Int
+    line: Int
+    drained: Int
+
+    @classmethod
+    def of(cls, pieces: Pieces, **columns: Any) -> Causes:
+        """Return the pieces with these columns, -1 in the others."""
+        known = {"drained": 0} | columns
+        rest = (np.broadcast_to(known.get(name, -1), len(pieces)) for name in cls._fields[3:])
+        return cls(pieces.of, pieces.start, pieces.end, *rest)
+
+    def sorted(self) -> Causes:
+        """Return them in order of time, where those that differ in nothing are one."""
+        order = np.lexsort((self.start, self.gap))
+        rows = np.stack(self)[:, order]
+        same = np.delete(rows, [1, 2], axis=0)
+        first = np.flatnonzero(np.r_[True, (same[:, 1:] != same[:, :-1]).any(axis=0)][: len(order)])
+        last = np.r_[first[1:], len(order)][: len(first)] - 1
+        gap, start, end, *columns = rows
+        return Causes(gap[first], start[first], end[last], *(c[first] for c in columns))
+
+
+_Found: TypeAlias = "tuple[list[Causes], Pieces]"
+"""Pieces whose cause a rule knows, and those that it leaves to the next one."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """How each gap's next activity was handed over.
+
+    Attributes:
+        call: the row of the call; -1: not recorded.
+        begin, end: of the call, within the gap. Before it the host is late, after it the device.
+        queued: whether it was in its stream's queue when the gap began.
+        known: whether anything tells when it was handed over.
+        thread: that handed it over, or that launched the latest one before the recording's end.
+    """
+
+    call: Int
+    begin: Int
+    end: Int
+    queued: Bool
+    known: Bool
+    thread: Int
+
+    @classmethod
+    def of(cls, gaps: Gaps, activities: Activities, host: Host, normal_ns: int) -> Handover:
+        """Find it for each gap."""
+        call = lookup(activities.launch, gaps.next, -1)
+        is_last, launched = gaps.next < 0, call >= 0
+        short = gaps.end - gaps.start <= normal_ns
+        behind = ~launched & ~is_last & short & (gaps.later_launch <= gaps.start)
+        latest = np.where(is_last, gaps.latest_launch, call)
+        begin = lookup(host.calls.start, call, 0)
+        end = lookup(host.calls.end, call, 0)
+        open_end = is_last & (latest >= 0)
+        begin, end = (
+            np.where(
+                launched, np.clip(t, gaps.start, gaps.end), np.where(open_end, gaps.end, gaps.start)
+            )
+            for t in (begin, end)
+        )
+        queued = np.where(launched, lookup(host.calls.end, call, 0) <= gaps.start, behind)
+        known = launched | behind | open_end
+        thread = lookup(host.calls.thread, latest, -1)
+        return cls(call, begin, end, queued & (gaps.is_first == 0), known, thread)
+
+
+def idle_causes(
+    gaps: Gaps, activities: Activities, host: Host, stalls: Stalls, normal_ns: int = NORMAL_GAP_NS
+) -> Causes:
+    """Return the causes of all idle time, in order of gap and time.
+
+    Args:
+        gaps: of the devices, see `find_gaps`.
+        activities: of the devices.
+        host: what the host did.
+        stalls: what the profilers say held the host or a stream up.
+        normal_ns: how long a gap or a latency may be that needs no other reason.
+    """
+    handover = Handover.of(gaps, activities, host, normal_ns)
+    case = _Case(gaps, activities, host, stalls, handover, normal_ns)
+    parts = [case.pending_part(), case.call_part(), *case.host_part()]
+    return Causes(*(np.concatenate(column) for column in zip(*parts, strict=True))).sorted()
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What the rules look at: rows of `gaps` and `handover` belong together."""
+
+    gaps: Gaps
+    activities: Activities
+    host: Host
+    stalls: Stalls
+    handover: Handover
+    normal_ns: int
+
+    @cached_property
+    def op(self) -> Int:
+        """The row of the op that launched what runs after each gap."""
+        op_id = lookup(self.activities.op_id, self.gaps.next, -1)
+        return self.host.op_row(op_id)
+
+    def _line(self, gap: Int) -> Int:
+        """Return the line at which each gap's launch began."""
+        thread = np.where(self.handover.call[gap] >= 0, self.handover.thread[gap], -1)
+        time = lookup(self.host.calls.start, self.handover.call[gap], 0)
+        return self.host.lines.at(thread, time)
+
+    def pending_part(self) -> Causes:
+        """Return rules a to f: handed over, and not started."""
+        gaps, handover = self.gaps, self.handover
+        pieces = Pieces(np.arange(len(gaps)), handover.end, gaps.end)
+        of = pieces.of
+        short = gaps.end - handover.end <= self.normal_ns
+        rules = {
+            "unknown": ~handover.known,
+            "launch_latency": ~handover.queued & short,
+            "stream_wait": handover.queued & (gaps.before < gaps.start),
+            "kernel_gap": handover.queued & short,
+        }
+        cause = np.select(list(rules.values()), [CODES[name] for name in rules], CODES["unknown"])
+        stuck = (cause == CODES["unknown"]) & handover.known
+        cause[stuck & self._waits()] = CODES["stream_wait"]
+        note = np.where(cause == CODES["unknown"], np.where(stuck, STUCK, NO_LAUNCH), -1)
+        rows = np.flatnonzero(note == STUCK)
+        note[rows[self._calls_wait(rows)]] = WAIT_CALL
+        return Causes.of(
+            pieces, cause=cause[of], note=note[of], op=self.op[of], line=self._line(of)
+        )
+
+    def _waits(self) -> Bool:
+        """Return whether a recorded wait stands between the stream's last launch and this one."""
+        a, following = self.activities, self.gaps.next
+        device, stream, launched = (
+            lookup(column, following, NEVER) for column in (a.device, a.stream, a.launched)
+        )
+        asked = self.stalls.last_wait(device, stream, launched)
+        found: Bool = (asked > NEVER) & (asked >= self.gaps.previous_launch)
+        return found
+
+    def _calls_wait(self, gap: Int) -> Bool:
+        """Return whether the thread asked for a wait between its last launch and this one."""
+        calls, thread = self.host.calls, self.handover.thread[gap]
+        begin = lookup(calls.start, self.handover.call[gap], NEVER)
+        wait = calls.latest(np.flatnonzero(calls.is_wait), thread, begin)
+        launch = calls.latest(self._launching, thread, begin - 1)
+        last = lookup(calls.start, launch, NEVER)
+        found: Bool = (wait >= 0) & (lookup(calls.start, wait, 0) >= last)
+        return found
+
+    @cached_property
+    def _launching(self) -> Int:
+        """The calls that launched any work."""
+        return np.unique(self.activities.launch[self.activities.launch >= 0])
+
+    def call_part(self) -> Causes:
+        """Return the pieces in which the host is in the call that hands the next one over."""
+        handover, thread = self.handover, self.handover.thread
+        pieces = Pieces(np.arange(len(self.gaps)), handover.begin, handover.end)
+        pieces = self.stalls.cut(pieces, thread, "module_load")
+        of = pieces.of
+        is_copy = lookup(self.activities.is_copy, self.gaps.next[of], 0) > 0
+        loads = self.stalls.holds(thread[of], pieces.start, "module_load")
+        cause = np.select(
+            [is_copy, loads], [CODES["copy_call"], CODES["module_load"]], CODES["launch_call"]
+        )
+        return Causes.of(
+            pieces, cause=cause, thread=LAUNCHING, op=self.op[of], call=handover.call[of],
+            line=self._line(of),
+        )  # fmt: skip
+
+    def host_part(self) -> Iterator[Causes]:
+        """Yield rules g to l: nothing that could run had been handed over."""
+        gaps, handover = self.gaps, self.handover
+        pieces = Pieces(np.arange(len(gaps)), gaps.start, handover.begin)
+        for rule in (self._outside, self._profiled, self._drained, self._by_thread):
+            found, pieces = rule(pieces)
+            yield from found
+        yield Causes.of(pieces, cause=CODES["host_unrecorded"], note=UNRECORDED)
+
+    def _outside(self, pieces: Pieces) -> _Found:
+        """Rule g: before the process began, or after it ended."""
+        process = self.host.threads.process(self.handover.thread)
+        first, last = (lookup(t, process, 0) for t in (self.host.first, self.host.last))
+        last = np.where(self.gaps.next < 0, last, -NEVER)
+        pieces = pieces.cut_once(first[pieces.of])
+        pieces = pieces.cut_once(last[pieces.of])
+        before, after = pieces.start < first[pieces.of], pieces.start >= last[pieces.of]
+        return [
+            Causes.of(pieces.where(before), cause=CODES["start"]),
+            Causes.of(pieces.where(after & ~before), cause=CODES["end"]),
+        ], pieces.where(~before & ~after)
+
+    def _profiled(self, pieces: Pieces) -> _Found:
+        """Rule h: the profiler holds the thread up."""
+        thread = self.handover.thread
+        pieces = self.stalls.cut(pieces, thread, "profiler")
+        held = self.stalls.holds(thread[pieces.of], pieces.start, "profiler")
+        found = Causes.of(pieces.where(held), cause=CODES["profiler"], thread=LAUNCHING)
+        return [found], pieces.where(~held)
+
+    def _drained(self, pieces: Pieces) -> _Found:
+        """Rule i: the device ran dry while the host was in a call that waits for it."""
+        gaps, calls, thread = self.gaps, self.host.calls, self.handover.thread
+        call = np.where(gaps.next >= 0, self.host.blocked(thread, gaps.start, BLOCKING), -1)
+        length = lookup(calls.end, call, 0) - lookup(calls.start, call, 0)
+        until = gaps.start + length
+        pieces = pieces.cut_once(until[pieces.of])
+        held = pieces.start < until[pieces.of]
+        of = pieces.of[held]
+        on = lookup(calls.thread, call[of], -1)
+        found = Causes.of(
+            pieces.where(held), cause=lookup(calls.cause, call[of], -1), call=call[of], drained=1,
+            op=self.host.op_row(lookup(calls.op_id, call[of], -1)),
+            line=self.host.lines.at(on, lookup(calls.start, call[of], 0)),
+            thread=np.where(on == thread[of], LAUNCHING, OTHER),
+        )  # fmt: skip
+        return [found], pieces.where(~held)
+
+    def _by_thread(self, pieces: Pieces) -> _Found:
+        """Rules j and k: what the launching thread does, else another one of its process."""
+        own = self.handover.thread
+        found, pieces = self._state_of(own, pieces, LAUNCHING)
+        others, pieces = self._state_of(self._last_launcher(), pieces, OTHER)
+        found += others
+        process = self.host.threads.process(own)
+        for thread in self.host.busy_threads.tolist():
+            if not len(pieces):
+                break
+            here = process == self.host.threads.process(np.array([thread]))
+            others, pieces = self._state_of(np.where(here, thread, -1), pieces, OTHER)
+            found += others
+        return found, pieces
+
+    def _last_launcher(self) -> Int:
+        """Return the thread that made the latest launch of the process before each gap."""
+        calls, process = self.host.calls, self.host.threads.process
+        row = self._launching
+        own = self.handover.thread
+        row = row[np.lexsort((calls.start[row], process(calls.thread[row])))]
+        key = process(calls.thread[row])
+        at = last_not_after(key, calls.start[row], process(own), self.gaps.start - 1)
+        return np.where(own >= 0, lookup(calls.thread[row], at, -1), -1)
+
+    def _state_of(self, thread: Int, pieces: Pieces, who: int) -> _Found:
+        """Return the pieces in which each gap's thread does something, and those that are left."""
+        mine = thread[pieces.of] >= 0
+        rest, pieces = pieces.where(~mine), pieces.where(mine)
+        pieces = pieces.cut(self.host.bounds, thread[pieces.of])
+        at, time = thread[pieces.of], pieces.start
+        state = self.host.state(at, time)
+        seen = state.cause >= 0
+        found = Causes.of(
+            pieces.where(seen), cause=state.cause[seen], op=state.op[seen], call=state.call[seen],
+            line=self.host.lines.at(at[seen], time[seen]), thread=who,
+        )  # fmt: skip
+        return [found], Pieces.joined([rest, pieces.where(~seen)])

@@ -1,0 +1,79 @@
+"""`pyprof2 idle`: why devices did nothing, one cause for every nanosecond of it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pyprof2.cli import arguments
+from pyprof2.reports import files
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "idle",
+        parents=[common],
+        help="say why devices did nothing",
+        description="Say why devices did nothing: every nanosecond without a kernel or a copy has "
+        "one cause, and with the time in which a device was busy they add up to what was recorded.",
+        allow_abbrev=False,
+    )
+    arguments.add_input(command)
+    command.add_argument(
+        "--by",
+        type=arguments.names,
+        metavar="AXIS[,AXIS…]",
+        help="sum along: cause, group, source, op, layer, call, step, thread, device, rank, note. "
+        "By default a table shows groups, their causes, and what the host was doing; the other "
+        "formats have a row for each piece of a gap",
+    )
+    command.add_argument(
+        "--normal-gap",
+        type=_microseconds,
+        metavar="US",
+        help="what a device may need between two kernels that are queued, or from a launch to its "
+        "start; default: 30",
+    )
+    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    command.add_argument(
+        "--format",
+        choices=files.FORMATS,
+        help="default: table. FILE.csv, .json, .parquet or .md says it too",
+    )
+    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
+    command.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    command.add_argument(
+        "-w", "--width", type=arguments.positive, metavar="WIDTH", help="width of the table"
+    )
+    arguments.add_source_root(command)
+    command.set_defaults(run=run)
+
+
+def _microseconds(text: str) -> float:
+    """Return `text` as a time of 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        msg = f"{text!r} is not a time in us, of 0 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def run(args: argparse.Namespace) -> None:
+    """Show why the devices of `args.input` did nothing."""
+    files.check_free(args.output, force=args.force)
+    from pyprof2.analysis.summaries.idle_profile import check_axes
+    from pyprof2.cli.query import format_of
+    from pyprof2.reports.idle import IdleQuery, show
+    from pyprof2.run import load
+
+    axes = tuple(args.by or ())
+    check_axes(axes)
+    form = args.format or format_of(args.output)
+    query = IdleQuery(axes, args.normal_gap, args.rank, args.top, form, args.output, args.width)
+    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
+    show(loaded, query)

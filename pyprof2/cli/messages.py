@@ -1,0 +1,32 @@
+"""What stderr says of a recording, beside progress and errors."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.reports.cells import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_WARNINGS_SHOWN: Final = 3
+
+
+def warn(lines: Sequence[str], path: Path) -> None:
+    """Say on stderr what is wrong with the recording at `path`, the first few things."""
+    name = clean(str(path))
+    for line in lines[:_WARNINGS_SHOWN]:
+        print(f"pyprof2: {name}: {clean(line)}", file=sys.stderr)
+    if lines:
+        more = len(lines) - _WARNINGS_SHOWN
+        also = f"{more} more, and what to do: " if more > 0 else "what to do: "
+        print(f"pyprof2: {also}pyprof2 check {clean(shlex.quote(str(path)))}", file=sys.stderr)
+
+
+def say_why_empty(why: str | None, path: Path) -> None:
+    """Say on stderr why there is nothing to show of `path`; None: there is something."""
+    if why is not None:
+        print(f"pyprof2: {clean(str(path))}: {why}", file=sys.stderr)

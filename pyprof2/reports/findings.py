@@ -1,0 +1,58 @@
+"""What a recording lacks, as text: each finding with its figures, and below it the advice."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.reports import cells, files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+FORMATS: Final = ("table", "csv", "json")
+
+
+def write(findings: pd.DataFrame, form: str) -> None:
+    """Write to stdout what `run.check()` returns, in one of `FORMATS`."""
+    if form == "table":
+        lines = _lines(findings, cells.terminal_width(None))
+        files.write_text("".join(f"{line}\n" for line in lines), None)
+    else:
+        files.write_frame(findings, form, None)
+
+
+def _lines(findings: pd.DataFrame, width: int) -> Iterator[str]:
+    """Give each finding with its count and share, and below it the advice."""
+    if findings.empty:
+        yield "nothing is missing"
+        return
+    records = findings.to_dict("records")
+    head = max(len(str(record["severity"])) for record in records) + 2
+    several = len(set(findings["rank"].dropna())) > 1
+    for record in records:
+        words = [_shown(record["finding"])]
+        if several and (rank := _shown(record["rank"])):
+            words.insert(0, f"rank {rank}:")
+        figures = [_shown(record["count"], ",d"), _shown(record["share_pct"], ".1f", " %")]
+        if any(figures):
+            words.append(f"({', '.join(filter(None, figures))})")
+        first = f"{_shown(record['severity']):{head}}"
+        yield from _wrap(" ".join(words), width, first, " " * head)
+        if advice := _shown(record["advice"]):
+            yield from _wrap(advice, width, " " * head + "-> ", " " * (head + 3))
+
+
+def _shown(value: Any, form: str = "", unit: str = "") -> str:
+    """Return `value` as text; nothing for null."""
+    import pandas as pd
+
+    if pd.isna(value):
+        return ""
+    return cells.clean(f"{int(value) if form == ',d' else value:{form}}{unit}")
+
+
+def _wrap(words: str, width: int, first: str, others: str) -> list[str]:
+    return textwrap.wrap(words, width, initial_indent=first, subsequent_indent=others)

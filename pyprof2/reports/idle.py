@@ -1,0 +1,141 @@
+"""Idle time as text, for people, or as a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2 import units
+from pyprof2.analysis.summaries.idle_profile import (
+    SUMMARY_COLUMNS,
+    idle_outline,
+    select_rank,
+    summarize_idle,
+)
+from pyprof2.columns import as_pandas
+from pyprof2.frames import shown_line
+from pyprof2.reports import cells, files
+from pyprof2.tables import IDLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pandas as pd
+
+    from pyprof2.run import Run
+
+_NEVER_NULL: Final = [column.name for column in IDLE.columns if not column.nullable]
+_ROWS_SHOWN: Final = 50
+_NO_DEVICE: Final = "no work of a device was recorded, so nothing is idle"
+
+
+@dataclass(frozen=True)
+class IdleQuery:
+    """What is asked of idle time.
+
+    Attributes:
+        axes: along which to sum; none: in a table by group and cause, else not at all.
+        normal_gap_us: see `Run.idle_table`.
+        rank: only this one; None: all.
+        top: how many rows; None: what suits the format.
+        format: one of `pyprof2.reports.files.FORMATS`.
+        output: the file to write; None: stdout.
+        width: of a table; None: that of the terminal.
+    """
+
+    axes: tuple[str, ...]
+    normal_gap_us: float | None
+    rank: int | None
+    top: int | None
+    format: str
+    output: Path | None
+    width: int | None
+
+
+def show(run: Run, query: IdleQuery) -> None:
+    """Write what is asked for.
+
+    Raises:
+        UsageError: the rank was not recorded.
+    """
+    whole = as_pandas(run.idle_table(query.normal_gap_us), _NEVER_NULL)
+    is_table = query.format in ("table", "markdown")
+    if run.idle_windows.empty and is_table:
+        files.write_text(f"{_NO_DEVICE}\n", query.output)
+        return
+    rank = None if run.idle_windows.empty else query.rank
+    idle, windows = select_rank(whole, run.idle_windows, rank)
+    recorded_ns = int(windows["window_ns"].sum())
+    if not is_table:
+        rows = summarize_idle(idle, query.axes, recorded_ns) if query.axes else idle
+        known = (*IDLE.columns, *SUMMARY_COLUMNS) if query.axes else IDLE.columns
+        files.write_frame(rows.head(query.top or len(rows)), query.format, query.output, known)
+        return
+    outline = (
+        summarize_idle(idle, query.axes, recorded_ns)
+        if query.axes
+        else idle_outline(idle, recorded_ns)
+    )
+    lines = [*_heading(windows), "", *_table(run, outline, windows, query), *_notes(idle)]
+    files.write_text("".join(f"{line}\n" for line in lines), query.output)
+
+
+def _heading(windows: pd.DataFrame) -> Iterator[str]:
+    """Give a line for each device: what was recorded, and how much of it was idle."""
+    for row in windows.to_dict("records"):
+        device = "a device" if row["device"] is None else f"device {row['device']}"
+        place = f"rank {row['rank']}, {device}"
+        yield cells.bold(
+            f"{place}: recorded {_time(row['window_ns'])}, busy {_time(row['busy_ns'])}, "
+            f"idle {_time(row['idle_ns'])} ({_pct(row['idle_ns'], row['window_ns'])})"
+        )
+        yield (
+            f"of it between the first activity and the last: {_time(row['span_idle_ns'])} "
+            f"({_pct(row['span_idle_ns'], row['span_ns'])} of {_time(row['span_ns'])})"
+        )
+
+
+def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery) -> list[str]:
+    """Return the lines of the table, and what it leaves out."""
+    count = query.top or (_ROWS_SHOWN if query.axes else len(rows))
+    shown = rows.head(count).drop(columns=["mean_ns", "max_ns"], errors="ignore")
+    if "source" in shown:
+        lines = [
+            shown_line(s, run.source_roots) if isinstance(s, str) else s for s in shown["source"]
+        ]
+        shown = shown.assign(source=lines)
+    footer = _footer(windows)
+    if query.format == "markdown":
+        drawn = cells.render_markdown(shown, footer)
+    else:
+        drawn, _ = cells.render(shown, footer, cells.terminal_width(query.width))
+    rest = len(rows) - len(shown)
+    return [*drawn.splitlines(), *([f"{rest} more rows: --top {len(rows)}"] if rest else [])]
+
+
+def _footer(windows: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
+    recorded = int(windows["window_ns"].sum())
+    idle = int(windows["idle_ns"].sum())
+    parts = {"idle": idle, "busy": recorded - idle, "recorded": recorded}
+    return [
+        (words, {"time_ns": time, "window_pct": 100 * time / max(1, recorded)})
+        for words, time in parts.items()
+    ]
+
+
+def _notes(idle: pd.DataFrame) -> Iterator[str]:
+    """Give the notes that rows have, each with the time that it is of, the longest first."""
+    times = idle.groupby("note", observed=True)["time_ns"].sum().sort_values(ascending=False)
+    for at, (note, time) in enumerate(times.items()):
+        yield from ([""] if at == 0 else [])
+        yield f"{_time(int(time))}: {note}"
+
+
+def _time(time_ns: int) -> str:
+    unit = units.time_unit(time_ns)
+    return f"{time_ns / unit.size:.3f} {unit.label}"
+
+
+def _pct(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.1f} %"

@@ -1,0 +1,112 @@
+"""What is asked of a profile, with one name for each column."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from pyprof2.analysis.summaries.profile import AXES, MORE_COLUMNS, SUMMARY_COLUMNS
+from pyprof2.errors import UsageError
+from pyprof2.pyprof_columns import PYPROF_ONLY
+from pyprof2.reports import cells
+from pyprof2.tables import PROFILE_COLUMNS, Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+KERNEL: Final = ("kernel",)
+"""The axis with a row for each kernel."""
+
+SHARE_COLUMNS: Final = (
+    Column("dur_us", pa.float64(), "End minus start.", "us"),
+    Column("share_pct", pa.float64(), "Share of the time of the selection.", "%"),
+)
+"""Columns of the kernel axis that only `table` shows unasked."""
+
+TABLES: Final = ("table", "markdown")
+"""The formats that show some rows to people; the others hold all."""
+
+
+class SortKey(NamedTuple):
+    """A column to sort by; numbers fall unless `rises`, text always rises."""
+
+    column: str
+    rises: bool
+
+
+@dataclass(frozen=True)
+class Query:
+    """One profile that somebody asks for.
+
+    Attributes:
+        axes: along which to sum; `KERNEL`: not at all; none: what answers best.
+        columns: which, in this order; none: those that suit the axes.
+        sort: most significant first.
+        top: how many rows; None: what suits the format.
+        depth: of axes layer and range: how many names of a path.
+        fold_numbers: of axis range: whether texts that differ in numbers are one.
+        selection: what `pyprof2.analysis.summaries.profile.select` takes.
+        format: one of `pyprof2.reports.files.FORMATS`.
+        output: the file to write; None: stdout.
+        width: of a table; None: that of the terminal.
+        pyprof: whether with PyProf's columns, headers and words.
+        csv_safe: whether cells that a spreadsheet would compute get an apostrophe.
+        input: what the profile is of, as it was named.
+    """
+
+    axes: tuple[str, ...]
+    columns: tuple[str, ...]
+    sort: tuple[SortKey, ...]
+    top: int | None
+    depth: int | None
+    fold_numbers: bool
+    selection: dict[str, Any]
+    format: str
+    output: Path | None
+    width: int | None
+    pyprof: bool
+    csv_safe: bool
+    input: Path
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is for people."""
+        return self.format in TABLES
+
+
+def available_columns(axes: tuple[str, ...]) -> list[str]:
+    """Return the columns to choose from."""
+    if axes == KERNEL:
+        extra = [column.name for column in SHARE_COLUMNS]
+        return list(dict.fromkeys([*PROFILE_COLUMNS, *extra, *PYPROF_ONLY]))
+    return [AXES[axis] for axis in axes] + [c.name for c in (*SUMMARY_COLUMNS, *MORE_COLUMNS)]
+
+
+def column_named(name: str, available: Sequence[str]) -> str:
+    """Return the column of this name, or whose header in a table is this.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = match_column(name, available)
+    if found is None:
+        near = difflib.get_close_matches(name, available, n=5, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(available)}"
+        msg = f"no column {name!r}; {hint}"
+        raise UsageError(msg)
+    return found
+
+
+def match_column(name: str, available: Sequence[str]) -> str | None:
+    """Return the column of this name or header; None if there is none."""
+    if name in available:
+        return name
+    # Of `dur_ns` and `dur_us`, with one header, the later one is what tables show.
+    headers = [(header, c) for c in reversed(available) for header in cells.headers(c)]
+    found = next((column for header, column in headers if header == name), None)
+    word = name.casefold()
+    return found or next((column for header, column in headers if header.casefold() == word), None)
