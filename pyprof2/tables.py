@@ -10,7 +10,8 @@ else crosses between the stages, so a format's own words stop at its parser.
 3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
 4. what held the host or a stream up: table `stalls`; what counts rest on: `estimate_id`,
     `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`; why
-    devices were idle: table `idle`.
+    devices were idle: table `idle`; what was found: tables
+    `summary`, `ledger`, `utilization`, `steps`.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Table:
         """Return the table without rows."""
         return self.schema().empty_table()
 
-    def conform(self, table: pa.Table) -> pa.Table:
-        """Return `table` with exactly these columns, in order and type.
+    def conform(self, table: pa.Table, only: Iterable[str] | None = None) -> pa.Table:
+        """Return `table` with exactly these columns, or those named, in order and type.
 
         Missing nullable columns become null. Dictionary indices may come in any width.
 
@@ -83,8 +84,10 @@ class Table:
         if unknown:
             msg = f"table {self.name}: unknown columns {', '.join(unknown)}"
             raise TableError(msg)
-        arrays = [_conform_column(self.name, column, table) for column in self.columns]
-        return pa.Table.from_arrays(arrays, schema=self.schema())
+        schema = self.schema(only)
+        wanted = [column for column in self.columns if column.name in schema.names]
+        arrays = [_conform_column(self.name, column, table) for column in wanted]
+        return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _conform_column(table_name: str, column: Column, table: pa.Table) -> pa.ChunkedArray:

@@ -8,7 +8,7 @@ windows do not overlap, and each holds the GPU work of its step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,13 @@ from pyprof2.recording import code_column, int_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NEEDED: Final = {
+    "ranges": ("start_ns", "dur_ns", "name", "kind"),
+    "kernels": ("launch_ns", "start_ns", "dur_ns"),
+    "copies": ("launch_ns", "start_ns", "dur_ns"),
+}
+"""The columns that `step_windows` reads of each table."""
+
 _NONE = -(1 << 62)
 
 
@@ -30,6 +37,25 @@ class StepWindows(NamedTuple):
     step: Int
     start: Int
     end: Int
+
+    @classmethod
+    def of(cls, steps: pa.Table) -> StepWindows:
+        """Return the windows that a rank's table `steps` holds."""
+        step, start, length = (
+            int_column(steps, name, 0) for name in ("step", "start_ns", "dur_ns")
+        )
+        return cls(step, start, start + length)
+
+    def table(self, rank: int) -> pa.Table:
+        """Return table `steps` of the rank."""
+        return pa.table(
+            {
+                "rank": pa.array(np.full(len(self.step), rank, np.int64)),
+                "step": self.step,
+                "start_ns": self.start,
+                "dur_ns": self.end - self.start,
+            }
+        )
 
     def time_by_step(self) -> dict[int, int]:
         """Return the length of the windows of each step, in order of the numbers."""
