@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.errors import UsageError
@@ -10,6 +9,7 @@ from pyprof2.run import Run, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pandas as pd
 
@@ -27,6 +27,7 @@ class Compared(NamedTuple):
 
     Attributes:
         a, b: the runs.
+        names: how they were named.
         comparison: the terms of the difference.
         differences: why the two may not be comparable, in words; none where they are.
         remarks: what else differs, in words.
@@ -34,6 +35,7 @@ class Compared(NamedTuple):
 
     a: Run
     b: Run
+    names: tuple[str, str]
     comparison: Comparison
     differences: list[str]
     remarks: list[str]
@@ -83,7 +85,12 @@ def compare(
     found = compare_sides(sides[0], sides[1], extra)
     if not found.layers_match:
         remarks.append("layers have other names: calls are matched by op and direction alone")
-    return Compared(runs[0], runs[1], found, differences, remarks)
+    names = (_name(a), _name(b))
+    return Compared(runs[0], runs[1], names, found, differences, remarks)
+
+
+def _name(given: Run | Path | str) -> str:
+    return str(given.path if isinstance(given, Run) else given)
 
 
 def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
@@ -91,7 +98,7 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
     from pyprof2.store import read_table
     from pyprof2.tables import TABLES
 
-    ranges = read_table(run.path, "ranges", list(compared_sides.RANGES))
+    ranges = read_table(run.path, "ranges", compared_sides.RANGES)
     if run.idle_windows.empty:
         side = compared_sides.cpu_side(run.rows(), ranges, chosen)
     else:
@@ -99,11 +106,9 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
             name: run.table(name).select(compared_sides.activity_columns(TABLES[name].names, extra))
             for name in ("kernels", "copies")
         }
-        idle = run.idle_table().select(compared_sides.IDLE)
-        tables |= {"ranges": ranges, "idle": idle}
-        windows = run.idle_windows
-        windows = windows.assign(end_ns=windows["start_ns"] + windows["window_ns"])
-        side = compared_sides.device_side(tables, windows, chosen)
+        tables["idle"] = run.idle_table().select(compared_sides.IDLE)
+        tables["trace"] = read_table(run.path, "trace", compared_sides.TRACE)
+        side = compared_sides.device_side(tables | {"ranges": ranges}, chosen)
     if side.windows.empty:
         msg = f"{run.path}: has none of these steps; pyprof2 prof --by step lists what there is"
         raise UsageError(msg)

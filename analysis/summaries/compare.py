@@ -177,10 +177,13 @@ class _Groups:
         group, signature, leaf = (
             calls.groupby(level, dropna=False).ngroup().to_numpy(np.int64) for level in levels
         )
-        leaves, first = np.unique(leaf, return_index=True)
+        first = np.unique(leaf, return_index=True)[1]
         first_of_signature = np.unique(signature, return_index=True)[1]
         counts, times = (
-            tuple(_by_block(calls, leaf, len(leaves), name, side, blocks[side]) for side in (0, 1))
+            tuple(
+                _by_block(calls, np.asarray(leaf, np.int64), len(first), name, side, blocks[side])
+                for side in (0, 1)
+            )
             for name in ("count", "time_ns")
         )
         keys = calls.iloc[first_of_signature][[*columns, "signature"]].reset_index(drop=True)
@@ -309,11 +312,19 @@ class _Steps:
 def _other_terms(a: _Sums, b: _Sums) -> dict[str, Any]:
     """Return the terms that are of no call: overlap, and idle time by cause."""
     overlap = (a.work - a.busy) / a.steps - (b.work - b.busy) / b.steps
-    causes = sorted({*a.idle, *b.idle})
+    idle = _idle_per_step(a, b)
     return {OVERLAP: overlap} | {
-        f"{IDLE}{cause}": b.idle.get(cause, 0) / b.steps - a.idle.get(cause, 0) / a.steps
-        for cause in causes
+        f"{IDLE}{cause}": after - before for cause, (before, after) in idle
     }
+
+
+def _idle_per_step(a: _Sums, b: _Sums) -> list[tuple[str, tuple[Any, Any]]]:
+    """Return the idle time per step of both sides, by cause."""
+    none = a.window - a.window  # a fraction where the others are
+    return [
+        (cause, (a.idle.get(cause, none) / a.steps, b.idle.get(cause, none) / b.steps))
+        for cause in sorted({*a.idle, *b.idle})
+    ]
 
 
 def _totals(a: _Sums, b: _Sums) -> dict[str, tuple[Any, Any]]:
@@ -323,7 +334,5 @@ def _totals(a: _Sums, b: _Sums) -> dict[str, tuple[Any, Any]]:
         "busy": (a.busy / a.steps, b.busy / b.steps),
         "idle": ((a.window - a.busy) / a.steps, (b.window - b.busy) / b.steps),
     }
-    for cause in sorted({*a.idle, *b.idle}):
-        sides = ((a.idle.get(cause, 0), a.steps), (b.idle.get(cause, 0), b.steps))
-        found[f"idle.{cause}"] = (sides[0][0] / sides[0][1], sides[1][0] / sides[1][1])
+    found |= {f"idle.{cause}": sides for cause, sides in _idle_per_step(a, b)}
     return found

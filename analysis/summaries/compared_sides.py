@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.compare import Side
 from pyprof2.analysis.summaries.compared_calls import NEEDED, cut_at_windows
+from pyprof2.analysis.time.idle import device_windows, recordings
 from pyprof2.analysis.time.step_windows import step_windows
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 RANGES: Final = ("rank", "start_ns", "dur_ns", "name", "kind")
 IDLE: Final = ("rank", "step", "cause", "time_ns")
+TRACE: Final = ("rank", "start_ns", "end_ns")
 WINDOW: Final = ["rank", "device", "step", "start_ns", "end_ns"]
 OUTSIDE_OPS: Final = "outside_ops"
 """The only cause in a recording of the CPU alone; less than 0 where threads work at once."""
@@ -42,26 +44,38 @@ def activity_columns(names: Sequence[str], by: Sequence[str]) -> list[str]:
     return [name for name in names if name in wanted]
 
 
-def device_side(tables: Mapping[str, pa.Table], windows: pd.DataFrame, chosen: Chosen) -> Side:
-    """Return the chosen steps of a recording with GPU work.
+def recorded_windows(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
+    """Return what was recorded of each device: `rank`, `device`, `start_ns`, `end_ns`.
 
     Args:
-        tables: `kernels` and `copies` with `activity_columns`; `ranges`, `idle` with the columns
-            `RANGES` and `IDLE`.
-        windows: what was recorded of each device: `rank`, `device`, `start_ns`, `end_ns`. That is
-            compared where there are no steps.
+        tables: `kernels`, `copies`, `trace`.
+    """
+    found = [
+        (rank, _NO_DEVICE if window.device is None else window.device, *window[1:3])
+        for rank, own in recordings(tables)
+        for window in device_windows(own["kernels"], own["copies"], own["trace"])
+    ]
+    return pd.DataFrame(found, columns=["rank", "device", "start_ns", "end_ns"])
+
+
+def device_side(tables: Mapping[str, pa.Table], chosen: Chosen) -> Side:
+    """Return the chosen steps of a recording with GPU work, or all of one without steps.
+
+    Args:
+        tables: `kernels` and `copies` with `activity_columns`; `ranges`, `idle` and `trace` with
+            the columns `RANGES`, `IDLE` and `TRACE`.
         chosen: which steps.
     """
+    windows = recorded_windows({name: tables[name] for name in ("kernels", "copies", "trace")})
     both = pa.concat_tables(
         [tables["kernels"], tables["copies"]], promote_options="permissive"
     ).unify_dictionaries()
     rows = both.drop_columns("launch_ns").to_pandas()
     rows["device"] = rows["device"].fillna(_NO_DEVICE).astype("int64")
     rows["op_id"] = rows["op_id"].astype("Int64")
-    windows = windows.assign(device=windows["device"].astype("Int64").fillna(_NO_DEVICE))
     steps = _steps(tables["ranges"], both, windows, chosen)
     idle = tables["idle"].select(["step", "cause", "time_ns"]).to_pandas()
-    if steps.empty:
+    if steps.empty and chosen.first is None:
         steps = windows.assign(step=0)[WINDOW].astype("int64")
         idle["step"] = 0
     pieces = cut_at_windows(rows, steps)
@@ -80,15 +94,15 @@ def _steps(
             {"rank": rank, "step": found.step, "start_ns": found.start, "end_ns": found.end}
         )
         frame = _choose(frame, chosen)
-        parts.append(frame.merge(own[["device"]], how="cross"))
+        parts.append(frame.merge(own[["device"]].drop_duplicates(), how="cross"))
     return pd.concat(parts, ignore_index=True)[WINDOW] if parts else pd.DataFrame(columns=WINDOW)
 
 
 def _choose(windows: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
     if chosen.first is not None:
         return windows[windows["step"].between(chosen.first, chosen.last or chosen.first)]
-    first = windows["step"] == windows["step"].head(1).item() if len(windows) else False
-    rest = windows[~first] if len(windows) else windows
+    steps = windows["step"].to_numpy(np.int64)
+    rest: pd.DataFrame = windows[steps != (steps[0] if len(steps) else 0)]
     return rest if len(rest) else windows
 
 
@@ -99,9 +113,9 @@ def _with_busy(windows: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:
     start = pieces["start_ns"].to_numpy(np.int64)
     end = start + pieces["time_ns"].to_numpy(np.int64)
     found = {key: union_length(start[rows], end[rows]) for key, rows in places.items()}
-    order = list(zip(*(windows[key].tolist() for key in keys), strict=True))
+    order = zip(*(windows[key].tolist() for key in keys), strict=True)
     # A step's number may come again, in another recording of the rank: its time counts once.
-    busy = [0 if key in order[:at] else found.get(key, 0) for at, key in enumerate(order)]
+    busy = [found.pop(key, 0) for key in order]
     return windows.assign(busy_ns=np.array(busy, np.int64))
 
 
@@ -118,7 +132,7 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
     begins = begins.append_column("start_ns", begins["launch_ns"])
     begins = begins.append_column("dur_ns", pa.array(np.zeros(len(rows), np.int64)))
     steps = _steps(ranges, begins, ranks, chosen)
-    if steps.empty:
+    if steps.empty and chosen.first is None:
         ends = rows.assign(end_ns=rows["start_ns"] + rows["dur_ns"]).groupby("rank")
         whole = ends.agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max")).reset_index()
         steps = whole.assign(device=_NO_DEVICE, step=0)[WINDOW]

@@ -69,6 +69,7 @@ def deltas(found: Comparison) -> dict[str, Fraction]:
 
 def assert_adds_up(found: Comparison) -> None:
     a, b = found.step_ns
+    assert {type(delta) for delta in found.terms["delta_ns"]} <= {Fraction, int}
     assert sum(found.terms["delta_ns"], Fraction(0)) == b - a
 
 
@@ -131,6 +132,7 @@ def test_a_gap_is_idle_time_by_its_cause() -> None:
     found = compare_sides(side(BASE, [200]), side(BASE, [250], {"data_loading": 50}))
 
     assert deltas(found) == {"idle: data_loading": 50}
+    assert_adds_up(found)
 
 
 def test_what_overlaps_counts_once() -> None:
