@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pyprof2.comparison import compare
     from pyprof2.integrations.recording import record
     from pyprof2.nvtx import annotate, init, shutdown, step, wrap
     from pyprof2.run import Run, load, parse
@@ -21,6 +22,7 @@ __all__ = [
     "Run",
     "__version__",
     "annotate",
+    "compare",
     "init",
     "load",
     "parse",
@@ -33,6 +35,7 @@ __all__ = [
 _HOMES: Final = {
     "Run": "pyprof2.run",
     "annotate": "pyprof2.nvtx",
+    "compare": "pyprof2.comparison",
     "init": "pyprof2.nvtx",
     "load": "pyprof2.run",
     "parse": "pyprof2.run",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2 import __version__
-from pyprof2.cli import capture, check, demo, explain, idle, parse, prof
+from pyprof2.cli import capture, check, compare, demo, explain, idle, parse, prof
 from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
 from pyprof2.reports.cells import clean
 
@@ -40,7 +40,7 @@ _OF_WRONG_VALUES: Final = (
 )  # fmt: skip
 """What values that no parser of ours writes may lead to."""
 
-_COMMANDS: Final = (capture, parse, prof, idle, explain, check, demo)
+_COMMANDS: Final = (capture, parse, prof, idle, compare, explain, check, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,338 @@
+"""Two runs compared: the difference of their steps, as terms that add up to it exactly.
+
+The time of a step is what its GPU activities take, less what overlaps, plus what is idle:
+W = S - O + Σ I. So ΔW = ΔS - ΔO + Σ ΔI, and ΔS is split up by `difference`. All of it is per step
+and device, in fractions over whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.summaries.compared_calls import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    GROUP,
+    compared_calls,
+)
+from pyprof2.analysis.summaries.difference import TERMS, Leaves, difference, exact, jackknife
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.summaries.difference import Numbers
+
+Floats: TypeAlias = "NDArray[np.float64]"
+REPLACED: Final = "replaced"
+OVERLAP: Final = "overlap"
+IDLE: Final = "idle: "
+_BLOCKS_MAX: Final = 50
+_ERRORS: Final = 2
+"""Standard errors on either side of a value."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is compared of one run: its selected steps.
+
+    Attributes:
+        pieces: of GPU activities, as `compared_calls.cut_at_windows` makes them, with the columns
+            to group by.
+        windows: of the selected steps: `rank`, `device`, `step`, `start_ns`, `end_ns`, `busy_ns`.
+        idle: `step`, `cause`, `time_ns`.
+    """
+
+    pieces: pd.DataFrame
+    windows: pd.DataFrame
+    idle: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of two runs' steps.
+
+    Attributes:
+        steps: how many steps, over all ranks and devices, each side's figures are means of.
+        step_ns: the mean time of a step on each side.
+        terms: one row per term: `term`, `delta_ns` (a `Fraction`), `lo_ns` and `hi_ns` (two
+            standard errors around it; null without an interval), by the size of the difference.
+        details: the parts of the terms of calls: `term`, the columns of their groups, `signature`,
+            `delta_ns`.
+        totals: `metric` (`time`, `busy`, `idle`, `idle.CAUSE`), `a_ns`, `b_ns`, `lo_ns`, `hi_ns`
+            (of the difference).
+        layers_match: whether layers of one path are taken for the same.
+    """
+
+    steps: tuple[int, int]
+    step_ns: tuple[Fraction, Fraction]
+    terms: pd.DataFrame
+    details: pd.DataFrame
+    totals: pd.DataFrame
+    layers_match: bool
+
+
+def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
+    """Return what became slower and faster from `a` to `b`.
+
+    Args:
+        a: the run before.
+        b: the run after.
+        by: further columns that tell groups of calls apart.
+    """
+    sides = (a, b)
+    pieces = [each.pieces.assign(side=n) for n, each in enumerate(sides)]
+    calls = compared_calls(pd.concat(pieces, ignore_index=True), by)
+    layers_match = _layers_match(calls)
+    calls = calls if layers_match else calls.assign(layer=None)
+    blocks = [_blocks(each) for each in sides]
+    groups = _Groups.of(calls, [*GROUP, *by], blocks)
+    steps = (_Steps.of(a, calls[calls["side"] == 0], blocks[0]),
+             _Steps.of(b, calls[calls["side"] == 1], blocks[1]))  # fmt: skip
+    return _compared(groups, steps, layers_match=layers_match)
+
+
+def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:
+    sums = [each.summed(None) for each in steps]
+    parts = difference(groups.leaves(None), (sums[0].steps, sums[1].steps))
+    terms = groups.by_term(parts) | _other_terms(*sums)
+    blocks = (len(steps[0].count), len(steps[1].count))
+    errors = jackknife(lambda weights: _estimate(groups, steps, weights), blocks)
+    values = [*terms.values(), *(b - a for a, b in _totals(*sums).values())]
+    half = [None] * len(values) if errors is None else (_ERRORS * errors).tolist()
+    totals = _totals(*sums)
+    table = pd.DataFrame({"term": list(terms), "delta_ns": list(terms.values())})
+    return Comparison(
+        steps=(sums[0].steps, sums[1].steps),
+        step_ns=totals["time"],
+        terms=_with_interval(table, values[: len(terms)], half[: len(terms)]),
+        details=groups.details(parts),
+        totals=_with_interval(
+            pd.DataFrame([(k, *v) for k, v in totals.items()], columns=["metric", "a_ns", "b_ns"]),
+            values[len(terms) :], half[len(terms) :],
+        ),
+        layers_match=layers_match,
+    )  # fmt: skip
+
+
+def _estimate(
+    groups: _Groups, steps: tuple[_Steps, _Steps], weights: tuple[Floats, Floats]
+) -> Floats:
+    """Return all terms and differences of totals, with these blocks of steps only."""
+    sums = [each.summed(weight) for each, weight in zip(steps, weights, strict=True)]
+    parts = difference(groups.leaves(weights), (sums[0].steps, sums[1].steps))
+    terms = groups.by_term(parts) | _other_terms(*sums)
+    changes = [b - a for a, b in _totals(*sums).values()]
+    return np.array([*terms.values(), *changes], np.float64)
+
+
+def _with_interval(table: pd.DataFrame, values: list[Any], half: list[Any]) -> pd.DataFrame:
+    ends = [
+        (None, None) if h is None else (float(v) - h, float(v) + h)
+        for v, h in zip(values, half, strict=True)
+    ]
+    lo, hi = zip(*ends, strict=True) if ends else ((), ())
+    return table.assign(lo_ns=pd.array(lo, "Float64"), hi_ns=pd.array(hi, "Float64"))
+
+
+def _layers_match(calls: pd.DataFrame) -> bool:
+    """Whether layers of both sides hold at least half of the time of either's layers."""
+    time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0)
+    time = time.reindex(columns=[0, 1], fill_value=0)
+    common = time[(time > 0).all(axis=1)].sum()
+    return all(2 * int(common[side]) >= int(time[side].sum()) for side in time.columns)
+
+
+def _blocks(side: Side) -> dict[int, int]:
+    """Return the block of each step: one step each, of many steps several."""
+    steps = sorted(side.windows["step"].unique().tolist())
+    count = min(_BLOCKS_MAX, len(steps))
+    return {step: at * count // len(steps) for at, step in enumerate(steps)}
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Groups of calls: their counts and times by leaf and block of steps, and where they belong."""
+
+    signature: Int
+    group: Int
+    counts: tuple[Int, Int]
+    times: tuple[Int, Int]
+    keys: pd.DataFrame
+    term: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, calls: pd.DataFrame, columns: list[str], blocks: list[dict[int, int]]) -> _Groups:
+        """Return the groups of calls by these columns."""
+        levels = [columns, [*columns, "signature"], [*columns, "signature", "kernels"]]
+        group, signature, leaf = (
+            calls.groupby(level, dropna=False).ngroup().to_numpy(np.int64) for level in levels
+        )
+        first = np.unique(leaf, return_index=True)[1]
+        first_of_signature = np.unique(signature, return_index=True)[1]
+        counts, times = (
+            tuple(
+                _by_block(calls, np.asarray(leaf, np.int64), len(first), name, side, blocks[side])
+                for side in (0, 1)
+            )
+            for name in ("count", "time_ns")
+        )
+        keys = calls.iloc[first_of_signature][[*columns, "signature"]].reset_index(drop=True)
+        found = cls(signature[first], group[first_of_signature], counts, times, keys, term={})  # type: ignore[arg-type]
+        found.term.update(found._terms())
+        return found
+
+    def leaves(self, weights: tuple[Floats, Floats] | None) -> Leaves:
+        """Return the sums over the blocks: exact, or with these weights."""
+        counts, times = (
+            tuple(
+                exact(each.sum(axis=1)) if weights is None else each @ weights[side]
+                for side, each in enumerate(both)
+            )
+            for both in (self.counts, self.times)
+        )
+        return Leaves(self.signature, self.group, counts, times)  # type: ignore[arg-type]
+
+    def _terms(self) -> dict[str, list[str]]:
+        """Return for each part of a signature's difference the name of the term it belongs to."""
+        kind = self.keys["kind"].tolist()
+        replaced = self._replaced()
+        words: dict[str, list[str]] = {}
+        for part in TERMS:
+            swapped = part in ("new", "gone")
+            words[part] = [
+                COMMUNICATION if k == COMMUNICATION
+                else f"{COPIES}: {part}" if k == COPIES
+                else REPLACED if swapped and r
+                else part
+                for k, r in zip(kind, replaced, strict=True)
+            ]  # fmt: skip
+        return words
+
+    def _replaced(self) -> list[bool]:
+        """Return whether the layer and direction of a signature has both new and gone groups."""
+        count = [np.bincount(self.group[self.signature], c.sum(axis=1)) for c in self.counts]
+        has = [(each > 0)[self.group] for each in count]
+        computes = (self.keys["kind"] == COMPUTE).to_numpy()
+        places = self.keys.assign(new=computes & ~has[0], gone=computes & ~has[1])
+        found = places.groupby(["layer", "direction"], dropna=False)[["new", "gone"]]
+        return list(found.transform("any").all(axis=1))
+
+    def by_term(self, parts: dict[str, Numbers]) -> dict[str, Any]:
+        """Return the sum of each term."""
+        sums: dict[str, Any] = defaultdict(int)
+        for part, values in parts.items():
+            for term, value in zip(self.term[part], values.tolist(), strict=True):
+                sums[term] += value
+        return dict(sums)
+
+    def details(self, parts: dict[str, Numbers]) -> pd.DataFrame:
+        """Return a row for each part of a term that is not 0."""
+        rows = [
+            self.keys.assign(term=self.term[part], delta_ns=values)[values != 0]
+            for part, values in parts.items()
+        ]
+        whole: pd.DataFrame = pd.concat(rows, ignore_index=True).drop(columns="kind")
+        return whole
+
+
+def _by_block(
+    calls: pd.DataFrame, leaf: Int, leaves: int, name: str, side: int, blocks: dict[int, int]
+) -> Int:
+    own = (calls["side"] == side).to_numpy()
+    block = calls["step"][own].map(blocks).to_numpy(np.int64)
+    sums = np.zeros((leaves, max(blocks.values(), default=0) + 1), np.int64)
+    np.add.at(sums, (leaf[own], block), calls[name].to_numpy(np.int64)[own])
+    return sums
+
+
+class _Sums(NamedTuple):
+    """Sums over the steps of one side: how many steps of devices, and times."""
+
+    steps: Any
+    window: Any
+    busy: Any
+    work: Any
+    idle: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of one side, by block."""
+
+    count: Int
+    window: Int
+    busy: Int
+    work: Int
+    idle: dict[str, Int]
+
+    @classmethod
+    def of(cls, side: Side, calls: pd.DataFrame, blocks: dict[int, int]) -> _Steps:
+        """Return the sums by block of a side's windows, idle time and calls."""
+
+        def summed(steps: pd.Series, values: pd.Series) -> Int:
+            sums = np.zeros(max(blocks.values(), default=0) + 1, np.int64)
+            np.add.at(sums, steps.map(blocks).to_numpy(np.int64), values.to_numpy(np.int64))
+            return sums
+
+        windows = side.windows
+        length = windows["end_ns"] - windows["start_ns"]
+        idle = side.idle[side.idle["step"].isin(list(blocks))]
+        return cls(
+            count=summed(windows["step"], pd.Series(1, windows.index)),
+            window=summed(windows["step"], length),
+            busy=summed(windows["step"], windows["busy_ns"]),
+            work=summed(calls["step"], calls["time_ns"]),
+            idle={
+                str(cause): summed(own["step"], own["time_ns"])
+                for cause, own in idle.groupby("cause", observed=True)
+            },
+        )
+
+    def summed(self, weights: Floats | None) -> _Sums:
+        """Return the sums over the blocks: exact, or with these weights."""
+
+        def total(values: Int) -> Any:
+            return Fraction(int(values.sum())) if weights is None else float(values @ weights)
+
+        steps = int(self.count.sum()) if weights is None else float(self.count @ weights)
+        idle = {cause: total(values) for cause, values in self.idle.items()}
+        return _Sums(steps, total(self.window), total(self.busy), total(self.work), idle)
+
+
+def _other_terms(a: _Sums, b: _Sums) -> dict[str, Any]:
+    """Return the terms that are of no call: overlap, and idle time by cause."""
+    overlap = (a.work - a.busy) / a.steps - (b.work - b.busy) / b.steps
+    idle = _idle_per_step(a, b)
+    return {OVERLAP: overlap} | {
+        f"{IDLE}{cause}": after - before for cause, (before, after) in idle
+    }
+
+
+def _idle_per_step(a: _Sums, b: _Sums) -> list[tuple[str, tuple[Any, Any]]]:
+    """Return the idle time per step of both sides, by cause."""
+    none = a.window - a.window  # a fraction where the others are
+    return [
+        (cause, (a.idle.get(cause, none) / a.steps, b.idle.get(cause, none) / b.steps))
+        for cause in sorted({*a.idle, *b.idle})
+    ]
+
+
+def _totals(a: _Sums, b: _Sums) -> dict[str, tuple[Any, Any]]:
+    """Return per step, for both sides: its time, busy and idle, and idle by cause."""
+    found = {
+        "time": (a.window / a.steps, b.window / b.steps),
+        "busy": (a.busy / a.steps, b.busy / b.steps),
+        "idle": ((a.window - a.busy) / a.steps, (b.window - b.busy) / b.steps),
+    }
+    found |= {f"idle.{cause}": sides for cause, sides in _idle_per_step(a, b)}
+    return found

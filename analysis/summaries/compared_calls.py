@@ -1,0 +1,140 @@
+"""The calls of two runs, side by side: which ops ran, how often, with which kernels, in what time.
+
+A call is an op call with all its GPU activities; an activity without an op is a call of its own.
+What reaches over the window of a step is cut there, and counts in both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.columns import combine_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.intervals import Int
+
+COMPUTE: Final = "compute"
+COMMUNICATION: Final = "communication"
+COPIES: Final = "copies"
+GROUP: Final = ["kind", "layer", "op", "direction"]
+_COPY_CATEGORIES: Final = ("memcpy", "memset")
+_TEXTS: Final = ("layer", "op", "direction", "signature", "kernel", "category", "copy_kind")
+NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", *_TEXTS)
+"""Columns of kernels and copies that are compared."""
+
+
+def cut_at_windows(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
+    """Return the parts of the rows inside of the windows, with `step` and `time_ns` of each.
+
+    Args:
+        rows: columns `rank`, `device`, `start_ns`, `dur_ns` and others.
+        windows: columns `rank`, `device`, `step`, `start_ns`, `end_ns`; those of a device do not
+            overlap.
+    """
+    own_rows = rows.groupby(["rank", "device"]).groups
+    parts = [
+        _cut(rows.loc[own_rows.get(key, [])], own.sort_values("start_ns"))
+        for key, own in windows.groupby(["rank", "device"])
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else rows.iloc[:0].assign(time_ns=0, step=0)
+
+
+def _cut(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
+    begin, end = (windows[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
+    start = rows["start_ns"].to_numpy(np.int64)
+    stop = start + rows["dur_ns"].to_numpy(np.int64)
+    first = np.searchsorted(end, start, "right")
+    # One without a length is in the window that begins with it.
+    last = np.where(
+        stop > start, np.searchsorted(begin, stop, "left"), np.searchsorted(begin, start, "right")
+    )
+    count = np.maximum(0, last - first)
+    row = np.repeat(np.arange(len(rows)), count)
+    at = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + first[row]
+    begins = np.maximum(start[row], begin[at])
+    time = np.minimum(stop[row], end[at]) - begins
+    cut = rows.iloc[row].drop(columns="step", errors="ignore")
+    step = windows["step"].to_numpy(np.int64)[at]
+    return cut.assign(step=step, start_ns=begins, time_ns=time)
+
+
+def compared_calls(pieces: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+    """Return one row for each distinct call, side and step: how many there are, and their time.
+
+    Args:
+        pieces: of both sides, as `cut_at_windows` makes them, with a column `side`, 0 or 1.
+        by: further columns that tell groups of calls apart, such as `source`.
+
+    Returns:
+        Columns `kind`, `layer`, `op`, `direction`, those of `by`, `signature`, `kernels` (a number
+        for the kernels that the call ran, whatever their order), `side`, `step`, `count`,
+        `time_ns`. Of calls without an op, `op` is the name of the kernel or the kind of the copy.
+    """
+    pieces = pieces.reset_index(drop=True)
+    texts = [*_TEXTS, *by]
+    pieces = pieces.assign(**{name: pieces[name].astype(object) for name in texts})
+    call = _calls(pieces)
+    order = np.argsort(call, kind="stable")
+    pieces, call = pieces.iloc[order], call[order]
+    first = np.flatnonzero(np.r_[True, call[1:] != call[:-1]][: len(call)])
+    calls = pieces.iloc[first].reset_index(drop=True)
+    has_op = calls["op_id"].notna()
+    name = calls["kernel"].where(calls["copy_kind"].isna(), calls["copy_kind"])
+    calls = calls.assign(
+        kind=_kinds(pieces, call),
+        kernels=_kernel_sets(pd.factorize(pieces["kernel"])[0], call, first),
+        time_ns=np.add.reduceat(pieces["time_ns"].to_numpy(np.int64), first) if len(first) else 0,
+        op=calls["op"].where(has_op, name),
+        count=1,
+    )
+    for column in ("layer", "direction", *by):
+        calls[column] = calls[column].where(has_op)
+    keys = [*GROUP, *by, "signature", "kernels", "side", "step"]
+    summed = calls.groupby(keys, dropna=False, sort=True)[["count", "time_ns"]].sum()
+    return summed.reset_index()
+
+
+def _calls(pieces: pd.DataFrame) -> Int:
+    """Return a number for each call: of its op in its step, or of the activity alone."""
+    op = pieces["op_id"].astype("Int64")
+    alone = op.isna().to_numpy()
+    own = np.where(alone, -1 - np.arange(len(pieces)), op.fillna(0).to_numpy(np.int64))
+    others = (pieces[name].to_numpy(np.int64) for name in ("side", "rank", "step"))
+    return combine_keys(*others, own)
+
+
+def _kinds(pieces: pd.DataFrame, call: Int) -> NDArray[np.str_]:
+    """Return of each call whether it computes, communicates, or only copies."""
+    count = int(call[-1]) + 1 if len(call) else 0
+    size = np.bincount(call, minlength=count)
+    copies = np.bincount(call[pieces["category"].isin(_COPY_CATEGORIES)], minlength=count)
+    communicates = np.bincount(call[pieces["category"] == "comm"], minlength=count) > 0
+    return np.select([communicates, copies == size], [COMMUNICATION, COPIES], COMPUTE)
+
+
+def _kernel_sets(kernel: Int, call: Int, first: Int) -> Int:
+    """Return a number for each call that is equal where the same kernels ran, in any order.
+
+    Args:
+        kernel: a number for the kernel of each activity.
+        call: of each activity, sorted.
+        first: the place of each call's first activity.
+    """
+    kernel = kernel[np.lexsort((kernel, call))]
+    length = np.diff(np.r_[first, len(call)])
+    code = np.full(len(first), -1, np.int64)
+    used = 0
+    for at in range(int(length.max()) if len(length) else 0):
+        longer = np.flatnonzero(length > at)
+        pair = combine_keys(code[longer], kernel[first[longer] + at])
+        # Numbers are not used twice, so that sets of different lengths stay apart.
+        code[longer] = used + pair
+        used += int(pair.max()) + 1
+    return code

@@ -1,0 +1,103 @@
+"""`pyprof2 compare`: what makes one run slower than another."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyprof2.cli import arguments
+from pyprof2.reports import files
+
+if TYPE_CHECKING:
+    from pyprof2.gates import Gate
+
+FAILED: int = 3
+"""The exit code where a gate fails."""
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "compare",
+        parents=[common],
+        help="say what makes one run slower than another",
+        description="Say what makes the steps of B slower or faster than those of A: terms that "
+        "add up to the difference exactly, each with two standard errors around it.",
+        allow_abbrev=False,
+    )
+    for name in "ab":
+        command.add_argument(
+            name, type=Path, metavar=name.upper(), help="what parse wrote, or a recording"
+        )
+    command.add_argument(
+        "--steps",
+        type=arguments.step_range,
+        metavar="A[:B]",
+        help="only step A, or A to B, of both; by default all but the first",
+    )
+    command.add_argument(
+        "--by",
+        type=arguments.names,
+        metavar="AXIS[,AXIS…]",
+        help="sum the parts along: layer, op, signature, source, range",
+    )
+    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N parts")
+    command.add_argument(
+        "--fail-on",
+        type=_gate,
+        action="append",
+        default=[],
+        metavar="METRIC>N%|ms|us|MB",
+        help="exit with 3 where METRIC rose by more, even at the lower end of its interval: time, "
+        "busy, idle, idle.CAUSE, memory",
+    )
+    command.add_argument(
+        "--format",
+        choices=files.FORMATS,
+        help="default: table. FILE.csv, .json, .parquet or .md says it too",
+    )
+    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
+    command.add_argument(
+        "--force",
+        action="store_true",
+        help="compare runs that are not comparable; replace FILE if it is there",
+    )
+    command.add_argument(
+        "-w", "--width", type=arguments.positive, metavar="WIDTH", help="width of the table"
+    )
+    command.set_defaults(run=run)
+
+
+def _gate(text: str) -> Gate:
+    from pyprof2.errors import UsageError
+    from pyprof2.gates import parse_gate
+
+    try:
+        return parse_gate(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compare `args.a` with `args.b`.
+
+    Raises:
+        SystemExit: with code 3, where a gate fails.
+    """
+    files.check_free(args.output, force=args.force)
+    from pyprof2.cli.query import format_of
+    from pyprof2.comparison import compare
+    from pyprof2.gates import failures
+    from pyprof2.reports.comparison import ComparisonQuery, show
+
+    axes = tuple(args.by or ())
+    form = args.format or format_of(args.output)
+    found = compare(args.a, args.b, steps=args.steps, by=axes, force=args.force)
+    show(found, ComparisonQuery(axes, args.top, form, args.output, args.width))
+    failed = failures(found, args.fail_on)
+    for line in failed:
+        print(f"pyprof2: {line}", file=sys.stderr)
+    if failed:
+        raise SystemExit(FAILED)

@@ -1,0 +1,155 @@
+"""The difference of two runs as text, as Markdown for a pull request, or as a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2 import units
+from pyprof2.reports import cells, files
+from pyprof2.tables import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pyprof2.analysis.summaries.compare import Comparison
+    from pyprof2.comparison import Compared
+
+_TOP: Final = 10
+_AXES: Final = ("layer", "op")
+"""What the parts of the terms are summed along by default."""
+
+TERM_COLUMNS: Final = (
+    Column("term", pa.string(), "What the part of the difference comes from."),
+    Column("delta_ns", pa.float64(), "The part, per step: more is slower.", "ns"),
+    Column("delta_pct", pa.float64(), "The part, of the step before.", "%"),
+    Column("lo_ns", pa.float64(), "Two standard errors less.", "ns"),
+    Column("hi_ns", pa.float64(), "Two standard errors more.", "ns"),
+    Column("verdict", pa.string(), "`slower`, `faster`, or `noise` where the interval holds 0."),
+)
+
+
+@dataclass(frozen=True)
+class ComparisonQuery:
+    """What is asked of a comparison.
+
+    Attributes:
+        axes: along which the parts are summed.
+        top: how many of the parts; None: 10 in a table, else all.
+        format: one of `pyprof2.reports.files.FORMATS`.
+        output: the file to write; None: stdout.
+        width: of a table; None: that of the terminal.
+    """
+
+    axes: tuple[str, ...] = ()
+    top: int | None = None
+    format: str = "table"
+    output: Path | None = None
+    width: int | None = None
+
+
+def show(compared: Compared, query: ComparisonQuery) -> None:
+    """Write the terms, in a table the largest of their parts too."""
+    if query.format not in ("table", "markdown"):
+        frame = _by_axes(compared.comparison, query.axes) if query.axes else None
+        frame = term_rows(compared.comparison) if frame is None else frame
+        known = [*TERM_COLUMNS, *(Column(n, pa.string(), "") for n in query.axes)]
+        top = query.top or len(frame)
+        files.write_frame(frame.head(top), query.format, query.output, known)
+        return
+    text = "".join(f"{line}\n" for line in _lines(compared, query))
+    files.write_text(text, query.output)
+
+
+def term_rows(found: Comparison) -> pd.DataFrame:
+    """Return the terms that are not 0, the largest first; columns `TERM_COLUMNS`."""
+    terms = found.terms[found.terms["delta_ns"] != 0]
+    terms = terms.iloc[sorted(range(len(terms)), key=lambda n: -abs(terms["delta_ns"].iloc[n]))]
+    before = found.step_ns[0]
+    return terms.assign(
+        delta_ns=_rounded(terms["delta_ns"].tolist()),
+        delta_pct=pd.array(
+            [float(100 * delta / before) if before else None for delta in terms["delta_ns"]],
+            "Float64",
+        ),
+        verdict=[verdict(*row) for row in zip(terms["delta_ns"], terms["lo_ns"], terms["hi_ns"],
+                                              strict=True)],
+    )[[column.name for column in TERM_COLUMNS]]  # fmt: skip
+
+
+def verdict(delta: Fraction, lo: Any, hi: Any) -> str:
+    """Return which way a value went; without an interval by the value alone."""
+    if not pd.isna(lo) and lo <= 0 <= hi:
+        return "noise"
+    return "slower" if delta > 0 else "faster"
+
+
+def _rounded(values: Sequence[Fraction]) -> list[float]:
+    """Return whole ns whose sum is that of the values, rounded: by largest remainder."""
+    floors = [value.numerator // value.denominator for value in map(Fraction, values)]
+    missing = round(sum(map(Fraction, values), Fraction(0))) - sum(floors)
+    order = sorted(range(len(values)), key=lambda n: floors[n] - Fraction(values[n]))
+    for place in order[:missing]:
+        floors[place] += 1
+    return [float(value) for value in floors]
+
+
+def _by_axes(found: Comparison, axes: Sequence[str]) -> pd.DataFrame:
+    """Return the parts of the terms of calls, summed along axes, the largest first."""
+    sums: dict[tuple[Any, ...], Fraction] = {}
+    columns = [found.details[name].astype(object) for name in (*axes, "term")]
+    for *key, delta in zip(*columns, found.details["delta_ns"], strict=True):
+        place = tuple(None if part != part else part for part in key)  # noqa: PLR0124 -- NaN
+        sums[place] = sums.get(place, Fraction(0)) + delta
+    rows = sorted(sums.items(), key=lambda item: -abs(item[1]))
+    return pd.DataFrame(
+        [(*key, float(delta)) for key, delta in rows if delta], columns=[*axes, "term", "delta_ns"]
+    )
+
+
+def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
+    found = compared.comparison
+    yield from _heading(compared)
+    rows = term_rows(found)
+    total = {"delta_ns": float(found.step_ns[1] - found.step_ns[0])}
+    if found.step_ns[0]:
+        total["delta_pct"] = float(100 * (found.step_ns[1] / found.step_ns[0] - 1))
+    yield ""
+    yield from _drawn(rows, [("step", total)], query)
+    axes = query.axes or tuple(axis for axis in _AXES if axis in found.details)
+    parts = _by_axes(found, axes)
+    if len(parts):
+        yield ""
+        yield f"the largest parts by {' and '.join(axes)}:"
+        top = query.top or _TOP
+        yield from _drawn(parts.head(top), [], query)
+        if len(parts) > top:
+            yield f"{len(parts) - top} more: --top {len(parts)}"
+
+
+def _heading(compared: Compared) -> Iterator[str]:
+    found = compared.comparison
+    for name, path, steps, time in zip(
+        "AB", compared.names, found.steps, found.step_ns, strict=True
+    ):
+        means = f"mean of {steps} steps" if steps > 1 else "1 step"
+        yield cells.bold(
+            f"{name}: {cells.clean(path)}, {units.format_time(round(time))} per step ({means})"
+        )
+    for line in (*compared.differences, *compared.remarks):
+        yield cells.clean(f"note: {line}")
+    if min(found.steps) < 3:
+        yield "note: fewer than 3 steps on a side, so there are no intervals"
+
+
+def _drawn(
+    rows: pd.DataFrame, footer: list[tuple[str, dict[str, Any]]], query: ComparisonQuery
+) -> list[str]:
+    if query.format == "markdown":
+        return cells.render_markdown(rows, footer).splitlines()
+    return cells.render(rows, footer, cells.terminal_width(query.width))[0].splitlines()
