@@ -191,6 +191,7 @@ def _write_recording(
     for name, parts in assemble(recording, rank, root, facts):
         nbytes += write_table(folder, name, rank, parts)
     nbytes += write_table(folder, "idle", rank, [_idle(folder, rank, root)])
+    nbytes += write_table(folder, "steps", rank, [_steps(folder, rank)])
     return facts | {"table_bytes": nbytes}
 
 
@@ -200,6 +201,14 @@ def _idle(folder: Path, rank: int, root: str | None) -> pa.Table:
 
     tables = {name: read_rank(folder, name, rank, columns) for name, columns in INPUT.items()}
     return idle_of_ranks(tables, root)
+
+
+def _steps(folder: Path, rank: int) -> pa.Table:
+    """Return what devices did in steps, from the tables of a rank that are written."""
+    from pyprof2.analysis.time.steps import INPUT, steps_of_rank
+
+    tables = {name: read_rank(folder, name, rank, columns) for name, columns in INPUT.items()}
+    return steps_of_rank(tables, rank)
 
 
 def _manifest(
@@ -371,6 +380,11 @@ class Run:
     def idle(self) -> pd.DataFrame:
         """One row per piece of the time in which a device did nothing, with its cause."""
         return self._frame("idle")
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row per device and step: its window, and what the device did in it."""
+        return self._frame("steps")
 
     def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
         """Return the table `idle` as Arrow, found anew where an argument is given.

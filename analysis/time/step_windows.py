@@ -62,13 +62,7 @@ def step_windows(ranges: pa.Table, activities: Sequence[pa.Table]) -> StepWindow
         ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
         activities: columns `launch_ns`, `start_ns`, `dur_ns` of `kernels` and `copies`.
     """
-    steps = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
-    name, names = code_column(steps, "name")
-    numbers = [step_number(text) for text in names]
-    number = np.array([*(_NONE if n is None else n for n in numbers), _NONE], np.int64)[name]
-    start = int_column(steps, "start_ns", 0)
-    end = start + int_column(steps, "dur_ns", 0)
-    step, start, end = _host_ranges(number, start, end)
+    step, start, end = step_ranges(ranges)
     last = end.copy()
     for table in activities:
         launch = int_column(table, "launch_ns", _NONE)
@@ -82,8 +76,23 @@ def step_windows(ranges: pa.Table, activities: Sequence[pa.Table]) -> StepWindow
     return StepWindows(step, np.minimum(begin, last), last)
 
 
-def _host_ranges(number: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
-    """Return number, start and end of the steps on the host, in order of time.
+def step_ranges(ranges: pa.Table) -> StepWindows:
+    """Return the steps of one rank on the host, in the order of their windows.
+
+    Args:
+        ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
+    """
+    steps = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
+    name, names = code_column(steps, "name")
+    numbers = [step_number(text) for text in names]
+    number = np.array([*(_NONE if n is None else n for n in numbers), _NONE], np.int64)[name]
+    start = int_column(steps, "start_ns", 0)
+    end = start + int_column(steps, "dur_ns", 0)
+    return StepWindows(*_joined(number, start, end))
+
+
+def _joined(number: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
+    """Return number, start and end of the steps, in order of time.
 
     Ranges of one number that overlap, on several threads, are one.
     """
