@@ -386,6 +386,16 @@ class Run:
         """One row per device and step: its window, and what the device did in it."""
         return self._frame("steps")
 
+    @cached_property
+    def use_over_steps(self) -> pd.DataFrame:
+        """How each device was used from the start of the first step to the end of the last.
+
+        See `pyprof2.analysis.time.steps.use_over_steps`.
+        """
+        from pyprof2.analysis.time.steps import INPUT, use_over_steps
+
+        return use_over_steps({n: read_table(self.path, n, names) for n, names in INPUT.items()})
+
     def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
         """Return the table `idle` as Arrow, found anew where an argument is given.
 

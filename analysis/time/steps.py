@@ -7,12 +7,14 @@ so the times of a window's states add up to it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.analysis.time.idle import recordings
 from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
 from pyprof2.columns import int_array
 from pyprof2.recording import code_column, int_column
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeAlias
 
+    import pandas as pd
     from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
@@ -49,6 +52,9 @@ STATES: Final = {
 
 Every other one is `copy_overlap_ns`: it copies while it does anything else.
 """
+
+
+SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
 
 
 class Work(NamedTuple):
@@ -84,7 +90,7 @@ class Use(NamedTuple):
     kernels: Int
     sm: Floats
     occupancy: Floats
-    kernel_time: Int
+    kernel_time: Floats
     sm_known: Bool
     occupancy_known: Bool
 
@@ -129,7 +135,9 @@ class _Pieces:
 
     def integral(self, level: Floats) -> Floats:
         """Return the integral of a level, by window."""
-        return np.bincount(self._window, level * self.length, self._count)
+        sums = np.zeros(self._count)
+        np.add.at(sums, self._window, level * self.length)
+        return sums
 
 
 def device_use(work: Work, start: Int, end: Int) -> Use:
@@ -237,14 +245,53 @@ def _rows(windows: StepWindows, host: StepWindows, device: int, use: Use | None)
 
 def use_pct(use: Use, length: Int) -> dict[str, pa.Array]:
     """Return the shares that a use amounts to in windows of these lengths, null where unknown."""
-    shares = {
-        "gpu_utilization_pct": (use.kernels, length, length > 0),
-        "sm_efficiency_pct": (use.sm, length, (length > 0) & use.sm_known),
-        "occupancy_pct": (
-            use.occupancy / 100, use.kernel_time, (use.kernel_time > 0) & use.occupancy_known,
-        ),
-    }  # fmt: skip
+    shares = (
+        (use.kernels, length, length > 0),
+        (use.sm, length, (length > 0) & use.sm_known),
+        (use.occupancy / 100, use.kernel_time, (use.kernel_time > 0) & use.occupancy_known),
+    )
     return {
         name: pa.array(100 * part / np.where(known, whole, 1), mask=~known)
-        for name, (part, whole, known) in shares.items()
+        for name, (part, whole, known) in zip(SHARES, shares, strict=True)
     }
+
+
+def use_over_steps(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
+    """Return how each device was used from the start of the first step to the end of the last.
+
+    Time between steps counts, time between recordings does not.
+
+    Args:
+        tables: the columns `INPUT` of the canonical tables of all ranks.
+
+    Returns:
+        One row per rank and device: `rank`, `device`, `window_ns`, `gpu_utilization_pct`,
+        `sm_efficiency_pct`, `occupancy_pct`, as in the table `steps`.
+    """
+    import pandas as pd
+
+    found: defaultdict[tuple[int, int], list[tuple[int, Use]]] = defaultdict(list)
+    for rank, own in recordings(tables):
+        activities = own["kernels"], own["copies"]
+        windows = step_windows(own["ranges"], activities)
+        if len(windows.step):
+            first, last = windows.start[:1], windows.end[-1:]
+            length = int(last[0] - first[0])
+            for device, work in device_work(*activities).items():
+                found[rank, device].append((length, device_use(work, first, last)))
+    rows = [
+        {"rank": rank, "device": None if device == NEVER else device, **_of_recordings(parts)}
+        for (rank, device), parts in found.items()
+    ]
+    names = ["rank", "device", "window_ns", *SHARES]
+    return pd.DataFrame(rows, columns=names).astype({"device": "Int64"})
+
+
+def _of_recordings(parts: list[tuple[int, Use]]) -> dict[str, Any]:
+    """Return the shares in the windows of several recordings together."""
+    length = sum(length for length, _ in parts)
+    columns = list(zip(*(use[1:] for _, use in parts), strict=True))
+    numbers = [np.sum(column, axis=0) for column in columns[:4]]
+    known = [np.all(column, axis=0) for column in columns[4:]]
+    shares = use_pct(Use({}, *numbers, *known), np.array([length]))
+    return {"window_ns": length} | {name: share[0].as_py() for name, share in shares.items()}
