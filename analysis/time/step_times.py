@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
-
-    import pandas as pd
 
 _MADS: Final = 3 * 1.4826
 """Three standard deviations of normal data, in median absolute deviations."""
@@ -38,11 +38,17 @@ def step_times(windows: pd.DataFrame) -> pd.DataFrame:
         lie between two steps), and `mad_ns`, the median of the distances from the median.
     """
     by = windows.groupby("rank")["dur_ns"]
-    found: pd.DataFrame = by.agg(count="size", mean_ns="mean", median_ns="median")
-    found["q1_ns"], found["q3_ns"] = by.quantile(0.25), by.quantile(0.75)
     far = (windows["dur_ns"] - by.transform("median")).abs()
-    found["mad_ns"] = far.groupby(windows["rank"]).median()
-    return found
+    return pd.DataFrame(
+        {
+            "count": by.size(),
+            "mean_ns": by.mean(),
+            "q1_ns": by.quantile(0.25),
+            "median_ns": by.median(),
+            "q3_ns": by.quantile(0.75),
+            "mad_ns": far.groupby(windows["rank"]).median(),
+        }
+    )
 
 
 def outlier_steps(windows: pd.DataFrame) -> pd.DataFrame:

@@ -107,7 +107,10 @@ def _difference(
     steps = run.steps[run.steps["idle_ns"].notna() & (run.steps["rank"] == odd["rank"])]
     if steps.empty:
         return ""
-    before, after = (steps[steps["start_ns"] == each["start_ns"]] for each in (usual, odd))
+    before, after = (
+        steps[(steps["start_ns"] == each["start_ns"]) & (steps["step"] == each["step"])]
+        for each in (usual, odd)
+    )
     terms = largest_terms(step_difference(rows, run.idle, before, after))
     words = [f"{term} {'+' if delta > 0 else '-'}{_time(abs(delta))}" for term, delta in terms]
     return f"; against step {usual['step']}: {', '.join(words)}"
