@@ -35,6 +35,7 @@ from pyprof2.analysis.summaries.ledger import BINS
 from pyprof2.analysis.summaries.profile import MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.cli import build_parser
+from pyprof2.result_tables import FINDINGS, RESULTS
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ def tables() -> str:
     """Return a section for each canonical table."""
     head = f"The schema version of these tables is {SCHEMA_VERSION}."
     return "\n\n".join([head, *(_table_section(table) for table in TABLES.values())])
+
+
+def results() -> str:
+    """Return a section for each table of what was found."""
+    return "\n\n".join(_table_section(table) for table in (*RESULTS.values(), FINDINGS))
 
 
 def _table_section(table: Table) -> str:
@@ -334,6 +340,7 @@ def _output(command: str) -> str:
 _WRITERS: Final[dict[str, Callable[[], str]]] = {
     "causes": causes,
     "tables": tables,
+    "results": results,
     "sums": sums,
     "bins": bins,
     "commands": commands,

@@ -14,9 +14,7 @@ from pyprof2.parsers._kineto_events import WRONG_TYPE
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Sequence
-
-    from msgspec import Raw
+    from collections.abc import Iterable, Sequence
 
     from pyprof2.recording import TextCodes
 
@@ -35,7 +33,7 @@ class Numbers:
     def __init__(self, problems: Counter[str]) -> None:
         self._problems = problems
 
-    def ints(self, values: list[Any]) -> pa.Array:
+    def ints(self, values: Sequence[Any]) -> pa.Array:
         """Return whole numbers as a column; what is none is null, and counted."""
         try:
             column = pa.array(values)
@@ -46,7 +44,7 @@ class Numbers:
             self._count_lost(values, column)
         return column.cast(pa.int64())
 
-    def floats(self, values: list[Any]) -> pa.Array:
+    def floats(self, values: Sequence[Any]) -> pa.Array:
         """Return numbers as a column; what is none is null, and counted."""
         try:
             return pa.array(values, pa.float64())
@@ -55,7 +53,7 @@ class Numbers:
             self._count_lost(values, column)
             return column
 
-    def _count_lost(self, values: list[Any], column: pa.Array) -> None:
+    def _count_lost(self, values: Sequence[Any], column: pa.Array) -> None:
         lost = column.null_count - values.count(None)
         if lost:
             self._problems[WRONG_TYPE] += lost
@@ -117,6 +115,14 @@ def first_of(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
+def filled(values: Sequence[Any], others: Iterable[Any]) -> Sequence[Any]:
+    """Return values, with others where they are None."""
+    if None not in values:
+        return values
+    pairs = zip(values, others, strict=True)
+    return [other if value is None else value for value, other in pairs]
+
+
 def to_int(value: Any) -> int | None:
     """Return a whole number that fits int64, given as a number or as text; else None."""
     try:
@@ -144,9 +150,9 @@ def _to_float(value: Any) -> float | None:
     return number if np.isfinite(number) else None
 
 
-def dim3_code(codes: TextCodes, raw: Raw) -> int | None:
+def dim3_code(codes: TextCodes, raw: bytes) -> int | None:
     """Return the code of `x,y,z`; None for what is no list of three counts."""
-    text = b"".join(bytes(raw).split())
+    text = b"".join(raw.split())
     return codes[text[1:-1].decode()] if _DIM3.fullmatch(text) else None
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from pyprof2.analysis.hardware.devices import find_device
 from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
 from pyprof2.parsers._names import NAME_MAX
 from pyprof2.parsers._pyprof_markers import MarkerError, parse_call, parse_stack
@@ -27,7 +26,7 @@ _PROFILER_STEP: Final = re.compile(r"ProfilerStep#\d")
 _STEP: Final = re.compile(
     r"(?:profiler|train(?:ing)?[ _-]?)?(?:step|iteration|iter)[ _:#=-]{0,2}\d{1,18}", re.IGNORECASE
 )
-_NO_CPU: Final = "a marker with peaks of a CPU where a GPU works, or with a GPU's name: not used"
+_NO_CPU: Final = "a marker with peaks of a CPU where a GPU works: not used"
 _LAYER_PREFIX: Final = "layer:"
 _STACK_PREFIX: Final = "{'traceMarker':"
 _CALL: Final = re.compile(r"\{'mod': '[^']*', 'op':")
@@ -153,9 +152,9 @@ def cpu_device(marker: Marker, *, used_gpu: bool, problems: Counter[str]) -> dic
     """Return the CPU as a row of the canonical table `devices`.
 
     None, and a problem, where the recording's own facts say otherwise: a CPU is measured only where
-    no GPU works, and none has the name of a GPU.
+    no GPU works.
     """
-    if used_gpu or find_device(marker.name or "") is not None:
+    if used_gpu:
         problems[_NO_CPU] += 1
         return None
     return {

@@ -107,7 +107,7 @@ def slices_of_groups(group: NDArray[np.int64], size: int) -> Iterator[slice]:
 def as_pandas(table: pa.Table, never_null: Sequence[str] = ()) -> pd.DataFrame:
     """Return a DataFrame whose whole numbers stay whole numbers, null or not.
 
-    Columns named in `never_null` become int64, other integers and bools pandas' nullable types,
+    Integers and bools named in `never_null` become int64 and bool, others pandas' nullable types,
     text categorical.
     """
     import pandas as pd
@@ -118,7 +118,8 @@ def as_pandas(table: pa.Table, never_null: Sequence[str] = ()) -> pd.DataFrame:
         pa.uint64(): pd.UInt64Dtype(),
     }
     frame = table.to_pandas(types_mapper=nullable.get)
-    exact: pd.DataFrame = frame.astype(
-        dict.fromkeys((c for c in never_null if c in frame), "int64")
-    )
+    kinds = {
+        c: "bool" if frame[c].dtype == "boolean" else "int64" for c in never_null if c in frame
+    }
+    exact: pd.DataFrame = frame.astype(kinds)
     return exact

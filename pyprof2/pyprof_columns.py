@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PyprofColumn:
-    """One column: its key for `-c`, its header, what it means, and how it is made from rows."""
+    """One column: key for `-c`, header, meaning, how it is made from rows, and of which columns."""
 
     key: str
     header: str
     meaning: str
     make: Callable[[pd.DataFrame], pd.Series]
+    reads: tuple[str, ...]
 
 
 def _text(values: pd.Series, missing: str) -> pd.Series:
@@ -98,26 +99,36 @@ def _tc(rows: pd.DataFrame) -> pd.Series:
 PYPROF_COLUMNS: Final = {
     column.key: column
     for column in (
-        PyprofColumn("idx", "Idx", "Number of the row in the whole profile, from 1.", _idx),
-        PyprofColumn("seq", "SeqId", "Autograd's sequence number.", _seq),
-        PyprofColumn("altseq", "AltSeqId", "Further sequence numbers.", _altseq),
-        PyprofColumn("tid", "TId", "Host thread of the launch.", _copied("tid")),
-        PyprofColumn("layer", "Layer", "Layer.", _worded("layer", "-")),
-        PyprofColumn("trace", "Trace", "Line of user code.", _worded("source", "-")),
-        PyprofColumn("dir", "Direction", "`fprop`, `bprop` or `na`.", _dir),
-        PyprofColumn("sub", "Sub", "Number of the kernel in its op call, from 0.", _sub),
-        PyprofColumn("mod", "Module", "Namespace of the op.", _mod),
-        PyprofColumn("op", "Op", "Name of the op in its namespace.", _op),
-        PyprofColumn("kernel", "Kernel", "Short name, blanks as `_`.", _kernel),
-        PyprofColumn("params", "Params", "The numbers that matter; `na=na,` unknown.", _params),
-        PyprofColumn("sil", "Sil(ns)", "Duration.", _copied("dur_ns")),
-        PyprofColumn("tc", "TC", "Tensor Cores: `1` used, `0` possible, `-`, `na`.", _tc),
-        PyprofColumn("device", "Device", "Ordinal of the device.", _copied("device")),
-        PyprofColumn("stream", "Stream", "Queue in the device.", _copied("stream")),
-        PyprofColumn("grid", "Grid", "Blocks per grid.", _worded("grid", "-")),
-        PyprofColumn("block", "Block", "Threads per block.", _worded("block", "-")),
-        PyprofColumn("flops", "FLOPs", "Algorithmic operations.", _copied("flops")),
-        PyprofColumn("bytes", "Bytes", "Algorithmic traffic.", _copied("bytes")),
+        PyprofColumn("idx", "Idx", "Number of the row in the whole profile, from 1.", _idx, ()),
+        PyprofColumn("seq", "SeqId", "Autograd's sequence number.", _seq, ("sequence_nr",)),
+        PyprofColumn("altseq", "AltSeqId", "Further sequence numbers.", _altseq, ()),
+        PyprofColumn("tid", "TId", "Host thread of the launch.", _copied("tid"), ("tid",)),
+        PyprofColumn("layer", "Layer", "Layer.", _worded("layer", "-"), ("layer",)),
+        PyprofColumn("trace", "Trace", "Line of user code.", _worded("source", "-"), ("source",)),
+        PyprofColumn("dir", "Direction", "`fprop`, `bprop` or `na`.", _dir, ("direction",)),
+        PyprofColumn(
+            "sub", "Sub", "Number of the kernel in its op call, from 0.", _sub, ("rank", "op_id")
+        ),
+        PyprofColumn("mod", "Module", "Namespace of the op.", _mod, ("op",)),
+        PyprofColumn("op", "Op", "Name of the op in its namespace.", _op, ("op",)),
+        PyprofColumn("kernel", "Kernel", "Short name, blanks as `_`.", _kernel, ("kernel_short",)),
+        PyprofColumn(
+            "params", "Params", "The numbers that matter; `na=na,` unknown.", _params, ("params",)
+        ),
+        PyprofColumn("sil", "Sil(ns)", "Duration.", _copied("dur_ns"), ("dur_ns",)),
+        PyprofColumn(
+            "tc",
+            "TC",
+            "Tensor Cores: `1` used, `0` possible, `-`, `na`.",
+            _tc,
+            ("tensor_core", "tensor_core_eligible", "category", "op"),
+        ),
+        PyprofColumn("device", "Device", "Ordinal of the device.", _copied("device"), ("device",)),
+        PyprofColumn("stream", "Stream", "Queue in the device.", _copied("stream"), ("stream",)),
+        PyprofColumn("grid", "Grid", "Blocks per grid.", _worded("grid", "-"), ("grid",)),
+        PyprofColumn("block", "Block", "Threads per block.", _worded("block", "-"), ("block",)),
+        PyprofColumn("flops", "FLOPs", "Algorithmic operations.", _copied("flops"), ("flops",)),
+        PyprofColumn("bytes", "Bytes", "Algorithmic traffic.", _copied("bytes"), ("bytes",)),
     )
 }
 """PyProf's columns by key, in its order."""

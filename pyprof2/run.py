@@ -2,248 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import weakref
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.costs import load_extensions
-from pyprof2.assemble import assemble
+import pyarrow as pa
+
 from pyprof2.columns import as_pandas
-from pyprof2.errors import TraceError, UsageError
-from pyprof2.frames import is_absolute
-from pyprof2.parsers import find_traces, read_recordings
-from pyprof2.parsers.formats import stem_of
-from pyprof2.ranks import assign_ranks
-from pyprof2.segments import clock_shifts, joined
-from pyprof2.store import (
-    StoreWriter,
-    is_store,
-    read_manifest,
-    read_rank,
-    read_table,
-    write_table,
-)
-from pyprof2.tables import TABLES
+from pyprof2.errors import UsageError
+from pyprof2.parsing import absolute, default_store, parse
+from pyprof2.rank_tables import RankTables
+from pyprof2.store import STORED, is_store, ranks_of, read_manifest, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pandas as pd
-    import pyarrow as pa
 
-    from pyprof2.recording import Recording
+    from pyprof2.analysis.summaries.findings import Finding
+    from pyprof2.analysis.summaries.summary import Totals
+    from pyprof2.analysis.summaries.work_checks import Work
+
+__all__ = ["Run", "default_store", "load", "parse"]
 
 _FEW_LINKED_PCT: Final = 50
-
-
-def parse(
-    paths: Path | str | Sequence[Path | str],
-    out: Path | str | None = None,
-    *,
-    jobs: int = 1,
-    force: bool = False,
-    source_root: Path | str | None = None,
-    progress: bool = False,
-) -> Path:
-    """Read traces, one or more per rank, and write a store; return its path.
-
-    Recordings that one process made one after another are segments of one rank.
-
-    Args:
-        paths: trace files, or folders of them.
-        out: the store to write; by default `<stem>.pyprof2` beside the first trace.
-        jobs: how many traces to read at once, in processes of their own.
-        force: replace a store that exists.
-        source_root: the folder of the user's own code, for `source`; by default the recorded one.
-        progress: show a bar on stderr if it takes longer than a second.
-
-    Raises:
-        TraceError: a file cannot be read, is no trace, or two claim one rank.
-        OutputExistsError: the store exists, and `force` is not given.
-        StoreError: the store cannot be written.
-    """
-    named = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    if not named:
-        msg = "no trace given"
-        raise UsageError(msg)
-    files = [file for path in named for file in find_traces(path)]
-    out = default_store(named[0]) if out is None else Path(out)
-    root = None if source_root is None else _absolute(source_root)
-    with StoreWriter(out, force=force) as writer, _Workers(min(jobs, len(files))) as workers:
-        folders = [writer.scratch(str(number)) for number in range(len(files))]
-        with _Progress(files, shown=progress) as bar:
-            read = workers.map(
-                _read_file, files, folders, [bar.callback(workers.parallel)] * len(files)
-            )
-            recordings = [
-                (file, found) for file, each in zip(files, read, strict=True) for found in each
-            ]
-        groups, ranks = assign_ranks(recordings)
-        tasks = (
-            [[recordings[at][1] for at in group] for group in groups],
-            ranks,
-            [writer.folder] * len(ranks),
-            [root] * len(ranks),
-        )
-        facts = list(workers.map(_write_rank, *tasks))
-        writer.finish(_manifest(files, recordings, groups, ranks, facts))
-    return out
-
-
-def default_store(trace: Path) -> Path:
-    """Return `<stem>.pyprof2` beside the trace; of `net.json.gz` the stem is `net`."""
-    name = trace.resolve().name if trace.name in ("", ".", "..") else trace.name
-    return trace.parent / f"{stem_of(name)}.pyprof2"
-
-
-class _Workers:
-    """Runs the same step for each trace, here or in processes of their own."""
-
-    def __init__(self, jobs: int) -> None:
-        self.parallel = jobs > 1
-        self._pool = ProcessPoolExecutor(jobs) if self.parallel else None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def map(self, step: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
-        """Yield the results in order."""
-        if self._pool is None:
-            yield from map(step, *columns)
-            return
-        try:
-            yield from self._pool.map(step, *columns)
-        except BrokenProcessPool as error:
-            msg = "a process that read a trace was killed, perhaps for want of memory; use --jobs 1"
-            raise TraceError(msg) from error
-
-
-class _Progress:
-    """A bar over the bytes of the files, shown once the work has taken a second."""
-
-    def __init__(self, files: Sequence[Path], *, shown: bool) -> None:
-        from tqdm import tqdm
-
-        total = sum(file.stat().st_size for file in files)
-        self._bar = tqdm(
-            total=total, disable=None if shown else True, delay=1, unit="B", unit_scale=True,
-            desc="reading", leave=False,
-        )  # fmt: skip
-        self._last = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def callback(self, parallel: bool) -> Callable[[int], None] | None:  # noqa: FBT001
-        """Return what readers call with their position; processes of their own cannot."""
-        return None if parallel else self._update
-
-    def _update(self, position: int) -> None:
-        if position < self._last:
-            self._last = 0
-        self._bar.update(position - self._last)
-        self._last = position
-
-
-def _read_file(
-    file: Path, folder: Path, on_progress: Callable[[int], None] | None
-) -> list[Recording]:
-    return read_recordings(file, folder, on_progress)
-
-
-def _write_rank(
-    segments: Sequence[Recording], rank: int, folder: Path, root: str | None
-) -> list[dict[str, int]]:
-    """Write the tables of a rank, and return facts on each of its recordings."""
-    if len(segments) == 1:
-        return [_write_recording(segments[0], rank, folder, root)]
-    # Each is linked by itself: nothing is joined across what was not recorded.
-    scratch = [folder / f"scratch-rank-{rank}-{number}" for number in range(len(segments))]
-    facts = []
-    for segment, own in zip(segments, scratch, strict=True):
-        own.mkdir()
-        facts.append(_write_recording(segment, rank, own, root))
-    shifts = clock_shifts(segments)
-    for name in TABLES:
-        write_table(folder, name, rank, joined(name, scratch, rank, shifts))
-    return facts
-
-
-def _write_recording(
-    recording: Recording, rank: int, folder: Path, root: str | None
-) -> dict[str, int]:
-    facts: dict[str, int] = {}
-    nbytes = 0
-    for name, parts in assemble(recording, rank, root, facts):
-        nbytes += write_table(folder, name, rank, parts)
-    nbytes += write_table(folder, "idle", rank, [_idle(folder, rank, root)])
-    nbytes += write_table(folder, "steps", rank, [_steps(folder, rank)])
-    return facts | {"table_bytes": nbytes}
-
-
-def _idle(folder: Path, rank: int, root: str | None) -> pa.Table:
-    """Return why devices were idle, from the tables of a rank that are written."""
-    from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
-
-    tables = {name: read_rank(folder, name, rank, columns) for name, columns in INPUT.items()}
-    return idle_of_ranks(tables, root)
-
-
-def _steps(folder: Path, rank: int) -> pa.Table:
-    """Return what devices did in steps, from the tables of a rank that are written."""
-    from pyprof2.analysis.time.steps import INPUT, steps_of_rank
-
-    tables = {name: read_rank(folder, name, rank, columns) for name, columns in INPUT.items()}
-    return steps_of_rank(tables, rank)
-
-
-def _manifest(
-    files: Sequence[Path],
-    recordings: Sequence[tuple[Path, Recording]],
-    groups: Sequence[Sequence[int]],
-    ranks: Sequence[int],
-    facts: Sequence[Sequence[dict[str, int]]],
-) -> dict[str, Any]:
-    return {
-        "sources": [_source(file) for file in files],
-        "ranks": [
-            {
-                "rank": rank,
-                "source": recordings[at][0].name,
-                "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
-                "ignored": dict(recordings[at][1].ignored),
-                "annotated": dict(recordings[at][1].annotated),
-                **fact,
-            }
-            for group, rank, of_group in zip(groups, ranks, facts, strict=True)
-            for at, fact in zip(group, of_group, strict=True)
-        ],
-    }
-
-
-def _source(file: Path) -> dict[str, Any]:
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return {"path": str(file), "bytes": file.stat().st_size, "sha256": digest}
-
-
-def _absolute(root: Path | str) -> str:
-    """Return a folder as recordings name it; it need not be on this machine."""
-    return str(root) if is_absolute(str(root)) else str(Path(root).absolute())
 
 
 def load(
@@ -267,7 +53,7 @@ def load(
     """
     path = Path(path)
     if is_store(path):
-        return Run(path, device, None if source_root is None else _absolute(source_root))
+        return Run(path, device, None if source_root is None else absolute(source_root))
     if path.is_dir() and path.suffix == ".pyprof2":
         read_manifest(path)
     folder = tempfile.mkdtemp(prefix="pyprof2-")
@@ -296,27 +82,30 @@ class Run:
     source_root: str | None = None
 
     def __post_init__(self) -> None:
-        """Read the manifest, which refuses what is no store."""
+        """Read the manifest, which refuses what is no store.
+
+        Raises:
+            UsageError: `device` is neither a name that is known nor a file.
+        """
         self.manifest = read_manifest(self.path)
+        if self.device is not None:
+            from pyprof2.analysis.hardware.verdict import named_device
+
+            named_device(self.device)
+
+    @cached_property
+    def _ranks(self) -> list[RankTables]:
+        return [
+            RankTables(self.path, rank, self.device, self.source_root)
+            for rank in ranks_of(self.path)
+        ]
 
     def table(self, name: str) -> pa.Table:
-        """Return a canonical table as Arrow."""
-        if name == "idle" and self.source_root is not None:
-            return self.idle_table()
-        table = read_table(self.path, name)
-        if self.source_root is not None and name in ("kernels", "copies", "ops"):
-            from pyprof2.analysis.linking.stacks import with_lines
-
-            table = with_lines(table, read_table(self.path, "stacks"), self.source_root)
-        if self.device is not None and name in ("kernels", "copies"):
-            from pyprof2.analysis.hardware.verdict import judge
-
-            return judge(table, read_table(self.path, "devices").to_pylist(), self.device)
-        return table
+        """Return a table of the store as Arrow, the ranks one after another."""
+        return pa.concat_tables([rank.read(name) for rank in self._ranks]).unify_dictionaries()
 
     def _frame(self, name: str) -> pd.DataFrame:
-        never_null = [column.name for column in TABLES[name].columns if not column.nullable]
-        return as_pandas(self.table(name), never_null)
+        return as_pandas(self.table(name), never_null(name))
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
@@ -379,22 +168,7 @@ class Run:
     @cached_property
     def idle(self) -> pd.DataFrame:
         """One row per piece of the time in which a device did nothing, with its cause."""
-        return self._frame("idle")
-
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        """One row per device and step: its window, and what the device did in it."""
-        return self._frame("steps")
-
-    @cached_property
-    def use_over_steps(self) -> pd.DataFrame:
-        """How each device was used from the start of the first step to the end of the last.
-
-        See `pyprof2.analysis.time.steps.use_over_steps`.
-        """
-        from pyprof2.analysis.time.steps import INPUT, use_over_steps
-
-        return use_over_steps({n: read_table(self.path, n, names) for n, names in INPUT.items()})
+        return as_pandas(self.idle_table(), never_null("idle"))
 
     def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
         """Return the table `idle` as Arrow, found anew where an argument is given.
@@ -407,12 +181,10 @@ class Run:
         from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS
 
         if normal_gap_us is None and self.source_root is None:
-            return read_table(self.path, "idle")
+            return self.table("idle")
         normal_ns = NORMAL_GAP_NS if normal_gap_us is None else round(1000 * normal_gap_us)
-        tables = {name: read_table(self.path, name, names) for name, names in INPUT.items()}
-        if self.source_root is not None:
-            tables["ops"] = self.table("ops").select(INPUT["ops"])
-        return idle_of_ranks(tables, self.source_root, normal_ns)
+        parts = [idle_of_ranks(r.several(INPUT), self.source_root, normal_ns) for r in self._ranks]
+        return pa.concat_tables(parts).unify_dictionaries()
 
     @cached_property
     def idle_windows(self) -> pd.DataFrame:
@@ -420,10 +192,13 @@ class Run:
 
         See `pyprof2.analysis.time.idle.windows_of_ranks`.
         """
+        import pandas as pd
+
         from pyprof2.analysis.time.idle import INPUT, windows_of_ranks
 
-        names = ("kernels", "copies", "trace")
-        return windows_of_ranks({n: read_table(self.path, n, INPUT[n]) for n in names})
+        needed = {name: INPUT[name] for name in ("kernels", "copies", "trace")}
+        parts = [windows_of_ranks(rank.several(needed)) for rank in self._ranks]
+        return pd.concat(parts, ignore_index=True)
 
     @cached_property
     def launch_delays(self) -> pd.DataFrame:
@@ -450,17 +225,14 @@ class Run:
     ) -> pd.DataFrame:
         """Return what an analysis makes of the kernels, copies and launches of each rank."""
         import pandas as pd
-        import pyarrow.compute as pc
 
         from pyprof2.analysis.time.idle import INPUT
 
-        names = ("kernels", "copies", "launches")
-        tables = [read_table(self.path, name, INPUT[name]) for name in names]
+        needed = {name: INPUT[name] for name in ("kernels", "copies", "launches")}
         frames = []
-        for rank in sorted({each["rank"] for each in self.manifest["ranks"]}):
-            own = [table.filter(pc.equal(table["rank"], rank)) for table in tables]
-            frames.append(as_pandas(analysis(*own)))
-            frames[-1].insert(0, "rank", rank)
+        for rank in self._ranks:
+            frames.append(as_pandas(analysis(*rank.several(needed).values())))
+            frames[-1].insert(0, "rank", rank.rank)
         return pd.concat(frames, ignore_index=True)
 
     def idle_profile(
@@ -483,7 +255,7 @@ class Run:
         """
         from pyprof2.analysis.summaries.idle_profile import select_rank, summarize_idle
 
-        frame = as_pandas(self.idle_table(normal_gap_us), ("rank", "time_ns", "count"))
+        frame = as_pandas(self.idle_table(normal_gap_us), never_null("idle"))
         frame, windows = select_rank(frame, self.idle_windows, rank)
         axes = (by,) if isinstance(by, str) else tuple(by)
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
@@ -499,17 +271,54 @@ class Run:
         return self._frame("trace")
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
-        """Totals, busy time and coverage; see `pyprof2.analysis.summaries.summary.summarise`."""
-        from pyprof2.analysis.summaries.summary import summarise
+    def steps(self) -> pd.DataFrame:
+        """One row per device and step: its window, and what the device did in it."""
+        return self._frame("steps")
 
-        tables = {
-            name: self.table(name)
-            for name in ("kernels", "copies", "ops", "signatures", "devices", "trace")
-        }
-        steps = read_table(self.path, "ranges", ["name", "kind"])
+    @cached_property
+    def use_over_steps(self) -> pd.DataFrame:
+        """How each device was used from the start of the first step to the end of the last.
+
+        See `pyprof2.analysis.time.steps.use_over_steps`.
+        """
+        import pandas as pd
+
+        from pyprof2.analysis.time.steps import INPUT, use_over_steps
+
+        parts = [use_over_steps(rank.several(INPUT)) for rank in self._ranks]
+        return pd.concat(parts, ignore_index=True)
+
+    @cached_property
+    def _totals(self) -> list[Totals]:
+        """The totals of each rank."""
+        from pyprof2.analysis.summaries.summary import Totals, with_source
+
+        found = [Totals.of(rank.read("summary")) for rank in self._ranks]
+        if self.source_root is None:
+            return found
+        lines = [
+            [rank.read(name, ["source"]) for name in ("kernels", "ops")] for rank in self._ranks
+        ]
+        return [replace(each, **with_source(*own)) for each, own in zip(found, lines, strict=True)]
+
+    @property
+    def _counted(self) -> Iterator[tuple[RankTables, Totals]]:
+        """The ranks that a profile is of: where any has GPU activity, only those that have."""
+        from pyprof2.analysis.summaries.summary import counted
+
+        chosen = {each.rank for each in counted(self._totals)}
+        for rank, totals in zip(self._ranks, self._totals, strict=True):
+            if rank.rank in chosen:
+                yield rank, totals
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Totals, busy time and coverage; see `pyprof2.analysis.summaries.summary.summary`."""
+        from pyprof2.analysis.summaries.summary import summary
+
+        steps = read_table(self.path, "steps", ["step"])["step"].to_pylist()
         times = dict(zip(self.ledger["bin"], self.ledger["time_ns"].tolist(), strict=True))
-        return summarise(tables, steps) | {"ledger": times}
+        return summary(self._totals, steps, times)
 
     @cached_property
     def ledger(self) -> pd.DataFrame:
@@ -517,32 +326,54 @@ class Run:
 
         See `pyprof2.analysis.summaries.ledger.ledger`.
         """
-        from pyprof2.analysis.summaries.ledger import ledger, op_ledger
+        from pyprof2.analysis.summaries.ledger import merge_ledgers
 
-        kernels, copies = self.table("kernels"), self.table("copies")
-        if kernels.num_rows or copies.num_rows:
-            return ledger(kernels, copies)
-        return op_ledger(self.table("ops"))
+        return merge_ledgers([rank.read("ledger").to_pandas() for rank, _ in self._counted])
 
     @cached_property
     def utilization(self) -> pd.DataFrame:
         """MFU and HFU of each step; see `pyprof2.analysis.summaries.utilization.utilization`."""
-        from pyprof2.analysis.summaries.utilization import utilization
+        import pandas as pd
 
-        tables = {name: self.table(name) for name in ("kernels", "copies", "ops", "trace")}
-        ranges = read_table(self.path, "ranges", ["rank", "start_ns", "dur_ns", "name", "kind"])
-        devices = read_table(self.path, "devices").to_pylist()
-        return utilization(tables, ranges, devices, self.device)
+        from pyprof2.analysis.summaries.utilization import COLUMNS
 
-    def rows(self) -> pd.DataFrame:
-        """Return the rows of axis `kernel`: GPU activities, or op calls where there are none."""
-        from pyprof2.analysis.summaries.rows import activity_rows, op_rows
+        if self.device is None:
+            return as_pandas(read_table(self.path, "utilization")).astype(COLUMNS)
+        parts = [self._utilization_of(rank).astype(object) for rank in self._ranks]
+        return pd.concat(parts, ignore_index=True).astype(COLUMNS)
 
-        kernels, copies = self.table("kernels"), self.table("copies")
-        if kernels.num_rows or copies.num_rows:
-            return activity_rows(kernels, copies)
-        devices = self.table("devices").to_pylist()
-        return op_rows(self.table("ops"), self.table("signatures"), devices, self.device)
+    def _utilization_of(self, rank: RankTables) -> pd.DataFrame:
+        """Return the utilization of a rank with the peaks of the device that was named."""
+        from pyprof2.analysis.summaries.utilization import NEEDED, utilization
+        from pyprof2.analysis.time.step_windows import StepWindows
+
+        windows = StepWindows.of(rank.read("steps"))
+        return utilization(rank.several(NEEDED), windows, rank.devices(), self.device, rank.rank)
+
+    def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
+        """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
+
+        Args:
+            columns: which to read, of those of the profile and of
+                `pyprof2.analysis.summaries.rows.HIDDEN`; by default all.
+        """
+        from pyprof2.analysis.summaries import rows
+
+        wanted = rows.ALL if columns is None else columns
+        return rows.frame([self._rows_of(*each, wanted) for each in self._counted])
+
+    def _rows_of(self, rank: RankTables, totals: Totals, wanted: Collection[str]) -> pa.Table:
+        from pyprof2.analysis.summaries import rows
+
+        if totals.has_gpu:
+            stored = rows.activity_columns(wanted)
+            kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
+            return rows.activity_rows(kernels, copies, wanted)
+        ops, texts = (
+            rank.read("ops", rows.op_columns(wanted)),
+            rank.read("signatures", ["signature"]),
+        )
+        return rows.op_rows(ops, texts, rank.devices(), self.device, wanted)
 
     def profile(
         self,
@@ -565,19 +396,18 @@ class Run:
         Raises:
             UsageError: an axis is unknown, or a regular expression is not one.
         """
-        from pyprof2.analysis.summaries.profile import select, summarize
-        from pyprof2.analysis.summaries.rows import HIDDEN
+        from pyprof2.analysis.summaries.profile import AXES, NEEDED, columns_of, select, summarize
+        from pyprof2.tables import PROFILE_COLUMNS
 
         step = selection.get("step")
         if isinstance(step, int):
             selection["step"] = (step, step)
-        rows = select(self.rows(), **selection)
         axes = [by] if isinstance(by, str) else list(by)
-        return (
-            rows.drop(columns=list(HIDDEN), errors="ignore")
-            if axes == ["kernel"]
-            else summarize(rows, axes, depth, fold_numbers=fold_numbers)
-        )
+        if axes == ["kernel"]:
+            return select(self.rows(PROFILE_COLUMNS), **selection)
+        keys = {AXES[axis] for axis in axes if axis in AXES}
+        rows = select(self.rows({*keys, *NEEDED, *columns_of(selection)}), **selection)
+        return summarize(rows, axes, depth, fold_numbers=fold_numbers)
 
     def explain(self, reference: str, rank: int | None = None) -> dict[str, Any]:
         """Return all that is known of one kernel or op, with what it rests on.
@@ -589,10 +419,10 @@ class Run:
         Raises:
             UsageError: there is no such row or rank.
         """
-        from pyprof2.analysis.summaries.explain import explain, parse_reference, rows_of_rank
+        from pyprof2.analysis.summaries.explain import explain, parse_reference
 
         wanted = parse_reference(reference)
-        ranks = self.summary["ranks"]
+        ranks = [each.rank for each in self._ranks]
         if rank is None and len(ranks) > 1:
             msg = f"{reference}: in which rank? Add --rank N, one of {_listed(ranks)}"
             raise UsageError(msg)
@@ -600,9 +430,10 @@ class Run:
         if rank not in ranks:
             msg = f"rank {rank}: no such rank; there is {_listed(ranks)}"
             raise UsageError(msg)
-        names = ("kernels", "copies", "launches", "ops", "estimates", "signatures", "devices")
-        tables = {name: rows_of_rank(self.table(name), rank) for name in names}
-        return {"rank": rank} | explain(tables, wanted, self.device)
+        names = ("kernels", "copies", "launches", "ops", "signatures", "estimates", "devices")
+        of_rank = self._ranks[ranks.index(rank)]
+        found = explain({name: of_rank.read(name) for name in names}, wanted, self.device)
+        return {"rank": rank} | vars(found)
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -617,25 +448,41 @@ class Run:
 
     def check(self) -> pd.DataFrame:
         """Return what the recording lacks and what was repaired; columns as `pyprof2 check`."""
-        import pandas as pd
+        from pyprof2.analysis.summaries.findings import findings_table
 
-        from pyprof2.analysis.summaries.checks import find_lacks, merge_ranks
-        from pyprof2.analysis.summaries.odd_work import find_odd_work
+        return findings_table(self._findings(), several_ranks=len(self._ranks) > 1)
+
+    def _findings(self) -> Iterator[Finding]:
+        from pyprof2.analysis.summaries.checks import find_lacks
         from pyprof2.analysis.summaries.work_checks import find_devices, find_work
 
-        tables = {name: self.table(name) for name in ("kernels", "copies", "ops")}
-        devices = self.table("devices").to_pylist()
-        found = [
-            find_lacks(self.summary, self.manifest),
-            find_odd_work(tables["kernels"], tables["copies"], devices, self.device),
-            find_work(tables, self.summary["profilers"]),
-            find_devices([] if self.device else devices),
+        yield from find_lacks(self.summary, self.manifest)
+        parts = [self._work_of(*each) for each in self._counted]
+        for odd, _ in parts:
+            yield from odd
+        yield from find_work([work for _, work in parts], self.summary["profilers"])
+        if self.device is None:
+            yield from find_devices([row for rank in self._ranks for row in rank.devices()])
+
+    def _work_of(self, rank: RankTables, totals: Totals) -> tuple[list[Finding], Work]:
+        """Return what is odd in the work of a rank, and what it says of counts."""
+        from pyprof2.analysis.summaries import odd_work
+        from pyprof2.analysis.summaries.work_checks import NEEDED, Work
+
+        telling = odd_work.TELLING
+        of_kernels = {*telling, *odd_work.COUNTED, *NEEDED["kernels"]}
+        tables = rank.several({"kernels": of_kernels, "copies": telling, "ops": NEEDED["ops"]})
+        kernels, copies = tables["kernels"], tables["copies"]
+        odd = [
+            *odd_work.find_odd_work(kernels, copies, rank.rank),
+            *odd_work.find_impossible_work(kernels, rank.devices(), rank.rank, self.device),
         ]
-        both = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
-        if len(self.summary["ranks"]) > 1:
-            both = merge_ranks(both)
-        gravity = both["severity"].map({"problem": 0, "lack": 1, "info": 2})
-        return both.iloc[gravity.argsort(kind="stable")].reset_index(drop=True)
+        return odd, Work.of(tables, totals.work_time_ns, has_gpu=totals.has_gpu)
+
+
+def never_null(name: str) -> list[str]:
+    """Return the columns of a table of the store that are never null."""
+    return [column.name for column in STORED[name].columns if not column.nullable]
 
 
 def _listed(ranks: Sequence[int]) -> str:

@@ -38,7 +38,7 @@ _COUNTED_IN: Final = {
     "caller_id": ("stacks",),
 }
 """The ids, and the tables whose rows they number."""
-_TIMES: Final = ("start_ns", "host_start_ns", "launch_ns", "time_ns", "end_ns")
+_TIMES: Final = ("start_ns", "launch_ns", "time_ns", "end_ns")
 _CORRELATED: Final = ("launches", "kernels", "copies", "stalls")
 
 

@@ -25,14 +25,18 @@ import pyarrow.parquet as pq
 from pyprof2 import __version__
 from pyprof2.claims import CLAIM, Claim, abandoned_claim, is_own_folder
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError
+from pyprof2.result_tables import RESULTS
 from pyprof2.store_checks import find_fault
-from pyprof2.tables import SCHEMA_VERSION, TABLES
+from pyprof2.tables import SCHEMA_VERSION, TABLES, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable
     from types import TracebackType
 
 MANIFEST: Final = "manifest.json"
+STORED: Final = TABLES | RESULTS
+"""The tables of a store, by name."""
+
 _TOOL: Final = "pyprof2"
 _ROW_GROUP: Final = 1 << 17
 _RANK_FILE: Final = re.compile(r"rank-(0|[1-9][0-9]{0,8})\.parquet", re.ASCII)
@@ -146,12 +150,12 @@ class StoreWriter:
 
 
 def write_table(folder: Path, name: str, rank: int, parts: Iterable[pa.Table]) -> int:
-    """Write one rank's rows of a canonical table, part by part; return their bytes in memory.
+    """Write one rank's rows of a table, part by part; return their bytes in memory.
 
     Raises:
         TableError: a part does not have the table's columns.
     """
-    table = TABLES[name]
+    table = STORED[name]
     path = folder / name
     path.mkdir(exist_ok=True)
     nbytes = 0
@@ -216,32 +220,54 @@ def _source_paths(manifest: dict[str, Any]) -> str:
     return " ".join(shlex.quote(p) for p in paths if isinstance(p, str)) or "TRACE"
 
 
-def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the rows of a canonical table of all ranks, in order of rank.
+def read_table(path: Path, name: str, columns: Collection[str] | None = None) -> pa.Table:
+    """Return the rows of a table of all ranks, in order of rank.
 
     Raises:
         StoreError: a file is missing or damaged.
         TableError: a file does not have the table's columns.
     """
-    table = TABLES[name]
-    schema = table.schema(columns)
+    # Each file is read by itself: their dictionaries differ.
+    parts = [read_rank(path, name, rank, columns) for rank in ranks_of(path, name)]
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def ranks_of(path: Path, name: str = "trace") -> list[int]:
+    """Return the ranks that have a table of this name, in order.
+
+    Raises:
+        StoreError: there is none.
+    """
     try:
-        # Each file is read by itself: their dictionaries differ.
-        parts = [_read_rank(file, rank, schema) for rank, file in _rank_files(path / name)]
-    except (OSError, pa.ArrowException) as error:
-        kind = type(error).__name__
-        msg = f"{path / name}: damaged ({kind}); make the store anew with 'pyprof2 parse --force'"
-        raise StoreError(msg) from error
-    if not parts:
+        ranks = [rank for rank, _ in _rank_files(path / name)]
+    except OSError as error:
+        raise _damaged(path / name, error) from error
+    if not ranks:
         msg = f"{path / name}: missing; make the store anew with 'pyprof2 parse --force'"
         raise StoreError(msg)
-    whole = pa.concat_tables(parts).unify_dictionaries()
-    return whole if columns is not None else table.conform(whole)
+    return ranks
 
 
-def read_rank(path: Path, name: str, rank: int, columns: Sequence[str]) -> pa.Table:
-    """Return columns of one rank's rows of a table that has just been written."""
-    return pq.read_table(path / name / f"rank-{rank}.parquet", columns=list(columns))
+def read_rank(path: Path, name: str, rank: int, columns: Collection[str] | None = None) -> pa.Table:
+    """Return the rows of a table of one rank, with the columns named, in the table's order.
+
+    Raises:
+        StoreError: the file is missing or damaged.
+        TableError: it does not have the table's columns.
+    """
+    try:
+        files = dict(_rank_files(path / name))
+        if rank not in files:
+            msg = f"{path / name}: missing; make the store anew with 'pyprof2 parse --force'"
+            raise StoreError(msg)
+        return _read_file(files[rank], rank, STORED[name], columns)
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(path / name, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    kind = type(error).__name__
+    return StoreError(f"{path}: damaged ({kind}); make the store anew with 'pyprof2 parse --force'")
 
 
 def _rank_files(folder: Path) -> list[tuple[int, Path]]:
@@ -263,7 +289,7 @@ def _rank_files(folder: Path) -> list[tuple[int, Path]]:
     return sorted(files)
 
 
-def _read_rank(file: Path, rank: int, schema: pa.Schema) -> pa.Table:
+def _read_file(file: Path, rank: int, table: Table, columns: Collection[str] | None) -> pa.Table:
     """Return the columns of one rank.
 
     Raises:
@@ -272,14 +298,15 @@ def _read_rank(file: Path, rank: int, schema: pa.Schema) -> pa.Table:
     """
     parquet = pq.ParquetFile(file)
     _refuse_expansion(file, parquet.metadata)
+    schema = table.schema(None if columns is None else {"rank", *columns})
     what = _fault_of_columns(parquet.schema_arrow, schema)
     if what is None:
-        table = parquet.read(columns=schema.names)
-        what = find_fault(file.parent.name, table, lambda name: _row_count(file, name))
-        if "rank" in table.column_names and table["rank"].unique().to_pylist() not in ([], [rank]):
+        found = parquet.read(columns=schema.names)
+        what = find_fault(table, found, lambda name: _row_count(file, name))
+        if found["rank"].unique().to_pylist() not in ([], [rank]):
             what = "rows of other ranks"
         if what is None:
-            return table
+            return table.conform(found, columns)
     msg = f"{file}: {what}; make the store anew with 'pyprof2 parse --force'"
     raise StoreError(msg)
 

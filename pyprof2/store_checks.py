@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from pyprof2.tables import TABLES
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
+    from pyprof2.tables import Table
+
 ROW_KEYS: Final = {
     "ops": "op_id", "launches": "launch_id", "signatures": "signature_id", "stacks": "stack_id",
-    "ranges": "range_id",
+    "ranges": "range_id", "stalls": "stall_id", "estimates": "estimate_id",
 }  # fmt: skip
 """The tables whose rows are numbered from 0 in the order in which they stand."""
 JOINS: Final = {
     "op_id": "ops", "parent_op_id": "ops", "forward_op_id": "ops", "cost_op_id": "ops",
     "signature_id": "signatures", "launch_id": "launches", "stack_id": "stacks",
-    "caller_id": "stacks",
+    "caller_id": "stacks", "estimate_id": "estimates", "shapes_op_id": "ops",
 }  # fmt: skip
 """The columns that hold a row key of another table, or of their own."""
 _POINT_BACK: Final = {"parent_op_id": "ops", "caller_id": "stacks"}
@@ -37,29 +37,29 @@ _FAR: Final = 1 << 62
 """Times and lengths stay below it, so that their sums fit into 64 bits."""
 
 
-def find_fault(name: str, table: pa.Table, row_count: Callable[[str], int]) -> str | None:
+def find_fault(table: Table, rows: pa.Table, row_count: Callable[[str], int]) -> str | None:
     """Return what is wrong with the rows of one rank, in words; None if nothing is.
 
     Args:
-        name: of the canonical table.
-        table: all or some of its columns.
+        table: a table of a store.
+        rows: all or some of its columns.
         row_count: gives the number of rows that another table has of this rank.
     """
-    return next(_faults(name, table, row_count), None)
+    return next(_faults(table, rows, row_count), None)
 
 
-def _faults(name: str, table: pa.Table, row_count: Callable[[str], int]) -> Iterator[str]:
-    for column in TABLES[name].schema(table.column_names):
-        values = table[column.name]
+def _faults(table: Table, rows: pa.Table, row_count: Callable[[str], int]) -> Iterator[str]:
+    for column in table.schema(rows.column_names):
+        values = rows[column.name]
         if values.null_count and not column.nullable:
             yield f"column {column.name} has nulls"
-        elif column.name == ROW_KEYS.get(name):
-            if not np.array_equal(values.to_numpy(), np.arange(table.num_rows)):
+        elif column.name == ROW_KEYS.get(table.name):
+            if not np.array_equal(values.to_numpy(), np.arange(rows.num_rows)):
                 yield f"column {column.name} does not number the rows"
         elif column.name in JOINS:
             if not _is_within(values, 0, row_count(JOINS[column.name]) - 1):
                 yield f"column {column.name} names rows that do not exist"
-            elif _POINT_BACK.get(column.name) == name and not _points_back(values):
+            elif _POINT_BACK.get(column.name) == table.name and not _points_back(values):
                 yield f"column {column.name} goes round in circles"
         elif column.name in (*_TIMES, *_LENGTHS) and not _is_within(
             values, 0 if column.name in _LENGTHS else -_FAR, _FAR

@@ -10,7 +10,8 @@ else crosses between the stages, so a format's own words stop at its parser.
 3. the lines of libraries: `library_source`, `stack_id`, table `stacks`, `source_root` of traces.
 4. what held the host or a stream up: table `stalls`; what counts rest on: `estimate_id`,
     `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`; why
-    devices were idle: table `idle`; what devices did in steps: table `steps`.
+    devices were idle: table `idle`; what was found: tables
+    `summary`, `ledger`, `utilization`, `steps`.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Table:
         """Return the table without rows."""
         return self.schema().empty_table()
 
-    def conform(self, table: pa.Table) -> pa.Table:
-        """Return `table` with exactly these columns, in order and type.
+    def conform(self, table: pa.Table, only: Iterable[str] | None = None) -> pa.Table:
+        """Return `table` with exactly these columns, or those named, in order and type.
 
         Missing nullable columns become null. Dictionary indices may come in any width.
 
@@ -83,8 +84,10 @@ class Table:
         if unknown:
             msg = f"table {self.name}: unknown columns {', '.join(unknown)}"
             raise TableError(msg)
-        arrays = [_conform_column(self.name, column, table) for column in self.columns]
-        return pa.Table.from_arrays(arrays, schema=self.schema())
+        schema = self.schema(only)
+        wanted = [column for column in self.columns if column.name in schema.names]
+        arrays = [_conform_column(self.name, column, table) for column in wanted]
+        return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _conform_column(table_name: str, column: Column, table: pa.Table) -> pa.ChunkedArray:
@@ -502,47 +505,6 @@ IDLE: Final = Table(
         ),
     ),
 )
-STEPS: Final = Table(
-    "steps",
-    "One row per device and window of a step: from its start on the host, or the end of the window "
-    "before it, to the end of the work that it launched. The times of the six states add up to it.",
-    (
-        _RANK,
-        Column("device", pa.int64(), "Ordinal of the device; null without any."),
-        Column(
-            "step",
-            pa.int64(),
-            "Number of the step; it may come again in another recording.",
-            nullable=False,
-        ),
-        Column("host_start_ns", pa.int64(), "Start on the host.", "ns", nullable=False),
-        Column("host_dur_ns", pa.int64(), "Duration on the host.", "ns", nullable=False),
-        Column("start_ns", pa.int64(), "Start of the window.", "ns", nullable=False),
-        Column("dur_ns", pa.int64(), "Length of the window.", "ns", nullable=False),
-        Column("compute_only_ns", pa.int64(), "Kernels run, none of them communicates.", "ns"),
-        Column("comm_only_ns", pa.int64(), "Only communication runs: it is exposed.", "ns"),
-        Column("comp_comm_overlap_ns", pa.int64(), "Both run, and no copy.", "ns"),
-        Column("copy_only_ns", pa.int64(), "Only memcpys and memsets run.", "ns"),
-        Column("copy_overlap_ns", pa.int64(), "A copy runs beside a kernel of any kind.", "ns"),
-        Column("idle_ns", pa.int64(), "Nothing runs.", "ns"),
-        Column("busy_kernels_ns", pa.int64(), "A kernel runs, whatever its kind.", "ns"),
-        Column("gpu_utilization_pct", pa.float64(), "`busy_kernels_ns` over the window.", "%"),
-        Column(
-            "sm_efficiency_pct",
-            pa.float64(),
-            "Mean share of the multiprocessors that have a block: the sum of `blocks_per_sm` of "
-            "the kernels that run, at most 1; null where that of one is unknown.",
-            "%",
-        ),
-        Column(
-            "occupancy_pct",
-            pa.float64(),
-            "Mean occupancy of the kernels, weighted with their time in the window; null where "
-            "that of one is unknown.",
-            "%",
-        ),
-    ),
-)
 DEVICES: Final = Table(
     "devices",
     "One row per device that the recording lists.",
@@ -590,6 +552,6 @@ TABLES: Final = {
     table.name: table
     for table in (
         KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, STALLS,
-        IDLE, STEPS, DEVICES, TRACE,
+        IDLE, DEVICES, TRACE,
     )
 }  # fmt: skip

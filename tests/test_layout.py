@@ -23,8 +23,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = ROOT / "pyprof2"
 
 ORCHESTRATORS: Final = {
-    f"pyprof2.{name}" for name in ("__init__", "__main__", "assemble", "run", "store")
-}
+    f"pyprof2.{name}"
+    for name in (
+        "__init__", "__main__", "assemble", "parsing", "rank_tables", "results", "run", "store",
+    )
+}  # fmt: skip
 """What knows more than the vocabulary, beside the command line."""
 
 LEAVES: Final = {f"pyprof2.{path.stem}" for path in PACKAGE.glob("*.py")} - ORCHESTRATORS

@@ -20,7 +20,15 @@ from pyprof2 import store
 from pyprof2.claims import CLAIM
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError, TableError
 from pyprof2.run import Run, load, parse
-from pyprof2.store import MANIFEST, StoreWriter, is_store, read_manifest, read_table, write_table
+from pyprof2.store import (
+    MANIFEST,
+    STORED,
+    StoreWriter,
+    is_store,
+    read_manifest,
+    read_table,
+    write_table,
+)
 from pyprof2.tables import KERNELS, SCHEMA_VERSION, TABLES
 from tests.kineto_events import kernel, launched, op, trace
 
@@ -389,7 +397,7 @@ def test_a_missing_table_is_one_error(made: Path) -> None:
     shutil.rmtree(made / "ops")
 
     with pytest.raises(StoreError, match="ops: missing"):
-        load(made).summary  # noqa: B018
+        load(made).ops  # noqa: B018
 
 
 def test_a_table_of_other_columns_is_an_error(made: Path) -> None:
@@ -512,7 +520,7 @@ def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(ma
     assert file.stat().st_size < 1 << 21
 
     start = pa.total_allocated_bytes()
-    with pytest.raises(StoreError, match=r"would take 4\.\d GB, more than 500 times its size"):
+    with pytest.raises(StoreError, match=r"would take \d\.\d GB, more than 500 times its size"):
         read_table(made, "ops")
     assert pa.total_allocated_bytes() - start < 1 << 24
 
@@ -540,7 +548,7 @@ def test_every_table_has_a_file_of_every_rank(tmp_path: Path) -> None:
 
     made = parse(sources, tmp_path / "s.pyprof2")
 
-    for name in TABLES:
+    for name in STORED:
         files = sorted(each.name for each in (made / name).iterdir())
         assert files == ["rank-11.parquet", "rank-3.parquet"]
 

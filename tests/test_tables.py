@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pyprof2.errors import TableError
+from pyprof2.result_tables import FINDINGS, RESULTS
 from pyprof2.tables import PROFILE_COLUMNS, TABLES, TEXT, Column, Table
 
 THINGS = Table(
@@ -21,6 +22,8 @@ THINGS = Table(
         Column("good", pa.bool_(), "Whether it is."),
     ),
 )
+
+DESCRIBED = [*TABLES.values(), *RESULTS.values(), FINDINGS]
 
 
 def conformed(**columns: Any) -> dict[str, list[Any]]:
@@ -110,7 +113,7 @@ def test_a_schema_of_some_columns_keeps_the_order_of_the_table() -> None:
     assert THINGS.schema(["name", "thing_id"]).names == ["thing_id", "name"]
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
+@pytest.mark.parametrize("table", DESCRIBED, ids=lambda table: table.name)
 def test_every_column_says_what_it_means_and_in_which_unit(table: Table) -> None:
     assert table.meaning.endswith(".")
     for column in table.columns:
@@ -119,11 +122,19 @@ def test_every_column_says_what_it_means_and_in_which_unit(table: Table) -> None
     assert len(set(table.names)) == len(table.names)
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
+@pytest.mark.parametrize("table", DESCRIBED, ids=lambda table: table.name)
 def test_times_and_counts_are_whole_numbers(table: Table) -> None:
     for column in table.columns:
         if column.name.endswith(("_ns", "_id", "bytes", "rank")) or column.name == "flops":
             assert column.type in (pa.int64(), pa.uint64()), column.name
+
+
+def test_a_table_of_some_columns_has_no_others() -> None:
+    table = pa.table({"thing_id": [1], "dur_ns": [5], "name": ["a"]})
+
+    assert THINGS.conform(table, ["name", "share"]).to_pydict() == {"name": ["a"], "share": [None]}
+    with pytest.raises(TableError, match="column thing_id is missing"):
+        THINGS.conform(table.drop(["thing_id"]), ["thing_id"])
 
 
 def test_kernels_and_copies_have_the_columns_of_the_profile() -> None:

@@ -89,34 +89,27 @@ def advice_on(reason: str) -> str:
     return next((text for words, text in _ADVICE.items() if reason.startswith(words)), "")
 
 
-def missed_time(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
+def missed_time(kernels: pa.Table) -> pd.DataFrame:
     """Return the GPU time that could have been on Tensor Cores and was not, by reason and place.
 
     Args:
         kernels: canonical table `kernels`.
-        copies: canonical table `copies`, for the time that the shares are of.
 
     Returns:
-        One row per reason and layer (where it has none, op), longest time first: `reason`,
-        `place`, `count` (kernels), `time_ns`, `share_pct` (of all GPU time).
+        One row per kernel that missed them: `reason`, `place` (its layer; where it has none, its
+        op), `time_ns`.
     """
     import pandas as pd
 
-    total = sum(pc.sum(table["dur_ns"]).as_py() or 0 for table in (kernels, copies))
     codes, reasons = missed_reasons(kernels)
     rows: Int = np.flatnonzero(codes >= 0)
     part = kernels.take(rows)
     layer = part["layer"].cast(pa.string())
     place = pc.coalesce(layer, part["op"].cast(pa.string()), pa.scalar(""))
-    frame = pd.DataFrame(
+    return pd.DataFrame(
         {
             "reason": [reasons[code] for code in codes[rows].tolist()],
             "place": place.to_pylist(),
             "time_ns": int_column(part, "dur_ns", 0),
         }
     )
-    found = frame.groupby(["reason", "place"], sort=True, as_index=False).agg(
-        count=("time_ns", "size"), time_ns=("time_ns", "sum")
-    )
-    found["share_pct"] = found["time_ns"] / (total or np.nan) * 100
-    return found.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)

@@ -63,12 +63,9 @@ class Roofs:
 
 
 def op_numbers(kernels: pa.Table) -> Int:
-    """Return a number for the op whose counts each row shares, -1 for none."""
-    op = int_column(kernels, "cost_op_id", -1)
-    if "rank" not in kernels.column_names:
-        return op
-    number = combine_keys(int_column(kernels, "rank", 0), op)
-    return np.where(op >= 0, number, -1)
+    """Return the op whose counts each row shares, -1 for none."""
+    op: Int = int_column(kernels, "cost_op_id", -1)
+    return op
 
 
 def roofs_of(

@@ -54,10 +54,17 @@ _PROVABLE: Final = ("matmul", "attention")
 _MARGIN: Final = 1.05
 """How far above the vector peak a rate must be: clocks and data sheets agree to a few percent."""
 
-_JUDGED: Final = (
+JUDGED: Final = (
     "tensor_core", "tensor_core_eligible", "tensor_core_evidence", "roofline_pct", "bound",
     "roofline_flag",
 )  # fmt: skip
+"""The columns that `judge` makes."""
+
+JUDGED_BY: Final = (
+    "device", "kernel", "category", "params", "compute_dtype", "cost_status", "cost_op_id",
+    "op_time_ns", "flops", "flops_lo", "bytes_lo", "tflops", "gbps",
+)  # fmt: skip
+"""The columns that it reads."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +90,8 @@ def judge(
     """Return kernels or copies with verdicts and roofs, replacing those they have.
 
     Args:
-        kernels: rows of the canonical tables `kernels` or `copies`, with rates.
-        devices: rows of the canonical table `devices`.
+        kernels: rows of one rank's `kernels` or `copies`; at least the columns `JUDGED_BY`.
+        devices: the rank's rows of the canonical table `devices`.
         override: a device's name, or a file that describes one, to use instead of the recorded.
 
     Raises:
@@ -103,7 +110,7 @@ def examine(
     answer, columns = _proven(kernels, op, place, found, (answer, columns))
     roofs = roofs_of(kernels, op, place, found, answer)
     columns |= percentages(kernels, op, roofs)
-    kept = kernels.select([name for name in kernels.column_names if name not in _JUDGED])
+    kept = kernels.select([name for name in kernels.column_names if name not in JUDGED])
     for name, column in columns.items():
         kept = kept.append_column(name, column)
     return Judged(kept, place, found, roofs)
@@ -142,27 +149,31 @@ def devices_of(
     """Return for each row its device's position in the list, which holds what was recorded.
 
     Args:
-        rows: have a `device`, and a `rank` where `devices` have one.
+        rows: have a `device`; of one rank, as `devices` are.
         devices: rows of the canonical table `devices`.
         override: as for `judge`.
 
     Raises:
         UsageError: `override` is no device.
     """
-    forced = None if override is None else _forced_device(override)
+    forced = None if override is None else named_device(override)
     listed: list[Mapping[str, Any]] = [{}, *devices]
-    number = {(row.get("rank", 0), row["device"]): at for at, row in enumerate(listed) if at}
+    number = {row["device"]: at for at, row in enumerate(listed) if at}
     alike = {row["name"] for row in devices}
     # As for the device's name: where all are alike, an ordinal that is not listed is one more.
     default = 1 if len(alike) == 1 else 0
     ordinal = int_column(rows, "device", -1)
-    rank = int_column(rows, "rank", 0) if "rank" in rows.column_names else np.zeros_like(ordinal)
-    values, inverse = np.unique(np.stack((rank, ordinal)), axis=1, return_inverse=True)
-    place = np.array([number.get((r, d), default) for r, d in values.T.tolist()] or [0])
-    return place[inverse.reshape(-1)], [(row, forced or find_peaks(row)) for row in listed]
+    values, inverse = np.unique(ordinal, return_inverse=True)
+    place = np.array([number.get(device, default) for device in values.tolist()] or [0])
+    return place[inverse], [(row, forced or find_peaks(row)) for row in listed]
 
 
-def _forced_device(override: Path | str) -> Device:
+def named_device(override: Path | str) -> Device:
+    """Return the device of this name, or that a file describes.
+
+    Raises:
+        UsageError: `override` is neither.
+    """
     device = find_device(str(override))
     if device is not None:
         return device
@@ -178,7 +189,9 @@ def _forced_device(override: Path | str) -> Device:
 def find_peaks(row: Mapping[str, Any]) -> Device | None:
     """Return the device that a row of the canonical table `devices` names, None if unknown."""
     if row.get("device_type") == _CPU:
-        return measured_device(row)
+        # Only a marker says what a CPU can do: it does not stand in for a device that is known.
+        is_known = find_device(row.get("name") or "") is not None
+        return None if is_known else measured_device(row)
     if not row.get("name"):
         return None
     found = find_device(

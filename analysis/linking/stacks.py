@@ -100,18 +100,17 @@ def choose_lines(stacks: pa.Table, root: str | None) -> tuple[TextColumn, TextCo
 
 
 def with_lines(rows: pa.Table, stacks: pa.Table, root: str | None) -> pa.Table:
-    """Return rows of `kernels`, `copies` or `ops` with `source` chosen anew by another root."""
-    rank, of_stack = rows["rank"].to_numpy(), stacks["rank"].to_numpy()
-    stack = int_column(rows, "stack_id", -1)
-    codes = np.full(len(stack), -1)
-    texts: list[str | None] = []
-    for value in np.unique(rank).tolist():
-        (own, lines), _ = choose_lines(stacks.filter(pa.array(of_stack == value)), root)
-        mine = lookup(own, stack, -1) if len(own) else np.full(len(stack), -1)
-        codes = np.where((rank == value) & (mine >= 0), mine + len(texts), codes)
-        texts += lines
+    """Return rows of `kernels`, `copies` or `ops` with `source` chosen anew by another root.
+
+    Args:
+        rows: columns `source` and `stack_id`, of one rank.
+        stacks: the rank's table `stacks`, in order of `stack_id`.
+        root: the folder of the user's own code.
+    """
+    (own, lines), _ = choose_lines(stacks, root)
+    codes = lookup(own, int_column(rows, "stack_id", -1), -1)
     place = rows.column_names.index("source")
-    return rows.set_column(place, rows.schema.field(place), text_array((codes, texts)))
+    return rows.set_column(place, rows.schema.field(place), text_array((codes, lines)))
 
 
 def libraries(rows: pa.Table) -> TextColumn:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.analysis.summaries.findings import Finding
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import pandas as pd
-
-Finding = tuple[str, str, int, float | None, str, int | None]
 _BOTH: Final = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 _INIT: Final = "call pyprof2.init() in the script"
 _SHAPES: Final = f"{_INIT}, or nsys profile --pytorch=autograd-shapes-nvtx"
@@ -68,50 +67,20 @@ _PROBLEM_ADVICE: Final = (
     ),
 )
 """Words of a problem, and what to do about it."""
-COLUMNS: Final = ["severity", "finding", "count", "share_pct", "advice", "rank"]
 
 
-def find_lacks(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> pd.DataFrame:
-    """Return one row per finding: first problems, then lacks, then what is fine to know.
-
-    Columns: `severity` (`problem`, `lack`, `info`), `finding`, `count`, `share_pct` (of what the
-    finding is about; null where that makes no sense), `advice`, `rank` (null: all).
+def find_lacks(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the problems met while parsing, what is missing, and what is fine to know.
 
     Args:
-        summary: as `pyprof2.analysis.summaries.summary.summarise` returns it.
+        summary: as `pyprof2.analysis.summaries.summary.summary` returns it.
         manifest: of the store.
     """
-    import pandas as pd
-
     advice = _advice(summary)
-    problems = _problems(manifest, advice["problem"])
-    lacks = [*_lacks(summary, advice), *_lost_nodes(manifest, advice["threads"])]
-    found = [*problems, *lacks, *_facts(summary, manifest)]
-    frame = pd.DataFrame(found, columns=COLUMNS)
-    return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
-
-
-def merge_ranks(findings: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for what is found of several ranks: counts added up, and a null rank.
-
-    Args:
-        findings: columns as `find_lacks` returns them, in any order.
-    """
-    keys = ["severity", "finding", "advice"]
-    count, share = (findings[name].astype("float64") for name in ("count", "share_pct"))
-    whole = findings.assign(whole=100 * count / share.where(share > 0))
-    grouped = whole.groupby(keys, sort=False, dropna=False)
-    rows = grouped.agg(
-        count=("count", "sum"),
-        whole=("whole", lambda parts: parts.sum(skipna=False)),
-        share_pct=("share_pct", "first"),
-        first=("rank", "first"),
-        ranks=("rank", "nunique"),
-    ).reset_index()
-    several = rows["ranks"] > 1
-    rows["share_pct"] = rows["share_pct"].mask(several, 100 * rows["count"] / rows["whole"])
-    rows["rank"] = rows["first"].mask(several, None)
-    return rows[COLUMNS].astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
+    yield from _problems(manifest, advice["problem"])
+    yield from _lacks(summary, advice)
+    yield from _lost_nodes(manifest, advice["threads"])
+    yield from _facts(summary, manifest)
 
 
 def problem_lines(manifest: Mapping[str, Any]) -> list[str]:
@@ -140,7 +109,8 @@ def _problems(manifest: Mapping[str, Any], otherwise: str) -> Iterator[Finding]:
     for rank in manifest["ranks"]:
         for problem, count in sorted(rank["problems"].items()):
             known = (text for words, text in _PROBLEM_ADVICE if any(w in problem for w in words))
-            yield "problem", problem, count, None, next(known, otherwise), rank["rank"]
+            advice = next(known, otherwise)
+            yield Finding("problem", problem, count, None, advice, rank["rank"])
 
 
 def _lacks(s: Mapping[str, Any], advice_on: Mapping[str, str]) -> Iterator[Finding]:
@@ -181,7 +151,8 @@ def _lacks(s: Mapping[str, Any], advice_on: Mapping[str, str]) -> Iterator[Findi
     ]  # fmt: skip
     for finding, count, whole, advice in missing:
         if count:
-            yield "lack", finding, count, 100 * count / whole if whole else None, advice, None
+            share = 100 * count / whole if whole else None
+            yield Finding("lack", finding, count, share, advice)
 
 
 def _lost_nodes(manifest: Mapping[str, Any], advice: str) -> Iterator[Finding]:
@@ -189,27 +160,22 @@ def _lost_nodes(manifest: Mapping[str, Any], advice: str) -> Iterator[Finding]:
         count = rank.get("nodes_lost", 0)
         if count:
             text = "autograd nodes whose forward thread was not found: no forward op, no layer"
-            yield "lack", text, count, None, advice, rank["rank"]
+            yield Finding("lack", text, count, None, advice, rank["rank"])
 
 
 def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Finding]:
     if summary["recompute_count"]:
         share = 100 * summary["recompute_count"] / summary["kernel_count"]
-        yield (
-            "info",
-            "kernels of forward ops that checkpointing runs again",
-            summary["recompute_count"],
-            share,
-            "",
-            None,
-        )
+        text = "kernels of forward ops that checkpointing runs again"
+        yield Finding("info", text, summary["recompute_count"], share)
     for rank in manifest["ranks"]:
         pairs, agree = rank.get("pairs_recorded", 0), rank.get("pairs_agree", 0)
         if pairs:
             text = "forward-backward pairs of the recorder that agree with ours"
-            yield "info", text, agree, 100 * agree / pairs, "", rank["rank"]
+            share = 100 * agree / pairs
+            yield Finding("info", text, agree, share, rank=rank["rank"])
         for what, count in sorted(rank.get("annotated", {}).items()):
             text = f"known only from markers that the recorded program wrote: {what}"
-            yield "info", text, count, None, "", rank["rank"]
+            yield Finding("info", text, count, rank=rank["rank"])
         for what, count in sorted(rank["ignored"].items()):
-            yield "info", f"not read: {what}", count, None, "", rank["rank"]
+            yield Finding("info", f"not read: {what}", count, rank=rank["rank"])

@@ -1,15 +1,13 @@
 """Everything that is known of one kernel or op, with what it rests on.
 
-The result is plain data, a section for each question: `kernel`, `op`, `link`, `range`, `pair`,
-`cost`, `communication`, `sharing`, `tensor_core`, `roof`. A section is None where the question does
-not arise.
+A section for each question is plain data; it is None where the question does not arise.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +72,40 @@ class Reference(NamedTuple):
         return f"{self.kind}:{self.number}"
 
 
+Facts: TypeAlias = "dict[str, Any]"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is known of one kernel or op.
+
+    Attributes:
+        reference: the row.
+        kernel: what the profiler says of it.
+        op: its op, and the ops around that.
+        link: how the op was found.
+        range: the user's own ranges around it.
+        pair: its forward op, or its backward nodes.
+        cost: the counts, and how they were made.
+        communication: of a collective, its bandwidth.
+        sharing: what each kernel of the op got of the counts.
+        tensor_core: the verdicts.
+        roof: what the roof is made of.
+    """
+
+    reference: str
+    kernel: Facts | None
+    op: Facts | None
+    link: Facts | None
+    range: Facts | None
+    pair: Facts | None
+    cost: Facts | None
+    communication: Facts | None
+    sharing: list[Facts] | None
+    tensor_core: list[Facts] | None
+    roof: Facts | None
+
+
 @dataclass(frozen=True)
 class _Ops:
     """The ops of one rank and how they belong together, by id."""
@@ -134,7 +166,7 @@ def parse_reference(text: str) -> Reference:
 
 def explain(
     tables: Mapping[str, pa.Table], reference: Reference, override: Path | str | None = None
-) -> dict[str, Any]:
+) -> Explanation:
     """Return all that is known of a kernel, a copy or an op.
 
     Args:
@@ -162,19 +194,20 @@ def explain(
         judged = examine_ops(one, devices, override)
     else:
         judged = examine(shared, devices, override)
-    return {
-        "reference": str(reference),
-        "kernel": None if row is None else _kernel(_first(row)),
-        "op": None if op is None else _op(ops, op),
-        "link": None if row is None else _link(tables["launches"], _first(row)),
-        "range": _range(_first(tables["ops"].slice(op or 0, 1) if row is None else row)),
-        "pair": None if op is None else _pair(ops, op),
-        "cost": (cost := _cost(ops, tables["estimates"], (op, owner), row)),
-        "communication": _communication(cost, shared),
-        "sharing": _sharing(shared, owner),
-        "tensor_core": _tensor_core(judged.table, row),
-        "roof": None if owner is None or _helps(row) else roof_of(judged),
-    }
+    cost = _cost(ops, tables["estimates"], (op, owner), row)
+    return Explanation(
+        reference=str(reference),
+        kernel=None if row is None else _kernel(_first(row)),
+        op=None if op is None else _op(ops, op),
+        link=None if row is None else _link(tables["launches"], _first(row)),
+        range=_range(_first(tables["ops"].slice(op or 0, 1) if row is None else row)),
+        pair=None if op is None else _pair(ops, op),
+        cost=cost,
+        communication=_communication(cost, shared),
+        sharing=_sharing(shared, owner),
+        tensor_core=_tensor_core(judged.table, row),
+        roof=None if owner is None or _helps(row) else roof_of(judged),
+    )
 
 
 def _find(
@@ -358,8 +391,3 @@ def _tensor_core(judged: pa.Table, row: pa.Table | None) -> list[dict[str, Any]]
                 | {"advice": None if missed is None else advice_on(missed)}
             )
     return found or None
-
-
-def rows_of_rank(table: pa.Table, rank: int) -> pa.Table:
-    """Return the rows of one rank."""
-    return table.filter(pa.array(np.equal(int_column(table, "rank", -1), rank)))

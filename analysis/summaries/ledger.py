@@ -16,6 +16,8 @@ from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pandas as pd
 
 BINS: Final = {
@@ -29,8 +31,26 @@ BINS: Final = {
 }
 """The bins in order, and what each holds; the first five are values of `cost_status`."""
 
+NEEDED: Final = {
+    "kernels": ("dur_ns", "cost_status", "category"),
+    "copies": ("dur_ns",),
+    "ops": ("op", "self_ns", "cost_status", "category", "parent_op_id"),
+}  # fmt: skip
+"""The columns that a ledger is made of, of each table."""
+
 _MISSING: Final = ("no_shapes", "no_formula")
 _IN_PARENT: Final = "in_parent"
+
+
+def of_tables(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
+    """Return the ledger of a rank: of its GPU time, without a GPU of its op time.
+
+    Args:
+        tables: columns `NEEDED` of the rank's canonical tables.
+    """
+    kernels, copies = tables["kernels"], tables["copies"]
+    has_gpu = kernels.num_rows or copies.num_rows
+    return ledger(kernels, copies) if has_gpu else op_ledger(tables["ops"])
 
 
 def ledger(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
@@ -45,8 +65,8 @@ def ledger(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
         copies: canonical table `copies`.
 
     Returns:
-        A row for every one of `BINS`, in that order: `bin`, `time_ns`, `share_pct` (null where
-        there is no time at all), `count` (kernels or copies).
+        Table `ledger` without the column `rank`: a row for every one of `BINS`, in that order;
+        `share_pct` is null where there is no time at all.
     """
     bins = np.concatenate((_bins(kernels), np.full(copies.num_rows, len(BINS) - 1)))
     return _sum(bins, np.concatenate([int_column(t, "dur_ns", 0) for t in (kernels, copies)]))
@@ -58,17 +78,25 @@ def op_ledger(ops: pa.Table) -> pd.DataFrame:
     An op inside one that accounts for it is in the bin of that one.
 
     Args:
-        ops: canonical table `ops`, rank after rank, each in order of `op_id`.
+        ops: canonical table `ops`, in order of `op_id`.
     """
     status, statuses = code_column(ops, "cost_status")
+    # Ids are dense, so they are positions.
     parent = int_column(ops, "parent_op_id", -1)
-    rank = ops["rank"].to_numpy()
-    # Ids are dense within a rank: with the position of its first op they are positions.
-    position = np.where(parent >= 0, parent + np.searchsorted(rank, rank), -1)
     accounts = status != (statuses.index(_IN_PARENT) if _IN_PARENT in statuses else -1)
-    bins = _bins(ops)[nearest_marked(position, accounts)] if len(rank) else status
+    bins = _bins(ops)[nearest_marked(parent, accounts)] if ops.num_rows else status
     rows = ~is_engine(ops["op"])
     return _sum(bins[rows], int_column(ops, "self_ns", 0)[rows])
+
+
+def merge_ledgers(ledgers: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the ledger of several ranks: times and counts are added up."""
+    nothing = np.zeros(len(BINS), np.int64)
+    time, count = (
+        sum((frame[name].to_numpy(np.int64) for frame in ledgers), nothing)
+        for name in ("time_ns", "count")
+    )
+    return _frame(time, count)
 
 
 def _bins(table: pa.Table) -> Int:
@@ -83,52 +111,66 @@ def _bins(table: pa.Table) -> Int:
 
 
 def _sum(bins: Int, time: Int) -> pd.DataFrame:
-    import pandas as pd
-
     sums = np.zeros(len(BINS), np.int64)
     np.add.at(sums, bins, time)
-    share = sums / (sums.sum() or np.nan) * 100
-    count = np.bincount(bins, minlength=len(BINS))
-    return pd.DataFrame(
-        {"bin": list(BINS), "time_ns": sums, "share_pct": share, "count": count.astype(np.int64)}
-    )
+    return _frame(sums, np.bincount(bins, minlength=len(BINS)).astype(np.int64))
 
 
-def uncosted_ops(kernels: pa.Table, copies: pa.Table, ops: pa.Table) -> pd.DataFrame:
-    """Return the ops without counts, for want of a formula or of shapes.
+def _frame(time: Int, count: Int) -> pd.DataFrame:
+    import pandas as pd
+
+    share = time / (time.sum() or np.nan) * 100
+    return pd.DataFrame({"bin": list(BINS), "time_ns": time, "share_pct": share, "count": count})
+
+
+def uncosted_ops(kernels: pa.Table, ops: pa.Table, *, has_gpu: bool) -> pd.DataFrame:
+    """Return the work without counts, for want of a formula or of shapes; no communication.
 
     Args:
         kernels: canonical table `kernels`.
-        copies: canonical table `copies`, for the time that the shares are of.
         ops: canonical table `ops`; without GPU activity it is their self time that counts.
+        has_gpu: whether there is GPU activity.
 
     Returns:
-        One row per op and bin, longest time first: `op` (of a graph that was launched outside of
-        any op its name), `bin`, `cost_note` (why, in the words
-        of the formula; may be empty), `count` (kernels, or op calls), `time_ns`, `share_pct` (of
-        all GPU time, or op time). Communication is left out.
+        One row per kernel, or op call: `op` (of a graph that was launched outside of any op its
+        name), `bin`, `cost_note` (why, in the words of the formula; may be empty), `time_ns`.
     """
     import pandas as pd
 
-    total = sum(pc.sum(table["dur_ns"]).as_py() or 0 for table in (kernels, copies))
     rows, time = kernels, "dur_ns"
-    if not kernels.num_rows and not copies.num_rows:
+    if not has_gpu:
         rows, time = ops.filter(pa.array(~is_engine(ops["op"]))), "self_ns"
-        total = pc.sum(rows[time]).as_py() or 0
     names = np.array([*BINS], dtype=object)[_bins(rows)]
     rows = rows.filter(pa.array(np.isin(names, _MISSING)))
-    frame = pd.DataFrame({name: _texts(rows, name) for name in ("op", "cost_status", "cost_note")})
-    if "kernel" in rows.column_names:
-        frame["op"] = frame["op"].where(frame["op"] != "", _texts(rows, "kernel"))
-    frame["time_ns"] = int_column(rows, time, 0)
-    keys = {"op": "op", "cost_status": "bin", "cost_note": "cost_note"}
-    found = frame.groupby(list(keys), sort=True, as_index=False).agg(
+    op = pd.Series(_texts(rows, "op"))
+    if has_gpu:
+        op = op.where(op != "", _texts(rows, "kernel"))
+    return pd.DataFrame(
+        {
+            "op": op,
+            "bin": _texts(rows, "cost_status"),
+            "cost_note": _texts(rows, "cost_note"),
+            "time_ns": int_column(rows, time, 0),
+        }
+    )
+
+
+def sum_by(rows: pd.DataFrame, keys: Sequence[str], total: int) -> pd.DataFrame:
+    """Return one row for every key, longest time first, with its share of a total.
+
+    Args:
+        rows: the columns `keys`, and `time_ns`.
+        keys: to sum along.
+        total: the time that the shares are of.
+
+    Returns:
+        The keys, `count` (rows), `time_ns`, `share_pct`; ties are in the order of the keys.
+    """
+    found = rows.groupby(list(keys), sort=True, as_index=False).agg(
         count=("time_ns", "size"), time_ns=("time_ns", "sum")
     )
     found["share_pct"] = found["time_ns"] / (total or np.nan) * 100
-    return found.rename(columns=keys).sort_values(
-        "time_ns", ascending=False, kind="stable", ignore_index=True
-    )
+    return found.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _texts(rows: pa.Table, name: str) -> Any:

@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.roofs import floats, known, op_numbers, sums_of_op
 from pyprof2.analysis.hardware.verdict import devices_of
-from pyprof2.analysis.summaries.checks import COLUMNS
+from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import pandas as pd
-
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool
-    from pyprof2.analysis.summaries.checks import Finding
 
 _MARGIN: Final = 1.05
 """Clocks and data sheets agree to a few percent."""
@@ -40,44 +36,37 @@ _NOT_DONE: Final = (
     "were used"
 )
 _HOUR_NS: Final = 3600 * 10**9
-_TELLING: Final = (
-    "rank", "start_ns", "dur_ns", "device", "stream", "correlation_id", "graph_node_id", "kernel",
+TELLING: Final = (
+    "start_ns", "dur_ns", "device", "stream", "correlation_id", "graph_node_id", "kernel",
     "grid", "block", "registers", "shared_bytes", "copy_kind",
 )  # fmt: skip
 """What a recorder says of a piece of work, and of no other."""
+COUNTED: Final = (
+    "device",
+    "category",
+    "compute_dtype",
+    "cost_op_id",
+    "op_time_ns",
+    "flops_lo",
+    "bytes_lo",
+)
+"""What says which counts a kernel has, and what its device is."""
 _TIMES_WRONG: Final = "busy time, spans and shares are wrong with it: leave it out, or record again"
 _TWICE: Final = "it counts as often as it is there: write the trace again"
 
 
-def find_odd_work(
-    kernels: pa.Table,
-    copies: pa.Table,
-    devices: Sequence[Mapping[str, Any]] = (),
-    override: Path | str | None = None,
-) -> pd.DataFrame:
-    """Return one row per finding and rank, columns as `checks.find_lacks`.
+def find_odd_work(kernels: pa.Table, copies: pa.Table, rank: int) -> Iterator[Finding]:
+    """Yield what is wrong with the GPU work of a rank.
 
     Work that lasts over an hour; work at time 0 where all other work is over an hour away;
-    work of which all that was recorded is the same, counted without the first of each; and
-    kernels whose counts no unit of the device, and no cache, can do in their time.
+    and work of which all that was recorded is the same, counted without the first of each.
 
     Args:
-        kernels: canonical table `kernels`.
-        copies: canonical table `copies`.
-        devices: rows of the canonical table `devices`.
-        override: a device's name, or a file that describes one, to use instead of the recorded.
+        kernels: columns `TELLING` of the rank's `kernels`.
+        copies: the same of `copies`.
+        rank: its number.
     """
-    import pandas as pd
-
-    both = pa.concat_tables([table.select(_TELLING) for table in (kernels, copies)])
-    ranks = pc.unique(both["rank"]).to_pylist()
-    found = [row for r in ranks for row in _findings(both.filter(pc.equal(both["rank"], r)), r)]
-    found += _impossible(kernels, devices, override)
-    frame = pd.DataFrame(found, columns=COLUMNS)
-    return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
-
-
-def _findings(work: pa.Table, rank: int) -> Iterator[Finding]:
+    work = pa.concat_tables([table.select(TELLING) for table in (kernels, copies)])
     start, dur = work["start_ns"].to_numpy(), work["dur_ns"].to_numpy()
     others = np.abs(start[start != 0])
     is_far = bool(len(others)) and int(others.min()) > _HOUR_NS
@@ -91,13 +80,24 @@ def _findings(work: pa.Table, rank: int) -> Iterator[Finding]:
         ("GPU work that is in the file more than once", _repeats(work).sum(), _TWICE),
     ):
         if count:
-            yield "problem", what, int(count), 100 * int(count) / len(start), advice, rank
+            share = 100 * int(count) / len(start)
+            yield Finding("problem", what, int(count), share, advice, rank)
 
 
-def _impossible(
-    kernels: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None
+def find_impossible_work(
+    kernels: pa.Table,
+    devices: Sequence[Mapping[str, Any]],
+    rank: int,
+    override: Path | str | None = None,
 ) -> Iterator[Finding]:
-    """Yield for each rank how many kernels have counts beyond what their device can do."""
+    """Yield how many kernels of a rank have counts beyond what their device can do in their time.
+
+    Args:
+        kernels: columns `COUNTED` of the rank's `kernels`.
+        devices: rows of the canonical table `devices`.
+        rank: its number.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
+    """
     place, found = devices_of(kernels, devices, override)
     limits = np.array([_limits(device) for _, device in found])[place]
     category, words = code_column(kernels, "category")
@@ -108,10 +108,8 @@ def _impossible(
     is_exempt |= np.array([*((kind or "").startswith("f4") for kind in dtypes), False])[dtype]
     rates = _least_rates(kernels)
     too_many = (rates > limits).any(axis=1) & ~is_exempt
-    ranks = int_column(kernels, "rank", 0)
-    for rank, count in zip(*np.unique(ranks[too_many], return_counts=True), strict=True):
-        share = 100 * int(count) / int((ranks == rank).sum())
-        yield "problem", _TOO_MUCH, int(count), share, _NOT_DONE, int(rank)
+    if (count := int(too_many.sum())) > 0:
+        yield Finding("problem", _TOO_MUCH, count, 100 * count / len(too_many), _NOT_DONE, rank)
 
 
 def _limits(device: Device | None) -> tuple[float, float]:

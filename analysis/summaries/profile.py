@@ -25,7 +25,7 @@ from pyprof2.errors import TableError, UsageError
 from pyprof2.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -102,6 +102,13 @@ MORE_COLUMNS: Final = (
 NONE: Final = "(none)"
 """The key of the rows whose text is null."""
 
+NEEDED: Final = (
+    "rank", "dur_ns", "category", "op_id", "flops", "bytes", "cost_status", "tensor_core",
+    "tensor_core_eligible", "roofline_pct", "roofline_flag", "rate_ns", "least_ns",
+    "accounting_op", "helps", "tensor_core_missed",
+)  # fmt: skip
+"""The columns of rows that sums are made of, beside the keys."""
+
 COPY_CATEGORIES: Final = ("memcpy", "memset")
 
 _PATHS: Final = {"layer": ".", "range": SEPARATOR}
@@ -164,6 +171,12 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
     if not copies:
         keep &= ~rows["category"].isin(COPY_CATEGORIES).to_numpy(dtype=bool)
     return rows[keep]
+
+
+def columns_of(selection: Mapping[str, Any]) -> set[str]:
+    """Return the columns that `select` reads with these arguments."""
+    names = {name for name, value in selection.items() if value is not None and name != "copies"}
+    return names | (set() if selection.get("copies", True) else {"category"})
 
 
 def _is_one_of(values: pd.Series, wanted: Collection[str] | Collection[int]) -> Bools:
@@ -387,7 +400,8 @@ def _helps_elsewhere(rows: pd.DataFrame, group: Ints) -> Bools:
     if "helps" not in rows or not rows["helps"].any():
         return np.zeros(len(rows), dtype=bool)
     helps = rows["helps"].to_numpy(dtype=bool)
-    pairs = combine_keys(group.astype(np.int64), rows["accounting_op"].to_numpy(dtype=np.int64))
+    op = [rows[name].to_numpy(dtype=np.int64) for name in ("rank", "accounting_op")]
+    pairs = combine_keys(group.astype(np.int64), *op)
     _, number = np.unique(pairs, return_inverse=True)
     works = np.bincount(number, ~helps) > 0
     elsewhere: Bools = helps & ~works[number]

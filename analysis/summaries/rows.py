@@ -14,39 +14,82 @@ from pyprof2.analysis.hardware.verdict import examine_ops
 from pyprof2.analysis.linking.stacks import libraries
 from pyprof2.columns import as_pandas, text_array
 from pyprof2.recording import code_column, int_column
-from pyprof2.tables import KERNELS, PROFILE_COLUMNS
+from pyprof2.tables import KERNELS, OPS, PROFILE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from pyprof2.analysis.intervals import Bool
 
-_NEVER_NULL = [c.name for c in KERNELS.columns if not c.nullable]
-
-HIDDEN: Final = (
-    "rate_ns", "least_ns", "accounting_op", "helps", "tensor_core_missed", "library",
+_NEVER_NULL: Final = (
+    *(c.name for c in KERNELS.columns if not c.nullable), "accounting_op", "helps", "rate_ns",
 )  # fmt: skip
+
+_PARTS: Final = (
+    "cost_op_id",
+    "cost_role",
+    "dur_ns",
+    "op_time_ns",
+    "roofline_pct",
+    "tflops",
+    "gbps",
+)
+_OF_ACTIVITIES: Final = {
+    "least_ns": _PARTS,
+    "accounting_op": _PARTS,
+    "helps": _PARTS,
+    "tensor_core_missed": (
+        "tensor_core", "tensor_core_eligible", "flops", "compute_dtype", "params", "device_type",
+    ),
+    "library": ("library_source", "source"),
+}  # fmt: skip
+"""The columns beside those of the profile, and what each is made of."""
+_OF_OPS: Final = (
+    "op_id", "rank", "start_ns", "op", "dur_ns", "self_ns", "flops", "bytes", "flops_lo",
+    "bytes_lo", "category", "params", "compute_dtype", "cost_status",
+)  # fmt: skip
+"""What the rows of ops rest on, whichever are asked for."""
+
+HIDDEN: Final = (*_OF_ACTIVITIES, "rate_ns")
 """Columns that rows may have beside those of the profile, for sums along an axis."""
 
+ALL: Final = (*PROFILE_COLUMNS, *HIDDEN)
+"""The columns that rows may have."""
 
-def activity_rows(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
-    """Return kernels and copies together, in order of rank and id.
+
+def activity_columns(wanted: Collection[str]) -> list[str]:
+    """Return the columns of `kernels` and `copies` that `activity_rows` makes its columns of."""
+    made = {name for column in wanted for name in _OF_ACTIVITIES.get(column, ())}
+    return [name for name in KERNELS.names if name in made or name in {"kernel_id", *wanted}]
+
+
+def activity_rows(kernels: pa.Table, copies: pa.Table, wanted: Collection[str] = ALL) -> pa.Table:
+    """Return the kernels and copies of a rank together, in order of their ids.
 
     Why a kernel missed the Tensor Cores stands in `tensor_core_missed`.
+
+    Args:
+        kernels: table `kernels`, at least `activity_columns`.
+        copies: table `copies`, the same columns.
+        wanted: which of the columns `ALL`.
     """
     both = pa.concat_tables([kernels, copies]).unify_dictionaries()
-    hidden = _rate_parts(both) | {
-        "tensor_core_missed": text_array(missed_reasons(both)),
-        "library": text_array(libraries(both)),
-    }
-    both = both.select(PROFILE_COLUMNS)
-    for name, column in hidden.items():
-        both = both.append_column(name, column)
-    order = np.lexsort((both["kernel_id"].to_numpy(), both["rank"].to_numpy()))
-    return as_pandas(both.take(order), [*_NEVER_NULL, "accounting_op", "helps"])
+    columns = {name: both[name] for name in PROFILE_COLUMNS if name in wanted}
+    if "library" in wanted:
+        columns["library"] = text_array(libraries(both))
+    if "tensor_core_missed" in wanted:
+        columns["tensor_core_missed"] = text_array(missed_reasons(both))
+    if not {"least_ns", "accounting_op", "helps"}.isdisjoint(wanted):
+        columns |= {name: part for name, part in _rate_parts(both).items() if name in wanted}
+    return pa.table(columns).take(np.argsort(both["kernel_id"].to_numpy(), kind="stable"))
+
+
+def frame(parts: Sequence[pa.Table]) -> pd.DataFrame:
+    """Return the rows of all ranks, one after another."""
+    return as_pandas(pa.concat_tables(parts).unify_dictionaries(), _NEVER_NULL)
 
 
 def only_helps(rows: pa.Table) -> Bool:
@@ -78,58 +121,76 @@ def _rate_parts(rows: pa.Table) -> dict[str, pa.Array]:
     }
 
 
+def op_columns(wanted: Collection[str]) -> list[str]:
+    """Return the columns of `ops` that `op_rows` makes its columns of."""
+    made = {*_OF_OPS, *wanted, *(_OF_ACTIVITIES["library"] if "library" in wanted else ())}
+    made |= {"signature_id"} if "signature" in wanted else set()
+    return [name for name in OPS.names if name in made]
+
+
 def op_rows(
     ops: pa.Table,
     signatures: pa.Table,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
-) -> pd.DataFrame:
-    """Return one row per op call on the CPU, timed by its self time.
+    wanted: Collection[str] = ALL,
+) -> pa.Table:
+    """Return one row per op call of a rank on the CPU, timed by its self time.
 
     Rates are those of the op over its whole duration, which stands in `rate_ns`, because the ops
     inside do part of its FLOPs. The autograd engine's own ranges are no rows.
 
     Args:
-        ops: canonical table `ops`.
-        signatures: canonical table `signatures`.
+        ops: table `ops`, at least `op_columns`.
+        signatures: table `signatures`.
         devices: rows of the canonical table `devices`: what was measured of the CPU.
         override: a file that describes the CPU, to use instead.
+        wanted: which of the columns `ALL`.
     """
     calls = examine_ops(op_calls(ops, signatures), devices, override).table
-    rate = calls["op_time_ns"]
-    table = calls.select(PROFILE_COLUMNS)
-    table = table.append_column("library", text_array(libraries(table)))
-    return as_pandas(table.append_column("rate_ns", rate), [*_NEVER_NULL, "rate_ns"])
+    columns = {name: calls[name] for name in PROFILE_COLUMNS if name in wanted}
+    if "library" in wanted:
+        columns["library"] = text_array(libraries(calls))
+    if "rate_ns" in wanted:
+        columns["rate_ns"] = calls["op_time_ns"]
+    return pa.table(columns)
 
 
 def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
-    """Return the calls of ops as rows of the canonical table `kernels`, without their roofs."""
+    """Return the calls of ops as rows of the canonical table `kernels`, without their roofs.
+
+    What was not read of the ops is null.
+    """
     ops = ops.filter(pa.array(~is_engine(ops["op"])))
     columns = {name: ops[name] for name in KERNELS.names if name in ops.column_names}
-    count = ops.num_rows
-    known = pc.greater(ops["dur_ns"], 0)
-    duration = pc.if_else(known, ops["dur_ns"], None).cast(pa.float64())
-    gflops, gbytes = (
-        pc.divide(ops[name].cast(pa.float64()), duration) for name in ("flops", "bytes")
-    )
     columns |= {
-        "kernel_id": _dense_ids(ops["rank"].to_numpy()),
+        "kernel_id": pa.array(np.arange(ops.num_rows)),
         "dur_ns": ops["self_ns"],
         "kernel": ops["op"],
         "kernel_short": ops["op"],
-        "device_type": _constant("cpu", count),
+        "device_type": _constant("cpu", ops.num_rows),
         "cost_op_id": ops["op_id"],
         "op_time_ns": ops["dur_ns"],
-        "signature": _signature_texts(ops, signatures),
-        "link": _constant("self", count),
-        "tflops": pc.divide(gflops, 1e3),
-        "gbps": gbytes,
-        "intensity": pc.divide(
-            ops["flops"].cast(pa.float64()),
-            pc.if_else(pc.greater(ops["bytes"], 0), ops["bytes"], None).cast(pa.float64()),
-        ),
+        "link": _constant("self", ops.num_rows),
+        **_op_rates(ops),
     }
+    if "signature_id" in ops.column_names:
+        columns["signature"] = _signature_texts(ops, signatures)
     return KERNELS.conform(pa.table(columns))
+
+
+def _op_rates(ops: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Return the rates of ops over their whole durations."""
+    flops, nbytes = (ops[name].cast(pa.float64()) for name in ("flops", "bytes"))
+    duration, moved = (
+        pc.if_else(pc.greater(ops[name], 0), ops[name], None).cast(pa.float64())
+        for name in ("dur_ns", "bytes")
+    )
+    return {
+        "tflops": pc.divide(pc.divide(flops, duration), 1e3),
+        "gbps": pc.divide(nbytes, duration),
+        "intensity": pc.divide(flops, moved),
+    }
 
 
 def is_engine(op: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -147,30 +208,12 @@ def _is_engine(op: str) -> bool:
     return "::" not in op and op.rstrip("0123456789").endswith("Backward")
 
 
-def _dense_ids(rank: np.ndarray) -> pa.Array:
-    """Return 0, 1, … within each rank; rows come in order of rank."""
-    starts = (
-        np.flatnonzero(np.r_[True, rank[1:] != rank[:-1]]) if len(rank) else np.empty(0, np.int64)
-    )
-    first = np.repeat(starts, np.diff(np.r_[starts, len(rank)]))
-    return pa.array(np.arange(len(rank)) - first)
-
-
 def _constant(text: str, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
 
 
 def _signature_texts(ops: pa.Table, signatures: pa.Table) -> pa.Array:
-    """Return the text of each op's signature, by rank and signature id."""
-    offsets = {}
-    rank = signatures["rank"].to_numpy()
-    for value in np.unique(rank).tolist():
-        offsets[value] = int(np.flatnonzero(rank == value)[0])
-    offset = np.array(
-        [offsets.get(r, 0) for r in np.unique(ops["rank"].to_numpy()).tolist()] or [0]
-    )
-    of_rank = np.searchsorted(np.unique(ops["rank"].to_numpy()), ops["rank"].to_numpy())
+    """Return the text of each op's signature; ids are positions."""
     ids = ops["signature_id"].fill_null(-1).to_numpy()
-    index = np.where(ids >= 0, ids + offset[of_rank], -1)
     # Signatures that differ in arguments without a shape have one text.
-    return text_array((index, signatures["signature"].to_pylist()))
+    return text_array((ids, signatures["signature"].to_pylist()))

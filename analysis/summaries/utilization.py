@@ -29,9 +29,10 @@ from pyprof2.analysis.categories import MATRIX_WORK
 from pyprof2.analysis.hardware.roofline import highest_peak
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.time.spans import recorded_span
-from pyprof2.analysis.time.step_windows import StepWindows, step_windows
+from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import lookup, merge_texts, text_array
 from pyprof2.recording import code_column, int_column
+from pyprof2.result_tables import UTILIZATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,21 +42,19 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Bool, Int
 
-COLUMNS: Final = {
-    "rank": "Int64",
-    "step": "Int64",
-    "wall_ns": "Int64",
-    "busy_ns": "Int64",
-    "gpu_ns": "Int64",
-    "model_flops": "Int64",
-    "hardware_flops": "Int64",
-    "counted_pct": "float64",
-    "peak_flop_per_s": "float64",
-    "peak": "object",
-    "mfu_pct": "float64",
-    "hfu_pct": "float64",
-}
+_PANDAS: Final = {pa.int64(): "Int64", pa.float64(): "float64", pa.string(): "object"}
+COLUMNS: Final = {column.name: _PANDAS[column.type] for column in UTILIZATION.columns}
 """The columns of `utilization` and their pandas types."""
+
+NEEDED: Final = {
+    "kernels": ("start_ns", "dur_ns", "step", "device", "category", "compute_dtype", "flops",
+                "direction", "recompute", "cost_op_id"),
+    "copies": ("start_ns", "dur_ns", "step", "device"),
+    "ops": ("start_ns", "dur_ns", "step", "category", "compute_dtype", "flops", "direction",
+            "recompute"),
+    "trace": ("start_ns",),
+}  # fmt: skip
+"""The columns that it reads of each table."""
 
 _WHOLE: Final = -1
 _FIRST, _LAST = -(1 << 62), 1 << 62
@@ -63,39 +62,33 @@ _FIRST, _LAST = -(1 << 62), 1 << 62
 
 def utilization(
     tables: Mapping[str, pa.Table],
-    ranges: pa.Table,
+    windows: StepWindows,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
+    rank: int = 0,
 ) -> pd.DataFrame:
-    """Return MFU and HFU of each step of each rank.
+    """Return MFU and HFU of each step of a rank.
 
     Args:
-        tables: the canonical tables `kernels`, `copies` and `ops`, and `trace` where a rank may
-            have several recordings.
-        ranges: columns `rank`, `start_ns`, `dur_ns`, `name`, `kind` of table `ranges`.
-        devices: rows of the canonical table `devices`.
+        tables: columns `NEEDED` of the rank's canonical tables.
+        windows: of its steps.
+        devices: its rows of the canonical table `devices`.
         override: a device's name, or a file that describes one, to use instead of the recorded.
+        rank: its number.
 
     Returns:
-        One row per rank and step; a rank without steps has one for all of its time, with a null
-        step. `wall_ns`: time of the step's window; `busy_ns`: of it the time in which a device
-        worked, added up over devices, null without a GPU; `gpu_ns`: summed time of the kernels and
-        copies launched in it, null without a GPU; `model_flops`, `hardware_flops`: null where none
-        is known; `counted_pct`: share of the time of the matrix work whose FLOPs are known: below
-        100 the utilizations are too low; `peak_flop_per_s`: of all devices that the rank used;
-        `peak`: what it is the peak of; `mfu_pct`, `hfu_pct`: null without a known peak.
+        Table `utilization`: one row per step; where there are none, one for all of the time, with
+        a null step; where nothing worked, none. `busy_ns` is added up over devices; it and
+        `gpu_ns` are null without a GPU; FLOPs are null where none is known; with a `counted_pct`
+        below 100 the utilizations are too low, and null without a known peak.
     """
     import pandas as pd
 
-    parts = [pd.DataFrame(columns=list(COLUMNS))]
-    work = (tables[name] for name in ("kernels", "copies", "ops"))
-    for rank in sorted({rank for table in work for rank in _ranks(table)}):
-        own = {name: _of_rank(table, rank) for name, table in tables.items()}
-        of_rank = [device for device in devices if device.get("rank", rank) == rank]
-        parts.append(_of_steps(own, _times(_of_rank(ranges, rank), own), of_rank, override))
-        parts[-1].insert(0, "rank", rank)
-    whole = pd.concat([part.astype(object) for part in parts if len(part)] or parts)
-    return whole.reindex(columns=list(COLUMNS)).reset_index(drop=True).astype(COLUMNS)
+    frame = pd.DataFrame(columns=list(COLUMNS))
+    if any(tables[name].num_rows for name in ("kernels", "copies", "ops")):
+        frame = _of_steps(tables, _times(windows, tables), devices, override)
+        frame.insert(0, "rank", rank)
+    return frame.astype(COLUMNS)
 
 
 def _of_steps(
@@ -133,15 +126,6 @@ def total(rows: pd.DataFrame) -> dict[str, Any]:
         share: 100 * float(rows[count].sum()) / could if known and could else None
         for share, count in (("mfu_pct", "model_flops"), ("hfu_pct", "hardware_flops"))
     }
-
-
-def _ranks(table: pa.Table) -> list[int]:
-    ranks: list[int] = pc.unique(table["rank"]).to_pylist()
-    return ranks
-
-
-def _of_rank(table: pa.Table, rank: int) -> pa.Table:
-    return table.filter(pc.equal(table["rank"], rank))
 
 
 def _sums(table: pa.Table, steps: Int, values: Int) -> Int:
@@ -185,15 +169,14 @@ def _accounting(ops: pa.Table) -> pa.Table:
 
 
 def _times(
-    ranges: pa.Table, own: Mapping[str, pa.Table]
+    windows: StepWindows, own: Mapping[str, pa.Table]
 ) -> tuple[dict[int, int], dict[int, int] | None]:
     """Return the time of each step and, with a GPU, how much of it devices were busy."""
     activities = [own["kernels"], own["copies"]]
     has_gpu = any(table.num_rows for table in activities)
-    windows = step_windows(ranges, activities)
     if len(windows.step):
         return windows.time_by_step(), windows.busy_by_step(activities) if has_gpu else None
-    trace = own.get("trace")
+    trace = own["trace"]
     whole = recorded_span(activities, trace) or recorded_span([own["ops"]], trace)
     every = np.array([_WHOLE])
     always = StepWindows(every, np.array([_FIRST]), np.array([_LAST]))
@@ -253,8 +236,6 @@ def _peak(
 
 
 def _dominant(matrix: pa.Table) -> str | None:
-    if "compute_dtype" not in matrix.column_names:
-        return None
     codes, texts = code_column(matrix, "compute_dtype")
     flops: Int = int_column(matrix, "flops", 0)
     if not texts or not flops.any():

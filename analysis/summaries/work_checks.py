@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.costs.registry import FORMULA_FAILED
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_time
 from pyprof2.analysis.hardware.verdict import find_peaks
-from pyprof2.analysis.summaries.checks import COLUMNS
-from pyprof2.analysis.summaries.ledger import uncosted_ops
+from pyprof2.analysis.summaries.findings import Finding
+from pyprof2.analysis.summaries.ledger import sum_by, uncosted_ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Finding = tuple[str, str, int, float | None, str, int | None]
+NEEDED: Final = {
+    "kernels": ("op", "kernel", "category", "cost_status", "cost_note", "dur_ns", "layer",
+                "tensor_core", "tensor_core_eligible", "flops", "compute_dtype", "params",
+                "device_type"),
+    "ops": ("op", "category", "cost_status", "cost_note", "self_ns"),
+}  # fmt: skip
+"""The columns that `Work.of` reads of each table."""
 
 _OPS_SHOWN: Final = 5
 _PLACES_SHOWN: Final = 3
@@ -35,26 +42,48 @@ _NAME_IT: Final = "name a device like it, or a file that describes it, with --de
 _WORDS: Final = {"no_formula": "no formula", "no_shapes": "no shapes"}
 
 
-def find_work(tables: Mapping[str, pa.Table], profilers: Sequence[str]) -> pd.DataFrame:
-    """Return one row per finding on the work of kernels, columns as `checks.find_lacks`.
+@dataclass(frozen=True)
+class Work:
+    """What a rank says of its work.
+
+    Attributes:
+        time_ns: all GPU time, without a GPU all op time.
+        uncosted: see `pyprof2.analysis.summaries.ledger.uncosted_ops`.
+        missed: see `pyprof2.analysis.hardware.missed_tensor_cores.missed_time`.
+    """
+
+    time_ns: int
+    uncosted: pd.DataFrame
+    missed: pd.DataFrame
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pa.Table], time_ns: int, *, has_gpu: bool) -> Work:
+        """Return what the columns `NEEDED` of a rank's tables say."""
+        uncosted = uncosted_ops(tables["kernels"], tables["ops"], has_gpu=has_gpu)
+        return cls(time_ns, uncosted, missed_time(tables["kernels"]))
+
+
+def find_work(ranks: Sequence[Work], profilers: Sequence[str]) -> Iterator[Finding]:
+    """Yield the findings on the work of kernels, of all ranks together.
 
     First the ops without counts that own most of the time, those without a formula and those
     without shapes; then the time that could have been on Tensor Cores, by reason. Shares are of
     all GPU time.
 
     Args:
-        tables: the canonical tables `kernels`, `copies` and `ops`.
+        ranks: of each rank.
         profilers: those that made the recordings.
     """
     import pandas as pd
 
-    profiler = profilers[0] if profilers else "kineto"
-    uncosted = uncosted_ops(tables["kernels"], tables["copies"], tables["ops"])
-    advice = _RECORD_SHAPES[profiler]
-    found = [finding for kind in _WORDS for finding in _uncosted(uncosted, kind, advice)]
-    found += _missed(missed_time(tables["kernels"], tables["copies"]))
-    frame = pd.DataFrame(found, columns=COLUMNS)
-    return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
+    total = sum(each.time_ns for each in ranks)
+    uncosted = pd.concat([each.uncosted for each in ranks])
+    uncosted = sum_by(uncosted, ["op", "bin", "cost_note"], total)
+    advice = _RECORD_SHAPES[profilers[0] if profilers else "kineto"]
+    for kind in _WORDS:
+        yield from _uncosted(uncosted, kind, advice)
+    missed = pd.concat([each.missed for each in ranks])
+    yield from _missed(sum_by(missed, ["reason", "place"], total))
 
 
 def _uncosted(ops: pd.DataFrame, kind: str, record_shapes: str) -> Iterator[Finding]:
@@ -68,25 +97,21 @@ def _uncosted(ops: pd.DataFrame, kind: str, record_shapes: str) -> Iterator[Find
         elif kind == "no_formula":
             advice = "" if row["cost_note"] else _OWN_FORMULA
         text = f"{_WORDS[kind]}: {row['op']}{why}"
-        yield "lack", text, row["count"], row["share_pct"], advice, None
+        yield Finding("lack", text, row["count"], row["share_pct"], advice)
     rest = ops.iloc[len(shown) :]
     if len(rest):
         text = f"{_WORDS[kind]}: all other ops"
-        yield "lack", text, int(rest["count"].sum()), float(rest["share_pct"].sum()), "", None
+        share = float(rest["share_pct"].sum())
+        yield Finding("lack", text, int(rest["count"].sum()), share)
 
 
-def find_devices(devices: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return one row for each name of a device without known peaks, columns as `find_work`."""
-    import pandas as pd
-
+def find_devices(devices: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield a finding for each name of a device without known peaks."""
     counts = Counter(str(device["name"] or "") for device in devices if find_peaks(device) is None)
-    found = [
-        ("lack", f"no peaks known of {name or 'the device, which has no name'}: no roofs, no MFU",
-         count, None, _NAME_IT, None)
-        for name, count in sorted(counts.items())
-    ]  # fmt: skip
-    frame = pd.DataFrame(found, columns=COLUMNS)
-    return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
+    for name, count in sorted(counts.items()):
+        what = name or "the device, which has no name"
+        text = f"no peaks known of {what}: no roofs, no MFU"
+        yield Finding("lack", text, count, None, _NAME_IT)
 
 
 def _missed(rows: pd.DataFrame) -> Iterator[Finding]:
@@ -97,4 +122,4 @@ def _missed(rows: pd.DataFrame) -> Iterator[Finding]:
         where = f" (most in {', '.join(most)})" if most else ""
         text = f"Tensor Cores could have worked, but did not: {reason}{where}"
         count, share = int(row["count"]), float(row["share_pct"])
-        yield "info", text, count, share, advice_on(str(reason)), None
+        yield Finding("info", text, count, share, advice_on(str(reason)))

@@ -31,6 +31,16 @@ class StepWindows(NamedTuple):
     start: Int
     end: Int
 
+    @classmethod
+    def of(cls, steps: pa.Table) -> StepWindows:
+        """Return the windows that a rank's table `steps` holds, once for each device."""
+        device = int_column(steps, "device", _NONE)
+        step, start, length = (
+            int_column(steps, name, 0)[device == device[:1]]
+            for name in ("step", "start_ns", "dur_ns")
+        )
+        return cls(step, start, start + length)
+
     def time_by_step(self) -> dict[int, int]:
         """Return the length of the windows of each step, in order of the numbers."""
         return _summed(self.step, self.end - self.start)

@@ -18,7 +18,7 @@ from pyprof2.analysis.time.idle import recordings
 from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
 from pyprof2.columns import int_array
 from pyprof2.recording import code_column, int_column
-from pyprof2.tables import STEPS
+from pyprof2.result_tables import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -204,15 +204,15 @@ def device_work(kernels: pa.Table, copies: pa.Table) -> dict[int, Work]:
     }
 
 
-def steps_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
+def steps_of_rank(tables: Mapping[str, pa.Table], windows: StepWindows, rank: int) -> pa.Table:
     """Return the table `steps` of a rank: a row for each device and window.
 
     Args:
         tables: the columns `INPUT` of its canonical tables.
+        windows: of its steps.
         rank: the number.
     """
-    activities = [tables["kernels"], tables["copies"]]
-    windows = step_windows(tables["ranges"], activities)
+    activities = tables["kernels"], tables["copies"]
     host = step_ranges(tables["ranges"])
     found = device_work(*activities) if len(windows.step) else {}
     parts = [

@@ -23,7 +23,7 @@ SITES_AT_MOST: Final = 50_000
 """Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
 
 
-class Context:
+class Scope:
     """Where ops run: in a layer, an optimizer step, a recomputation.
 
     Attributes:
@@ -59,17 +59,17 @@ class Context:
 
 
 class Catalog:
-    """The ops, contexts, forward ops and sites of one annotation."""
+    """The ops, scopes, forward ops and sites of one annotation."""
 
     def __init__(self, options: Options, messages: Messages | None) -> None:
         self._options = options
         self._messages = messages
-        self._contexts: dict[Any, Context] = {}
+        self._scopes: dict[Any, Scope] = {}
         self._forward_ops: dict[Any, ForwardOp] = {}
         self._site_count = 0
         self.ops: dict[int, Op] = {}
-        self.base = self.context(Marker("layer"))
-        self.callback = self.context(Marker("layer"), direction="backward")
+        self.base = self.scope(Marker("layer"))
+        self.callback = self.scope(Marker("layer"), direction="backward")
         self.unknown = ForwardOp(None, None, None)
 
     def add_op(self, func: Any) -> Op:
@@ -77,32 +77,32 @@ class Catalog:
         op = self.ops[id(func)] = Op(func)
         return op
 
-    def context(self, marker: Marker, direction: Direction = "forward") -> Context:
-        """Return the context of a layer or another range, the same one for the same marker."""
+    def scope(self, marker: Marker, direction: Direction = "forward") -> Scope:
+        """Return the scope of a layer or another range, the same one for the same marker."""
         key = marker, direction
-        found = self._contexts.get(key)
+        found = self._scopes.get(key)
         if found is None:
-            if len(self._contexts) >= SITES_AT_MOST:
-                self._contexts.clear()
-            found = self._contexts[key] = Context(
+            if len(self._scopes) >= SITES_AT_MOST:
+                self._scopes.clear()
+            found = self._scopes[key] = Scope(
                 marker, marker.layer, direction, recompute=marker.recompute
             )
         return found
 
-    def forward_site(self, context: Context, key: Any, op: Op, place: Place | None) -> Site:
-        """Return a new site in `context`, for the lines of a place."""
+    def forward_site(self, scope: Scope, key: Any, op: Op, place: Place | None) -> Site:
+        """Return a new site in `scope`, for the lines of a place."""
         source = None if place is None else place.source
         marker = Marker(
             "op",
             op=op.name,
-            layer=context.layer,
+            layer=scope.layer,
             source=source,
-            direction=context.direction,
-            recompute=context.recompute,
+            direction=scope.direction,
+            recompute=scope.recompute,
         )
-        forward = self._forward_op(op, context.layer, source)
+        forward = self._forward_op(op, scope.layer, source)
         site = self._new_site(op, marker, forward)
-        context.sites[key] = site
+        scope.sites[key] = site
         return site
 
     def backward_site(self, forward: ForwardOp, sites: dict[Any, Site], key: Any, op: Op) -> Site:
@@ -160,8 +160,8 @@ class Catalog:
     def forget(self) -> None:
         """Let go of all sites; the texts that they registered are found again."""
         self._site_count = 0
-        for context in (self.base, self.callback, *self._contexts.values()):
-            context.sites.clear()
+        for scope in (self.base, self.callback, *self._scopes.values()):
+            scope.sites.clear()
         for forward in (self.unknown, *self._forward_ops.values()):
             forward.backward.clear()
             forward.accumulate.clear()

@@ -85,9 +85,9 @@ def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
         if has_node or session.marks_lines:
             source = session.source(frame)
         if has_node:
-            note_function(state, catalog.function(state.context.layer, source), frame)
-        context = layer.forward if current_task() == NO_TASK else layer.recompute
-        session.enter(id(module), context, source, id(call))
+            note_function(state, catalog.function(state.scope.layer, source), frame)
+        scope = layer.forward if current_task() == NO_TASK else layer.recompute
+        session.enter(id(module), scope, source, id(call))
         return True
 
     return enter
@@ -112,7 +112,7 @@ def hook_dataloaders(session: Session, steps: Steps, undo: ExitStack) -> None:
         steps.waits(iterator)
         marker = Marker("dataloader", name=type(iterator).__name__)
         token = id(marker)
-        session.enter(token, session.catalog.context(marker, "other"))
+        session.enter(token, session.catalog.scope(marker, "other"))
         try:
             return next_batch(iterator)
         except StopIteration:

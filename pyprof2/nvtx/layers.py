@@ -10,7 +10,7 @@ import torch
 from pyprof2.markers import Marker
 
 if TYPE_CHECKING:
-    from pyprof2.nvtx.catalog import Catalog, Context
+    from pyprof2.nvtx.catalog import Catalog, Scope
     from pyprof2.nvtx.threads import ThreadState
 
 _WRAPPED: Final = "_orig_mod"
@@ -23,14 +23,14 @@ class Layer(NamedTuple):
     Attributes:
         ref: the module.
         path: from the root.
-        forward: the context of its calls.
-        recompute: the context of its calls inside backward.
+        forward: the scope of its calls.
+        recompute: the scope of its calls inside backward.
     """
 
     ref: weakref.ref[torch.nn.Module]
     path: str
-    forward: Context
-    recompute: Context
+    forward: Scope
+    recompute: Scope
 
 
 class Layers:
@@ -68,7 +68,7 @@ class Layers:
         path = ".".join(part for part in path.split(".") if part != _WRAPPED)
         name = _class_name(module)
         forward, recompute = (
-            self._catalog.context(Marker("layer", layer=path or name, module=name, recompute=again))
+            self._catalog.scope(Marker("layer", layer=path or name, module=name, recompute=again))
             for again in (False, True)
         )
         key, layers = id(module), self._layers

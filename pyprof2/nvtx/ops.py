@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pyprof2.nvtx.calls import ForwardOp, Site
-    from pyprof2.nvtx.catalog import Context
+    from pyprof2.nvtx.catalog import Scope
     from pyprof2.nvtx.internals import Node
     from pyprof2.nvtx.schema import Op
     from pyprof2.nvtx.session import Session
@@ -142,25 +142,25 @@ class OpMode(TorchDispatchMode):
         except AttributeError:
             state = self._session.new_state()
         key: Any = _key(op, args, kwargs) if kwargs or op.collective else op
-        node, task, context = current_node(), current_task(), state.context
+        node, task, scope = current_node(), current_task(), state.scope
         if task not in (state.task, NO_TASK):
-            # Backward that was started in this context: it is inside.
+            # Backward that was started in this scope: it is inside.
             if node is None:
-                context = self._catalog.callback
+                scope = self._catalog.callback
             else:
-                context = self._context_with_grad(node, frame) if _grad_enabled() else None
-        elif context.is_optimizer and node is None and _grad_enabled():
-            context = self._catalog.base  # of its closure, in which the loss is computed
+                scope = self._scope_with_grad(node, frame) if _grad_enabled() else None
+        elif scope.is_optimizer and node is None and _grad_enabled():
+            scope = self._catalog.base  # of its closure, in which the loss is computed
         site: Site | None
-        if context is None:
+        if scope is None:
             site, payload = self._site_in_node(state, node, key, op)
         else:
             place = self._place(frame, state.open) if self._has_source else None
             if place is not None:
                 key = (key, place)
-            site = context.sites.get(key)
+            site = scope.sites.get(key)
             if site is None:
-                site = self._catalog.forward_site(context, key, op, place)
+                site = self._catalog.forward_site(scope, key, op, place)
             payload = note_nodes(state, site.forward, frame)
         values = op.flatten(args, kwargs) if kwargs or op.lists else args
         variant = site.variant.follower
@@ -193,7 +193,7 @@ class OpMode(TorchDispatchMode):
             self._session.note_record(op.name, args, result)
         return result
 
-    def _context_with_grad(self, node: Node, frame: FrameType | None) -> Context | None:
+    def _scope_with_grad(self, node: Node, frame: FrameType | None) -> Scope | None:
         """Return where an op is that a node runs with gradients; None: in the node itself."""
         # Checkpointing of a function, not of a module; or backward of backward.
         for outer in frames(frame):
@@ -202,7 +202,7 @@ class OpMode(TorchDispatchMode):
             if outer.f_code.co_filename == _CHECKPOINT_FILE:
                 forward, _ = find_owner(node, sequence_nr(node), self.home)
                 layer = None if forward is None else forward.layer
-                return self._catalog.context(Marker("layer", layer=layer, recompute=True))
+                return self._catalog.scope(Marker("layer", layer=layer, recompute=True))
         return None
 
     def _site_in_node(self, state: ThreadState, node: Any, key: Any, op: Op) -> tuple[Site, int]:

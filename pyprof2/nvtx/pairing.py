@@ -95,7 +95,7 @@ def _note_odd_nodes(
             state.unsure = first
     _look_after(state)
     state.nodes[own] = state.last_forward = forward
-    state.function = None if with_grad else state.context
+    state.function = None if with_grad else state.scope
     return state.payload_base + own
 
 
@@ -108,7 +108,7 @@ def _payload_without_node(
         here = clone.layer == forward.layer and clone.source == forward.source
         node = unsure if forward.mutates and here else None
     else:
-        inside = state.context is state.function and not _grad_enabled()
+        inside = state.scope is state.function and not _grad_enabled()
         node = last if inside and runs_under(frame, FUNCTION_APPLY) else None
         state.function = None if node is None else state.function
     if node is None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from pyprof2.nvtx.catalog import Context
+    from pyprof2.nvtx.catalog import Scope
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.recorders import Recorder
     from pyprof2.nvtx.schema import Function
@@ -150,30 +150,28 @@ class Session:
 
     # -- ranges other than those of ops --------------------------------------------------------
 
-    def enter(
-        self, token: int, context: Context, source: str | None = None, frame: int = 0
-    ) -> None:
-        """Go into a context on the calling thread, and open its range.
+    def enter(self, token: int, scope: Scope, source: str | None = None, frame: int = 0) -> None:
+        """Go into a scope on the calling thread, and open its range.
 
         Under torch.profiler another one tells the line of user code that goes into it, if given.
         """
         state = self.state()
         end = None
         if self.kineto and self.recording:
-            if context.text is None:
-                context.text = format_marker(context.marker, quoteless=True)
-            end = _open_record(RecordFunction(context.text))
+            if scope.text is None:
+                scope.text = format_marker(scope.marker, quoteless=True)
+            end = _open_record(RecordFunction(scope.text))
             if source is not None:
-                text = self.sources.text(source, recompute=context.recompute)
+                text = self.sources.text(source, recompute=scope.recompute)
                 end = _both(_open_record(RecordFunction(text)), end)
         elif self.messages is not None and self.writes_ops:
-            if context.message is None:
-                context.message = self.messages.of_marker(context.marker)
-            end = self._push(state, context.message)
-        state.enter(token, context, end, frame)
+            if scope.message is None:
+                scope.message = self.messages.of_marker(scope.marker)
+            end = self._push(state, scope.message)
+        state.enter(token, scope, end, frame)
 
     def enter_text(self, token: int, text: str) -> None:
-        """Open a range with a text of the user's own; the context stays as it is."""
+        """Open a range with a text of the user's own; the scope stays as it is."""
         state = self.state()
         end = None
         if self.kineto and self.recording:
@@ -240,8 +238,8 @@ class Session:
             return
         is_step = found["what"] == "step"
         marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
-        context = self.catalog.context(marker, "optimizer" if is_step else "other")
-        self.enter(hash(result), context)
+        scope = self.catalog.scope(marker, "optimizer" if is_step else "other")
+        self.enter(hash(result), scope)
 
 
 def _both(first: Callable[[], object], then: Callable[[], object]) -> Callable[[], object]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyprof2.nvtx.calls import ForwardOp
-    from pyprof2.nvtx.catalog import Context
+    from pyprof2.nvtx.catalog import Scope
     from pyprof2.nvtx.sinks import Attributes
     from pyprof2.nvtx.sources import Place
 
@@ -41,7 +41,7 @@ class OpenRange:
     def __init__(
         self,
         token: int,
-        outer: Context,
+        outer: Scope,
         outer_task: int,
         end: Callable[[], object] | None,
         frame: int,
@@ -60,8 +60,8 @@ class ThreadState:
     Attributes:
         payload_base: what is added to a sequence number of this thread to make a payload.
         attributes: of the ranges it pushes; None where nothing is pushed.
-        context: where it is.
-        task: the run of backward in which that context began; `NO_TASK` outside of backward.
+        scope: where it is.
+        task: the run of backward in which that scope began; `NO_TASK` outside of backward.
         open: its open ranges, the innermost last.
         next_nr: the sequence number that its next node gets, when it was last looked at.
         nodes: what the nodes that it made belong to, by sequence number.
@@ -72,26 +72,26 @@ class ThreadState:
         is_alone: whether a number of a node means one of this thread and no other op.
         unsure: a node that was found before that of a clone; it may be the next op's.
         peers: all threads that made nodes.
-        function: the context of an autograd function whose forward runs, if one does: its node
+        function: the scope of an autograd function whose forward runs, if one does: its node
             was made before the ops in it.
     """
 
     __slots__ = (
-        "aliases", "attributes", "context", "function", "is_alone", "last_backward",
-        "last_forward", "next_nr", "nodes", "open", "payload_base", "peers", "task",
-        "transforms", "unsure",
+        "aliases", "attributes", "function", "is_alone", "last_backward", "last_forward",
+        "next_nr", "nodes", "open", "payload_base", "peers", "scope", "task", "transforms",
+        "unsure",
     )  # fmt: skip
 
     def __init__(
         self,
         number: int,
         attributes: Attributes | None,
-        context: Context,
+        scope: Scope,
         peers: list[ThreadState],
     ) -> None:
         self.payload_base = pack_payload(0, number)
         self.attributes: Any = attributes
-        self.context = context
+        self.scope = scope
         self.task = NO_TASK
         self.open: list[OpenRange] = []
         self.next_nr = next_sequence_nr()
@@ -103,27 +103,27 @@ class ThreadState:
         self.is_alone = True
         self.unsure: int | None = None
         self.peers = peers
-        self.function: Context | None = None
+        self.function: Scope | None = None
 
     def enter(
         self,
         token: int,
-        context: Context | None,
+        scope: Scope | None,
         end: Callable[[], object] | None,
         frame: int = 0,
     ) -> None:
-        """Go into a context, or stay in this one, until `leave` is called with the same token."""
-        self.open.append(OpenRange(token, self.context, self.task, end, frame))
-        if context is not None:
-            self.context, self.task = context, current_task()
+        """Go into a scope, or stay in this one, until `leave` is called with the same token."""
+        self.open.append(OpenRange(token, self.scope, self.task, end, frame))
+        if scope is not None:
+            self.scope, self.task = scope, current_task()
 
     def leave(self, token: int) -> None:
-        """Come out of a context, and of those inside it that nobody came out of."""
+        """Come out of a scope, and of those inside it that nobody came out of."""
         if not any(item.token == token for item in reversed(self.open)):
             return
         while True:
             item = self.open.pop()
-            self.context, self.task = item.outer, item.outer_task
+            self.scope, self.task = item.outer, item.outer_task
             if item.end is not None:
                 item.end()
             if item.token == token:

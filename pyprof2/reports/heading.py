@@ -28,7 +28,7 @@ _BINS: Final = {
 _COUNTED_PCT: Final = 99.5
 
 
-def heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
+def heading(run: Run, width: int) -> list[str]:
     """Return what the recording is, in lines of `width` at most."""
     summary = run.summary
     ranks = summary["ranks"]
@@ -37,7 +37,8 @@ def heading(run: Run, rows: pd.DataFrame, width: int) -> list[str]:
     items.append(("step" if len(steps) == 1 else "steps", _ranges(steps) or "none"))
     if summary["no_gpu"]:
         items.insert(0, ("device", ", ".join(["CPU", *summary["devices"]])))
-        items.append(("op calls", f"{len(rows):,} in {format_time(int(rows['dur_ns'].sum()))}"))
+        calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
+        items.append(("op calls", f"{calls:,} in {format_time(time)}"))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
         busy, span = format_time(summary["busy_ns"]), format_time(summary["gpu_span_ns"])

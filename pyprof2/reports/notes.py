@@ -9,15 +9,16 @@ import pandas as pd
 from pyprof2.analysis.summaries.profile import AXES, MORE_COLUMNS, NONE
 from pyprof2.frames import shown_line
 from pyprof2.reports.heading import share_text
+from pyprof2.reports.query import FINER_AXES
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pyprof2.reports.profile import Profile
     from pyprof2.run import Run
 
 _ONE_LINE_PCT: Final = 50
-_FINER_AXES: Final = ("layer", "library", "op")
 _STEPS_SHOWN: Final = 10
 
 
@@ -37,12 +38,12 @@ def overview_notes(run: Run, rows: pd.DataFrame, axis: str) -> Iterator[str]:
     yield f"other sums: --by layer, source, direction, step, …; all {what} in order: --by kernel"
 
 
-def none_note(rows: pd.DataFrame, sums: pd.DataFrame, axes: Sequence[str]) -> Iterator[str]:
+def none_note(profile: Profile, sums: pd.DataFrame, axes: Sequence[str]) -> Iterator[str]:
     """Where no row has a key, name the axes that have some."""
     keys = sums[[AXES[axis] for axis in axes]]
     if len(keys) != 1 or not all(pd.isna(key) or key == NONE for key in keys.iloc[0]):
         return
-    shares = {axis: known_share(rows, axis) for axis in AXES if axis not in ("rank", "stream")}
+    shares = profile.known_shares()
     best = sorted((a for a in shares if shares[a] > 0), key=shares.__getitem__, reverse=True)
     yield f"no {' or '.join(axes)} was recorded (see 'check'); there is --by {', '.join(best)}"
 
@@ -56,7 +57,7 @@ def one_line_note(
     top = sums[(sums["source"] != NONE) & (sums["share_pct"] > _ONE_LINE_PCT)]
     for line, share in zip(top["source"], top["share_pct"], strict=True):
         of_line = rows[rows["source"] == line]
-        finer = [a for a in _FINER_AXES if len(of_line[AXES[a]].unique()) > 1]
+        finer = [a for a in FINER_AXES if len(of_line[AXES[a]].unique()) > 1]
         if finer:
             shown = shown_line(line, run.source_roots)
             yield (

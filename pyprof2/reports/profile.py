@@ -8,39 +8,26 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.summaries.profile import (
+    AXES,
     MORE_COLUMNS,
     SUMMARY_COLUMNS,
     select,
     summarize,
     total_row,
 )
-from pyprof2.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT
+from pyprof2.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports import cells, files, markdown, notes, text
 from pyprof2.reports.heading import heading
-from pyprof2.reports.query import KERNEL, SHARE_COLUMNS, Query, SortKey
+from pyprof2.reports.query import GUESSED, KERNEL, SHARE_COLUMNS, Query, SortKey
 from pyprof2.reports.steps import step_lines
 from pyprof2.reports.table import Content, pyprof_header, shown
-from pyprof2.tables import KERNELS, PROFILE_COLUMNS, Column
+from pyprof2.tables import KERNELS, Column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyprof2.run import Run
 
-_TABLE_COLUMNS: Final = (
-    "kernel_id",
-    "step",
-    "dur_us",
-    "share_pct",
-    "op",
-    "signature",
-    "layer",
-    "kernel_short",
-    "tflops",
-    "gbps",
-    "roofline_pct",
-    "tensor_core",
-)
 _WIDE: Final = 1 << 16
 
 
@@ -56,8 +43,14 @@ class Profile:
     @classmethod
     def of(cls, run: Run, query: Query) -> Profile:
         """Return the rows of `run` that `query` is about."""
-        rows = run.rows().reset_index(drop=True)
+        rows = run.rows(query.needed).reset_index(drop=True)
         return cls(run, query, rows, select(rows, **query.selection))
+
+    def known_shares(self) -> dict[str, float]:
+        """Return for each axis the share of the time that has a key along it."""
+        axes = [axis for axis in AXES if axis not in ("rank", "stream")]
+        rows = self.run.rows({"dur_ns", *(AXES[axis] for axis in axes)}).reset_index(drop=True)
+        return {axis: notes.known_share(rows.loc[self.chosen.index], axis) for axis in axes}
 
     @property
     def missing(self) -> str | None:
@@ -81,7 +74,7 @@ def _write_kernels(profile: Profile) -> None:
     rows, chosen, query = profile.rows, profile.chosen, profile.query
 
     def column(name: str) -> pd.Series:
-        if name in PYPROF_COLUMNS and (query.pyprof or name not in PROFILE_COLUMNS):
+        if query.takes_pyprofs(name):
             return PYPROF_COLUMNS[name].make(rows).loc[chosen.index]
         if name == "dur_us":
             return chosen["dur_ns"] / 1000
@@ -89,10 +82,10 @@ def _write_kernels(profile: Profile) -> None:
             return chosen["dur_ns"] / (chosen["dur_ns"].sum() or float("nan")) * 100
         return chosen[name]
 
-    default = _TABLE_COLUMNS if query.is_table else PROFILE_COLUMNS
-    names = query.columns or (PYPROF_DEFAULT if query.pyprof else default)
     order = _order(query.sort, column, chosen.index)
-    frame = pd.DataFrame({name: column(name) for name in names}, index=chosen.index).loc[order]
+    frame = pd.DataFrame(
+        {name: column(name) for name in query.kernel_columns}, index=chosen.index
+    ).loc[order]
     if not query.is_table:
         _write(frame, query, (*KERNELS.columns, *SHARE_COLUMNS))
         return
@@ -120,22 +113,22 @@ def _write_sums(profile: Profile) -> None:
         *(() if query.axes else notes.overview_notes(run, chosen, axes[0])),
         *notes.missed_note(sums, axes),
         *(_step_remarks(profile) if "step" in axes else ()),
-        *notes.none_note(chosen, sums, axes),
+        *notes.none_note(profile, sums, axes),
         *notes.one_line_note(run, chosen, sums, axes),
     ]
     _write_table(profile, Content(frame, _total(chosen), sums["roofline_flag"], remarks))
 
 
 def _step_remarks(profile: Profile) -> Iterator[str]:
-    ranks = sorted(set(profile.chosen["rank"].tolist()))
     yield from notes.step_notes(profile.run)
-    yield from step_lines(profile.run, profile.rows, ranks)
+    yield from step_lines(profile.run, sorted(set(profile.chosen["rank"].tolist())))
 
 
 def _telling_axis(rows: pd.DataFrame) -> str:
     """Return the axis that has a key for most of the time: ops, ranges, else kernel names."""
-    known = (axis for axis in ("op", "range") if rows.empty or notes.known_share(rows, axis) >= 0.5)
-    return next(known, "name")
+    *first, last = GUESSED
+    known = (axis for axis in first if rows.empty or notes.known_share(rows, axis) >= 0.5)
+    return next(known, last)
 
 
 def _total(chosen: pd.DataFrame) -> dict[str, Any]:
@@ -167,5 +160,5 @@ def _write_table(profile: Profile, content: Content) -> None:
     run, query = profile.run, profile.query
     form = markdown if query.format == "markdown" else text
     width = _WIDE if form is markdown else cells.terminal_width(query.width)
-    lines = form.lines(shown(run, content, query, heading(run, profile.rows, width)), query)
+    lines = form.lines(shown(run, content, query, heading(run, width)), query)
     files.write_text("".join(f"{line}\n" for line in lines), query.output)

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from pyprof2.analysis.summaries.profile import AXES, MORE_COLUMNS, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile import (
+    AXES,
+    MORE_COLUMNS,
+    NEEDED,
+    SUMMARY_COLUMNS,
+    columns_of,
+)
 from pyprof2.errors import UsageError
-from pyprof2.pyprof_columns import PYPROF_ONLY
+from pyprof2.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT, PYPROF_ONLY
 from pyprof2.reports import cells
 from pyprof2.tables import PROFILE_COLUMNS, Column
 
@@ -29,6 +35,27 @@ SHARE_COLUMNS: Final = (
 
 TABLES: Final = ("table", "markdown")
 """The formats that show some rows to people; the others hold all."""
+
+
+_TABLE_COLUMNS: Final = (
+    "kernel_id",
+    "step",
+    "dur_us",
+    "share_pct",
+    "op",
+    "signature",
+    "layer",
+    "kernel_short",
+    "tflops",
+    "gbps",
+    "roofline_pct",
+    "tensor_core",
+)
+GUESSED: Final = ("op", "range", "name")
+"""The axes of which one is taken where none is named: the first that most of the time has."""
+
+FINER_AXES: Final = ("layer", "library", "op")
+"""The axes that may take a line of code apart."""
 
 
 class SortKey(NamedTuple):
@@ -71,6 +98,32 @@ class Query:
     pyprof: bool
     csv_safe: bool
     input: Path
+
+    @property
+    def kernel_columns(self) -> tuple[str, ...]:
+        """The columns of axis `kernel`: those named, else those that suit the form."""
+        default = _TABLE_COLUMNS if self.is_table else PROFILE_COLUMNS
+        return self.columns or (PYPROF_DEFAULT if self.pyprof else default)
+
+    @property
+    def needed(self) -> set[str]:
+        """The columns of rows that the profile is made of, `kernel_id` and `dur_ns` in any case."""
+        needed = {"kernel_id", "dur_ns", *columns_of(self.selection)}
+        if self.axes == KERNEL:
+            names = (*self.kernel_columns, *(key.column for key in self.sort))
+            needed.update(*map(self._made_of, names))
+            return needed.union(NEEDED) if self.is_table else needed
+        finer = FINER_AXES if self.axes == ("source",) else ()
+        return needed.union(NEEDED, (AXES[axis] for axis in (*(self.axes or GUESSED), *finer)))
+
+    def takes_pyprofs(self, name: str) -> bool:
+        """Whether a column of axis `kernel` is PyProf's of that name."""
+        return name in PYPROF_COLUMNS and (self.pyprof or name not in PROFILE_COLUMNS)
+
+    def _made_of(self, name: str) -> tuple[str, ...]:
+        if self.takes_pyprofs(name):
+            return PYPROF_COLUMNS[name].reads
+        return () if name in {column.name for column in SHARE_COLUMNS} else (name,)
 
     @property
     def is_table(self) -> bool:

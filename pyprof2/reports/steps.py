@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
+from pyprof2.analysis.summaries.compared_calls import NEEDED
 from pyprof2.analysis.summaries.odd_steps import largest_terms, step_difference
 from pyprof2.analysis.time.step_times import (
     median_step,
@@ -37,12 +38,11 @@ _STATES: Final = {
 _SHARE_NAMES: Final = ("GPU utilization", "SM efficiency", "occupancy")
 
 
-def step_lines(run: Run, rows: pd.DataFrame, ranks: list[int]) -> Iterator[str]:
+def step_lines(run: Run, ranks: list[int]) -> Iterator[str]:
     """Say how long steps are, what devices did in them, and which took unusually long or short.
 
     Args:
         run: the run.
-        rows: all of its profile.
         ranks: those to speak of.
     """
     steps = run.steps[run.steps["rank"].isin(ranks)]
@@ -51,7 +51,7 @@ def step_lines(run: Run, rows: pd.DataFrame, ranks: list[int]) -> Iterator[str]:
     windows = step_windows_of(steps)
     yield from _times(windows)
     yield from _devices(run, steps)
-    yield from _outliers(run, rows, windows)
+    yield from _outliers(run, windows)
 
 
 def _times(windows: pd.DataFrame) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
         yield f"{place}from the first step to the last: {', '.join(shares)}"
 
 
-def _outliers(run: Run, rows: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
+def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
     """Name the steps that took unusually long or short, and what was different in them."""
     odd = outlier_steps(windows)
     ranks = windows["rank"].nunique()
@@ -94,15 +94,13 @@ def _outliers(run: Run, rows: pd.DataFrame, windows: pd.DataFrame) -> Iterator[s
         yield (
             f"{_of_rank(window['rank'], ranks)}step {window['step']} takes "
             f"{_time(abs(window['over_ns']))} {more} than the median"
-            f"{_difference(run, rows, usual, window)}"
+            f"{_difference(run, usual, window)}"
         )
     if len(odd) > _OUTLIERS_SHOWN:
         yield f"{len(odd) - _OUTLIERS_SHOWN} more steps are unusually long or short"
 
 
-def _difference(
-    run: Run, rows: pd.DataFrame, usual: Mapping[Hashable, Any], odd: Mapping[Hashable, Any]
-) -> str:
+def _difference(run: Run, usual: Mapping[Hashable, Any], odd: Mapping[Hashable, Any]) -> str:
     """Return the largest terms of the difference; nothing where no device was recorded."""
     steps = run.steps[run.steps["idle_ns"].notna() & (run.steps["rank"] == odd["rank"])]
     if steps.empty:
@@ -111,7 +109,7 @@ def _difference(
         steps[(steps["start_ns"] == each["start_ns"]) & (steps["step"] == each["step"])]
         for each in (usual, odd)
     )
-    terms = largest_terms(step_difference(rows, run.idle, before, after))
+    terms = largest_terms(step_difference(run.rows(NEEDED), run.idle, before, after))
     words = [f"{term} {'+' if delta > 0 else '-'}{_time(abs(delta))}" for term, delta in terms]
     return f"; against step {usual['step']}: {', '.join(words)}"
 

@@ -41,7 +41,7 @@ def show(run: Run, query: Query) -> None:
         }
         files.write_text(f"{files.json_text(totals)}\n", query.output)
         return
-    lines = heading(run, run.rows(), cells.terminal_width(query.width))
+    lines = heading(run, cells.terminal_width(query.width))
     files.write_text("".join(f"{line}\n" for line in lines), query.output)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from pyprof2.analysis.summaries.utilization import COLUMNS
 from pyprof2.cli import main
-from pyprof2.tables import STEPS
+from pyprof2.result_tables import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class StubRun:
     warnings: list[str] = field(default_factory=list)
     source_roots: tuple[str, ...] = ()
 
-    def rows(self) -> pd.DataFrame:
-        """Return the rows."""
-        return self.made
+    def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
+        """Return the rows, with no column that was not asked for."""
+        return self.made[[name for name in self.made if columns is None or name in columns]]
 
     def check(self) -> pd.DataFrame:
         """Return the findings."""
@@ -58,6 +58,12 @@ class StubRun:
     def steps(self) -> pd.DataFrame:
         """No window of a step is known."""
         return pd.DataFrame(columns=list(STEPS.names))
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        """All time is in one bin."""
+        time = int(self.made["dur_ns"].sum())
+        return pd.DataFrame({"bin": ["ok"], "time_ns": [time], "count": [len(self.made)]})
 
     @property
     def summary(self) -> dict[str, Any]:

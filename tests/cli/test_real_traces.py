@@ -50,7 +50,7 @@ def check_every_axis_and_format(
     run = pyprof2.load(trace)
     monkeypatch.setattr("pyprof2.run.load", lambda *_, **__: run)
     rows = run.rows()
-    monkeypatch.setattr(run, "rows", lambda: rows)
+    monkeypatch.setattr(run, "rows", lambda columns: rows[[n for n in rows if n in columns]])
     for axis in ("kernel", *AXES):
         for form in FORMATS:
             path = tmp_path / f"{axis}.{form}"

@@ -344,7 +344,7 @@ def test_an_optimizer_steps_as_without_and_is_marked(make: Any, way: str, built:
         assert item.parent.marker.kind == "optimizer"
 
 
-def test_an_optimizer_that_fails_leaves_its_context() -> None:
+def test_an_optimizer_that_fails_leaves_its_scope() -> None:
     parameter = nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([parameter])
 

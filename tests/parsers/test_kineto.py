@@ -736,22 +736,13 @@ def test_a_marker_says_what_the_cpu_can_do_where_it_did_the_work(tmp_path: Path)
     assert recorded(tmp_path, peaks, kernel(5, 2, 1)).devices == []
 
 
-_NO_CPU = "a marker with peaks of a CPU where a GPU works, or with a GPU's name: not used"
+_NO_CPU = "a marker with peaks of a CPU where a GPU works: not used"
 
 
-@pytest.mark.parametrize(
-    ("name", "events"),
-    [
-        pytest.param("a CPU", [kernel(5, 2, 1)], id="GPU work"),
-        pytest.param("NVIDIA H100 80GB HBM3", [], id="the name of a GPU"),
-    ],
-)
-def test_peaks_that_the_recording_contradicts_are_counted_and_not_used(
-    tmp_path: Path, name: str, events: list[Event]
-) -> None:
-    peaks = marker(0, 1, kind="cpu", name=name, flop_per_s={"f32": 2e11}, bytes_per_s=4e10)
+def test_peaks_that_the_recording_contradicts_are_counted_and_not_used(tmp_path: Path) -> None:
+    peaks = marker(0, 1, kind="cpu", name="a CPU", flop_per_s={"f32": 2e11}, bytes_per_s=4e10)
 
-    found = recorded(tmp_path, peaks, op("aten::mm", 2, 5), *events)
+    found = recorded(tmp_path, peaks, op("aten::mm", 2, 5), kernel(5, 2, 1))
 
     assert found.devices == []
     assert found.problems[_NO_CPU] == 1

@@ -408,3 +408,10 @@ def test_a_bad_file_gets_one_line_that_says_what_is_wrong(
     assert message.startswith(f"{path}: ")
     assert says in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(("name", "is_used"), [("a CPU", True), ("NVIDIA H100 80GB HBM3", False)])
+def test_peaks_from_a_marker_are_of_no_device_that_is_known(name: str, is_used: bool) -> None:  # noqa: FBT001
+    row = {"device_type": "cpu", "name": name, "flop_per_s": '{"f32": 1e11}'}
+
+    assert (find_peaks(row | {"memory_bytes_per_s": 1e10}) is not None) == is_used

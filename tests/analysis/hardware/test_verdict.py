@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pyprof2
-from pyprof2.analysis.hardware.verdict import examine, judge
+from pyprof2.analysis.hardware.verdict import judge
 from tests.builders import canonical
 
 if TYPE_CHECKING:
@@ -145,27 +145,6 @@ def test_a_fast_convolution_above_the_plain_peak_is_flagged(
 
     assert (row["roofline_flag"] and row["roofline_flag"].startswith(flag)) == (flag and True)
     assert row["roofline_pct"] < 100
-
-
-def test_ops_of_two_ranks_that_share_a_number_are_two_ops() -> None:
-    yes = kernel(rank=0, kernel="sm90_xmma_gemm_bf16")
-    no = kernel(rank=1, kernel="ampere_sgemm_128x64_tn", flops=10**10)
-    devices = [H100 | {"rank": 0}, H100 | {"rank": 1}]
-
-    rows = judge(canonical("kernels", yes, no), devices).to_pylist()
-
-    # 10 TFLOP/s on vector lanes of 133.8, not on matrix units of 989.4.
-    assert rows[1]["roofline_pct"] == pytest.approx(100 * 10 / 133.8)
-
-
-def test_ranks_have_devices_of_their_own() -> None:
-    rows = [kernel(rank=rank, category="conv") for rank in (0, 1)]
-    devices = [H100 | {"rank": 0}, V100 | {"rank": 1}]
-
-    found = examine(canonical("kernels", *rows), devices)
-
-    names = [found.devices[at][0]["name"] for at in found.place.tolist()]
-    assert names == [H100["name"], V100["name"]]
 
 
 def test_no_kernel_of_a_real_trace_is_above_its_roof_without_a_reason(kineto_trace: Path) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.summaries.checks import COLUMNS, find_lacks, merge_ranks
+from pyprof2.analysis.summaries.checks import find_lacks
+from pyprof2.analysis.summaries.findings import COLUMNS, findings_table, merge_ranks
 from pyprof2.run import load
 from tests.kineto_events import (
     ENGINE,
@@ -43,7 +44,7 @@ def findings(found: pd.DataFrame, severity: str) -> dict[str, int]:
 
 
 def check(run: Run) -> pd.DataFrame:
-    return find_lacks(run.summary, run.manifest)
+    return findings_table(find_lacks(run.summary, run.manifest))
 
 
 def lacks(folder: Path, *events: Event | list[Event]) -> dict[str, int]:

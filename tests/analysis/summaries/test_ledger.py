@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyprof2
-from pyprof2.analysis.summaries.ledger import BINS, ledger, op_ledger, uncosted_ops
+from pyprof2.analysis.summaries.ledger import (
+    BINS,
+    ledger,
+    merge_ledgers,
+    op_ledger,
+    sum_by,
+    uncosted_ops,
+)
 from tests.builders import canonical
 
 if TYPE_CHECKING:
@@ -112,16 +119,21 @@ def test_an_op_inside_another_is_in_the_bin_of_the_one_that_accounts_for_it() ->
     assert times(op_ledger(ops)) == {"no_formula": 1, "ok": 1110}
 
 
-def test_ranks_number_their_ops_each_for_itself() -> None:
-    ops = canonical(
-        "ops",
-        {"rank": 0, "op_id": 0, "op": "aten::mm", "self_ns": 1, "cost_status": "ok"},
-        {"rank": 3, "op_id": 0, "op": "aten::add", "self_ns": 10, "cost_status": "assumed"},
-        {"rank": 3, "op_id": 1, "op": "aten::to", "self_ns": 100, "cost_status": "in_parent",
-         "parent_op_id": 0},
-    )  # fmt: skip
+def test_the_ledger_of_several_ranks_is_the_sum_of_theirs() -> None:
+    first = op_ledger(canonical("ops", {"op": "aten::mm", "self_ns": 1, "cost_status": "ok"}))
+    second = op_ledger(
+        canonical(
+            "ops",
+            {"op": "aten::add", "self_ns": 10, "cost_status": "assumed"},
+            {"op": "aten::to", "self_ns": 89, "cost_status": "in_parent", "parent_op_id": 0},
+        )
+    )
 
-    assert times(op_ledger(ops)) == {"ok": 1, "assumed": 110}
+    merged = merge_ledgers([first, second])
+
+    assert times(merged) == {"ok": 1, "assumed": 99}
+    assert merged["count"].tolist()[:2] == [1, 2]
+    assert merged["share_pct"].tolist()[:2] == [1, 99]
 
 
 def test_uncosted_ops_come_by_time_with_the_reason() -> None:
@@ -132,9 +144,9 @@ def test_uncosted_ops_come_by_time_with_the_reason() -> None:
         {"op": "aten::mm", "cost_status": "ok", "dur_ns": 40},
         {"op": "c10d::send", "cost_status": "no_formula", "category": "comm", "dur_ns": 9},
     )
-    copies = canonical("copies", {"dur_ns": 1})
 
-    frame = uncosted_ops(table, copies, canonical("ops"))
+    rows = uncosted_ops(table, canonical("ops"), has_gpu=True)
+    frame = sum_by(rows, ["op", "bin", "cost_note"], 1000)
 
     assert frame.to_dict("records") == [
         {"op": "aten::cat", "bin": "no_shapes", "cost_note": "no list", "count": 1,
@@ -152,7 +164,7 @@ def test_without_a_gpu_uncosted_ops_go_by_their_own_time() -> None:
         {"op": "MmBackward0", "self_ns": 500, "cost_status": "no_formula"},
     )
 
-    frame = uncosted_ops(kernels(), EMPTY, ops)
+    frame = sum_by(uncosted_ops(kernels(), ops, has_gpu=False), ["op"], 100)
 
     assert frame[["op", "time_ns", "share_pct"]].to_numpy().tolist() == [["my::op", 30, 30.0]]
 

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof2.analysis.summaries.rows import op_rows
+from pyprof2.analysis.summaries.profile import summarize
+from pyprof2.analysis.summaries.rows import activity_rows, frame, op_rows
 from pyprof2.run import load, parse
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
+from tests.builders import canonical
 from tests.kineto_events import (
     ENGINE,
     MAIN,
@@ -250,7 +252,7 @@ def cpu_rows(folder: Path, *devices: dict[str, Any], device: str | None = None) 
     """Products of 100 x 100 matrices, and copies, on a CPU."""
     square: dict[str, Any] = {"dims": [[100, 100], [100, 100]], "types": ["float", "float"]}
     run = load_events(folder, op("aten::mm", 0, 20, **square), op("aten::neg", 30, 4, **square))
-    return op_rows(run.table("ops"), run.table("signatures"), devices, device)
+    return frame([op_rows(run.table("ops"), run.table("signatures"), devices, device)])
 
 
 def test_the_roof_of_ops_on_the_cpu_is_what_was_measured_on_it(tmp_path: Path) -> None:
@@ -277,14 +279,19 @@ def test_a_gpu_is_no_roof_for_the_cpu_and_a_file_is(tmp_path: Path) -> None:
     assert cpu_rows(tmp_path, CPU, device=str(file))["roofline_pct"].tolist() == [25, 25]
 
 
-def test_each_rank_has_the_roof_of_its_own_cpu(tmp_path: Path) -> None:
-    """Ranks 0 and 1 on CPUs of which the second is half as fast: 50 % and 100 % of the roofs."""
-    square: dict[str, Any] = {"dims": [[100, 100], [100, 100]], "types": ["float", "float"]}
-    for rank in (0, 1):
-        trace(tmp_path / f"rank{rank}.json", op("aten::mm", 0, 20, **square))
-    run = load(parse(tmp_path, tmp_path / "s.pyprof2"))
-    slower = CPU | {"rank": 1, "flop_per_s": '{"f32": 1e11}'}
+def test_a_helper_of_one_rank_is_none_of_the_work_of_an_op_of_another() -> None:
+    """By name, `k` of rank 0 does 10 FLOPs in 1000 ns; of rank 1 it helps `m`, of the same op."""
+    work = {"dur_ns": 1000, "cost_op_id": 0, "op_time_ns": 1000, "tflops": 1e-5, "flops": 10}
+    ranks = [
+        canonical("kernels", {"kernel": "k", "rank": 0} | work),
+        canonical(
+            "kernels",
+            {"kernel": "m", "rank": 1} | work,
+            {"kernel": "k", "rank": 1, "dur_ns": 1000, "cost_op_id": 0, "flops": 0},
+        ),
+    ]
 
-    rows = op_rows(run.table("ops"), run.table("signatures"), [CPU | {"rank": 0}, slower])
+    rows = frame([activity_rows(kernels, canonical("copies")) for kernels in ranks])
 
-    assert rows["roofline_pct"].tolist() == pytest.approx([50, 100])
+    rates = summarize(rows, ["name"]).set_index("kernel")["tflops"]
+    assert rates.to_dict() == {"k": pytest.approx(1e-5), "m": pytest.approx(1e-5)}

@@ -9,6 +9,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.utilization import COLUMNS, total, utilization
+from pyprof2.analysis.time.step_windows import step_windows
 from tests.builders import canonical
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ def product(**facts: Any) -> dict[str, Any]:
     } | facts  # fmt: skip
 
 
-def steps(*spans: tuple[int, int, int], rank: int = 0) -> list[dict[str, Any]]:
+def steps(*spans: tuple[int, int, int]) -> list[dict[str, Any]]:
     """Return step ranges of a number, a start and a duration in ms."""
     return [
-        {"rank": rank, "name": f"ProfilerStep#{n}", "kind": "step", "start_ns": at * MS,
+        {"name": f"ProfilerStep#{n}", "kind": "step", "start_ns": at * MS,
          "dur_ns": dur * MS}
         for n, at, dur in spans
     ]  # fmt: skip
@@ -45,12 +46,12 @@ def measure(
     **more: Any,
 ) -> list[dict[str, Any]]:
     """Return the rows, null as None."""
-    tables = {name: canonical(name, *more.get(name, ())) for name in ("copies", "ops")}
+    tables = {name: canonical(name, *more.get(name, ())) for name in ("copies", "ops", "trace")}
     tables["kernels"] = canonical("kernels", *kernels)
+    windows = step_windows(canonical("ranges", *ranges), [tables["kernels"], tables["copies"]])
     frame = utilization(
-        tables, canonical("ranges", *ranges), [A100] if devices is None else devices,
-        more.get("override"),
-    )  # fmt: skip
+        tables, windows, [A100] if devices is None else devices, more.get("override")
+    )
     assert list(frame) == list(COLUMNS)
     found = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return [{str(name): row[name] for name in row} for row in found]
@@ -137,16 +138,14 @@ def test_without_steps_the_whole_span_of_the_gpu_counts() -> None:
     assert row["mfu_pct"] == pytest.approx(25)
 
 
-def test_each_rank_has_its_steps_and_its_devices() -> None:
-    kernels = [product(rank=0), product(rank=1, device=1), product(rank=1, device=2)]
-    devices = [A100 | {"rank": 0}, *(A100 | {"rank": 1, "device": d} for d in (1, 2))]
+def test_the_peaks_of_all_devices_of_a_rank_add_up() -> None:
+    kernels = [product(device=1), product(device=2)]
 
-    rows = measure(kernels, steps((1, 0, 4)) + steps((1, 0, 2), rank=1), devices)
+    (row,) = measure(kernels, steps((1, 0, 2)), [A100 | {"device": d} for d in (1, 2)])
 
-    assert [row["rank"] for row in rows] == [0, 1]
-    assert rows[1]["peak_flop_per_s"] == 624e12
-    assert rows[1]["peak"] == "2 × A100 SXM 40GB, bf16 on matrix units"
-    assert [row["mfu_pct"] for row in rows] == pytest.approx([12.5, 25])
+    assert row["peak_flop_per_s"] == 624e12
+    assert row["peak"] == "2 × A100 SXM 40GB, bf16 on matrix units"
+    assert row["mfu_pct"] == pytest.approx(25)
 
 
 def test_the_peak_is_that_of_the_dtype_of_most_flops() -> None:
@@ -202,11 +201,11 @@ def test_without_a_gpu_the_flops_are_those_of_the_ops() -> None:
 
 def test_the_total_weighs_steps_by_their_time() -> None:
     rows = [product(), product(step=2)]
-    tables = {name: canonical(name) for name in ("copies", "ops")}
+    tables = {name: canonical(name) for name in ("copies", "ops", "trace")}
     tables["kernels"] = canonical("kernels", *rows)
     ranges = canonical("ranges", *steps((1, 0, 1), (2, 1, 3)))
 
-    frame = utilization(tables, ranges, [A100])
+    frame = utilization(tables, step_windows(ranges, [tables["kernels"]]), [A100])
 
     # 50 % and 16.7 %; a ms of peak in 4 ms.
     assert total(frame)["mfu_pct"] == pytest.approx(25)

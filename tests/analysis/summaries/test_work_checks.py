@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from pyprof2.analysis.summaries.checks import COLUMNS
-from pyprof2.analysis.summaries.work_checks import _OWN_FORMULA, find_devices, find_work
+from pyprof2.analysis.summaries.findings import COLUMNS, findings_table
+from pyprof2.analysis.summaries.work_checks import _OWN_FORMULA, Work, find_devices, find_work
 from tests.builders import canonical
 
 
 def find(*kernels: dict[str, Any], profiler: str = "kineto") -> list[dict[str, Any]]:
     """Return the findings on these kernels."""
-    tables = {name: canonical(name) for name in ("copies", "ops")}
-    frame = find_work(tables | {"kernels": canonical("kernels", *kernels)}, [profiler])
+    tables = {"kernels": canonical("kernels", *kernels), "ops": canonical("ops")}
+    work = Work.of(tables, sum(row["dur_ns"] for row in kernels), has_gpu=True)
+    frame = findings_table(find_work([work], [profiler]))
     assert list(frame) == COLUMNS
     return [{str(name): row[name] for name in row} for row in frame.to_dict("records")]
 
@@ -91,7 +92,7 @@ def test_devices_without_known_peaks_are_named() -> None:
     h100 = {"name": "NVIDIA H100 80GB HBM3", "device_type": "cuda"}
     other = {"name": "AMD Radeon Graphics", "device_type": "hip"}
 
-    frame = find_devices([h100, other, other, other | {"name": None}])
+    frame = findings_table(find_devices([h100, other, other, other | {"name": None}]))
 
     assert frame[["severity", "finding", "count"]].to_numpy().tolist() == [
         ["lack", "no peaks known of the device, which has no name: no roofs, no MFU", 1],

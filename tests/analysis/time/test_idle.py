@@ -421,7 +421,6 @@ TIME = st.integers(0, 60)
 SPAN = st.tuples(TIME, st.integers(0, 25))
 NAMES = st.sampled_from(sorted(CLASSES))
 THREAD = st.sampled_from([(9, 1), (9, 2), (9, 3), (8, 1)])
-KIND = st.sampled_from(["annotation", "step"])
 
 
 @st.composite
@@ -439,7 +438,9 @@ def recordings(draw: st.DrawFn) -> dict[str, list[dict[str, Any]]]:
     calls = draw(st.lists(hosts(name=NAMES, op_id=known), max_size=6))
     ops = draw(st.lists(hosts(op=st.sampled_from(["aten::x", "aten::y", "c10d::z"])), max_size=5))
     names = st.sampled_from(["enumerate(DataLoader)#", "data set", "ProfilerStep#3", "other"])
-    ranges = draw(st.lists(hosts(name=names, kind=KIND), max_size=5))
+    ranges = draw(st.lists(hosts(name=names), max_size=5))
+    is_step = {True: "step", False: "annotation"}
+    ranges = [row | {"kind": is_step[row["name"].startswith("ProfilerStep")]} for row in ranges]
     kinds = st.sampled_from(["profiler", "module_load", "queue_full", "stream_wait", "sync"])
     place = {"device": st.integers(0, 1), "stream": st.integers(7, 8)}
     stalls = draw(st.lists(hosts(kind=kinds, **place), max_size=4))

@@ -1,0 +1,224 @@
+"""From recordings to a store: read files, put ranks together, write their tables."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pyprof2.analysis.costs import load_extensions
+from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+from pyprof2.assemble import assemble
+from pyprof2.errors import TraceError, UsageError
+from pyprof2.frames import is_absolute
+from pyprof2.parsers import find_traces, read_recordings
+from pyprof2.parsers.formats import stem_of
+from pyprof2.rank_tables import RankTables
+from pyprof2.ranks import assign_ranks
+from pyprof2.results import result_tables
+from pyprof2.segments import clock_shifts, joined
+from pyprof2.store import StoreWriter, write_table
+from pyprof2.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyprof2.recording import Recording
+
+
+def parse(
+    paths: Path | str | Sequence[Path | str],
+    out: Path | str | None = None,
+    *,
+    jobs: int = 1,
+    force: bool = False,
+    source_root: Path | str | None = None,
+    progress: bool = False,
+) -> Path:
+    """Read traces, one or more per rank, and write a store; return its path.
+
+    Recordings that one process made one after another are segments of one rank.
+
+    Args:
+        paths: trace files, or folders of them.
+        out: the store to write; by default `<stem>.pyprof2` beside the first trace.
+        jobs: how many traces to read at once, in processes of their own.
+        force: replace a store that exists.
+        source_root: the folder of the user's own code, for `source`; by default the recorded one.
+        progress: show a bar on stderr if it takes longer than a second.
+
+    Raises:
+        TraceError: a file cannot be read, is no trace, or two claim one rank.
+        OutputExistsError: the store exists, and `force` is not given.
+        StoreError: the store cannot be written.
+    """
+    named = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    if not named:
+        msg = "no trace given"
+        raise UsageError(msg)
+    files = [file for path in named for file in find_traces(path)]
+    out = default_store(named[0]) if out is None else Path(out)
+    root = None if source_root is None else absolute(source_root)
+    with StoreWriter(out, force=force) as writer, _Workers(min(jobs, len(files))) as workers:
+        folders = [writer.scratch(str(number)) for number in range(len(files))]
+        with _Progress(files, shown=progress) as bar:
+            read = workers.map(
+                _read_file, files, folders, [bar.callback(workers.parallel)] * len(files)
+            )
+            recordings = [
+                (file, found) for file, each in zip(files, read, strict=True) for found in each
+            ]
+        groups, ranks = assign_ranks(recordings)
+        tasks = (
+            [[recordings[at][1] for at in group] for group in groups],
+            ranks,
+            [writer.folder] * len(ranks),
+            [root] * len(ranks),
+        )
+        facts = list(workers.map(_write_rank, *tasks))
+        writer.finish(_manifest(files, recordings, groups, ranks, facts))
+    return out
+
+
+def default_store(trace: Path) -> Path:
+    """Return `<stem>.pyprof2` beside the trace; of `net.json.gz` the stem is `net`."""
+    name = trace.resolve().name if trace.name in ("", ".", "..") else trace.name
+    return trace.parent / f"{stem_of(name)}.pyprof2"
+
+
+class _Workers:
+    """Runs the same step for each trace, here or in processes of their own."""
+
+    def __init__(self, jobs: int) -> None:
+        self.parallel = jobs > 1
+        self._pool = ProcessPoolExecutor(jobs) if self.parallel else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(self, step: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
+        """Yield the results in order."""
+        if self._pool is None:
+            yield from map(step, *columns)
+            return
+        try:
+            yield from self._pool.map(step, *columns)
+        except BrokenProcessPool as error:
+            msg = "a process that read a trace was killed, perhaps for want of memory; use --jobs 1"
+            raise TraceError(msg) from error
+
+
+class _Progress:
+    """A bar over the bytes of the files, shown once the work has taken a second."""
+
+    def __init__(self, files: Sequence[Path], *, shown: bool) -> None:
+        from tqdm import tqdm
+
+        total = sum(file.stat().st_size for file in files)
+        self._bar = tqdm(
+            total=total, disable=None if shown else True, delay=1, unit="B", unit_scale=True,
+            desc="reading", leave=False,
+        )  # fmt: skip
+        self._last = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def callback(self, parallel: bool) -> Callable[[int], None] | None:  # noqa: FBT001
+        """Return what readers call with their position; processes of their own cannot."""
+        return None if parallel else self._update
+
+    def _update(self, position: int) -> None:
+        if position < self._last:
+            self._last = 0
+        self._bar.update(position - self._last)
+        self._last = position
+
+
+def _read_file(
+    file: Path, folder: Path, on_progress: Callable[[int], None] | None
+) -> list[Recording]:
+    return read_recordings(file, folder, on_progress)
+
+
+def _write_rank(
+    segments: Sequence[Recording], rank: int, folder: Path, root: str | None
+) -> list[dict[str, int]]:
+    """Write the tables of a rank, and return facts on each of its recordings."""
+    facts = _write_canonical(segments, rank, folder, root)
+    for name, table in result_tables(RankTables(folder, rank)):
+        write_table(folder, name, rank, [table])
+    return facts
+
+
+def _write_canonical(
+    segments: Sequence[Recording], rank: int, folder: Path, root: str | None
+) -> list[dict[str, int]]:
+    if len(segments) == 1:
+        return [_write_recording(segments[0], rank, folder, root)]
+    # Each is linked by itself: nothing is joined across what was not recorded.
+    scratch = [folder / f"scratch-rank-{rank}-{number}" for number in range(len(segments))]
+    facts = []
+    for segment, own in zip(segments, scratch, strict=True):
+        own.mkdir()
+        facts.append(_write_recording(segment, rank, own, root))
+    shifts = clock_shifts(segments)
+    for name in TABLES:
+        write_table(folder, name, rank, joined(name, scratch, rank, shifts))
+    return facts
+
+
+def _write_recording(
+    recording: Recording, rank: int, folder: Path, root: str | None
+) -> dict[str, int]:
+    facts: dict[str, int] = {}
+    nbytes = 0
+    for name, parts in assemble(recording, rank, root, facts):
+        nbytes += write_table(folder, name, rank, parts)
+    tables = RankTables(folder, rank).several(INPUT)
+    nbytes += write_table(folder, "idle", rank, [idle_of_ranks(tables, root)])
+    return facts | {"table_bytes": nbytes}
+
+
+def _manifest(
+    files: Sequence[Path],
+    recordings: Sequence[tuple[Path, Recording]],
+    groups: Sequence[Sequence[int]],
+    ranks: Sequence[int],
+    facts: Sequence[Sequence[dict[str, int]]],
+) -> dict[str, Any]:
+    return {
+        "sources": [_source(file) for file in files],
+        "ranks": [
+            {
+                "rank": rank,
+                "source": recordings[at][0].name,
+                "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
+                "ignored": dict(recordings[at][1].ignored),
+                "annotated": dict(recordings[at][1].annotated),
+                **fact,
+            }
+            for group, rank, of_group in zip(groups, ranks, facts, strict=True)
+            for at, fact in zip(group, of_group, strict=True)
+        ],
+    }
+
+
+def _source(file: Path) -> dict[str, Any]:
+    with file.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return {"path": str(file), "bytes": file.stat().st_size, "sha256": digest}
+
+
+def absolute(root: Path | str) -> str:
+    """Return a folder as recordings name it; it need not be on this machine."""
+    return str(root) if is_absolute(str(root)) else str(Path(root).absolute())

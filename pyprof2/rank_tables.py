@@ -1,0 +1,74 @@
+"""The tables of one rank of a store, as analyses take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.store import STORED, read_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+_WITH_SOURCE: Final = ("kernels", "copies", "ops")
+_JUDGED: Final = ("kernels", "copies")
+
+
+@dataclass(frozen=True)
+class RankTables:
+    """The tables of one rank, of which only the columns that are asked for are read.
+
+    Attributes:
+        store: its folder.
+        rank: the number.
+        device: name or file of the device whose roofs to use; None: the recorded one.
+        source_root: the folder of the user's own code; None: the one that the store was made with.
+    """
+
+    store: Path
+    rank: int
+    device: Path | str | None = None
+    source_root: str | None = None
+
+    def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
+        """Return a table, with the columns named in its order, or with all.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+            TableError: its file does not have the table's columns.
+        """
+        wanted = {n for n in STORED[name].names if columns is None or n in columns}
+        if self.device is not None and name in _JUDGED:
+            return self._judged(name, wanted)
+        return self._with_lines(name, wanted)
+
+    def several(self, needed: Mapping[str, Collection[str]]) -> dict[str, pa.Table]:
+        """Return tables by name, each with the columns needed."""
+        return {name: self.read(name, columns) for name, columns in needed.items()}
+
+    def devices(self) -> list[dict[str, Any]]:
+        """Return the rows of table `devices`."""
+        rows: list[dict[str, Any]] = self.read("devices").to_pylist()
+        return rows
+
+    def _judged(self, name: str, wanted: set[str]) -> pa.Table:
+        """Return kernels or copies, judged by the device that was named."""
+        from pyprof2.analysis.hardware.verdict import JUDGED, JUDGED_BY, judge
+
+        if wanted.isdisjoint(JUDGED):
+            return self._with_lines(name, wanted)
+        rows = self._with_lines(name, wanted | set(JUDGED_BY))
+        return STORED[name].conform(judge(rows, self.devices(), self.device), wanted)
+
+    def _with_lines(self, name: str, wanted: set[str]) -> pa.Table:
+        """Return a table; where another root is named, `source` is chosen anew."""
+        if self.source_root is None or name not in _WITH_SOURCE or "source" not in wanted:
+            return read_rank(self.store, name, self.rank, wanted)
+        from pyprof2.analysis.linking.stacks import with_lines
+
+        rows = read_rank(self.store, name, self.rank, wanted | {"stack_id"})
+        stacks = read_rank(self.store, "stacks", self.rank)
+        return STORED[name].conform(with_lines(rows, stacks, self.source_root), wanted)

@@ -1,0 +1,155 @@
+"""The tables of what was found: totals, ledger, utilization, steps; and the findings of `check`.
+
+Those in `RESULTS` are made of the canonical tables of one rank and stored beside them, so that a
+profile of a store reads no more than it shows. Findings are not stored: what to advise changes
+with each version.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from pyprof2.tables import TEXT, Column, Table
+
+_RANK = Column("rank", pa.int64(), "Process in the job.", nullable=False)
+
+
+def _count(name: str, meaning: str) -> Column:
+    return Column(name, pa.int64(), meaning, nullable=False)
+
+
+def _time(name: str, meaning: str) -> Column:
+    return Column(name, pa.int64(), meaning, "ns", nullable=False)
+
+
+SUMMARY: Final = Table(
+    "summary",
+    "One row per rank: its totals, from which the summary of all ranks is made.",
+    (
+        _RANK,
+        Column("profiler", TEXT, "`kineto` or `nsight`."),
+        Column(
+            "devices",
+            pa.list_(pa.string()),
+            "Names of the devices that worked; where none is named, of those listed.",
+            nullable=False,
+        ),
+        _count("kernel_count", "Kernels."),
+        _count("copy_count", "Memcpys and memsets."),
+        _time("kernel_time_ns", "Sum of the kernels' durations."),
+        _time("copy_time_ns", "Sum of the copies' durations."),
+        _count("gpu_count", "Devices that worked."),
+        _time("busy_ns", "Time in which a device worked, added up over devices."),
+        _time("busy_kernels_ns", "Time in which a device ran a kernel, added up over devices."),
+        _time("span_ns", "From first to last GPU work, without a GPU from first to last op."),
+        _count("op_count", "Op calls."),
+        _time("op_time_ns", "Sum of the ops' self times."),
+        _count("launched_count", "Kernels with a launch."),
+        _count("linked_count", "Kernels with an op."),
+        _count("other_threads_count", "Kernels without op, launched on threads without any op."),
+        _time("linked_ns", "Time of the kernels with an op."),
+        _count("backward_count", "Kernels in backward."),
+        _count("backward_paired_count", "Of those, the ones with a forward op."),
+        _count("recompute_count", "Kernels of ops that checkpointing runs again."),
+        _count("graph_count", "Kernels of replayed CUDA graphs."),
+        _count("loose_graph_count", "Of those, the ones without an op around the replay."),
+        _count("shapes_count", "Kernels whose op has a recorded shape."),
+        _count("shapeless_count", "Kernels whose op has none; those of graphs left out."),
+        _count("ops_with_shapes_count", "Ops with recorded inputs."),
+        _count("ops_with_sequence_count", "Ops with a sequence number."),
+        _count("ops_with_layer_count", "Ops with a layer."),
+        _count("ops_with_source_count", "Ops with a line of the user's own."),
+        _count("layer_count", "Kernels with a layer."),
+        _count("source_count", "Kernels with a line of the user's own."),
+        _time("costed_ns", "Time of the kernels whose FLOPs are known."),
+        _time("op_row_time_ns", "Self time of the ops that are no envelopes of autograd's."),
+        _time("costed_op_ns", "Of that, the time of ops whose FLOPs are known."),
+    ),
+)
+LEDGER: Final = Table(
+    "ledger",
+    "One row per bin: GPU time, without a GPU op time, by what is known of the work.",
+    (
+        _RANK,
+        Column("bin", TEXT, "What is known of the work, see below.", nullable=False),
+        _time("time_ns", "Time in the bin."),
+        Column("share_pct", pa.float64(), "Share of the time in all bins.", "%"),
+        _count("count", "Kernels or copies; without a GPU op calls."),
+    ),
+)
+UTILIZATION: Final = Table(
+    "utilization",
+    "One row per step: how much of what the device can do the model used.",
+    (
+        _RANK,
+        Column("step", pa.int64(), "Number of the step; null: the whole, where there are none."),
+        Column("wall_ns", pa.int64(), "Time of the step's windows.", "ns"),
+        Column("busy_ns", pa.int64(), "Of it the time in which devices worked.", "ns"),
+        Column("gpu_ns", pa.int64(), "Summed time of the work launched in it.", "ns"),
+        Column("model_flops", pa.int64(), "FLOPs of the model's matrix work.", "FLOP"),
+        Column("hardware_flops", pa.int64(), "FLOPs of all matrix work.", "FLOP"),
+        Column("counted_pct", pa.float64(), "Share of matrix work whose FLOPs are known.", "%"),
+        Column("peak_flop_per_s", pa.float64(), "Peak of all devices that worked.", "FLOP/s"),
+        Column("peak", pa.string(), "What it is the peak of."),
+        Column("mfu_pct", pa.float64(), "Model FLOPs over what the peak allows.", "%"),
+        Column("hfu_pct", pa.float64(), "Hardware FLOPs over what the peak allows.", "%"),
+    ),
+)
+STEPS: Final = Table(
+    "steps",
+    "One row per device and window of a step: from its start on the host, or the end of the window "
+    "before it, to the end of the work that it launched. The times of the six states add up to it.",
+    (
+        _RANK,
+        Column("device", pa.int64(), "Ordinal of the device; null without any."),
+        Column(
+            "step",
+            pa.int64(),
+            "Number of the step; it may come again in another recording.",
+            nullable=False,
+        ),
+        _time("host_start_ns", "Start on the host."),
+        _time("host_dur_ns", "Duration on the host."),
+        _time("start_ns", "Start of the window."),
+        _time("dur_ns", "Length of the window."),
+        Column("compute_only_ns", pa.int64(), "Kernels run, none of them communicates.", "ns"),
+        Column("comm_only_ns", pa.int64(), "Only communication runs: it is exposed.", "ns"),
+        Column("comp_comm_overlap_ns", pa.int64(), "Both run, and no copy.", "ns"),
+        Column("copy_only_ns", pa.int64(), "Only memcpys and memsets run.", "ns"),
+        Column("copy_overlap_ns", pa.int64(), "A copy runs beside a kernel of any kind.", "ns"),
+        Column("idle_ns", pa.int64(), "Nothing runs.", "ns"),
+        Column("busy_kernels_ns", pa.int64(), "A kernel runs, whatever its kind.", "ns"),
+        Column("gpu_utilization_pct", pa.float64(), "`busy_kernels_ns` over the window.", "%"),
+        Column(
+            "sm_efficiency_pct",
+            pa.float64(),
+            "Mean share of the multiprocessors that have a block: the sum of `blocks_per_sm` of "
+            "the kernels that run, at most 1; null where that of one is unknown.",
+            "%",
+        ),
+        Column(
+            "occupancy_pct",
+            pa.float64(),
+            "Mean occupancy of the kernels, weighted with their time in the window; null where "
+            "that of one is unknown.",
+            "%",
+        ),
+    ),
+)
+FINDINGS: Final = Table(
+    "findings",
+    "One row per finding of `pyprof2 check`, problems first.",
+    (
+        Column("severity", TEXT, "`problem`, `lack` or `info`.", nullable=False),
+        Column("finding", pa.string(), "What was found.", nullable=False),
+        Column("count", pa.int64(), "How often."),
+        Column("share_pct", pa.float64(), "Share of what the finding is about.", "%"),
+        Column("advice", pa.string(), "What to do about it."),
+        Column("rank", pa.int64(), "Process in the job; null: all of them."),
+    ),
+)
+
+RESULTS: Final = {table.name: table for table in (SUMMARY, LEDGER, UTILIZATION, STEPS)}
+"""The tables that a store has beside the canonical ones."""

@@ -1,0 +1,54 @@
+"""What is found once and stored: from a rank's canonical tables to its tables of results."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from pyprof2.analysis.summaries import ledger, summary, utilization
+from pyprof2.analysis.time import steps
+from pyprof2.analysis.time.step_windows import step_windows
+from pyprof2.result_tables import LEDGER, UTILIZATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from pyprof2.rank_tables import RankTables
+    from pyprof2.tables import Table
+
+
+def _all_needed() -> dict[str, set[str]]:
+    needed: defaultdict[str, set[str]] = defaultdict(set)
+    for each in (steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED):
+        for name, columns in each.items():
+            needed[name].update(columns)
+    return dict(needed)
+
+
+_NEEDED: Final = _all_needed()
+
+
+def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the tables of results of a rank, each with its name.
+
+    Args:
+        rank: its canonical tables; each is read once, only the columns that are needed.
+    """
+    tables = rank.several(_NEEDED)
+    windows = step_windows(tables["ranges"], [tables["kernels"], tables["copies"]])
+    yield "steps", steps.steps_of_rank(tables, windows, rank.rank)
+    yield "summary", summary.totals(tables, rank.rank).table()
+    bins = ledger.of_tables(tables)
+    bins.insert(0, "rank", rank.rank)
+    yield "ledger", _arrow(LEDGER, bins)
+    used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
+    yield "utilization", _arrow(UTILIZATION, used)
+
+
+def _arrow(table: Table, frame: pd.DataFrame) -> pa.Table:
+    found = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    return table.conform(found)
