@@ -21,7 +21,6 @@ from pyprof2.analysis.summaries.compared_calls import (
     COPIES,
     GROUP,
     compared_calls,
-    cut_at_windows,
 )
 from pyprof2.analysis.summaries.difference import TERMS, Leaves, difference, exact, jackknife
 
@@ -47,20 +46,15 @@ class Side:
     """What is compared of one run: its selected steps.
 
     Attributes:
-        rows: GPU activities, with the columns `compared_calls.NEEDED` and those to group by.
-        windows: of the selected steps: `rank`, `step`, `start_ns`, `end_ns`, `devices` (how many
-            devices of the rank there are), `busy_ns` (summed over them).
-        idle: `rank`, `step`, `cause`, `time_ns`.
+        pieces: of GPU activities, as `compared_calls.cut_at_windows` makes them, with the columns
+            to group by.
+        windows: of the selected steps: `rank`, `device`, `step`, `start_ns`, `end_ns`, `busy_ns`.
+        idle: `step`, `cause`, `time_ns`.
     """
 
-    rows: pd.DataFrame
+    pieces: pd.DataFrame
     windows: pd.DataFrame
     idle: pd.DataFrame
-
-    @property
-    def count(self) -> int:
-        """How many steps of devices there are."""
-        return int(self.windows["devices"].sum())
 
 
 @dataclass(frozen=True)
@@ -96,8 +90,8 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
         by: further columns that tell groups of calls apart.
     """
     sides = (a, b)
-    cut = [cut_at_windows(each.rows, each.windows).assign(side=n) for n, each in enumerate(sides)]
-    calls = compared_calls(pd.concat(cut, ignore_index=True), by)
+    pieces = [each.pieces.assign(side=n) for n, each in enumerate(sides)]
+    calls = compared_calls(pd.concat(pieces, ignore_index=True), by)
     layers_match = _layers_match(calls)
     calls = calls if layers_match else calls.assign(layer=None)
     blocks = [_blocks(each) for each in sides]
@@ -288,10 +282,10 @@ class _Steps:
             return sums
 
         windows = side.windows
-        length = (windows["end_ns"] - windows["start_ns"]) * windows["devices"]
+        length = windows["end_ns"] - windows["start_ns"]
         idle = side.idle[side.idle["step"].isin(list(blocks))]
         return cls(
-            count=summed(windows["step"], windows["devices"]),
+            count=summed(windows["step"], pd.Series(1, windows.index)),
             window=summed(windows["step"], length),
             busy=summed(windows["step"], windows["busy_ns"]),
             work=summed(calls["step"], calls["time_ns"]),

@@ -27,19 +27,21 @@ GROUP: Final = ["kind", "layer", "op", "direction"]
 _COPY_CATEGORIES: Final = ("memcpy", "memset")
 _TEXTS: Final = ("layer", "op", "direction", "signature", "kernel", "category", "copy_kind")
 NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", *_TEXTS)
-"""Columns of the profile's rows that are compared."""
+"""Columns of kernels and copies that are compared."""
 
 
 def cut_at_windows(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
     """Return the parts of the rows inside of the windows, with `step` and `time_ns` of each.
 
     Args:
-        rows: columns `rank`, `start_ns`, `dur_ns` and others.
-        windows: columns `rank`, `step`, `start_ns`, `end_ns`; those of a rank do not overlap.
+        rows: columns `rank`, `device`, `start_ns`, `dur_ns` and others.
+        windows: columns `rank`, `device`, `step`, `start_ns`, `end_ns`; those of a device do not
+            overlap.
     """
+    own_rows = rows.groupby(["rank", "device"]).groups
     parts = [
-        _cut(rows[rows["rank"] == rank], own.sort_values("start_ns"))
-        for rank, own in windows.groupby("rank")
+        _cut(rows.loc[own_rows.get(key, [])], own.sort_values("start_ns"))
+        for key, own in windows.groupby(["rank", "device"])
     ]
     return pd.concat(parts, ignore_index=True) if parts else rows.iloc[:0].assign(time_ns=0, step=0)
 
@@ -56,9 +58,11 @@ def _cut(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
     count = np.maximum(0, last - first)
     row = np.repeat(np.arange(len(rows)), count)
     at = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + first[row]
-    time = np.minimum(stop[row], end[at]) - np.maximum(start[row], begin[at])
+    begins = np.maximum(start[row], begin[at])
+    time = np.minimum(stop[row], end[at]) - begins
     cut = rows.iloc[row].drop(columns="step", errors="ignore")
-    return cut.assign(step=windows["step"].to_numpy(np.int64)[at], time_ns=time)
+    step = windows["step"].to_numpy(np.int64)[at]
+    return cut.assign(step=step, start_ns=begins, time_ns=time)
 
 
 def compared_calls(pieces: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.summaries.compare import Comparison, Side, compare_sides
+from pyprof2.analysis.summaries.compared_calls import cut_at_windows
 
 STEP_NS = 1_000
 
@@ -41,7 +42,7 @@ def side(
             "step": np.arange(len(lengths)),
             "start_ns": np.arange(len(lengths)) * STEP_NS,
             "end_ns": np.arange(len(lengths)) * STEP_NS + lengths,
-            "devices": 1,
+            "device": 0,
         }
     )
     busy_at = {ns for r in rows for ns in range(r["start_ns"], r["start_ns"] + r["dur_ns"])}
@@ -52,10 +53,9 @@ def side(
     idle = dict(idle or {})
     idle["sync"] = sum(lengths) - sum(busy) - sum(idle.values())
     spent = pd.DataFrame(
-        [(0, 0, cause, ns) for cause, ns in idle.items() if ns],
-        columns=["rank", "step", "cause", "time_ns"],
+        [(0, cause, ns) for cause, ns in idle.items() if ns], columns=["step", "cause", "time_ns"]
     )
-    return Side(frame, windows.assign(busy_ns=busy), spent)
+    return Side(cut_at_windows(frame, windows), windows.assign(busy_ns=busy), spent)
 
 
 def deltas(found: Comparison) -> dict[str, Fraction]:
@@ -211,9 +211,9 @@ def test_the_terms_add_up_and_turn_round(a: Side, b: Side) -> None:
 @settings(max_examples=20)
 @given(runs, st.randoms())
 def test_a_run_with_itself_in_any_order_differs_in_nothing(run: Side, random: Any) -> None:
-    order = list(range(len(run.rows)))
+    order = list(range(len(run.pieces)))
     random.shuffle(order)
-    shuffled = Side(run.rows.iloc[order], run.windows, run.idle)
+    shuffled = Side(run.pieces.iloc[order], run.windows, run.idle)
 
     assert deltas(compare_sides(run, shuffled)) == {}
 

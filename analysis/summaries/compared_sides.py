@@ -1,0 +1,134 @@
+"""The steps of a run as one side of a comparison."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.analysis.intervals import union_length
+from pyprof2.analysis.summaries.compare import Side
+from pyprof2.analysis.summaries.compared_calls import NEEDED, cut_at_windows
+from pyprof2.analysis.time.step_windows import step_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RANGES: Final = ("rank", "start_ns", "dur_ns", "name", "kind")
+IDLE: Final = ("rank", "step", "cause", "time_ns")
+WINDOW: Final = ["rank", "device", "step", "start_ns", "end_ns"]
+OUTSIDE_OPS: Final = "outside_ops"
+"""The only cause in a recording of the CPU alone; less than 0 where threads work at once."""
+_NO_DEVICE: Final = -1
+
+
+class Chosen(NamedTuple):
+    """Which steps are compared.
+
+    Attributes:
+        first, last: their numbers; None: all, but the first of each rank where there are more.
+    """
+
+    first: int | None = None
+    last: int | None = None
+
+
+def activity_columns(names: Sequence[str], by: Sequence[str]) -> list[str]:
+    """Return which of a table's columns are needed: of `kernels` and `copies`."""
+    wanted = {*NEEDED, "launch_ns", *by}
+    return [name for name in names if name in wanted]
+
+
+def device_side(tables: Mapping[str, pa.Table], windows: pd.DataFrame, chosen: Chosen) -> Side:
+    """Return the chosen steps of a recording with GPU work.
+
+    Args:
+        tables: `kernels` and `copies` with `activity_columns`; `ranges`, `idle` with the columns
+            `RANGES` and `IDLE`.
+        windows: what was recorded of each device: `rank`, `device`, `start_ns`, `end_ns`. That is
+            compared where there are no steps.
+        chosen: which steps.
+    """
+    both = pa.concat_tables(
+        [tables["kernels"], tables["copies"]], promote_options="permissive"
+    ).unify_dictionaries()
+    rows = both.drop_columns("launch_ns").to_pandas()
+    rows["device"] = rows["device"].fillna(_NO_DEVICE).astype("int64")
+    rows["op_id"] = rows["op_id"].astype("Int64")
+    windows = windows.assign(device=windows["device"].astype("Int64").fillna(_NO_DEVICE))
+    steps = _steps(tables["ranges"], both, windows, chosen)
+    idle = tables["idle"].select(["step", "cause", "time_ns"]).to_pandas()
+    if steps.empty:
+        steps = windows.assign(step=0)[WINDOW].astype("int64")
+        idle["step"] = 0
+    pieces = cut_at_windows(rows, steps)
+    return Side(pieces, _with_busy(steps, pieces), idle.dropna(subset="step"))
+
+
+def _steps(
+    ranges: pa.Table, activities: pa.Table, devices: pd.DataFrame, chosen: Chosen
+) -> pd.DataFrame:
+    """Return the windows of the chosen steps, for each device of each rank."""
+    parts = []
+    for rank, own in devices.groupby("rank"):
+        of_rank = [t.filter(pc.equal(t["rank"], rank)) for t in (ranges, activities)]
+        found = step_windows(of_rank[0], [of_rank[1]])
+        frame = pd.DataFrame(
+            {"rank": rank, "step": found.step, "start_ns": found.start, "end_ns": found.end}
+        )
+        frame = _choose(frame, chosen)
+        parts.append(frame.merge(own[["device"]], how="cross"))
+    return pd.concat(parts, ignore_index=True)[WINDOW] if parts else pd.DataFrame(columns=WINDOW)
+
+
+def _choose(windows: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
+    if chosen.first is not None:
+        return windows[windows["step"].between(chosen.first, chosen.last or chosen.first)]
+    first = windows["step"] == windows["step"].head(1).item() if len(windows) else False
+    rest = windows[~first] if len(windows) else windows
+    return rest if len(rest) else windows
+
+
+def _with_busy(windows: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:
+    """Add how long each device was busy in each window."""
+    keys = ["rank", "device", "step"]
+    places = pieces.groupby(keys).indices
+    start = pieces["start_ns"].to_numpy(np.int64)
+    end = start + pieces["time_ns"].to_numpy(np.int64)
+    found = {key: union_length(start[rows], end[rows]) for key, rows in places.items()}
+    order = list(zip(*(windows[key].tolist() for key in keys), strict=True))
+    # A step's number may come again, in another recording of the rank: its time counts once.
+    busy = [0 if key in order[:at] else found.get(key, 0) for at, key in enumerate(order)]
+    return windows.assign(busy_ns=np.array(busy, np.int64))
+
+
+def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
+    """Return the chosen steps of a recording without GPU work: the time of ops themselves.
+
+    Args:
+        rows: op calls, as the profile has them.
+        ranges: with the columns `RANGES`.
+        chosen: which steps; without any, all from the first op to the end of the last is one.
+    """
+    ranks = pd.DataFrame({"rank": rows["rank"].unique(), "device": _NO_DEVICE})
+    begins = pa.table({"rank": rows["rank"], "launch_ns": rows["start_ns"]})
+    begins = begins.append_column("start_ns", begins["launch_ns"])
+    begins = begins.append_column("dur_ns", pa.array(np.zeros(len(rows), np.int64)))
+    steps = _steps(ranges, begins, ranks, chosen)
+    if steps.empty:
+        ends = rows.assign(end_ns=rows["start_ns"] + rows["dur_ns"]).groupby("rank")
+        whole = ends.agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max")).reset_index()
+        steps = whole.assign(device=_NO_DEVICE, step=0)[WINDOW]
+    # What a call takes itself is no interval: it counts where the call begins.
+    starts = rows.assign(device=_NO_DEVICE, time_ns=rows["dur_ns"], dur_ns=0)
+    pieces = cut_at_windows(starts.rename(columns={"time_ns": "self_ns"}), steps)
+    pieces = pieces.assign(time_ns=pieces["self_ns"])
+    busy = pieces.groupby(["rank", "step"])["time_ns"].sum()
+    of_window = [busy.get(key, 0) for key in zip(steps["rank"], steps["step"], strict=True)]
+    windows = steps.assign(busy_ns=np.array(of_window, np.int64))
+    rest = windows["end_ns"] - windows["start_ns"] - windows["busy_ns"]
+    idle = pd.DataFrame({"step": windows["step"], "cause": OUTSIDE_OPS, "time_ns": rest})
+    return Side(pieces, windows, idle)

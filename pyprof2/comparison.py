@@ -1,0 +1,149 @@
+"""Compare two runs: whether they can be, and what makes the difference of their steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyprof2.errors import UsageError
+from pyprof2.run import Run, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from pyprof2.analysis.summaries.compare import Comparison, Side
+    from pyprof2.analysis.summaries.compared_sides import Chosen
+
+AXES: Final = ("layer", "op", "signature", "source", "range")
+"""What the parts of the terms may be summed along."""
+_EXTRA: Final = ("source", "range")
+_COMMON_PCT: Final = 50
+
+
+class Compared(NamedTuple):
+    """Two runs, compared.
+
+    Attributes:
+        a, b: the runs.
+        comparison: the terms of the difference.
+        differences: why the two may not be comparable, in words; none where they are.
+        remarks: what else differs, in words.
+    """
+
+    a: Run
+    b: Run
+    comparison: Comparison
+    differences: list[str]
+    remarks: list[str]
+
+    @property
+    def terms(self) -> pd.DataFrame:
+        """The terms that add up to the difference of a step; see `Comparison`."""
+        return self.comparison.terms
+
+
+def compare(
+    a: Run | Path | str,
+    b: Run | Path | str,
+    *,
+    steps: tuple[int, int] | int | None = None,
+    by: str | Sequence[str] = (),
+    force: bool = False,
+) -> Compared:
+    """Return what makes the difference of two runs' steps, in terms that add up to it exactly.
+
+    Args:
+        a: the run before: what `load` returns, a store, or a trace.
+        b: the run after.
+        steps: a number, or first and last; by default all but the first.
+        by: `layer`, `op`, `signature`, `source` or `range`: what the parts can be summed along.
+        force: compare what is not comparable as well.
+
+    Raises:
+        UsageError: an axis is unknown, a side has none of the steps, or the runs are not
+            comparable and `force` is not set.
+    """
+    from pyprof2.analysis.summaries.compare import compare_sides
+    from pyprof2.analysis.summaries.compared_sides import Chosen
+
+    axes = (by,) if isinstance(by, str) else tuple(by)
+    if unknown := sorted(set(axes) - set(AXES)):
+        msg = f"no axis {unknown[0]!r} of a comparison; there are {', '.join(AXES)}"
+        raise UsageError(msg)
+    chosen = Chosen(*((steps, steps) if isinstance(steps, int) else steps or ()))
+    runs = [each if isinstance(each, Run) else load(each) for each in (a, b)]
+    extra = [axis for axis in axes if axis in _EXTRA]
+    sides = [_side(run, chosen, extra) for run in runs]
+    differences, remarks = _differences(runs, sides)
+    if differences and not force:
+        msg = f"not comparable: {'; '.join(differences)}; --force compares all the same"
+        raise UsageError(msg)
+    found = compare_sides(sides[0], sides[1], extra)
+    if not found.layers_match:
+        remarks.append("layers have other names: calls are matched by op and direction alone")
+    return Compared(runs[0], runs[1], found, differences, remarks)
+
+
+def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
+    from pyprof2.analysis.summaries import compared_sides
+    from pyprof2.store import read_table
+    from pyprof2.tables import TABLES
+
+    ranges = read_table(run.path, "ranges", list(compared_sides.RANGES))
+    if run.idle_windows.empty:
+        side = compared_sides.cpu_side(run.rows(), ranges, chosen)
+    else:
+        tables = {
+            name: run.table(name).select(compared_sides.activity_columns(TABLES[name].names, extra))
+            for name in ("kernels", "copies")
+        }
+        idle = run.idle_table().select(compared_sides.IDLE)
+        tables |= {"ranges": ranges, "idle": idle}
+        windows = run.idle_windows
+        windows = windows.assign(end_ns=windows["start_ns"] + windows["window_ns"])
+        side = compared_sides.device_side(tables, windows, chosen)
+    if side.windows.empty:
+        msg = f"{run.path}: has none of these steps; pyprof2 prof --by step lists what there is"
+        raise UsageError(msg)
+    return side
+
+
+def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str], list[str]]:
+    """Return why two runs may not be comparable, and what else differs."""
+    devices = [sorted(set(run.devices["name"].dropna())) for run in runs]
+    found = []
+    if devices[0] != devices[1]:
+        found.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
+    ops = _common_pct(sides, "op")
+    if ops < _COMMON_PCT:
+        found.append(f"ops that both have hold {ops:.0f} % of the time: other models")
+    remarks = []
+    ranks = [side.windows["rank"].nunique() for side in sides]
+    if ranks[0] != ranks[1]:
+        remarks.append(f"{ranks[0]} and {ranks[1]} ranks")
+    shapes = _common_pct(sides, "signature")
+    if shapes < _COMMON_PCT:
+        remarks.append(
+            f"calls of the same shapes hold {shapes:.0f} % of the time: another batch or model size"
+        )
+    profilers = [run.summary["profilers"] for run in runs]
+    if profilers[0] != profilers[1]:
+        remarks.append(f"recorded with {_listed(profilers[0])} and {_listed(profilers[1])}")
+    return found, remarks
+
+
+def _common_pct(sides: Sequence[Side], column: str) -> float:
+    """Return the time of what both sides have: the smaller of both shares."""
+    times = [
+        side.pieces.groupby(side.pieces[column].astype(object))["time_ns"].sum() for side in sides
+    ]
+    common = times[0].index.intersection(times[1].index)
+    if not any(len(time) for time in times):
+        return 100.0
+    return min(100 * float(time[common].sum()) / max(1, float(time.sum())) for time in times)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words) or "not recorded"
