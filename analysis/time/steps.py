@@ -106,11 +106,10 @@ class _Pieces:
         self._work = work
         self._times = np.unique(np.concatenate((work.start, work.end, start, end)))
         begin, length = self._times[:-1], np.diff(self._times)
-        # A window without length could hide the one that begins with it.
-        full = np.flatnonzero(end > start)
-        place = np.searchsorted(start[full], begin, "right") - 1
-        self._inside = (place >= 0) & (begin < np.r_[end[full], NEVER][place])
-        self._window = full[place[self._inside]]
+        # Of those that begin together only the last one has a length.
+        window = np.searchsorted(start, begin, "right") - 1
+        self._inside = (window >= 0) & (begin < np.r_[end, NEVER][window])
+        self._window = window[self._inside]
         self._count = len(start)
         self.length = length[self._inside]
 
