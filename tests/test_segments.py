@@ -248,7 +248,7 @@ def test_a_length_is_the_same_on_every_clock(tmp_path: Path) -> None:
     """The second clock began 1000 ns later: what starts at 5 there starts at 1005."""
     folders = [tmp_path / "first", tmp_path / "second"]
     made = {
-        "idle": canonical("idle", {"start_ns": 5, "time_ns": 20}),
+        "idle": canonical("idle", {"start_ns": 5, "time_ns": 20, "drained": False}),
         "memory": canonical("memory", {"time_ns": 5}),
     }
     for folder in folders:
