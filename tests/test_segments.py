@@ -253,6 +253,7 @@ def test_a_length_is_the_same_on_every_clock(tmp_path: Path) -> None:
     }
     for folder in folders:
         for name in TABLES:
+            (folder / name).mkdir(parents=True)
             write_table(folder, name, 0, [made.get(name, TABLES[name].empty())])
 
     idle, memory = (pa.concat_tables(joined(name, folders, 0, [0, 1000])) for name in made)
