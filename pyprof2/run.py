@@ -272,7 +272,7 @@ class Run:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row per device and step: its window, and what the device did in it."""
+        """One row per device and window of a step, with what the device did in it."""
         return self._frame("steps")
 
     @cached_property
