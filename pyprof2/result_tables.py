@@ -99,16 +99,45 @@ UTILIZATION: Final = Table(
 )
 STEPS: Final = Table(
     "steps",
-    "One row per window of a step: from its beginning on the host, or the end of the window before "
-    "it, to the end of the work that it launched.",
+    "One row per device and window of a step: from its start on the host, or the end of the window "
+    "before it, to the end of the work that it launched. The times of the six states add up to it.",
     (
         _RANK,
-        Column("step", pa.int64(), "Number of the step; it comes again in another recording.",
-               nullable=False),
-        _time("start_ns", "Start on the clock of the trace."),
-        _time("dur_ns", "End minus start."),
+        Column("device", pa.int64(), "Ordinal of the device; null without any."),
+        Column(
+            "step",
+            pa.int64(),
+            "Number of the step; it may come again in another recording.",
+            nullable=False,
+        ),
+        _time("host_start_ns", "Start on the host."),
+        _time("host_dur_ns", "Duration on the host."),
+        _time("start_ns", "Start of the window."),
+        _time("dur_ns", "Length of the window."),
+        Column("compute_only_ns", pa.int64(), "Kernels run, none of them communicates.", "ns"),
+        Column("comm_only_ns", pa.int64(), "Only communication runs: it is exposed.", "ns"),
+        Column("comp_comm_overlap_ns", pa.int64(), "Both run, and no copy.", "ns"),
+        Column("copy_only_ns", pa.int64(), "Only memcpys and memsets run.", "ns"),
+        Column("copy_overlap_ns", pa.int64(), "A copy runs beside a kernel of any kind.", "ns"),
+        Column("idle_ns", pa.int64(), "Nothing runs.", "ns"),
+        Column("busy_kernels_ns", pa.int64(), "A kernel runs, whatever its kind.", "ns"),
+        Column("gpu_utilization_pct", pa.float64(), "`busy_kernels_ns` over the window.", "%"),
+        Column(
+            "sm_efficiency_pct",
+            pa.float64(),
+            "Mean share of the multiprocessors that have a block: the sum of `blocks_per_sm` of "
+            "the kernels that run, at most 1; null where that of one is unknown.",
+            "%",
+        ),
+        Column(
+            "occupancy_pct",
+            pa.float64(),
+            "Mean occupancy of the kernels, weighted with their time in the window; null where "
+            "that of one is unknown.",
+            "%",
+        ),
     ),
-)  # fmt: skip
+)
 FINDINGS: Final = Table(
     "findings",
     "One row per finding of `pyprof2 check`, problems first.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from pyprof2.analysis.summaries import ledger, summary, utilization
-from pyprof2.analysis.time.step_windows import NEEDED as OF_STEPS
+from pyprof2.analysis.time import steps
 from pyprof2.analysis.time.step_windows import step_windows
 from pyprof2.result_tables import LEDGER, UTILIZATION
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def _all_needed() -> dict[str, set[str]]:
     needed: defaultdict[str, set[str]] = defaultdict(set)
-    for each in (OF_STEPS, summary.NEEDED, ledger.NEEDED, utilization.NEEDED):
+    for each in (steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED):
         for name, columns in each.items():
             needed[name].update(columns)
     return dict(needed)
@@ -40,7 +40,7 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
     """
     tables = rank.several(_NEEDED)
     windows = step_windows(tables["ranges"], [tables["kernels"], tables["copies"]])
-    yield "steps", windows.table(rank.rank)
+    yield "steps", steps.steps_of_rank(tables, windows, rank.rank)
     yield "summary", summary.totals(tables, rank.rank).table()
     bins = ledger.of_tables(tables)
     bins.insert(0, "rank", rank.rank)

@@ -272,8 +272,21 @@ class Run:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row per window of a step."""
+        """One row per device and window of a step, with what the device did in it."""
         return self._frame("steps")
+
+    @cached_property
+    def use_over_steps(self) -> pd.DataFrame:
+        """How each device was used from the start of the first step to the end of the last.
+
+        See `pyprof2.analysis.time.steps.use_over_steps`.
+        """
+        import pandas as pd
+
+        from pyprof2.analysis.time.steps import INPUT, use_over_steps
+
+        parts = [use_over_steps(rank.several(INPUT)) for rank in self._ranks]
+        return pd.concat(parts, ignore_index=True)
 
     @cached_property
     def _totals(self) -> list[Totals]:

@@ -39,6 +39,8 @@ _COUNTED_IN: Final = {
 }
 """The ids, and the tables whose rows they number."""
 _TIMES: Final = ("start_ns", "launch_ns", "time_ns", "end_ns")
+_LENGTHS: Final = (("idle", "time_ns"),)
+"""Columns that are called like a time and are none."""
 _CORRELATED: Final = ("launches", "kernels", "copies", "stalls")
 
 
@@ -69,7 +71,7 @@ def joined(
         }
         added |= dict.fromkeys(("correlation_id", "waits_for_correlation_id"), calls[at])
         added["unix_ns"] = -shifts[at]
-        added |= dict.fromkeys(_TIMES, shifts[at])
+        added |= {each: shifts[at] for each in _TIMES if (name, each) not in _LENGTHS}
         file = _file(folder, name, rank)
         for group in range(file.num_row_groups):
             part = _add(file.read_row_group(group), added)

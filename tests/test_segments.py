@@ -8,11 +8,16 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from pyprof2.cli import main
 from pyprof2.errors import TraceError
 from pyprof2.run import Run, load, parse
+from pyprof2.segments import joined
+from pyprof2.store import write_table
+from pyprof2.tables import TABLES
+from tests.builders import canonical
 from tests.kineto_events import Event, kernel, launch, node, op, rows, trace
 
 if TYPE_CHECKING:
@@ -237,3 +242,21 @@ def test_ranks_with_clocks_of_their_own_have_each_its_span(
     assert summary["busy_ns"] == 4 * 5_000
     assert main(["prof", str(tmp_path), "--by", "op", "-w", "200"]) == 0
     assert "busy 20.000 us of 30.000 us on 2 GPUs" in capsys.readouterr().out
+
+
+def test_a_length_is_the_same_on_every_clock(tmp_path: Path) -> None:
+    """The second clock began 1000 ns later: what starts at 5 there starts at 1005."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    made = {
+        "idle": canonical("idle", {"start_ns": 5, "time_ns": 20, "drained": False}),
+        "memory": canonical("memory", {"time_ns": 5}),
+    }
+    for folder in folders:
+        for name in TABLES:
+            (folder / name).mkdir(parents=True)
+            write_table(folder, name, 0, [made.get(name, TABLES[name].empty())])
+
+    idle, memory = (pa.concat_tables(joined(name, folders, 0, [0, 1000])) for name in made)
+
+    assert rows(idle, "start_ns", "time_ns") == [(5, 20), (1005, 20)]
+    assert rows(memory, "time_ns") == [5, 1005]

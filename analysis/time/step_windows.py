@@ -8,7 +8,7 @@ windows do not overlap, and each holds the GPU work of its step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,6 @@ from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-NEEDED: Final = {
-    "ranges": ("start_ns", "dur_ns", "name", "kind"),
-    "kernels": ("launch_ns", "start_ns", "dur_ns"),
-    "copies": ("launch_ns", "start_ns", "dur_ns"),
-}
-"""The columns that `step_windows` reads of each table."""
 
 _NONE = -(1 << 62)
 
@@ -40,22 +33,13 @@ class StepWindows(NamedTuple):
 
     @classmethod
     def of(cls, steps: pa.Table) -> StepWindows:
-        """Return the windows that a rank's table `steps` holds."""
+        """Return the windows that a rank's table `steps` holds, once for each device."""
+        device = int_column(steps, "device", _NONE)
         step, start, length = (
-            int_column(steps, name, 0) for name in ("step", "start_ns", "dur_ns")
+            int_column(steps, name, 0)[device == device[:1]]
+            for name in ("step", "start_ns", "dur_ns")
         )
         return cls(step, start, start + length)
-
-    def table(self, rank: int) -> pa.Table:
-        """Return table `steps` of the rank."""
-        return pa.table(
-            {
-                "rank": pa.array(np.full(len(self.step), rank, np.int64)),
-                "step": self.step,
-                "start_ns": self.start,
-                "dur_ns": self.end - self.start,
-            }
-        )
 
     def time_by_step(self) -> dict[int, int]:
         """Return the length of the windows of each step, in order of the numbers."""
@@ -88,13 +72,7 @@ def step_windows(ranges: pa.Table, activities: Sequence[pa.Table]) -> StepWindow
         ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
         activities: columns `launch_ns`, `start_ns`, `dur_ns` of `kernels` and `copies`.
     """
-    steps = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
-    name, names = code_column(steps, "name")
-    numbers = [step_number(text) for text in names]
-    number = np.array([*(_NONE if n is None else n for n in numbers), _NONE], np.int64)[name]
-    start = int_column(steps, "start_ns", 0)
-    end = start + int_column(steps, "dur_ns", 0)
-    step, start, end = _host_ranges(number, start, end)
+    step, start, end = step_ranges(ranges)
     last = end.copy()
     for table in activities:
         launch = int_column(table, "launch_ns", _NONE)
@@ -108,8 +86,23 @@ def step_windows(ranges: pa.Table, activities: Sequence[pa.Table]) -> StepWindow
     return StepWindows(step, np.minimum(begin, last), last)
 
 
-def _host_ranges(number: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
-    """Return number, start and end of the steps on the host, in order of time.
+def step_ranges(ranges: pa.Table) -> StepWindows:
+    """Return the steps of one rank on the host, in the order of their windows.
+
+    Args:
+        ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
+    """
+    steps = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
+    name, names = code_column(steps, "name")
+    numbers = [step_number(text) for text in names]
+    number = np.array([*(_NONE if n is None else n for n in numbers), _NONE], np.int64)[name]
+    start = int_column(steps, "start_ns", 0)
+    end = start + int_column(steps, "dur_ns", 0)
+    return StepWindows(*_joined(number, start, end))
+
+
+def _joined(number: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
+    """Return number, start and end of the steps, in order of time.
 
     Ranges of one number that overlap, on several threads, are one.
     """

@@ -19,11 +19,12 @@ from pyprof2.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports import cells, files, markdown, notes, text
 from pyprof2.reports.heading import heading
 from pyprof2.reports.query import GUESSED, KERNEL, SHARE_COLUMNS, Query, SortKey
+from pyprof2.reports.steps import step_lines
 from pyprof2.reports.table import Content, pyprof_header, shown
 from pyprof2.tables import KERNELS, Column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyprof2.run import Run
 
@@ -111,11 +112,16 @@ def _write_sums(profile: Profile) -> None:
     remarks = [
         *(() if query.axes else notes.overview_notes(run, chosen, axes[0])),
         *notes.missed_note(sums, axes),
-        *(notes.step_notes(run) if "step" in axes else ()),
+        *(_step_remarks(profile) if "step" in axes else ()),
         *notes.none_note(profile, sums, axes),
         *notes.one_line_note(run, chosen, sums, axes),
     ]
     _write_table(profile, Content(frame, _total(chosen), sums["roofline_flag"], remarks))
+
+
+def _step_remarks(profile: Profile) -> Iterator[str]:
+    yield from notes.step_notes(profile.run)
+    yield from step_lines(profile.run, sorted(set(profile.chosen["rank"].tolist())))
 
 
 def _telling_axis(rows: pd.DataFrame) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from pyprof2.analysis.summaries.utilization import COLUMNS
 from pyprof2.cli import main
+from pyprof2.result_tables import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -52,6 +53,11 @@ class StubRun:
     def utilization(self) -> pd.DataFrame:
         """No step has a known peak."""
         return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """No window of a step is known."""
+        return pd.DataFrame(columns=list(STEPS.names))
 
     @property
     def ledger(self) -> pd.DataFrame:

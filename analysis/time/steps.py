@@ -1,0 +1,296 @@
+"""What devices did in the windows of steps: computed, communicated, copied, or nothing.
+
+At every instant a device computes, communicates, copies, several of these, or nothing. The time
+line is cut wherever any of this changes or a window begins or ends; each piece is in one state,
+so the times of a window's states add up to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.analysis.time.idle import recordings
+from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
+from pyprof2.columns import int_array
+from pyprof2.recording import code_column, int_column
+from pyprof2.result_tables import STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.intervals import Bool, Int
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+_WORK: Final = ("rank", "device", "start_ns", "dur_ns", "launch_ns")
+INPUT: Final = {
+    "kernels": (*_WORK, "category", "blocks_per_sm", "occupancy_pct"),
+    "copies": _WORK,
+    "ranges": ("rank", "start_ns", "dur_ns", "name", "kind"),
+    "trace": ("rank", "start_ns"),
+}
+"""The columns of the canonical tables that the table `steps` is made of."""
+
+COMPUTE, COMM, COPY = range(3)
+STATES: Final = {
+    "compute_only_ns": (True, False, False),
+    "comm_only_ns": (False, True, False),
+    "comp_comm_overlap_ns": (True, True, False),
+    "copy_only_ns": (False, False, True),
+    "idle_ns": (False, False, False),
+}
+"""The states of a device: whether it computes, communicates, copies.
+
+Every other one is `copy_overlap_ns`: it copies while it does anything else.
+"""
+
+
+SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
+
+
+class Work(NamedTuple):
+    """The activities of one device.
+
+    Attributes:
+        start, end: in ns.
+        kind: `COMPUTE`, `COMM` or `COPY`.
+        blocks_per_sm: of the grid; not a number where unknown.
+        occupancy_pct: not a number where unknown.
+    """
+
+    start: Int
+    end: Int
+    kind: Int
+    blocks_per_sm: Floats
+    occupancy_pct: Floats
+
+
+class Use(NamedTuple):
+    """How a device was used, per window.
+
+    Attributes:
+        times: ns in each of the states, by column of the table `steps`.
+        kernels: ns in which a kernel ran.
+        sm: integral of the share of the multiprocessors that had a block, in ns.
+        occupancy: kernels' time in ns, times their occupancy in %.
+        kernel_time: the kernels' times, added up, in ns.
+        sm_known, occupancy_known: whether every kernel in the window has what these rest on.
+    """
+
+    times: dict[str, Int]
+    kernels: Int
+    sm: Floats
+    occupancy: Floats
+    kernel_time: Floats
+    sm_known: Bool
+    occupancy_known: Bool
+
+
+class _Pieces:
+    """The windows, cut wherever an activity begins or ends.
+
+    Attributes:
+        length: of each piece, in ns.
+    """
+
+    def __init__(self, work: Work, start: Int, end: Int) -> None:
+        self._work = work
+        self._times = np.unique(np.concatenate((work.start, work.end, start, end)))
+        begin, length = self._times[:-1], np.diff(self._times)
+        # Of those that begin together only the last one has a length.
+        window = np.searchsorted(start, begin, "right") - 1
+        self._inside = (window >= 0) & (begin < np.r_[end, NEVER][window])
+        self._window = window[self._inside]
+        self._count = len(start)
+        self.length = length[self._inside]
+
+    def level(self, weight: Floats) -> Floats:
+        """Return the sum of the weights of what runs in each piece."""
+        change = np.zeros(len(self._times))
+        np.add.at(change, np.searchsorted(self._times, self._work.start), weight)
+        np.subtract.at(change, np.searchsorted(self._times, self._work.end), weight)
+        found: Floats = np.cumsum(change)[:-1][self._inside]
+        return found
+
+    def runs(self, rows: Bool) -> Bool:
+        """Return whether any of these rows runs in each piece."""
+        found: Bool = self.level(rows.astype(np.float64)) > 0
+        return found
+
+    def time(self, pieces: Bool) -> Int:
+        """Return the length of these pieces, by window."""
+        sums = np.zeros(self._count, np.int64)
+        np.add.at(sums, self._window[pieces], self.length[pieces])
+        return sums
+
+    def integral(self, level: Floats) -> Floats:
+        """Return the integral of a level, by window."""
+        sums = np.zeros(self._count)
+        np.add.at(sums, self._window, level * self.length)
+        return sums
+
+
+def device_use(work: Work, start: Int, end: Int) -> Use:
+    """Return how a device was used in windows, which are in order and do not overlap.
+
+    The share of the multiprocessors that have a block is at most 1: the sum of `blocks_per_sm` of
+    the kernels that run. What reaches over a window counts with the part inside.
+    """
+    pieces = _Pieces(work, start, end)
+    is_kernel = work.kind != COPY
+    kernels = pieces.runs(is_kernel)
+    blocks, occupancy = (
+        np.where(is_kernel, np.nan_to_num(each), 0)
+        for each in (work.blocks_per_sm, work.occupancy_pct)
+    )
+    # Sums of floats leave residues where nothing runs.
+    sm = np.where(kernels, np.minimum(pieces.level(np.minimum(blocks, 1)), 1), 0)
+    weighted = np.where(kernels, pieces.level(occupancy), 0)
+    return Use(
+        times=_state_times(pieces, work.kind),
+        kernels=pieces.time(kernels),
+        sm=pieces.integral(sm),
+        occupancy=pieces.integral(weighted),
+        kernel_time=pieces.integral(pieces.level(is_kernel.astype(np.float64))),
+        sm_known=pieces.time(pieces.runs(is_kernel & np.isnan(work.blocks_per_sm))) == 0,
+        occupancy_known=pieces.time(pieces.runs(is_kernel & np.isnan(work.occupancy_pct))) == 0,
+    )
+
+
+def _state_times(pieces: _Pieces, kind: Int) -> dict[str, Int]:
+    """Return the time in each state, by window."""
+    runs = [pieces.runs(kind == each) for each in (COMPUTE, COMM, COPY)]
+    times = {
+        name: pieces.time(np.all([r == s for r, s in zip(runs, state, strict=True)], axis=0))
+        for name, state in STATES.items()
+    }
+    times["copy_overlap_ns"] = pieces.time(runs[COPY] & (runs[COMPUTE] | runs[COMM]))
+    return times
+
+
+def device_work(kernels: pa.Table, copies: pa.Table) -> dict[int, Work]:
+    """Return the activities of each device of a rank, by ordinal; `NEVER` stands for null.
+
+    Args:
+        kernels: columns `device`, `start_ns`, `dur_ns`, `category`, `blocks_per_sm`,
+            `occupancy_pct` of the canonical table.
+        copies: of these `device`, `start_ns`, `dur_ns`.
+    """
+    code, words = code_column(kernels, "category")
+    of_kernels = np.array([*(COMM if word == "comm" else COMPUTE for word in words), COMPUTE])[code]
+    kind = np.r_[of_kernels, np.full(copies.num_rows, COPY)]
+    device, start, length = (
+        np.concatenate([int_column(table, name, missing) for table in (kernels, copies)])
+        for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
+    )
+    known = [
+        np.r_[kernels[name].cast(pa.float64()).to_numpy(), np.full(copies.num_rows, np.nan)]
+        for name in ("blocks_per_sm", "occupancy_pct")
+    ]
+    whole = Work(start, start + np.maximum(0, length), kind, *known)
+    return {
+        each: Work(*(column[device == each] for column in whole))
+        for each in np.unique(device).tolist()
+    }
+
+
+def steps_of_rank(tables: Mapping[str, pa.Table], windows: StepWindows, rank: int) -> pa.Table:
+    """Return the table `steps` of a rank: a row for each device and window.
+
+    Args:
+        tables: the columns `INPUT` of its canonical tables.
+        windows: of its steps.
+        rank: the number.
+    """
+    activities = tables["kernels"], tables["copies"]
+    host = step_ranges(tables["ranges"])
+    found = device_work(*activities) if len(windows.step) else {}
+    parts = [
+        _rows(windows, host, device, device_use(work, windows.start, windows.end))
+        for device, work in found.items()
+    ]
+    whole = pa.concat_tables(parts or [_rows(windows, host, NEVER, None)])
+    return STEPS.conform(whole.append_column("rank", pa.array(np.full(whole.num_rows, rank))))
+
+
+def _rows(windows: StepWindows, host: StepWindows, device: int, use: Use | None) -> pa.Table:
+    """Return the rows of a device; without use, those of a recording without any device."""
+    count = len(windows.step)
+    columns: dict[str, pa.Array] = {
+        "device": int_array(np.full(count, device), NEVER),
+        "step": pa.array(windows.step),
+        "host_start_ns": pa.array(host.start),
+        "host_dur_ns": pa.array(host.end - host.start),
+        "start_ns": pa.array(windows.start),
+        "dur_ns": pa.array(windows.end - windows.start),
+    }
+    if use is not None:
+        columns |= {name: pa.array(time) for name, time in use.times.items()}
+        columns |= {"busy_kernels_ns": pa.array(use.kernels)}
+        columns |= {n: pa.array(v) for n, v in use_pct(use, windows.end - windows.start).items()}
+    nothing = pa.nulls(count, pa.int64())
+    known = [columns.get(column.name, nothing) for column in STEPS.columns[1:]]
+    return pa.table(dict(zip(STEPS.names[1:], known, strict=True)))
+
+
+def use_pct(use: Use, length: Int) -> dict[str, pa.Array]:
+    """Return the shares that a use amounts to in windows of these lengths, null where unknown."""
+    shares = (
+        (use.kernels, length, length > 0),
+        (use.sm, length, (length > 0) & use.sm_known),
+        (use.occupancy / 100, use.kernel_time, (use.kernel_time > 0) & use.occupancy_known),
+    )
+    return {
+        name: pa.array(100 * part / np.where(known, whole, 1), mask=~known)
+        for name, (part, whole, known) in zip(SHARES, shares, strict=True)
+    }
+
+
+def use_over_steps(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
+    """Return how each device was used from the start of the first step to the end of the last.
+
+    Time between steps counts, time between recordings does not.
+
+    Args:
+        tables: the columns `INPUT` of the canonical tables of all ranks.
+
+    Returns:
+        One row per rank and device: `rank`, `device`, `window_ns`, `gpu_utilization_pct`,
+        `sm_efficiency_pct`, `occupancy_pct`, as in the table `steps`.
+    """
+    import pandas as pd
+
+    found: defaultdict[tuple[int, int], list[tuple[int, Use]]] = defaultdict(list)
+    for rank, own in recordings(tables):
+        activities = own["kernels"], own["copies"]
+        windows = step_windows(own["ranges"], activities)
+        if len(windows.step):
+            first, last = windows.start[:1], windows.end[-1:]
+            length = int(last[0] - first[0])
+            for device, work in device_work(*activities).items():
+                found[rank, device].append((length, device_use(work, first, last)))
+    rows = [
+        {"rank": rank, "device": None if device == NEVER else device, **_of_recordings(parts)}
+        for (rank, device), parts in found.items()
+    ]
+    names = ["rank", "device", "window_ns", *SHARES]
+    return pd.DataFrame(rows, columns=names).astype({"device": "Int64"})
+
+
+def _of_recordings(parts: list[tuple[int, Use]]) -> dict[str, Any]:
+    """Return the shares in the windows of several recordings together."""
+    length = sum(length for length, _ in parts)
+    columns = list(zip(*(use[1:] for _, use in parts), strict=True))
+    numbers = [np.sum(column, axis=0) for column in columns[:4]]
+    known = [np.all(column, axis=0) for column in columns[4:]]
+    shares = use_pct(Use({}, *numbers, *known), np.array([length]))
+    return {"window_ns": length} | {name: share[0].as_py() for name, share in shares.items()}

@@ -1,0 +1,122 @@
+"""What is said of steps below a profile: how long they are, what devices did, which are odd."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from pyprof2.analysis.summaries.compared_calls import NEEDED
+from pyprof2.analysis.summaries.odd_steps import largest_terms, step_difference
+from pyprof2.analysis.time.step_times import (
+    median_step,
+    outlier_steps,
+    step_times,
+    step_windows_of,
+)
+from pyprof2.analysis.time.steps import SHARES
+from pyprof2.reports.heading import share_text
+from pyprof2.units import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping
+    from fractions import Fraction
+    from typing import Any
+
+    from pyprof2.run import Run
+
+_RANKS_SHOWN: Final = 8
+_OUTLIERS_SHOWN: Final = 5
+_STATES: Final = {
+    "compute_only_ns": "computing",
+    "comm_only_ns": "exposed communication",
+    "comp_comm_overlap_ns": "communication beside computing",
+    "copy_only_ns": "copying",
+    "copy_overlap_ns": "copying beside kernels",
+    "idle_ns": "idle",
+}
+_SHARE_NAMES: Final = ("GPU utilization", "SM efficiency", "occupancy")
+
+
+def step_lines(run: Run, ranks: list[int]) -> Iterator[str]:
+    """Say how long steps are, what devices did in them, and which took unusually long or short.
+
+    Args:
+        run: the run.
+        ranks: those to speak of.
+    """
+    steps = run.steps[run.steps["rank"].isin(ranks)]
+    if steps.empty:
+        return
+    windows = step_windows_of(steps)
+    yield from _times(windows)
+    yield from _devices(run, steps)
+    yield from _outliers(run, windows)
+
+
+def _times(windows: pd.DataFrame) -> Iterator[str]:
+    """Give median and quartiles of each rank that has several steps."""
+    times = step_times(windows).reset_index()
+    for row in times[times["count"] > 1].head(_RANKS_SHOWN).to_dict("records"):
+        median, low, high = (_time(row[name]) for name in ("median_ns", "q1_ns", "q3_ns"))
+        place = _of_rank(row["rank"], len(times))
+        yield f"{place}{row['count']} steps, median {median}, the middle half {low} to {high}"
+
+
+def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
+    """Give for each device what it did, on average over steps, and how well it was used."""
+    used = steps[steps["idle_ns"].notna()]
+    keys = ["rank", "device"]
+    means = used.groupby(keys, dropna=False)[["dur_ns", *_STATES]].mean().reset_index()
+    for row in means.merge(run.use_over_steps, on=keys).head(_RANKS_SHOWN).to_dict("records"):
+        place = f"rank {row['rank']}, device {row['device']}: " if len(means) > 1 else ""
+        states = [
+            f"{words} {_time(row[name])} ({share_text(round(row[name]), round(row['dur_ns']))})"
+            for name, words in _STATES.items()
+            if row[name] > 0
+        ]
+        yield f"{place}in a step, on average: {', '.join(states)}"
+        shares = [
+            f"{words} {row[name]:.1f} %"
+            for name, words in zip(SHARES, _SHARE_NAMES, strict=True)
+            if pd.notna(row[name])
+        ]
+        yield f"{place}from the first step to the last: {', '.join(shares)}"
+
+
+def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
+    """Name the steps that took unusually long or short, and what was different in them."""
+    odd = outlier_steps(windows)
+    ranks = windows["rank"].nunique()
+    for window in odd.head(_OUTLIERS_SHOWN).to_dict("records"):
+        more = "more" if window["over_ns"] > 0 else "less"
+        usual = median_step(windows, window["rank"])
+        yield (
+            f"{_of_rank(window['rank'], ranks)}step {window['step']} takes "
+            f"{_time(abs(window['over_ns']))} {more} than the median"
+            f"{_difference(run, usual, window)}"
+        )
+    if len(odd) > _OUTLIERS_SHOWN:
+        yield f"{len(odd) - _OUTLIERS_SHOWN} more steps are unusually long or short"
+
+
+def _difference(run: Run, usual: Mapping[Hashable, Any], odd: Mapping[Hashable, Any]) -> str:
+    """Return the largest terms of the difference; nothing where no device was recorded."""
+    steps = run.steps[run.steps["idle_ns"].notna() & (run.steps["rank"] == odd["rank"])]
+    if steps.empty:
+        return ""
+    before, after = (
+        steps[(steps["start_ns"] == each["start_ns"]) & (steps["step"] == each["step"])]
+        for each in (usual, odd)
+    )
+    terms = largest_terms(step_difference(run.rows(NEEDED), run.idle, before, after))
+    words = [f"{term} {'+' if delta > 0 else '-'}{_time(abs(delta))}" for term, delta in terms]
+    return f"; against step {usual['step']}: {', '.join(words)}"
+
+
+def _time(time_ns: float | Fraction) -> str:
+    return format_time(round(time_ns))
+
+
+def _of_rank(rank: object, ranks: int) -> str:
+    return f"rank {rank}: " if ranks > 1 else ""
