@@ -31,6 +31,6 @@ napoleon_numpy_docstring: Final = False
 nitpick_ignore_regex: Final = [
     ("py:.*", r"_\w+"),
     ("py:.*", r"(pandas|pd|pyarrow|pa|numpy|np|torch|nvtx)\..*"),
-    ("py:.*", r"(argparse|collections|os|pathlib|types|typing)\..*"),
+    ("py:.*", r"(argparse|collections|fractions|os|pathlib|types|typing)\..*"),
     ("py:.*", r"Path|PathLike|Any|Callable|Iterable|Iterator|Mapping|Sequence|SinkName|optional"),
 ]
