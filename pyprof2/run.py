@@ -464,6 +464,30 @@ class Run:
         axes = (by,) if isinstance(by, str) else tuple(by)
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
 
+    def advise(self) -> pd.DataFrame:
+        """Return what `pyprof2 advise` prints, silent rules too.
+
+        Times at stake overlap: never add them up, see `gain_bounds`. The columns are those of
+        `pyprof2.analysis.summaries.advice.FINDINGS`.
+        """
+        return self._advice[0]
+
+    @cached_property
+    def gain_bounds(self) -> pd.DataFrame:
+        """What the remedies of all findings together can gain at most, for each rank.
+
+        See `pyprof2.analysis.summaries.advice.advise.gain_bound`.
+        """
+        return self._advice[1]
+
+    @cached_property
+    def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        from pyprof2.analysis.summaries.advice import advise
+        from pyprof2.analysis.summaries.advice.facts import INPUT
+
+        tables = {name: self.table(name).select(names) for name, names in INPUT.items()}
+        return advise(tables, self.table("devices").to_pylist(), self.device)
+
     @cached_property
     def devices(self) -> pd.DataFrame:
         """One row per device that the recording lists."""
