@@ -372,6 +372,16 @@ class Run:
         """One row per piece of the time in which a device did nothing, with its cause."""
         return self._frame("idle")
 
+    @cached_property
+    def leading_cause(self) -> dict[str, Any]:
+        """How long devices were idle, and the cause of most of it.
+
+        See `pyprof2.analysis.summaries.idle_profile.leading_cause`.
+        """
+        from pyprof2.analysis.summaries.idle_profile import leading_cause
+
+        return leading_cause(read_table(self.path, "idle", ["cause", "source", "time_ns"]))
+
     def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
         """Return the table `idle` as Arrow, found anew where an argument is given.
 
@@ -483,10 +493,19 @@ class Run:
     @cached_property
     def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         from pyprof2.analysis.summaries.advice import advise
+
+        return advise(self._advice_input(), self.table("devices").to_pylist(), self.device)
+
+    def _pollution(self) -> pd.DataFrame:
+        """Return what in the recording is the recorder's doing, or the start's; as `check`."""
+        from pyprof2.analysis.summaries.advice import find_pollution
+
+        return find_pollution(self._advice_input(), self.table("devices").to_pylist())
+
+    def _advice_input(self) -> dict[str, pa.Table]:
         from pyprof2.analysis.summaries.advice.facts import INPUT
 
-        tables = {name: self.table(name).select(names) for name, names in INPUT.items()}
-        return advise(tables, self.table("devices").to_pylist(), self.device)
+        return {name: self.table(name).select(names) for name, names in INPUT.items()}
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -630,6 +649,7 @@ class Run:
             find_odd_work(tables["kernels"], tables["copies"], devices, self.device),
             find_work(tables, self.summary["profilers"]),
             find_devices([] if self.device else devices),
+            self._pollution(),
         ]
         both = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
         if len(self.summary["ranks"]) > 1:

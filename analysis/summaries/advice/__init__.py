@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyprof2.analysis.summaries.advice.advise import advise
+from pyprof2.analysis.summaries.advice.advise import advise, find_pollution
 from pyprof2.analysis.summaries.advice.findings import FINDINGS, Rule
 from pyprof2.analysis.summaries.advice.rules import RULES
 
-__all__ = ["FINDINGS", "RULES", "Rule", "advise"]
+__all__ = ["FINDINGS", "RULES", "Rule", "advise", "find_pollution"]

@@ -23,6 +23,8 @@ from pyprof2.analysis.summaries.advice.floors import best_peak, floor_ns, half_p
 from pyprof2.analysis.summaries.advice.job import exposed_ns
 from pyprof2.analysis.summaries.advice.recording import affected_steps, full_queue
 from pyprof2.analysis.summaries.advice.rules import CONTEXT, ON_THE_HOST, RULES
+from pyprof2.analysis.summaries.checks import COLUMNS
+from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +36,11 @@ LEAST_PCT: Final = 1
 _HIGH_PCT: Final = 10
 _MEDIUM_PCT: Final = 3
 _ORDER: Final = (FIRES, UNKNOWN, SILENT)
+_TYPES: Final = {
+    column.name: "string" if column.type == TEXT else "Int64" if column.nullable else "int64"
+    for column in FINDINGS.columns
+}
+"""What pandas makes of the columns of findings: each has its type when it is empty, too."""
 _RECORD_LATER: Final = "steps after warm-up: without step {steps} nothing of it is left"
 
 
@@ -59,14 +66,31 @@ def advise(
         found = find(facts)
         rows += [_row(facts, rule, each) for rule, each in found]
         bounds.append(gain_bound(facts, found))
-    frame = pd.DataFrame(rows, columns=FINDINGS.names)
-    times = ["at_stake_lo_ns", "at_stake_hi_ns", "expected_ns"]
-    frame = frame.astype(dict.fromkeys(times, "Int64") | {"rank": "int64"})
+    frame = pd.DataFrame(rows, columns=FINDINGS.names).astype(_TYPES)
     order = frame.assign(
         status=frame["status"].map(_ORDER.index), at_stake_hi_ns=-frame["at_stake_hi_ns"].fillna(-1)
     ).sort_values(["rank", "status", "at_stake_hi_ns"], kind="stable")
     columns = ["rank", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns"]
     return frame.loc[order.index].reset_index(drop=True), pd.DataFrame(bounds, columns=columns)
+
+
+def find_pollution(
+    tables: Mapping[str, pa.Table], devices: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame:
+    """Return what makes parts of recordings unlike the program; columns as `checks.find_lacks`.
+
+    Args:
+        tables: as for `advise`.
+        devices: the same.
+    """
+    found = [
+        ("lack", f"polluted: {each.text}", None, None, rule.remedy, facts.rank)
+        for facts in facts_of_ranks(tables, devices)
+        for rule in RULES
+        if rule.pollutes and (each := rule.find(facts)) is not None
+    ]
+    frame = pd.DataFrame(found, columns=COLUMNS)
+    return frame.astype({"count": "Int64", "share_pct": "float64", "rank": "Int64"})
 
 
 def find(facts: Facts) -> list[tuple[Rule, Found | None]]:

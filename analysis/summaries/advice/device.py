@@ -144,8 +144,8 @@ def elementwise_chains(facts: Facts) -> Found | None:
     """Kernels one after another on tensors of one size, each limited by the memory.
 
     Fused (`torch.compile`), what is between them need not be written and read. What autograd
-    keeps of the forward pass is still written. That nobody else reads it is not recorded: so the
-    least is nothing.
+    keeps of the forward pass is still written. That one reads what the other wrote is not recorded:
+    so the least is nothing, and the same op again is taken for other work.
     """
     kernels = facts["kernels"]
     chained = kernels[kernels["category"].isin(_CHAINED)].sort_values(["stream", "start_ns"])
@@ -279,7 +279,8 @@ def _follows(facts: Facts, rows: pd.DataFrame, size: Floats) -> Bool:
     for name in ("stream", "layer", "direction"):
         value = rows[name].astype(object).fillna("")
         same &= (value == value.shift()).to_numpy(bool)
-    same &= (rows["op_id"] != rows["op_id"].shift()).fillna(value=False).to_numpy(bool)
+    op = rows["op"].astype(object).fillna("")
+    same &= (op != op.shift()).to_numpy(bool)
     before = np.concatenate((np.full(1, np.nan), size[:-1]))
     by_memory = (rows["bound"] == "memory").to_numpy(bool)
     both = by_memory & np.concatenate((np.zeros(1, bool), by_memory[:-1]))
@@ -303,7 +304,9 @@ def _blocks_per_sm(facts: Facts, rows: pd.DataFrame) -> Floats:
         np.nan if pd.isna(grid) else float(np.prod([int(n) for n in str(grid).split(",")]))
         for grid in rows["grid"]
     ]
-    counted = np.array(blocks, float) / units[rows["place"].to_numpy("int64")]
+    # Some profilers write a grid of 0 blocks, which none has.
+    grids = np.array(blocks, float)
+    counted = np.where(grids > 0, grids, np.nan) / units[rows["place"].to_numpy("int64")]
     return np.where(np.isnan(recorded), counted, recorded)
 
 

@@ -61,9 +61,7 @@ def floor_ns(facts: Facts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Fl
     keys = list(zip(rows["place"].tolist(), dtypes.tolist(), strict=True))
     peaks = {(at, dtype): peak(facts.devices[at][1], dtype or None) for at, dtype in set(keys)}
     rates: Floats = np.array([peaks[key] for key in keys], float)
-    flops, nbytes = (
-        rows[name].astype("float64").fillna(0).to_numpy("float64") for name in ("flops", "bytes")
-    )
+    flops, nbytes = (rows[name].to_numpy("float64", na_value=0.0) for name in ("flops", "bytes"))
     compute = _seconds(flops, rates)
     memory = _seconds(nbytes / fewer, bandwidth(facts, rows))
     return 1e9 * np.maximum(compute, memory)

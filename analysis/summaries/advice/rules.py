@@ -166,17 +166,17 @@ CONTEXT: Final = ("low-utilization",)
 NOISE: Final = (
     (
         "The share of kernels below 10 us",
-        "nearly everywhere 29 to 88 % of them are that short, and take 0.6 to 5 % of the time.",
+        "nearly everywhere 29 to 88 % of them are that short, and take 0.6 to 5 % of the time",
     ),
     (
         "GPU utilization alone",
-        "it has no cause, so no remedy: it is told beside rules on the host.",
+        "it has no cause, so no remedy: it is told beside rules on the host",
     ),
-    ("Occupancy alone", "fast matrix kernels have a low one; only empty multiprocessors count."),
-    ("Tail waves", "how much a block does is not recorded, so the last wave cannot be judged."),
+    ("Occupancy alone", "fast matrix kernels have a low one; only empty multiprocessors count"),
+    ("Tail waves", "how much a block does is not recorded, so the last wave cannot be judged"),
     (
         "How long the host was blocked",
-        "359 ms blocked in one real recording cost 0.9 ms of idle time: the host was ahead.",
+        "359 ms blocked in one real recording cost 0.9 ms of idle time: the host was ahead",
     ),
 )
 """What is not reported, and why."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -23,6 +22,7 @@ from tests.analysis.summaries.advice.recordings import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 MS: Final = 1000 * US
 SLUGS: Final = [rule.slug for rule in RULES]
@@ -41,7 +41,7 @@ def findings(device: Path) -> Callable[[Rows], pd.DataFrame]:
     return lambda rows: _advised(rows, device)[0]
 
 
-def _advised(rows: Rows, device: Path) -> tuple[pd.DataFrame, dict[str, int]]:
+def _advised(rows: Rows, device: Path) -> tuple[pd.DataFrame, dict[Any, Any]]:
     devices = [{"rank": 0} | row for row in rows["devices"]]
     made = tables({name: each for name, each in rows.items() if name != "devices"})
     found, bounds = advise(made, devices, device)
@@ -93,7 +93,8 @@ def _collects() -> Rows:
 def _chains() -> Rows:
     shape = '[{"shape": [1000, 1000], "dtype": "f32"}]'
     name = "aten::relu([1000,1000] f32)"
-    columns = {"category": "elementwise", "bound": "memory", "compute_dtype": "f32"}
+    columns: dict[str, Any] = {"category": "elementwise", "bound": "memory", "compute_dtype": "f32"}
+    columns["op"] = lambda i: "aten::relu" if i % 2 else "aten::mul"
     rows = training(tensor_core="no", tensor_core_eligible=False, signature=name, **columns)
     rows["signatures"] = [{"op": "aten::relu", "signature": name, "inputs": shape}]
     return rows
@@ -119,7 +120,7 @@ FIRES: Final[dict[str, tuple[Callable[[], Rows], tuple[float, float, float]]]] =
         (4 * MS, 4 * MS, 4 * MS),
     ),
     "autotuning": (
-        lambda: with_ranges(training(pause_us=1000), "CachingAutotuner.benchmark_all_configs", 1000),
+        lambda: with_ranges(training(pause_us=1000), "benchmark_all_configs", 1000),
         (4 * MS, 4 * MS, 4 * MS),
     ),
     "garbage-collection": (_collects, (4 * MS, 4 * MS, 4 * MS)),
@@ -174,7 +175,9 @@ def test_a_rule_fires_with_what_is_at_stake(
 
 def _memory() -> Rows:
     rows = training()
-    rows["memory"].append({"rank": 0, "device": 0, "device_type": "cuda", "allocated_bytes": 75 * 10**9})
+    rows["memory"].append(
+        {"rank": 0, "device": 0, "device_type": "cuda", "allocated_bytes": 75 * 10**9}
+    )
     return rows
 
 
@@ -297,6 +300,10 @@ def test_a_full_queue_is_no_slow_launch(findings: Callable[[Rows], pd.DataFrame]
     assert findings(rows).loc["slow-launches", "status"] == "silent"
 
 
+def _silent_host() -> Rows:
+    return training(pause_us=2000)
+
+
 @pytest.mark.parametrize(
     ("slug", "make", "needs"),
     [
@@ -305,10 +312,11 @@ def test_a_full_queue_is_no_slow_launch(findings: Callable[[Rows], pd.DataFrame]
         ("half-precision", lambda: training(compute_dtype=None), "shapes"),
         ("tensor-cores-unused", lambda: training(compute_dtype=None), "shapes"),
         ("small-grids", lambda: training(blocks_per_sm=None, grid=None), "geometry"),
+        ("small-grids", lambda: training(blocks_per_sm=None, grid="0,0,0"), "geometry"),
         ("elementwise-chains", lambda: training(category="elementwise"), "shapes"),
         ("memory-limit", lambda: training() | {"memory": []}, "profile_memory"),
-        ("data-loading", lambda: _silent_host(), "DataLoader"),
-        ("garbage-collection", lambda: _silent_host(), "with_stack"),
+        ("data-loading", _silent_host, "DataLoader"),
+        ("garbage-collection", _silent_host, "with_stack"),
     ],
 )
 def test_what_is_not_recorded_is_unknown_and_says_what_to_record(
@@ -327,10 +335,6 @@ def _without_steps(rows: Rows) -> Rows:
     return rows
 
 
-def _silent_host() -> Rows:
-    return training(pause_us=2000)
-
-
 def test_what_only_a_polluted_step_shows_is_unknown(
     findings: Callable[[Rows], pd.DataFrame],
 ) -> None:
@@ -346,6 +350,30 @@ def test_what_only_a_polluted_step_shows_is_unknown(
     found = findings(spoilt).loc["data-loading"]
     assert found["status"] == "unknown"
     assert "without step 0" in found["needs"]
+
+
+def test_the_same_op_again_is_no_chain(findings: Callable[[Rows], pd.DataFrame]) -> None:
+    rows = _chains()
+    for row in rows["kernels"]:
+        row["op"] = "aten::add"
+
+    assert findings(rows).loc["elementwise-chains", "status"] == "silent"
+
+
+def test_what_autograd_keeps_is_still_written(findings: Callable[[Rows], pd.DataFrame]) -> None:
+    rows = _chains()
+    rows["kernels"][-1]["direction"] = "backward"
+
+    # Of 4 MB each only the reading is spared, after 198 kernels of the forward pass.
+    assert findings(rows).loc["elementwise-chains", "at_stake_hi_ns"] == 198 * 4 * US
+
+
+def test_the_grid_gives_the_blocks_where_they_are_not_recorded(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    found = findings(training(blocks_per_sm=None, grid="11,3,1"))
+
+    assert found.loc["small-grids", "at_stake_hi_ns"] == 200 * 199 * US * 3 / 4
 
 
 def test_less_than_a_percent_is_not_worth_a_word(
