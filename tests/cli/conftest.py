@@ -39,6 +39,9 @@ class StubRun:
     device: str | None = None
     warnings: list[str] = field(default_factory=list)
     source_roots: tuple[str, ...] = ()
+    leading_cause: dict[str, Any] = field(
+        default_factory=lambda: {"idle_ns": 0, "cause": None, "cause_ns": 0, "source": None}
+    )
 
     def rows(self) -> pd.DataFrame:
         """Return the rows."""
