@@ -205,6 +205,21 @@ def union_length(start: Int, end: Int) -> int:
     return int(np.maximum(0, end - np.maximum(start, covered)).sum())
 
 
+def time_within(start: Int, end: Int, begin: Int, finish: Int) -> Int:
+    """Return for each span `[begin, finish]` the time in it that any of the intervals covers."""
+    start, end = merged(start, end)
+    if not len(start):
+        return np.zeros(len(begin), np.int64)
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(end - start)))
+
+    def until(time: Int) -> Int:
+        place = np.searchsorted(start, time, "right")
+        late = np.maximum(0, end[place - 1] - time)
+        return np.where(place > 0, before[place] - late, 0)
+
+    return until(finish) - until(begin)
+
+
 def innermost_time(thread: Int, start: Int, end: Int, rank: Int | None = None) -> Int:
     """Return for each interval the time in which it is the innermost one of its thread.
 

@@ -31,6 +31,9 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.analysis.costs import registry
 from pyprof2.analysis.hardware.devices import DEVICES
 from pyprof2.analysis.hardware.tensor_core import RULES, RULES_VERSION
+from pyprof2.analysis.summaries.advice import FINDINGS as ADVICE_TABLE
+from pyprof2.analysis.summaries.advice.rules import NOISE
+from pyprof2.analysis.summaries.advice.rules import RULES as ADVICE
 from pyprof2.analysis.summaries.ledger import BINS
 from pyprof2.analysis.summaries.profile import MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.analysis.time.causes import CAUSES
@@ -132,6 +135,33 @@ def causes() -> str:
     for cause in CAUSES:
         lines += _row(cause.group, f"`{cause.name}`", cause.meaning)
     return "\n".join(lines)
+
+
+def advice() -> str:
+    """Return a section for each rule: when it fires, why it matters, and what to do."""
+    sections = []
+    for rule in ADVICE:
+        lines = [f".. _advice-{rule.slug}:", "", *_heading(f"``{rule.slug}``: {rule.title}", "~")]
+        lines += ["", _escaped_doc(rule.find), "", f":Fires: {_field(rule.fires)}"]
+        lines += [f":Remedy: {_field(rule.remedy)}"]
+        sections.append("\n".join(lines))
+    return "\n\n".join(sections)
+
+
+def _field(text: str) -> str:
+    """Return words as the body of a field, whose further lines are indented."""
+    lines = textwrap.wrap(f"{_escaped(text)}.", 90, break_long_words=False, break_on_hyphens=False)
+    return "\n   ".join(lines)
+
+
+def findings() -> str:
+    """Return the columns of findings."""
+    return "\n".join([ADVICE_TABLE.meaning, "", *_columns(ADVICE_TABLE.columns)])
+
+
+def noise() -> str:
+    """Return what is not reported, and why."""
+    return "\n\n".join(f"{what}\n   {_field(why)}" for what, why in NOISE)
 
 
 def _row(*cells: str) -> list[str]:
@@ -338,7 +368,10 @@ def _output(command: str) -> str:
 
 
 _WRITERS: Final[dict[str, Callable[[], str]]] = {
+    "advice": advice,
     "causes": causes,
+    "findings": findings,
+    "noise": noise,
     "tables": tables,
     "results": results,
     "sums": sums,

@@ -170,6 +170,16 @@ class Run:
         """One row per piece of the time in which a device did nothing, with its cause."""
         return as_pandas(self.idle_table(), never_null("idle"))
 
+    @cached_property
+    def leading_cause(self) -> dict[str, Any]:
+        """How long devices were idle, and the cause of most of it.
+
+        See `pyprof2.analysis.summaries.idle_profile.leading_cause`.
+        """
+        from pyprof2.analysis.summaries.idle_profile import leading_cause
+
+        return leading_cause(read_table(self.path, "idle", ["cause", "source", "time_ns"]))
+
     def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
         """Return the table `idle` as Arrow, found anew where an argument is given.
 
@@ -259,6 +269,40 @@ class Run:
         frame, windows = select_rank(frame, self.idle_windows, rank)
         axes = (by,) if isinstance(by, str) else tuple(by)
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
+
+    def advise(self) -> pd.DataFrame:
+        """Return what `pyprof2 advise` prints, silent rules too.
+
+        Times at stake overlap: never add them up, see `gain_bounds`. The columns are those of
+        `pyprof2.analysis.summaries.advice.FINDINGS`.
+        """
+        return self._advice[0]
+
+    @cached_property
+    def gain_bounds(self) -> pd.DataFrame:
+        """What the remedies of all findings together can gain at most, for each rank.
+
+        See `pyprof2.analysis.summaries.advice.advise.gain_bound`.
+        """
+        return self._advice[1]
+
+    @cached_property
+    def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        from pyprof2.analysis.summaries.advice import advise
+
+        return advise(self._advice_input(), self.table("devices").to_pylist(), self.device)
+
+    def _pollution(self) -> Iterator[Finding]:
+        """Return what in the recording is the recorder's doing, or the start's."""
+        from pyprof2.analysis.summaries.advice import find_pollution
+
+        return find_pollution(self._advice_input(), self.table("devices").to_pylist())
+
+    def _advice_input(self) -> dict[str, pa.Table]:
+        from pyprof2.analysis.summaries.advice.facts import INPUT
+
+        parts = {name: [r.read(name, names) for r in self._ranks] for name, names in INPUT.items()}
+        return {name: pa.concat_tables(each).unify_dictionaries() for name, each in parts.items()}
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -463,6 +507,7 @@ class Run:
         yield from find_work([work for _, work in parts], self.summary["profilers"])
         if self.device is None:
             yield from find_devices([row for rank in self._ranks for row in rank.devices()])
+        yield from self._pollution()
 
     def _work_of(self, rank: RankTables, totals: Totals) -> tuple[list[Finding], Work]:
         """Return what is odd in the work of a rank, and what it says of counts."""

@@ -22,7 +22,7 @@ class Finding:
 
     severity: str
     finding: str
-    count: int
+    count: int | None
     share_pct: float | None = None
     advice: str = ""
     rank: int | None = None

@@ -282,6 +282,11 @@ def _kinds_of_ranges(ranges: pa.Table) -> tuple[Bool, Bool]:
     return loads, is_note & _marked(code, names, _COMMUNICATION.match)
 
 
+def loading_ranges(ranges: pa.Table) -> Bool:
+    """Return which ranges load data: a loader's, its code's frames, the user's named `data…`."""
+    return _kinds_of_ranges(ranges)[0]
+
+
 def _is_loader_frame(name: str) -> bool:
     frame = parse_frame(name)
     return frame is not None and bool(_LOADER_CODE.search(frame[0].replace("\\", "/")))

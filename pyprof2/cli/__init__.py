@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2 import __version__
-from pyprof2.cli import capture, check, compare, demo, explain, idle, parse, prof
+from pyprof2.cli import advise, capture, check, compare, demo, explain, idle, parse, prof
 from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
 from pyprof2.reports.cells import clean
 
@@ -27,7 +27,19 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
-__all__ = ["build_parser", "capture", "check", "demo", "explain", "idle", "main", "parse", "prof"]
+__all__ = [
+    "advise",
+    "build_parser",
+    "capture",
+    "check",
+    "compare",
+    "demo",
+    "explain",
+    "idle",
+    "main",
+    "parse",
+    "prof",
+]
 
 FINE: Final = 0
 ERROR: Final = 1
@@ -40,7 +52,7 @@ _OF_WRONG_VALUES: Final = (
 )  # fmt: skip
 """What values that no parser of ours writes may lead to."""
 
-_COMMANDS: Final = (capture, parse, prof, idle, compare, explain, check, demo)
+_COMMANDS: Final = (capture, parse, prof, idle, advise, compare, explain, check, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:

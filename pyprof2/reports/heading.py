@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.summaries import utilization
+from pyprof2.frames import shown_line
 from pyprof2.reports.cells import clean
 from pyprof2.units import format_rate, format_time
 
@@ -26,6 +27,8 @@ _BINS: Final = {
     "copy": "copies",
 }
 _COUNTED_PCT: Final = 99.5
+_TOLD: Final = 0.01
+"""The least share of idle time to speak of."""
 
 
 def heading(run: Run, width: int) -> list[str]:
@@ -51,7 +54,20 @@ def heading(run: Run, width: int) -> list[str]:
     if run.device is not None:
         items.append(("roofs of", str(run.device)))
     lines = _flow([f"{name} {clean(value)}" for name, value in items if value], width)
-    return lines + textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
+    lines += textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
+    return lines + textwrap.wrap(_why_idle(run), width, break_on_hyphens=False)
+
+
+def _why_idle(run: Run) -> str:
+    """Return how much of the recorded time was idle, and why most of it; nothing below 1 %."""
+    most = run.leading_cause
+    recorded = most["idle_ns"] + run.summary["busy_ns"]
+    if run.summary["no_gpu"] or most["idle_ns"] < _TOLD * recorded:
+        return ""
+    share, of_cause = (f"{100 * most[n] / recorded:.0f} %" for n in ("idle_ns", "cause_ns"))
+    line = f", {shown_line(most['source'], run.source_roots)}" if most["source"] else ""
+    cause = most["cause"].replace("_", " ")
+    return clean(f"{share} idle, {of_cause} of the time {cause}{line}; next: pyprof2 advise")
 
 
 def _ledger(summary: Mapping[str, Any]) -> list[str]:

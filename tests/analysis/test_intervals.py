@@ -16,6 +16,7 @@ from pyprof2.analysis.intervals import (
     innermost_time,
     last_not_after,
     nearest_marked,
+    time_within,
     union_length,
 )
 from pyprof2.columns import combine_keys
@@ -256,3 +257,22 @@ def test_the_nearest_marked_is_the_row_itself_or_the_first_ancestor(
     for row in range(len(parent)):
         candidates = [at for at in [row, *ancestors(parent, row)] if marked[at]]
         assert found[row] == (candidates[0] if candidates else -1)
+
+
+@given(ANY_SPANS, st.lists(st.tuples(st.integers(-2, 20), st.integers(0, 8)), max_size=6))
+def test_time_within_counts_what_is_covered(
+    intervals: list[Span], queries: list[tuple[int, int]]
+) -> None:
+    _, start, end = columns(intervals)
+    clock = int(start[0]) if len(start) else 0
+    begin = np.array([clock + at for at, _ in queries], np.int64)
+    finish = begin + np.array([length for _, length in queries], np.int64)
+
+    covered = {
+        time for s, e in zip(start.tolist(), end.tolist(), strict=True) for time in range(s, e)
+    }
+    expected = [
+        len(covered & set(range(a, b)))
+        for a, b in zip(begin.tolist(), finish.tolist(), strict=True)
+    ]
+    assert time_within(start, end, begin, finish).tolist() == expected

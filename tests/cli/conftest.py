@@ -40,6 +40,9 @@ class StubRun:
     device: str | None = None
     warnings: list[str] = field(default_factory=list)
     source_roots: tuple[str, ...] = ()
+    leading_cause: dict[str, Any] = field(
+        default_factory=lambda: {"idle_ns": 0, "cause": None, "cause_ns": 0, "source": None}
+    )
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows, with no column that was not asked for."""

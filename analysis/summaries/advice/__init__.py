@@ -1,0 +1,9 @@
+"""Advice: findings with the time at stake, each by a rule of its own."""
+
+from __future__ import annotations
+
+from pyprof2.analysis.summaries.advice.advise import advise, find_pollution
+from pyprof2.analysis.summaries.advice.findings import FINDINGS, Rule
+from pyprof2.analysis.summaries.advice.rules import RULES
+
+__all__ = ["FINDINGS", "RULES", "Rule", "advise", "find_pollution"]

@@ -1,0 +1,211 @@
+"""Findings of all rules, and the joint bound on what their remedies can gain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.intervals import merged, time_within, union_length
+from pyprof2.analysis.summaries.advice.facts import Facts, ends, facts_of_ranks, is_comm
+from pyprof2.analysis.summaries.advice.findings import (
+    FINDINGS,
+    FIRES,
+    SILENT,
+    UNKNOWN,
+    Found,
+    Rule,
+    evidence_text,
+)
+from pyprof2.analysis.summaries.advice.floors import best_peak, floor_ns, half_peak
+from pyprof2.analysis.summaries.advice.job import exposed_ns
+from pyprof2.analysis.summaries.advice.recording import affected_steps, full_queue
+from pyprof2.analysis.summaries.advice.rules import CONTEXT, ON_THE_HOST, RULES
+from pyprof2.analysis.summaries.findings import Finding
+from pyprof2.tables import TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+LEAST_PCT: Final = 1
+_HIGH_PCT: Final = 10
+_MEDIUM_PCT: Final = 3
+_ORDER: Final = (FIRES, UNKNOWN, SILENT)
+_TYPES: Final = {
+    column.name: "string" if column.type == TEXT else "Int64" if column.nullable else "int64"
+    for column in FINDINGS.columns
+}
+"""What pandas makes of the columns of findings: each has its type when it is empty, too."""
+_RECORD_LATER: Final = "steps after warm-up: without step {steps} nothing of it is left"
+
+
+def advise(
+    tables: Mapping[str, pa.Table],
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what all rules find.
+
+    Args:
+        tables: columns `facts.INPUT` of the canonical tables.
+        devices: rows of the canonical table `devices`.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
+
+    Returns:
+        The table `FINDINGS`: one row per rank and rule; those that fire, the largest stake first,
+        then the unknown and the silent ones. And the joint bounds, see `gain_bound`, a row per
+        rank.
+    """
+    rows, bounds = [], []
+    for facts in facts_of_ranks(tables, devices, override):
+        found = find(facts)
+        rows += [_row(facts, rule, each) for rule, each in found]
+        bounds.append(gain_bound(facts, found))
+    frame = pd.DataFrame(rows, columns=FINDINGS.names).astype(_TYPES)
+    order = frame.assign(
+        status=frame["status"].map(_ORDER.index), at_stake_hi_ns=-frame["at_stake_hi_ns"].fillna(-1)
+    ).sort_values(["rank", "status", "at_stake_hi_ns"], kind="stable")
+    columns = ["rank", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns"]
+    return frame.loc[order.index].reset_index(drop=True), pd.DataFrame(bounds, columns=columns)
+
+
+def find_pollution(
+    tables: Mapping[str, pa.Table], devices: Sequence[Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """Yield what makes parts of recordings unlike the program.
+
+    Args:
+        tables: as for `advise`.
+        devices: the same.
+    """
+    for facts in facts_of_ranks(tables, devices):
+        for rule in RULES:
+            if rule.pollutes and (each := rule.find(facts)) is not None:
+                text = f"polluted: {each.text}"
+                yield Finding("lack", text, None, None, rule.remedy, facts.rank)
+
+
+def find(facts: Facts) -> list[tuple[Rule, Found | None]]:
+    """Return what each rule finds in a rank; None where it is silent."""
+    affected = affected_steps(facts) if facts.has_steps else set()
+    whole = len(affected) == len(set(facts.steps.step.tolist()))
+    rest = facts.without(affected) if affected and not whole else None
+    found = [(rule, _found(rule, facts, rest, affected)) for rule in RULES]
+    on_host = any(
+        each is not None and each.status == FIRES and rule.slug in ON_THE_HOST
+        for rule, each in found
+    )
+    return [(rule, None if rule.slug in CONTEXT and not on_host else each) for rule, each in found]
+
+
+def _found(rule: Rule, facts: Facts, rest: Facts | None, affected: set[int]) -> Found | None:
+    """Return what a rule finds, unknown if it is in steps alone that only a start has."""
+    found = _at_stake(rule.find(facts), facts)
+    if found is None or found.status != FIRES or rest is None or found.hi_ns is None:
+        return found
+    left = _at_stake(rule.find(rest), rest)
+    if left is not None and left.status == FIRES:
+        return found
+    steps = ", ".join(map(str, sorted(affected)))
+    needs = _RECORD_LATER.format(steps=steps)
+    return replace(found, status=UNKNOWN, needs=needs)
+
+
+def _at_stake(found: Found | None, facts: Facts) -> Found | None:
+    """Return what was found, None where too little is at stake."""
+    if found is None or found.hi_ns is None or facts.share(found.hi_ns) >= LEAST_PCT:
+        return found
+    return None
+
+
+def _row(facts: Facts, rule: Rule, found: Found | None) -> dict[str, Any]:
+    if found is None:
+        return {"rank": facts.rank, "rule": rule.slug, "status": SILENT}
+    return {
+        "rank": facts.rank,
+        "rule": rule.slug,
+        "severity": _severity(facts, found),
+        "status": found.status,
+        "finding": found.text,
+        "at_stake_lo_ns": found.lo_ns,
+        "at_stake_hi_ns": found.hi_ns,
+        "expected_ns": found.expected_ns,
+        "limit": found.limit,
+        "evidence": evidence_text(found.evidence),
+        "source": found.source,
+        "remedy": rule.remedy,
+        "needs": found.needs,
+    }
+
+
+def _severity(facts: Facts, found: Found) -> str:
+    if found.hi_ns is None:
+        return "info"
+    share = facts.share(found.hi_ns)
+    return "high" if share >= _HIGH_PCT else "medium" if share >= _MEDIUM_PCT else "low"
+
+
+def gain_bound(facts: Facts, found: Sequence[tuple[Rule, Found | None]]) -> dict[str, int]:
+    """Return what all remedies together can gain at most, and the times that it rests on.
+
+    The recorded time cannot become shorter than the longest of three: what the busiest thread
+    still does in ops and GPU calls when the remedies have taken theirs off it (calls that wait
+    for the device are none of its work); what the kernels of the busiest stream need for their
+    FLOPs and bytes at the peak rates; and the communication as it was recorded, without what was
+    exposed if that is a finding.
+    """
+    fires = [each for _, each in found if each is not None and each.status == FIRES]
+    removed = [each.removed for each in fires if each.removed is not None]
+    slugs = {rule.slug for rule, each in found if each is not None and each.status == FIRES}
+    host, device = _host_ns(facts, removed), _device_ns(facts, slugs)
+    comm = _comm_ns(facts) - ("exposed-communication" in slugs) * exposed_ns(facts)
+    devices = max(1, facts["idle"]["device"].nunique(dropna=False))
+    bound = max(0, facts.window_ns // devices - max(host, device, comm))
+    return {
+        "rank": facts.rank, "window_ns": facts.window_ns // devices, "host_ns": host,
+        "device_ns": device, "comm_ns": comm, "bound_ns": bound,
+    }  # fmt: skip
+
+
+def _host_ns(facts: Facts, removed: Sequence[Any]) -> int:
+    """Return how long the busiest thread worked in ops and calls outside of what is removed."""
+    stalls = facts["stalls"]
+    full = stalls[(stalls["kind"] == "queue_full").to_numpy(bool)]
+    waits = [facts.calls_of("sync", "allocator", "copy_call"), full_queue(facts), full]
+    off = [*removed, *map(ends, waits)]
+    off_start, off_end = (np.concatenate(column) for column in zip(*off, strict=True))
+    work = pd.concat(
+        [facts[name][["pid", "tid", "start_ns", "dur_ns"]] for name in ("ops", "launches")]
+    )
+    times = [0]
+    for _, rows in work.groupby(["pid", "tid"], dropna=False):
+        start, end = merged(*ends(rows))
+        times.append(int((end - start - time_within(off_start, off_end, start, end)).sum()))
+    return max(times)
+
+
+def _device_ns(facts: Facts, slugs: set[str]) -> int:
+    """Return what the kernels of the busiest stream need; those that may go away need nothing."""
+    kernels = facts["kernels"]
+    is_half = "half-precision" in slugs
+    floor = floor_ns(facts, kernels, half_peak if is_half else best_peak, 2 if is_half else 1)
+    floor = np.minimum(floor, kernels["dur_ns"].to_numpy())
+    if slugs & {"elementwise-chains", "layout-and-casts", "unfused-optimizer"}:
+        keeps = kernels["category"].isin(("matmul", "conv", "attention")).to_numpy(bool)
+        floor = np.where(keeps, floor, 0.0)
+    by = pd.Series(floor).groupby(
+        [kernels["device"].fillna(-1).to_numpy(), kernels["stream"].fillna(-1).to_numpy()]
+    )
+    return int(by.sum().max()) if len(kernels) else 0
+
+
+def _comm_ns(facts: Facts) -> int:
+    kernels = facts["kernels"]
+    own = kernels[is_comm(kernels)]
+    times = [union_length(*ends(rows)) for _, rows in own.groupby(own["device"].fillna(-1))]
+    return max(times, default=0)

@@ -1,0 +1,332 @@
+"""Rules on the device: kernels that take longer than what they do needs.
+
+What a remedy gains at most is the time of the kernels less their floor: what the device needs for
+their FLOPs and bytes at its peak rates. It is expected to gain that of the kernels after which the
+next one was already queued. At least it gains nothing: no remedy is sure to reach the floor.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.costs.operands import numel
+from pyprof2.analysis.summaries.advice.facts import Facts, is_comm
+from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.analysis.summaries.advice.floors import (
+    above_floor,
+    bandwidth,
+    half_peak,
+    matrix_peak,
+    plain_peak,
+    won_ns,
+)
+from pyprof2.dtypes import DTYPE_BITS
+from pyprof2.signatures import Tensor, parse_inputs
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.hardware.roofline import Floats
+    from pyprof2.analysis.intervals import Bool
+    from pyprof2.analysis.summaries.advice.floors import Peak
+
+MISSED_PCT: Final = 2
+HALF_PCT: Final = 10
+LAYOUT_PCT: Final = 3
+OPTIMIZER_KERNELS: Final = 100
+SHORT_NS: Final = 10_000
+SMALL_GRID: Final = 0.5
+SMALL_PCT: Final = 5
+
+_WORK: Final = ("kernels", "copies")
+_PRODUCTS: Final = ("matmul", "conv")
+_CHAINED: Final = ("elementwise", "norm")
+_CONVERTS: Final = re.compile(
+    r"nchwToNhwc|nhwcToNchw|[Tt]ranspose(?!d?_?[Cc]onv)|convertTensor|[Ss]ubTensor|CopyTensor"
+)
+_FILLS: Final = re.compile(r"fill|zero|full|ones|arange|linspace|eye")
+_MATRIX_CODE: Final = re.compile(r"[Gg]emm|GEMM|mma|Cijk|conv(?!ertTensor)")
+_FUSED: Final = re.compile(r"multi_tensor|_foreach|fused", re.IGNORECASE)
+_ABOVE_ROOF: Final = "time of these kernels less what their FLOPs and bytes need on {units}"
+_RECORD_SHAPES: Final = "shapes: profile(record_shapes=True); nsys: pyprof2.init() in the script"
+_RECORD_STEPS: Final = "steps: prof.step(), or pyprof2.init() in the script"
+
+
+def tensor_cores_unused(facts: Facts) -> Found | None:
+    """Shapes and dtype would allow Tensor Cores, and another kernel was chosen.
+
+    Sizes that are no multiples of 8, float32 without TF32, or an algorithm that the library
+    prefers. Only kernels that do a part of their op's FLOPs count.
+    """
+    kernels = facts["kernels"]
+    missed = kernels[kernels["missed"].notna()]
+    share = facts.kernel_share(missed["dur_ns"].sum())
+    if share < MISSED_PCT:
+        return _unjudged(facts, MISSED_PCT)
+    reasons = missed.groupby("missed")["dur_ns"].sum().sort_values(ascending=False)
+    words = "; ".join(str(reason) for reason in reasons.index[:2])
+    text = f"{share:.1f} % of the kernels' time, in {len(missed)} kernels: {words}"
+    return _device_found(facts, missed, matrix_peak, 1, text, "matrix units")
+
+
+def half_precision(facts: Facts) -> Found | None:
+    """Products in float32, on a device that is faster with 16-bit types.
+
+    With autocast, or bfloat16 weights, they move half the bytes and may use the matrix units.
+    Whether the result is still good enough only training says.
+    """
+    kernels = facts["kernels"]
+    products = kernels[kernels["category"].isin(_PRODUCTS)]
+    single = products[
+        (products["compute_dtype"] == "f32").to_numpy(bool)
+        & (products["tensor_core"] != "yes").to_numpy(bool)
+        & _is_faster_in_half(facts, products)
+    ]
+    share = facts.kernel_share(single["dur_ns"].sum())
+    if share < HALF_PCT:
+        return _unjudged(facts, HALF_PCT)
+    text = f"{share:.1f} % of the kernels' time, in {len(single)} products in f32 without TF32"
+    return _device_found(facts, single, half_peak, 2, text, "units for 16-bit types")
+
+
+def layout_and_casts(facts: Facts) -> Found | None:
+    """Kernels that only move data: conversions of layout or dtype, and copies on the device.
+
+    Layouts that change between ops (`channels_last` for all of a network or none of it), casts
+    in every step, `contiguous()` after `transpose()`.
+    """
+    kernels, copies = facts["kernels"], facts["copies"]
+    short = kernels["kernel_short"]
+    names = _named(short, _CONVERTS) & ~_named(short, _MATRIX_CODE)
+    moves = (kernels["category"] == "copy").to_numpy(bool) & ~_named(kernels["op"], _FILLS)
+    inside = copies[copies["copy_kind"].astype(str).str.startswith("d2d").to_numpy(bool)]
+    both = pd.concat([kernels[moves | names], inside])
+    time_ns = int(both["dur_ns"].sum())
+    share = 100 * time_ns / max(1, facts.kernel_time_ns + int(inside["dur_ns"].sum()))
+    if share < LAYOUT_PCT:
+        return None
+    most = ", ".join(_most(both, "op") or _most(both, "kernel_short"))
+    text = f"{share:.1f} % of the time of kernels and copies inside, in {len(both)}; most in {most}"
+    return _of_kernels(facts, both, both["dur_ns"].to_numpy(float), text, "their time")
+
+
+def unfused_optimizer(facts: Facts) -> Found | None:
+    """The optimizer runs a few kernels for each parameter, each shorter than its launch.
+
+    `foreach=True` or `fused=True` updates many parameters with one.
+    """
+    kernels = facts["kernels"]
+    own = kernels[(kernels["direction"] == "optimizer").to_numpy(bool)]
+    if len(own) < OPTIMIZER_KERNELS or own["dur_ns"].median() >= SHORT_NS:
+        return None
+    if _named(own["kernel"], _FUSED).any() or _named(own["op"], _FUSED).any():
+        return None
+    if not facts.has_steps:
+        text = f"{len(own)} short kernels of an optimizer, in an unknown number of steps"
+        return unknown(text, _RECORD_STEPS, evidence=_evidence(own))
+    per_step = len(own) / max(1, own["step"].nunique())
+    if per_step < OPTIMIZER_KERNELS:
+        return None
+    idle = facts["idle"]
+    before = int(idle.loc[idle["kernel_id"].isin(own["kernel_id"]).to_numpy(bool), "time_ns"].sum())
+    above = above_floor(facts, own, plain_peak)
+    text = (
+        f"{per_step:.0f} kernels of the optimizer in a step, half of them below "
+        f"{own['dur_ns'].median() / 1e3:.1f} us"
+    )
+    limit = "their time and the gaps before them, less what their bytes need"
+    return _of_kernels(facts, own, above, text, limit, before)
+
+
+def elementwise_chains(facts: Facts) -> Found | None:
+    """Kernels one after another on tensors of one size, each limited by the memory.
+
+    Fused (`torch.compile`), what is between them need not be written and read. What autograd
+    keeps of the forward pass is still written. That one reads what the other wrote is not recorded:
+    so the least is nothing, and the same op again is taken for other work.
+    """
+    kernels = facts["kernels"]
+    chained = kernels[kernels["category"].isin(_CHAINED)].sort_values(["stream", "start_ns"])
+    if facts.kernel_share(chained["dur_ns"].sum()) < LAYOUT_PCT:
+        return None
+    size = _sizes(facts, chained)
+    if facts.kernel_share(chained.loc[np.isnan(size), "dur_ns"].sum()) >= SMALL_PCT:
+        return unknown("elementwise kernels of unknown sizes", _RECORD_SHAPES)
+    follows = _follows(facts, chained, size)
+    own = chained[follows]
+    if own.empty:
+        return None
+    spared = size[follows] * _times_moved(facts, own)
+    saved = np.nan_to_num(1e9 * spared / bandwidth(facts, own))
+    # Both kernels move it, and caches may have helped: no kernel is saved twice.
+    saved = np.minimum(saved, own["dur_ns"].to_numpy(float))
+    text = (
+        f"{len(own)} kernels go on with what the one before them wrote: {spared.sum() / 1e9:.2f} GB"
+    )
+    limit = "bytes that need not be moved, at the memory's bandwidth"
+    return _of_kernels(facts, own, saved, text, limit)
+
+
+def small_grids(facts: Facts) -> Found | None:
+    """Kernels with fewer blocks than half of the multiprocessors leave the others idle.
+
+    Larger batches, or several of them at once on streams, or split reductions. Kernels that
+    communicate are meant to be small.
+    """
+    kernels = facts["kernels"]
+    own = kernels[~is_comm(kernels) & (kernels["dur_ns"] > SHORT_NS)]
+    blocks = _blocks_per_sm(facts, own)
+    lacks = facts.kernel_share(own.loc[np.isnan(blocks), "dur_ns"].sum())
+    small = own[blocks < SMALL_GRID]
+    share = facts.kernel_share(small["dur_ns"].sum())
+    if share < SMALL_PCT:
+        if lacks < SMALL_PCT:
+            return None
+        return unknown(f"{lacks:.1f} % of the kernels' time without a size of the grid",
+                       "launch geometry: a newer profiler")  # fmt: skip
+    unused = small["dur_ns"].to_numpy(float) * (1 - blocks[blocks < SMALL_GRID])
+    text = f"{share:.1f} % of the kernels' time, in {len(small)} kernels; most in " + ", ".join(
+        _most(small, "op") or _most(small, "kernel_short")
+    )
+    limit = "their time, times the share of multiprocessors without a block"
+    return _of_kernels(facts, small, unused, text, limit)
+
+
+def _device_found(
+    facts: Facts,
+    rows: pd.DataFrame,
+    peak: Peak,
+    fewer: int,
+    text: str,
+    units: str,
+) -> Found:
+    """Return a finding on kernels that could be as fast as their floor."""
+    saved = above_floor(facts, rows, peak, fewer)
+    return _of_kernels(facts, rows, saved, text, _ABOVE_ROOF.format(units=units))
+
+
+def _of_kernels(
+    facts: Facts, rows: pd.DataFrame, saved: Floats, text: str, limit: str, more_ns: int = 0
+) -> Found:
+    """Return a finding on kernels that could be shorter.
+
+    Args:
+        facts: of the rank.
+        rows: the kernels.
+        saved: by how much each could be, in ns.
+        text: in words.
+        limit: what that is.
+        more_ns: what is gained beside it.
+    """
+    won = won_ns(facts, rows, saved) + more_ns
+    hi_ns = int(saved.sum()) + more_ns
+    return Found(text, hi_ns, 0, won, limit, _evidence(rows), _top_line(rows))
+
+
+def _unjudged(facts: Facts, least_pct: float) -> Found | None:
+    """Return what says that the dtypes of too many products are not known; None if they are."""
+    kernels = facts["kernels"]
+    lost = kernels[kernels["category"].isin(_PRODUCTS) & kernels["compute_dtype"].isna()]
+    share = facts.kernel_share(lost["dur_ns"].sum())
+    if share < least_pct:
+        return None
+    text = f"{share:.1f} % of the kernels' time in products whose dtypes and sizes are not known"
+    return unknown(text, _RECORD_SHAPES, evidence=_evidence(lost))
+
+
+def _is_faster_in_half(facts: Facts, rows: pd.DataFrame) -> Bool:
+    """Return for which kernels the device does more 16-bit FLOPs than plain float32 ones."""
+    faster = [
+        (half_peak(device, "f32") or 0) > (plain_peak(device, "f32") or np.inf)
+        for _, device in facts.devices
+    ]
+    found: Bool = np.array(faster, bool)[rows["place"].to_numpy("int64")]
+    return found
+
+
+def _sizes(facts: Facts, rows: pd.DataFrame) -> Floats:
+    """Return the bytes of the largest tensor that the op of each kernel got; NaN: not known."""
+    signatures = facts["signatures"]
+    inputs = dict(zip(signatures["signature"], signatures["inputs"], strict=True))
+    wanted = {str(each) for each in rows["signature"].dropna().unique()}
+    sizes = {each: _largest(inputs.get(each)) for each in wanted}
+    return np.array([sizes.get(str(each), np.nan) for each in rows["signature"]], float)
+
+
+def _largest(inputs: str | None) -> float:
+    """Return the bytes of the largest of an op's tensors; NaN if there is none."""
+    tensors: list[Tensor] = []
+    for item in parse_inputs(inputs) if inputs else ():
+        tensors += [item] if isinstance(item, Tensor) else item if isinstance(item, tuple) else []
+    bits = [numel(t.shape) * DTYPE_BITS[t.dtype] for t in tensors if t.dtype in DTYPE_BITS]
+    return max(bits) / 8 if bits else np.nan
+
+
+def _follows(facts: Facts, rows: pd.DataFrame, size: Floats) -> Bool:
+    """Return which of the rows go on with what the kernel before them on the stream wrote.
+
+    Args:
+        facts: of the rank.
+        rows: kernels, by stream and in order of time.
+        size: bytes of the largest tensor of each.
+    """
+    work = pd.concat([facts[name][["kernel_id", "stream", "start_ns"]] for name in _WORK])
+    order = work.sort_values(["stream", "start_ns"], ignore_index=True)["kernel_id"]
+    place = pd.Series(order.index, order).reindex(rows["kernel_id"]).to_numpy()
+    same = np.diff(place, prepend=-2) == 1
+    for name in ("stream", "layer", "direction"):
+        value = rows[name].astype(object).fillna("")
+        same &= (value == value.shift()).to_numpy(bool)
+    op = rows["op"].astype(object).fillna("")
+    same &= (op != op.shift()).to_numpy(bool)
+    before = np.concatenate((np.full(1, np.nan), size[:-1]))
+    by_memory = (rows["bound"] == "memory").to_numpy(bool)
+    both = by_memory & np.concatenate((np.zeros(1, bool), by_memory[:-1]))
+    follows: Bool = same & both & (size == before)
+    return follows
+
+
+def _times_moved(facts: Facts, rows: pd.DataFrame) -> Floats:
+    """Return how often a tensor in between is moved in vain: written and read, or only read."""
+    trains = (facts["kernels"]["direction"] == "backward").any()
+    is_kept = trains & (rows["direction"] == "forward").to_numpy(bool)
+    return np.where(is_kept, 1.0, 2.0)
+
+
+def _blocks_per_sm(facts: Facts, rows: pd.DataFrame) -> Floats:
+    """Return the blocks per multiprocessor, from the grid where it is not recorded; or NaN."""
+    recorded = rows["blocks_per_sm"].to_numpy("float64", na_value=np.nan)
+    counts = [row.get("multiprocessors") for row, _ in facts.devices]
+    units = np.array([count or np.nan for count in counts], float)
+    blocks = [
+        np.nan if pd.isna(grid) else float(np.prod([int(n) for n in str(grid).split(",")]))
+        for grid in rows["grid"]
+    ]
+    # Some profilers write a grid of 0 blocks, which none has.
+    grids = np.array(blocks, float)
+    counted = np.where(grids > 0, grids, np.nan) / units[rows["place"].to_numpy("int64")]
+    return np.where(np.isnan(recorded), counted, recorded)
+
+
+def _named(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
+    """Return which rows have a wanted name; asked once for each name."""
+    hits = {name for name in names.dropna().unique() if wanted.search(str(name))}
+    found: Bool = names.isin(hits).to_numpy(bool)
+    return found
+
+
+def _evidence(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return the ids of kernels and copies, which are numbered together, the longest first."""
+    return {"kernels": rows.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]}
+
+
+def _most(rows: pd.DataFrame, column: str, most: int = 3) -> list[str]:
+    """Return the values that own most of the time."""
+    times = rows.groupby(column, observed=True)["dur_ns"].sum()
+    return [str(v) for v in times.sort_values(ascending=False, kind="stable").index[:most]]
+
+
+def _top_line(rows: pd.DataFrame) -> str | None:
+    return next(iter(_most(rows, "source", 1)), None)

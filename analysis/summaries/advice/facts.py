@@ -1,0 +1,220 @@
+"""What rules look at: the tables of one rank, and what several rules need of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
+from pyprof2.analysis.hardware.verdict import devices_of
+from pyprof2.analysis.intervals import time_within
+from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
+from pyprof2.analysis.time.host_state import loading_ranges
+from pyprof2.analysis.time.idle import windows_of_ranks
+from pyprof2.analysis.time.step_windows import StepWindows, step_windows
+from pyprof2.columns import text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyprof2.analysis.hardware.devices import Device
+    from pyprof2.analysis.intervals import Bool, Int
+
+_WORK: Final = (
+    "rank", "kernel_id", "start_ns", "dur_ns", "launch_ns", "launch_id", "device", "device_type",
+    "stream", "step", "kernel", "kernel_short", "category", "op", "op_id", "signature", "layer",
+    "source", "direction", "flops", "bytes", "compute_dtype", "tensor_core",
+    "tensor_core_eligible", "params", "copy_kind", "grid", "block", "blocks_per_sm", "bound",
+)  # fmt: skip
+INPUT: Final = {
+    "kernels": _WORK,
+    "copies": _WORK,
+    "launches": ("rank", "launch_id", "start_ns", "dur_ns", "pid", "tid", "name"),
+    "ops": ("rank", "op_id", "start_ns", "dur_ns", "pid", "tid", "op", "signature_id", "source"),
+    "signatures": ("rank", "signature_id", "signature", "inputs"),
+    "ranges": ("rank", "range_id", "start_ns", "dur_ns", "pid", "tid", "name", "kind"),
+    "memory": ("rank", "time_ns", "device_type", "device", "allocated_bytes"),
+    "stalls": ("rank", "stall_id", "start_ns", "dur_ns", "kind"),
+    "idle": (
+        "rank", "gap_id", "device", "start_ns", "time_ns", "step", "group", "cause", "op",
+        "source", "layer", "drained", "op_id", "launch_id", "kernel_id",
+    ),
+    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "profiler"),
+}  # fmt: skip
+"""The columns of the canonical tables that rules need."""
+
+_HOST_GROUPS: Final = ("host waits for the device", "host late")
+HOST_CAUSES: Final = tuple(cause.name for cause in CAUSES if cause.group in _HOST_GROUPS)
+"""What removing work from the host can shorten."""
+
+
+_TALKS: Final = re.compile(r"::ep::(?:cuda::)?(?:inter|intra)node|deep_?ep|nvshmem", re.IGNORECASE)
+"""Kernels that move tokens between experts on other devices."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One rank.
+
+    Attributes:
+        rank: its number.
+        tables: by name, as DataFrames; kernels and copies have a column `place`, the position of
+            their device in `devices`, kernels `missed`, why they missed the Tensor Cores,
+            launches `cause`, the kind of the call, ops and ranges `loads`.
+        window_ns: the recorded time, of all its devices.
+        steps: when each step was.
+        devices: what was recorded of each device, with its peaks, after an empty one.
+        world_size: how many ranks the job has, 1 where that is not recorded.
+        profiler: `kineto` or `nsight`.
+    """
+
+    rank: int
+    tables: Mapping[str, pd.DataFrame]
+    window_ns: int
+    steps: StepWindows
+    devices: Sequence[tuple[Mapping[str, Any], Device | None]]
+    world_size: int
+    profiler: str
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        """Return a table."""
+        return self.tables[name]
+
+    @cached_property
+    def kernel_time_ns(self) -> int:
+        """The summed time of all kernels."""
+        return int(self["kernels"]["dur_ns"].sum())
+
+    @cached_property
+    def host_idle_ns(self) -> int:
+        """The idle time that the host is to blame for: what shortening its work can gain."""
+        idle = self["idle"]
+        return int(idle.loc[idle["cause"].isin(HOST_CAUSES), "time_ns"].sum())
+
+    @cached_property
+    def has_steps(self) -> bool:
+        """Whether steps were recorded."""
+        return bool(len(self.steps.step))
+
+    @cached_property
+    def has_stacks(self) -> bool:
+        """Whether Python frames were recorded."""
+        return bool((self["ranges"]["kind"] == "python").any())
+
+    @cached_property
+    def is_coupled(self) -> bool:
+        """Whether the rank waits for others, so that its own gain may be lost on theirs."""
+        return self.world_size > 1 or bool(is_comm(self["kernels"]).any())
+
+    def idle_of(self, *causes: str) -> pd.DataFrame:
+        """Return the idle time that has one of the causes."""
+        idle = self["idle"]
+        return idle[idle["cause"].isin(causes)]
+
+    def calls_of(self, *causes: str) -> pd.DataFrame:
+        """Return the GPU calls of some kinds."""
+        calls = self["launches"]
+        return calls[calls["cause"].isin(causes)]
+
+    def share(self, time_ns: float) -> float:
+        """Return a time as a share of what was recorded, in percent."""
+        return 100 * time_ns / max(1, self.window_ns)
+
+    def kernel_share(self, time_ns: float) -> float:
+        """Return a time as a share of the kernels' time, in percent."""
+        return 100 * time_ns / max(1, self.kernel_time_ns)
+
+    def without(self, steps: Collection[int]) -> Facts:
+        """Return what was recorded outside of the windows of some steps."""
+        wanted = np.isin(self.steps.step, list(steps))
+        start, end = self.steps.start[wanted], self.steps.end[wanted]
+        tables = dict(self.tables)
+        for name in ("kernels", "copies", "idle"):
+            tables[name] = tables[name][~tables[name]["step"].isin(steps).to_numpy(bool)]
+        for name in ("launches", "ops", "ranges", "stalls"):
+            times = tables[name]["start_ns"].to_numpy("int64")
+            tables[name] = tables[name][time_within(start, end, times, times + 1) == 0]
+        devices = max(1, self["idle"]["device"].nunique(dropna=False))
+        kept = StepWindows(*(column[~wanted] for column in self.steps))
+        left = self.window_ns - devices * int((end - start).sum())
+        return replace(self, tables=tables, window_ns=max(1, left), steps=kept)
+
+
+def facts_of_ranks(
+    tables: Mapping[str, pa.Table],
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+) -> Iterator[Facts]:
+    """Yield what was recorded of each rank whose devices did anything.
+
+    Args:
+        tables: columns `INPUT` of the canonical tables of all ranks.
+        devices: rows of the canonical table `devices`.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
+    """
+    windows = windows_of_ranks({name: tables[name] for name in ("kernels", "copies", "trace")})
+    for rank in sorted(set(windows["rank"].tolist())):
+        window_ns = int(windows.loc[windows["rank"] == rank, "window_ns"].sum())
+        own = {name: t.filter(pc.equal(t["rank"], rank)) for name, t in tables.items()}
+        yield _of_rank(own, rank, window_ns, devices, override)
+
+
+def _of_rank(
+    own: dict[str, pa.Table],
+    rank: int,
+    window_ns: int,
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None,
+) -> Facts:
+    place, found = devices_of(own["kernels"], devices, override)
+    own["kernels"] = own["kernels"].append_column("place", pa.array(place))
+    of_copies = pa.array(devices_of(own["copies"], devices, override)[0])
+    own["copies"] = own["copies"].append_column("place", of_copies)
+    missed = text_array(missed_reasons(own["kernels"]))
+    own["kernels"] = own["kernels"].append_column("missed", missed)
+    own["ranges"] = own["ranges"].append_column("loads", pa.array(loading_ranges(own["ranges"])))
+    steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])
+    trace = own["trace"].to_pylist()
+    frames = {name: _frame(table) for name, table in own.items()}
+    names = frames["launches"]["name"]
+    kinds = {name: NAMES[call_cause(name)] for name in names.dropna().unique()}
+    frames["launches"]["cause"] = names.astype(object).map(kinds)
+    size = max((row["world_size"] or 1 for row in trace), default=1)
+    profiler = trace[0]["profiler"] if trace else "kineto"
+    return Facts(rank, frames, window_ns, steps, found, size, profiler)
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    """Return a DataFrame in which text is plain objects and whole numbers stay whole numbers."""
+    integers = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    frame: pd.DataFrame = table.to_pandas(types_mapper=integers.get)
+    times = [name for name in ("start_ns", "dur_ns", "time_ns") if name in frame]
+    return frame.astype(dict.fromkeys(times, "int64"))
+
+
+def is_comm(kernels: pd.DataFrame) -> Bool:
+    """Return which kernels communicate: collectives, and those of libraries for experts."""
+    names = kernels["kernel"].dropna().unique()
+    talks = kernels["kernel"].isin({name for name in names if _TALKS.search(str(name))})
+    found: Bool = ((kernels["category"] == "comm") | talks).to_numpy(bool)
+    return found
+
+
+def flags(rows: pd.Series) -> Bool:
+    """Return a column of truth values, where null is false."""
+    found: Bool = rows.fillna(False).to_numpy(bool)  # noqa: FBT003
+    return found
+
+
+def ends(rows: pd.DataFrame) -> tuple[Int, Int]:
+    """Return when each row starts and ends."""
+    start = rows["start_ns"].to_numpy("int64")
+    return start, start + rows["dur_ns"].to_numpy("int64")

@@ -1,0 +1,123 @@
+"""What a rule is, what it finds, and the table of findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from pyprof2.tables import TEXT, Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.summaries.advice.facts import Facts
+
+FIRES: Final = "fires"
+UNKNOWN: Final = "unknown"
+SILENT: Final = "silent"
+
+FINDINGS: Final = Table(
+    "advice",
+    "One row per rank and rule: first those that fire, the largest stake first.",
+    (
+        Column("rank", pa.int64(), "Process in the job.", nullable=False),
+        Column("rule", TEXT, "Its name, as on the page on advice.", nullable=False),
+        Column(
+            "severity",
+            TEXT,
+            "`high`: 10 % of the recorded time or more is at stake, `medium`: 3 % or more, `low`; "
+            "`info`: no time that can be named; null where the rule is silent.",
+        ),
+        Column(
+            "status",
+            TEXT,
+            "`fires`, `silent`, or `unknown`: what decides was not recorded, see `needs`.",
+            nullable=False,
+        ),
+        Column("finding", TEXT, "What was found, in words; null where the rule is silent."),
+        Column("at_stake_lo_ns", pa.int64(), "What the remedy gains at least.", "ns"),
+        Column("at_stake_hi_ns", pa.int64(), "What it gains at most.", "ns"),
+        Column(
+            "expected_ns",
+            pa.int64(),
+            "What it gains if nothing else changes and, of a "
+            "kernel, only if what comes next was launched in time.",
+            "ns",
+        ),
+        Column("limit", TEXT, "What the most is the most of."),
+        Column("evidence", TEXT, "Ids of rows, as `kernels:1,2,3 (+40)`; the first few."),
+        Column("source", TEXT, "`path:line` that most of it belongs to."),
+        Column("remedy", TEXT, "What to do."),
+        Column("needs", TEXT, "What to record, where the verdict is `unknown`."),
+    ),
+)
+"""Times of several findings overlap, so they must never be added up."""
+
+_ROWS_NAMED: Final = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a rule found in one rank.
+
+    Attributes:
+        text: in words, with the numbers.
+        hi_ns, lo_ns, expected_ns: what the remedy gains; None: no time that can be named.
+        limit: what `hi_ns` is the most of.
+        evidence: ids of rows by table, the most telling first.
+        source: the line that most of it belongs to.
+        status: `FIRES` or `UNKNOWN`.
+        needs: what to record, where the verdict is unknown.
+        removed: starts and ends of what the remedy takes off the host, for the joint bound.
+    """
+
+    text: str
+    hi_ns: int | None = None
+    lo_ns: int | None = None
+    expected_ns: int | None = None
+    limit: str | None = None
+    evidence: Mapping[str, Iterable[int]] = field(default_factory=dict)
+    source: str | None = None
+    status: str = FIRES
+    needs: str | None = None
+    removed: tuple[Int, Int] | None = None
+
+
+def unknown(text: str, needs: str, **found: Any) -> Found:
+    """Return a finding whose conditions are not recorded."""
+    return Found(text, status=UNKNOWN, needs=needs, **found)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: when it fires, and what to do about it.
+
+    Attributes:
+        slug: its name.
+        title: what is wrong, in a few words.
+        fires: the condition, with its threshold.
+        remedy: what to do.
+        find: from what was recorded of a rank to what was found; None: silent.
+        pollutes: whether it finds work of the recording's, not the program's, in some steps.
+    """
+
+    slug: str
+    title: str
+    fires: str
+    remedy: str
+    find: Callable[[Facts], Found | None]
+    pollutes: bool = False
+
+
+def evidence_text(evidence: Mapping[str, Iterable[int]]) -> str | None:
+    """Return ids of rows as text: the first ones, and how many there are more."""
+    parts = []
+    for table, rows in evidence.items():
+        ids = [str(int(each)) for each in rows]
+        more = len(ids) - _ROWS_NAMED
+        named = ",".join(ids[:_ROWS_NAMED])
+        parts += [f"{table}:{named}" + (f" (+{more})" if more > 0 else "")] if ids else []
+    return "; ".join(parts) or None

@@ -1,0 +1,101 @@
+"""What kernels need at least: their FLOPs and bytes at the peak rates of their device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.hardware.roofline import highest_peak, peak_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyprof2.analysis.hardware.devices import Device
+    from pyprof2.analysis.hardware.roofline import Floats
+    from pyprof2.analysis.summaries.advice.facts import Facts
+
+    Peak: TypeAlias = Callable[[Device | None, str | None], float | None]
+
+
+def plain_peak(device: Device | None, dtype: str | None) -> float | None:
+    """Return the FLOP/s of the vector lanes."""
+    return peak_for(device, dtype, "no").flops
+
+
+def matrix_peak(device: Device | None, dtype: str | None) -> float | None:
+    """Return the FLOP/s of the matrix units; of float32 those of TF32."""
+    return peak_for(device, dtype, "yes").flops
+
+
+def best_peak(device: Device | None, dtype: str | None) -> float | None:
+    """Return the highest FLOP/s for a dtype."""
+    highest = highest_peak(device, dtype)
+    return None if highest is None else highest[0]
+
+
+def half_peak(device: Device | None, dtype: str | None) -> float | None:
+    """Return the highest FLOP/s for 16-bit types, whatever the dtype is."""
+    del dtype
+    peaks = [best_peak(device, each) for each in ("f16", "bf16")]
+    return max((peak for peak in peaks if peak), default=None)
+
+
+def above_floor(facts: Facts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Floats:
+    """Return the time of each kernel above its floor, in ns; see `floor_ns`."""
+    time: Floats = rows["dur_ns"].to_numpy("float64") - floor_ns(facts, rows, peak, fewer)
+    return np.maximum(0.0, time)
+
+
+def floor_ns(facts: Facts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Floats:
+    """Return what the FLOPs and the bytes of each kernel need, in ns; 0 where they are not known.
+
+    Args:
+        facts: of the rank.
+        rows: its kernels.
+        peak: of a device and a dtype, in FLOP/s.
+        fewer: by what the bytes are divided.
+    """
+    dtypes = rows["compute_dtype"].astype(object).fillna("")
+    keys = list(zip(rows["place"].tolist(), dtypes.tolist(), strict=True))
+    peaks = {(at, dtype): peak(facts.devices[at][1], dtype or None) for at, dtype in set(keys)}
+    rates: Floats = np.array([peaks[key] for key in keys], float)
+    flops, nbytes = (rows[name].to_numpy("float64", na_value=0.0) for name in ("flops", "bytes"))
+    compute = _seconds(flops, rates)
+    memory = _seconds(nbytes / fewer, bandwidth(facts, rows))
+    return 1e9 * np.maximum(compute, memory)
+
+
+def won_ns(facts: Facts, rows: pd.DataFrame, saved: Floats) -> int:
+    """Return what shorter kernels gain: nothing where what comes next was not launched yet.
+
+    Args:
+        facts: of the rank.
+        rows: its kernels.
+        saved: by how much each gets shorter, in ns.
+    """
+    columns = ["kernel_id", "device", "stream", "start_ns", "launch_id"]
+    work = pd.concat([facts[name][columns] for name in ("kernels", "copies")])
+    calls = facts["launches"].set_index("launch_id")
+    handed_over = work["launch_id"].map(calls["start_ns"] + calls["dur_ns"]).to_numpy(float)
+    work = work.assign(handed_over=handed_over).sort_values(["device", "stream", "start_ns"])
+    following = work.groupby(["device", "stream"], dropna=False)["handed_over"].shift(-1)
+    following.index = pd.Index(work["kernel_id"])
+    shorter_end = (rows["start_ns"] + rows["dur_ns"]).to_numpy(float) - saved
+    was_queued = following.reindex(rows["kernel_id"]).to_numpy(float) <= shorter_end
+    return int(saved[was_queued].sum())
+
+
+def bandwidth(facts: Facts, rows: pd.DataFrame) -> Floats:
+    """Return the bandwidth of the memory for each kernel, in bytes per second; NaN: not known."""
+    speeds = [None if device is None else device.memory_bytes_per_s for _, device in facts.devices]
+    of_devices: Floats = np.array(speeds, float)
+    of_rows: Floats = of_devices[rows["place"].to_numpy("int64")]
+    return of_rows
+
+
+def _seconds(count: Floats, rate: Floats) -> Floats:
+    """Return how long a count takes; 0 where the rate is not known."""
+    is_known = rate > 0
+    return np.where(is_known, count / np.where(is_known, rate, 1.0), 0.0)

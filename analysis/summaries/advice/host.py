@@ -1,0 +1,391 @@
+"""Rules on the host: the device had nothing to do, because of what the host did.
+
+What a remedy gains at most is the smaller of two times: how long the host was at what it removes,
+and all idle time that the host is to blame for. It gains at least the idle time inside of what it
+deletes; where it only moves work elsewhere, or other ranks are waited for, nothing is sure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.intervals import merged, time_within, union_length
+from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, Facts, ends, flags
+from pyprof2.analysis.summaries.advice.findings import Found, unknown
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.intervals import Bool, Int
+
+LOADING_PCT: Final = 5
+HOST_BOUND_PCT: Final = 10
+STRETCH_GAPS: Final = 20
+REPEATS: Final = 3
+REPLAY_GAP_NS: Final = 2_000
+"""What is left of a gap when a CUDA graph launches the kernel after it."""
+LEAST_PCT: Final = 1
+
+_BOUND_CAUSES: Final = (
+    "host_op", "host_python", "host_unrecorded", "launch_call", "launch_latency",
+)  # fmt: skip
+_BREAKING: Final = ("sync", "allocator", "data_loading")
+_SILENT_HOST: Final = ("host_unrecorded", "host_python")
+_BY_HOST_WORK: Final = "the shorter of the host's time in it and all idle time due to the host"
+_RECORD_STACKS: Final = "Python stacks: profile(with_stack=True); nsys: --python-sampling=true"
+_RECORD_LOADING: Final = 'the ranges of a DataLoader, or pyprof2.annotate("data")'
+_RECORD_STEPS: Final = "steps: prof.step(), or pyprof2.init() in the script"
+
+_COMPILES: Final = re.compile(
+    r"_compile\.compile_inner|compile_fx(?:_inner)?\b(?!.*Call CompiledFxGraph)|Inductor:|"
+    r"OutputGraph\.call_user_compiler|create_aot_dispatcher_function|"
+    r"torch/_dynamo/convert_frame\.py|torch/_inductor/(?:compile_fx|codecache|async_compile)\.py|"
+    r"GraphLowering\.|TorchDynamo Cache Lookup Miss"
+)
+_TUNES: Final = re.compile(
+    r"benchmark_all_configs|CachingAutotuner\.(?:benchmark|coordinate)|do_bench|[Aa]utotun(?:e|ing)\b|"
+    r"AlgorithmSelectorCache"
+)
+_COLLECTS: Final = re.compile(
+    r"<built-in (?:function|method) collect\b|(?:^|[/ ])gc\.collect|\bGC$"
+)
+
+
+def data_loading(facts: Facts) -> Found | None:
+    """The device waits while the host gets the next batch: workers and prefetching hide that.
+
+    The time moves to other processes, so it need not all be won: copies and ops of the host are
+    slower beside busy workers.
+    """
+    idle = facts.idle_of("data_loading")
+    ranges = facts["ranges"][facts["ranges"]["loads"].to_numpy(bool)]
+    ops = facts["ops"][_matches(facts["ops"]["op"], re.compile(r"enumerate\(DataLoader\)#"))]
+    if not len(ranges) and not len(ops) and not facts.has_stacks:
+        silent_ns = int(facts.idle_of(*_SILENT_HOST)["time_ns"].sum())
+        if facts.share(silent_ns) < LOADING_PCT:
+            return None
+        text = f"{facts.share(silent_ns):.1f} % of the time the host did what was not recorded"
+        return unknown(text, _RECORD_LOADING, hi_ns=silent_ns, lo_ns=0)
+    share = facts.share(idle["time_ns"].sum())
+    if share < LOADING_PCT:
+        return None
+    removed = _union(ranges, ops)
+    evidence = {"ranges": _longest(ranges, "range_id"), "ops": _longest(ops, "op_id")}
+    text = f"{share:.1f} % of the time the device waited for the next batch"
+    return _host_found(facts, idle, removed, text, evidence)
+
+
+def sync(facts: Facts) -> Found | None:
+    """A call that waits for the device lets it run dry: the next work is launched too late.
+
+    How long the host was blocked says nothing: where it would only have waited elsewhere, the
+    device was busy. Only idle time counts.
+    """
+    idle = facts.idle_of("sync")
+    share = facts.share(idle["time_ns"].sum())
+    if share < LEAST_PCT:
+        return None
+    calls = _calls_of(facts, idle)
+    ops = ", ".join(_most(idle, "op"))
+    text = f"{share:.1f} % of the time after the host waited for the device" + (
+        f", in {ops}" if ops else ""
+    )
+    evidence = {"launches": calls["launch_id"]}
+    removed = merged(*ends(facts.calls_of("sync")))
+    return _host_found(facts, idle, removed, text, evidence, deletes=True)
+
+
+def allocator(facts: Facts) -> Found | None:
+    """PyTorch keeps memory for the next step; calls in every step say that it cannot.
+
+    `cudaMalloc` and `cudaFree` wait for the device. In the first step they are usual.
+    """
+    idle = facts.idle_of("allocator")
+    if facts.share(idle["time_ns"].sum()) < LEAST_PCT:
+        return None
+    calls = facts.calls_of("allocator")
+    if facts.has_steps:
+        later = _after_first(facts)
+        start = calls["start_ns"].to_numpy("int64")
+        calls = calls[time_within(*later, start, start + 1) > 0]
+        begin = idle["start_ns"].to_numpy("int64")
+        idle = idle[time_within(*later, begin, begin + 1) > 0]
+        steps = len(later[0])
+        if not steps or len(calls) < steps or facts.share(idle["time_ns"].sum()) < LEAST_PCT:
+            return None
+        words = f"{len(calls) / steps:.1f} calls in a step"
+    else:
+        words = f"{len(calls)} calls"
+    share = facts.share(idle["time_ns"].sum())
+    text = f"{share:.1f} % of the time in calls that allocate or release memory: {words}"
+    removed = merged(*ends(calls))
+    evidence = {"launches": _longest(calls, "launch_id")}
+    found = _host_found(facts, idle, removed, text, evidence, deletes=True)
+    if facts.has_steps:
+        return found
+    return unknown(
+        text, _RECORD_STEPS, hi_ns=found.hi_ns, lo_ns=0, evidence=evidence, source=found.source
+    )
+
+
+def pageable_copies(facts: Facts) -> Found | None:
+    """A copy from or to pageable memory holds the host until it is done, or nearly so.
+
+    From pinned memory, with `non_blocking=True`, the host only queues it.
+    """
+    idle = facts.idle_of("copy_call")
+    if facts.share(idle["time_ns"].sum()) < LEAST_PCT:
+        return None
+    copies = facts["copies"]
+    kind = copies["copy_kind"].astype(object).fillna("").astype(str)
+    crosses = kind.str.contains("h2d|d2h")
+    pageable = copies[kind.str.contains("pageable")]
+    if crosses.any() and not kind.str.contains("pageable|pinned").any():
+        text = "the recording does not say which copies are of pageable memory"
+        needs = "a profiler that records the kinds of memory of copies"
+        time_ns = int(idle["time_ns"].sum())
+        return unknown(text, needs, hi_ns=time_ns, lo_ns=0)
+    idle = idle[idle["launch_id"].isin(pageable["launch_id"].dropna()).to_numpy(bool)]
+    share = facts.share(idle["time_ns"].sum())
+    if share < LEAST_PCT:
+        return None
+    calls = facts["launches"]
+    calls = calls[calls["launch_id"].isin(pageable["launch_id"].dropna())]
+    size = pageable["bytes"].sum() / 1e6
+    text = f"{share:.1f} % of the time in {len(pageable)} pageable copies of {size:.1f} MB together"
+    evidence = {"copies": _longest(pageable, "kernel_id")}
+    return _host_found(facts, idle, merged(*ends(calls)), text, evidence)
+
+
+def host_bound(facts: Facts) -> Found | None:
+    """The device is done before the host has launched the next kernel, many times in a row.
+
+    Kernels are too short for what Python and PyTorch need to launch them. A CUDA graph launches
+    them together: about 2 us are left of each gap. That is sure only where the same kernels come
+    again in three steps or more, with no call in between that a graph cannot hold.
+    """
+    idle = facts.idle_of(*_BOUND_CAUSES)
+    share = facts.share(idle["time_ns"].sum())
+    if share < HOST_BOUND_PCT:
+        return None
+    gaps = _stretches(facts)
+    if gaps.empty:
+        return None
+    by = gaps.groupby("stretch")
+    longest = gaps[gaps["stretch"] == by["host_ns"].sum().idxmax()]
+    hi_ns = int(gaps["host_ns"].sum())
+    own = idle[idle["gap_id"].isin(gaps["gap_id"])]
+    words = ", ".join(_most(own, "op")) or "no op"
+    text = (
+        f"{share:.1f} % of the time the device waited for launches, {facts.share(hi_ns):.1f} % in "
+        f"{by.ngroups} stretches of {STRETCH_GAPS} gaps or more, the longest before kernels "
+        f"{longest['kernel_id'].iloc[0]} to {longest['kernel_id'].iloc[-1]}; most in {words}"
+    )
+    times = ends(gaps.rename(columns={"host_ns": "dur_ns"}))
+    return Found(
+        text, hi_ns, _replayable_ns(facts, gaps), hi_ns, "idle time in these stretches",
+        {"kernels": longest["kernel_id"].dropna()}, _top_line(own), removed=times,
+    )  # fmt: skip
+
+
+def recompilation(facts: Facts) -> Found | None:
+    """Graphs were compiled while it was recorded, so shapes or guards changed, or it is the start.
+
+    `TORCH_LOGS=recompiles` says why.
+    """
+    return _deleted_work(facts, _COMPILES, "the host compiled graphs")
+
+
+def autotuning(facts: Facts) -> Found | None:
+    """Kernels were tried out while it was recorded: the choice holds for one shape each.
+
+    `torch.backends.cudnn.benchmark` and Triton try again for every new shape.
+    """
+    found = _deleted_work(facts, _TUNES, "kernels were tried out")
+    return found if found is not None else _tried_kernels(facts)
+
+
+def garbage_collection(facts: Facts) -> Found | None:
+    """Python's garbage collector ran: with many objects that takes up to a second.
+
+    Call it yourself every so many steps, at the same time on all ranks. Only frames of explicit
+    calls are recorded.
+    """
+    found = _deleted_work(facts, _COLLECTS, "the host collected garbage")
+    if found is not None or facts.has_stacks:
+        return found
+    silent_ns = int(facts.idle_of(*_SILENT_HOST)["time_ns"].sum())
+    if facts.share(silent_ns) < LOADING_PCT:
+        return None
+    text = f"{facts.share(silent_ns):.1f} % of the time the host did what was not recorded"
+    return unknown(text, _RECORD_STACKS, hi_ns=silent_ns, lo_ns=0)
+
+
+def _host_found(
+    facts: Facts,
+    idle: pd.DataFrame,
+    removed: tuple[Int, Int],
+    text: str,
+    evidence: dict[str, pd.Series],
+    *,
+    deletes: bool = False,
+) -> Found:
+    """Return a finding on intervals of the host that a remedy removes.
+
+    Args:
+        facts: of the rank.
+        idle: the idle time that they are to blame for.
+        removed: starts and ends of what is removed, disjoint.
+        text: in words.
+        evidence: ids of rows.
+        deletes: whether the remedy deletes the work; else it moves it.
+    """
+    hi_ns = min(union_length(*removed), facts.host_idle_ns)
+    expected_ns = min(hi_ns, int(idle["time_ns"].sum()))
+    inside = int(idle.loc[~flags(idle["drained"]), "time_ns"].sum())
+    is_sure = deletes and not facts.is_coupled
+    lo_ns = min(inside, expected_ns) if is_sure else 0
+    return Found(
+        text, hi_ns, lo_ns, expected_ns, _BY_HOST_WORK, evidence, _top_line(idle), removed=removed
+    )
+
+
+def _deleted_work(facts: Facts, names: re.Pattern[str], text: str) -> Found | None:
+    """Return a finding on what ops and ranges of some names did, which need not be done."""
+    ranges = facts["ranges"][_matches(facts["ranges"]["name"], names)]
+    ops = facts["ops"][_matches(facts["ops"]["op"], names)]
+    start, end = _union(ranges, ops)
+    idle = facts.idle_of(*HOST_CAUSES)
+    begin = idle["start_ns"].to_numpy("int64")
+    inside = time_within(start, end, begin, begin + idle["time_ns"].to_numpy("int64"))
+    hi_ns = min(union_length(start, end), facts.host_idle_ns)
+    if facts.share(hi_ns) < LEAST_PCT:
+        return None
+    evidence = {"ranges": _longest(ranges, "range_id"), "ops": _longest(ops, "op_id")}
+    is_drained = flags(idle["drained"])
+    lo_ns = 0 if facts.is_coupled else int(inside[~is_drained].sum())
+    words = (
+        f"{text} {len(start)} times, for {facts.share(union_length(start, end)):.1f} % of the time"
+    )
+    line = _top_line(idle[inside > 0])
+    expected = min(hi_ns, int(inside.sum()))
+    return Found(
+        words, hi_ns, min(lo_ns, expected), expected, _BY_HOST_WORK, evidence, line,
+        removed=(start, end),
+    )  # fmt: skip
+
+
+def _tried_kernels(facts: Facts) -> Found | None:
+    """Return a finding on calls of products and convolutions that ran many more kernels."""
+    work = facts["kernels"]
+    work = work[work["category"].isin(("matmul", "conv")) & work["signature"].notna()]
+    calls = work.groupby(["signature", "op_id"], observed=True)["dur_ns"].agg(["size", "sum"])
+    by = calls.groupby(level="signature")
+    usual = by.transform("median")
+    is_trial = (calls["size"] >= 3 * usual["size"]) & (calls["size"] >= usual["size"] + 4)
+    is_trial &= by["size"].transform("size") >= 4
+    trials, usual = calls[is_trial], usual[is_trial]
+    extra_ns = int((trials["sum"] - usual["sum"]).clip(lower=0).sum())
+    if trials.empty or facts.share(extra_ns) < LEAST_PCT:
+        return None
+    ids = trials.index.get_level_values("op_id")
+    text = f"{len(trials)} ops ran 3 times as many kernels as others with the same inputs"
+    limit = "what these ran longer than the others"
+    return Found(text, extra_ns, 0, extra_ns, limit, {"ops": list(ids)})
+
+
+def _stretches(facts: Facts) -> pd.DataFrame:
+    """Return the gaps of stretches that are long enough, in order, each with its `stretch`."""
+    idle = facts["idle"]
+    own = idle.sort_values("start_ns").assign(
+        host_ns=idle["time_ns"].where(idle["cause"].isin(_BOUND_CAUSES), 0),
+        breaks=idle["cause"].isin(_BREAKING),
+        device=idle["device"].fillna(-1),
+    )
+    gaps = own.groupby(["device", "gap_id"], as_index=False).agg(
+        start_ns=("start_ns", "min"), step=("step", "last"), host_ns=("host_ns", "sum"),
+        breaks=("breaks", "any"), kernel_id=("kernel_id", "first"),
+    )  # fmt: skip
+    gaps = gaps.sort_values(["device", "start_ns"], ignore_index=True)
+    counts = (gaps["host_ns"] > 0) & ~gaps["breaks"]
+    place = gaps[["device", "step"]].fillna(-1).astype("int64")
+    new = ~counts | (place != place.shift()).any(axis=1)
+    gaps = gaps.assign(stretch=new.cumsum())[counts.to_numpy()]
+    size = gaps.groupby("stretch")["gap_id"].transform("size")
+    return gaps[size >= STRETCH_GAPS]
+
+
+def _replayable_ns(facts: Facts, gaps: pd.DataFrame) -> int:
+    """Return what graphs gain at least: in stretches that come again, and that a graph can hold."""
+    if facts.is_coupled or not facts.has_steps:
+        return 0
+    columns = ["kernel_id", "kernel_short", "launch_ns"]
+    work = pd.concat([facts[name][columns] for name in ("kernels", "copies")])
+    rows = gaps.dropna(subset="kernel_id").merge(work, on="kernel_id").sort_values("start_ns")
+    by = rows.groupby("stretch")
+    each = by.agg(first=("launch_ns", "min"), last=("launch_ns", "max"), step=("step", "first"))
+    each["names"] = by["kernel_short"].agg(lambda names: hash(tuple(map(str, names))))
+    each["gain_ns"] = by["host_ns"].sum() - REPLAY_GAP_NS * by.size()
+    steps = each.groupby("names")["step"].transform("nunique")
+    each = each[(steps >= REPEATS).to_numpy() & each["first"].notna().to_numpy(bool)]
+    free = ~_holds_breaking(facts, each)
+    return int(each.loc[free, "gain_ns"].clip(lower=0).sum())
+
+
+def _holds_breaking(facts: Facts, stretches: pd.DataFrame) -> Bool:
+    """Return in which stretches of launches there is a call that a CUDA graph cannot hold."""
+    copies = facts["copies"]
+    crossing = copies[copies["copy_kind"].astype(str).str.contains("h2d|d2h")]
+    times = pd.concat([facts.calls_of("sync", "allocator")["start_ns"], crossing["launch_ns"]])
+    when = np.sort(times.dropna().to_numpy("int64"))
+    first, last = (stretches[name].to_numpy("int64") for name in ("first", "last"))
+    held: Bool = np.searchsorted(when, last, "right") > np.searchsorted(when, first, "left")
+    return held
+
+
+def _after_first(facts: Facts) -> tuple[Int, Int]:
+    """Return start and end of the steps after the first one of the program.
+
+    The only step of a recording is a later one if its number says so.
+    """
+    later = slice(1, None) if len(facts.steps.step) > 1 or facts.steps.step[0] == 0 else slice(None)
+    return facts.steps.start[later], facts.steps.end[later]
+
+
+def _calls_of(facts: Facts, idle: pd.DataFrame) -> pd.DataFrame:
+    """Return the calls that idle time is inside of, those with the most of it first."""
+    times = idle.groupby("launch_id")["time_ns"].sum().sort_values(ascending=False, kind="stable")
+    return facts["launches"].set_index("launch_id", drop=False).reindex(times.index)
+
+
+def _matches(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
+    """Return which rows have a wanted name; asked once for each name."""
+    hits = {name for name in names.dropna().unique() if wanted.search(name)}
+    found: Bool = names.isin(hits).to_numpy(bool)
+    return found
+
+
+def _union(*tables: pd.DataFrame) -> tuple[Int, Int]:
+    start, end = (np.concatenate(column) for column in zip(*map(ends, tables), strict=True))
+    return merged(start, end)
+
+
+def _longest(rows: pd.DataFrame, key: str) -> pd.Series:
+    ids: pd.Series = rows.sort_values("dur_ns", ascending=False, kind="stable")[key]
+    return ids
+
+
+def _most(idle: pd.DataFrame, column: str, most: int = 3) -> list[str]:
+    """Return the values that own most of the idle time."""
+    times = (
+        idle.groupby(column, observed=True)["time_ns"]
+        .sum()
+        .sort_values(ascending=False, kind="stable")
+    )
+    return [str(value) for value in times.index[:most]]
+
+
+def _top_line(idle: pd.DataFrame) -> str | None:
+    return next(iter(_most(idle, "source", 1)), None)

@@ -1,0 +1,158 @@
+"""Rules on the recording: what is the profiler's doing, or the start's, and not the program's.
+
+They name no time at stake: they say which steps, or which numbers, not to trust.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.intervals import time_within, union_length
+from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm
+from pyprof2.analysis.summaries.advice.findings import Found
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.intervals import Int
+
+LONG_NS: Final = 1_000_000
+FIRST_STEP: Final = 1.5
+FIRST_ACTIVITIES: Final = 10
+DRIFT: Final = 1.3
+DRIFT_NS: Final = 20_000
+DRIFT_CALLS: Final = 4
+WAITS_NS: Final = 100_000
+DEEP_QUEUE: Final = 500
+"""With so much queued a launch waits for room, and the host is ahead: nothing is lost."""
+
+
+def slow_launches(facts: Facts) -> Found | None:
+    """Launches that take over a millisecond: code is loaded, or the profiler prepares itself.
+
+    Not those that wait for room in a full queue: there the host is ahead of the device.
+    """
+    calls = _slow_calls(facts)
+    if calls.empty:
+        return None
+    text = f"{len(calls)} launches of over 1 ms, {calls['dur_ns'].sum() / 1e6:.1f} ms together"
+    return Found(text, evidence={"launches": calls["launch_id"]})
+
+
+def module_loading(facts: Facts) -> Found | None:
+    """Code of kernels was loaded or compiled: that happens once, before the first use of each."""
+    calls, stalls = facts.calls_of("module_load"), _loads(facts)
+    start, end = (np.concatenate(c) for c in zip(ends(calls), ends(stalls), strict=True))
+    time_ns = union_length(start, end)
+    if time_ns < LONG_NS:
+        return None
+    text = f"{len(start)} calls or intervals in which code was loaded, {time_ns / 1e6:.1f} ms"
+    evidence = {"launches": calls["launch_id"], "stalls": stalls["stall_id"]}
+    return Found(text, evidence=evidence)
+
+
+def slow_first_step(facts: Facts) -> Found | None:
+    """The first step that was recorded took much longer than the others."""
+    times = facts.steps.end - facts.steps.start
+    if len(times) < 3 or times[0] <= FIRST_STEP * np.median(times):
+        return None
+    ratio = times[0] / np.median(times)
+    return Found(f"step {facts.steps.step[0]} took {ratio:.1f} times the median step")
+
+
+def unrecorded_start(facts: Facts) -> Found | None:
+    """At the start the device did not begin what was launched: it did what was not recorded.
+
+    Work that was launched before the recording is missing in it, so the idle time is none.
+    """
+    idle = _unrecorded(facts)
+    time_ns = int(idle["time_ns"].sum())
+    if time_ns <= LONG_NS:
+        return None
+    text = f"{time_ns / 1e6:.1f} ms before the tenth piece of work; work at the start is missing"
+    return Found(text, evidence={"kernels": idle["kernel_id"].dropna().unique()})
+
+
+def kernel_drift(facts: Facts) -> Found | None:
+    """The same kernel, with the same grid and inputs, takes now longer and now shorter.
+
+    Clocks change, another process uses the device, or kernels that overlap share it. Differences
+    of kernels' times below this are noise.
+    """
+    kernels = facts["kernels"]
+    own = kernels[~is_comm(kernels)]
+    keys = ["device", "kernel", "grid", "block", "signature"]
+    by = own.groupby(keys, dropna=False, observed=True)["dur_ns"]
+    times = by.agg(["size", "min", "max", "median"])
+    times = times[(times["size"] >= DRIFT_CALLS) & (times["median"] > DRIFT_NS)]
+    if times.empty:
+        return None
+    ratio = float((times["max"] / times["min"].clip(lower=1)).quantile(0.9))
+    if ratio <= DRIFT:
+        return None
+    return Found(
+        f"the slowest call of a kernel takes up to {ratio:.2f} times the fastest one's time"
+    )
+
+
+def python_stacks(facts: Facts) -> Found | None:
+    """Python stacks make all that the host does slower, and nothing on the device."""
+    if not facts.has_stacks:
+        return None
+    return Found("times of the host are longer than without Python stacks")
+
+
+def affected_steps(facts: Facts) -> set[int]:
+    """Return the steps that hold what only a start does."""
+    calls = pd.concat([_slow_calls(facts), facts.calls_of("module_load"), _loads(facts)])
+    long = calls["dur_ns"].to_numpy("int64") > LONG_NS
+    idle = _unrecorded(facts)
+    times = [ends(calls[long]), ends(idle.rename(columns={"time_ns": "dur_ns"}))]
+    start, end = (np.concatenate(column) for column in zip(*times, strict=True))
+    held = time_within(start, end, facts.steps.start, facts.steps.end) > 0
+    steps = set(facts.steps.step[held].tolist())
+    return steps | ({int(facts.steps.step[0])} if slow_first_step(facts) else set())
+
+
+def full_queue(facts: Facts) -> pd.DataFrame:
+    """Return the launches that wait for room in the queue: over 100 us, with much in it."""
+    calls = facts.calls_of("launch_call")
+    calls = calls[calls["dur_ns"] > WAITS_NS]
+    stalls = facts["stalls"]
+    full = stalls[(stalls["kind"] == "queue_full").to_numpy(bool)]
+    is_full = time_within(*ends(full), *ends(calls)) > 0
+    return calls[is_full | (_queued_at(facts, calls["start_ns"].to_numpy("int64")) >= DEEP_QUEUE)]
+
+
+def _slow_calls(facts: Facts) -> pd.DataFrame:
+    calls = facts.calls_of("launch_call")
+    calls = calls[calls["dur_ns"] > LONG_NS]
+    return calls[~calls["launch_id"].isin(full_queue(facts)["launch_id"])]
+
+
+def _queued_at(facts: Facts, time: Int) -> Int:
+    """Return how much was launched and had not started at each time."""
+    work = pd.concat([facts[name][["launch_ns", "start_ns"]] for name in ("kernels", "copies")])
+    work = work.dropna()
+    launched, started = (np.sort(work[n].to_numpy("int64")) for n in ("launch_ns", "start_ns"))
+    found: Int = np.searchsorted(launched, time) - np.searchsorted(started, time)
+    return found
+
+
+def _loads(facts: Facts) -> pd.DataFrame:
+    stalls = facts["stalls"]
+    return stalls[(stalls["kind"] == "module_load").to_numpy(bool)]
+
+
+def _unrecorded(facts: Facts) -> pd.DataFrame:
+    """Return the unknown idle time before the tenth activity of each device; empty below 1 ms."""
+    idle = facts.idle_of("unknown")
+    work = pd.concat([facts[name][["device", "start_ns"]] for name in ("kernels", "copies")])
+    work = work.assign(device=work["device"].fillna(-1)).sort_values("start_ns")
+    tenth = work.groupby("device")["start_ns"].agg(
+        lambda times: times.iloc[min(FIRST_ACTIVITIES, len(times)) - 1]
+    )
+    until = idle["device"].fillna(-1).map(tenth)
+    early = idle[(idle["start_ns"] < until).fillna(value=False).to_numpy(bool)]
+    return early if early["time_ns"].sum() > LONG_NS else early.iloc[:0]

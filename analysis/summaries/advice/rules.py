@@ -1,0 +1,182 @@
+"""The register of rules, in the order of the page on advice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyprof2.analysis.summaries.advice import device, host, job, recording
+from pyprof2.analysis.summaries.advice.findings import Rule
+
+_WARM_UP: Final = "record later steps: schedule(wait=…, warmup=…), capture --steps A:B"
+
+RULES: Final = (
+    Rule(
+        "data-loading", "Waiting for data", "idle time of data loading is 5 % of the time or more",
+        "more workers (num_workers), pin_memory=True, prefetch_factor, less work per sample",
+        host.data_loading,
+    ),
+    Rule(
+        "host-bound", "The host is too slow for the device",
+        "ops, Python, launches and what was not recorded leave the device idle for 10 % of the "
+        "time or more, and there is a stretch of 20 such gaps one after another",
+        "torch.compile(mode='reduce-overhead') or CUDA graphs, larger batches, fused ops",
+        host.host_bound,
+    ),
+    Rule(
+        "allocator", "Memory is allocated in every step",
+        "idle time of the allocator is 1 % or more, with a call in each step after the first",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, no empty_cache() in the loop, the same "
+        "shapes in every step, a limit on the workspaces of convolutions",
+        host.allocator,
+    ),
+    Rule(
+        "sync", "The host waits for the device in the loop", "idle time of sync is 1 % or more",
+        "keep results on the device: no .item(), .cpu(), nonzero() or boolean index in the loop",
+        host.sync,
+    ),
+    Rule(
+        "pageable-copies", "Copies from pageable memory",
+        "idle time in calls of pageable copies is 1 % or more",
+        "pin_memory=True in the DataLoader, and to(device, non_blocking=True)",
+        host.pageable_copies,
+    ),
+    Rule(
+        "recompilation", "Graphs are compiled again",
+        "compiling takes 1 % of the time or more",
+        "mark_dynamic() for sizes that change, stable shapes; TORCH_LOGS=recompiles says why",
+        host.recompilation,
+    ),
+    Rule(
+        "autotuning", "Kernels are tried out",
+        "ranges of autotuning take 1 % or more, or ops run 3 times the kernels of their like",
+        "warm up with every shape before; benchmark=False where shapes change",
+        host.autotuning,
+    ),
+    Rule(
+        "garbage-collection", "Python collects garbage",
+        "recorded collections take 1 % of the time or more",
+        "gc.disable(), and gc.collect() every so many steps",
+        host.garbage_collection,
+    ),
+    Rule(
+        "tensor-cores-unused", "Tensor Cores could have worked",
+        "kernels that Tensor Cores could have replaced take 2 % of the kernels' time or more",
+        "sizes in multiples of 8, TF32 (set_float32_matmul_precision('high')), channels_last",
+        device.tensor_cores_unused,
+    ),
+    Rule(
+        "half-precision", "float32 where 16 bits are faster",
+        "matrix products in f32 without TF32 take 10 % of the kernels' time or more, on a device "
+        "whose 16-bit peak is higher",
+        "torch.autocast, or bfloat16 weights",
+        device.half_precision,
+    ),
+    Rule(
+        "layout-and-casts", "Layouts and dtypes are converted",
+        "such kernels take 3 % of the kernels' time or more",
+        "one layout and dtype for the whole network: channels_last, autocast with fewer borders",
+        device.layout_and_casts,
+    ),
+    Rule(
+        "unfused-optimizer", "The optimizer runs a kernel per parameter",
+        "100 or more kernels of the optimizer in a step, half of them below 10 us, none fused",
+        "foreach=True or fused=True",
+        device.unfused_optimizer,
+    ),
+    Rule(
+        "elementwise-chains", "Elementwise kernels that could be one",
+        "neighbours of one size on one stream in one layer, limited by the memory; moving what is "
+        "between them takes 1 % of the time or more",
+        "torch.compile, or fused ops",
+        device.elementwise_chains,
+    ),
+    Rule(
+        "small-grids", "Kernels too small for the device",
+        "kernels of over 10 us with less than 0.5 blocks per multiprocessor, collectives left "
+        "out, take 5 % of the kernels' time or more",
+        "larger batches, several at once on streams, split reductions",
+        device.small_grids,
+    ),
+    Rule(
+        "exposed-communication", "Nothing runs beside communication",
+        "only collectives run for 10 % of the time or more",
+        "gradient buckets that start earlier, gradient accumulation, prefetching (FSDP), larger "
+        "batches; first see whether one rank is late",
+        job.exposed_communication,
+    ),
+    Rule(
+        "memory-limit", "Memory is nearly full", "over 90 % of a device's memory were allocated",
+        "activation checkpointing, 16-bit types, smaller batches", job.memory_limit,
+    ),
+    Rule(
+        "data-parallel", "DataParallel", "DataParallel runs on several devices",
+        "DistributedDataParallel, a process per device", job.data_parallel,
+    ),
+    Rule(
+        "backend", "DistributedDataParallel without NCCL",
+        "its collectives are Gloo's or MPI's, on devices that NCCL supports (3.5 and later)",
+        "init_process_group('nccl')", job.backend_without_nccl,
+    ),
+    Rule(
+        "low-utilization", "The device is idle half of the time",
+        "kernels run in less than 50 % of the time, and a rule on the host fires",
+        "see the findings on the host; larger batches", job.low_utilization,
+    ),
+    Rule(
+        "slow-launches", "Launches of over 1 ms", "any, but in a full queue", _WARM_UP,
+        recording.slow_launches, pollutes=True,
+    ),
+    Rule(
+        "module-loading", "Code was loaded", "1 ms or more together", _WARM_UP,
+        recording.module_loading, pollutes=True,
+    ),
+    Rule(
+        "slow-first-step", "A slow first step", "it took over 1.5 times the median, of 3 or more",
+        _WARM_UP, recording.slow_first_step, pollutes=True,
+    ),
+    Rule(
+        "unrecorded-start", "Work at the start is missing",
+        "over 1 ms of idle time without known cause before the tenth piece of work",
+        "torch.cuda.synchronize() before the recording starts", recording.unrecorded_start,
+        pollutes=True,
+    ),
+    Rule(
+        "kernel-drift", "Equal kernels take unequal times",
+        "of kernels of over 20 us with 4 calls or more, a tenth vary by a factor of over 1.3",
+        "lock the clocks (nvidia-smi -lgc), and let nothing else use the device",
+        recording.kernel_drift, pollutes=True,
+    ),
+    Rule(
+        "python-stacks", "Python stacks were recorded", "any",
+        "record without them to time the host; with them to name lines", recording.python_stacks,
+        pollutes=True,
+    ),
+)  # fmt: skip
+"""All of them."""
+
+ON_THE_HOST: Final = (
+    "data-loading", "host-bound", "allocator", "sync", "pageable-copies", "recompilation",
+    "autotuning", "garbage-collection",
+)  # fmt: skip
+"""Those that make sense of low utilization."""
+
+CONTEXT: Final = ("low-utilization",)
+"""Those that are told only beside one of these."""
+
+NOISE: Final = (
+    (
+        "The share of kernels below 10 us",
+        "nearly everywhere 29 to 88 % of them are that short, and take 0.6 to 5 % of the time",
+    ),
+    (
+        "GPU utilization alone",
+        "it has no cause, so no remedy: it is told beside rules on the host",
+    ),
+    ("Occupancy alone", "fast matrix kernels have a low one; only empty multiprocessors count"),
+    ("Tail waves", "how much a block does is not recorded, so the last wave cannot be judged"),
+    (
+        "How long the host was blocked",
+        "359 ms blocked in one real recording cost 0.9 ms of idle time: the host was ahead",
+    ),
+)
+"""What is not reported, and why."""
