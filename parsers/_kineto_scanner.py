@@ -10,7 +10,6 @@ import numpy as np
 
 from pyprof2.parsers._kineto_columns import (
     ARGUMENTS,
-    JSON_TEXTS,
     MEMORY_NAME,
     MOMENTS,
     EventColumns,
@@ -28,22 +27,14 @@ from pyprof2.parsers._kineto_events import (
 from pyprof2.parsers._kineto_values import filled, parse_us
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import msgspec
 
     from pyprof2.parsers._json import JsonStream
     from pyprof2.parsers._kineto_events import Event
 
-_ARGS: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "op": OpArgs, "launch": LaunchArgs, "kernel": GpuArgs, "memcpy": GpuArgs, "memset": GpuArgs,
-    "overhead": StallArgs, "wait": StallArgs, "memory": MemoryArgs,
-}  # fmt: skip
-_OTHER_KEYS: Final = {
-    "external_id": "old_external_id", "dims": "old_dims", "device": "in_device"
-}  # fmt: skip
-"""Under which field the same is where the file is older, or of another vendor."""
-_COLLECTIVE: Final = attrgetter("collective", "in_count", "out_count", "comm_dtype", "group_size")
+_collective: Final = attrgetter("collective", "in_count", "out_count", "comm_dtype", "group_size")
 
 
 class EventScanner:
@@ -111,22 +102,88 @@ class EventScanner:
             return {"values": [bytes(e.args) for e in events]}
         if group not in _ARGS:
             return {}
-        args = self._decoder.args(events, _ARGS[group])
-        return {name: _column(name, args) for name in ARGUMENTS[group]}
+        kind, columns = _ARGS[group]
+        return columns(self._decoder.args(events, kind))
 
 
-# One column after the other, of lists alone: a tuple for each event would make Python look for
-# garbage again and again.
-def _column(name: str, args: Sequence[Any]) -> Sequence[Any]:
-    """Return a column of arguments, also where they have another key in this file."""
-    if name == "collective":
-        return [_COLLECTIVE(a) if a.collective else None for a in args]
-    values, other_key = list(map(attrgetter(name), args)), _OTHER_KEYS.get(name)
-    if name in JSON_TEXTS:
-        values = list(map(bytes, values))
-    if other_key is None or not hasattr(args[0], other_key):
-        return values
-    others = map(attrgetter(other_key), args)
-    if name in JSON_TEXTS:
-        return [text or bytes(other) for text, other in zip(values, others, strict=True)]
-    return filled(values, others)
+# Each column is a comprehension over one field: far faster than a field by its name. A tuple for
+# each event would make Python look for garbage again and again.
+def _op_columns(args: Sequence[OpArgs]) -> dict[str, Sequence[Any]]:
+    return {
+        "external_id": _external_ids(args),
+        "sequence_nr": [a.sequence_nr for a in args],
+        "forward_thread": [a.forward_thread for a in args],
+        "dims": _texts([a.dims or a.old_dims for a in args]),
+        "strides": _texts([a.strides for a in args]),
+        "types": _texts([a.types for a in args]),
+        "values": _texts([a.values for a in args]),
+        "backend": [a.backend for a in args],
+        "stack": [a.stack for a in args],
+        "modules": [a.modules for a in args],
+        "collective": [_collective(a) if a.collective else None for a in args],
+    }
+
+
+def _activity_columns(args: Sequence[GpuArgs]) -> dict[str, Sequence[Any]]:
+    return {
+        "external_id": _external_ids(args),
+        "correlation": [a.correlation for a in args],
+        "device": filled([a.device for a in args], (a.in_device for a in args)),
+        "stream": [a.stream for a in args],
+        "bytes": [a.bytes for a in args],
+        "grid": _texts([a.grid for a in args]),
+        "block": _texts([a.block for a in args]),
+        "registers": [a.registers for a in args],
+        "shared_bytes": [a.shared_bytes for a in args],
+        "blocks_per_sm": [a.blocks_per_sm for a in args],
+        "occupancy": [a.occupancy for a in args],
+        "graph_node": [a.graph_node for a in args],
+    }
+
+
+def _launch_columns(args: Sequence[LaunchArgs]) -> dict[str, Sequence[Any]]:
+    return {"external_id": _external_ids(args), "correlation": [a.correlation for a in args]}
+
+
+def _stall_columns(args: Sequence[StallArgs]) -> dict[str, Sequence[Any]]:
+    return {
+        "device": [a.device for a in args],
+        "stream": [a.stream for a in args],
+        "correlation": [a.correlation for a in args],
+        "recorded_by": [a.recorded_by for a in args],
+    }
+
+
+def _memory_columns(args: Sequence[MemoryArgs]) -> dict[str, Sequence[Any]]:
+    return {
+        "device_type": [a.device_type for a in args],
+        "device": [a.device for a in args],
+        "address": [a.address for a in args],
+        "bytes": [a.bytes for a in args],
+        "allocated": [a.allocated for a in args],
+        "reserved": [a.reserved for a in args],
+    }
+
+
+_ARGS: Final[Mapping[str, tuple[type[Any], Callable[..., dict[str, Sequence[Any]]]]]] = {
+    "op": (OpArgs, _op_columns),
+    "launch": (LaunchArgs, _launch_columns),
+    "kernel": (GpuArgs, _activity_columns),
+    "memcpy": (GpuArgs, _activity_columns),
+    "memset": (GpuArgs, _activity_columns),
+    "overhead": (StallArgs, _stall_columns),
+    "wait": (StallArgs, _stall_columns),
+    "memory": (MemoryArgs, _memory_columns),
+}
+"""The groups whose events have arguments, how these are decoded, and what makes columns of them."""
+
+
+def _external_ids(args: Sequence[OpArgs | GpuArgs | LaunchArgs]) -> Sequence[Any]:
+    return filled([a.external_id for a in args], (a.old_external_id for a in args))
+
+
+def _texts(values: Sequence[msgspec.Raw]) -> Sequence[bytes]:
+    """Return JSON texts as bytes."""
+    if all(values):
+        return list(map(bytes, values))
+    return [bytes(value) if value else b"" for value in values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.store import STORED, read_rank
@@ -51,6 +52,10 @@ class RankTables:
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the rows of table `devices`."""
+        return self._devices
+
+    @cached_property
+    def _devices(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.read("devices").to_pylist()
         return rows
 

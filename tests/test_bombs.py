@@ -11,6 +11,9 @@ from typing import Final
 
 import pytest
 
+from pyprof2.cli import main
+from pyprof2.store import read_table
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in Linux's way"),
@@ -106,3 +109,31 @@ def test_many_small_parts_take_time_in_proportion(tmp_path: Path, content: bytes
     )  # fmt: skip
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# Shows a store as a command does, and says the CPU time that it took, start and imports included.
+SHOW: Final = """
+import sys, time
+from pyprof2.cli import main
+code = main(sys.argv[1:])
+print(time.process_time(), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "prof"])
+def test_very_many_listed_devices_do_not_take_long(tmp_path: Path, command: str) -> None:
+    listed = b",".join(b'{"id":%d}' % number for number in range(75_000))
+    kernel = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":2,"args":{"device":7,"stream":7}}'
+    text = b'{"deviceProperties":[' + listed + b'],"traceEvents":[' + kernel + b"]}"
+    trace, store = tmp_path / "trace.json", tmp_path / "trace.pyprof2"
+    trace.write_bytes(text)
+    assert main(["parse", "-q", str(trace), "-o", str(store)]) == 0
+    assert read_table(store, "devices").num_rows == 75_000
+
+    shown = subprocess.run(
+        [sys.executable, "-c", SHOW, command, str(store)],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert float(shown.stderr.splitlines()[-1]) < 20  # 2 s; with a search for each, minutes
