@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.parsers._kineto_events import WRONG_TYPE
+from pyprof2.problems import WRONG_TYPE
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pyprof2.frames import user_line
+from pyprof2.problems import PROBLEMS, PYPROF_BROKEN, PYPROF_TOO_LONG
 from pyprof2.signatures import Scalar, Tensor, is_possible
 
 if TYPE_CHECKING:
@@ -131,7 +132,15 @@ _STACK: Final = msgspec.json.Decoder(_Stack)
 
 
 class MarkerError(ValueError):
-    """A text begins like a marker of PyProf's and is none."""
+    """A text begins like a marker of PyProf's and is none.
+
+    Attributes:
+        problem: the slug of what is wrong with it.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(PROBLEMS[problem].text)
+        self.problem = problem
 
 
 def parse_stack(text: str) -> str | None:
@@ -199,8 +208,7 @@ def _input(argument: _Argument) -> Input:
         if argument.type != "tensor":
             return None
         if not is_possible(argument.shape):
-            msg = "a broken marker of PyProf's"
-            raise MarkerError(msg)
+            raise MarkerError(PYPROF_BROKEN)
         dtype = _DTYPES.get((argument.dtype or "").removeprefix("torch."))
         return Tensor(tuple(argument.shape), dtype)
     return None if argument.value is None else Scalar(argument.value)
@@ -208,13 +216,11 @@ def _input(argument: _Argument) -> Input:
 
 def _decode(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
     if len(text) > TEXT_MAX:
-        msg = "a marker of PyProf's that is too long"
-        raise MarkerError(msg)
+        raise MarkerError(PYPROF_TOO_LONG)
     try:
         return decoder.decode(_as_json(text))
     except (msgspec.MsgspecError, RecursionError) as error:
-        msg = "a broken marker of PyProf's"
-        raise MarkerError(msg) from error
+        raise MarkerError(PYPROF_BROKEN) from error
 
 
 def _as_json(text: str) -> str:
