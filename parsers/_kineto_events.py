@@ -140,7 +140,7 @@ class EventDecoder:
         self._problems = stream.problems
 
     def events(self, text: bytes) -> list[Event]:
-        """Return the events of one JSON array; what is none is dropped."""
+        """Return the events of one JSON array; what is no event is dropped."""
         try:
             return list(_NAMED.decode(text))
         except (msgspec.ValidationError, *DECODE_ERRORS):

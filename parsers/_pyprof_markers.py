@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from pyprof2.dtypes import TORCH_DTYPES
 from pyprof2.frames import user_line
 from pyprof2.problems import PROBLEMS, PYPROF_BROKEN, PYPROF_TOO_LONG
 from pyprof2.signatures import Scalar, Tensor, is_possible
@@ -45,13 +46,6 @@ _BRACKETS: Final = {"(": "[", ")": "]"}
 
 _LINE: Final = re.compile(r"\d{1,9}")
 _RECORDER: Final = re.compile(r"(?:^|[\\/])pyprof[\\/]nvtx[\\/]")
-
-_DTYPES: Final = {
-    "float64": "f64", "double": "f64", "float32": "f32", "float": "f32", "float16": "f16",
-    "half": "f16", "bfloat16": "bf16", "int64": "i64", "long": "i64", "int32": "i32", "int": "i32",
-    "int16": "i16", "short": "i16", "int8": "i8", "char": "i8", "uint8": "u8", "byte": "u8",
-    "bool": "bool", "complex64": "c64", "complex128": "c128",
-}  # fmt: skip
 
 _OPERATORS: Final = {
     "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_",
@@ -209,7 +203,7 @@ def _input(argument: _Argument) -> Input:
             return None
         if not is_possible(argument.shape):
             raise MarkerError(PYPROF_BROKEN)
-        dtype = _DTYPES.get((argument.dtype or "").removeprefix("torch."))
+        dtype = TORCH_DTYPES.get((argument.dtype or "").removeprefix("torch."))
         return Tensor(tuple(argument.shape), dtype)
     return None if argument.value is None else Scalar(argument.value)
 

@@ -128,7 +128,7 @@ def read_recordings(
     """Return the recordings in `path`, by process id; their raw tables are spooled into `folder`.
 
     There is one for each process that used a GPU, or for each with ranges where none did.
-    `on_progress` is called with the position in the file, as far as it can be told.
+    `on_progress` is called with the position in the file, as far as it is known.
 
     Raises:
         TraceError: the file cannot be read, or holds nothing to profile.
@@ -252,7 +252,7 @@ class _Reader:
     def _process(self, pid: int | None, key: str) -> Process | None:
         """Return the process that rows belong to; None if they are not to be read."""
         if pid is None:
-            # Whose a call or a range is cannot be told otherwise; GPU work can be.
+            # Whose a call or a range is cannot be found otherwise; GPU work can be.
             if key == "globalTid":
                 return None
             pid = self._only_pid

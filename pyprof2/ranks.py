@@ -136,7 +136,7 @@ def _follow(a: Recording, b: Recording) -> bool:
 
 
 def _forward_numbers(recording: Recording) -> Any:
-    """Return the sequence numbers of the main thread's forward ops, where they can be told."""
+    """Return the sequence numbers of the main thread's forward ops, where they are known."""
     if recording.ops_are_ranges:
         return np.empty(0, np.int64)
     table = recording.read("ops", ["tid", "sequence_nr", "forward_thread"])
