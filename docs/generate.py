@@ -38,6 +38,8 @@ from pyprof2.analysis.summaries.ledger import BINS
 from pyprof2.analysis.summaries.profile import MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.cli import build_parser
+from pyprof2.parsers.formats import FORMATS
+from pyprof2.problems import PROBLEMS
 from pyprof2.result_tables import FINDINGS, RESULTS
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
@@ -162,6 +164,17 @@ def findings() -> str:
 def noise() -> str:
     """Return what is not reported, and why."""
     return "\n\n".join(f"{what}\n   {_field(why)}" for what, why in NOISE)
+
+
+def problems() -> str:
+    """Return what is counted while a recording is read, and what to do about each."""
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 20 45 35", ""]
+    lines += _row("slug", "what ``check`` says", "advice")
+    for problem in PROBLEMS.values():
+        text = _escaped(problem.text.replace("{}", "…"))
+        lines += _row(f"``{problem.slug}``", text, _escaped(problem.advice) or "as below")
+    lines += ["", *(f"- {known.files}: {known.advice.problem}." for known in FORMATS)]
+    return "\n".join(lines)
 
 
 def _row(*cells: str) -> list[str]:
@@ -372,6 +385,7 @@ _WRITERS: Final[dict[str, Callable[[], str]]] = {
     "causes": causes,
     "findings": findings,
     "noise": noise,
+    "problems": problems,
     "tables": tables,
     "results": results,
     "sums": sums,

@@ -19,6 +19,22 @@ from isal import isal_zlib
 
 from pyprof2.errors import TraceError
 from pyprof2.parsers._json_repair import TOKEN, closing_bracket, escape_bare_quotes, repair
+from pyprof2.problems import (
+    BYTES_LOST,
+    COMMA_REPAIRED,
+    END_NO_EVENT,
+    EVENT_REPAIRED,
+    EVENT_TOO_LONG,
+    FILE_CUT,
+    LAST_EVENT_CUT,
+    LIST_CUT,
+    METADATA_BROKEN,
+    METADATA_TOO_LONG,
+    METADATA_WRONG,
+    SECOND_DOCUMENT,
+    TOO_MUCH_DAMAGE,
+    with_detail,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,7 +98,7 @@ class JsonStream:
         path: the file, plain or gzip.
         key: the name of the array at the top level.
         around: the other members of the object, not yet decoded, once the stream is used up.
-        problems: what was repaired or dropped, in words, with counts.
+        problems: slugs of what was repaired or dropped, with counts.
     """
 
     path: Path
@@ -124,14 +140,14 @@ class JsonStream:
                 return msgspec.json.decode(text, type=kind)
         except (msgspec.ValidationError, *DECODE_ERRORS):
             pass
-        self.problems["metadata of the wrong type or size: left out"] += 1
+        self.problems[METADATA_WRONG] += 1
         return None
 
     def count_damaged(self, count: int = 1) -> None:
         """Count elements that cannot be used; after `DAMAGED_MAX` the stream ends."""
         self._damaged += count
         if self.is_given_up:
-            self.problems[f"{DAMAGED_MAX:,} damaged events: the rest of the file is not read"] = 1
+            self.problems[with_detail(TOO_MUCH_DAMAGE, f"{DAMAGED_MAX:,}")] = 1
 
     @property
     def is_given_up(self) -> bool:
@@ -146,7 +162,7 @@ class JsonStream:
                     self.on_progress(file.tell())
                 yield block
         except _READ_ERRORS:
-            self.problems["the file is cut off or damaged; what was whole before is kept"] += 1
+            self.problems[FILE_CUT] += 1
 
     def _skip_header(self, blocks: Iterator[bytes]) -> bytes:
         """Return the bytes after the `[` that opens the array."""
@@ -189,7 +205,7 @@ class JsonStream:
     def _last_elements(self, text: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the last elements of the array, and read what stands behind the array."""
         if len(text) > ELEMENT_BYTES_MAX and closing_bracket(text) < 0:
-            self.problems["an event of over 4 MB: the rest of the file is not read"] += 1
+            self.problems[EVENT_TOO_LONG] += 1
             return
         elements, rest = self._walk(text, is_last=True)
         if elements:
@@ -199,18 +215,18 @@ class JsonStream:
         elif self.is_given_up:
             pass
         elif rest.startswith(b"{"):
-            self.problems["the last event is cut off: dropped"] += 1
+            self.problems[LAST_EVENT_CUT] += 1
         elif rest:
-            self.problems["text that is no event at the end of the list: dropped"] += 1
+            self.problems[END_NO_EVENT] += 1
         else:
-            self.problems["the file ends inside the list of events; what is whole is kept"] += 1
+            self.problems[LIST_CUT] += 1
 
     def _read_trailer(self, text: bytes, blocks: Iterator[bytes]) -> None:
         for block in blocks:
             text += block
             if len(text) > AROUND_BYTES_MAX:
                 if self._end_of_document(text) < 0:
-                    self.problems["metadata of over 32 MB: left out"] += 1
+                    self.problems[METADATA_TOO_LONG] += 1
                     return
                 break
         self._trailer = text
@@ -225,10 +241,8 @@ class JsonStream:
         if self._lost.count:
             size = self._saved.size / max(1, self._saved.count)
             count = round(self._lost.size / size) if size else 0
-            text = (
-                f"{self._lost.size:,} bytes that are not valid JSON, about so many events: dropped"
-            )
-            self.problems[text] = max(count, self._lost.count)
+            key = with_detail(BYTES_LOST, f"{self._lost.size:,}")
+            self.problems[key] = max(count, self._lost.count)
 
     def _read_around(self) -> None:
         """Find the members before and after the array; what is no JSON is left out."""
@@ -237,7 +251,7 @@ class JsonStream:
         end = self._end_of_document(self._trailer)
         tail = self._trailer if end < 0 else self._trailer[: max(0, end - 1)]
         if end >= 0 and self._trailer[end:].lstrip(_SPACE).startswith((b"{", b"[")):
-            self.problems["a second document behind the trace: not read"] += 1
+            self.problems[SECOND_DOCUMENT] += 1
         for text in (
             head.rstrip().rstrip(b",") + b"}",
             b"{" + tail.lstrip().lstrip(b",") + b"}",
@@ -246,7 +260,7 @@ class JsonStream:
             if members is not None:
                 self.around.update(members)
             elif text.strip(b"{}[]," + _SPACE):
-                self.problems["metadata that is not valid JSON: left out"] += 1
+                self.problems[METADATA_BROKEN] += 1
 
     def salvage(self, text: bytes) -> list[msgspec.Raw]:
         """Return the elements of `text`, a chunk that does not decode, that can be saved.
@@ -301,7 +315,7 @@ class JsonStream:
         is_between = at > 0 and end < len(text) and text[end] != ord("]")
         commas = text.count(b",", at, end)
         if commas > 1 or (end < len(text) and commas != is_between):
-            self.problems["a comma too many or too few between events: repaired"] += 1
+            self.problems[COMMA_REPAIRED] += 1
         return end
 
     def _mend(self, piece: bytes) -> tuple[bytes, bytes]:
@@ -315,7 +329,7 @@ class JsonStream:
             mended = repair(attempt)
             end = _value_end(mended.decode("latin-1"), 0)
             if end > 0 and _is_valid(mended[:end]):
-                self.problems["an event that is not valid JSON: repaired"] += 1
+                self.problems[EVENT_REPAIRED] += 1
                 return mended[:end], mended[end:]
         return b"", b""
 

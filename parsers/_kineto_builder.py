@@ -29,6 +29,7 @@ from pyprof2.parsers._names import cut_path, cut_stack
 from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
 from pyprof2.parsers._stalls import overhead_kind, wait_kind
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
+from pyprof2.problems import EVENT_TIME, MARKER_OF_OP, NEGATIVE_DURATION
 from pyprof2.recording import (
     ANNOTATED_INPUTS,
     ANNOTATED_STEPS,
@@ -69,14 +70,12 @@ _SKIPPED_CATEGORIES: Final = {
 }  # fmt: skip
 _MARKER: Final = "marker"
 _RECORDED_OPS: Final = ("aten::", "autograd::", "c10d::")
-_NO_OP: Final = "a marker of an op that the profiler records itself: not used"
 _INTERNAL: Final = "internal"
 _MODULE_PREFIX: Final = "nn.Module: "
 _DURATION_MAX_NS: Final = 10**15  # 11 days: longer ones are overflows of the recorder
 _NO_ID: Final = (1 << 32) - 1
 _TIME_MAX_NS: Final = 4 * 10**18  # the year 2096; start + duration still fits int64
 _DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuse1"}
-_NO_TIME: Final = "an event without a sensible time: dropped"
 
 
 class TableBuilder:
@@ -151,13 +150,13 @@ class TableBuilder:
         start, dur = events.start_ns, events.dur_ns
         negative = events.timed & (dur < 0)
         if negative.any():
-            self.problems["a negative duration: taken as 0"] += int(negative.sum())
+            self.problems[NEGATIVE_DURATION] += int(negative.sum())
             dur = np.maximum(dur, 0)
         good = events.timed & _is_sensible(start) & (dur <= _DURATION_MAX_NS)
         if not may_be_zero:
             good &= (start != 0) | (dur != 0)
         if not good.all():
-            self.problems[_NO_TIME] += int((~good).sum())
+            self.problems[EVENT_TIME] += int((~good).sum())
             events, start, dur = events.where(good), start[good], dur[good]
         if len(start) and in_span:
             self.span[0] = min(self.span[0], int(start.min()))
@@ -316,7 +315,7 @@ class TableBuilder:
         """
         own = _flags(not self._label(n).name.startswith(_RECORDED_OPS) for n in events.name)
         if not own.all():
-            self.problems[_NO_OP] += int((~own).sum())
+            self.problems[MARKER_OF_OP] += int((~own).sum())
         events, columns = self._times(events.where(own))
         labels = [self._label(name) for name in events.name]
         texts = self.spool.texts["ops"]
@@ -394,7 +393,7 @@ class TableBuilder:
     def _add_memory(self, events: EventColumns) -> None:
         good = events.timed & _is_sensible(events.start_ns)
         if not good.all():
-            self.problems[_NO_TIME] += int((~good).sum())
+            self.problems[EVENT_TIME] += int((~good).sum())
             events = events.where(good)
         args, ints = events.args, self._numbers.ints
         codes = self.spool.texts["memory"]["device_type"]

@@ -11,13 +11,13 @@ from msgspec import Raw
 
 from pyprof2.parsers._json import CHUNK_BYTES, DECODE_ERRORS
 from pyprof2.parsers._names import NAME_MAX, cut_name
+from pyprof2.problems import NO_EVENT, NOT_UTF8, WRONG_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyprof2.parsers._json import JsonStream
 
-WRONG_TYPE: Final = "a field of an event of the wrong type: left out"
 
 _NO_BYTES: Final = b""
 _Number = int | float | str | None
@@ -140,7 +140,7 @@ class EventDecoder:
         self._problems = stream.problems
 
     def events(self, text: bytes) -> list[Event]:
-        """Return the events of one JSON array; what is none is dropped."""
+        """Return the events of one JSON array; what is no event is dropped."""
         try:
             return list(_NAMED.decode(text))
         except (msgspec.ValidationError, *DECODE_ERRORS):
@@ -173,7 +173,7 @@ class EventDecoder:
             except (msgspec.ValidationError, *DECODE_ERRORS):
                 event = _coerce(bytes(raw), Event)
                 if event is None:
-                    self._problems["an event that is no event: dropped"] += 1
+                    self._problems[NO_EVENT] += 1
                     self._stream.count_damaged()
                     if self._stream.is_given_up:
                         break
@@ -193,7 +193,7 @@ class EventDecoder:
     def _coerce_args(self, raw: bytes, kind: type[_Args]) -> _Args:
         text = raw.decode("utf-8", "replace").encode()
         if text != raw:
-            self._problems["text that is not UTF-8: repaired"] += 1
+            self._problems[NOT_UTF8] += 1
             raw = text
         try:
             return msgspec.json.decode(raw, type=kind)

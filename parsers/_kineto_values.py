@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.parsers._kineto_events import WRONG_TYPE
+from pyprof2.problems import WRONG_TYPE
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -34,7 +34,7 @@ class Numbers:
         self._problems = problems
 
     def ints(self, values: Sequence[Any]) -> pa.Array:
-        """Return whole numbers as a column; what is none is null, and counted."""
+        """Return whole numbers as a column; what is no number is null, and counted."""
         try:
             column = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -45,7 +45,7 @@ class Numbers:
         return column.cast(pa.int64())
 
     def floats(self, values: Sequence[Any]) -> pa.Array:
-        """Return numbers as a column; what is none is null, and counted."""
+        """Return numbers as a column; what is no number is null, and counted."""
         try:
             return pa.array(values, pa.float64())
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

@@ -15,6 +15,7 @@ from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
 from pyprof2.parsers._names import NAME_MAX
 from pyprof2.parsers._pyprof_markers import MarkerError, parse_call, parse_stack
 from pyprof2.parsers._steps import MAYBE_STEP
+from pyprof2.problems import MARKER_BROKEN, MARKER_PEAKS, MARKER_VERSION
 from pyprof2.recording import Signature
 from pyprof2.signatures import Input, OpCall, Tensor, format_inputs, format_signature
 
@@ -26,7 +27,6 @@ _PROFILER_STEP: Final = re.compile(r"ProfilerStep#\d")
 _STEP: Final = re.compile(
     r"(?:profiler|train(?:ing)?[ _-]?)?(?:step|iteration|iter)[ _:#=-]{0,2}\d{1,18}", re.IGNORECASE
 )
-_NO_CPU: Final = "a marker with peaks of a CPU where a GPU works: not used"
 _LAYER_PREFIX: Final = "layer:"
 _STACK_PREFIX: Final = "{'traceMarker':"
 _CALL: Final = re.compile(r"\{'mod': '[^']*', 'op':")
@@ -52,7 +52,7 @@ class Label:
         signature: of an op, if its inputs are known.
         layer, stack, direction, recompute, accumulate: of an op, as our marker says them.
         marker: the marker itself, if it is one.
-        problem: what is wrong with the text, in words.
+        problem: what is wrong with the text, as a slug of the register of problems.
     """
 
     what: Literal["op", "range", "step", "process", "cpu", "nothing"]
@@ -102,7 +102,7 @@ def _label_pyprof(text: str) -> Label:
             return Label("range", stack or text, "source" if stack else "marker")
         op, inputs = parse_call(text)
     except MarkerError as error:
-        return Label("nothing", text, problem=f"{error}: dropped")
+        return Label("nothing", text, problem=error.problem)
     return Label("op", op, signature=new_signature(op, inputs))
 
 
@@ -114,8 +114,8 @@ def label_marker(text: str) -> Label:
     version = parse_version(text)
     if version is None:
         return label_text(text[:NAME_MAX])
-    problem = "a broken marker" if version == VERSION else "a marker of another version of pyprof2"
-    return Label("nothing", text, problem=f"{problem}: dropped")
+    problem = MARKER_BROKEN if version == VERSION else MARKER_VERSION
+    return Label("nothing", text, problem=problem)
 
 
 def _label_marker(marker: Marker) -> Label:
@@ -134,7 +134,7 @@ def _label_marker(marker: Marker) -> Label:
 
 def _label_op(marker: Marker) -> Label:
     if not marker.op:
-        return Label("nothing", "", problem="a broken marker: dropped")
+        return Label("nothing", "", problem=MARKER_BROKEN)
     return Label(
         "op",
         marker.op,
@@ -155,7 +155,7 @@ def cpu_device(marker: Marker, *, used_gpu: bool, problems: Counter[str]) -> dic
     no GPU works.
     """
     if used_gpu:
-        problems[_NO_CPU] += 1
+        problems[MARKER_PEAKS] += 1
         return None
     return {
         "device": 0,

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.problems import NAME_CUT, PATH_CUT, STACK_CUT
+
 if TYPE_CHECKING:
     from collections import Counter
 
 NAME_MAX: Final = 1 << 14
 """Characters of a name that are kept."""
-CUT: Final = "a name of over 16,384 characters: cut"
 STACK_MAX: Final = 1 << 16
 """Characters of a call stack that are kept."""
-STACK_CUT: Final = "a call stack of over 65,536 characters: cut"
-PATH_CUT: Final = "a module path of over 16,384 characters: cut"
 _MARKERS: Final = ('{"pyprof2":', "{'pyprof2':", "{'mod':", '{"mod":')
 """Markers are no names: a cut one says nothing, and their readers have limits of their own."""
 
@@ -25,7 +24,7 @@ def cut_name(name: str, problems: Counter[str]) -> str:
     """Return a name that is not too long; what is cut is counted."""
     if len(name) <= NAME_MAX or name.startswith(_MARKERS):
         return name
-    problems[CUT] += 1
+    problems[NAME_CUT] += 1
     return name[:NAME_MAX]
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from pyprof2.problems import NSIGHT_ERROR, with_detail
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -130,7 +132,7 @@ def ignored_rows(database: Database) -> Counter[str]:
     return +Counter({what: database.count(table) for table, what in _IGNORED.items()})
 
 
-def problems(database: Database) -> Counter[str]:
+def reported_errors(database: Database) -> Counter[str]:
     """Return what went wrong while recording, in the profiler's own words."""
     found: Counter[str] = Counter()
     errors = [
@@ -139,7 +141,7 @@ def problems(database: Database) -> Counter[str]:
         if row.get("severity") == _ERROR and isinstance(row.get("text"), str)
     ]
     for text in errors[:_DIAGNOSTICS_AT_MOST]:
-        found[f"Nsight Systems: {' '.join(text.split())[:_DIAGNOSTIC_CHARS]}"] += 1
+        found[with_detail(NSIGHT_ERROR, " ".join(text.split())[:_DIAGNOSTIC_CHARS])] += 1
     return found
 
 

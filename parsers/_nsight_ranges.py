@@ -14,6 +14,7 @@ from pyprof2.parsers._names import cut_names
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
+from pyprof2.problems import RANGE_OPEN
 from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS, UNNAMED_DOMAIN, TextCodes
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _PUSHED: Final = (59, 70)
 _STARTED: Final = (60, 71)
 _MARKS: Final = (34, 65)
 _THREAD_STEP: Final = pack_payload(0, 1)
-_STILL_OPEN: Final = "a range that was open at the end of the recording: it ends there"
 _WHATS: Final = ("op", "range", "step", "process", "cpu", "nothing")
 _FIELDS: Final = (
     "what", "op", "name", "kind", "signature", "layer", "stack", "direction",
@@ -138,7 +138,7 @@ class RangeReader:
         end = self._process.last_ns
         for rows in self._open:
             count = len(rows["start"])
-            self._process.problems[_STILL_OPEN] += count
+            self._process.problems[RANGE_OPEN] += count
             self._add_ranges(rows | {"end": pa.array(np.full(count, end))})
         self._open.clear()
         self._process.annotated[ANNOTATED_STEPS] += self._ranges.finish(self._op_span, end)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.parsers._names import cut_names
+from pyprof2.problems import NEGATIVE_DURATION, ROW_TIME
 from pyprof2.recording import Spool
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ _LOOK_UP_LIMIT: Final = 1 << 21
 _TIME_MAX_NS: Final = 4 * 10**18
 _DURATION_MAX_NS: Final = 10**15
 _TIMES: Final = ("start", "end")
-_NO_TIME: Final = "a row without a sensible time: dropped"
-_NEGATIVE: Final = "a negative duration: taken as 0"
 
 
 def ints(column: pa.Array, missing: int = NO_ID) -> Int:
@@ -181,11 +180,11 @@ class Process:
         for time in (start, end):
             good &= (time >= -_TIME_MAX_NS) & (time <= _TIME_MAX_NS)
         if not good.all():
-            self.problems[_NO_TIME] += int((~good).sum())
+            self.problems[ROW_TIME] += int((~good).sum())
             rows, start, dur = where(rows, good), start[good], dur[good]
         negative = int((dur < 0).sum())
         if negative:
-            self.problems[_NEGATIVE] += negative
+            self.problems[NEGATIVE_DURATION] += negative
             dur = np.maximum(dur, 0)
         if len(start) and in_span:
             self.rows += len(start)

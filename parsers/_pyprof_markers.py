@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from pyprof2.dtypes import TORCH_DTYPES
 from pyprof2.frames import user_line
+from pyprof2.problems import PROBLEMS, PYPROF_BROKEN, PYPROF_TOO_LONG
 from pyprof2.signatures import Scalar, Tensor, is_possible
 
 if TYPE_CHECKING:
@@ -44,13 +46,6 @@ _BRACKETS: Final = {"(": "[", ")": "]"}
 
 _LINE: Final = re.compile(r"\d{1,9}")
 _RECORDER: Final = re.compile(r"(?:^|[\\/])pyprof[\\/]nvtx[\\/]")
-
-_DTYPES: Final = {
-    "float64": "f64", "double": "f64", "float32": "f32", "float": "f32", "float16": "f16",
-    "half": "f16", "bfloat16": "bf16", "int64": "i64", "long": "i64", "int32": "i32", "int": "i32",
-    "int16": "i16", "short": "i16", "int8": "i8", "char": "i8", "uint8": "u8", "byte": "u8",
-    "bool": "bool", "complex64": "c64", "complex128": "c128",
-}  # fmt: skip
 
 _OPERATORS: Final = {
     "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_",
@@ -131,7 +126,15 @@ _STACK: Final = msgspec.json.Decoder(_Stack)
 
 
 class MarkerError(ValueError):
-    """A text begins like a marker of PyProf's and is none."""
+    """A text begins like a marker of PyProf's and is none.
+
+    Attributes:
+        problem: the slug of what is wrong with it.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(PROBLEMS[problem].text)
+        self.problem = problem
 
 
 def parse_stack(text: str) -> str | None:
@@ -199,22 +202,19 @@ def _input(argument: _Argument) -> Input:
         if argument.type != "tensor":
             return None
         if not is_possible(argument.shape):
-            msg = "a broken marker of PyProf's"
-            raise MarkerError(msg)
-        dtype = _DTYPES.get((argument.dtype or "").removeprefix("torch."))
+            raise MarkerError(PYPROF_BROKEN)
+        dtype = TORCH_DTYPES.get((argument.dtype or "").removeprefix("torch."))
         return Tensor(tuple(argument.shape), dtype)
     return None if argument.value is None else Scalar(argument.value)
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
     if len(text) > TEXT_MAX:
-        msg = "a marker of PyProf's that is too long"
-        raise MarkerError(msg)
+        raise MarkerError(PYPROF_TOO_LONG)
     try:
         return decoder.decode(_as_json(text))
     except (msgspec.MsgspecError, RecursionError) as error:
-        msg = "a broken marker of PyProf's"
-        raise MarkerError(msg) from error
+        raise MarkerError(PYPROF_BROKEN) from error
 
 
 def _as_json(text: str) -> str:

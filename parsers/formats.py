@@ -8,7 +8,9 @@ from pyprof2.parsers._kineto_format import KINETO
 from pyprof2.parsers._nsight_format import NSIGHT
 
 if TYPE_CHECKING:
-    from pyprof2.formats import TraceFormat
+    from collections.abc import Sequence
+
+    from pyprof2.formats import Advice, TraceFormat
 
 FORMATS: Final[tuple[TraceFormat, ...]] = (KINETO, NSIGHT)
 
@@ -28,6 +30,12 @@ def find_format(name: str, head: bytes) -> TraceFormat | None:
     recognised = (known for known in FORMATS if known.recognises(head))
     named = (known for known in FORMATS if name.endswith(known.sole_suffixes or ("\0",)))
     return next(recognised, None) or next(named, None)
+
+
+def advice_of(profilers: Sequence[str]) -> Advice:
+    """Return how to record what is missing, with the first of these profilers that is known."""
+    named = [known for name in profilers for known in FORMATS if known.name == name]
+    return (named or list(FORMATS))[0].advice
 
 
 def stem_of(name: str) -> str:

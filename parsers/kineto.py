@@ -20,6 +20,7 @@ from pyprof2.parsers._kineto_events import Job
 from pyprof2.parsers._kineto_scanner import EventScanner
 from pyprof2.parsers._kineto_values import first_of, to_int
 from pyprof2.parsers._labels import cpu_device
+from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ _WORK: Final = re.compile(
 _WORK_BYTES: Final = 80
 """No less than any text that the pattern finds."""
 _RANK_END: Final = 10**9
-_OTHER_RANK: Final = "a marker of another rank than the file's: not used"
 
 
 def holds_work(path: Path) -> bool:
@@ -85,9 +85,9 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
     rank = first_of(to_int(job.rank), claimed)
     if claimed is not None:
         builder.annotated[ANNOTATED_RANK] += to_int(job.rank) is None
-        stream.problems[_OTHER_RANK] += rank != claimed
+        stream.problems[MARKER_RANK] += rank != claimed
     if not builder.trusts_external_ids:
-        stream.problems["the file's external ids repeat the correlation ids: not used"] += 1
+        stream.problems[EXTERNAL_IDS] += 1
     return Recording(
         builder.spool,
         rank=rank if rank is not None and 0 <= rank < _RANK_END else None,

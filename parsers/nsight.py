@@ -24,8 +24,8 @@ from pyprof2.parsers._nsight_facts import (
     EXPORT_TABLES,
     host_name,
     ignored_rows,
-    problems,
     read_devices,
+    reported_errors,
     session_start,
     with_undescribed,
 )
@@ -53,6 +53,7 @@ from pyprof2.parsers._nsight_stalls import (
 from pyprof2.parsers._nsys import export_report, is_report
 from pyprof2.parsers._other_files import other_database
 from pyprof2.parsers._sqlite import Database
+from pyprof2.problems import LAUNCHED_EARLY, NO_CALLS, UNKNOWN_PROCESS, WHOLE_GRAPHS
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, UNNEEDED, Recording
 
 if TYPE_CHECKING:
@@ -106,10 +107,6 @@ _BACKTRACE_CLASS: Final = 67
 """Calls of this `eventClass` repeat others, to hold their backtraces."""
 _ENTRY_VERSION: Final = r"_v\d{4,5}$"
 
-_EARLY: Final = "GPU work launched before the first recorded call: its launch is not in the file"
-_NO_CALLS: Final = "no call of the CUDA API in the file: GPU work has no launch"
-_WHOLE_GRAPHS: Final = "CUDA graphs recorded as a whole: their kernels are not in the file"
-_NO_PID: Final = "GPU work of an unknown one of several processes: not linked"
 _RECORD: Final = "record with 'nsys profile --trace=cuda,nvtx'"
 
 
@@ -131,7 +128,7 @@ def read_recordings(
     """Return the recordings in `path`, by process id; their raw tables are spooled into `folder`.
 
     There is one for each process that used a GPU, or for each with ranges where none did.
-    `on_progress` is called with the position in the file, as far as it can be told.
+    `on_progress` is called with the position in the file, as far as it is known.
 
     Raises:
         TraceError: the file cannot be read, or holds nothing to profile.
@@ -219,7 +216,7 @@ class _Reader:
             # One launch has one correlation id, and all nodes of its graph have it.
             known = np.isin(ints(rows["correlationId"]), nodes.get(process.pid, ()))
             process.ignored["CUDA graphs whose nodes are in the file too"] += int(known.sum())
-            process.problems[_WHOLE_GRAPHS] += int((~known).sum())
+            process.problems[WHOLE_GRAPHS] += int((~known).sum())
             self._add_activities(process, where(rows, ~known), "graph", _graphs)
 
     def _read_stalls(self) -> None:
@@ -255,7 +252,7 @@ class _Reader:
     def _process(self, pid: int | None, key: str) -> Process | None:
         """Return the process that rows belong to; None if they are not to be read."""
         if pid is None:
-            # Whose a call or a range is cannot be told otherwise; GPU work can be.
+            # Whose a call or a range is cannot be found otherwise; GPU work can be.
             if key == "globalTid":
                 return None
             pid = self._only_pid
@@ -283,7 +280,7 @@ class _Reader:
         texts = process.spool.texts["activities"]
         correlation = rows["correlationId"]
         if process.pid is None:
-            process.problems[_NO_PID] += count
+            process.problems[UNKNOWN_PROCESS] += count
             correlation = pa.nulls(count, pa.int64())
         process.correlations.append(ints(correlation.drop_null()))
         process.ordinals.update(pc.unique(rows["deviceId"].drop_null()).to_pylist())
@@ -344,7 +341,7 @@ class _Reader:
         processes.sort(key=lambda process: (process.pid is None, process.pid or 0))
         unix_ns = session_start(self._database)
         found = [self._recording(process, unix_ns) for process in processes]
-        found[0].problems.update(problems(self._database) + self._strings.problems)
+        found[0].problems.update(reported_errors(self._database) + self._strings.problems)
         found[0].ignored.update(ignored_rows(self._database))
         if self._left_out:
             found[0].ignored["rows of processes that used no GPU"] += self._left_out
@@ -397,9 +394,9 @@ def _find_unlaunched(process: Process) -> None:
     """Note why GPU work has no launch. Correlation ids count the calls of a process, from 1."""
     ids = np.concatenate(process.correlations) if process.correlations else np.empty(0, np.int64)
     if process.first_call is None:
-        process.problems[_NO_CALLS] += len(ids)
+        process.problems[NO_CALLS] += len(ids)
     else:
-        process.problems[_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
+        process.problems[LAUNCHED_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
     process.problems, process.ignored = +process.problems, +process.ignored
 
 

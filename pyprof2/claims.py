@@ -1,8 +1,8 @@
 """Whose an unfinished folder is: a locked file in it names the host, and the folder its owner.
 
 The lock falls when the process that holds it ends, however it ends. So what a killed run left can
-be told from what another run, on this host or on another one that shares the folder, is writing,
-and from what somebody else put there under the same name.
+be kept apart from what another run, on this host or on another one that shares the folder, is
+writing, and from what somebody else put there under the same name.
 """
 
 from __future__ import annotations

@@ -13,6 +13,39 @@ if TYPE_CHECKING:
     from pyprof2.recording import Recording
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """How to record with a profiler what a recording lacks.
+
+    Attributes:
+        gpu: work of a GPU.
+        ops: any ops.
+        launches: the launches of all kernels.
+        outside: an op around kernels that none encloses.
+        other_threads: ops on all threads.
+        shapes: the shapes of ops.
+        inputs: the shapes of ops that have no counts without them.
+        layers: layers.
+        sources: lines of code.
+        steps: steps.
+        threads: the forward thread of each autograd node.
+        problem: a file without damage that has no advice of its own.
+    """
+
+    gpu: str
+    ops: str
+    launches: str
+    outside: str
+    other_threads: str
+    shapes: str
+    inputs: str
+    layers: str
+    sources: str
+    steps: str
+    threads: str
+    problem: str
+
+
 class Reader(Protocol):
     """What the module that reads a format has."""
 
@@ -36,6 +69,7 @@ class TraceFormat:
         suffixes: of its files; the longest that fits is no part of the name of the store.
         recognises: whether a file that begins with these bytes is one.
         reader: the module that reads them, by name: it is imported when a file is read.
+        advice: how to record with it what a recording lacks.
         sole_suffixes: those that no other format has; the reader is asked what is wrong with a
             file that has one and is not recognised.
         exports: the suffix of a file, and that of its export; beside it the first is not read.
@@ -47,6 +81,7 @@ class TraceFormat:
     suffixes: tuple[str, ...]
     recognises: Callable[[bytes], bool]
     reader: str
+    advice: Advice
     sole_suffixes: tuple[str, ...] = ()
     exports: tuple[tuple[str, str], ...] = ()
 

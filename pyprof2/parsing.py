@@ -110,7 +110,7 @@ class _Workers:
         try:
             yield from self._pool.map(step, *columns)
         except BrokenProcessPool as error:
-            msg = "a process that read a trace was killed, perhaps for want of memory; use --jobs 1"
+            msg = "a process that read a trace was killed, perhaps out of memory; use --jobs 1"
             raise TraceError(msg) from error
 
 

@@ -134,7 +134,7 @@ PYPROF_COLUMNS: Final = {
 """PyProf's columns by key, in its order."""
 
 PYPROF_DEFAULT: Final = ("idx", "dir", "sub", "mod", "op", "kernel", "params", "sil")
-"""The columns that PyProf shows when it is not told which."""
+"""The columns that PyProf shows when none are named."""
 
 PYPROF_ONLY: Final = ("idx", "seq", "altseq", "tid", "trace", "dir", "sub", "mod", "sil", "tc")
 """The keys that pyprof2's own columns do not have, or mean the same by."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.errors import TraceError
+from pyprof2.problems import STRANGE_FILES
 from pyprof2.recording import Recording, int_column
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _TENSOR_RANK_IN_NAME: Final = re.compile(r"(?<![A-Za-z0-9])TP-(\d{1,9})(?!\d)")
 _PIPELINE_IN_NAME: Final = re.compile(r"(?<![A-Za-z0-9])PP-[1-9]")
-_STRANGERS: Final = "files merged that nothing says are of one job: no rank, or another job's size"
 _WORKER: Final = re.compile(r"(.+_\d+)\.\d+\.pt\.trace\.json(?:\.gz)?")
 """How `tensorboard_trace_handler` names its files: machine and process, then the time."""
 
@@ -81,7 +81,7 @@ def _warn_of_strangers(groups: Sequence[Sequence[Source]]) -> None:
         return
     sizes = {source[1].trace["world_size"] for group in groups for source in group} - {None}
     if len(sizes) > 1 or any(rank is None for group in groups for _, _, rank in group):
-        groups[0][0][1].problems[_STRANGERS] += len(files)
+        groups[0][0][1].problems[STRANGE_FILES] += len(files)
 
 
 def _group_segments(found: Sequence[Source]) -> list[list[int]]:
@@ -136,7 +136,7 @@ def _follow(a: Recording, b: Recording) -> bool:
 
 
 def _forward_numbers(recording: Recording) -> Any:
-    """Return the sequence numbers of the main thread's forward ops, where they can be told."""
+    """Return the sequence numbers of the main thread's forward ops, where they are known."""
     if recording.ops_are_ranges:
         return np.empty(0, np.int64)
     table = recording.read("ops", ["tid", "sequence_nr", "forward_thread"])

@@ -235,7 +235,7 @@ class Recording:
         signatures: by `signature_id`.
         devices: rows of the canonical table `devices`, without rank.
         trace: a row of the canonical table `trace`, without rank.
-        problems: what was repaired or dropped, in words, with counts.
+        problems: slugs of `pyprof2.problems`: what was repaired or dropped, with counts.
         ignored: what was not read, and whether any number needs it, in words, with counts.
         annotated: what only markers of the recorded program say, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.

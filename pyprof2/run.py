@@ -499,12 +499,14 @@ class Run:
     def _findings(self) -> Iterator[Finding]:
         from pyprof2.analysis.summaries.checks import find_lacks
         from pyprof2.analysis.summaries.work_checks import find_devices, find_work
+        from pyprof2.parsers.formats import advice_of
 
-        yield from find_lacks(self.summary, self.manifest)
+        advice = advice_of(self.summary["profilers"])
+        yield from find_lacks(self.summary, self.manifest, advice)
         parts = [self._work_of(*each) for each in self._counted]
         for odd, _ in parts:
             yield from odd
-        yield from find_work([work for _, work in parts], self.summary["profilers"])
+        yield from find_work([work for _, work in parts], advice)
         if self.device is None:
             yield from find_devices([row for rank in self._ranks for row in rank.devices()])
         yield from self._pollution()

@@ -119,8 +119,8 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     direction = link.link_directions(ops, threads, annotations, around.modules)
     # An optimizer may step inside of backward: what it does belongs to no layer.
     inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
-    lender = _lenders(ops, pairs)
-    stack = _inherit((around.stack, []), lender, inherits, ops)[0]
+    origin = _origins(ops, pairs)
+    stack = _inherit((around.stack, []), origin, inherits, ops)[0]
     lines = around.stacks.table()
     source, library_source = (
         (lookup(codes, stack, -1), texts) for codes, texts in choose_lines(lines, source_root)
@@ -134,7 +134,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         costs=cost_ops(ops, evidence),
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
-        layer=merge_texts(around.sharded, _inherit(around.layer, lender, inherits, ops)),
+        layer=merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops)),
         stack=stack,
         stacks=lines,
         source=source,
@@ -163,23 +163,23 @@ def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: In
     return np.where(recorded >= 0, recorded, np.where(around >= 0, around, marked))
 
 
-def _lenders(ops: Ops, pairs: Pairs) -> Int:
+def _origins(ops: Ops, pairs: Pairs) -> Int:
     """Return for each op in backward the op outside of it whose layer it has, or -1.
 
     What made a node of a second derivative is in backward itself, and has the layer of its own
     forward op in turn.
     """
-    lender = np.where(pairs.forward >= 0, pairs.forward, pairs.accumulate)
-    todo = np.flatnonzero(lender >= 0)
+    origin = np.where(pairs.forward >= 0, pairs.forward, pairs.accumulate)
+    todo = np.flatnonzero(origin >= 0)
     while len(todo):
-        todo = todo[ops.backward[lender[todo]]]
-        lender[todo] = lender[lender[todo]]
-        todo = todo[lender[todo] >= 0]
-    return lender
+        todo = todo[ops.backward[origin[todo]]]
+        origin[todo] = origin[origin[todo]]
+        todo = todo[origin[todo] >= 0]
+    return origin
 
 
-def _inherit(texts: TextColumn, lender: Int, inherits: Bool, ops: Ops) -> TextColumn:
+def _inherit(texts: TextColumn, origin: Int, inherits: Bool, ops: Ops) -> TextColumn:
     """Give ops in backward the text of their forward op, where the annotation does not say it."""
     codes, words = texts
     annotated = (ops.annotated.direction >= 0) & (codes >= 0)
-    return np.where(inherits & ~annotated, lookup(codes, lender, -1), codes), words
+    return np.where(inherits & ~annotated, lookup(codes, origin, -1), codes), words

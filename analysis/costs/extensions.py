@@ -14,13 +14,14 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from pyprof2.errors import TerminatedError
+from pyprof2.problems import FORMULAS_NOT_LOADED, with_detail
 
 GROUP: Final = "pyprof2.costs"
 
 
 @cache
 def load_extensions() -> tuple[str, ...]:
-    """Import what other packages register, once; return what went wrong, in words."""
+    """Import what other packages register, once; return the problems."""
     problems = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
@@ -29,5 +30,6 @@ def load_extensions() -> tuple[str, ...]:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- code of others may do anything
             what = f"{type(error).__name__}: {error}".rstrip(": ")
-            problems.append(f"cost formulas of {point.name} ({point.value}) not loaded: {what}")
+            detail = f"{point.name} ({point.value}) not loaded: {what}"
+            problems.append(with_detail(FORMULAS_NOT_LOADED, detail))
     return tuple(problems)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.costs.registry import Cost, Evidence, UnknownCostError
 from pyprof2.analysis.costs.sizes import Size, plain
-from pyprof2.dtypes import nbytes
+from pyprof2.dtypes import DTYPE_NUMBERS, TORCH_DTYPES, nbytes
 from pyprof2.signatures import OpCall, Scalar, Tensor
 
 if TYPE_CHECKING:
@@ -116,23 +116,7 @@ def scalars_recorded(call: OpCall) -> bool:
     return any(isinstance(item, Scalar) for item in call.inputs)
 
 
-_SCALAR_TYPES: Final = {
-    0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 8: "c32",
-    9: "c64", 10: "c128", 11: "bool", 12: "qi8", 13: "qu8", 14: "qi32", 15: "bf16",
-    23: "f8e5m2", 24: "f8e4m3", 25: "f8e5m2fnuz", 26: "f8e4m3fnuz", 27: "u16", 28: "u32",
-    29: "u64", 44: "f8e8m0", 45: "f4e2m1x2",
-}  # fmt: skip
-"""PyTorch's numbers of element types, as they stand among recorded arguments."""
-
-_TORCH_NAMES: Final = {
-    "float": "f32", "double": "f64", "half": "f16", "long": "i64", "int": "i32", "short": "i16",
-    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
-    "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "uint16": "u16",
-    "uint32": "u32", "uint64": "u64", "complex32": "c32", "complex64": "c64",
-    "complex128": "c128", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2",
-    "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz",
-    "float8_e8m0fnu": "f8e8m0", "float4_e2m1fn_x2": "f4e2m1x2",
-}  # fmt: skip
+_BY_NUMBER: Final = {number: dtype for dtype, number in DTYPE_NUMBERS.items()}
 
 
 def dtype_at(call: OpCall, index: int) -> str | None:
@@ -140,8 +124,8 @@ def dtype_at(call: OpCall, index: int) -> str | None:
     found = value(call, index)
     if isinstance(found, str):
         name = found.removeprefix("torch.")
-        return _SCALAR_TYPES.get(int(name)) if name.isdigit() else _TORCH_NAMES.get(name, name)
-    return None if found is None or isinstance(found, bool) else _SCALAR_TYPES.get(int(found))
+        return _BY_NUMBER.get(int(name)) if name.isdigit() else TORCH_DTYPES.get(name, name)
+    return None if found is None or isinstance(found, bool) else _BY_NUMBER.get(int(found))
 
 
 def numel(shape: Iterable[int]) -> int:

@@ -67,11 +67,11 @@ def _fourier(size: int, taps: tuple[int, ...]) -> Saving:
 
 
 def _winograd(kernel: str, taps: tuple[int, ...]) -> Saving:
-    size, own_taps, told = _tile(kernel)
+    size, own_taps, is_named = _tile(kernel)
     taps = taps if own_taps is None else (own_taps,) * len(taps)
     factor = math.prod(size * r / (size + r - 1) for r in taps)
     outputs, window = "×".join([str(size)] * len(taps)), "×".join(map(str, taps))
-    unsure = "" if told else ", the largest in use: the name does not tell the tile"
+    unsure = "" if is_named else ", the largest in use: the name does not tell the tile"
     return Saving(factor, f"Winograd's F({outputs}, {window}){unsure}")
 
 

@@ -111,8 +111,8 @@ def roofline(  # noqa: PLR0913 -- the columns that it works on
         memory_s = _time(traffic, speed)
         compute_s = _settle(_time(work, peak), work / low, memory_s)
         # Too many FLOPs are too many, however fast the cache is.
-        graver = cached & (compute_s > most)
-        least_s = np.where(graver, np.fmax(compute_s, memory_s), np.maximum(compute_s, memory_s))
+        too_many = cached & (compute_s > most)
+        least_s = np.where(too_many, np.fmax(compute_s, memory_s), np.maximum(compute_s, memory_s))
         at_least_s = np.maximum(
             _time(np.fmin(work, work_lo), np.where(np.isnan(peak), low, peak)),
             _time(np.fmin(traffic, traffic_lo), speed),
@@ -148,7 +148,7 @@ def _bound(compute_s: Floats, memory_s: Floats, pct: Floats, time_ns: Floats) ->
 
 
 def _flag(compute_s: Floats, pct: Floats, seconds: Floats, cached: Bools) -> Texts:
-    """Say why the roof is exceeded; the compute roof is the graver one."""
+    """Say why the roof is exceeded; too many FLOPs count before too many bytes."""
     flag = np.full(seconds.shape, None, dtype=object)
     over = pct > FLAG_PCT
     flag[cached & ~np.isnan(compute_s)] = FLAG_L2

@@ -1,4 +1,4 @@
-"""Whether Tensor Cores did the work of a kernel, told from its name, and what tells it.
+"""Whether Tensor Cores did the work of a kernel, judged by its name, and the evidence.
 
 `RULES` is an ordered table: the first rule whose words occur in a name decides. A rule says
 `yes` or `no` only on positive evidence: a Tensor Core instruction, or an operation or an

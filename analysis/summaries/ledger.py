@@ -124,7 +124,7 @@ def _frame(time: Int, count: Int) -> pd.DataFrame:
 
 
 def uncosted_ops(kernels: pa.Table, ops: pa.Table, *, has_gpu: bool) -> pd.DataFrame:
-    """Return the work without counts, for want of a formula or of shapes; no communication.
+    """Return the work without counts, because a formula or shapes are missing; no communication.
 
     Args:
         kernels: canonical table `kernels`.

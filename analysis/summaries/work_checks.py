@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from pyprof2.formats import Advice
+
 NEEDED: Final = {
     "kernels": ("op", "kernel", "category", "cost_status", "cost_note", "dur_ns", "layer",
                 "tensor_core", "tensor_core_eligible", "flops", "compute_dtype", "params",
@@ -33,10 +35,6 @@ _OWN_FORMULA: Final = (
     "register a formula of your own, pyprof2.analysis.costs.cost_of, and parse the recording again"
 )
 _MEND: Final = "mend the formula, and parse the recording again"
-_RECORD_SHAPES: Final = {
-    "kineto": "profile(record_shapes=True)",
-    "nsight": "call pyprof2.init() in the script",
-}
 _PARTLY_RECORDED: Final = "newer PyTorch records more of the inputs"
 _NAME_IT: Final = "name a device like it, or a file that describes it, with --device"
 _WORDS: Final = {"no_formula": "no formula", "no_shapes": "no shapes"}
@@ -63,7 +61,7 @@ class Work:
         return cls(time_ns, uncosted, missed_time(tables["kernels"]))
 
 
-def find_work(ranks: Sequence[Work], profilers: Sequence[str]) -> Iterator[Finding]:
+def find_work(ranks: Sequence[Work], advice: Advice) -> Iterator[Finding]:
     """Yield the findings on the work of kernels, of all ranks together.
 
     First the ops without counts that own most of the time, those without a formula and those
@@ -72,16 +70,15 @@ def find_work(ranks: Sequence[Work], profilers: Sequence[str]) -> Iterator[Findi
 
     Args:
         ranks: of each rank.
-        profilers: those that made the recordings.
+        advice: of the format of the recordings.
     """
     import pandas as pd
 
     total = sum(each.time_ns for each in ranks)
     uncosted = pd.concat([each.uncosted for each in ranks])
     uncosted = sum_by(uncosted, ["op", "bin", "cost_note"], total)
-    advice = _RECORD_SHAPES[profilers[0] if profilers else "kineto"]
     for kind in _WORDS:
-        yield from _uncosted(uncosted, kind, advice)
+        yield from _uncosted(uncosted, kind, advice.inputs)
     missed = pd.concat([each.missed for each in ranks])
     yield from _missed(sum_by(missed, ["reason", "place"], total))
 

@@ -197,9 +197,9 @@ def _record(
     window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={_window_name()}"]
     profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={unfinished.with_suffix('')}"]
     # nsys forgets the exit code of what it runs when it gets a signal itself.
-    told = folder / "exit-code"
-    code = _start([*profile, *_python(args, f"--exit-code={told}")])
-    return int(told.read_text()) if code == 0 and told.is_file() else code
+    code_file = folder / "exit-code"
+    code = _start([*profile, *_python(args, f"--exit-code={code_file}")])
+    return int(code_file.read_text()) if code == 0 and code_file.is_file() else code
 
 
 def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:

@@ -10,30 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from pyprof2.dtypes import DTYPE_NUMBERS, TORCH_DTYPES
 from pyprof2.nvtx.internals import without_torch_function
 from pyprof2.signatures import Input, Scalar, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_DTYPES: Final = {
-    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
-    "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz",
-    "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0", "float4_e2m1fn_x2": "f4e2m1x2",
-    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "int4": "i4",
-    "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "uint4": "u4",
-    "bool": "bool", "complex32": "c32", "complex64": "c64", "complex128": "c128",
-    "qint8": "qi8", "quint8": "qu8", "qint32": "qi32",
-}  # fmt: skip
-
 # The numbers of the enumerations in c10, by which other recorders write these arguments.
-_DTYPE_NUMBERS: Final = {
-    "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6,
-    "float64": 7, "complex32": 8, "complex64": 9, "complex128": 10, "bool": 11, "qint8": 12,
-    "quint8": 13, "qint32": 14, "bfloat16": 15, "float8_e5m2": 23, "float8_e4m3fn": 24,
-    "float8_e5m2fnuz": 25, "float8_e4m3fnuz": 26, "uint16": 27, "uint32": 28, "uint64": 29,
-    "float8_e8m0fnu": 44, "float4_e2m1fn_x2": 45,
-}  # fmt: skip
 _MEMORY_FORMAT_NUMBERS: Final = {
     torch.contiguous_format: 0,
     torch.preserve_format: 1,
@@ -56,7 +40,7 @@ def describe_tensor(tensor: torch.Tensor) -> Tensor | None:
             return None
         if not _all_ints(shape) or not _all_ints(strides or ()):
             return None  # symbolic: it is being traced
-        return Tensor(shape, _DTYPES.get(_name(tensor.dtype)), strides)
+        return Tensor(shape, TORCH_DTYPES.get(_name(tensor.dtype)), strides)
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:
@@ -111,7 +95,7 @@ def _describe_value(value: Any) -> Scalar | None:
 def _describe_enumerated(value: Any) -> Scalar | None:
     number: int | None = None
     if isinstance(value, torch.dtype):
-        number = _DTYPE_NUMBERS.get(_name(value))
+        number = DTYPE_NUMBERS.get(TORCH_DTYPES.get(_name(value), ""))
     elif isinstance(value, torch.layout):
         number = _LAYOUT_NUMBERS.get(value)
     elif isinstance(value, torch.memory_format):

@@ -12,7 +12,7 @@ WRITING: Final = 8
 torch 2.13, 475 bytes for each event while it runs, 3,300 afterwards."""
 
 TELL_AT: Final = 1 << 27
-"""Bytes of growth at which the user is told."""
+"""Bytes of growth at which the user is warned."""
 
 _WARM_UP: Final = 3
 """Steps in which a training makes what it keeps: gradients, states of optimizers, caches."""

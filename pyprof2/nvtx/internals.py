@@ -255,7 +255,7 @@ def replace_module_call(new: Callable[..., Any]) -> Callable[[], None]:
     """Put `new` in the place of `module_call`, and return what takes that back.
 
     Dynamo goes from the call of a module to its forward directly if the call is the one that it
-    knows. It is told of the new one, so it compiles what it would compile otherwise.
+    knows. It hears of the new one, so it compiles what it would compile otherwise.
     """
 
     def replace(old: Any, new: Any) -> None:

@@ -1,4 +1,4 @@
-"""What `pyprof2.init` can be told."""
+"""The options of `pyprof2.init`."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Recorder(Protocol):
         """End, and keep what was recorded."""
 
     def discard(self) -> None:
-        """Forget what was recorded, and wait to be told to record."""
+        """Forget what was recorded, and wait for the start of recording."""
 
     def step(self) -> None:
         """Learn that a step begins."""
@@ -161,7 +161,7 @@ class TorchRecorder:
             self._at_end()
 
     def discard(self) -> None:
-        """Forget what was recorded, and wait to be told to record."""
+        """Forget what was recorded, and wait for the start of recording."""
         self._stop()
         self.has_begun = False
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FILES_AT_MOST: Final = 50_000
 """Files that are remembered; code that is made while it runs has names without end."""
 FRAMES_AT_MOST: Final = 48
-"""Frames of libraries that are told of a call; the user's own comes after them anyway."""
+"""Frames of libraries that are given for a call; the user's own comes after them anyway."""
 
 PLACES_AT_MOST: Final = 50_000
 """Places that are remembered."""

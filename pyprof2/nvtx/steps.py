@@ -87,7 +87,7 @@ class Steps:
     """Marks where steps may begin and what ends them, and counts them.
 
     Attributes:
-        waiting: whether calls of modules are to be told to `called`.
+        waiting: whether calls of modules are to be passed to `called`.
     """
 
     def __init__(self, session: Session, cpu: Marker | None = None) -> None:

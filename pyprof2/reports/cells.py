@@ -40,7 +40,7 @@ _HEADERS: Final = {
     "tensor_core_pct": "TC %",
     "sil": "sil ns",
 }
-# A path or an op is told by its end, arguments by their start, any other name by both.
+# A path or an op is known by its end, arguments by their start, any other name by both.
 _CUT_AT_START: Final = frozenset({"op", "layer", "source", "library_source", "trace"})
 _CUT_AT_END: Final = frozenset(
     {

@@ -89,7 +89,7 @@ class Shown:
         marked: by column, which of its values have a mark before them.
         flags: of the rows, what the marks mean.
         notes: what else is to be said.
-        droppable: columns that may be left out for want of room, the first one first.
+        droppable: columns that may be left out where room is short, the first one first.
     """
 
     heading: Sequence[str]

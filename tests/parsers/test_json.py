@@ -242,7 +242,7 @@ def test_what_cannot_be_mended_is_dropped_alone(
     assert found.names == ["e0", "e1", "e3", "e4", "e5"]
     assert found.around == {"rank": 3, "host": "h"}
     [(problem, count)] = found.problems.items()
-    assert problem == f"{len(text)} bytes that are not valid JSON, about so many events: dropped"
+    assert problem == f"bytes-lost: {len(text)}"
     whole = size > len(document(TEXTS))
     assert count == max(1, round(len(text) / len(TEXTS[0] + ", "))) or not whole
 
@@ -261,7 +261,8 @@ def test_a_hole_in_the_file_says_its_bytes_and_about_how_many_events_were_in_it(
     lost = 400 - len(found.names)
     assert events <= lost <= events + 1
     [(problem, count)] = found.problems.items()
-    assert int(problem.split()[0].replace(",", "")) == pytest.approx(last - first, abs=200)
+    size = int(problem.removeprefix("bytes-lost: ").replace(",", ""))
+    assert size == pytest.approx(last - first, abs=200)
     assert count == pytest.approx(lost, rel=0.05, abs=1)
 
 
@@ -271,7 +272,7 @@ def test_a_second_document_behind_the_trace_is_reported(read: ReadFile) -> None:
 
         assert twice.names == once.names == NAMES
         assert twice.around == once.around
-        assert twice.problems == {"a second document behind the trace: not read": 1}
+        assert twice.problems == {"second-document": 1}
         assert once.problems == {}
 
 
@@ -285,7 +286,7 @@ def test_the_last_event_is_mended_too(
 
     assert found.names == [*NAMES[:5], 'a "b"']
     assert found.around == {"rank": 3, "host": "h"}
-    assert found.problems == {"an event that is not valid JSON: repaired": 1}
+    assert found.problems == {"event-repaired": 1}
 
 
 def test_every_repair_and_every_loss_is_counted(read: ReadFile) -> None:
@@ -295,8 +296,8 @@ def test_every_repair_and_every_loss_is_counted(read: ReadFile) -> None:
 
     assert found.names == ["e2", "e2", "e0", "e2", "e1"]
     assert found.problems == {
-        "an event that is not valid JSON: repaired": 3,
-        f"{3 * len(lost)} bytes that are not valid JSON, about so many events: dropped": 3,
+        "event-repaired": 3,
+        f"bytes-lost: {3 * len(lost)}": 3,
     }
 
 
@@ -314,7 +315,7 @@ def test_wrong_commas_between_events_lose_none(read: ReadFile, text: str) -> Non
 
     assert found.names == NAMES
     assert found.around == {"host": "h"}
-    assert found.problems == {"a comma too many or too few between events: repaired": 1}
+    assert found.problems == {"comma-repaired": 1}
 
 
 @pytest.mark.parametrize("size", [40, 150, 10_000])
@@ -343,8 +344,8 @@ def test_a_cut_gzip_gives_what_inflates(read: ReadFile) -> None:
     assert 300 < len(found.names) < 600
     assert found.names == [f"e{i}" for i in range(len(found.names))]
     assert found.problems == {
-        "the file is cut off or damaged; what was whole before is kept": 1,
-        "the last event is cut off: dropped": 1,
+        "file-cut": 1,
+        "last-event-cut": 1,
     }
 
 
@@ -409,7 +410,7 @@ def test_a_file_that_inflates_a_thousandfold_does_not_fill_the_memory(
     found = read(gzip.compress(bomb.encode()))
 
     assert found.names[:2] == ["e0", "e1"]
-    assert "the rest of the file is not read" in str(found.problems)
+    assert found.problems["event-too-long"] == 1
 
 
 @given(st.data())

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from pyprof2.recording import Recording
 
-NO_TIME: Final = "an event without a sensible time: dropped"
-WRONG_TYPE: Final = "a field of an event of the wrong type: left out"
+NO_TIME: Final = "event-time"
+WRONG_TYPE: Final = "wrong-type"
 
 
 def recorded(folder: Path, *events: Event | list[Event], **around: Any) -> Recording:
@@ -148,7 +148,7 @@ def test_a_negative_duration_is_nothing_long(tmp_path: Path) -> None:
     found = recorded(tmp_path, kernel(5, -3, 1))
 
     assert values(found, "activities", "start_ns", "dur_ns") == [(5000, 0)]
-    assert found.problems == {"a negative duration: taken as 0": 1}
+    assert found.problems == {"negative-duration": 1}
 
 
 def test_a_gpu_record_that_was_never_filled_in_is_dropped(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_external_ids_that_repeat_the_correlation_are_no_ids_of_ops(
     found = recorded(tmp_path, gpu)
 
     assert found.trusts_recorded_id == trusted
-    assert ("external ids" in str(found.problems)) is not trusted
+    assert ("external-ids" in found.problems) is not trusted
 
 
 def test_the_newer_external_id_counts(tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_a_long_call_stack_keeps_its_innermost_frames_whole(
 
     (text,) = values(found, "ops", "stack")
     assert text == "\n".join(f"net.py:{10_000 + i}" for i in range(kept))
-    cut = {"a call stack of over 65,536 characters: cut": 1} if frames > kept else {}
+    cut = {"stack-cut": 1} if frames > kept else {}
     assert found.problems == cut
 
 
@@ -487,7 +487,7 @@ def test_a_long_path_of_modules_keeps_its_outermost_ones_whole(
     found = recorded(tmp_path, op("a", 1, 2, **{"Module Hierarchy": ".".join(names)}))
 
     assert values(found, "ops", "layer") == [".".join(names[:kept])]
-    cut = {"a module path of over 16,384 characters: cut": 1} if modules > kept else {}
+    cut = {"path-cut": 1} if modules > kept else {}
     assert found.problems == cut
 
 
@@ -562,7 +562,7 @@ def test_what_is_no_event_is_dropped_alone(tmp_path: Path, event: Any) -> None:
     found = recorded(tmp_path, [event], op("a", 1, 2))
 
     assert values(found, "ops", "op") == ["a"]
-    assert found.problems == {"an event that is no event: dropped": 1}
+    assert found.problems == {"no-event": 1}
 
 
 def test_bad_text_in_arguments_does_not_take_the_other_arguments(tmp_path: Path) -> None:
@@ -736,16 +736,13 @@ def test_a_marker_says_what_the_cpu_can_do_where_it_did_the_work(tmp_path: Path)
     assert recorded(tmp_path, peaks, kernel(5, 2, 1)).devices == []
 
 
-_NO_CPU = "a marker with peaks of a CPU where a GPU works: not used"
-
-
 def test_peaks_that_the_recording_contradicts_are_counted_and_not_used(tmp_path: Path) -> None:
     peaks = marker(0, 1, kind="cpu", name="a CPU", flop_per_s={"f32": 2e11}, bytes_per_s=4e10)
 
     found = recorded(tmp_path, peaks, op("aten::mm", 2, 5), kernel(5, 2, 1))
 
     assert found.devices == []
-    assert found.problems[_NO_CPU] == 1
+    assert found.problems["marker-peaks"] == 1
 
 
 def test_a_marker_of_another_rank_is_counted_and_not_used(tmp_path: Path) -> None:
@@ -754,7 +751,7 @@ def test_a_marker_of_another_rank_is_counted_and_not_used(tmp_path: Path) -> Non
     found = recorded(tmp_path, who, distributedInfo={"rank": 1, "world_size": 2})
 
     assert found.rank == 1
-    assert found.problems["a marker of another rank than the file's: not used"] == 1
+    assert found.problems["marker-rank"] == 1
 
 
 def test_ops_that_the_profiler_records_are_not_taken_from_markers(tmp_path: Path) -> None:
@@ -767,7 +764,7 @@ def test_ops_that_the_profiler_records_are_not_taken_from_markers(tmp_path: Path
     found = recorded(tmp_path, *claims, op("aten::mm", 20, 5))
 
     assert found.read("ops")["op"].to_pylist().count("aten::mm") == 1
-    assert found.problems["a marker of an op that the profiler records itself: not used"] == 1
+    assert found.problems["marker-of-op"] == 1
     assert found.annotated == {"inputs of op calls": 1}
 
 
@@ -788,8 +785,8 @@ def test_what_only_markers_say_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{'pyprof2':1,'kind':'what'}", "a broken marker: dropped"),
-        ("{'pyprof2':2,'kind':'layer'}", "a marker of another version of pyprof2: dropped"),
+        ("{'pyprof2':1,'kind':'what'}", "marker-broken"),
+        ("{'pyprof2':2,'kind':'layer'}", "marker-version"),
     ],
 )
 def test_what_is_no_marker_of_ours_is_dropped_and_counted(

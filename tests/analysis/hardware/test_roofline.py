@@ -76,7 +76,7 @@ def test_the_longer_of_the_two_least_times_is_the_roof(
         pytest.param(0, 8e6, 8e3 / 1.04, None, id="104 % is within the tolerance"),
         pytest.param(0, 80e6, 40e3, "bytes", id="80 MB at 2 TB/s do not"),
         pytest.param(50e9, 0, 250e3, "flops", id="twice the peak"),
-        pytest.param(50e9, 8e6, 4e3, "flops", id="both: FLOPs are the graver"),
+        pytest.param(50e9, 8e6, 4e3, "flops", id="both: FLOPs count first"),
     ],
 )
 def test_a_value_above_its_roof_has_a_reason(

@@ -14,6 +14,7 @@ import pytest
 import pyprof2
 from pyprof2.analysis.summaries.checks import find_lacks
 from pyprof2.analysis.summaries.findings import findings_table
+from pyprof2.parsers.formats import advice_of
 from tests.kineto_events import rows
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_a_forward_thread_that_was_not_recorded_has_no_stand_in(tmp_path: Path) 
         ["AddmmBackward0"] * 2 + ["TBackward0"] * 2 + ["SumBackward0", "TanhBackward0"]
     )
     assert set(found.values()) == {None}
-    lacks = findings_table(find_lacks(run.summary, run.manifest))
+    lacks = findings_table(find_lacks(run.summary, run.manifest, advice_of(["kineto"])))
     lost = lacks[lacks["finding"].str.startswith("autograd nodes whose forward thread")]
     assert lost["count"].tolist() == [6]
 

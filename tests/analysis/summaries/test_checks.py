@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pytest
 
 from pyprof2.analysis.summaries.checks import find_lacks
 from pyprof2.analysis.summaries.findings import COLUMNS, findings_table, merge_ranks
+from pyprof2.parsers.formats import advice_of
 from pyprof2.run import load
 from tests.kineto_events import (
     ENGINE,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from pyprof2.run import Run
 
+ADVICE: Final = advice_of(["kineto"])
 MM: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}
 COMPLETE: list[Event] = [
     step(1, 0, 90), frame("nn.Module: Net_0", 0, 80), frame("net.py(3): forward", 0, 70),
@@ -44,7 +46,7 @@ def findings(found: pd.DataFrame, severity: str) -> dict[str, int]:
 
 
 def check(run: Run) -> pd.DataFrame:
-    return findings_table(find_lacks(run.summary, run.manifest))
+    return findings_table(find_lacks(run.summary, run.manifest, ADVICE))
 
 
 def lacks(folder: Path, *events: Event | list[Event]) -> dict[str, int]:

@@ -8,6 +8,7 @@ import pytest
 
 from pyprof2.analysis.summaries.findings import COLUMNS, findings_table
 from pyprof2.analysis.summaries.work_checks import _OWN_FORMULA, Work, find_devices, find_work
+from pyprof2.parsers.formats import advice_of
 from tests.builders import canonical
 
 
@@ -15,7 +16,7 @@ def find(*kernels: dict[str, Any], profiler: str = "kineto") -> list[dict[str, A
     """Return the findings on these kernels."""
     tables = {"kernels": canonical("kernels", *kernels), "ops": canonical("ops")}
     work = Work.of(tables, sum(row["dur_ns"] for row in kernels), has_gpu=True)
-    frame = findings_table(find_work([work], [profiler]))
+    frame = findings_table(find_work([work], advice_of([profiler])))
     assert list(frame) == COLUMNS
     return [{str(name): row[name] for name in row} for row in frame.to_dict("records")]
 

@@ -1,0 +1,177 @@
+"""The register of problems: what is repaired or dropped while a recording is read.
+
+Who finds a problem counts its slug, which the store keeps; what `check` and the warnings say of it,
+and what they advise, stands here alone. Where a problem has a name or a number of its own, that
+follows the slug: `nsight-error: …`, and stands in the text at `{}`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyprof2.formats import Advice
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A kind of damage or loss.
+
+    Attributes:
+        slug: its name, in a store and in the documentation.
+        text: what `check` says, with `{}` for the detail.
+        advice: what to do next time; if empty, what the format of the recording advises.
+        is_harmless: whether no number changes by it, so that nobody is warned.
+    """
+
+    slug: str
+    text: str
+    advice: str = ""
+    is_harmless: bool = False
+
+    def advice_of(self, of_format: Advice) -> str:
+        """Return what to do next time."""
+        return self.advice or of_format.problem
+
+
+_SEPARATOR: Final = ": "
+_COPY_AGAIN: Final = "let the program write its trace to the end, or copy the file again"
+_SAME_VERSION: Final = "record and parse with the same version of pyprof2"
+
+PROBLEMS: Final[dict[str, Problem]] = {}
+"""Every problem, by its slug."""
+
+
+def _register(slug: str, text: str, advice: str = "", *, is_harmless: bool = False) -> str:
+    """Return the slug under which the problem is now known."""
+    PROBLEMS[slug] = Problem(slug, text, advice, is_harmless)
+    return slug
+
+
+# The file.
+FILE_CUT: Final = _register(
+    "file-cut", "the file is cut off or damaged; what was whole before is kept", _COPY_AGAIN
+)
+LIST_CUT: Final = _register(
+    "list-cut", "the file ends inside the list of events; what is whole is kept", _COPY_AGAIN
+)
+LAST_EVENT_CUT: Final = _register(
+    "last-event-cut", "the last event is cut off: dropped", _COPY_AGAIN
+)
+END_NO_EVENT: Final = _register(
+    "end-no-event", "text that is no event at the end of the list: dropped"
+)
+BYTES_LOST: Final = _register(
+    "bytes-lost",
+    "{} bytes that are not valid JSON, about so many events: dropped",
+    _COPY_AGAIN,
+)
+TOO_MUCH_DAMAGE: Final = _register(
+    "too-much-damage", "{} damaged events: the rest of the file is not read"
+)
+EVENT_TOO_LONG: Final = _register(
+    "event-too-long", "an event of over 4 MB: the rest of the file is not read"
+)
+SECOND_DOCUMENT: Final = _register(
+    "second-document",
+    "a second document behind the trace: not read",
+    "split the file, and parse each part into a store of its own",
+)
+METADATA_TOO_LONG: Final = _register("metadata-too-long", "metadata of over 32 MB: left out")
+METADATA_BROKEN: Final = _register("metadata-broken", "metadata that is not valid JSON: left out")
+METADATA_WRONG: Final = _register("metadata-wrong", "metadata of the wrong type or size: left out")
+STRANGE_FILES: Final = _register(
+    "strange-files",
+    "files merged that nothing says are of one job: no rank, or another job's size",
+    "parse unrelated recordings into stores of their own",
+)
+
+# Its events or rows.
+COMMA_REPAIRED: Final = _register(
+    "comma-repaired", "a comma too many or too few between events: repaired"
+)
+EVENT_REPAIRED: Final = _register("event-repaired", "an event that is not valid JSON: repaired")
+NO_EVENT: Final = _register("no-event", "an event that is no event: dropped")
+WRONG_TYPE: Final = _register("wrong-type", "a field of an event of the wrong type: left out")
+NOT_UTF8: Final = _register("not-utf8", "text that is not UTF-8: repaired")
+NAME_CUT: Final = _register("name-cut", "a name of over 16,384 characters: cut")
+STACK_CUT: Final = _register("stack-cut", "a call stack of over 65,536 characters: cut")
+PATH_CUT: Final = _register("path-cut", "a module path of over 16,384 characters: cut")
+EVENT_TIME: Final = _register("event-time", "an event without a sensible time: dropped")
+ROW_TIME: Final = _register("row-time", "a row without a sensible time: dropped")
+NEGATIVE_DURATION: Final = _register("negative-duration", "a negative duration: taken as 0")
+RANGE_OPEN: Final = _register(
+    "range-open",
+    "a range that was open at the end of the recording: it ends there",
+    "let the program end its ranges before nsys stops",
+)
+EXTERNAL_IDS: Final = _register(
+    "external-ids",
+    "the file's external ids repeat the correlation ids: not used",
+    "nothing is lost: ops are found by time; newer PyTorch writes better ids",
+    is_harmless=True,
+)
+
+# Markers.
+MARKER_BROKEN: Final = _register("marker-broken", "a broken marker: dropped", _SAME_VERSION)
+MARKER_VERSION: Final = _register(
+    "marker-version", "a marker of another version of pyprof2: dropped", _SAME_VERSION
+)
+MARKER_OF_OP: Final = _register(
+    "marker-of-op", "a marker of an op that the profiler records itself: not used"
+)
+MARKER_RANK: Final = _register("marker-rank", "a marker of another rank than the file's: not used")
+MARKER_PEAKS: Final = _register(
+    "marker-peaks", "a marker with peaks of a CPU where a GPU works: not used"
+)
+PYPROF_BROKEN: Final = _register("pyprof-broken", "a broken marker of PyProf's: dropped")
+PYPROF_TOO_LONG: Final = _register(
+    "pyprof-too-long", "a marker of PyProf's that is too long: dropped"
+)
+
+# What the profiler left out, and what went wrong elsewhere.
+LAUNCHED_EARLY: Final = _register(
+    "launched-early",
+    "GPU work launched before the first recorded call: its launch is not in the file",
+    "let nsys start before the work, and export the whole of its report",
+)
+NO_CALLS: Final = _register(
+    "no-calls",
+    "no call of the CUDA API in the file: GPU work has no launch",
+    "nsys profile --trace=cuda,nvtx",
+)
+WHOLE_GRAPHS: Final = _register(
+    "whole-graphs",
+    "CUDA graphs recorded as a whole: their kernels are not in the file",
+    "nsys profile --cuda-graph-trace=node",
+)
+UNKNOWN_PROCESS: Final = _register(
+    "unknown-process", "GPU work of an unknown one of several processes: not linked"
+)
+NSIGHT_ERROR: Final = _register(
+    "nsight-error", "Nsight Systems: {}", "see the diagnostics of the report in nsys-ui"
+)
+FORMULAS_NOT_LOADED: Final = _register(
+    "formulas-not-loaded",
+    "cost formulas of {}",
+    "mend the package that names them, or uninstall it",
+)
+
+
+def with_detail(slug: str, detail: str) -> str:
+    """Return the key under which a problem with a name or number of its own is counted."""
+    return f"{slug}{_SEPARATOR}{detail}"
+
+
+def look_up(key: str) -> Problem:
+    """Return the problem that was counted under this key, with the detail in its text.
+
+    A store of another version may have one that is not registered: the key is its text.
+    """
+    slug, _, detail = key.partition(_SEPARATOR)
+    found = PROBLEMS.get(slug)
+    if found is None:
+        return Problem(key, key)
+    text = found.text.replace("{}", detail, 1)
+    return Problem(slug, text, found.advice, found.is_harmless)

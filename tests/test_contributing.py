@@ -1,0 +1,39 @@
+"""CONTRIBUTING names files that exist, and each holds what it is named for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+TEXT: Final = (ROOT / "CONTRIBUTING.rst").read_text(encoding="utf-8")
+PATHS: Final = sorted(
+    set(re.findall(r"``((?:analysis|parsers|pyprof2|tests|docs)/[\w/.]*)``", TEXT))
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_contributing_names_is_there(path: str) -> None:
+    if "FORMAT" not in path:
+        assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "holds"),
+    [
+        pytest.param("analysis/costs/matmul.py", "@cost_of(", id="a formula"),
+        pytest.param("parsers/formats.py", "FORMATS: Final", id="the list of formats"),
+        pytest.param("parsers/_kineto_format.py", "TraceFormat(", id="a format"),
+        pytest.param("pyprof2/tables.py", "Column(", id="a column"),
+        pytest.param("pyprof2/cli/check.py", "def add_to(", id="a command"),
+        pytest.param("pyprof2/problems.py", "_register(", id="a problem"),
+        pytest.param("analysis/summaries/checks.py", "advice_on.", id="advice"),
+        pytest.param("pyprof2/formats.py", "class Advice", id="advice of a format"),
+    ],
+)
+def test_the_file_to_touch_holds_one_already(path: str, holds: str) -> None:
+    assert f"``{path}``" in TEXT
+    assert holds in (ROOT / path).read_text(encoding="utf-8")
