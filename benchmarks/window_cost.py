@@ -2,10 +2,10 @@
 
 Usage: python -m benchmarks.window_cost [--rounds N] [--steps N]
 
-The training is a perceptron, whose step takes about a millisecond: what is done once per step
-weighs more than in any real training. It runs without a recording and with one that waits for a
-step that is far away, in turns, so that what else the machine does hits both alike; then after one
-that is over. The time is that of the thread's own work; a number is the median over all steps.
+The training is a perceptron, whose step takes some tenths of a millisecond: what is done once per
+step weighs more than in any real training. It runs without a recording and with one that waits for
+a step that is far away, in turns, so that what else the machine does hits both alike; then after
+one that is over. The time is that of the thread's own work; a number is the median over all steps.
 
 The claim: under 1 % more, before and after. Exit code 1 if it does not hold.
 """

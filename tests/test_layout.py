@@ -112,7 +112,8 @@ def _imported(node: ast.stmt) -> list[str]:
     return []
 
 
-ALL_IMPORTS: Final = [item for name in sorted(MODULES) for item in _imports(name)]
+_IMPORTS_OF: Final = {name: list(_imports(name)) for name in sorted(MODULES)}
+ALL_IMPORTS: Final = [item for items in _IMPORTS_OF.values() for item in items]
 
 
 def _is_in(module: str, packages: set[str] | tuple[str, ...]) -> bool:
@@ -235,6 +236,32 @@ def test_arrows_between_the_wings_go_one_way() -> None:
         if (to := _wing(item.imported)) is not None
         and (by := _wing(item.importer)) != to
         and (by is None or WINGS.index(by) < WINGS.index(to) or (by, to) in SIDE_BY_SIDE)
+    ]
+
+    assert wrong == []
+
+
+def _reached_from(module: str, package: str) -> set[str]:
+    """Return the modules of a package that one of them imports, itself or through others."""
+    reached: set[str] = set()
+    waiting = [module]
+    while waiting:
+        found = {
+            item.imported
+            for item in _IMPORTS_OF.get(waiting.pop(), [])
+            if _is_in(item.imported, (package,)) and item.imported != package
+        }
+        waiting += found - reached
+        reached |= found
+    return reached
+
+
+@pytest.mark.parametrize("package", ["pyprof2.nvtx", "pyprof2.integrations"])
+def test_no_imports_go_round_in_a_circle(package: str) -> None:
+    wrong = [
+        name
+        for name in MODULES
+        if _is_in(name, (package,)) and name in _reached_from(name, package)
     ]
 
     assert wrong == []

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Self
 
 from accelerate.tracking import GeneralTracker
 
-from pyprof2.integrations.recording import TrainerRecording
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyprof2.integrations.recording import Steps
+from pyprof2.integrations.recording import RecordsTraining
 
 
-class RecordTracker(GeneralTracker):
+class RecordTracker(RecordsTraining, GeneralTracker):
     """Records some steps of a training, writes their store, and prints their summary.
 
     ::
@@ -30,25 +25,12 @@ class RecordTracker(GeneralTracker):
     name: Final = "pyprof2"
     requires_logging_directory: Final = False
     main_process_only: Final = False
-
-    def __init__(
-        self, steps: Steps | None = None, out: Path | str | None = None, *, force: bool = False
-    ) -> None:
-        """Begin with step 0, as `pyprof2.record` does.
-
-        Args:
-            steps: which; by default those that the environment variable `PYPROF2` asks for.
-            out: the name of what is written, as of `pyprof2.record`.
-            force: replace what is there of that name.
-        """
-        super().__init__()
-        self._recording = TrainerRecording(steps, out, force=force)
-        self._recording.begin()
+    begins_when_made = True
 
     @property
-    def tracker(self) -> TrainerRecording:
+    def tracker(self) -> Self:
         """What records."""
-        return self._recording
+        return self
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         """Take the configuration of the training, which is not recorded."""
@@ -58,4 +40,4 @@ class RecordTracker(GeneralTracker):
 
     def finish(self) -> None:
         """End, if the training ends before the last step that is wanted."""
-        self._recording.finish()
+        self.end_recording()

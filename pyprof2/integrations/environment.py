@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
-if TYPE_CHECKING:
-    from pyprof2.integrations.recording import Recording, Steps
+Steps: TypeAlias = int | tuple[int, int] | range
+"""A step, the first and the last one, or a range of them; steps count from 0."""
 
 VARIABLE: Final = "PYPROF2"
 DEFAULT_STEPS: Final = (3, 6)
@@ -28,16 +26,6 @@ DEFAULT_STEPS: Final = (3, 6)
 
 _OFF: Final = ("0", "off", "false", "no")
 _ON: Final = ("1", "on", "true", "yes")
-
-
-class _Ambient:
-    """What `import pyprof2` began, if it did."""
-
-    def __init__(self) -> None:
-        self.recording: Recording | None = None
-
-
-_ambient = _Ambient()
 
 
 def is_off() -> bool:
@@ -67,33 +55,6 @@ def steps_for(wanted: Steps | None) -> Steps | None:
     if is_off():
         return None
     return steps_asked() or wanted or (DEFAULT_STEPS if is_on() else None)
-
-
-def begin() -> None:
-    """Record this process because the variable says so, unless it is our own command."""
-    if _is_command() or not is_on():
-        return
-    try:
-        from pyprof2.integrations.recording import Recording
-    except ImportError as error:
-        warnings.warn(f"{VARIABLE} is set, and nothing can be recorded: {error}", stacklevel=3)
-        return
-    _ambient.recording = Recording(steps_for(None), None)
-    _ambient.recording.begin()
-
-
-def take_over(recording: Recording) -> None:
-    """Let one that the program asks for take the place of what `import pyprof2` began."""
-    before = _ambient.recording
-    if before is not None and before is not recording:
-        before.forget()
-
-
-def _is_command() -> bool:
-    """Return whether this process is the command `pyprof2`, which reads and needs no torch."""
-    words = sys.orig_argv
-    names = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "-m"}
-    return "pyprof2" in names or Path(sys.argv[0]).stem == "pyprof2"
 
 
 def _text() -> str:

@@ -10,18 +10,17 @@ import sys
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import OutputExistsError, UsageError
-from pyprof2.integrations.environment import is_off, steps_asked, steps_for, take_over
+from pyprof2.integrations.environment import is_off, steps_asked, steps_for
 from pyprof2.nvtx.recorders import say
 from pyprof2.nvtx.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Steps: TypeAlias = int | tuple[int, int] | range
-"""A step, the first and the last one, or a range of them; steps count from 0."""
+    from pyprof2.integrations.environment import Steps
 
 _TRACE: Final = ".json.gz"
 _STORE: Final = ".pyprof2"
@@ -104,7 +103,8 @@ class Recording:
 
     def begin(self, step: int = 0) -> None:
         """Begin with the step of that number."""
-        take_over(self)
+        if _unasked.recording is not None and _unasked.recording is not self:
+            _unasked.recording.forget()
         self._trace.parent.mkdir(parents=True, exist_ok=True)
         self._window.begin(step)
 
@@ -134,23 +134,56 @@ class Recording:
         say(f"recorded {self._trace}" + ("" if done.returncode else f" and {self._store}"))
 
 
-class TrainerRecording:
-    """The recording of a trainer's callback: begins with the training, once, if it is wanted."""
+class _Unasked:
+    """What records though the program does not ask for it, until it asks for something."""
 
-    def __init__(self, steps: Steps | None, out: Path | str | None, *, force: bool) -> None:
-        """Prepare; the options are those of the callbacks."""
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+
+
+_unasked = _Unasked()
+
+
+def begin_unasked(steps: Steps | None) -> None:
+    """Record some steps of this process, unless the program itself asks for a recording."""
+    _unasked.recording = Recording(steps, None)
+    _unasked.recording.begin()
+
+
+class RecordsTraining:
+    """What the callbacks of all trainers share: a recording that begins with the training, once.
+
+    Attributes:
+        begins_when_made: whether the training begins when the callback is made.
+    """
+
+    begins_when_made = False
+
+    def __init__(
+        self, steps: Steps | None = None, out: Path | str | None = None, *, force: bool = False
+    ) -> None:
+        """Prepare, as `pyprof2.record` does.
+
+        Args:
+            steps: which; by default those that the environment variable `PYPROF2` asks for.
+            out: the name of what is written, as of `pyprof2.record`.
+            force: replace what is there of that name.
+        """
+        super().__init__()
         found = steps_for(steps)
         self._steps = None if found is None else as_range(found)
         self._out, self._force = out, force
         self._recording: Recording | None = None
+        if self.begins_when_made:
+            self.begin_recording()
 
-    def begin(self, step: int = 0) -> None:
+    def begin_recording(self, step: int = 0) -> None:
         """Begin with the step of that number; the process knows its rank by now."""
         if self._steps is not None and self._recording is None:
             self._recording = Recording(self._steps, self._out, force=self._force)
             self._recording.begin(step)
 
-    def finish(self) -> None:
+    def end_recording(self) -> None:
         """End, if the training ends before the last step that is wanted."""
         if self._recording is not None:
             self._recording.finish()

@@ -243,9 +243,9 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collectives",
-            "nvtx.describe", "nvtx.hooks", "nvtx.layers", "nvtx.ops", "nvtx.pairing",
-            "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
-            "nvtx.steps", "nvtx.threads",
+            "nvtx.describe", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.ops",
+            "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
+            "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.threads",
         )
     )
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Where the annotation hooks into PyTorch and Python; `undo` takes what takes it back.
 
-Where there is no hook, or none that does no harm, a function is replaced by one that calls it.
+Where there is no hook, or none that does no harm, a function is replaced.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pyprof2.nvtx.internals import (
     replace_module_call,
 )
 from pyprof2.nvtx.pairing import note_function
+from pyprof2.nvtx.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,24 +172,3 @@ def hook_profiler(session: Session, steps: Steps, source_mode: SourceMode, undo:
         if session.options.source and session.recorder is not None:
             session.marks_lines = True
             source_mode.begin(every_thread=True)
-
-
-def replace(owner: Any, name: str, around: Callable[..., Any], undo: ExitStack) -> None:
-    """Replace a function by `around`, which gets it as its first argument."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def replacement(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return around(original, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-
-    def restore() -> None:
-        # Somebody may have wrapped ours in the meantime; then it has to stay, and does nothing.
-        if getattr(owner, name) is replacement:
-            setattr(owner, name, original)
-
-    setattr(owner, name, replacement)
-    undo.callback(restore)

@@ -36,13 +36,14 @@ from pyprof2.nvtx.internals import (
 from pyprof2.nvtx.pairing import find_owner, frames, note_nodes, note_nodes_in_backward
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from pyprof2.nvtx.calls import ForwardOp, Site
     from pyprof2.nvtx.catalog import Scope
     from pyprof2.nvtx.internals import Node
+    from pyprof2.nvtx.knowledge import Knowledge
     from pyprof2.nvtx.schema import Op
-    from pyprof2.nvtx.session import Session
     from pyprof2.nvtx.sinks import Sink
     from pyprof2.nvtx.threads import ThreadState
 
@@ -77,16 +78,32 @@ class OpMode(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, session: Session, sink: Sink, home: ThreadState) -> None:
+    def __init__(
+        self,
+        known: Knowledge,
+        sink: Sink,
+        home: ThreadState,
+        on_record: Callable[[str, tuple[Any, ...], Any], None],
+    ) -> None:
+        """Begin to mark.
+
+        Args:
+            known: of the process.
+            sink: takes the ranges.
+            home: the thread whose mode it is.
+            on_record: called with each op by which a range of torch.profiler begins or ends, its
+                arguments and its result.
+        """
         super().__init__()
         self.active = True
         self.home = home
-        self._session = session
-        self._catalog = session.catalog
-        self._ops = session.catalog.ops
-        self._local = session.local
-        self._place = session.sources.place
-        self._has_source = session.options.source
+        self._on_record = on_record
+        self._catalog = known.catalog
+        self._ops = known.catalog.ops
+        self._local = known.local
+        self._new_state = known.new_state
+        self._place = known.sources.place
+        self._has_source = known.options.source
         self._push = sink.push
         self._pop = sink.pop
         self._domain = sink.domain
@@ -140,7 +157,7 @@ class OpMode(TorchDispatchMode):
         try:
             state = self._local.state
         except AttributeError:
-            state = self._session.new_state()
+            state = self._new_state()
         key: Any = _key(op, args, kwargs) if kwargs or op.collective else op
         node, task, scope = current_node(), current_task(), state.scope
         if task not in (state.task, NO_TASK):
@@ -190,7 +207,7 @@ class OpMode(TorchDispatchMode):
             hide_frame(error)
             raise
         if op.records and self.active:
-            self._session.note_record(op.name, args, result)
+            self._on_record(op.name, args, result)
         return result
 
     def _scope_with_grad(self, node: Node, frame: FrameType | None) -> Scope | None:

@@ -19,8 +19,8 @@ from torch.profiler import profile
 
 from pyprof2.markers import DOMAIN, WINDOW
 from pyprof2.nvtx.growth import Growth
-from pyprof2.nvtx.hooks import replace
 from pyprof2.nvtx.internals import all_threads_config, forget_profiler, profiler_starts
+from pyprof2.nvtx.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,11 +1,9 @@
-"""One annotation, from `init` to `shutdown`: what it knows, and whether it writes at the moment."""
+"""One annotation, from `init` to `shutdown`: whether it writes at the moment, and what."""
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
-import threading
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from pyprof2.markers import NO_SEQUENCE, Marker, format_marker
-from pyprof2.nvtx.catalog import Catalog
 from pyprof2.nvtx.internals import (
     RecordFunction,
     dispatch_modes,
@@ -22,15 +19,12 @@ from pyprof2.nvtx.internals import (
     remove_mode,
     without_torch_function,
 )
-from pyprof2.nvtx.layers import Layers
+from pyprof2.nvtx.knowledge import Knowledge
 from pyprof2.nvtx.ops import OpMode
-from pyprof2.nvtx.sinks import Messages
-from pyprof2.nvtx.sources import Sources, script_folder
 from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from pyprof2.nvtx.catalog import Scope
     from pyprof2.nvtx.options import Options
@@ -44,8 +38,8 @@ _OWN_RECORDS: Final = ("enumerate(DataLoader)#", "ProfilerStep#")
 """Begin texts of ranges that are marked in another way."""
 
 
-class Session:
-    """What the annotation knows and where it writes.
+class Session(Knowledge):
+    """What the annotation writes at the moment, and what it knows.
 
     Attributes:
         kineto: whether torch.profiler runs and gets the markers. It records the ops itself.
@@ -57,43 +51,17 @@ class Session:
     def __init__(
         self, options: Options, sink: Sink | None, recorder: Recorder | None = None
     ) -> None:
-        self.options = options
+        super().__init__(options, sink)
         self.recorder = recorder
         self.kineto = False
         self.marks_lines = False
         self.recording = options.steps is None
-        self.local = threading.local()
-        self.sink = sink
-        self.messages = None if sink is None else Messages(sink)
-        self.catalog = Catalog(options, self.messages)
-        self.source_root = options.source_root or script_folder()
-        self.sources = Sources(self.source_root)
-        self.layers = Layers(self.catalog)
         self._modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
-        self._peers: list[ThreadState] = []
-        self._numbers = itertools.count()
 
     @property
     def writes_ops(self) -> bool:
         """Whether ops get ranges at the moment."""
         return self.sink is not None and self.recording and not self.kineto
-
-    def new_state(self) -> ThreadState:
-        """Make the state of the calling thread, which has none."""
-        attributes = None if self.sink is None else self.sink.new_attributes()
-        state = ThreadState(next(self._numbers), attributes, self.catalog.base, self._peers)
-        self.local.state = state
-        return state
-
-    def state(self) -> ThreadState:
-        """Return the state of the calling thread."""
-        found: ThreadState | None = getattr(self.local, "state", None)
-        return self.new_state() if found is None else found
-
-    def source(self, frame: FrameType | None) -> str | None:
-        """Return the lines outside of torch that the calling thread is at; None: there are none."""
-        place = self.sources.place(frame, self.state().open)
-        return None if place is None else place.source
 
     # -- whether ops are marked ----------------------------------------------------------------
 
@@ -140,7 +108,7 @@ class Session:
         if wanted and mode is None and self.sink is not None:
             state = self.state()
             state.next_nr = next_sequence_nr()
-            mode = self.local.mode = OpMode(self, self.sink, state)
+            mode = self.local.mode = OpMode(self, self.sink, state, self.note_record)
             self._modes.add(mode)
             insert_mode(mode)
         elif not wanted and mode is not None:

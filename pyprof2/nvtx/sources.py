@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
-    from pyprof2.nvtx.threads import OpenRange
-
 FILES_AT_MOST: Final = 50_000
 """Files that are remembered; code that is made while it runs has names without end."""
 FRAMES_AT_MOST: Final = 48
@@ -108,6 +106,21 @@ UNKNOWN: Final = Place((), None)
 """Stands for a place that was not looked for."""
 
 
+class CallRange:
+    """A range that is open, perhaps around the call of a module.
+
+    Attributes:
+        frame: the id of the frame of ours that calls the module; 0: it is of no module.
+        place: from where that is called, once it was looked for.
+    """
+
+    __slots__ = ("frame", "place")
+
+    def __init__(self, frame: int) -> None:
+        self.frame = frame
+        self.place: Place | None = UNKNOWN
+
+
 class Trail:
     """The frames from a call outwards to that of a module, or to the user's own: a guess.
 
@@ -151,7 +164,7 @@ class Sources:
         self._texts: dict[tuple[str, bool], str] = {}
         self._root = root
 
-    def place(self, frame: FrameType | None, ranges: Sequence[OpenRange]) -> Place | None:
+    def place(self, frame: FrameType | None, ranges: Sequence[CallRange]) -> Place | None:
         """Return where a call is made, from `frame` outwards to the user's own code; None: nowhere.
 
         What torch.compile compiled has lost its lines: of that it is the frame that called it.
@@ -177,7 +190,7 @@ class Sources:
         return self._walk(frame, ranges)
 
     def _outside(
-        self, frame: FrameType, call: OpenRange, ranges: Sequence[OpenRange]
+        self, frame: FrameType, call: CallRange, ranges: Sequence[CallRange]
     ) -> Place | None:
         """Return from where a module is called, whose call a frame of ours is."""
         if call.place is UNKNOWN:
@@ -188,7 +201,7 @@ class Sources:
             call.place = self.place(outer, ranges)
         return call.place
 
-    def _walk(self, start: FrameType, ranges: Sequence[OpenRange]) -> Place | None:
+    def _walk(self, start: FrameType, ranges: Sequence[CallRange]) -> Place | None:
         """Return the same as `place`, whose first calls come from here."""
         passed: list[FrameType] = []
         found: list[FrameType] = []
@@ -295,7 +308,7 @@ def _has_lost_line(frame: FrameType, inner: FrameType | None) -> bool:
     )
 
 
-def _range_of(frame: FrameType, ranges: Sequence[OpenRange]) -> OpenRange | None:
+def _range_of(frame: FrameType, ranges: Sequence[CallRange]) -> CallRange | None:
     """Return the open range of a module whose call a frame is; None: it has none."""
     # A frame that runs has an id of its own.
     wanted = id(frame)

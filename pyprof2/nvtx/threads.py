@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.markers import pack_payload
 from pyprof2.nvtx.internals import NO_TASK, current_task, next_sequence_nr
-from pyprof2.nvtx.sources import UNKNOWN
+from pyprof2.nvtx.sources import CallRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pyprof2.nvtx.calls import ForwardOp
     from pyprof2.nvtx.catalog import Scope
     from pyprof2.nvtx.sinks import Attributes
-    from pyprof2.nvtx.sources import Place
 
 UNKNOWN_NR: Final = -1
 """Stands for the next number of a thread that was not watched for a while."""
@@ -24,7 +23,7 @@ PEERS_AT_MOST: Final = 64
 """Threads whose nodes are remembered; they outlive the threads, as graphs do."""
 
 
-class OpenRange:
+class OpenRange(CallRange):
     """A range that is open.
 
     Attributes:
@@ -32,11 +31,9 @@ class OpenRange:
         outer: where the thread was before.
         outer_task: the run of backward in which that began.
         end: how to end it; None: it is not written.
-        frame: the id of the frame of ours that calls the module; 0: it is of no module.
-        place: from where that is called, once it was looked for.
     """
 
-    __slots__ = ("end", "frame", "outer", "outer_task", "place", "token")
+    __slots__ = ("end", "outer", "outer_task", "token")
 
     def __init__(
         self,
@@ -46,12 +43,11 @@ class OpenRange:
         end: Callable[[], object] | None,
         frame: int,
     ) -> None:
+        super().__init__(frame)
         self.token = token
         self.outer = outer
         self.outer_task = outer_task
         self.end = end
-        self.frame = frame
-        self.place: Place | None = UNKNOWN
 
 
 class ThreadState:

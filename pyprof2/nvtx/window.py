@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import atexit
 import functools
-import threading
 from contextlib import ExitStack
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.autograd import profiler
+from torch.compiler import is_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -28,7 +29,6 @@ from pyprof2.nvtx.annotation import (
     listen_for_steps,
     restore,
 )
-from pyprof2.nvtx.hooks import replace
 from pyprof2.nvtx.internals import (
     NO_TASK,
     current_task,
@@ -38,6 +38,7 @@ from pyprof2.nvtx.internals import (
     replace_module_call,
 )
 from pyprof2.nvtx.recorders import TorchRecorder, say
+from pyprof2.nvtx.replacing import replace
 from pyprof2.nvtx.steps import OptimizerClock
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch.optim import Optimizer
+    from torch.utils.hooks import RemovableHandle
 
 _TAKEN: Final = "a profiler records this process already: pyprof2.record records nothing"
 
@@ -63,10 +65,11 @@ class Window:
         self._path = path
         self._steps = steps
         self._at_end = at_end
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._before = -1 if steps is None else steps[0] - 1
         self._clock = OptimizerClock()
         self._said: int | None = None
+        self._counter: RemovableHandle | None = None
         self._recorder: TorchRecorder | None = None
         self._waiting = ExitStack()
 
@@ -76,14 +79,15 @@ class Window:
         Args:
             step: the number of the one that comes first.
         """
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._clock = OptimizerClock(step)
         atexit.register(self.finish)
         # Where ops are marked anyway, the annotation itself finds the steps.
         if self._steps is None or step in self._steps or current_session() is not None:
             self._record()
             return
-        self._waiting.callback(register_optimizer_step_post_hook(self._stepped).remove)
+        self._counter = register_optimizer_step_post_hook(self._count())
+        self._waiting.callback(self._counter.remove)
         self._waiting.callback(listen_for_steps(self._step_ended))
 
     def finish(self) -> None:
@@ -103,15 +107,23 @@ class Window:
 
     # -- while it waits ------------------------------------------------------------------------
 
-    def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        if self._said is not None or not self._is_mine():
-            return
-        self._clock.stepped(optimizer)
-        if self._clock.step >= self._before and self._clock.next == self._before + 1:
-            self._wait_for_work()
+    def _count(self) -> Callable[[Optimizer, Any, Any], None]:
+        """Return what counts the steps of optimizers, in next to no time: it runs in each."""
+        clock, before, thread = self._clock, self._before, self._thread
+
+        def stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+            if is_compiling() or get_ident() != thread or current_task() != NO_TASK:
+                return
+            clock.stepped(optimizer)
+            if clock.step >= before and clock.next == before + 1:
+                self._wait_for_work()
+
+        return stepped
 
     def _step_ended(self) -> None:
         """Learn from the program that a step ends; from now on it alone says so."""
+        if self._counter is not None:
+            self._counter.remove()
         self._said = 0 if self._said is None else self._said + 1
         if self._said == self._before:
             self._record()
@@ -138,7 +150,7 @@ class Window:
     def _is_mine(self) -> bool:
         """Return whether this is the training itself: not compiled, not backward, no helper."""
         is_free = not is_tracing() and current_task() == NO_TASK
-        return is_free and threading.get_ident() == self._thread
+        return is_free and get_ident() == self._thread
 
     # -- while it records ----------------------------------------------------------------------
 

@@ -55,6 +55,12 @@ def test_at_least_95_percent_of_the_op_time_is_costed(outcome: Outcome) -> None:
     assert min(outcome.inside.costed, outcome.captured.costed) >= 0.95
 
 
+def test_at_least_90_percent_of_the_op_time_has_a_line_of_the_trainings_own(
+    outcome: Outcome,
+) -> None:
+    assert min(outcome.inside.own_line, outcome.captured.own_line) >= 0.9
+
+
 def test_every_call_of_a_linear_layer_has_its_layer(outcome: Outcome) -> None:
     assert outcome.unlayered == 0
 
