@@ -10,13 +10,14 @@ import re
 import shutil
 import sys
 import unicodedata
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -144,14 +145,31 @@ def render(
     if footer:
         rows.insert(-len(footer), tabulate.SEPARATING_LINE)
     # As a row of its own: tabulate makes columns two wider than their headers.
-    table = tabulate.tabulate(
-        rows,
-        tablefmt="simple",
-        disable_numparse=True,
-        colalign=["left" if column.is_text else "right" for column in columns],
-    )
+    with _counting_characters():
+        table = tabulate.tabulate(
+            rows,
+            tablefmt="simple",
+            disable_numparse=True,
+            colalign=["left" if column.is_text else "right" for column in columns],
+        )
     lines = [line.rstrip() for line in table.replace(_FILLER, "").splitlines()[1:-1]]
     return "\n".join(lines), left_out
+
+
+@contextmanager
+def _counting_characters() -> Iterator[None]:
+    """Let tabulate take each character for one cell, as it does where wcwidth is not installed.
+
+    What takes two cells has a filler behind it already.
+    """
+    import tabulate
+
+    before = tabulate.WIDE_CHARS_MODE
+    tabulate.WIDE_CHARS_MODE = False
+    try:
+        yield
+    finally:
+        tabulate.WIDE_CHARS_MODE = before
 
 
 def render_markdown(

@@ -282,12 +282,14 @@ def test_a_gpu_is_no_roof_for_the_cpu_and_a_file_is(tmp_path: Path) -> None:
 def test_a_helper_of_one_rank_is_none_of_the_work_of_an_op_of_another() -> None:
     """By name, `k` of rank 0 does 10 FLOPs in 1000 ns; of rank 1 it helps `m`, of the same op."""
     work = {"dur_ns": 1000, "cost_op_id": 0, "op_time_ns": 1000, "tflops": 1e-5, "flops": 10}
+    main = {"cost_role": "main"}
+    helper = {"dur_ns": 1000, "cost_op_id": 0, "flops": 0, "cost_role": "helper"}
     ranks = [
-        canonical("kernels", {"kernel": "k", "rank": 0} | work),
+        canonical("kernels", {"kernel": "k", "rank": 0} | main | work),
         canonical(
             "kernels",
-            {"kernel": "m", "rank": 1} | work,
-            {"kernel": "k", "rank": 1, "dur_ns": 1000, "cost_op_id": 0, "flops": 0},
+            {"kernel": "m", "rank": 1} | main | work,
+            {"kernel": "k", "rank": 1} | helper,
         ),
     ]
 
