@@ -251,24 +251,22 @@ def slow_use(
 
 
 @pytest.mark.parametrize(
-    ("trace", "mean_us", "utilization", "efficiency", "occupancy", "tolerance"),
+    ("trace", "figures", "tolerance"),
     [
-        ("kineto/rn50_v100_w0.json.gz", 177592.17, 0.55514, 0.54679, 49.128, 0.5),
+        ("kineto/rn50_v100_w0.json.gz", (177592.17, 0.55514, 0.54679, 49.128), 0.5),
         # What the plugin does to times in ns that leaves 0.01 % is not known.
-        ("kineto/hta_ns_v100.json.gz", 96703.6, 0.9683, 0.94922, 46.450, 10),
+        ("kineto/hta_ns_v100.json.gz", (96703.6, 0.9683, 0.94922, 46.450), 10),
     ],
 )
 def test_steps_are_those_of_the_tensorboard_plugin(
     shared_trace: Callable[[str], Path],
     trace: str,
-    mean_us: float,
-    utilization: float,
-    efficiency: float,
-    occupancy: float,
+    figures: tuple[float, float, float, float],
     tolerance: float,
 ) -> None:
     """The numbers are those of the plugin's own overview; the tolerance is of the fifth digit."""
     run = pyprof2.load(shared_trace(trace))
+    mean_us, utilization, efficiency, occupancy = figures
 
     (use,) = run.use_over_steps.to_dict("records")
 
