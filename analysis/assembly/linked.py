@@ -113,9 +113,6 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     around = _look_around(recording, ops, pairs, threads)
     annotations = around.annotations
     users = UserRanges.of(choose_users(recording, annotations), threads)
-    names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
-    calls = DistinctCalls(recording.signatures)
-    evidence = find_evidence(ops, pairs, signature, calls, (activities.op, names))
     direction = link.link_directions(ops, threads, annotations, around.modules)
     # An optimizer may step inside of backward: what it does belongs to no layer.
     inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
@@ -131,7 +128,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         pairs=pairs,
         launches=launches,
         activities=activities,
-        costs=cost_ops(ops, evidence),
+        costs=_costs_of(recording, ops, pairs, signature, activities),
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
         layer=merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops)),
@@ -146,6 +143,16 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         op_ranges=users.at(ops.thread, ops.start),
         launch_ranges=users.at(launches.thread, launches.start),
     )
+
+
+def _costs_of(
+    recording: Recording, ops: Ops, pairs: Pairs, signature: Int, activities: Activities
+) -> OpCosts:
+    """Return the costs of the ops, with what else in the recording says of their inputs."""
+    names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
+    calls = DistinctCalls(recording.signatures)
+    evidence = find_evidence(ops, pairs, signature, calls, (activities.op, names))
+    return cost_ops(ops, evidence)
 
 
 def _layers_around(ops: Ops, forward: Int, ranges: dict[str, Ranges]) -> TextColumn:

@@ -31,6 +31,12 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         command.add_argument(
             name, type=Path, metavar=name.upper(), help="what parse wrote, or a recording"
         )
+    _add_selection(command)
+    _add_output(command)
+    command.set_defaults(run=run)
+
+
+def _add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--steps",
         type=arguments.step_range,
@@ -53,6 +59,9 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="exit with 3 where METRIC rose by more, even at the lower end of its interval: time, "
         "busy, idle, idle.CAUSE, memory",
     )
+
+
+def _add_output(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--format",
         choices=files.FORMATS,
@@ -67,7 +76,6 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     command.add_argument(
         "-w", "--width", type=arguments.positive, metavar="WIDTH", help="width of the table"
     )
-    command.set_defaults(run=run)
 
 
 def _gate(text: str) -> Gate:
