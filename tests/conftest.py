@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import hypothesis
 import pytest
+
+import pyprof2.run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +39,35 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, data
 # Only tests of it wait for a measurement; the marks of the others are the same on every machine.
 os.environ.setdefault("PYPROF2_CPU_PEAKS", "0")
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@functools.cache
+def _stores() -> Path:
+    """Return a folder for the stores of real traces, which goes with the process."""
+    folder = tempfile.mkdtemp(prefix="pyprof2-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@functools.cache
+def _store_of(trace: Path) -> Path:
+    return pyprof2.run.parse(trace, _stores() / f"{trace.parent.name}-{trace.name}.pyprof2")
+
+
+_load: Final = pyprof2.run.load
+
+
+@functools.wraps(_load)
+def _load_once(path: Path | str, **options: Any) -> pyprof2.run.Run:
+    """Load a trace; a real one, which some twenty tests look at, is parsed once in a process."""
+    trace = Path(path)
+    is_real = trace.is_file() and trace.is_relative_to(SHARED / "traces")
+    if is_real and options.get("source_root") is None:
+        return _load(_store_of(trace), **options)
+    return _load(path, **options)
+
+
+pyprof2.run.load = _load_once
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
