@@ -16,29 +16,28 @@ TESTS: Final = "tests/analysis/costs"
 MUTATIONS: Final = {
     # name: file, the text as it is, the mistake
     "a product without the factor 2": (
-        "matmul.py", "_per_term(a.dtype) * numel(batch)", "numel(batch)"),
+        "matmul.py", "_per_term(a.dtype) * count * multiply_adds", "count * multiply_adds"),
     "a product with two dimensions swapped": (
         "matmul.py", "out = fresh((m, n) if summed", "out = fresh((m, k) if summed"),
     "a bias that is not read": (
         "matmul.py", "read=[a, b, *more] if k else more,", "read=[a, b] if k else more,"),
     "a convolution that forgets a window's dimension": (
-        "conv.py", "2 * numel(dense.shape) * numel(weight.shape[1:]),",
-        "2 * numel(dense.shape) * numel(weight.shape[1:-1]),"),
+        "conv.py", 'per_group, window = weight.shape[1], Size(numel(weight.shape[2:]), "window")',
+        'per_group, window = weight.shape[1], Size(numel(weight.shape[2:-1]), "window")'),
     "a convolution with half its padding": (
         "conv.py", "tuple(2 * pad for pad in found)", "tuple(pad for pad in found)"),
     "gradients that ignore the mask": (
-        "conv.py", "each * (wants_x + wants_weight),", "each * 2,"),
+        "conv.py", "(wants_x + wants_weight) * each,", "each * 2,"),
     "a causal mask without its diagonal": (
         "attention.py", "return below(upper + rows) - below(upper)",
         "return below(upper + rows - 1) - below(upper - 1)"),
     "a fused backward of four products": (
-        "attention.py", "2 * (3 * sizes.width + 2 * sizes.value_width)",
-        "2 * (2 * sizes.width + 2 * sizes.value_width)"),
+        "attention.py", "sizes.widths(3, 2)", "sizes.widths(2, 2)"),
     "attention without its logarithms": (
         "attention.py", "written=[out, lse],", "written=[out],"),
     "a normalisation with an operation less": (
-        "norm.py", "(7 if training else 2) * numel(x.shape),",
-        "(6 if training else 2) * numel(x.shape),"),
+        "norm.py", "(7 if training else 2) * _in_batch(x, channels),",
+        "(6 if training else 2) * _in_batch(x, channels),"),
     "a softmax with an operation less": (
         "softmax_loss.py", "return _softmax(x, out, 5)", "return _softmax(x, out, 4)"),
     "a loss that reads the whole table": (
@@ -56,7 +55,7 @@ MUTATIONS: Final = {
         "rnn.py", "terms = every * (1 + wants_weights)", "terms = every"),
     "a transform in the wrong logarithm": ("fft.py", "math.log2(length)", "math.log(length)"),
     "an update without its additions": (
-        "fbgemm.py", "found.named * width + 4 * updated,", "4 * updated,"),
+        "fbgemm.py", 'Size(found.named, "rows") * Size(width, "width") + 4', "4"),
     "indices that are not read": (
         "index.py", "return with_more(cost, list(indices), [])", "return cost"),
     "an expanded operand read in full": (
