@@ -53,6 +53,7 @@ def compare(
     steps: tuple[int, int] | int | None = None,
     by: str | Sequence[str] = (),
     force: bool = False,
+    progress: bool = False,
 ) -> Compared:
     """Return what makes the difference of two runs' steps, in terms that add up to it exactly.
 
@@ -62,20 +63,20 @@ def compare(
         steps: a number, or first and last; by default all but the first.
         by: `layer`, `op`, `signature`, `source` or `range`: what the parts can be summed along.
         force: compare what is not comparable as well.
+        progress: show a bar on stderr while parsing.
 
     Raises:
         UsageError: an axis is unknown, a side has none of the steps, or the runs are not
             comparable and `force` is not set.
     """
     from pyprof2.analysis.summaries.compare import compare_sides
-    from pyprof2.analysis.summaries.compared_sides import Chosen
 
     axes = (by,) if isinstance(by, str) else tuple(by)
     if unknown := sorted(set(axes) - set(AXES)):
         msg = f"no axis {unknown[0]!r} of a comparison; there are {', '.join(AXES)}"
         raise UsageError(msg)
-    chosen = Chosen(*((steps, steps) if isinstance(steps, int) else steps or ()))
-    runs = [each if isinstance(each, Run) else load(each) for each in (a, b)]
+    chosen = (steps, steps) if isinstance(steps, int) else steps
+    runs = [each if isinstance(each, Run) else load(each, progress=progress) for each in (a, b)]
     extra = [axis for axis in axes if axis in _EXTRA]
     sides = [_side(run, chosen, extra) for run in runs]
     differences, remarks = _differences(runs, sides)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -27,15 +27,8 @@ OUTSIDE_OPS: Final = "outside_ops"
 _NO_DEVICE: Final = -1
 
 
-class Chosen(NamedTuple):
-    """Which steps are compared.
-
-    Attributes:
-        first, last: their numbers; None: all, but the first of each rank where there are more.
-    """
-
-    first: int | None = None
-    last: int | None = None
+Chosen: TypeAlias = "tuple[int, int] | None"
+"""First and last step to compare; None: all, but the first of each rank where there are more."""
 
 
 def activity_columns(names: Sequence[str], by: Sequence[str]) -> list[str]:
@@ -75,7 +68,7 @@ def device_side(tables: Mapping[str, pa.Table], chosen: Chosen) -> Side:
     rows["op_id"] = rows["op_id"].astype("Int64")
     steps = _steps(tables["ranges"], both, windows, chosen)
     idle = tables["idle"].select(["step", "cause", "time_ns"]).to_pandas()
-    if steps.empty and chosen.first is None:
+    if steps.empty and chosen is None:
         steps = windows.assign(step=0)[WINDOW].astype("int64")
         idle["step"] = 0
     pieces = cut_at_windows(rows, steps)
@@ -99,8 +92,8 @@ def _steps(
 
 
 def _choose(windows: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
-    if chosen.first is not None:
-        return windows[windows["step"].between(chosen.first, chosen.last or chosen.first)]
+    if chosen is not None:
+        return windows[windows["step"].between(*chosen)]
     steps = windows["step"].to_numpy(np.int64)
     rest: pd.DataFrame = windows[steps != (steps[0] if len(steps) else 0)]
     return rest if len(rest) else windows
@@ -132,7 +125,7 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
     begins = begins.append_column("start_ns", begins["launch_ns"])
     begins = begins.append_column("dur_ns", pa.array(np.zeros(len(rows), np.int64)))
     steps = _steps(ranges, begins, ranks, chosen)
-    if steps.empty and chosen.first is None:
+    if steps.empty and chosen is None:
         ends = rows.assign(end_ns=rows["start_ns"] + rows["dur_ns"]).groupby("rank")
         whole = ends.agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max")).reset_index()
         steps = whole.assign(device=_NO_DEVICE, step=0)[WINDOW]

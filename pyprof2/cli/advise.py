@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
-from pyprof2.reports import files
 
 if TYPE_CHECKING:
     import argparse
@@ -28,29 +26,19 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     command.add_argument(
         "--device", metavar="NAME|FILE", help="use the roofs of this device, or of a JSON file"
     )
-    command.add_argument(
-        "--format",
-        choices=files.FORMATS,
-        help="default: table. FILE.csv, .json, .parquet or .md says it too",
-    )
-    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
-    command.add_argument("--force", action="store_true", help="replace FILE if it is there")
-    command.add_argument(
-        "-w", "--width", type=arguments.positive, metavar="WIDTH", help="width of the table"
-    )
+    arguments.add_format(command)
+    arguments.add_output(command)
     arguments.add_source_root(command)
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Show what to change in the program that `args.input` is a recording of."""
-    files.check_free(args.output, force=args.force)
-    from pyprof2.cli.query import format_of
+    target = arguments.target_of(args)
     from pyprof2.reports.advice import AdviceQuery, show
     from pyprof2.run import load
 
-    form = args.format or format_of(args.output)
-    query = AdviceQuery(args.rank, form, args.output, args.width)
+    query = AdviceQuery(args.rank, target)
     loaded = load(
         args.input, device=args.device, source_root=args.source_root,
         progress=arguments.wants_progress(args),

@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyprof2.errors import UsageError
+from pyprof2.reports import files
+
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -29,6 +32,52 @@ def add_source_root(command: argparse.ArgumentParser) -> None:
         help="your own code is below DIR; by default below the folder of the recorded script, "
         "or in no installed package",
     )
+
+
+def add_output(command: argparse.ArgumentParser | argparse._ArgumentGroup, force: str = "") -> None:
+    """Declare where to write; `target_of` reads it.
+
+    Args:
+        command: or a group of its arguments.
+        force: what `--force` does beside replacing a file.
+    """
+    command.add_argument(
+        "--csv-safe",
+        action="store_true",
+        help="put an apostrophe before cells of text that a spreadsheet would compute",
+    )
+    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
+    command.add_argument("--force", action="store_true", help=f"{force}replace FILE if it is there")
+    command.add_argument("-w", "--width", type=positive, metavar="WIDTH", help="width of the table")
+
+
+def add_format(command: argparse.ArgumentParser) -> None:
+    """Declare the form of what is written."""
+    command.add_argument(
+        "--format",
+        choices=files.FORMATS,
+        help="default: table. FILE.csv, .json, .parquet or .md says it too",
+    )
+
+
+def target_of(args: argparse.Namespace) -> files.Target:
+    """Return where to write, and in which form.
+
+    Raises:
+        UsageError: an option is for another form.
+        OutputExistsError: the file is there, and `--force` is not given.
+    """
+    endings = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown"}
+    ending = "" if args.output is None else args.output.suffix.lower()
+    form = args.format or endings.get(ending, "table")
+    if args.width is not None and form != "table":
+        msg = f"--width is for tables, not for {form}: leave it out"
+        raise UsageError(msg)
+    if args.csv_safe and form != "csv":
+        msg = f"--csv-safe is for csv, not for {form}: leave it out"
+        raise UsageError(msg)
+    files.check_free(args.output, force=args.force)
+    return files.Target(form, args.output, args.width, args.csv_safe)
 
 
 def wants_progress(args: argparse.Namespace) -> bool:

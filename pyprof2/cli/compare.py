@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
-from pyprof2.reports import files
 
 if TYPE_CHECKING:
     from pyprof2.gates import Gate
@@ -62,20 +61,8 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--format",
-        choices=files.FORMATS,
-        help="default: table. FILE.csv, .json, .parquet or .md says it too",
-    )
-    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
-    command.add_argument(
-        "--force",
-        action="store_true",
-        help="compare runs that are not comparable; replace FILE if it is there",
-    )
-    command.add_argument(
-        "-w", "--width", type=arguments.positive, metavar="WIDTH", help="width of the table"
-    )
+    arguments.add_format(command)
+    arguments.add_output(command, "compare runs that are not comparable; ")
 
 
 def _gate(text: str) -> Gate:
@@ -94,16 +81,17 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         SystemExit: with code 3, where a gate fails.
     """
-    files.check_free(args.output, force=args.force)
-    from pyprof2.cli.query import format_of
+    target = arguments.target_of(args)
     from pyprof2.comparison import compare
     from pyprof2.gates import failures
     from pyprof2.reports.comparison import ComparisonQuery, show
 
     axes = tuple(args.by or ())
-    form = args.format or format_of(args.output)
-    found = compare(args.a, args.b, steps=args.steps, by=axes, force=args.force)
-    show(found, ComparisonQuery(axes, args.top, form, args.output, args.width))
+    found = compare(
+        args.a, args.b, steps=args.steps, by=axes, force=args.force,
+        progress=arguments.wants_progress(args),
+    )  # fmt: skip
+    show(found, ComparisonQuery(axes, args.top, target))
     failed = failures(found, args.fail_on)
     for line in failed:
         print(f"pyprof2: {line}", file=sys.stderr)

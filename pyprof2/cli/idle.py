@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from pyprof2.cli import arguments
-from pyprof2.reports import files
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -37,16 +35,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     )
     command.add_argument("--rank", type=int, metavar="N", help="only this rank")
     command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
-    command.add_argument(
-        "--format",
-        choices=files.FORMATS,
-        help="default: table. FILE.csv, .json, .parquet or .md says it too",
-    )
-    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
-    command.add_argument("--force", action="store_true", help="replace FILE if it is there")
-    command.add_argument(
-        "-w", "--width", type=arguments.positive, metavar="WIDTH", help="width of the table"
-    )
+    arguments.add_format(command)
+    arguments.add_output(command)
     arguments.add_source_root(command)
     command.set_defaults(run=run)
 
@@ -65,15 +55,13 @@ def _microseconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> None:
     """Show why the devices of `args.input` did nothing."""
-    files.check_free(args.output, force=args.force)
+    target = arguments.target_of(args)
     from pyprof2.analysis.summaries.idle_profile import check_axes
-    from pyprof2.cli.query import format_of
     from pyprof2.reports.idle import IdleQuery, show
     from pyprof2.run import load
 
     axes = tuple(args.by or ())
     check_axes(axes)
-    form = args.format or format_of(args.output)
-    query = IdleQuery(axes, args.normal_gap, args.rank, args.top, form, args.output, args.width)
+    query = IdleQuery(axes, args.normal_gap, args.rank, args.top, target)
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
     show(loaded, query)

@@ -123,25 +123,15 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         help="the same as --format csv",
     )
     group.add_argument(
-        "--csv-safe",
-        action="store_true",
-        help="put an apostrophe before cells of text that a spreadsheet would compute",
-    )
-    group.add_argument(
         "--summary",
         action="store_true",
         help="only the totals: of the recording, the ledger, and each step's utilization",
     )
-    group.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
-    group.add_argument("--force", action="store_true", help="replace FILE if it is there")
-    group.add_argument(
-        "-w", "--width", type=arguments.positive, metavar="WIDTH", help="width of the table"
-    )
+    arguments.add_output(group)
 
 
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
-    files.check_free(args.output, force=args.force)
     from pyprof2 import run as runs
     from pyprof2.cli.query import read_query
     from pyprof2.reports import totals

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.summaries.profile import check_axes, compile_pattern
+from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 from pyprof2.reports.query import (
     KERNEL,
-    TABLES,
     Query,
     SortKey,
     available_columns,
@@ -19,7 +19,6 @@ from pyprof2.reports.query import (
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-    from pathlib import Path
 
 _PATTERNS: Final = ("layer", "op", "kernel", "range")
 _SELECTORS: Final = ("rank", "step", *_PATTERNS, "direction", "category", "stream")
@@ -32,10 +31,10 @@ def read_query(args: argparse.Namespace) -> Query:
         UsageError: a name is unknown, a regular expression malformed, or options exclude each
             other.
     """
-    form = args.format or format_of(args.output)
+    target = arguments.target_of(args)
     asked = [*(args.columns or ()), *(name.removeprefix("+") for name in args.sort or ())]
-    axes = tuple(args.by or _axes_for(asked, form, pyprof=args.pyprof))
-    _check(args, axes, form)
+    axes = tuple(args.by or _axes_for(asked, pyprof=args.pyprof, is_text=target.is_text))
+    _check(args, axes)
     available = available_columns(axes)
     columns = [column_named(name, available) for name in args.columns or ()]
     sort = [
@@ -46,20 +45,14 @@ def read_query(args: argparse.Namespace) -> Query:
         _check_once(names)
     selection = {name: getattr(args, name) for name in _SELECTORS} | {"copies": not args.no_copies}
     return Query(
-        axes, tuple(columns), tuple(sort), args.top, args.depth, args.fold_numbers, selection, form,
-        args.output, args.width, args.pyprof, args.csv_safe, args.input,
+        axes, tuple(columns), tuple(sort), args.top, args.depth, args.fold_numbers, selection,
+        target, args.pyprof, args.input,
     )  # fmt: skip
 
 
-def format_of(output: Path | None) -> str:
-    """Return the format that the name of the file asks for."""
-    endings = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown"}
-    return endings.get(output.suffix.lower(), "table") if output is not None else "table"
-
-
-def _axes_for(asked: Sequence[str], form: str, *, pyprof: bool) -> tuple[str, ...]:
+def _axes_for(asked: Sequence[str], *, pyprof: bool, is_text: bool) -> tuple[str, ...]:
     """Return the axes where none is named: those of the columns that are."""
-    if pyprof or form not in TABLES:
+    if pyprof or not is_text:
         return KERNEL
     of_op = available_columns(("op",))
     found = [match_column(name, of_op) for name in asked]
@@ -68,7 +61,7 @@ def _axes_for(asked: Sequence[str], form: str, *, pyprof: bool) -> tuple[str, ..
     return ("op",) if "op" in found else ()
 
 
-def _check(args: argparse.Namespace, axes: tuple[str, ...], form: str) -> None:
+def _check(args: argparse.Namespace, axes: tuple[str, ...]) -> None:
     """Raise for options that make no sense together."""
     if axes in ((), KERNEL):
         if args.depth is not None:
@@ -84,12 +77,6 @@ def _check(args: argparse.Namespace, axes: tuple[str, ...], form: str) -> None:
         check_axes(axes, args.depth, fold_numbers=args.fold_numbers)
     if args.pyprof and axes != KERNEL:
         msg = "--pyprof is a table of kernels: leave --by out"
-        raise UsageError(msg)
-    if args.width is not None and form != "table":
-        msg = f"--width is for tables, not for {form}: leave it out"
-        raise UsageError(msg)
-    if args.csv_safe and form != "csv":
-        msg = f"--csv-safe is for csv, not for {form}: leave it out"
         raise UsageError(msg)
     for pattern in _PATTERNS:
         compile_pattern(getattr(args, pattern) or "")

@@ -16,7 +16,6 @@ from pyprof2.reports import cells, files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from pyprof2.run import Run
 
@@ -31,15 +30,11 @@ class AdviceQuery:
 
     Attributes:
         rank: only this one; None: all.
-        format: one of `pyprof2.reports.files.FORMATS`.
-        output: the file to write; None: stdout.
-        width: of the text; None: that of the terminal.
+        target: where to write.
     """
 
     rank: int | None
-    format: str
-    output: Path | None
-    width: int | None
+    target: files.Target
 
 
 def show(run: Run, query: AdviceQuery) -> None:
@@ -49,17 +44,18 @@ def show(run: Run, query: AdviceQuery) -> None:
         UsageError: the rank was not recorded.
     """
     findings, bounds = _of_rank(run.advise(), run.gain_bounds, query.rank)
-    if query.format not in ("table", "markdown"):
-        files.write_frame(findings, query.format, query.output, FINDINGS.columns)
+    target = query.target
+    if not target.is_text:
+        target.write_frame(findings, FINDINGS.columns)
         return
     if bounds.empty:
-        files.write_text(f"{_NO_DEVICE}\n", query.output)
+        target.write_lines([_NO_DEVICE])
         return
     findings = _with_short_lines(run, findings)
-    width = cells.terminal_width(query.width)
-    is_markdown = query.format == "markdown"
-    lines = _markdown(findings, bounds) if is_markdown else list(_text(findings, bounds, width))
-    files.write_text("".join(f"{line}\n" for line in lines), query.output)
+    if target.form == "markdown":
+        target.write_lines(_markdown(findings, bounds))
+    else:
+        target.write_lines(_text(findings, bounds, cells.terminal_width(target.width)))
 
 
 def _of_rank(

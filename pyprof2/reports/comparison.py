@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,6 @@ from pyprof2.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from pyprof2.analysis.summaries.compare import Comparison
     from pyprof2.comparison import Compared
@@ -30,7 +29,11 @@ TERM_COLUMNS: Final = (
     Column("delta_pct", pa.float64(), "The part, of the step before.", "%"),
     Column("lo_ns", pa.float64(), "Two standard errors less.", "ns"),
     Column("hi_ns", pa.float64(), "Two standard errors more.", "ns"),
-    Column("verdict", pa.string(), "`slower`, `faster`, or `noise` where the interval holds 0."),
+    Column(
+        "verdict",
+        pa.string(),
+        "`slower`, `faster`, or `noise` where the interval holds 0; null without an interval.",
+    ),
 )
 
 
@@ -41,29 +44,24 @@ class ComparisonQuery:
     Attributes:
         axes: along which the parts are summed.
         top: how many of the parts; None: 10 in a table, else all.
-        format: one of `pyprof2.reports.files.FORMATS`.
-        output: the file to write; None: stdout.
-        width: of a table; None: that of the terminal.
+        target: where to write.
     """
 
     axes: tuple[str, ...] = ()
     top: int | None = None
-    format: str = "table"
-    output: Path | None = None
-    width: int | None = None
+    target: files.Target = field(default_factory=files.Target)
 
 
 def show(compared: Compared, query: ComparisonQuery) -> None:
     """Write the terms, in a table the largest of their parts too."""
-    if query.format not in ("table", "markdown"):
+    if not query.target.is_text:
         frame = _by_axes(compared.comparison, query.axes) if query.axes else None
         frame = term_rows(compared.comparison) if frame is None else frame
         known = [*TERM_COLUMNS, *(Column(n, pa.string(), "") for n in query.axes)]
         top = query.top or len(frame)
-        files.write_frame(frame.head(top), query.format, query.output, known)
+        query.target.write_frame(frame.head(top), known)
         return
-    text = "".join(f"{line}\n" for line in _lines(compared, query))
-    files.write_text(text, query.output)
+    query.target.write_lines(_lines(compared, query))
 
 
 def term_rows(found: Comparison) -> pd.DataFrame:
@@ -77,14 +75,17 @@ def term_rows(found: Comparison) -> pd.DataFrame:
             [float(100 * delta / before) if before else None for delta in terms["delta_ns"]],
             "Float64",
         ),
-        verdict=[verdict(*row) for row in zip(terms["delta_ns"], terms["lo_ns"], terms["hi_ns"],
-                                              strict=True)],
+        verdict=pd.array(
+            list(map(verdict, terms["delta_ns"], terms["lo_ns"], terms["hi_ns"])), "string"
+        ),
     )[[column.name for column in TERM_COLUMNS]]  # fmt: skip
 
 
-def verdict(delta: Fraction, lo: Any, hi: Any) -> str:
-    """Return which way a value went; without an interval by the value alone."""
-    if not pd.isna(lo) and lo <= 0 <= hi:
+def verdict(delta: Fraction, lo: Any, hi: Any) -> str | None:
+    """Return which way a value went; None where no interval says whether it is noise."""
+    if pd.isna(lo):
+        return None
+    if lo <= 0 <= hi:
         return "noise"
     return "slower" if delta > 0 else "faster"
 
@@ -115,13 +116,13 @@ def _by_axes(found: Comparison, axes: Sequence[str]) -> pd.DataFrame:
 def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
     found = compared.comparison
     yield from _heading(compared)
-    rows = term_rows(found)
+    rows = term_rows(found).dropna(axis="columns", how="all")
     total = {"delta_ns": float(found.step_ns[1] - found.step_ns[0])}
     if found.step_ns[0]:
         total["delta_pct"] = float(100 * (found.step_ns[1] / found.step_ns[0] - 1))
     yield ""
     yield from _drawn(rows, [("step", total)], query)
-    axes = query.axes or tuple(axis for axis in _AXES if axis in found.details)
+    axes = query.axes or tuple(axis for axis in _AXES if found.details[axis].notna().any())
     parts = _by_axes(found, axes)
     if len(parts):
         yield ""
@@ -150,6 +151,6 @@ def _heading(compared: Compared) -> Iterator[str]:
 def _drawn(
     rows: pd.DataFrame, footer: list[tuple[str, dict[str, Any]]], query: ComparisonQuery
 ) -> list[str]:
-    if query.format == "markdown":
+    if query.target.form == "markdown":
         return cells.render_markdown(rows, footer).splitlines()
-    return cells.render(rows, footer, cells.terminal_width(query.width))[0].splitlines()
+    return cells.render(rows, footer, cells.terminal_width(query.target.width))[0].splitlines()

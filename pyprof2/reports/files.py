@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,10 +28,41 @@ if TYPE_CHECKING:
     from pyprof2.tables import Column
 
 FORMATS: Final = ("table", "markdown", "csv", "json", "parquet")
+_TEXTS: Final = ("table", "markdown")
 
 _ROWS_AT_A_TIME: Final = 1 << 14
 # OWASP, "CSV Injection".
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to write, and in which form.
+
+    Attributes:
+        form: one of `FORMATS`.
+        path: the file; None: stdout.
+        width: of a table; None: that of the terminal.
+        csv_safe: whether cells that a spreadsheet would compute get an apostrophe.
+    """
+
+    form: str = "table"
+    path: Path | None = None
+    width: int | None = None
+    csv_safe: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is for people to read."""
+        return self.form in _TEXTS
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Write lines of text."""
+        write_text("".join(f"{line}\n" for line in lines), self.path)
+
+    def write_frame(self, frame: pd.DataFrame, columns: Iterable[Column]) -> None:
+        """Write all of `frame` as csv, json or parquet; see `write_frame`."""
+        write_frame(frame, self.form, self.path, columns, csv_safe=self.csv_safe)
 
 
 def check_free(path: Path | None, *, force: bool) -> None:

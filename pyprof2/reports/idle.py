@@ -19,7 +19,6 @@ from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pandas as pd
 
@@ -39,18 +38,14 @@ class IdleQuery:
         normal_gap_us: see `Run.idle_table`.
         rank: only this one; None: all.
         top: how many rows; None: what suits the format.
-        format: one of `pyprof2.reports.files.FORMATS`.
-        output: the file to write; None: stdout.
-        width: of a table; None: that of the terminal.
+        target: where to write.
     """
 
     axes: tuple[str, ...]
     normal_gap_us: float | None
     rank: int | None
     top: int | None
-    format: str
-    output: Path | None
-    width: int | None
+    target: files.Target
 
 
 def show(run: Run, query: IdleQuery) -> None:
@@ -60,25 +55,25 @@ def show(run: Run, query: IdleQuery) -> None:
         UsageError: the rank was not recorded.
     """
     whole = as_pandas(run.idle_table(query.normal_gap_us), _NEVER_NULL)
-    is_table = query.format in ("table", "markdown")
-    if run.idle_windows.empty and is_table:
-        files.write_text(f"{_NO_DEVICE}\n", query.output)
+    target = query.target
+    if run.idle_windows.empty and target.is_text:
+        target.write_lines([_NO_DEVICE])
         return
     rank = None if run.idle_windows.empty else query.rank
     idle, windows = select_rank(whole, run.idle_windows, rank)
     recorded_ns = int(windows["window_ns"].sum())
-    if not is_table:
+    if not target.is_text:
         rows = summarize_idle(idle, query.axes, recorded_ns) if query.axes else idle
         known = (*IDLE.columns, *SUMMARY_COLUMNS) if query.axes else IDLE.columns
-        files.write_frame(rows.head(query.top or len(rows)), query.format, query.output, known)
+        target.write_frame(rows.head(query.top or len(rows)), known)
         return
     outline = (
         summarize_idle(idle, query.axes, recorded_ns)
         if query.axes
         else idle_outline(idle, recorded_ns)
     )
-    lines = [*_heading(windows), "", *_table(run, outline, windows, query), *_notes(idle)]
-    files.write_text("".join(f"{line}\n" for line in lines), query.output)
+    table = _table(run, outline, windows, query)
+    target.write_lines([*_heading(windows), "", *table, *_notes(idle)])
 
 
 def _heading(windows: pd.DataFrame) -> Iterator[str]:
@@ -106,10 +101,10 @@ def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery
         ]
         shown = shown.assign(source=lines)
     footer = _footer(windows)
-    if query.format == "markdown":
+    if query.target.form == "markdown":
         drawn = cells.render_markdown(shown, footer)
     else:
-        drawn, _ = cells.render(shown, footer, cells.terminal_width(query.width))
+        drawn, _ = cells.render(shown, footer, cells.terminal_width(query.target.width))
     rest = len(rows) - len(shown)
     return [*drawn.splitlines(), *([f"{rest} more rows: --top {len(rows)}"] if rest else [])]
 

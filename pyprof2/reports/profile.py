@@ -16,7 +16,7 @@ from pyprof2.analysis.summaries.profile import (
     total_row,
 )
 from pyprof2.pyprof_columns import PYPROF_COLUMNS
-from pyprof2.reports import cells, files, markdown, notes, text
+from pyprof2.reports import cells, markdown, notes, text
 from pyprof2.reports.heading import heading
 from pyprof2.reports.query import GUESSED, KERNEL, SHARE_COLUMNS, Query, SortKey
 from pyprof2.reports.steps import step_lines
@@ -86,7 +86,7 @@ def _write_kernels(profile: Profile) -> None:
     frame = pd.DataFrame(
         {name: column(name) for name in query.kernel_columns}, index=chosen.index
     ).loc[order]
-    if not query.is_table:
+    if not query.target.is_text:
         _write(frame, query, (*KERNELS.columns, *SHARE_COLUMNS))
         return
     total = _total(chosen)
@@ -106,7 +106,7 @@ def _write_sums(profile: Profile) -> None:
     frame = sums.loc[_order(query.sort, sums.__getitem__, sums.index)]
     unasked = {column.name for column in MORE_COLUMNS}
     frame = frame[list(query.columns or [name for name in frame if name not in unasked])]
-    if not query.is_table:
+    if not query.target.is_text:
         _write(frame, query, (*KERNELS.columns, *SUMMARY_COLUMNS, *MORE_COLUMNS))
         return
     remarks = [
@@ -151,14 +151,14 @@ def _order(
 def _write(frame: pd.DataFrame, query: Query, columns: Sequence[Column]) -> None:
     """Write a file's worth: all rows, unless `--top` says otherwise."""
     frame = frame if query.top is None else frame.head(query.top)
-    if query.pyprof and query.format == "csv":
+    if query.pyprof and query.target.form == "csv":
         frame = frame.rename(columns=pyprof_header)
-    files.write_frame(frame, query.format, query.output, columns, csv_safe=query.csv_safe)
+    query.target.write_frame(frame, columns)
 
 
 def _write_table(profile: Profile, content: Content) -> None:
     run, query = profile.run, profile.query
-    form = markdown if query.format == "markdown" else text
-    width = _WIDE if form is markdown else cells.terminal_width(query.width)
+    form = markdown if query.target.form == "markdown" else text
+    width = _WIDE if form is markdown else cells.terminal_width(query.target.width)
     lines = form.lines(shown(run, content, query, heading(run, width)), query)
-    files.write_text("".join(f"{line}\n" for line in lines), query.output)
+    query.target.write_lines(lines)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pyprof2.reports.files import Target
+
 KERNEL: Final = ("kernel",)
 """The axis with a row for each kernel."""
 
@@ -33,7 +35,6 @@ SHARE_COLUMNS: Final = (
 )
 """Columns of the kernel axis that only `table` shows unasked."""
 
-TABLES: Final = ("table", "markdown")
 """The formats that show some rows to people; the others hold all."""
 
 
@@ -77,11 +78,8 @@ class Query:
         depth: of axes layer and range: how many names of a path.
         fold_numbers: of axis range: whether texts that differ in numbers are one.
         selection: what `pyprof2.analysis.summaries.profile.select` takes.
-        format: one of `pyprof2.reports.files.FORMATS`.
-        output: the file to write; None: stdout.
-        width: of a table; None: that of the terminal.
+        target: where to write.
         pyprof: whether with PyProf's columns, headers and words.
-        csv_safe: whether cells that a spreadsheet would compute get an apostrophe.
         input: what the profile is of, as it was named.
     """
 
@@ -92,17 +90,14 @@ class Query:
     depth: int | None
     fold_numbers: bool
     selection: dict[str, Any]
-    format: str
-    output: Path | None
-    width: int | None
+    target: Target
     pyprof: bool
-    csv_safe: bool
     input: Path
 
     @property
     def kernel_columns(self) -> tuple[str, ...]:
         """The columns of axis `kernel`: those named, else those that suit the form."""
-        default = _TABLE_COLUMNS if self.is_table else PROFILE_COLUMNS
+        default = _TABLE_COLUMNS if self.target.is_text else PROFILE_COLUMNS
         return self.columns or (PYPROF_DEFAULT if self.pyprof else default)
 
     @property
@@ -112,7 +107,7 @@ class Query:
         if self.axes == KERNEL:
             names = (*self.kernel_columns, *(key.column for key in self.sort))
             needed.update(*map(self._made_of, names))
-            return needed.union(NEEDED) if self.is_table else needed
+            return needed.union(NEEDED) if self.target.is_text else needed
         finer = FINER_AXES if self.axes == ("source",) else ()
         return needed.union(NEEDED, (AXES[axis] for axis in (*(self.axes or GUESSED), *finer)))
 
@@ -124,11 +119,6 @@ class Query:
         if self.takes_pyprofs(name):
             return PYPROF_COLUMNS[name].reads
         return () if name in {column.name for column in SHARE_COLUMNS} else (name,)
-
-    @property
-    def is_table(self) -> bool:
-        """Whether it is for people."""
-        return self.format in TABLES
 
 
 def available_columns(axes: tuple[str, ...]) -> list[str]:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def lines(shown: Shown, query: Query) -> list[str]:
     """Return the lines of a table that fits the terminal, or the width asked for."""
-    width = cells.terminal_width(query.width)
+    width = cells.terminal_width(query.target.width)
     table, left_out = cells.render(shown.frame, shown.footer, width, shown.droppable, shown.marked)
     header, body = table.split("\n", 1)
-    header = header if query.output else cells.bold(header)
+    header = header if query.target.path else cells.bold(header)
     notes = [*shown.notes, *flag_notes(shown.marked, shown.flags, left_out)]
     if left_out:
         names = sorted(left_out, key=list(shown.frame.columns).index)

@@ -23,8 +23,8 @@ def check(query: Query) -> None:
     Raises:
         UsageError: they have no rows to choose, or not this format.
     """
-    if query.format not in _FORMATS:
-        msg = f"--summary comes as {' or '.join(_FORMATS)}, not as {query.format}"
+    if query.target.form not in _FORMATS:
+        msg = f"--summary comes as {' or '.join(_FORMATS)}, not as {query.target.form}"
         raise UsageError(msg)
     selection = {name: value for name, value in query.selection.items() if value is not None}
     if query.columns or query.sort or query.top or selection != {"copies": True}:
@@ -34,15 +34,15 @@ def check(query: Query) -> None:
 
 def show(run: Run, query: Query) -> None:
     """Write the totals: what stands above tables, or all of them as JSON."""
-    if query.format == "json":
+    if query.target.form == "json":
         totals = run.summary | {
             "ledger": _records(run.ledger),
             "utilization": _records(run.utilization),
         }
-        files.write_text(f"{files.json_text(totals)}\n", query.output)
+        files.write_text(f"{files.json_text(totals)}\n", query.target.path)
         return
-    lines = heading(run, cells.terminal_width(query.width))
-    files.write_text("".join(f"{line}\n" for line in lines), query.output)
+    lines = heading(run, cells.terminal_width(query.target.width))
+    query.target.write_lines(lines)
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

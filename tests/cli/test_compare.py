@@ -137,6 +137,27 @@ def test_another_model_is_not_comparable(runs: tuple[Path, Path], tmp_path: Path
         pyprof2.compare(runs[0], other)
 
 
+def test_cells_that_a_spreadsheet_would_compute_get_an_apostrophe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write(tmp_path / "a.json", *(step(n, 100, "=HYPERLINK(1)::x") for n in range(3)))
+    b = write(tmp_path / "b.json", *(step(n, 120, "=HYPERLINK(1)::x") for n in range(3)))
+
+    main(["-q", "compare", str(a), str(b), "--by", "op", "--format", "csv", "--csv-safe"])
+
+    assert "\"'=HYPERLINK" in capsys.readouterr().out
+
+
+def test_without_intervals_nothing_is_called_slower(
+    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["-q", "compare", *map(str, runs), "--steps", "1"])
+
+    out = capsys.readouterr().out
+    assert "kernel speed" in out
+    assert "slower" not in out
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "markdown", "parquet"])
 def test_every_format_is_written(runs: tuple[Path, Path], tmp_path: Path, form: str) -> None:
     out = tmp_path / "out"

@@ -13,7 +13,6 @@ import pyprof2
 from pyprof2.analysis.summaries.profile import AXES, total_row
 from pyprof2.cli import demo
 from pyprof2.reports.files import FORMATS
-from pyprof2.reports.query import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +55,7 @@ def check_every_axis_and_format(
             path = tmp_path / f"{axis}.{form}"
             result = invoke("-q", "prof", trace, "--by", axis, "--format", form, "-o", path)
             assert (result.code, result.err) == (0, ""), (axis, form)
-            if form in TABLES:
+            if form in ("table", "markdown"):
                 assert "total" in path.read_text(), (axis, form)
             else:
                 times = read_column(path, "dur_ns" if axis == "kernel" else "time_ns")
