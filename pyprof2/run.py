@@ -178,7 +178,10 @@ class Run:
         """
         from pyprof2.analysis.summaries.idle_profile import leading_cause
 
-        return leading_cause(read_table(self.path, "idle", ["cause", "source", "time_ns"]))
+        names = ["cause", "source", "time_ns"]
+        if self.source_root is not None:
+            return leading_cause(self.idle_table().select(names))
+        return leading_cause(read_table(self.path, "idle", names))
 
     def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
         """Return the table `idle` as Arrow, found anew where an argument is given.

@@ -27,7 +27,7 @@ _BINS: Final = {
     "copy": "copies",
 }
 _COUNTED_PCT: Final = 99.5
-_TOLD: Final = 0.01
+_SPOKEN_OF: Final = 0.01
 """The least share of idle time to speak of."""
 
 
@@ -62,12 +62,14 @@ def _why_idle(run: Run) -> str:
     """Return how much of the recorded time was idle, and why most of it; nothing below 1 %."""
     most = run.leading_cause
     recorded = most["idle_ns"] + run.summary["busy_ns"]
-    if run.summary["no_gpu"] or most["idle_ns"] < _TOLD * recorded:
+    if run.summary["no_gpu"] or most["idle_ns"] < _SPOKEN_OF * recorded:
         return ""
     share, of_cause = (f"{100 * most[n] / recorded:.0f} %" for n in ("idle_ns", "cause_ns"))
     line = f", {shown_line(most['source'], run.source_roots)}" if most["source"] else ""
     cause = most["cause"].replace("_", " ")
-    return clean(f"{share} idle, {of_cause} of the time {cause}{line}; next: pyprof2 advise")
+    # The busy time above is of the span from first to last work, which is shorter.
+    of = format_time(recorded)
+    return clean(f"of {of} recorded {share} idle, {of_cause} {cause}{line}; next: pyprof2 advise")
 
 
 def _ledger(summary: Mapping[str, Any]) -> list[str]:
