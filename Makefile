@@ -1,6 +1,7 @@
 # The two commands of the README are `make demo` and `make test`; what CI runs is `make check`,
-# `make test`, `make test-lowest` and `make test-integrations`. Everything is installed into .venv, and
-# for the last two into .venv-lowest and .venv-integrations, once for each set of requirements.
+# `make test`, `make test-slow`, `make test-lowest` and `make test-integrations`. Everything is
+# installed into .venv, and for the last two into .venv-lowest and .venv-integrations, once for each
+# set of requirements.
 
 # A Python from 3.11 on that can make virtual environments: python3 if it is one, else the
 # newest. Each is started, because a name on the PATH may be a stub for a version that is not there.
@@ -11,24 +12,36 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 
 VENV := .venv
 RUN := $(VENV)/bin/
-BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost
+BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost \
+              perfetto_export snapshot report_page remedies
 CONSTRAINTS := constraints.txt
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
+# What CI installs, by hash.
+HASHED := requirements/ci.txt
 
 # What depends most on the versions of what is read and written with.
 LOWEST := tests/parsers tests/test_store.py tests/test_run.py tests/cli/test_prof.py
 LOWEST_BUT := not slow and not real_trace
 
-.PHONY: help demo test test-lowest in-lowest test-integrations in-integrations check docs fuzz bench generate clean
+# What has a target of its own.
+APART := pages or minutes
+
+.PHONY: help demo test test-slow test-lowest in-lowest test-integrations in-integrations check docs fuzz bench \
+	generate requirements dist in-dist web pictures clean
 
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
-	@echo 'make test      install, and run the whole test suite (PYTEST_ARGS=…)'
+	@echo 'make test      install, and run the tests (PYTEST_ARGS=…)'
+	@echo 'make test-slow  the tests that take minutes: pages in a browser, long trainings'
 	@echo 'make test-lowest   the same for readers and store, with the oldest versions that will do'
 	@echo 'make test-integrations  the tests with other trainers, in an environment of their own'
 	@echo 'make check     lint, format, types, documentation'
 	@echo 'make docs      the documentation, in build/docs'
 	@echo 'make generate  write the generated parts of the documentation anew'
+	@echo 'make requirements  write the hashes of what CI and releases install anew'
+	@echo 'make dist      the wheel and the source archive, in dist'
+	@echo 'make web       build the page of a report anew, with npm'
+	@echo 'make pictures  take the pictures of the documentation anew, with Chromium'
 	@echo 'make fuzz      damaged traces, exports and stores, and long names; none may crash'
 	@echo 'make bench     measure the speed that we claim'
 
@@ -36,19 +49,25 @@ demo: $(VENV)/.annotate
 	$(RUN)pyprof2 demo
 
 test: $(VENV)/.annotate,test
-	$(RUN)python -m pytest -n auto $(PYTEST_ARGS)
+	$(RUN)python -m pytest -n auto -m 'not ($(APART))' --ignore tests/integrations $(PYTEST_ARGS)
+
+# What opens the page of a report in a browser, and what runs trainings for minutes: slow, and
+# rarely broken.
+test-slow: $(VENV)/.annotate,test
+	$(RUN)python -m pytest -n auto -m '$(APART)' --ignore tests/integrations $(PYTEST_ARGS)
 
 # The oldest numpy has no wheels for Python 3.13 and later.
 test-lowest:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-lowest' PYTHONS='python3.11 python3.12 python3' \
-		CONSTRAINTS=constraints-lowest.txt in-lowest
+		CONSTRAINTS=constraints-lowest.txt HASHED=requirements/ci-lowest.txt in-lowest
 
 in-lowest: $(VENV)/.lowest
 	$(RUN)python -m pytest -n auto -m '$(LOWEST_BUT)' $(LOWEST) $(PYTEST_ARGS)
 
 # transformers, lightning and accelerate bring much with them, which nothing else needs.
 test-integrations:
-	@$(MAKE) --no-print-directory VENV='$(VENV)-integrations' in-integrations
+	@$(MAKE) --no-print-directory VENV='$(VENV)-integrations' \
+		HASHED='$(HASHED) requirements/ci-integrations.txt' in-integrations
 
 in-integrations: $(VENV)/.annotate,test,integrations
 	$(RUN)python -m pytest tests/integrations $(PYTEST_ARGS)
@@ -67,9 +86,17 @@ docs: $(VENV)/.annotate,test,docs
 generate: $(VENV)/.annotate,test,docs
 	$(RUN)python docs/generate.py
 
+# npm checks each package against the hash in web/package-lock.json.
+web:
+	cd web && npm ci && npm run build
+
+pictures: $(VENV)/.annotate,test
+	$(RUN)python -m docs.screenshots
+
 fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 2000
 	$(RUN)python -m tests.fuzz_traces --count 500 --kind exports
+	$(RUN)python -m tests.fuzz_traces --count 500 --kind pages
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind stores
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind names
 
@@ -77,23 +104,54 @@ bench: $(VENV)/.annotate,test
 	@set -e; for program in $(BENCHMARKS); do \
 		echo "== $$program"; $(RUN)python -m "benchmarks.$$program"; done
 
+requirements: | $(VENV)
+	$(RUN)python -m pip install --disable-pip-version-check -c constraints.txt uv
+	$(RUN)python requirements/generate.py
+
+# What builds a release is installed by hash, and nothing beside it.
+dist:
+	@$(MAKE) --no-print-directory VENV='$(VENV)-dist' in-dist
+
+in-dist: | $(VENV)
+	$(RUN)python -m pip install $(BY_HASH) -r requirements/build.txt
+	rm -rf dist
+	$(RUN)python -c "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
+
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations $(VENV)-dist build dist *.egg-info \
+		web/node_modules
 
 # The versions hold for the build backend too, of which -c says nothing: pip looks for them in one
 # variable before its version 25.3, in the other one since.
 $(VENV)/.%: export PIP_CONSTRAINT = $(CONSTRAINTS)
 $(VENV)/.%: export PIP_BUILD_CONSTRAINT = constraints.txt
 
+BY_HASH := --disable-pip-version-check --require-hashes --no-deps
+TESTERS := hypothesis pytest pytest-randomly pytest-xdist
+
 # A stamp for each set of extras: installed, and not older than what names the requirements.
+ifeq ($(CI),true)
+# All that the files name, and nothing that they do not; torch by its version alone, because the
+# wheel for CPUs is another file than the one of this version that others get, and needs less.
+$(VENV)/.%: $(REQUIREMENTS) $(HASHED) | $(VENV)
+	$(RUN)python -m pip install $(BY_HASH) $(addprefix -r ,$(HASHED))
+	$(RUN)python -m pip install --disable-pip-version-check -c constraints.txt torch
+	$(RUN)python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch '$@'
+
+$(VENV)/.lowest: setup.cfg pyproject.toml constraints-lowest.txt $(HASHED) | $(VENV)
+	$(RUN)python -m pip install $(BY_HASH) $(addprefix -r ,$(HASHED))
+	$(RUN)python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch '$@'
+else
 $(VENV)/.%: $(REQUIREMENTS) | $(VENV)
 	$(RUN)python -m pip install --disable-pip-version-check -e '.[$*]'
 	@touch '$@'
 
 $(VENV)/.lowest: setup.cfg pyproject.toml constraints-lowest.txt | $(VENV)
-	$(RUN)python -m pip install --disable-pip-version-check -e . \
-		hypothesis pytest pytest-randomly pytest-xdist
+	$(RUN)python -m pip install --disable-pip-version-check -e . $(TESTERS)
 	@touch '$@'
+endif
 
 $(VENV):
 	@test -n '$(PYTHON)' || { echo 'no Python 3.11 … 3.14 with venv found; say PYTHON=…' >&2; exit 1; }

@@ -35,12 +35,15 @@ from pyprof2.analysis.summaries.advice import FINDINGS as ADVICE_TABLE
 from pyprof2.analysis.summaries.advice.rules import NOISE
 from pyprof2.analysis.summaries.advice.rules import RULES as ADVICE
 from pyprof2.analysis.summaries.ledger import BINS
+from pyprof2.analysis.summaries.line_profile import COLUMNS as LINE_COLUMNS
 from pyprof2.analysis.summaries.profile import MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.cli import build_parser
 from pyprof2.parsers.formats import FORMATS
 from pyprof2.problems import PROBLEMS
+from pyprof2.reports.batch import BATCH_COLUMNS
 from pyprof2.result_tables import FINDINGS, RESULTS
+from pyprof2.skipped import SKIPPED
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
@@ -121,6 +124,16 @@ def sums() -> str:
     return "\n".join(_columns((*SUMMARY_COLUMNS, *MORE_COLUMNS)))
 
 
+def batch_columns() -> str:
+    """Return the columns of the batch model."""
+    return "\n".join(_columns(BATCH_COLUMNS))
+
+
+def lines() -> str:
+    """Return the columns of what lines cost."""
+    return "\n".join(_columns(LINE_COLUMNS))
+
+
 def bins() -> str:
     """Return the bins of the ledger and what each holds."""
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 20 80", ""]
@@ -174,6 +187,15 @@ def problems() -> str:
         text = _escaped(problem.text.replace("{}", "…"))
         lines += _row(f"``{problem.slug}``", text, _escaped(problem.advice) or "as below")
     lines += ["", *(f"- {known.files}: {known.advice.problem}." for known in FORMATS)]
+    return "\n".join(lines)
+
+
+def skipped() -> str:
+    """Return what is not read, and whether a number may lack it."""
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 20 80", ""]
+    lines += _row("slug", "what ``check`` says was not read")
+    for kind in SKIPPED.values():
+        lines += _row(f"``{kind.slug}``", _escaped(kind.text.replace("{}", "…")))
     return "\n".join(lines)
 
 
@@ -382,13 +404,16 @@ def _output(command: str) -> str:
 
 _WRITERS: Final[dict[str, Callable[[], str]]] = {
     "advice": advice,
+    "batch": batch_columns,
     "causes": causes,
     "findings": findings,
     "noise": noise,
     "problems": problems,
+    "skipped": skipped,
     "tables": tables,
     "results": results,
     "sums": sums,
+    "lines": lines,
     "bins": bins,
     "commands": commands,
     "costs": costs,

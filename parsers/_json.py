@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 2 << 20
 READ_BYTES: Final = 1 << 18
+_MEMBER_BYTES: Final = 1 << 12
+"""With how much of a file the reading of a member of it begins."""
 ELEMENT_BYTES_MAX: Final = 4 << 20
 """No element is longer; what is longer is damage, or meant to fill memory."""
 AROUND_BYTES_MAX: Final = 32 << 20
@@ -393,28 +395,56 @@ def open_trace(path: Path) -> IO[bytes]:
 def inflate(file: IO[bytes]) -> Iterator[bytes]:
     """Yield blocks of the file's content, inflated if it is gzip.
 
-    Every byte that inflates is yielded, also those just before damage; and never more than
+    Every byte that inflates is yielded, also those just before damage; and never much more than
     `CHUNK_BYTES` at once, however well they were compressed.
     """
-    if file.read(2) != _GZIP:
+    if file.read(2) == _GZIP:
         file.seek(0)
-        while block := file.read(CHUNK_BYTES):
-            yield block
+        yield from _gathered(_inflated(file))
         return
     file.seek(0)
+    while block := file.read(CHUNK_BYTES):
+        yield block
+
+
+def _inflated(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield what each member of a gzip file holds, in blocks of any size."""
     inflater = isal_zlib.decompressobj(wbits=31)
-    while data := file.read(READ_BYTES):
+    step = _MEMBER_BYTES
+    while data := memoryview(file.read(READ_BYTES)):
         while data:
             if inflater.eof:
                 if not _GZIP.startswith(data[:2]):
                     return  # not another file behind the first one: padding
-                inflater = isal_zlib.decompressobj(wbits=31)
-            block = inflater.decompress(data, CHUNK_BYTES)
-            data = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+                inflater, step = isal_zlib.decompressobj(wbits=31), _MEMBER_BYTES
+            block = inflater.decompress(data[:step], CHUNK_BYTES)
+            # What is left of a step is copied: with members of few bytes, steps are short.
+            left = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            data = data[min(step, len(data)) - len(left) :]
+            step = min(2 * step, READ_BYTES)
             if block:
                 yield block
     if not inflater.eof:
         raise EOFError
+
+
+def _gathered(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in fewer blocks: many were of few bytes."""
+    parts: list[bytes] = []
+    size, broken = 0, None
+    try:
+        for block in blocks:
+            parts.append(block)
+            size += len(block)
+            if size >= READ_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+    except _READ_ERRORS as error:
+        broken = error
+    if parts:
+        yield b"".join(parts)
+    if broken is not None:
+        raise broken
 
 
 @dataclass

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2 import skipped
 from pyprof2.frames import frame_line
 from pyprof2.parsers._kineto_inputs import RecordedCall, signature_of
 from pyprof2.parsers._kineto_values import (
@@ -29,11 +30,10 @@ from pyprof2.parsers._names import cut_path, cut_stack
 from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
 from pyprof2.parsers._stalls import overhead_kind, wait_kind
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
-from pyprof2.problems import EVENT_TIME, MARKER_OF_OP, NEGATIVE_DURATION
+from pyprof2.problems import EVENT_TIME, MARKER_OF_OP, NEGATIVE_DURATION, with_detail
 from pyprof2.recording import (
     ANNOTATED_INPUTS,
     ANNOTATED_STEPS,
-    UNNEEDED,
     Signature,
     Spool,
     TextCodes,
@@ -53,21 +53,18 @@ _ANNOTATION_NAME: Final = re.compile(
 # Our markers stand among them always.
 _MARKER_NAME: Final = re.compile(r"\{['\"]pyprof2['\"]:")
 _NO_OP_NAME: Final = re.compile(f"{_ANNOTATION_NAME.pattern}|{_MARKER_NAME.pattern}")
-_MARKS: Final = f"marks of a moment{UNNEEDED}"
-_ARROWS: Final = f"arrows between launches and GPU work{UNNEEDED}"
-_COUNTERS: Final = f"counters{UNNEEDED}"
-_SKIPPED_PHASES: Final = {
-    "M": f"names of processes and threads{UNNEEDED}",
-    "i": _MARKS,
-}
+_SKIPPED_PHASES: Final = {"M": skipped.NAMES, "i": skipped.MARKS}
 _SKIPPED_CATEGORIES: Final = {
-    "ac2g": _ARROWS, "async": _ARROWS, "async_cpu_to_gpu": _ARROWS, "async_gpu": _ARROWS,
-    "trace": f"the recorder's own span{UNNEEDED}",
-    "gpu_user_annotation": f"annotations repeated for the GPU{UNNEEDED}",
-    "cuda_event": f"CUDA events{UNNEEDED}",
-    "cuda_profiler_range": f"hardware counters{UNNEEDED}",
-    "hardware_counters": f"hardware counters{UNNEEDED}",
-}  # fmt: skip
+    "ac2g": skipped.ARROWS,
+    "async": skipped.ARROWS,
+    "async_cpu_to_gpu": skipped.ARROWS,
+    "async_gpu": skipped.ARROWS,
+    "trace": skipped.OWN_SPAN,
+    "gpu_user_annotation": skipped.GPU_ANNOTATIONS,
+    "cuda_event": skipped.CUDA_EVENTS,
+    "cuda_profiler_range": skipped.HARDWARE_COUNTERS,
+    "hardware_counters": skipped.HARDWARE_COUNTERS,
+}
 _MARKER: Final = "marker"
 _RECORDED_OPS: Final = ("aten::", "autograd::", "c10d::")
 _INTERNAL: Final = "internal"
@@ -83,7 +80,7 @@ class TableBuilder:
 
     Attributes:
         spool: the raw tables.
-        problems, ignored, annotated: as in `Recording`.
+        problems, skipped, annotated: as in `Recording`.
         event_count: how many events there were.
         span: the first start and the last end of what the program did.
         process, cpu: what our annotation says of the process, and of its CPU.
@@ -92,7 +89,7 @@ class TableBuilder:
     def __init__(self, spool: Spool, problems: Counter[str]) -> None:
         self.spool = spool
         self.problems = problems
-        self.ignored: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
         self.annotated: Counter[str] = Counter()
         self.event_count = 0
         self.span = [_TIME_MAX_NS, -_TIME_MAX_NS]
@@ -124,7 +121,8 @@ class TableBuilder:
         for events in scan.groups:
             self._append[events.group](events)
         for (phase, category), count in scan.skipped.items():
-            self.ignored[_skipped(phase, category)] += count
+            key = _skipped(phase, category)
+            self.skipped[key] += count
 
     def finish(self) -> None:
         """Append what could not be before the end of the recording was known."""
@@ -170,7 +168,9 @@ class TableBuilder:
         try:
             return pa.array(values, pa.int64())
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            return pa.array([self._thread_id(value) for value in values], pa.int64())
+            # Texts among them: once per distinct one.
+            ids = {value: self._thread_id(value) for value in dict.fromkeys(values)}
+            return pa.array([ids[value] for value in values], pa.int64())
 
     def _thread_id(self, value: int | str | None) -> int | None:
         """Return a number for a thread that is named by text: its digits, or one of its own."""
@@ -418,17 +418,18 @@ class TableBuilder:
         self.spool.append("flows", columns, len(events))
 
     def _skip_counters(self, events: EventColumns) -> None:
-        self.ignored[_COUNTERS] += len(events)
+        self.skipped[skipped.COUNTERS] += len(events)
 
 
 def _skipped(phase: str, category: str) -> str:
-    """Say what events are that no table has: of a known kind, or of one that may matter."""
+    """Return what events are that no table has: of a known kind, or of one that may matter."""
     if not phase:
-        return "events without a phase"
+        return skipped.NO_PHASE
     if phase in _SKIPPED_PHASES:
         return _SKIPPED_PHASES[phase]
-    known = _SKIPPED_CATEGORIES.get(category.lower())
-    return known or f"events of an unknown kind: phase {phase}, category {category or 'none'}"
+    detail = f"phase {phase}, category {category or 'none'}"
+    unknown = with_detail(skipped.UNKNOWN_EVENT, detail)
+    return _SKIPPED_CATEGORIES.get(category.lower(), unknown)
 
 
 def _range_kind(group: str, name: str) -> tuple[str, str]:

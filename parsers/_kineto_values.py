@@ -67,7 +67,8 @@ def parse_us(values: Sequence[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[An
     """
     if not values:
         return np.empty(0, np.int64), np.empty(0, bool)
-    lengths = np.fromiter((len(memoryview(v)) for v in values), np.int32, len(values))
+    views: Iterable[Any] = map(memoryview, values)
+    lengths = np.fromiter(map(len, views), np.int32, len(values))
     digits = b"".join(values)
     # Arrow crashes on some exponents, and is silently wrong on numbers that are too long.
     if lengths.max() > _DIGITS_MAX or b"e" in digits or b"E" in digits:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from pyprof2 import skipped
 from pyprof2.problems import NSIGHT_ERROR, with_detail
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ _ENVIRONMENT: Final = "TARGET_INFO_SYSTEM_ENV"
 _DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
 _GPUS: Final = "TARGET_INFO_GPU"
 _DEVICES: Final = "TARGET_INFO_CUDA_DEVICE"
-_IGNORED: Final = {
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "CUDA events",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS": "events of GPU memory",
+_SKIPPED: Final = {
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": skipped.CUDA_EVENTS,
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": skipped.GPU_MEMORY,
 }
 _ERROR: Final = 3
 _DIAGNOSTIC_CHARS: Final = 160
@@ -127,9 +128,9 @@ def _is_shifted(database: Database) -> bool:
     return shift != "0" or facts.get("EXPORT_PARAM_TIME_NORMALIZE", "false") != "false"
 
 
-def ignored_rows(database: Database) -> Counter[str]:
-    """Return what the file has besides, with counts."""
-    return +Counter({what: database.count(table) for table, what in _IGNORED.items()})
+def skipped_rows(database: Database) -> Counter[str]:
+    """Return what the file has besides, by slug, with counts."""
+    return +Counter({what: database.count(table) for table, what in _SKIPPED.items()})
 
 
 def reported_errors(database: Database) -> Counter[str]:

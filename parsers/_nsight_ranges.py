@@ -16,6 +16,7 @@ from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
 from pyprof2.problems import RANGE_OPEN
 from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS, UNNAMED_DOMAIN, TextCodes
+from pyprof2.skipped import MARKS, NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +126,7 @@ class RangeReader:
         is_open = is_range & rows["end"].is_null().to_numpy(zero_copy_only=False)
         other = ~(is_range | is_mark | np.isin(kind, _DOMAINS))
         if other.any():
-            self._process.ignored["NVTX names and categories"] += int(other.sum())
+            self._process.skipped[NAMES] += int(other.sum())
         if is_open.any():
             self._open.append(where(rows, is_open))
         if is_mark.any():
@@ -265,7 +266,7 @@ class RangeReader:
     def _add_marks(self, rows: Columns) -> None:
         """Note our own instants: where steps begin, who the process is, what its CPU can do."""
         own = ~np.isin(ints(rows["domainId"], _DEFAULT_DOMAIN), self._foreign)
-        self._process.ignored["NVTX marks"] += int((~own).sum())
+        self._process.skipped[MARKS] += int((~own).sum())
         rows, columns = self._process.times(where(rows | {"end": rows["start"]}, own))
         if not len(rows["start"]):
             return
@@ -277,7 +278,7 @@ class RangeReader:
         ):
             label = self._labels.labels[code]
             if label.marker is None:
-                self._process.ignored["NVTX marks"] += 1
+                self._process.skipped[MARKS] += 1
             elif label.what == "step":
                 marker = label.marker
                 mark = StepMark(start, self._process.pid, thread, marker.step, marker.event)

@@ -131,7 +131,7 @@ class Process:
     Attributes:
         pid: its id; None if the file does not say whose the rows are.
         spool: its raw tables.
-        problems, ignored: as in `Recording`.
+        problems, skipped: as in `Recording`.
         rows: how many rows were read.
         first_ns, last_ns: the first start and the last end of anything.
         ordinals: the devices that it used.
@@ -150,7 +150,7 @@ class Process:
         self.pid = pid
         self.spool = Spool(folder)
         self.problems: Counter[str] = Counter()
-        self.ignored: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
         self.annotated: Counter[str] = Counter()
         self.rows = 0
         self.first_ns, self.last_ns = _TIME_MAX_NS, -_TIME_MAX_NS

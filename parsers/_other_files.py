@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
@@ -14,6 +15,10 @@ _BEGINNINGS: Final = (
     (b"\xfd7zXZ\x00", "compressed with xz; unpack it first: xz -d FILE"),
     (b"BZh", "compressed with bzip2; unpack it first: bzip2 -d FILE"),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive; unpack it, and name the trace in it"),
+)
+_PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
+_SNAPSHOT: Final = (
+    "a pickle; if torch.cuda.memory._dump_snapshot wrote it, 'pyprof2 memory FILE' reads it"
 )
 _SUFFIXES: Final = {
     (
@@ -37,6 +42,8 @@ def other_file(name: str, head: bytes) -> str | None:
     known = (text for beginning, text in _BEGINNINGS if head.startswith(beginning))
     if (found := next(known, None)) is not None:
         return found
+    if _PICKLE.match(head):
+        return _SNAPSHOT
     if _is_tar(head) or (head.startswith(_GZIP) and _is_tar(_inflated(head))):
         return _ARCHIVE
     named = (text for suffixes, text in _SUFFIXES.items() if name.lower().endswith(suffixes))

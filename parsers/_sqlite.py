@@ -36,6 +36,7 @@ _FORMAT_AT: Final = slice(18, 20)
 # Names and messages of a damaged file may be no UTF-8.
 _ERRORS: Final = (sa.exc.SQLAlchemyError, sqlite3.Error, UnicodeError)
 _DRIVER_ERRORS: Final = (adbc_driver_manager.Error, OSError, pa.ArrowException, UnicodeError)
+_LARGER: Final = "a damaged SQLite file, larger inside than outside; export it again"
 _REASONS: Final = (
     ("not a database", "not an SQLite database; name a trace"),
     ("file is encrypted", "not an SQLite database; name a trace"),
@@ -46,8 +47,8 @@ _REASONS: Final = (
     ("codec can't decode", "a damaged SQLite file; export it again"),
     ("too big", "has a value of over 64 MiB, which no export has"),
     ("disk I/O error", "cannot be read to its end; copy or export it again"),
+    ("interrupted", _LARGER),
 )
-_AGAIN: Final = "export it again"
 _ODD: Final = "the first values of a column are not of its type"
 _UNMERGED: Final = (
     "its newest rows are in {name}-wal and cannot be read here; open it once with the program that "
@@ -67,6 +68,12 @@ _LARGEST_TEXT: Final = 1 << 26
 _MOST_EXPANSION: Final = 4
 """A number of 9 bytes has up to 24 characters as text; beside it there is the head of its row."""
 _SMALL: Final = 1 << 20
+_SMALLEST_ROW: Final = 4
+"""Bytes of a row without any values, and of the pointer to it."""
+_STEPS: Final = 100_000
+"""Of SQLite's machine, after which the steps are counted; a query takes some ten of them a row."""
+_MOST_STEPS: Final = 20
+"""A byte of the file, of all queries of few rows together."""
 _DECLARATIONS: Final = "SELECT name, substr(sql, 1, 16) FROM sqlite_master WHERE type = 'table'"
 _PLAIN_TABLE: Final = "CREATE TABLE "
 _GENERATED: Final = "SELECT 1 FROM pragma_table_xinfo(?) WHERE hidden > 0"
@@ -94,6 +101,7 @@ class Database:
         self._driver: dbapi.Connection | None = None
         files = list(Path(self._copy.name).iterdir()) if self._copy else [path]
         self._bytes = sum(file.stat().st_size for file in files)
+        self._steps = _MOST_STEPS * (self._bytes + _SMALL)
         self._columns: dict[str, frozenset[str]] = {}
         self._tables: frozenset[str] | None = None
 
@@ -117,8 +125,17 @@ class Database:
         connection.text_factory = _decode
         for limit, most in _LIMITS.items():
             connection.setlimit(limit, most)
+        connection.set_progress_handler(self._is_too_much, _STEPS)
         connection.execute("PRAGMA trusted_schema = off")
         return connection
+
+    def _is_too_much(self) -> bool:
+        """Whether queries took more steps than a file of this size has rows for.
+
+        Pages that lead to the next one many times each make a table whose rows no one can count.
+        """
+        self._steps -= _STEPS
+        return self._steps < 0
 
     @property
     def tables(self) -> frozenset[str]:
@@ -170,15 +187,28 @@ class Database:
 
     def _require_room(self, text_bytes: int) -> None:
         if text_bytes > _MOST_EXPANSION * self._bytes + _SMALL:
-            msg = f"{self.shown_as}: a damaged SQLite file, larger inside than outside; {_AGAIN}"
+            msg = f"{self.shown_as}: {_LARGER}"
             raise TraceError(msg)
 
     def count(self, table: str) -> int:
         """Return how many rows a table has; 0 if there is no such table."""
         if table not in self.tables:
             return 0
-        count = self.rows(sa.select(sa.func.count()).select_from(sa.table(table)))[0][0]
-        return count if isinstance(count, int) else 0
+        # The rows that there can be: a count of all is one step to SQLite, and may have no end.
+        rows = sa.select(sa.literal(1)).select_from(sa.table(table)).limit(self._most_rows + 1)
+        count = self.rows(sa.select(sa.func.count()).select_from(rows.subquery()))[0][0]
+        count = count if isinstance(count, int) else 0
+        self._require_possible(count)
+        return count
+
+    @property
+    def _most_rows(self) -> int:
+        return self._bytes // _SMALLEST_ROW
+
+    def _require_possible(self, row_count: int) -> None:
+        if row_count > self._most_rows:
+            msg = f"{self.shown_as}: {_LARGER}"
+            raise TraceError(msg)
 
     def batches(
         self, table: str, columns: Mapping[str, ColumnType]
@@ -250,7 +280,10 @@ class Database:
         options = {"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)}
         with self._connection().cursor(adbc_stmt_kwargs=options) as cursor:
             cursor.execute(self._text(query))
+            count = 0
             for batch in cursor.fetch_record_batch():
+                count += batch.num_rows
+                self._require_possible(count)
                 if batch.schema.types != [_ARROW_TYPES[kind] for kind in wanted.values()]:
                     raise pa.ArrowTypeError(_ODD)
                 yield batch

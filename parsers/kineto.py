@@ -103,7 +103,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             **_times(stream, builder),
         },
         problems=stream.problems,
-        ignored=builder.ignored,
+        skipped=builder.skipped,
         annotated=+builder.annotated,
         trusts_recorded_id=builder.trusts_external_ids,
         source_root=process.source_root if process else None,

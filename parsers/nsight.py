@@ -8,7 +8,6 @@ is looked at, not the version. Tried with schemas 2.9 (2022), 3.0 (Debian's 2022
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,10 +22,10 @@ from pyprof2.parsers._labels import cpu_device
 from pyprof2.parsers._nsight_facts import (
     EXPORT_TABLES,
     host_name,
-    ignored_rows,
     read_devices,
     reported_errors,
     session_start,
+    skipped_rows,
     with_undescribed,
 )
 from pyprof2.parsers._nsight_ranges import RangeReader
@@ -54,7 +53,8 @@ from pyprof2.parsers._nsys import export_report, is_report
 from pyprof2.parsers._other_files import other_database
 from pyprof2.parsers._sqlite import Database
 from pyprof2.problems import LAUNCHED_EARLY, NO_CALLS, UNKNOWN_PROCESS, WHOLE_GRAPHS
-from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, UNNEEDED, Recording
+from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording
+from pyprof2.skipped import BACKTRACES, GRAPHS_WITH_NODES, OTHER_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -215,7 +215,7 @@ class _Reader:
         for process, rows in self._by_process(_GRAPHS, "globalPid", wanted):
             # One launch has one correlation id, and all nodes of its graph have it.
             known = np.isin(ints(rows["correlationId"]), nodes.get(process.pid, ()))
-            process.ignored["CUDA graphs whose nodes are in the file too"] += int(known.sum())
+            process.skipped[GRAPHS_WITH_NODES] += int(known.sum())
             process.problems[WHOLE_GRAPHS] += int((~known).sum())
             self._add_activities(process, where(rows, ~known), "graph", _graphs)
 
@@ -317,7 +317,7 @@ class _Reader:
     def _add_calls(self, process: Process, rows: Columns) -> None:
         repeats = ints(rows["eventClass"]) == _BACKTRACE_CLASS
         if repeats.any():
-            process.ignored["backtraces of CUDA calls"] += int(repeats.sum())
+            process.skipped[BACKTRACES] += int(repeats.sum())
             rows = where(rows, ~repeats)
         rows, columns = process.times(rows)
         smallest = pc.min(rows["correlationId"]).as_py()
@@ -342,12 +342,9 @@ class _Reader:
         unix_ns = session_start(self._database)
         found = [self._recording(process, unix_ns) for process in processes]
         found[0].problems.update(reported_errors(self._database) + self._strings.problems)
-        found[0].ignored.update(ignored_rows(self._database))
+        found[0].skipped.update(skipped_rows(self._database))
         if self._left_out:
-            found[0].ignored["rows of processes that used no GPU"] += self._left_out
-        for recording in found:
-            named = {f"{what}{UNNEEDED}": count for what, count in recording.ignored.items()}
-            recording.ignored = Counter(named)
+            found[0].skipped[OTHER_PROCESSES] += self._left_out
         return found
 
     def _recording(self, process: Process, unix_ns: int | None) -> Recording:
@@ -377,7 +374,7 @@ class _Reader:
                 "event_count": process.rows,
             },
             problems=process.problems,
-            ignored=process.ignored,
+            skipped=process.skipped,
             annotated=+process.annotated,
             trusts_recorded_id=False,
             source_root=process.source_root,
@@ -397,7 +394,7 @@ def _find_unlaunched(process: Process) -> None:
         process.problems[NO_CALLS] += len(ids)
     else:
         process.problems[LAUNCHED_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
-    process.problems, process.ignored = +process.problems, +process.ignored
+    process.problems, process.skipped = +process.problems, +process.skipped
 
 
 def _triples(axes: list[pa.Array], codes: TextCodes) -> pa.Array:

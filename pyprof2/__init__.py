@@ -11,8 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pyprof2.batches import batch_model
     from pyprof2.comparison import compare
     from pyprof2.integrations.recording import record
+    from pyprof2.memory_profiles import memory
     from pyprof2.nvtx import annotate, init, shutdown, step, wrap
     from pyprof2.run import Run, load, parse
 
@@ -22,9 +24,11 @@ __all__ = [
     "Run",
     "__version__",
     "annotate",
+    "batch_model",
     "compare",
     "init",
     "load",
+    "memory",
     "parse",
     "record",
     "shutdown",
@@ -35,9 +39,11 @@ __all__ = [
 _HOMES: Final = {
     "Run": "pyprof2.run",
     "annotate": "pyprof2.nvtx",
+    "batch_model": "pyprof2.batches",
     "compare": "pyprof2.comparison",
     "init": "pyprof2.nvtx",
     "load": "pyprof2.run",
+    "memory": "pyprof2.memory_profiles",
     "parse": "pyprof2.run",
     "record": "pyprof2.integrations.recording",
     "shutdown": "pyprof2.nvtx",

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
 from pyprof2.analysis.assembly.linked import link_recording
+from pyprof2.analysis.assembly.memory_table import memory_table
 from pyprof2.analysis.assembly.op_table import estimate_table, op_table
 from pyprof2.recording import int_column
 from pyprof2.tables import TABLES
@@ -37,7 +38,6 @@ def assemble(
         facts: takes up counts for the manifest.
     """
     yield "ranges", _ranked(rank, _in_time_order(recording, "ranges", ("start_ns", "dur_ns")))
-    yield "memory", _ranked(rank, _in_time_order(recording, "memory", ("time_ns",)))
     yield "stalls", _ranked(rank, _in_time_order(recording, "stalls", ("start_ns", "dur_ns")))
     source_root = source_root or recording.source_root
     linked = link_recording(recording, source_root)
@@ -48,6 +48,7 @@ def assemble(
         yield name, _ranked(rank, parts)
     yield "ops", _ranked(rank, op_table(recording, linked))
     yield "estimates", _ranked(rank, [estimate_table(linked.costs)])
+    yield "memory", _ranked(rank, memory_table(recording, linked))
     yield "stacks", _ranked(rank, [linked.stacks])
     del linked
     yield "signatures", _ranked(rank, [_signatures(recording)])

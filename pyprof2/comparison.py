@@ -119,13 +119,15 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
 def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str], list[str]]:
     """Return why two runs may not be comparable, and what else differs."""
     devices = [sorted(set(run.devices["name"].dropna())) for run in runs]
-    found = []
+    found: list[str] = []
+    remarks: list[str] = []
     if devices[0] != devices[1]:
-        found.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
+        # What was not recorded may be the same.
+        other = found if all(devices) else remarks
+        other.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
     ops = _common_pct(sides, "op")
     if ops < _COMMON_PCT:
         found.append(f"ops that both have hold {ops:.0f} % of the time: other models")
-    remarks = []
     ranks = [side.windows["rank"].nunique() for side in sides]
     if ranks[0] != ranks[1]:
         remarks.append(f"{ranks[0]} and {ranks[1]} ranks")

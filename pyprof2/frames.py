@@ -21,6 +21,8 @@ _LIBRARY: Final = re.compile(
     re.VERBOSE,
 )
 
+_WINDOWS_LIBRARY: Final = re.compile(r"[A-Za-z]:/(?:.*/)?Lib/(?!site-packages/)")
+"""Windows has the standard library in `Lib`, beside the interpreter."""
 _PACKAGES: Final = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 # Recorders cut the folders that Python imports from off: of packages only their own path is left.
 _KNOWN_PACKAGES: Final = {
@@ -86,7 +88,7 @@ def is_user_path(path: str) -> bool:
     or `asyncio/events.py`.
     """
     path = path.replace("\\", "/")
-    if is_generated(path) or _LIBRARY.search(path):
+    if is_generated(path) or _LIBRARY.search(path) or _WINDOWS_LIBRARY.match(path):
         return False
     first, slash, _ = path.partition("/")
     library = _LIBRARY_PACKAGES if slash else sys.stdlib_module_names

@@ -203,7 +203,7 @@ def _manifest(
                 "rank": rank,
                 "source": recordings[at][0].name,
                 "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
-                "ignored": dict(recordings[at][1].ignored),
+                "skipped": dict(recordings[at][1].skipped),
                 "annotated": dict(recordings[at][1].annotated),
                 **fact,
             }

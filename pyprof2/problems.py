@@ -35,7 +35,7 @@ class Problem:
         return self.advice or of_format.problem
 
 
-_SEPARATOR: Final = ": "
+SEPARATOR: Final = ": "
 _COPY_AGAIN: Final = "let the program write its trace to the end, or copy the file again"
 _SAME_VERSION: Final = "record and parse with the same version of pyprof2"
 
@@ -161,7 +161,7 @@ FORMULAS_NOT_LOADED: Final = _register(
 
 def with_detail(slug: str, detail: str) -> str:
     """Return the key under which a problem with a name or number of its own is counted."""
-    return f"{slug}{_SEPARATOR}{detail}"
+    return f"{slug}{SEPARATOR}{detail}"
 
 
 def look_up(key: str) -> Problem:
@@ -169,7 +169,7 @@ def look_up(key: str) -> Problem:
 
     A store of another version may have one that is not registered: the key is its text.
     """
-    slug, _, detail = key.partition(_SEPARATOR)
+    slug, _, detail = key.partition(SEPARATOR)
     found = PROBLEMS.get(slug)
     if found is None:
         return Problem(key, key)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.store import STORED, read_rank
+from pyprof2.store import STORED, open_parts, read_rank
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_WITH_SOURCE: Final = ("kernels", "copies", "ops")
+    from pyprof2.parts import TableParts
+
+_WITH_SOURCE: Final = ("kernels", "copies", "ops", "memory")
 _JUDGED: Final = ("kernels", "copies")
 
 
@@ -46,9 +48,17 @@ class RankTables:
             return self._judged(name, wanted)
         return self._with_lines(name, wanted)
 
-    def several(self, needed: Mapping[str, Collection[str]]) -> dict[str, pa.Table]:
-        """Return tables by name, each with the columns needed."""
+    def several(self, needed: Mapping[str, Collection[str] | None]) -> dict[str, pa.Table]:
+        """Return tables by name, each with the columns needed; None: all."""
         return {name: self.read(name, columns) for name, columns in needed.items()}
+
+    def parts(self, name: str) -> TableParts:
+        """Return a table as it is stored, whose rows are read part by part.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        return open_parts(self.store, name, self.rank)
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the rows of table `devices`."""

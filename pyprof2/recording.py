@@ -36,9 +36,6 @@ ANNOTATED_RANK: Final = "the rank"
 ANNOTATED_PEAKS: Final = "peaks of the CPU"
 """What only markers may say: the keys of `Recording.annotated`."""
 
-UNNEEDED: Final = ", which no number needs"
-"""How a text of `Recording.ignored` ends, unless it is not known what was skipped."""
-
 UNNAMED_DOMAIN: Final = "(unnamed)"
 """The `domain` of ranges in one whose name was not recorded."""
 
@@ -236,7 +233,7 @@ class Recording:
         devices: rows of the canonical table `devices`, without rank.
         trace: a row of the canonical table `trace`, without rank.
         problems: slugs of `pyprof2.problems`: what was repaired or dropped, with counts.
-        ignored: what was not read, and whether any number needs it, in words, with counts.
+        skipped: slugs of `pyprof2.skipped`: what was not read, with counts.
         annotated: what only markers of the recorded program say, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
@@ -251,7 +248,7 @@ class Recording:
     devices: list[dict[str, Any]] = field(default_factory=list)
     trace: dict[str, Any] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
-    ignored: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
     annotated: Counter[str] = field(default_factory=Counter)
     trusts_recorded_id: bool = True
     ops_are_ranges: bool = False

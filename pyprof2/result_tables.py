@@ -1,4 +1,4 @@
-"""The tables of what was found: totals, ledger, utilization, steps; and the findings of `check`.
+"""The tables of what was found: totals, ledger, utilization, steps, lines; findings of `check`.
 
 Those in `RESULTS` are made of the canonical tables of one rank and stored beside them, so that a
 profile of a store reads no more than it shows. Findings are not stored: what to advise changes
@@ -138,6 +138,72 @@ STEPS: Final = Table(
         ),
     ),
 )
+LINES: Final = Table(
+    "lines",
+    "One row per step, line of code with the lines that led to it, call at that line and phase, in "
+    "each of two ledgers. Times of one ledger add up: of `device` to those of the step's kernels "
+    "and copies, of `host` to the step on the host; the ledgers are never added.",
+    (
+        _RANK,
+        Column(
+            "ledger",
+            TEXT,
+            "`device`; `host`, the thread of the step; or `threads`, the others, and what is "
+            "outside of steps.",
+        ),
+        Column("step", pa.int64(), "Number of the step; null: outside, or there are none."),
+        Column(
+            "step_start_ns",
+            pa.int64(),
+            "Start of the step on the host, as `steps.host_start_ns`; without steps that of the "
+            "recording.",
+            "ns",
+        ),
+        Column("pid", pa.int64(), "Process of the thread; null on the device."),
+        Column("tid", pa.int64(), "Host thread; null on the device."),
+        Column(
+            "stack_id",
+            pa.int64(),
+            "Joins to `stacks.stack_id` in its rank: the line, with those that called it. In "
+            "backward that of the forward op.",
+        ),
+        Column("source", TEXT, "`path:line` of idle time that no op has a part in."),
+        Column("layer", TEXT, "Dotted attribute path of the innermost module."),
+        Column(
+            "op",
+            TEXT,
+            "The op that the line called; in backward the one whose gradient is computed. Null: "
+            "no op, on the host the time between ops.",
+        ),
+        Column(
+            "phase",
+            TEXT,
+            "`forward`, `recompute` (a forward op that runs again inside backward), `backward`, "
+            "`optimizer` or `other`; null without op.",
+        ),
+        _count("calls", "Ops that the line called itself, not inside another op."),
+        _count("count", "Kernels and copies; on the host ops."),
+        _time("time_ns", "Their time; of ops the time in which each was the innermost one."),
+        Column("flops", pa.int64(), "FLOPs that are known; null: of none.", "FLOP"),
+        Column("bytes", pa.int64(), "Bytes that are known; null: of none.", "B"),
+        _time("costed_ns", "Of the time that of which FLOPs are known."),
+        Column("tensor_core_ns", pa.int64(), "Of the time that on Tensor Cores.", "ns"),
+        Column("tensor_core_known_ns", pa.int64(), "That with a verdict, yes or no.", "ns"),
+        Column(
+            "overlap_ns",
+            pa.int64(),
+            "Of the time that beside work of the device which began earlier: the time less it is "
+            "the time in which the device was busy.",
+            "ns",
+        ),
+        Column(
+            "idle_caused_ns",
+            pa.int64(),
+            "Idle time of devices while the host was here; no part of the time.",
+            "ns",
+        ),
+    ),
+)
 FINDINGS: Final = Table(
     "findings",
     "One row per finding of `pyprof2 check`, problems first.",
@@ -151,5 +217,5 @@ FINDINGS: Final = Table(
     ),
 )
 
-RESULTS: Final = {table.name: table for table in (SUMMARY, LEDGER, UTILIZATION, STEPS)}
+RESULTS: Final = {table.name: table for table in (SUMMARY, LEDGER, UTILIZATION, STEPS, LINES)}
 """The tables that a store has beside the canonical ones."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from pyprof2.analysis.summaries import ledger, summary, utilization
-from pyprof2.analysis.time import steps
+from pyprof2.analysis.time import line_table, steps
 from pyprof2.analysis.time.step_windows import step_windows
 from pyprof2.result_tables import LEDGER, UTILIZATION
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def _all_needed() -> dict[str, set[str]]:
     needed: defaultdict[str, set[str]] = defaultdict(set)
-    for each in (steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED):
+    for each in (
+        steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED, line_table.INPUT,
+    ):  # fmt: skip
         for name, columns in each.items():
             needed[name].update(columns)
     return dict(needed)
@@ -47,6 +49,7 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
     yield "ledger", _arrow(LEDGER, bins)
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
     yield "utilization", _arrow(UTILIZATION, used)
+    yield "lines", line_table.lines_of_rank(tables, rank.rank)
 
 
 def _arrow(table: Table, frame: pd.DataFrame) -> pa.Table:

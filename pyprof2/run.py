@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.summaries.findings import Finding
+    from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.summary import Totals
     from pyprof2.analysis.summaries.work_checks import Work
+    from pyprof2.reports.notebook import Summary
+    from pyprof2.reports.plots import Plots
 
 __all__ = ["Run", "default_store", "load", "parse"]
 
@@ -100,9 +104,41 @@ class Run:
             for rank in ranks_of(self.path)
         ]
 
+    def _repr_html_(self) -> str:
+        from pyprof2.reports.notebook import run_html
+
+        return run_html(self)
+
+    @cached_property
+    def plot(self) -> Plots:
+        """Pictures for notebooks, `roofline`, `timeline`, `steps` and `idle`; they need plotly.
+
+        See `pyprof2.reports.plots.Plots`.
+        """
+        from pyprof2.reports.plots import Plots
+
+        return Plots(self)
+
+    def tables_of(self, rank: int | None = None) -> list[RankTables]:
+        """Return the tables of one rank, or of each.
+
+        Raises:
+            UsageError: there is no such rank.
+        """
+        found = [each for each in self._ranks if rank in {None, each.rank}]
+        if not found:
+            msg = f"rank {rank}: no such rank; there is {_listed([r.rank for r in self._ranks])}"
+            raise UsageError(msg)
+        return found
+
     def table(self, name: str) -> pa.Table:
         """Return a table of the store as Arrow, the ranks one after another."""
         return pa.concat_tables([rank.read(name) for rank in self._ranks]).unify_dictionaries()
+
+    def tables_of_ranks(self, name: str) -> Iterator[tuple[int, pa.Table]]:
+        """Yield each rank with its rows of a table of the store."""
+        for rank in self._ranks:
+            yield rank.rank, rank.read(name)
 
     def _frame(self, name: str) -> pd.DataFrame:
         return as_pandas(self.table(name), never_null(name))
@@ -160,6 +196,12 @@ class Run:
         """One row per allocation or release."""
         return self._frame("memory")
 
+    def memory_by_device(self) -> MemoryProfile:
+        """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
+        from pyprof2.memory_profiles import of_run
+
+        return of_run(self)
+
     @cached_property
     def stalls(self) -> pd.DataFrame:
         """One row per interval in which profiler, driver or a wait held the host or a stream up."""
@@ -182,6 +224,14 @@ class Run:
         if self.source_root is not None:
             return leading_cause(self.idle_table().select(names))
         return leading_cause(read_table(self.path, "idle", names))
+
+    def _idle_of(self, rank: RankTables) -> pa.Table:
+        """Return the table `idle` of a rank."""
+        from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+
+        if self.source_root is None:
+            return rank.read("idle")
+        return idle_of_ranks(rank.several(INPUT), self.source_root)
 
     def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
         """Return the table `idle` as Arrow, found anew where an argument is given.
@@ -273,6 +323,35 @@ class Run:
         axes = (by,) if isinstance(by, str) else tuple(by)
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
 
+    def memory_profile(
+        self,
+        by: str | Sequence[str] = "category",
+        *,
+        at: str = "peak",
+        device: str | None = None,
+        rank: int | None = None,
+    ) -> pd.DataFrame:
+        """Return what lives at a moment, as `pyprof2 memory` shows it.
+
+        Args:
+            by: one or more of `category`, `certainty`, `layer`, `line`, `op`, `phase`,
+                `released`, `step`, `line_before`.
+            at: `peak`, `end`, `backward` (the start of one) or `oom`.
+            device: only this one, such as `cuda:0` or `cpu`.
+            rank: only this one.
+
+        Returns:
+            Rows of `pyprof2.analysis.memory.live.ROW_COLUMNS`, which add up to what is allocated
+            on each device. For its totals, timeline and growth: `pyprof2.memory(path)`.
+
+        Raises:
+            UsageError: an axis, the moment, the device or the rank is unknown.
+        """
+        from pyprof2.memory_profiles import of_run
+
+        axes = (by,) if isinstance(by, str) else tuple(by)
+        return of_run(self).only(device, rank).rows(axes, at)
+
     def advise(self) -> pd.DataFrame:
         """Return what `pyprof2 advise` prints, silent rules too.
 
@@ -323,6 +402,79 @@ class Run:
         return self._frame("steps")
 
     @cached_property
+    def step_parts(self) -> pd.DataFrame:
+        """The parts that the windows of steps are made of, and add up to.
+
+        One row per device, window and part, with `rank`, `device`, `step`, `start_ns` of the
+        window, `part` and `time_ns`; see `pyprof2.analysis.time.step_parts.step_parts`.
+        """
+        import pandas as pd
+
+        parts = [self._parts_of(rank) for rank in self._ranks]
+        return pd.concat(parts, ignore_index=True)
+
+    def _parts_of(self, rank: RankTables) -> pd.DataFrame:
+        from pyprof2.analysis.time.gaps import NEVER
+        from pyprof2.analysis.time.step_parts import INPUT, step_parts
+        from pyprof2.analysis.time.step_windows import StepWindows
+
+        windows = StepWindows.of(rank.read("steps"))
+        tables = rank.several({name: INPUT[name] for name in ("kernels", "copies")})
+        idle = self._idle_of(rank).select(INPUT["idle"])
+        parts = step_parts(tables["kernels"], tables["copies"], idle, windows)
+        at = parts["window"].to_numpy("int64")
+        device = parts["device"].astype("Int64")
+        device = device.mask(device == NEVER)
+        found = parts[["part", "time_ns"]].assign(device=device, step=windows.step[at])
+        found = found.assign(rank=rank.rank, start_ns=windows.start[at])
+        return found[["rank", "device", "step", "start_ns", "part", "time_ns"]]
+
+    @cached_property
+    def line_table(self) -> pd.DataFrame:
+        """The table `lines`: what each line of code costs, by step, op, phase and ledger."""
+        return self._frame("lines")
+
+    def lines(self, **query: Any) -> pd.DataFrame:
+        """Return what `pyprof2 lines` prints: a tree of files, lines and ops with their times.
+
+        Args:
+            **query: `ledger`, `phase`, `step` (a number or first and last), `rank`, `within`,
+                `depth`: see `pyprof2.analysis.summaries.line_profile.LineQuery`.
+
+        Raises:
+            UsageError: there is no such ledger, phase, step, rank or module.
+        """
+        from pyprof2.analysis.summaries.line_profile import LineQuery
+
+        step = query.pop("step", None)
+        steps = (step, step) if isinstance(step, int) else step
+        return self.line_profile(LineQuery(steps=steps, **query)).table
+
+    def line_profile(self, query: LineQuery) -> LineProfile:
+        """Return what lines cost; see `pyprof2.analysis.summaries.line_profile`."""
+        from pyprof2.analysis.summaries.line_profile import line_profile
+
+        stacks = {
+            rank.rank: rank.read("stacks", ["stack_id", "caller_id", "line"])
+            for rank in self._ranks
+        }
+        roots = {rank.rank: self._root_of(rank) for rank in self._ranks}
+        return line_profile(self.line_table, stacks, self.steps, query, roots)
+
+    @cached_property
+    def lines_are_functions(self) -> bool:
+        """Whether torch.profiler recorded Python frames, whose line is where a function begins."""
+        kinds = (rank.read("ranges", ["kind"])["kind"] for rank in self._ranks)
+        return any("python" in kind.unique().to_pylist() for kind in kinds)
+
+    def _root_of(self, rank: RankTables) -> str | None:
+        """Return the folder of the user's own code in a rank."""
+        if self.source_root is not None:
+            return self.source_root
+        roots: list[str] = rank.read("trace", ["source_root"])["source_root"].to_pylist()
+        return next((root for root in roots if root), None)
+
+    @cached_property
     def use_over_steps(self) -> pd.DataFrame:
         """How each device was used from the start of the first step to the end of the last.
 
@@ -359,13 +511,14 @@ class Run:
                 yield rank, totals
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """Totals, busy time and coverage; see `pyprof2.analysis.summaries.summary.summary`."""
         from pyprof2.analysis.summaries.summary import summary
+        from pyprof2.reports.notebook import Summary
 
         steps = read_table(self.path, "steps", ["step"])["step"].to_pylist()
         times = dict(zip(self.ledger["bin"], self.ledger["time_ns"].tolist(), strict=True))
-        return summary(self._totals, steps, times)
+        return Summary(summary(self._totals, steps, times))
 
     @cached_property
     def ledger(self) -> pd.DataFrame:
@@ -466,7 +619,7 @@ class Run:
         Raises:
             UsageError: there is no such row or rank.
         """
-        from pyprof2.analysis.summaries.explain import explain, parse_reference
+        from pyprof2.analysis.summaries.explain import EXPLAINED, explain, parse_reference
 
         wanted = parse_reference(reference)
         ranks = [each.rank for each in self._ranks]
@@ -477,10 +630,24 @@ class Run:
         if rank not in ranks:
             msg = f"rank {rank}: no such rank; there is {_listed(ranks)}"
             raise UsageError(msg)
-        names = ("kernels", "copies", "launches", "ops", "signatures", "estimates", "devices")
-        of_rank = self._ranks[ranks.index(rank)]
-        found = explain({name: of_rank.read(name) for name in names}, wanted, self.device)
-        return {"rank": rank} | vars(found)
+        tables = self._ranks[ranks.index(rank)].several(EXPLAINED)
+        return {"rank": rank} | vars(explain(tables, wanted, self.device))
+
+    def explain_all(self, references: Sequence[tuple[int, str]]) -> Iterator[dict[str, Any]]:
+        """Yield what `explain` returns for each of several ranks and references, in their order.
+
+        The tables of a rank are read once for the references that follow one another.
+        """
+        from itertools import groupby
+
+        from pyprof2.analysis.summaries.explain import EXPLAINED, explain, parse_reference
+
+        of_rank = {each.rank: each for each in self._ranks}
+        for rank, own in groupby(references, key=lambda each: each[0]):
+            tables = of_rank[rank].several(EXPLAINED)
+            for _, reference in own:
+                found = explain(tables, parse_reference(reference), self.device)
+                yield {"rank": rank} | vars(found)
 
     @cached_property
     def warnings(self) -> list[str]:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from pyprof2 import __version__
 from pyprof2.claims import CLAIM, Claim, abandoned_claim, is_own_folder
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError
+from pyprof2.parts import TableParts
 from pyprof2.result_tables import RESULTS
 from pyprof2.store_checks import find_fault
 from pyprof2.tables import SCHEMA_VERSION, TABLES, Table
@@ -52,7 +53,7 @@ class _Rank(TypedDict):
     rank: int
     source: NotRequired[str]
     problems: dict[str, int]
-    ignored: dict[str, int]
+    skipped: dict[str, int]
     annotated: NotRequired[dict[str, int]]
     pairs_recorded: NotRequired[int]
     pairs_agree: NotRequired[int]
@@ -256,13 +257,37 @@ def read_rank(path: Path, name: str, rank: int, columns: Collection[str] | None 
         TableError: it does not have the table's columns.
     """
     try:
-        files = dict(_rank_files(path / name))
-        if rank not in files:
-            msg = f"{path / name}: missing; make the store anew with 'pyprof2 parse --force'"
-            raise StoreError(msg)
-        return _read_file(files[rank], rank, STORED[name], columns)
+        return _read_file(_file_of(path, name, rank), rank, STORED[name], columns)
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path / name, error) from error
+
+
+def open_parts(path: Path, name: str, rank: int) -> TableParts:
+    """Return a table of one rank, whose rows are read part by part.
+
+    Raises:
+        StoreError: the file is missing or damaged.
+    """
+    try:
+        file = _file_of(path, name, rank)
+        parts = TableParts(file, STORED[name], lambda other: _row_count(file, other))
+        parquet = pq.ParquetFile(file)
+        _refuse_expansion(file, parquet.metadata)
+        what = _fault_of_columns(parquet.schema_arrow, STORED[name].schema())
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(path / name, error) from error
+    if what is not None:
+        msg = f"{file}: {what}; make the store anew with 'pyprof2 parse --force'"
+        raise StoreError(msg)
+    return parts
+
+
+def _file_of(path: Path, name: str, rank: int) -> Path:
+    files = dict(_rank_files(path / name))
+    if rank not in files:
+        msg = f"{path / name}: missing; make the store anew with 'pyprof2 parse --force'"
+        raise StoreError(msg)
+    return files[rank]
 
 
 def _damaged(path: Path, error: Exception) -> StoreError:

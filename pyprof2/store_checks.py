@@ -37,29 +37,34 @@ _FAR: Final = 1 << 62
 """Times and lengths stay below it, so that their sums fit into 64 bits."""
 
 
-def find_fault(table: Table, rows: pa.Table, row_count: Callable[[str], int]) -> str | None:
+def find_fault(
+    table: Table, rows: pa.Table, row_count: Callable[[str], int], first: int = 0
+) -> str | None:
     """Return what is wrong with the rows of one rank, in words; None if nothing is.
 
     Args:
         table: a table of a store.
         rows: all or some of its columns.
         row_count: gives the number of rows that another table has of this rank.
+        first: how many rows of the table stand before these.
     """
-    return next(_faults(table, rows, row_count), None)
+    return next(_faults(table, rows, row_count, first), None)
 
 
-def _faults(table: Table, rows: pa.Table, row_count: Callable[[str], int]) -> Iterator[str]:
+def _faults(
+    table: Table, rows: pa.Table, row_count: Callable[[str], int], first: int
+) -> Iterator[str]:
     for column in table.schema(rows.column_names):
         values = rows[column.name]
         if values.null_count and not column.nullable:
             yield f"column {column.name} has nulls"
         elif column.name == ROW_KEYS.get(table.name):
-            if not np.array_equal(values.to_numpy(), np.arange(rows.num_rows)):
+            if not np.array_equal(values.to_numpy(), first + np.arange(rows.num_rows)):
                 yield f"column {column.name} does not number the rows"
         elif column.name in JOINS:
             if not _is_within(values, 0, row_count(JOINS[column.name]) - 1):
                 yield f"column {column.name} names rows that do not exist"
-            elif _POINT_BACK.get(column.name) == table.name and not _points_back(values):
+            elif _POINT_BACK.get(column.name) == table.name and not _points_back(values, first):
                 yield f"column {column.name} goes round in circles"
         elif column.name in (*_TIMES, *_LENGTHS) and not _is_within(
             values, 0 if column.name in _LENGTHS else -_FAR, _FAR
@@ -72,6 +77,6 @@ def _is_within(values: pa.ChunkedArray, least: int, most: int) -> bool:
     return bounds["min"] is None or bool(least <= bounds["min"] and bounds["max"] <= most)
 
 
-def _points_back(values: pa.ChunkedArray) -> bool:
+def _points_back(values: pa.ChunkedArray, first: int) -> bool:
     numbers = values.fill_null(-1).to_numpy()
-    return bool((numbers < np.arange(len(numbers))).all())
+    return bool((numbers < first + np.arange(len(numbers))).all())

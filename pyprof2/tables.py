@@ -12,6 +12,8 @@ else crosses between the stages, so a format's own words stop at its parser.
     `shapes_from`, `shapes_op_id` of ops, `cost_role` of kernels and copies, table `estimates`; why
     devices were idle: table `idle`; what was found: tables
     `summary`, `ledger`, `utilization`, `steps`.
+5. what lines of code cost: table `lines`; who owns memory: `op_id`, `op`, `layer`, `source`,
+    `stack_id`, `step`, `phase` of `memory`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -414,6 +416,19 @@ MEMORY: Final = Table(
         Column("bytes", pa.int64(), "Size; negative for a release.", "B"),
         Column("allocated_bytes", pa.int64(), "Allocated on the device, after it.", "B"),
         Column("reserved_bytes", pa.int64(), "Reserved on the device, after it.", "B"),
+        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the op."),
+        Column("op", TEXT, "The innermost op on its thread at that time."),
+        Column("layer", TEXT, "Layer of the op; in backward that of its forward op."),
+        Column("source", TEXT, "`path:line` of the op; in backward that of its forward op."),
+        _STACK,
+        _STEP,
+        Column(
+            "phase",
+            TEXT,
+            "`forward`, `backward`, `optimizer`, `zero_grad` or `other`: what the op is for; "
+            "between ops, what the range around it is for, else the op that began last in its "
+            "process; `other` on a thread that waited for the backward of another one.",
+        ),
     ),
 )
 STALLS: Final = Table(

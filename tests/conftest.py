@@ -141,16 +141,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use real traces, so that `-m real_trace` selects them.
+    """Mark the tests that use real traces or a browser, so that `-m real_trace` selects them.
 
     A test runs again where `nsys` lost its own daemon, as happens on a busy machine: version 2022.4
-    then prints "End of file" and starts no program. Nothing of ours says these words.
+    then prints "End of file" or that `sem_open` failed, and starts no program. Nothing of ours says
+    these words.
     """
     for item in items:
         if {"shared", "shared_trace"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.real_trace)
+        if {"chromium", "web_modules"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.pages)
         if item.get_closest_marker("nsys") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=["End of file"]))
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=["End of file", "sem_open"]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

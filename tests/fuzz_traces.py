@@ -1,12 +1,12 @@
 """Run pyprof2 on damaged files: each must give a result, or be refused in one clear line.
 
-Usage: python -m tests.fuzz_traces [--kind traces|exports|stores|names] [--count N] [--seed S]
-                                   [--jobs N] [--keep DIR]
+Usage: python -m tests.fuzz_traces [--kind traces|exports|pages|stores|names] [--count N]
+                                   [--seed S] [--jobs N] [--keep DIR]
 
 Mutant number S + i is the same in every run with the same traces at hand. For each of them a
-process of its own runs `parse`, `prof --format csv` and `check`, for a store `prof`, `check` and
-`explain`, with limits on memory and time, and what it printed and left behind is looked at. Exit
-code 1 if any mutant fails.
+process of its own runs `parse`, `prof --format csv` and `check`, for a store `prof`, `check`,
+`explain` and `export`, with limits on memory and time, and what it printed and left behind is
+looked at. Exit code 1 if any mutant fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyprof2.analysis
 import pyprof2.cli
 from pyprof2.cli import main as pyprof2_main
-from tests import mutate_names, mutate_sqlite, mutate_store, mutate_trace
+from tests import mutate_names, mutate_pages, mutate_sqlite, mutate_store, mutate_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,6 +71,7 @@ class Kind:
 KINDS: Final = {
     "traces": Kind(mutate_trace, "kineto/*.json.gz", 200_000),
     "exports": Kind(mutate_sqlite, "nsight/*.sqlite", 3_000_000),
+    "pages": Kind(mutate_pages, "nsight/*.sqlite", 0),
     "stores": Kind(mutate_store, "kineto/*.json.gz", 50_000),
     "names": Kind(mutate_names, "kineto/*.json.gz", 0),
 }
@@ -96,7 +97,8 @@ def fuzz(
         seeds: numbers of the mutants.
         jobs: how many to run at a time.
         keep: folder for the files of the mutants that fail.
-        kind: of `KINDS`: traces of Kineto, exports of Nsight Systems, stores, or long names.
+        kind: of `KINDS`: traces of Kineto, exports of Nsight Systems, their pages, stores, or long
+            names.
     """
     maker, bases = KINDS[kind].maker, KINDS[kind].bases()
     _import_everything()
@@ -181,6 +183,8 @@ def _commands(trace: Path, store: Path) -> Iterator[tuple[str, list[str]]]:
         yield "prof", ["prof", "-q", "--format", "csv", str(trace)]
         yield "prof-op", ["prof", "-q", "--by", "op,step", "--format", "json", str(trace)]
         yield "explain", ["explain", "-q", str(trace), "op:0"]
+        yield "export", ["export", "-q", "--perfetto", "--no-findings", str(trace)]
+        yield "folded", ["export", "-q", "--folded", "--of", "lines", str(trace)]
     else:
         yield "parse", ["parse", "-q", str(trace), "-o", str(store)]
         read = store if store.exists() else trace

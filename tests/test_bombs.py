@@ -91,24 +91,50 @@ HALF_A_MILLION: Final = 500_000
             + b',{"ph":1' * HALF_A_MILLION + b"]}",
             id="events that are not closed",
         ),
-        pytest.param(
-            gzip.compress(HEAD + EVENT + b"{}},") + gzip.compress(b" ") * 300_000
-            + gzip.compress(TAIL),
-            id="members of one byte",
-        ),
     ],
 )  # fmt: skip
 def test_many_small_parts_take_time_in_proportion(tmp_path: Path, content: bytes) -> None:
     bomb = tmp_path / "bomb.json"
     bomb.write_bytes(content)
 
-    done = subprocess.run(
-        [sys.executable, "-c", PARSE, bomb, tmp_path / "store"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (9, 9)),
-    )  # fmt: skip
+    done = _parse(bomb, tmp_path / "store", seconds=9)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+MANY: Final = 300_000
+
+
+@pytest.mark.parametrize(
+    ("head", "member", "tail", "said"),
+    [
+        pytest.param(HEAD + EVENT + b"{}},", b" ", TAIL, None, id="spaces among the events"),
+        pytest.param(HEAD + b'{"name":"', b"a", b"", None, id="a name that does not end"),
+        pytest.param(HEAD + b'{}],"x":"', b"a", b'"}', None, id="metadata"),
+        pytest.param(b'{"a":"', b"a", b"", "no traceEvents in this JSON file", id="no events"),
+        pytest.param(b"", b"", b"", "not a gzip file, or a damaged one", id="nothing at all"),
+    ],
+)
+def test_a_member_of_a_gzip_file_for_each_byte_takes_little_time(
+    tmp_path: Path, head: bytes, member: bytes, tail: bytes, said: str | None
+) -> None:
+    bomb = tmp_path / "bomb.json"
+    bomb.write_bytes(gzip.compress(head) + gzip.compress(member) * MANY + gzip.compress(tail))
+
+    # 2 s, start and imports included; with a copy of what follows for each member 4 and 20 s.
+    done = _parse(bomb, tmp_path / "store", seconds=5)
+
+    assert done.stderr.startswith(f"pyprof2: {bomb}: {said}" if said else "")
+    assert (done.returncode, done.stderr.count("\n")) == ((1, 1) if said else (0, 0))
+
+
+def _parse(bomb: Path, store: Path, seconds: int) -> subprocess.CompletedProcess[str]:
+    """Run `parse` in a process that may take so much CPU time."""
+    return subprocess.run(
+        [sys.executable, "-c", PARSE, bomb, store],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)),
+    )  # fmt: skip
 
 
 # Shows a store as a command does, and says the CPU time that it took, start and imports included.

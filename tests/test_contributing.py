@@ -32,6 +32,13 @@ def test_what_contributing_names_is_there(path: str) -> None:
         pytest.param("pyprof2/problems.py", "_register(", id="a problem"),
         pytest.param("analysis/summaries/checks.py", "advice_on.", id="advice"),
         pytest.param("pyprof2/formats.py", "class Advice", id="advice of a format"),
+        pytest.param("analysis/summaries/advice/rules.py", "RULES: Final", id="a rule"),
+        pytest.param("analysis/hardware/tensor_core.py", "RULES: Final", id="a kernel's name"),
+        pytest.param("analysis/hardware/devices.py", "DEVICES: Final", id="a device"),
+        pytest.param("parsers/_kineto_values.py", "_COPY_KINDS", id="a word of Kineto's"),
+        pytest.param("pyprof2/reports/files.py", "FORMATS: Final", id="a form of output"),
+        pytest.param("pyprof2/reports/heading.py", "def heading(", id="a line above the table"),
+        pytest.param("analysis/summaries/compared_sides.py", "def _choose(", id="a default"),
     ],
 )
 def test_the_file_to_touch_holds_one_already(path: str, holds: str) -> None:

@@ -12,8 +12,9 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.minutes
 @pytest.mark.skipif(sys.platform != "linux", reason="its limits on processes are those of Linux")
-@pytest.mark.parametrize("kind", ["traces", "exports", "stores", "names"])
+@pytest.mark.parametrize("kind", ["traces", "exports", "pages", "stores", "names"])
 def test_damaged_files_give_a_result_or_one_clear_line(kind: str) -> None:
     words = [
         sys.executable,

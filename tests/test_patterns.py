@@ -148,6 +148,7 @@ def slow_pieces(pattern: re.Pattern[Any], ways: set[str]) -> Iterator[str]:
                     yield f"{pattern.pattern[:80]!r} {way} {piece!r}: {short:.4f} s, {long:.4f} s"
 
 
+@pytest.mark.minutes
 def test_every_pattern_takes_time_in_proportion_to_the_text() -> None:
     found = uses()
 

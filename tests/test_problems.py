@@ -1,4 +1,4 @@
-"""Every problem that is counted is registered, every registered one is counted and documented."""
+"""What is counted while reading is registered, what is registered is counted and documented."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pyprof2 import problems
+from pyprof2 import problems, skipped
 from pyprof2.analysis.summaries.checks import problem_lines
 from pyprof2.parsers.formats import FORMATS
 from pyprof2.problems import PROBLEMS, look_up, with_detail
@@ -17,30 +17,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-REGISTER: Final = ROOT / "pyprof2" / "problems.py"
+REGISTERS: Final = [ROOT / "pyprof2" / name for name in ("problems.py", "skipped.py")]
 SOURCES: Final = [
     path
     for folder in ("pyprof2", "parsers", "analysis")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if path != REGISTER
+    if path not in REGISTERS
 ]
 NAMES: Final = {
-    name: value
-    for name, value in vars(problems).items()
-    if isinstance(value, str) and value in PROBLEMS
+    **{name: slug for name, slug in vars(problems).items() if slug in [*problems.PROBLEMS]},
+    **{name: slug for name, slug in vars(skipped).items() if slug in [*skipped.SKIPPED]},
 }
-"""The name of each problem in the code, and its slug."""
+"""The name of each problem and each skipped kind in the code, and its slug."""
 
 PASSED_ON: Final = {"problem"}
 """What holds a slug that was found elsewhere: of a label, of a broken marker."""
 
 
 def _counted(path: Path) -> Iterator[ast.expr]:
-    """Yield what stands between the brackets wherever a problem is counted."""
+    """Yield what stands between the brackets wherever something is counted."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            name = getattr(node.value, "attr", getattr(node.value, "id", ""))
-            if name.strip("_") == "problems":
+            counter = ast.unparse(node.value).replace("_", "")
+            if counter == "problems" or counter.endswith((".problems", ".skipped")):
                 yield node.slice
 
 
@@ -61,13 +60,13 @@ def test_what_is_counted_is_registered() -> None:
 
 def test_what_is_registered_is_counted_somewhere() -> None:
     used = {
-        node.id
+        getattr(node, "attr", getattr(node, "id", ""))
         for path in SOURCES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Name)
+        if isinstance(node, ast.Name | ast.Attribute)
     }
 
-    assert len(NAMES) == len(PROBLEMS)
+    assert len(NAMES) == len(PROBLEMS) + len(skipped.SKIPPED)
     assert set(NAMES) - used == set()
 
 
@@ -111,3 +110,18 @@ def test_what_an_error_of_nsight_says_is_not_taken_for_another_problem() -> None
     found = look_up(with_detail(problems.NSIGHT_ERROR, "the report is cut off"))
 
     assert "nsys-ui" in found.advice
+
+
+@pytest.mark.parametrize("slug", skipped.SKIPPED)
+def test_each_skipped_kind_has_a_place_in_the_documentation(slug: str) -> None:
+    page = (ROOT / "docs" / "problems.rst").read_text(encoding="utf-8")
+
+    assert f"``{slug}``" in page
+
+
+def test_check_says_what_was_skipped_and_whether_a_number_may_lack_it() -> None:
+    unknown = with_detail(skipped.UNKNOWN_EVENT, "phase Q, category none")
+
+    assert skipped.look_up(skipped.COUNTERS).text == "counters, which no number needs"
+    assert skipped.look_up(unknown).text == "events of an unknown kind: phase Q, category none"
+    assert skipped.look_up("something new").text == "something new"

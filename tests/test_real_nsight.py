@@ -20,7 +20,7 @@ from pyprof2.run import load
 if TYPE_CHECKING:
     from pyprof2.run import Run
 
-pytestmark = [pytest.mark.nsys, pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.nsys, pytest.mark.torch, pytest.mark.slow, pytest.mark.minutes]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 EXAMPLES: Final = sorted((ROOT / "examples").glob("*.py"))
@@ -123,10 +123,10 @@ def test_backward_ops_have_the_layer_and_line_of_their_forward_op(recorded: Reco
     assert set(paired["direction"]) == {"backward"}
     assert set(forward["direction"]) == {"forward"}
     for column in ("layer", "source", "sequence_nr"):
-        mine, lent = (
+        mine, borrowed = (
             frame[column].astype(object).fillna("-").tolist() for frame in (paired, forward)
         )
-        assert mine == lent
+        assert mine == borrowed
     lines = paired["source"].astype(str)
     assert lines.str.startswith(str(ROOT / "examples")).all()
 

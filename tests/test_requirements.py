@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import configparser
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 TOOLS: Final = {"hypothesis", "pytest", "pytest-randomly", "pytest-xdist", "setuptools"}
 """What builds the package and runs the tests with the oldest versions."""
+NEEDED: Final = {
+    "execnet", "greenlet", "importlib-resources", "iniconfig", "packaging", "pluggy", "pygments",
+    "python-dateutil", "sortedcontainers", "typing-extensions", "tzdata",
+}  # fmt: skip
+"""What the oldest versions, and these tools, need."""
 
 
 def plain(name: str) -> str:
@@ -42,7 +50,7 @@ def bounds() -> dict[str, str]:
 def test_the_oldest_versions_that_are_tested_are_the_lower_bounds() -> None:
     lowest = pins("constraints-lowest.txt")
 
-    assert {name: lowest[name] for name in lowest.keys() - TOOLS} == bounds()
+    assert {name: lowest[name] for name in lowest.keys() - TOOLS - NEEDED} == bounds()
 
 
 def test_the_oldest_versions_are_tested_with_the_tools_of_all_tests() -> None:
@@ -65,3 +73,56 @@ def test_the_build_backend_is_bounded_and_the_one_that_is_tested_is_pinned() -> 
     assert found
     built_with = version(pins("constraints.txt")["setuptools"])
     assert version(found[1]) <= built_with < version(found[2])
+
+
+def hashed(name: str) -> dict[str, str]:
+    """Return the versions in a file of requirements; each is exact, and has a SHA-256."""
+    text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
+    entries = re.sub(r"#.*|\\\n", "", text).strip().splitlines()
+    found = [
+        re.fullmatch(r"([\w.-]+)==([\w.+]+)(?: ; [^-]+)?( +--hash=sha256:[0-9a-f]{64})+", entry)
+        for entry in entries
+    ]
+    assert all(found), [e for e, match in zip(entries, found, strict=True) if match is None]
+    return {plain(match[1]): match[2] for match in found if match}
+
+
+UNHASHED: Final = {"torch", "uv"}
+"""See requirements/generate.py."""
+
+
+def test_ci_installs_by_hash_the_versions_that_are_tested_together() -> None:
+    first, trainers = hashed("ci.txt"), hashed("ci-integrations.txt")
+    newest = {n: version for n, version in pins("constraints.txt").items() if n not in UNHASHED}
+
+    assert not first.keys() & trainers.keys()
+    assert first | trainers == newest
+
+
+def test_ci_installs_the_oldest_versions_by_hash() -> None:
+    assert hashed("ci-lowest.txt") == pins("constraints-lowest.txt")
+
+
+def test_a_release_is_built_with_the_backend_that_is_pinned() -> None:
+    assert hashed("build.txt") == {"setuptools": pins("constraints.txt")["setuptools"]}
+
+
+def test_what_is_installed_by_hash_comes_from_the_index_that_the_machine_names() -> None:
+    files = sorted((ROOT / "requirements").glob("*.txt"))
+
+    assert len(files) == 4
+    assert not [file.name for file in files if re.search(r"://|--\w*index", file.read_text())]
+
+
+@pytest.mark.parametrize(
+    "target", [".annotate,test,docs", ".annotate,test,integrations", ".lowest"]
+)
+def test_in_ci_all_but_torch_is_installed_by_hash_and_nothing_else(target: str) -> None:
+    words = ["make", "--dry-run", "--always-make", "CI=true", "VENV=v", f"v/{target}"]
+    done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    installs = [line for line in done.stdout.splitlines() if "pip install" in line]
+
+    assert "--require-hashes --no-deps -r requirements/ci" in installs[0]
+    assert installs[-1].endswith("--no-deps --no-build-isolation -e .")
+    between = installs[1:-1]
+    assert between == [] or (len(between) == 1 and between[0].endswith("constraints.txt torch"))

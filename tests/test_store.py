@@ -529,7 +529,7 @@ def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(ma
     "change",
     [
         {"ranks": [{"rank": "0"}]}, {"ranks": {}}, {"ranks": [1]}, {"tool": 3},
-        {"ranks": [{"rank": 0, "problems": {"x": "y"}, "ignored": {}}]},
+        {"ranks": [{"rank": 0, "problems": {"x": "y"}, "skipped": {}}]},
         {"sources": [{"path": []}]},
     ],
 )  # fmt: skip

@@ -18,7 +18,7 @@ from pyprof2.analysis.hardware.kernel_names import (
 from pyprof2.analysis.hardware.verdict import judge
 from pyprof2.analysis.linking.activities import LINKS, Activities, Launches
 from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID, link_steps
-from pyprof2.analysis.linking.user_ranges import with_lent
+from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import TextColumn, int_array, lookup, named, only, slices_of_groups, text_array
 from pyprof2.recording import Recording, code_column, int_column
 
@@ -74,7 +74,7 @@ def _activity_part(recording: Recording, linked: Linked, found: Activities) -> p
     columns |= {
         "kernel_id": pa.array(found.id),
         "link": text_array((found.link, LINKS)),
-        "link_note": text_array(with_lent((_notes(linked, found), _NOTES), around.lent)),
+        "link_note": text_array(with_borrowed((_notes(linked, found), _NOTES), around.borrowed)),
         "range": text_array((around.path, linked.paths)),
     }
     return judge(pa.table(columns), recording.devices)

@@ -10,13 +10,14 @@ import numpy as np
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.attribute import OpCosts, cost_ops
 from pyprof2.analysis.costs.evidence import DistinctCalls, find_evidence
+from pyprof2.analysis.intervals import nearest_marked
 from pyprof2.analysis.linking import link
 from pyprof2.analysis.linking.activities import Activities, Launches, link_activities, link_launches
 from pyprof2.analysis.linking.link import NO_RANGES, Ops, Ranges, Threads
 from pyprof2.analysis.linking.pair import Pairs, pair
-from pyprof2.analysis.linking.stacks import Stacks, choose_lines
+from pyprof2.analysis.linking.stacks import Around, Stacks, choose_lines
 from pyprof2.analysis.linking.user_ranges import Found, UserRanges, choose_users
-from pyprof2.columns import TextColumn, lookup, merge_texts
+from pyprof2.columns import TextColumn, combine_keys, lookup, merge_texts
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
@@ -70,9 +71,13 @@ class Linked:
 
 
 class _Around(NamedTuple):
-    """What is around the ops: stacks and layers by op, and the ranges that linking needs later."""
+    """What is around the ops: stacks and layers by op, and the ranges that linking needs later.
+
+    The code of what was recorded of an op itself is `line`.
+    """
 
     stack: Int
+    line: Int
     stacks: Stacks
     layer: TextColumn
     sharded: TextColumn
@@ -86,13 +91,14 @@ def _look_around(recording: Recording, ops: Ops, pairs: Pairs, threads: Threads)
     # There may be more frames than ops: they are let go with this function.
     ranges = link.read_ranges(recording, threads)
     stacks = Stacks()
-    stack = _stacks_of(stacks, ops, ranges, stacks.of_texts(code_column(recorded, "stack")))
+    lines = code_column(recorded, "stack")
+    stack = _stacks_of(stacks, ops, ranges, lines)
     layer = merge_texts(code_column(recorded, "layer"), _layers_around(ops, pairs.forward, ranges))
     steps, annotations, *modules = (
         ranges.get(kind, NO_RANGES) for kind in ("step", "annotation", "module", "layer")
     )
     sharded = link.link_sharded(annotations, layer[1], ops.thread, ops.start)
-    return _Around(stack, stacks, layer, sharded, steps, annotations, modules)
+    return _Around(stack, lines[0], stacks, layer, sharded, steps, annotations, modules)
 
 
 def link_recording(recording: Recording, source_root: str | None = None) -> Linked:
@@ -103,7 +109,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         source_root: the folder of the user's own code.
     """
     load_extensions()
-    tables = ("ops", "launches", "ranges", "flows")
+    tables = ("ops", "launches", "ranges", "flows", "memory")
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link.link_ops(recording, threads)
     pairs = pair(ops, recording, threads)
@@ -117,7 +123,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     # An optimizer may step inside of backward: what it does belongs to no layer.
     inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
     origin = _origins(ops, pairs)
-    stack = _inherit((around.stack, []), origin, inherits, ops)[0]
+    stack = _stack_of(ops, around, origin, inherits)
     lines = around.stacks.table()
     source, library_source = (
         (lookup(codes, stack, -1), texts) for codes, texts in choose_lines(lines, source_root)
@@ -145,6 +151,15 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     )
 
 
+def _stack_of(ops: Ops, around: _Around, origin: Int, inherits: Bool) -> Int:
+    """Return the stack of each op; in backward that of its forward op."""
+    stack = _inherit((around.stack, []), origin, inherits, ops)[0]
+    # The line of a forward op that an op in backward names: what called it is known in forward.
+    named = inherits & (around.line >= 0) & (lookup(around.line, origin, -1) == around.line)
+    stack = np.where(named, lookup(around.stack, origin, -1), stack)
+    return _stacks_again(ops, stack, around.layer[0])
+
+
 def _costs_of(
     recording: Recording, ops: Ops, pairs: Pairs, signature: Int, activities: Activities
 ) -> OpCosts:
@@ -161,13 +176,37 @@ def _layers_around(ops: Ops, forward: Int, ranges: dict[str, Ranges]) -> TextCol
     return link.link_layers(modules, layers, ops, forward)
 
 
-def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: Int) -> Int:
+def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: TextColumn) -> Int:
     """Return the stack of each op: as recorded of it, else of the frames or the range around it."""
     frames, lines = (ranges.get(kind, NO_RANGES) for kind in ("python", "source"))
     around = stacks.at(frames, ops.thread, ops.start)
-    line = lines.nest().innermost(ops.thread, ops.start)
-    marked = stacks.of_texts((lookup(lines.name, line, -1), lines.names))
-    return np.where(recorded >= 0, recorded, np.where(around >= 0, around, marked))
+    nest = lines.nest()
+    line = nest.innermost(ops.thread, ops.start)
+    marked = lookup(stacks.of_calls(lines, nest), line, -1)
+    own = stacks.called(recorded, Around(marked, (lookup(lines.name, line, -1), lines.names)))
+    return np.where(own >= 0, own, np.where(around >= 0, around, marked))
+
+
+def _stacks_again(ops: Ops, stack: Int, layer: Int) -> Int:
+    """Return the stacks of ops, where what checkpointing runs again has that of its forward op.
+
+    Around what runs again are the frames of backward, if any. Its forward op is one of the same
+    name in the same layer; where these are called from one place, that is the place.
+    """
+    again = ops.recompute & (layer >= 0)
+    first = ~ops.recompute & ~ops.backward & (layer >= 0) & (stack >= 0)
+    outermost = again & ~lookup(again, ops.parent, 0).astype(bool)
+    rows = np.flatnonzero(outermost | first)
+    _, kind = np.unique(combine_keys(layer[rows], ops.name[rows]), return_inverse=True)
+    least, most = np.full(len(rows), 1 << 62), np.full(len(rows), -1)
+    known = first[rows]
+    np.minimum.at(least, kind[known], stack[rows[known]])
+    np.maximum.at(most, kind[known], stack[rows[known]])
+    place = np.where(least == most, most, -1)[kind]
+    found = stack.copy()
+    found[rows] = np.where(known | (place < 0), stack[rows], place)
+    caller = nearest_marked(ops.parent, outermost)
+    return np.where(again & (caller >= 0), lookup(found, caller, -1), stack)
 
 
 def _origins(ops: Ops, pairs: Pairs) -> Int:

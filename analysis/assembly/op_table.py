@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import COUNTS, STATUSES, UNKNOWN
 from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID
-from pyprof2.analysis.linking.user_ranges import with_lent
+from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import int_array, lookup, text_array
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
                 ),
                 "stack_id": int_array(linked.stack[rows], -1),
                 "range": text_array((around.path, linked.paths)),
-                "link_note": text_array(with_lent((no_notes, []), around.lent)),
+                "link_note": text_array(with_borrowed((no_notes, []), around.borrowed)),
                 "direction": text_array((linked.direction[rows], DIRECTIONS)),
                 "recompute": pa.array(ops.recompute[rows]),
                 "forward_op_id": int_array(linked.pairs.forward[rows], -1),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from pyprof2.errors import CostRegistrationError, TerminatedError
@@ -211,6 +212,7 @@ def set_category(ops: str, category: str) -> None:
     for name in ops.split():
         _categories.setdefault(name, category)
     _patterns.extend(name for name in ops.split() if "*" in name and name not in _patterns)
+    _category_of_pattern.cache_clear()
 
 
 def mark_views(ops: str) -> None:
@@ -268,6 +270,12 @@ def category_of(op: str) -> str | None:
     name = _plain_name(op)
     if name in _categories:
         return _categories[name]
+    return _category_of_pattern(name)
+
+
+@lru_cache(maxsize=1 << 10)
+def _category_of_pattern(name: str) -> str | None:
+    """Return the category of the first pattern that a name fits; the same few names are asked."""
     found = (_categories[pattern] for pattern in _patterns if fnmatchcase(name, pattern))
     return next(found, None)
 

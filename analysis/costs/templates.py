@@ -22,7 +22,7 @@ from pyprof2.signatures import OpCall, Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_BY_SIZE: Final = "what is multiplied is told by the sizes of the kernel's tensors"
+_BY_SIZE: Final = "what is multiplied follows from the sizes of the kernel's tensors"
 
 
 @cost_of("triton_tem_*", "triton_mm*", "triton_bmm*", "triton_addmm*", category="matmul")

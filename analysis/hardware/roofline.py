@@ -95,39 +95,69 @@ def roofline(  # noqa: PLR0913 -- the columns that it works on
         flops_lo: what the FLOPs are not below; NaN: the same as `flops`.
         bytes_lo: what the bytes are not below; NaN: the same as `nbytes`.
     """
-    arrays = np.broadcast_arrays(
-        flops, nbytes, time_ns, peak_flops, memory_bytes_per_s, l2_bytes, l2_bytes_per_s,
-        peak_flops_low, flops_lo, bytes_lo,
+    given = _Given(
+        *(np.atleast_1d(array).astype(np.float64) for array in np.broadcast_arrays(
+            flops, nbytes, time_ns, peak_flops, memory_bytes_per_s, l2_bytes, l2_bytes_per_s,
+            peak_flops_low, flops_lo, bytes_lo,
+        ))
     )  # fmt: skip
-    work, traffic, time, peak, bandwidth, cache, cache_bandwidth, low, work_lo, traffic_lo = (
-        np.atleast_1d(array).astype(np.float64) for array in arrays
-    )
     with np.errstate(divide="ignore", invalid="ignore"):
-        seconds = np.where(time > 0, time / 1e9, np.nan)
-        most = FLAG_PCT / 100 * seconds
-        memory_s = _time(traffic, bandwidth)
-        cached = (memory_s > most) & (traffic <= cache)
-        speed = np.where(cached, cache_bandwidth, bandwidth)
-        memory_s = _time(traffic, speed)
-        compute_s = _settle(_time(work, peak), work / low, memory_s)
-        # Too many FLOPs are too many, however fast the cache is.
-        too_many = cached & (compute_s > most)
-        least_s = np.where(too_many, np.fmax(compute_s, memory_s), np.maximum(compute_s, memory_s))
-        at_least_s = np.maximum(
-            _time(np.fmin(work, work_lo), np.where(np.isnan(peak), low, peak)),
-            _time(np.fmin(traffic, traffic_lo), speed),
-        )
-        least_s[np.maximum(work, traffic) == 0] = np.nan  # it did nothing: there is no roof
-        least_s[(least_s > most) & (at_least_s <= most)] = np.nan  # the estimate is refuted
-        pct = 100 * least_s / seconds
+        seconds = np.where(given.time_ns > 0, given.time_ns / 1e9, np.nan)
+        roofs = _roofs(given, FLAG_PCT / 100 * seconds)
+        pct = 100 * roofs.least_s / seconds
         return Roofline(
-            tflops=work / seconds / 1e12,
-            gbps=traffic / seconds / 1e9,
-            intensity=np.where(traffic > 0, work / traffic, np.nan),
+            tflops=given.flops / seconds / 1e12,
+            gbps=given.bytes / seconds / 1e9,
+            intensity=np.where(given.bytes > 0, given.flops / given.bytes, np.nan),
             roofline_pct=pct,
-            bound=_bound(compute_s, memory_s, pct, time),
-            flag=_flag(compute_s, pct, seconds, cached),
+            bound=_bound(roofs.compute_s, roofs.memory_s, pct, given.time_ns),
+            flag=_flag(roofs.compute_s, pct, seconds, roofs.cached),
         )
+
+
+class _Given(NamedTuple):
+    """The arguments of `roofline`, all of one shape."""
+
+    flops: Floats
+    bytes: Floats
+    time_ns: Floats
+    peak_flops: Floats
+    bandwidth: Floats
+    cache: Floats
+    cache_bandwidth: Floats
+    peak_low: Floats
+    flops_lo: Floats
+    bytes_lo: Floats
+
+
+class _Roofs(NamedTuple):
+    """The shortest times: of the arithmetic, of the traffic, of both, and whether it is cached."""
+
+    compute_s: Floats
+    memory_s: Floats
+    least_s: Floats
+    cached: Bools
+
+
+def _roofs(given: _Given, most: Floats) -> _Roofs:
+    """Return what the roofs allow; `most`: the seconds above which an estimate is refuted."""
+    work, traffic = given.flops, given.bytes
+    memory_s = _time(traffic, given.bandwidth)
+    cached = (memory_s > most) & (traffic <= given.cache)
+    speed = np.where(cached, given.cache_bandwidth, given.bandwidth)
+    memory_s = _time(traffic, speed)
+    compute_s = _settle(_time(work, given.peak_flops), work / given.peak_low, memory_s)
+    # Too many FLOPs are too many, however fast the cache is.
+    too_many = cached & (compute_s > most)
+    least_s = np.where(too_many, np.fmax(compute_s, memory_s), np.maximum(compute_s, memory_s))
+    peak_at_least = np.where(np.isnan(given.peak_flops), given.peak_low, given.peak_flops)
+    at_least_s = np.maximum(
+        _time(np.fmin(work, given.flops_lo), peak_at_least),
+        _time(np.fmin(traffic, given.bytes_lo), speed),
+    )
+    least_s[np.maximum(work, traffic) == 0] = np.nan  # it did nothing: there is no roof
+    least_s[(least_s > most) & (at_least_s <= most)] = np.nan  # the estimate is refuted
+    return _Roofs(compute_s, memory_s, least_s, cached)
 
 
 def _time(count: Floats, per_s: Floats) -> Floats:

@@ -28,6 +28,7 @@ from pyprof2.analysis.linking.module_paths import ModulePaths
 from pyprof2.analysis.linking.passes import Calls, find_passes
 from pyprof2.columns import lookup
 from pyprof2.recording import Recording, code_column, int_column
+from pyprof2.skipped import TRACED_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -204,7 +205,7 @@ def _rows_that_ran(recording: Recording, threads: Threads, row: Int, start: Int)
     ranges = _ranges_at(recording, threads, rows).named(lambda text: text.endswith(_COMPILING))
     thread = threads.number(recording.read("ops", ["pid", "tid"], row))
     traced = ranges.nest().holds(thread, start[row])
-    recording.ignored["ops that torch.compile traced, and did not run"] += int(traced.sum())
+    recording.skipped[TRACED_OPS] += int(traced.sum())
     return row[~traced]
 
 

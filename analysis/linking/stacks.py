@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +13,21 @@ from pyprof2.frames import frame_line, is_own_path, library_of
 from pyprof2.recording import TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.intervals import Int
+    from collections.abc import Sequence
+
+    from pyprof2.analysis.intervals import Int, Nest
     from pyprof2.analysis.linking.link import Ranges
 
 
 OWN: Final = "(own)"
 """The library of what the user's own code calls directly."""
+
+
+class Around(NamedTuple):
+    """The range around each row: its stack and its text, -1 for none."""
+
+    stack: Int
+    text: TextColumn
 
 
 class Stacks:
@@ -30,10 +39,14 @@ class Stacks:
     def __init__(self) -> None:
         self._ids: dict[tuple[int, int], int] = {}
         self._lines = TextCodes()
+        self._callers: list[int] = []
 
     def add(self, caller: int, line: str) -> int:
         """Return the stack of a frame at `line` that the stack `caller` called, -1 for none."""
-        return self._ids.setdefault((caller, self._lines[line]), len(self._ids))
+        stack = self._ids.setdefault((caller, self._lines[line]), len(self._ids))
+        if stack == len(self._callers):
+            self._callers.append(caller)
+        return stack
 
     def of_texts(self, texts: TextColumn) -> Int:
         """Return the stack of each row of texts, see `pyprof2.frames`; -1 for null."""
@@ -41,10 +54,62 @@ class Stacks:
         return lookup(np.array([self._of_text(word) for word in words], np.int64), codes, -1)
 
     def _of_text(self, text: str | None) -> int:
-        stack = -1
-        for line in reversed((text or "").split("\n")):
+        return self._below(-1, (text or "").split("\n"))
+
+    def _below(self, stack: int, lines: Sequence[str]) -> int:
+        """Return the stack of lines, the innermost first, that another stack called."""
+        for line in reversed(lines):
             stack = self.add(stack, line) if line else stack
         return stack
+
+    def of_calls(self, calls: Ranges, nest: Nest) -> Int:
+        """Return the stack of each range whose text says from where a call is made.
+
+        A text goes no further out than to the user's own code; what called that is the text of the
+        range around it.
+
+        Args:
+            calls: the ranges.
+            nest: the same, sorted.
+        """
+        parent = nest.parents()
+        depth = depths(parent)
+        stack = np.full(len(parent), -1)
+        for level in range(int(depth.max(initial=-1)) + 1):
+            rows = np.flatnonzero(depth == level)
+            around = Around(
+                lookup(stack, parent[rows], -1), (lookup(calls.name, parent[rows], -1), calls.names)
+            )
+            stack[rows] = self.called((calls.name[rows], calls.names), around)
+        return stack
+
+    def called(self, texts: TextColumn, around: Around) -> Int:
+        """Return the stack of each row of texts, inside of the range around it; -1 for null."""
+        codes, words = texts
+        rows = np.flatnonzero(codes >= 0)
+        columns = codes[rows], around.stack[rows], around.text[0][rows]
+        _, first, place = np.unique(combine_keys(*columns), return_index=True, return_inverse=True)
+        found = [
+            self._called(
+                words[code] or "", stack, around.text[1][outer] or "" if outer >= 0 else ""
+            )
+            for code, stack, outer in zip(*(c[first].tolist() for c in columns), strict=True)
+        ]
+        stacks = np.full(len(codes), -1)
+        stacks[rows] = np.array(found, np.int64)[place.reshape(-1)] if found else stacks[rows]
+        return stacks
+
+    def _called(self, text: str, stack: int, outer_text: str) -> int:
+        """Return the stack of a text, inside of another one that ends in `outer_text`."""
+        lines, outer = text.split("\n"), outer_text.split("\n") if outer_text else []
+        shared = 0
+        while shared < min(len(lines), len(outer)) and lines[-1 - shared] == outer[-1 - shared]:
+            shared += 1
+        # What both begin with is the same call.
+        if shared:
+            for _ in outer[shared:]:
+                stack = self._callers[stack]
+        return self._below(stack, lines[: len(lines) - shared])
 
     def at(self, frames: Ranges, thread: Int, time: Int) -> Int:
         """Return the stack of Python frames at each (thread, time); -1 where none is around it."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SEPARATOR: Final = " / "
 """Between the names of a path."""
 
-LENT: Final = "range of the one other thread of the process that was inside one"
+BORROWED: Final = "range of the one other thread of the process that was inside one"
 """What `link_note` says of a path that a thread borrowed."""
 
 _DEPTH_MAX: Final = 32
@@ -82,14 +82,14 @@ def choose_users(recording: Recording, annotations: Ranges) -> Ranges:
 
 
 class Found(NamedTuple):
-    """The path at each time, -1 for none, and whether another thread lent it."""
+    """The path at each time, -1 for none, and whether it is borrowed from another thread."""
 
     path: Int
-    lent: Bool
+    borrowed: Bool
 
     def at(self, positions: Int) -> Found:
         """Return those at the positions; -1 gives none."""
-        return Found(lookup(self.path, positions, -1), lookup(self.lent, positions, 0) > 0)
+        return Found(lookup(self.path, positions, -1), lookup(self.borrowed, positions, 0) > 0)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class UserRanges:
     paths: list[str]
     threads: Threads
     _own: _Timeline
-    _lent: _Timeline
+    _borrowed: _Timeline
 
     @classmethod
     def of(cls, ranges: Ranges, threads: Threads) -> UserRanges:
@@ -135,7 +135,7 @@ class UserRanges:
         has_none = ~np.isin(thread, self._own.key)
         path = self._own.at(thread, time)
         process = self.threads.process(thread[has_none])
-        path[has_none] = self._lent.at(process, time[has_none])
+        path[has_none] = self._borrowed.at(process, time[has_none])
         return Found(path, has_none & (path >= 0))
 
 
@@ -196,9 +196,9 @@ def _lending(own: _Timeline, threads: Threads) -> _Timeline:
     return _Timeline(process[order], own.time[order], np.where(count == 1, code, -1))
 
 
-def with_lent(notes: TextColumn, lent: Bool) -> TextColumn:
+def with_borrowed(notes: TextColumn, borrowed: Bool) -> TextColumn:
     """Return the notes, and where the path was borrowed, that too; notes join with `; `."""
     codes, words = notes
-    joined = [*words, *(f"{word}; {LENT}" if word else LENT for word in words), LENT]
+    joined = [*words, *(f"{word}; {BORROWED}" if word else BORROWED for word in words), BORROWED]
     moved = np.where(codes >= 0, codes + len(words), len(joined) - 1)
-    return np.where(lent, moved, codes), joined
+    return np.where(borrowed, moved, codes), joined

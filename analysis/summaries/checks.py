@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyprof2 import skipped
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.problems import look_up
 
@@ -130,5 +131,6 @@ def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
         for what, count in sorted(rank.get("annotated", {}).items()):
             text = f"known only from markers that the recorded program wrote: {what}"
             yield Finding("info", text, count, rank=rank["rank"])
-        for what, count in sorted(rank["ignored"].items()):
-            yield Finding("info", f"not read: {what}", count, rank=rank["rank"])
+        for key, count in sorted(rank["skipped"].items()):
+            text = f"not read: {skipped.look_up(key).text}"
+            yield Finding("info", text, count, rank=rank["rank"])

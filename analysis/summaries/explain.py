@@ -18,7 +18,7 @@ from pyprof2.analysis.costs.comm import bandwidth
 from pyprof2.analysis.costs.formula_text import formula_text
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons
 from pyprof2.analysis.hardware.verdict import examine, examine_ops
-from pyprof2.analysis.linking.user_ranges import LENT
+from pyprof2.analysis.linking.user_ranges import BORROWED
 from pyprof2.analysis.summaries.roof_text import roof_of
 from pyprof2.analysis.summaries.rows import is_engine, only_helps, op_calls
 from pyprof2.errors import UsageError
@@ -46,7 +46,12 @@ RANGE_MEANINGS: Final = (
     "your ranges that are open on its thread when it begins; of a kernel: when it is launched",
     "its thread never has a range of yours: these are open on the only thread that has one open",
 )
-"""How ranges were found: on the own thread; lent by another one."""
+"""How ranges were found: on the own thread; borrowed from another one."""
+
+EXPLAINED: Final = dict.fromkeys(
+    ("kernels", "copies", "launches", "ops", "signatures", "estimates", "devices")
+)
+"""The tables that an explanation rests on; all columns of each."""
 
 _KERNEL: Final = (
     "kernel_id", "kernel", "category", "device", "device_name", "stream", "step", "start_ns",
@@ -287,8 +292,8 @@ def _range(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the user's own ranges around a kernel's launch or an op, and on whose thread."""
     if row["range"] is None:
         return None
-    lent = LENT in (row["link_note"] or "")
-    return {"range": row["range"], "lent": lent, "meaning": RANGE_MEANINGS[lent]}
+    borrowed = BORROWED in (row["link_note"] or "")
+    return {"range": row["range"], "borrowed": borrowed, "meaning": RANGE_MEANINGS[borrowed]}
 
 
 def _pair(ops: _Ops, op: int) -> dict[str, Any]:

@@ -111,6 +111,13 @@ NEEDED: Final = (
 
 COPY_CATEGORIES: Final = ("memcpy", "memset")
 
+# FLOP/ns is GFLOP/s, byte/ns is GB/s.
+RATE_SCALES: Final = {
+    "tflops": 1e-3, "gbps": 1, "intensity": 1, "roofline_pct": 100, "tensor_core_pct": 100,
+    "costed_pct": 100,
+}  # fmt: skip
+"""The rates, and what the quotient of their two sums is multiplied with."""
+
 _PATHS: Final = {"layer": ".", "range": SEPARATOR}
 """The columns that hold paths, and what stands between their names."""
 
@@ -349,8 +356,8 @@ def _measure(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
         "mean_ns": time_ns / np.where(number, number, np.nan),
         "min_ns": by_group.min().reindex(range(count)),
         "max_ns": by_group.max().reindex(range(count)),
-        "flops": _exact_sum(flops, group, count),
-        "bytes": _exact_sum(nbytes, group, count),
+        "flops": exact_sum(flops, group, count),
+        "bytes": exact_sum(nbytes, group, count),
     }
     return pd.DataFrame(sums | _rates(rows, _floats(flops), _floats(nbytes), group, count))
 
@@ -376,22 +383,41 @@ def _rates(
     count: int,
 ) -> dict[str, Floats]:
     """Return the columns that are sum over sum."""
+    span = np.where(_helps_elsewhere(rows, group), np.nan, rate_span(rows))
+    return {
+        name: RATE_SCALES[name] * _ratio(*parts, group, count)
+        for name, parts in rate_parts(rows, flops, nbytes, span).items()
+    }
+
+
+def rate_span(rows: pd.DataFrame) -> Floats:
+    """Return the time that the rates of each row are taken over, in ns."""
+    return _floats(rows["rate_ns"] if "rate_ns" in rows else rows["dur_ns"])
+
+
+def rate_parts(
+    rows: pd.DataFrame, flops: Floats, nbytes: Floats, span: Floats
+) -> dict[str, tuple[Floats, Floats]]:
+    """Return of each rate what is summed above and below its line, of the rows that know both.
+
+    Args:
+        rows: as for `summarize`.
+        flops: what each row adds to the FLOPs; not a number where that is nothing known.
+        nbytes: the same of the bytes.
+        span: `rate_span`; not a number for rows whose time is not to count.
+    """
     time = _floats(rows["dur_ns"])
-    span = _floats(rows["rate_ns"]) if "rate_ns" in rows else time
-    span = np.where(_helps_elsewhere(rows, group), np.nan, span)
-    least = rows["least_ns"] if "least_ns" in rows else rows["roofline_pct"] / 100 * span
+    least = _floats(rows["least_ns"] if "least_ns" in rows else rows["roofline_pct"] / 100 * span)
     verdict = rows["tensor_core"].isin(["yes", "no"]).to_numpy(dtype=bool)
     on_tensor_cores = rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
     costed = rows["cost_status"].isin(_COSTED).to_numpy(dtype=bool)
     return {
-        # FLOP/ns is GFLOP/s, byte/ns is GB/s.
-        "tflops": _ratio(flops, span, group, count) / 1000,
-        "gbps": _ratio(nbytes, span, group, count),
-        "intensity": _ratio(flops, nbytes, group, count),
-        "roofline_pct": 100 * _ratio(_floats(least), span, group, count),
-        "tensor_core_pct": 100
-        * _ratio(time * on_tensor_cores, np.where(verdict, time, np.nan), group, count),
-        "costed_pct": 100 * _ratio(time * costed, time, group, count),
+        "tflops": (flops, span),
+        "gbps": (nbytes, span),
+        "intensity": (flops, nbytes),
+        "roofline_pct": (least, span),
+        "tensor_core_pct": (time * on_tensor_cores, np.where(verdict, time, np.nan)),
+        "costed_pct": (time * costed, time),
     }
 
 
@@ -473,7 +499,7 @@ def _ratio(
     return ratio
 
 
-def _exact_sum(values: pd.Series, group: Ints, count: int) -> pd.Series:
+def exact_sum(values: pd.Series, group: Ints, count: int) -> pd.Series:
     """Return the sums as integers; null where nothing is known or an int64 cannot hold them."""
     sums = values.groupby(group).sum(min_count=1).reindex(range(count))
     rough = np.bincount(group, weights=_floats(values.fillna(0)), minlength=count)

@@ -45,6 +45,7 @@ _OF_ACTIVITIES: Final = {
         "tensor_core", "tensor_core_eligible", "flops", "compute_dtype", "params", "device_type",
     ),
     "library": ("library_source", "source"),
+    "stack_id": ("stack_id",),
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
 _OF_OPS: Final = (
@@ -80,6 +81,8 @@ def activity_rows(kernels: pa.Table, copies: pa.Table, wanted: Collection[str] =
     columns = {name: both[name] for name in PROFILE_COLUMNS if name in wanted}
     if "library" in wanted:
         columns["library"] = text_array(libraries(both))
+    if "stack_id" in wanted:
+        columns["stack_id"] = both["stack_id"]
     if "tensor_core_missed" in wanted:
         columns["tensor_core_missed"] = text_array(missed_reasons(both))
     if not {"least_ns", "accounting_op", "helps"}.isdisjoint(wanted):
@@ -151,6 +154,8 @@ def op_rows(
     columns = {name: calls[name] for name in PROFILE_COLUMNS if name in wanted}
     if "library" in wanted:
         columns["library"] = text_array(libraries(calls))
+    if "stack_id" in wanted:
+        columns["stack_id"] = calls["stack_id"]
     if "rate_ns" in wanted:
         columns["rate_ns"] = calls["op_time_ns"]
     return pa.table(columns)

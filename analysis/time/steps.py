@@ -95,7 +95,7 @@ class Use(NamedTuple):
     occupancy_known: Bool
 
 
-class _Pieces:
+class WindowPieces:
     """The windows, cut wherever an activity begins or ends.
 
     Attributes:
@@ -103,7 +103,6 @@ class _Pieces:
     """
 
     def __init__(self, work: Work, start: Int, end: Int) -> None:
-        self._work = work
         self._times = np.unique(np.concatenate((work.start, work.end, start, end)))
         begin, length = self._times[:-1], np.diff(self._times)
         # Of those that begin together only the last one has a length.
@@ -112,12 +111,15 @@ class _Pieces:
         self._window = window[self._inside]
         self._count = len(start)
         self.length = length[self._inside]
+        self._begins, self._ends = (
+            np.searchsorted(self._times, each) for each in (work.start, work.end)
+        )
 
     def level(self, weight: Floats) -> Floats:
         """Return the sum of the weights of what runs in each piece."""
         change = np.zeros(len(self._times))
-        np.add.at(change, np.searchsorted(self._times, self._work.start), weight)
-        np.subtract.at(change, np.searchsorted(self._times, self._work.end), weight)
+        np.add.at(change, self._begins, weight)
+        np.subtract.at(change, self._ends, weight)
         found: Floats = np.cumsum(change)[:-1][self._inside]
         return found
 
@@ -145,7 +147,7 @@ def device_use(work: Work, start: Int, end: Int) -> Use:
     The share of the multiprocessors that have a block is at most 1: the sum of `blocks_per_sm` of
     the kernels that run. What reaches over a window counts with the part inside.
     """
-    pieces = _Pieces(work, start, end)
+    pieces = WindowPieces(work, start, end)
     is_kernel = work.kind != COPY
     kernels = pieces.runs(is_kernel)
     blocks, occupancy = (
@@ -166,7 +168,7 @@ def device_use(work: Work, start: Int, end: Int) -> Use:
     )
 
 
-def _state_times(pieces: _Pieces, kind: Int) -> dict[str, Int]:
+def _state_times(pieces: WindowPieces, kind: Int) -> dict[str, Int]:
     """Return the time in each state, by window."""
     runs = [pieces.runs(kind == each) for each in (COMPUTE, COMM, COPY)]
     times = {

@@ -18,7 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2 import __version__
-from pyprof2.cli import advise, capture, check, compare, demo, explain, idle, parse, prof
+from pyprof2.cli import (
+    advise,
+    batch,
+    capture,
+    check,
+    compare,
+    demo,
+    explain,
+    export,
+    idle,
+    lines,
+    memory,
+    parse,
+    prof,
+    report,
+)
 from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
 from pyprof2.reports.cells import clean
 
@@ -29,16 +44,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "advise",
+    "batch",
     "build_parser",
     "capture",
     "check",
     "compare",
     "demo",
     "explain",
+    "export",
     "idle",
+    "lines",
     "main",
+    "memory",
     "parse",
     "prof",
+    "report",
 ]
 
 FINE: Final = 0
@@ -52,7 +72,22 @@ _OF_WRONG_VALUES: Final = (
 )  # fmt: skip
 """What values that no parser of ours writes may lead to."""
 
-_COMMANDS: Final = (capture, parse, prof, idle, advise, compare, explain, check, demo)
+_COMMANDS: Final = (
+    capture,
+    parse,
+    prof,
+    idle,
+    lines,
+    memory,
+    advise,
+    compare,
+    batch,
+    report,
+    export,
+    explain,
+    check,
+    demo,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -46,9 +46,14 @@ def add_output(command: argparse.ArgumentParser | argparse._ArgumentGroup, force
         action="store_true",
         help="put an apostrophe before cells of text that a spreadsheet would compute",
     )
+    add_file(command, force)
+    command.add_argument("-w", "--width", type=positive, metavar="WIDTH", help="width of the table")
+
+
+def add_file(command: argparse.ArgumentParser | argparse._ArgumentGroup, force: str = "") -> None:
+    """Declare the file to write; arguments as of `add_output`."""
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
     command.add_argument("--force", action="store_true", help=f"{force}replace FILE if it is there")
-    command.add_argument("-w", "--width", type=positive, metavar="WIDTH", help="width of the table")
 
 
 def add_format(command: argparse.ArgumentParser) -> None:

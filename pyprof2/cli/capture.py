@@ -63,6 +63,10 @@ _REPORT: Final = ".nsys-rep"
 _EXPORT: Final = ".sqlite"
 _SUFFIXES: Final = (_KINETO, ".json", _REPORT, _EXPORT)
 
+_NO_OP: Final = "no op ran in this process; if it starts others, let them start capture"
+_NO_STEP: Final = (
+    "none of the steps of --steps took place, or no op ran in them; without --steps all is recorded"
+)
 _BY_SIGNAL: Final = 128
 """Shells add to it the number of the signal that ended a program."""
 
@@ -227,7 +231,7 @@ def _report(args: argparse.Namespace, code: int, recording: Path | None, profile
     if recording is None:
         msg = f"{args.script}: {ended}; {profiler} recorded nothing"
         if code == 0:
-            msg += ": no op ran in this process; if it starts others, let them start capture"
+            msg += f": {_NO_STEP if args.steps else _NO_OP}"
             raise CaptureError(msg)
         _say(msg)
     elif not args.quiet:

@@ -1,4 +1,4 @@
-"""How much memory a recording takes while it runs, where the system tells (Linux)."""
+"""How much memory a recording takes while it runs, where the system says it (Linux)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WRITING: Final = 8
 """A trace takes this many times the memory when torch.profiler ends and writes it: measured with
 torch 2.13, 475 bytes for each event while it runs, 3,300 afterwards."""
 
-TELL_AT: Final = 1 << 27
+WARN_AT: Final = 1 << 27
 """Bytes of growth at which the user is warned."""
 
 _WARM_UP: Final = 3
@@ -30,7 +30,7 @@ _ENDS: Final = "it ends here, with what there is; record some steps only, --step
 
 
 class GrowthNote(NamedTuple):
-    """What to tell, and whether the recording has to end."""
+    """What to say, and whether the recording has to end."""
 
     text: str
     is_full: bool
@@ -42,7 +42,7 @@ class Growth:
     def __init__(self) -> None:
         self._steps = 0
         self._before = self._room = 0
-        self._is_told = False
+        self._has_warned = False
 
     def step(self) -> GrowthNote | None:
         """Look at the memory when a step begins; return what the user should know, if anything."""
@@ -55,15 +55,15 @@ class Growth:
             return None
         grown = now - self._before
         is_full = self._room > 0 and grown * WRITING > self._room
-        if not is_full and (grown < TELL_AT or self._is_told):
+        if not is_full and (grown < WARN_AT or self._has_warned):
             return None
-        self._is_told = True
+        self._has_warned = True
         end = _ENDS if is_full else _ADVICE
         return GrowthNote(_GROWN.format(steps=self._steps, mb=grown // 10**6) + end, is_full)
 
 
 def own_bytes() -> int | None:
-    """Return the memory that this process has; None where the system does not tell."""
+    """Return the memory that this process has; None where the system does not say."""
     try:
         return int(_OWN.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -83,7 +83,7 @@ def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
             state.note_transform()
         layer = layers.find(module, state)
         has_node = not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr
-        if has_node or session.marks_lines:
+        if has_node or session.marks_calls:
             source = session.source(frame)
         if has_node:
             note_function(state, catalog.function(state.scope.layer, source), frame)

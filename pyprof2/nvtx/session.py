@@ -63,6 +63,11 @@ class Session(Knowledge):
         """Whether ops get ranges at the moment."""
         return self.sink is not None and self.recording and not self.kineto
 
+    @property
+    def marks_calls(self) -> bool:
+        """Whether the lines that call modules are marked: ops tell their own ones only."""
+        return self.marks_lines or (self.options.source and self.writes_ops)
+
     # -- whether ops are marked ----------------------------------------------------------------
 
     def enter_thread(self) -> None:
@@ -121,7 +126,7 @@ class Session(Knowledge):
     def enter(self, token: int, scope: Scope, source: str | None = None, frame: int = 0) -> None:
         """Go into a scope on the calling thread, and open its range.
 
-        Under torch.profiler another one tells the line of user code that goes into it, if given.
+        Another one tells the line of user code that goes into it, if given.
         """
         state = self.state()
         end = None
@@ -135,7 +140,12 @@ class Session(Knowledge):
         elif self.messages is not None and self.writes_ops:
             if scope.message is None:
                 scope.message = self.messages.of_marker(scope.marker)
-            end = self._push(state, scope.message)
+            if source is None:
+                end = self._push(state, scope.message)
+            else:
+                line = self.messages.of_line(source, recompute=scope.recompute)
+                outer = self._push(state, line)
+                end = _both(self._push(state, scope.message), outer)
         state.enter(token, scope, end, frame)
 
     def enter_text(self, token: int, text: str) -> None:
@@ -210,10 +220,11 @@ class Session(Knowledge):
         self.enter(hash(result), scope)
 
 
-def _both(first: Callable[[], object], then: Callable[[], object]) -> Callable[[], object]:
+def _both(*ends: Callable[[], object] | None) -> Callable[[], object]:
     def end() -> None:
-        first()
-        then()
+        for each in ends:
+            if each is not None:
+                each()
 
     return end
 

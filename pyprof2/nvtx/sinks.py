@@ -91,6 +91,18 @@ class Messages:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._messages: dict[str, Any] = {}
+        self._lines: dict[tuple[str, bool], Any] = {}
+
+    def of_line(self, source: str, *, recompute: bool) -> Any:
+        """Return the message that says which line makes the calls inside."""
+        key = source, recompute
+        message = self._lines.get(key)
+        if message is None:
+            if len(self._lines) >= TEXT_LIMIT:
+                self._lines.clear()
+            marker = Marker("source", source=source, recompute=recompute)
+            message = self._lines[key] = self.of_marker(marker)
+        return message
 
     def of_marker(self, marker: Marker) -> Any:
         """Return the message of a marker.

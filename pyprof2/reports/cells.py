@@ -30,6 +30,9 @@ _WIDTH_OF_A_PIPE: Final = 120
 # Stands behind a character that takes two cells, so that its text is as long as it is wide.
 # It is of a category that `clean` escapes, so no recording can bring one in.
 _FILLER: Final = "\ue000"
+# Stands for a blank that a text begins with, which tabulate would cut off: it tells the depth in a
+# tree.
+_INDENT: Final = "\ue001"
 _MARKDOWN: Final = re.compile(r"[\\`*_\[\]<>|~&$]")
 
 _HEADERS: Final = {
@@ -42,7 +45,7 @@ _HEADERS: Final = {
     "sil": "sil ns",
 }
 # A path or an op is known by its end, arguments by their start, any other name by both.
-_CUT_AT_START: Final = frozenset({"op", "layer", "source", "library_source", "trace"})
+_CUT_AT_START: Final = frozenset({"op", "layer", "module", "source", "library_source", "trace"})
 _CUT_AT_END: Final = frozenset(
     {
         "kernel",
@@ -54,7 +57,7 @@ _CUT_AT_END: Final = frozenset(
         "roofline_flag",
     }
 )
-_WEIGHTS: Final = {"kernel": 2, "kernel_short": 2, "signature": 2}
+_WEIGHTS: Final = {"kernel": 2, "kernel_short": 2, "signature": 2, "line": 2}
 _INSTANTS: Final = frozenset({"start_ns", "launch_ns"})
 # The unit in the header, and the digits after the point.
 _SUFFIXES: Final = {"us": ("us", 3), "pct": ("%", 1)}
@@ -122,6 +125,7 @@ def render(
     width: int,
     droppable: Sequence[str] = (),
     marked: Mapping[str, Sequence[bool]] | None = None,
+    alike: Sequence[str] = (),
 ) -> tuple[str, list[str]]:
     """Return the table as text, and the columns that had to be left out.
 
@@ -133,10 +137,11 @@ def render(
         droppable: columns that may be left out for that, the first one first; those without a
             value go before all others.
         marked: by column, which of its values have a mark before them.
+        alike: columns of numbers that are all in the unit of their largest one.
     """
     import tabulate
 
-    columns = _format_columns(frame, footer, marked or {})
+    columns = _format_columns(frame, footer, marked or {}, alike)
     columns, left_out = _drop_columns(columns, width, droppable)
     columns = _label(columns, [words for words, _ in footer])
     _shorten_texts(columns, width)
@@ -152,7 +157,8 @@ def render(
             disable_numparse=True,
             colalign=["left" if column.is_text else "right" for column in columns],
         )
-    lines = [line.rstrip() for line in table.replace(_FILLER, "").splitlines()[1:-1]]
+    table = table.replace(_FILLER, "").replace(_INDENT, " ")
+    lines = [line.rstrip() for line in table.splitlines()[1:-1]]
     return "\n".join(lines), left_out
 
 
@@ -176,13 +182,14 @@ def render_markdown(
     frame: pd.DataFrame,
     footer: Sequence[tuple[str, Mapping[str, Any]]],
     marked: Mapping[str, Sequence[bool]] | None = None,
+    alike: Sequence[str] = (),
 ) -> str:
     """Return the table as Markdown, whole, its last rows in bold; arguments as of `render`."""
     import tabulate
 
-    columns = _format_columns(frame, footer, marked or {})
+    columns = _format_columns(frame, footer, marked or {}, alike)
     columns = _label(columns, [words for words, _ in footer])
-    cells = [[escape_markdown(t.replace(_FILLER, "")) for t in c.texts] for c in columns]
+    cells = [[escape_markdown(_plain(text)) for text in c.texts] for c in columns]
     height = len(frame)
     for texts in cells:
         texts[height:] = [f"**{words}**" if words else "" for words in texts[height:]]
@@ -199,10 +206,18 @@ def _format_columns(
     frame: pd.DataFrame,
     footer: Sequence[tuple[str, Mapping[str, Any]]],
     marked: Mapping[str, Sequence[bool]],
+    alike: Sequence[str] = (),
 ) -> list[Cells]:
     """Return all columns as text, the rows and the footer, with the marks."""
+    together = [value for name in alike for value in frame[name].tolist() if not _is_word(value)]
+    least = max(together, default=None)
     columns = [
-        _format_column(str(name), frame[name], [row.get(str(name), "") for _, row in footer])
+        _format_column(
+            str(name),
+            frame[name],
+            [row.get(str(name), "") for _, row in footer],
+            least if name in alike else None,
+        )
         for name in frame.columns
     ]
     for column in columns:
@@ -213,22 +228,27 @@ def _format_columns(
     return columns
 
 
+def _plain(text: str) -> str:
+    return text.replace(_FILLER, "").replace(_INDENT, " ")
+
+
 def escape_markdown(text: str) -> str:
     """Return `text` so that Markdown, and HTML in it, shows it as it is."""
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
-def _format_column(name: str, values: pd.Series, footer: list[Any]) -> Cells:
-    """Return the column as text; its unit follows from its name and its largest value."""
+def _format_column(
+    name: str, values: pd.Series, footer: list[Any], largest: float | None = None
+) -> Cells:
+    """Return the column as text; its unit follows from its name and the largest value."""
     from pandas.api.types import is_numeric_dtype
 
     items = [*values.tolist(), *footer]
     is_text = not is_numeric_dtype(values.dtype)
     # The rows determine the unit; a total would make them too small to see.
     numbers, totals = ([i for i in part if not _is_word(i)] for part in (values.tolist(), footer))
-    label, form = (
-        (name, str) if is_text else _number_format(name, max(numbers or totals, default=0))
-    )
+    largest = max(numbers or totals, default=0) if largest is None else largest
+    label, form = (name, str) if is_text else _number_format(name, largest)
     cells = [
         clean(item) if isinstance(item, str) else NULL if _is_word(item) else form(item)
         for item in items
@@ -279,7 +299,10 @@ def _number_format(name: str, largest: float) -> tuple[str, Callable[[Any], str]
 
 
 def _widen(text: str) -> str:
-    """Return `text` with a filler behind each character that takes two cells."""
+    """Return `text` with a filler behind each character that takes two cells, and its indent."""
+    if text.startswith(" "):
+        inner = text.lstrip(" ")
+        return _INDENT * (len(text) - len(inner)) + _widen(inner)
     if text.isascii():
         return text
     return "".join(

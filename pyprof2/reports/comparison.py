@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyprof2.comparison import Compared
 
 _TOP: Final = 10
+_LEAST_STEPS: Final = 3
 _AXES: Final = ("layer", "op")
 """What the parts of the terms are summed along by default."""
 
@@ -55,7 +56,7 @@ class ComparisonQuery:
 def show(compared: Compared, query: ComparisonQuery) -> None:
     """Write the terms, in a table the largest of their parts too."""
     if not query.target.is_text:
-        frame = _by_axes(compared.comparison, query.axes) if query.axes else None
+        frame = parts_by(compared.comparison, query.axes) if query.axes else None
         frame = term_rows(compared.comparison) if frame is None else frame
         known = [*TERM_COLUMNS, *(Column(n, pa.string(), "") for n in query.axes)]
         top = query.top or len(frame)
@@ -100,8 +101,11 @@ def _rounded(values: Sequence[Fraction]) -> list[float]:
     return [float(value) for value in floors]
 
 
-def _by_axes(found: Comparison, axes: Sequence[str]) -> pd.DataFrame:
-    """Return the parts of the terms of calls, summed along axes, the largest first."""
+def parts_by(found: Comparison, axes: Sequence[str]) -> pd.DataFrame:
+    """Return the parts of the terms of calls, summed along axes, the largest first.
+
+    Columns are the axes, `term`, and `delta_ns` per step.
+    """
     sums: dict[tuple[Any, ...], Fraction] = {}
     columns = [found.details[name].astype(object) for name in (*axes, "term")]
     for *key, delta in zip(*columns, found.details["delta_ns"], strict=True):
@@ -115,15 +119,13 @@ def _by_axes(found: Comparison, axes: Sequence[str]) -> pd.DataFrame:
 
 def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
     found = compared.comparison
-    yield from _heading(compared)
-    rows = term_rows(found).dropna(axis="columns", how="all")
-    total = {"delta_ns": float(found.step_ns[1] - found.step_ns[0])}
-    if found.step_ns[0]:
-        total["delta_pct"] = float(100 * (found.step_ns[1] / found.step_ns[0] - 1))
+    heading = heading_lines(compared)
+    yield from map(cells.bold, heading[:2])
+    yield from heading[2:]
     yield ""
-    yield from _drawn(rows, [("step", total)], query)
+    yield from _term_lines(found, query)
     axes = query.axes or tuple(axis for axis in _AXES if found.details[axis].notna().any())
-    parts = _by_axes(found, axes)
+    parts = parts_by(found, axes)
     if len(parts):
         yield ""
         yield f"the largest parts by {' and '.join(axes)}:"
@@ -133,19 +135,31 @@ def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
             yield f"{len(parts) - top} more: --top {len(parts)}"
 
 
-def _heading(compared: Compared) -> Iterator[str]:
+def _term_lines(found: Comparison, query: ComparisonQuery) -> Iterator[str]:
+    rows = term_rows(found)
+    if rows.empty:
+        yield "no difference: every term is 0"
+        return
+    total = {"delta_ns": float(found.step_ns[1] - found.step_ns[0])}
+    if found.step_ns[0]:
+        total["delta_pct"] = float(100 * (found.step_ns[1] / found.step_ns[0] - 1))
+    yield from _drawn(rows.dropna(axis="columns", how="all"), [("step", total)], query)
+
+
+def heading_lines(compared: Compared) -> list[str]:
+    """Return what is compared: a line for each side, and then what to know of the comparison."""
     found = compared.comparison
+    lines = []
     for name, path, steps, time in zip(
         "AB", compared.names, found.steps, found.step_ns, strict=True
     ):
         means = f"mean of {steps} steps" if steps > 1 else "1 step"
-        yield cells.bold(
-            f"{name}: {cells.clean(path)}, {units.format_time(round(time))} per step ({means})"
-        )
-    for line in (*compared.differences, *compared.remarks):
-        yield cells.clean(f"note: {line}")
-    if min(found.steps) < 3:
-        yield "note: fewer than 3 steps on a side, so there are no intervals"
+        time_text = units.format_time(round(time))
+        lines.append(f"{name}: {cells.clean(path)}, {time_text} per step ({means})")
+    lines += [cells.clean(f"note: {line}") for line in (*compared.differences, *compared.remarks)]
+    if min(found.steps) < _LEAST_STEPS:
+        lines.append("note: fewer than 3 steps on a side, so there are no intervals")
+    return lines
 
 
 def _drawn(

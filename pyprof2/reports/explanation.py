@@ -26,18 +26,18 @@ def write(facts: Facts, form: str) -> None:
     if form == "json":
         files.write_text(_json(facts), None)
     else:
-        lines = _lines(facts, cells.terminal_width(None))
+        lines = explanation_lines(facts, cells.terminal_width(None))
         files.write_text("".join(f"{line}\n" for line in lines), None)
 
 
 def _json(facts: Facts) -> str:
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(facts), indent=2).decode() + "\n"
+    return msgspec.json.format(files.json_text(facts), indent=2) + "\n"
 
 
-def _lines(facts: Facts, width: int) -> Iterator[str]:
-    """Give the sections one below the other, their names on the left."""
+def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
+    """Give the sections of what `run.explain()` returns, one below the other."""
     sections: tuple[tuple[str, Iterator[str]], ...] = (
         (facts["reference"], _kernel(facts)),
         ("op", _op(facts["op"])),

@@ -162,8 +162,11 @@ def write_frame(
         write_parts(_csv_parts(table, changes), path)
     elif form == "json":
         write_parts(_json_parts(table), path)
-    else:
+    elif form == "parquet":
         _write_parquet(table, path)
+    else:
+        msg = f"no such form of a frame: {form}"
+        raise ValueError(msg)
 
 
 def _to_arrow(frame: pd.DataFrame, columns: Iterable[Column]) -> pa.Table:
@@ -271,6 +274,32 @@ def _json_values(column: pa.Array) -> pa.Array:
     return values.fill_null("null")
 
 
+@contextlib.contextmanager
+def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], object]]:
+    """Give what writes bytes to `path`, or to stdout.
+
+    Args:
+        path: the file, which is there when all was written; None: stdout.
+        what: which is written, in a word.
+
+    Raises:
+        UsageError: the bytes would go to a terminal.
+    """
+    if path is not None:
+        with _replacing(path) as temporary, temporary.open("wb") as file:
+            yield file.write
+        return
+    _refuse_terminal(what)
+    sys.stdout.flush()
+    yield sys.stdout.buffer.write
+
+
+def _refuse_terminal(what: str) -> None:
+    if sys.stdout.isatty():
+        msg = f"{what} is binary, and stdout is a terminal; give -o FILE"
+        raise UsageError(msg)
+
+
 def _write_parquet(table: pa.Table, path: Path | None) -> None:
     from pyarrow import parquet
 
@@ -278,9 +307,7 @@ def _write_parquet(table: pa.Table, path: Path | None) -> None:
         with _replacing(path) as temporary:
             parquet.write_table(table, temporary)
         return
-    if sys.stdout.isatty():
-        msg = "Parquet is binary, and stdout is a terminal; give -o FILE"
-        raise UsageError(msg)
+    _refuse_terminal("Parquet")
     content = io.BytesIO()
     parquet.write_table(table, content)
     sys.stdout.flush()

@@ -27,6 +27,7 @@ _BINS: Final = {
     "copy": "copies",
 }
 _COUNTED_PCT: Final = 99.5
+_NOTHING: Final = "nothing was recorded that could be profiled"
 _SPOKEN_OF: Final = 0.01
 """The least share of idle time to speak of."""
 
@@ -35,9 +36,9 @@ def heading(run: Run, width: int) -> list[str]:
     """Return what the recording is, in lines of `width` at most."""
     summary = run.summary
     ranks = summary["ranks"]
-    items = [("ranks", _ranges(ranks) if len(ranks) > 1 else "")]
+    items = [("ranks", step_numbers(ranks) if len(ranks) > 1 else "")]
     steps = summary["steps"]
-    items.append(("step" if len(steps) == 1 else "steps", _ranges(steps) or "none"))
+    items.append(("step" if len(steps) == 1 else "steps", step_numbers(steps) or "none"))
     if summary["no_gpu"]:
         items.insert(0, ("device", ", ".join(["CPU", *summary["devices"]])))
         calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
@@ -58,18 +59,44 @@ def heading(run: Run, width: int) -> list[str]:
     return lines + textwrap.wrap(_why_idle(run), width, break_on_hyphens=False)
 
 
+def sentence(run: Run) -> str:
+    """Return one sentence on the recording: how long a step takes, and where the time goes."""
+    summary = run.summary
+    steps = run.utilization[run.utilization["step"].notna()]
+    words = []
+    if len(steps):
+        mean = int(steps["wall_ns"].astype("float64").mean())
+        words.append(f"{format_time(mean)} per step")
+    if summary["no_gpu"]:
+        calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
+        words += [f"{calls:,} op calls in {format_time(time)}, without a GPU"] if calls else []
+    else:
+        words.append(
+            _idle_words(run) or f"of {format_time(_recorded_ns(run))} recorded less than 1 % idle"
+        )
+    return clean("; ".join(words)) if words else _NOTHING
+
+
 def _why_idle(run: Run) -> str:
     """Return how much of the recorded time was idle, and why most of it; nothing below 1 %."""
-    most = run.leading_cause
-    recorded = most["idle_ns"] + run.summary["busy_ns"]
+    words = _idle_words(run)
+    return clean(f"{words}; next: pyprof2 advise") if words else ""
+
+
+def _idle_words(run: Run) -> str:
+    most, recorded = run.leading_cause, _recorded_ns(run)
     if run.summary["no_gpu"] or most["idle_ns"] < _SPOKEN_OF * recorded:
         return ""
     share, of_cause = (f"{100 * most[n] / recorded:.0f} %" for n in ("idle_ns", "cause_ns"))
     line = f", {shown_line(most['source'], run.source_roots)}" if most["source"] else ""
     cause = most["cause"].replace("_", " ")
     # The busy time above is of the span from first to last work, which is shorter.
-    of = format_time(recorded)
-    return clean(f"of {of} recorded {share} idle, {of_cause} {cause}{line}; next: pyprof2 advise")
+    return f"of {format_time(recorded)} recorded {share} idle, {of_cause} {cause}{line}"
+
+
+def _recorded_ns(run: Run) -> int:
+    """Return the time in which devices were recorded, added up over them."""
+    return int(run.leading_cause["idle_ns"] + run.summary["busy_ns"])
 
 
 def _ledger(summary: Mapping[str, Any]) -> list[str]:
@@ -107,7 +134,7 @@ def _percent(value: float | None) -> str:
     return "" if value is None or pd.isna(value) else f"{value:.1f} %"
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def step_numbers(numbers: Sequence[int]) -> str:
     """Return sorted numbers as text: `0-3, 7`."""
     runs: list[list[int]] = []
     for number in numbers:

@@ -13,9 +13,8 @@ from pyprof2.reports.query import FINER_AXES
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pyprof2.reports.profile import Profile
     from pyprof2.run import Run
 
 _ONE_LINE_PCT: Final = 50
@@ -38,14 +37,20 @@ def overview_notes(run: Run, rows: pd.DataFrame, axis: str) -> Iterator[str]:
     yield f"other sums: --by layer, source, direction, step, …; all {what} in order: --by kernel"
 
 
-def none_note(profile: Profile, sums: pd.DataFrame, axes: Sequence[str]) -> Iterator[str]:
-    """Where no row has a key, name the axes that have some."""
+def none_note(
+    run: Run, sums: pd.DataFrame, axes: Sequence[str], shares: Callable[[], dict[str, float]]
+) -> Iterator[str]:
+    """Where no row has a key, name the axes that have some; `shares`: of the time, by axis."""
     keys = sums[[AXES[axis] for axis in axes]]
     if len(keys) != 1 or not all(pd.isna(key) or key == NONE for key in keys.iloc[0]):
         return
-    shares = profile.known_shares()
-    best = sorted((a for a in shares if shares[a] > 0), key=shares.__getitem__, reverse=True)
-    yield f"no {' or '.join(axes)} was recorded (see 'check'); there is --by {', '.join(best)}"
+    known = shares()
+    best = sorted((a for a in known if known[a] > 0), key=known.__getitem__, reverse=True)
+    what = "op calls" if run.summary["no_gpu"] else "kernels"
+    yield (
+        f"no {' or '.join(axes)} is known of these {what} (see 'check'); "
+        f"there is --by {', '.join(best)}"
+    )
 
 
 def one_line_note(

@@ -113,7 +113,7 @@ def _write_sums(profile: Profile) -> None:
         *(() if query.axes else notes.overview_notes(run, chosen, axes[0])),
         *notes.missed_note(sums, axes),
         *(_step_remarks(profile) if "step" in axes else ()),
-        *notes.none_note(profile, sums, axes),
+        *notes.none_note(run, sums, axes, profile.known_shares),
         *notes.one_line_note(run, chosen, sums, axes),
     ]
     _write_table(profile, Content(frame, _total(chosen), sums["roofline_flag"], remarks))

@@ -35,9 +35,6 @@ SHARE_COLUMNS: Final = (
 )
 """Columns of the kernel axis that only `table` shows unasked."""
 
-"""The formats that show some rows to people; the others hold all."""
-
-
 _TABLE_COLUMNS: Final = (
     "kernel_id",
     "step",

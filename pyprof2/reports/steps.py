@@ -88,19 +88,36 @@ def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
     """Name the steps that took unusually long or short, and what was different in them."""
     odd = outlier_steps(windows)
     ranks = windows["rank"].nunique()
-    for window in odd.head(_OUTLIERS_SHOWN).to_dict("records"):
-        more = "more" if window["over_ns"] > 0 else "less"
-        usual = median_step(windows, window["rank"])
-        yield (
-            f"{_of_rank(window['rank'], ranks)}step {window['step']} takes "
-            f"{_time(abs(window['over_ns']))} {more} than the median"
-            f"{_difference(run, usual, window)}"
-        )
+    shown = odd.head(_OUTLIERS_SHOWN)
+    for window, note in zip(shown.to_dict("records"), _notes(run, windows, shown), strict=True):
+        yield f"{_of_rank(window['rank'], ranks)}step {window['step']} {note}"
     if len(odd) > _OUTLIERS_SHOWN:
         yield f"{len(odd) - _OUTLIERS_SHOWN} more steps are unusually long or short"
 
 
-def _difference(run: Run, usual: Mapping[Hashable, Any], odd: Mapping[Hashable, Any]) -> str:
+def outlier_notes(run: Run) -> dict[tuple[int, int], str]:
+    """Return of the steps furthest off what is different in them, by rank and start."""
+    windows = step_windows_of(run.steps)
+    odd = outlier_steps(windows).head(_OUTLIERS_SHOWN)
+    keys = zip(odd["rank"].tolist(), odd["start_ns"].tolist(), strict=True)
+    return dict(zip(keys, _notes(run, windows, odd), strict=True))
+
+
+def _notes(run: Run, windows: pd.DataFrame, odd: pd.DataFrame) -> Iterator[str]:
+    """Say of each of these windows how much longer it takes, and what was different."""
+    if odd.empty:
+        return
+    rows = run.rows(NEEDED)
+    for window in odd.to_dict("records"):
+        more = "more" if window["over_ns"] > 0 else "less"
+        usual = median_step(windows, window["rank"])
+        time = _time(abs(window["over_ns"]))
+        yield f"takes {time} {more} than the median{_difference(run, rows, usual, window)}"
+
+
+def _difference(
+    run: Run, rows: pd.DataFrame, usual: Mapping[Hashable, Any], odd: Mapping[Hashable, Any]
+) -> str:
     """Return the largest terms of the difference; nothing where no device was recorded."""
     steps = run.steps[run.steps["idle_ns"].notna() & (run.steps["rank"] == odd["rank"])]
     if steps.empty:
@@ -109,7 +126,7 @@ def _difference(run: Run, usual: Mapping[Hashable, Any], odd: Mapping[Hashable, 
         steps[(steps["start_ns"] == each["start_ns"]) & (steps["step"] == each["step"])]
         for each in (usual, odd)
     )
-    terms = largest_terms(step_difference(run.rows(NEEDED), run.idle, before, after))
+    terms = largest_terms(step_difference(rows, run.idle, before, after))
     words = [f"{term} {'+' if delta > 0 else '-'}{_time(abs(delta))}" for term, delta in terms]
     return f"; against step {usual['step']}: {', '.join(words)}"
 

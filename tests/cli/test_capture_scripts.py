@@ -19,9 +19,10 @@ import pyprof2
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="capture needs torch"
-)
+pytestmark = [
+    pytest.mark.minutes,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="capture needs torch"),
+]
 both = pytest.mark.parametrize(
     "profiler",
     [
@@ -499,7 +500,7 @@ def test_what_lies_in_the_current_folder_is_not_imported(tmp_path: Path) -> None
 def test_a_long_recording_is_said_early_to_take_memory(tmp_path: Path) -> None:
     """Each step records some thousand events of about 475 bytes, on a process that stays small."""
     script = NET + (
-        "import pyprof2.nvtx.growth as growth\ngrowth.TELL_AT = 1 << 22\n"
+        "import pyprof2.nvtx.growth as growth\ngrowth.WARN_AT = 1 << 22\n"
         "x = torch.ones(2)\n"
         "for _ in range(30):\n    step()\n    for _ in range(2000): x.neg()\n"
     )

@@ -51,6 +51,34 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return a, write(tmp_path / "b.json", step(0, 800), *slow)
 
 
+@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+def test_a_run_against_itself_has_no_difference(
+    runs: tuple[Path, Path], form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, _ = runs
+
+    assert main(["compare", str(a), str(a), "--format", form]) == 0
+
+    out = capsys.readouterr().out
+    if form in {"table", "markdown"}:
+        assert out.rstrip().endswith("no difference: every term is 0")
+    assert "speed" not in out
+
+
+def test_a_device_that_one_side_did_not_record_may_be_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [step(n, 100) for n in range(3)]
+    known, unknown = (
+        write(tmp_path / name, *steps, devices=devices)
+        for name, devices in (("a.json", H100), ("b.json", [{"id": 0}]))
+    )
+
+    assert main(["compare", str(known), str(unknown)]) == 0
+
+    assert "note: devices are NVIDIA H100 80GB HBM3 and" in capsys.readouterr().out
+
+
 def test_the_table_adds_up(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *map(str, runs)]) == 0
 

@@ -81,10 +81,10 @@ def test_the_range_is_shown_and_how_it_was_found(
     events = annotation("backward", 0, 50), op("aten::mm", 10, 9), op("aten::mm", 20, 9, tid=102)
     path.write_bytes(json_text(*events))
 
-    own, lent = (invoke("explain", path, f"op:{number}").out for number in (0, 1))
+    own, borrowed = (invoke("explain", path, f"op:{number}").out for number in (0, 1))
 
     assert "range         backward\n              your ranges that are open on its thread" in own
-    assert "range         backward\n              its thread never has a range of yours" in lent
+    assert "range         backward\n              its thread never has a range of yours" in borrowed
 
 
 def test_json_holds_the_same_as_data(invoke: Callable[..., Any], trace: Path) -> None:
@@ -141,6 +141,16 @@ def test_a_name_of_a_recording_cannot_act_on_the_terminal(
     path.write_bytes(json_text(op("aten::mm", 0, 9), launched(1, 1, at=9, dur=5, name="\x1b[31mk")))
 
     assert invoke("explain", path, "kernel:0").lines[0] == r"kernel:0      \x1b[31mk"
+
+
+def test_nor_can_it_in_json(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    path, name = tmp_path / "x.json", "k\x1b[31m\x9b2J\u202e\u2066"
+    path.write_bytes(json_text(op("aten::mm", 0, 9), launched(1, 1, at=9, dur=5, name=name)))
+
+    out = invoke("explain", path, "kernel:0", "--format", "json").out
+
+    assert "".join(out.splitlines()).isprintable()
+    assert json.loads(out)["kernel"]["kernel"] == name
 
 
 def test_a_helper_says_where_the_rates_of_its_op_are(

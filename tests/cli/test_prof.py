@@ -547,7 +547,7 @@ def test_steps_come_in_their_order(invoke: Callable[..., Any], use_run: Callable
 def test_an_axis_without_keys_names_those_that_have_some(invoke: Callable[..., Any]) -> None:
     result = invoke("prof", "x", "--by", "source")
 
-    assert "no source was recorded (see 'check'); there is --by name," in result.out
+    assert "no source is known of these kernels (see 'check'); there is --by name," in result.out
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from pyprof2.signatures import Tensor, parse_inputs
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-pytestmark = [pytest.mark.nsys, pytest.mark.slow]
+pytestmark = [pytest.mark.nsys, pytest.mark.slow, pytest.mark.minutes]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SCRIPTS: Final = {

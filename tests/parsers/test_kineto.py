@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof2 import skipped
 from pyprof2.markers import Marker, format_marker
 from pyprof2.parsers import _json
 from pyprof2.parsers._kineto_values import parse_us
@@ -194,7 +195,7 @@ def test_every_category_has_its_table(tmp_path: Path, category: str, table: str)
     found = recorded(tmp_path, complete(category, "x", 1, 2, args={"correlation": 9}))
 
     assert {name: found.spool.counts[name] for name in found.spool.counts} == {table: 1}
-    assert found.ignored == {}
+    assert found.skipped == {}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_what_the_tables_have_no_place_for_is_counted_and_is_no_gpu_time(
     found = recorded(tmp_path, event, event)
 
     assert not found.spool.counts
-    assert sum(found.ignored.values()) == 2
+    assert sum(found.skipped.values()) == 2
     assert found.trace["event_count"] == 2
 
 
@@ -226,14 +227,14 @@ def test_phases_that_are_no_work_are_counted(tmp_path: Path) -> None:
 
     found = recorded(tmp_path, extra, op("a", 1, 1))
 
-    assert sum(found.ignored.values()) == 4
+    assert sum(found.skipped.values()) == 4
     assert found.problems == {}
 
 
 def test_nothing_is_counted_where_there_is_nothing(tmp_path: Path) -> None:
     found = recorded(tmp_path, memory(1, Bytes=8), op("a", 1, 1))
 
-    assert (found.ignored, found.problems) == ({}, {})
+    assert (found.skipped, found.problems) == ({}, {})
 
 
 def test_a_trace_of_2021_has_its_own_words(tmp_path: Path) -> None:
@@ -419,7 +420,7 @@ def test_other_instants_are_no_memory(tmp_path: Path) -> None:
     found = recorded(tmp_path, memory(1, Bytes=1) | {"name": "[OutOfMemory]"}, memory(2, Bytes=1))
 
     assert found.spool.counts["memory"] == 1
-    assert found.ignored == {"marks of a moment, which no number needs": 1}
+    assert found.skipped == {skipped.MARKS: 1}
 
 
 @pytest.mark.parametrize(

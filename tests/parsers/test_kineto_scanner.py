@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from pyprof2 import skipped
 from pyprof2.parsers._json import JsonStream
 from pyprof2.parsers._kineto_columns import ARGUMENTS, JSON_TEXTS, MOMENTS
 from pyprof2.parsers.kineto import SCANNERS, read_recordings
@@ -196,8 +197,8 @@ def test_a_file_read_with_any_scanner_ends_in_the_same_tables(
     assert found.spool.counts == Counter(
         ops=1, ranges=2, launches=1, activities=3, stalls=2, memory=1, flows=2
     )
-    assert found.ignored == {
-        "counters, which no number needs": 1,
-        "names of processes and threads, which no number needs": 1,
+    assert found.skipped == {
+        skipped.COUNTERS: 1,
+        skipped.NAMES: 1,
     }
     assert found.trace["event_count"] == len(EVERY_GROUP) + 1

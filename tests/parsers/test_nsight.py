@@ -667,6 +667,7 @@ def test_a_missing_table_is_no_rows(tmp_path: Path, whole: Export, table: str) -
     assert len(run.devices) == 1
 
 
+@pytest.mark.minutes
 def test_each_missing_column_is_null_and_nothing_breaks(tmp_path: Path, whole: Export) -> None:
     columns = [f"{table}.{name}" for table in TABLES for name in whole.tables[table][0]]
     for number, column in enumerate(columns):

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from pyprof2.errors import TraceError
 from pyprof2.parsers._sqlite import Database
+from tests.mutate_pages import write_rung
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -262,6 +263,76 @@ def test_the_rings_of_these_tests_are_what_sqlite_takes_for_long_texts(tmp_path:
     assert all((30 << 20) - PAGE <= size <= 30 << 20 for size in sizes)
     with Database(path) as database, pytest.raises(TraceError, match="larger inside"):
         database.rows(sa.select(sa.column("x")).select_from(sa.table("t")))
+
+
+def write_ladder(path: Path, table: str, levels: int = 12) -> Path:
+    """Write a file with a table `t`; `table` has 41 ** `levels` equal rows."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE}")
+        connection.execute("CREATE TABLE t (x, value, globalTid, rootpage, sql)")
+        # As a row of the list of tables it is an index of no table, which SQLite passes over.
+        connection.execute("INSERT INTO t VALUES ('index', 'i', 'i', 0, '')")
+        connection.commit()
+    content = bytearray(path.read_bytes())
+    leaf = len(content) // PAGE + 1
+    content += content[PAGE : 2 * PAGE] + bytes((levels - 1) * PAGE)
+    rungs = [{"t": 2, "sqlite_master": 1}[table], *range(leaf + 1, leaf + levels)]
+    for page, child in zip(rungs, [*rungs[1:], leaf], strict=True):
+        write_rung(content, page, child, PAGE)
+    content[28:32] = (len(content) // PAGE).to_bytes(4, "big")
+    path.write_bytes(content)
+    return path
+
+
+ASKS: Final = """
+import sys
+from pathlib import Path
+import sqlalchemy as sa
+from pyprof2.parsers._sqlite import Database
+from pyprof2.errors import TraceError
+
+t = sa.table("t", sa.column("x"))
+asked = {
+    "count": lambda database: database.count("t"),
+    "numbers": lambda database: list(database.batches("t", {"x": "int"})),
+    "texts": lambda database: list(database.batches("t", {"x": "text"})),
+    "query": lambda database: database.rows(sa.select(t.c.x).distinct().limit(2)),
+    "tables": lambda database: database.tables,
+}[sys.argv[2]]
+with Database(Path(sys.argv[1])) as database:
+    try:
+        asked(database)
+    except TraceError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "asked"),
+    [
+        ("t", "count"), ("t", "numbers"), ("t", "texts"), ("t", "query"),
+        ("sqlite_master", "tables"),
+    ],
+)  # fmt: skip
+def test_pages_that_lead_to_the_next_many_times_are_no_endless_table(
+    tmp_path: Path, table: str, asked: str
+) -> None:
+    path = write_ladder(tmp_path / "x.sqlite", table)
+
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS, path, asked],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+
+    assert done.stdout.startswith(f"{path}: a damaged SQLite file")
+    assert done.stdout.count("\n") == 1
+
+
+def test_the_ladders_of_these_tests_are_tables_of_equal_rows(tmp_path: Path) -> None:
+    path = write_ladder(tmp_path / "x.sqlite", "t", levels=2)
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(x), min(x) FROM t").fetchone() == (41**2, "index")
 
 
 @pytest.mark.parametrize(

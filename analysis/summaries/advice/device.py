@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.costs.operands import numel
+from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.advice.facts import Facts, is_comm
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.analysis.summaries.advice.floors import (
@@ -29,7 +30,7 @@ from pyprof2.signatures import Tensor, parse_inputs
 
 if TYPE_CHECKING:
     from pyprof2.analysis.hardware.roofline import Floats
-    from pyprof2.analysis.intervals import Bool
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.summaries.advice.floors import Peak
 
 MISSED_PCT: Final = 2
@@ -115,7 +116,8 @@ def layout_and_casts(facts: Facts) -> Found | None:
 def unfused_optimizer(facts: Facts) -> Found | None:
     """The optimizer runs a few kernels for each parameter, each shorter than its launch.
 
-    `foreach=True` or `fused=True` updates many parameters with one.
+    `foreach=True` or `fused=True` updates many parameters with one. The host is done sooner, too:
+    what it launches next comes earlier, so idle time elsewhere may go with the gaps here.
     """
     kernels = facts["kernels"]
     own = kernels[(kernels["direction"] == "optimizer").to_numpy(bool)]
@@ -136,8 +138,21 @@ def unfused_optimizer(facts: Facts) -> Found | None:
         f"{per_step:.0f} kernels of the optimizer in a step, half of them below "
         f"{own['dur_ns'].median() / 1e3:.1f} us"
     )
-    limit = "their time and the gaps before them, less what their bytes need"
-    return _of_kernels(facts, own, above, text, limit, before)
+    won = won_ns(facts, own, above) + before
+    spans = _host_spans(facts, own)
+    hi_ns = int(above.sum()) + max(before, min(union_length(*spans), facts.host_idle_ns))
+    limit = "their time less what their bytes need, and what the host takes to launch them"
+    return Found(text, hi_ns, 0, won, limit, _evidence(own), _top_line(own), removed=spans)
+
+
+def _host_spans(facts: Facts, rows: pd.DataFrame) -> tuple[Int, Int]:
+    """Return when the first launch of some kernels of each step begins, and the last one ends."""
+    launches = facts["launches"].set_index("launch_id")
+    known = rows[rows["launch_id"].isin(launches.index)]
+    own = launches.loc[known["launch_id"]]
+    own = own.assign(step=known["step"].to_numpy(), end_ns=own["start_ns"] + own["dur_ns"])
+    by = own.groupby("step", dropna=False)
+    return by["start_ns"].min().to_numpy("int64"), by["end_ns"].max().to_numpy("int64")
 
 
 def elementwise_chains(facts: Facts) -> Found | None:
@@ -207,9 +222,7 @@ def _device_found(
     return _of_kernels(facts, rows, saved, text, _ABOVE_ROOF.format(units=units))
 
 
-def _of_kernels(
-    facts: Facts, rows: pd.DataFrame, saved: Floats, text: str, limit: str, more_ns: int = 0
-) -> Found:
+def _of_kernels(facts: Facts, rows: pd.DataFrame, saved: Floats, text: str, limit: str) -> Found:
     """Return a finding on kernels that could be shorter.
 
     Args:
@@ -218,11 +231,9 @@ def _of_kernels(
         saved: by how much each could be, in ns.
         text: in words.
         limit: what that is.
-        more_ns: what is gained beside it.
     """
-    won = won_ns(facts, rows, saved) + more_ns
-    hi_ns = int(saved.sum()) + more_ns
-    return Found(text, hi_ns, 0, won, limit, _evidence(rows), _top_line(rows))
+    won = won_ns(facts, rows, saved)
+    return Found(text, int(saved.sum()), 0, won, limit, _evidence(rows), _top_line(rows))
 
 
 def _unjudged(facts: Facts, least_pct: float) -> Found | None:

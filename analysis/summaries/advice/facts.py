@@ -95,9 +95,11 @@ class Facts:
 
     @cached_property
     def host_idle_ns(self) -> int:
-        """The idle time that the host is to blame for: what shortening its work can gain."""
-        idle = self["idle"]
-        return int(idle.loc[idle["cause"].isin(HOST_CAUSES), "time_ns"].sum())
+        """The idle time that the host is to blame for: what shortening its work can gain.
+
+        The latency of a launch is idle time only where the launch came too late.
+        """
+        return int(self.idle_of(*HOST_CAUSES, "launch_latency")["time_ns"].sum())
 
     @cached_property
     def has_steps(self) -> bool:

@@ -8,7 +8,8 @@ deletes; where it only moves work elsewhere, or other ranks are waited for, noth
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,7 @@ _BOUND_CAUSES: Final = (
 _BREAKING: Final = ("sync", "allocator", "data_loading")
 _SILENT_HOST: Final = ("host_unrecorded", "host_python")
 _BY_HOST_WORK: Final = "the shorter of the host's time in it and all idle time due to the host"
+_BY_STRETCHES: Final = "the shorter of these stretches and all idle time due to the host"
 _RECORD_STACKS: Final = "Python stacks: profile(with_stack=True); nsys: --python-sampling=true"
 _RECORD_LOADING: Final = 'the ranges of a DataLoader, or pyprof2.annotate("data")'
 _RECORD_STEPS: Final = "steps: prof.step(), or pyprof2.init() in the script"
@@ -133,7 +135,8 @@ def allocator(facts: Facts) -> Found | None:
 def pageable_copies(facts: Facts) -> Found | None:
     """A copy from or to pageable memory holds the host until it is done, or nearly so.
 
-    From pinned memory, with `non_blocking=True`, the host only queues it.
+    From pinned memory, with `non_blocking=True`, the host only queues it, and it is faster: the
+    time of the copies themselves can be gained, too.
     """
     idle = facts.idle_of("copy_call")
     if facts.share(idle["time_ns"].sum()) < LEAST_PCT:
@@ -156,11 +159,16 @@ def pageable_copies(facts: Facts) -> Found | None:
     size = pageable["bytes"].sum() / 1e6
     text = f"{share:.1f} % of the time in {len(pageable)} pageable copies of {size:.1f} MB together"
     evidence = {"copies": _longest(pageable, "kernel_id")}
-    return _host_found(facts, idle, merged(*ends(calls)), text, evidence)
+    found = _host_found(facts, idle, merged(*ends(calls)), text, evidence)
+    most = cast("int", found.hi_ns) + int(pageable["dur_ns"].sum())
+    return replace(found, hi_ns=most, limit=f"{found.limit}, and the time of the copies")
 
 
 def host_bound(facts: Facts) -> Found | None:
     """The device is done before the host has launched the next kernel, many times in a row.
+
+    Kernels in between that were launched in time do not end a row; a wait, an allocation, a batch
+    or a new step does.
 
     Kernels are too short for what Python and PyTorch need to launch them. A CUDA graph launches
     them together: about 2 us are left of each gap. That is sure only where the same kernels come
@@ -175,18 +183,21 @@ def host_bound(facts: Facts) -> Found | None:
         return None
     by = gaps.groupby("stretch")
     longest = gaps[gaps["stretch"] == by["host_ns"].sum().idxmax()]
-    hi_ns = int(gaps["host_ns"].sum())
+    expected_ns = int(gaps["host_ns"].sum())
+    spans = (by["start_ns"].min().to_numpy("int64"), by["end_ns"].max().to_numpy("int64"))
+    # Where the host is ahead at last, it stays ahead: gaps outside of the stretches go, too.
+    hi_ns = max(expected_ns, min(union_length(*spans), facts.host_idle_ns))
     own = idle[idle["gap_id"].isin(gaps["gap_id"])]
     words = ", ".join(_most(own, "op")) or "no op"
     text = (
-        f"{share:.1f} % of the time the device waited for launches, {facts.share(hi_ns):.1f} % in "
-        f"{by.ngroups} stretches of {STRETCH_GAPS} gaps or more, the longest before kernels "
+        f"{share:.1f} % of the time the device waited for launches, "
+        f"{facts.share(expected_ns):.1f} % in {by.ngroups} stretches "
+        f"of {STRETCH_GAPS} gaps or more, the longest before kernels "
         f"{longest['kernel_id'].iloc[0]} to {longest['kernel_id'].iloc[-1]}; most in {words}"
     )
-    times = ends(gaps.rename(columns={"host_ns": "dur_ns"}))
     return Found(
-        text, hi_ns, _replayable_ns(facts, gaps), hi_ns, "idle time in these stretches",
-        {"kernels": longest["kernel_id"].dropna()}, _top_line(own), removed=times,
+        text, hi_ns, _replayable_ns(facts, gaps), expected_ns, _BY_STRETCHES,
+        {"kernels": longest["kernel_id"].dropna()}, _top_line(own), removed=spans,
     )  # fmt: skip
 
 
@@ -297,15 +308,21 @@ def _tried_kernels(facts: Facts) -> Found | None:
 
 
 def _stretches(facts: Facts) -> pd.DataFrame:
-    """Return the gaps of stretches that are long enough, in order, each with its `stretch`."""
+    """Return the gaps of stretches that are long enough, in order, each with its `stretch`.
+
+    Gaps that only the device needs, from one kernel in its queue to the next, are not looked at.
+    """
     idle = facts["idle"]
     own = idle.sort_values("start_ns").assign(
         host_ns=idle["time_ns"].where(idle["cause"].isin(_BOUND_CAUSES), 0),
+        end_ns=idle["start_ns"] + idle["time_ns"],
         breaks=idle["cause"].isin(_BREAKING),
         device=idle["device"].fillna(-1),
     )
+    own = own[(own["cause"] != "kernel_gap").to_numpy(bool)]
     gaps = own.groupby(["device", "gap_id"], as_index=False).agg(
-        start_ns=("start_ns", "min"), step=("step", "last"), host_ns=("host_ns", "sum"),
+        start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), step=("step", "last"),
+        host_ns=("host_ns", "sum"),
         breaks=("breaks", "any"), kernel_id=("kernel_id", "first"),
     )  # fmt: skip
     gaps = gaps.sort_values(["device", "start_ns"], ignore_index=True)

@@ -14,7 +14,10 @@ from pyprof2.analysis.summaries.advice.findings import Found, unknown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyprof2.analysis.intervals import Bool
+
 EXPOSED_PCT: Final = 10
+COPIES_PCT: Final = 10
 MEMORY_PCT: Final = 90
 UTILIZATION_PCT: Final = 50
 NCCL_SINCE: Final = 3.5
@@ -40,16 +43,69 @@ def exposed_communication(facts: Facts) -> Found | None:
 
 def exposed_ns(facts: Facts) -> int:
     """Return the time in which collectives ran, and neither other kernels nor copies."""
-    work = pd.concat([facts[name] for name in ("kernels", "copies")])
+    work = _work(facts)
+    return _alone_ns(work, is_comm(work))
+
+
+def copies(facts: Facts) -> Found | None:
+    """The device waits for what it is sent, or sends: nothing but copies to and fro ran.
+
+    On a stream of their own they run beside kernels: copy the next batch while this one is worked
+    on. That takes pinned memory, and gains no more than the rest of the time, which is what is
+    expected. More is gained if less is copied: smaller types, and what stays on the device.
+    """
+    work = _work(facts)
+    crosses = _crosses(work)
+    exposed = _alone_ns(work, crosses)
+    share = facts.share(exposed)
+    if share < COPIES_PCT:
+        return _unnamed(facts, work, crosses)
+    own = work[crosses].sort_values("dur_ns", ascending=False, kind="stable")
+    most, line = (_most(own, name) for name in ("copy_kind", "source"))
+    text = f"{share:.1f} % of the time only copies to and from the device ran; most are {most}"
+    # Beside other work they still take their time: what it takes is all that they can hide in.
+    won = min(exposed, facts.window_ns - exposed)
+    ids = {"copies": own["kernel_id"]}
+    return Found(text, exposed, 0, won, "time in which only they ran", ids, line)
+
+
+def _unnamed(facts: Facts, work: pd.DataFrame, crosses: Bool) -> Found | None:
+    """Return what says that too many copies do not say where to; None if few are."""
+    unnamed = (work["category"] == "memcpy").to_numpy(bool) & work["copy_kind"].isna().to_numpy()
+    exposed = _alone_ns(work, crosses | unnamed)
+    if facts.share(exposed) < COPIES_PCT:
+        return None
+    text = f"{facts.share(exposed):.1f} % of the time only copies ran, some of no known direction"
+    needs = "a profiler that records the direction of copies"
+    return unknown(text, needs, hi_ns=exposed, lo_ns=0)
+
+
+def _most(rows: pd.DataFrame, column: str) -> str | None:
+    """Return the value that owns most of the time; None where none is known."""
+    times = rows.groupby(column, observed=True)["dur_ns"].sum()
+    return str(times.idxmax()) if len(times) else None
+
+
+def _crosses(work: pd.DataFrame) -> Bool:
+    """Return which rows are copies between a device and the host, or another device."""
+    kinds = [kind for kind in work["copy_kind"].dropna().unique() if not kind.startswith("d2d")]
+    found: Bool = work["copy_kind"].isin(kinds).to_numpy(bool)
+    return found
+
+
+def _work(facts: Facts) -> pd.DataFrame:
+    return pd.concat([facts[name] for name in ("kernels", "copies")])
+
+
+def _alone_ns(work: pd.DataFrame, marks: Bool) -> int:
+    """Return the time in which marked rows ran, and no others of their device."""
     return sum(
-        union_length(*ends(rows)) - union_length(*ends(rows[~talks]))
-        for rows, talks in _by_device(work, is_comm(work))
+        union_length(*ends(rows)) - union_length(*ends(rows[~marked]))
+        for rows, marked in _by_device(work, marks)
     )
 
 
-def _by_device(
-    work: pd.DataFrame, marks: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Iterator[tuple[pd.DataFrame, np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
+def _by_device(work: pd.DataFrame, marks: Bool) -> Iterator[tuple[pd.DataFrame, Bool]]:
     device = work["device"].fillna(-1).to_numpy("int64")
     for each in np.unique(device).tolist():
         yield work[device == each], marks[device == each]
@@ -100,7 +156,7 @@ def backend_without_nccl(facts: Facts) -> Found | None:
 def low_utilization(facts: Facts) -> Found | None:
     """Kernels ran in less than half of the time.
 
-    Alone it says nothing that one could act on: it is told only beside a finding on the host.
+    Alone it says nothing that one could act on: it is shown only beside a finding on the host.
     """
     kernels = facts["kernels"]
     marks = np.ones(len(kernels), bool)

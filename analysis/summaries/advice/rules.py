@@ -18,7 +18,7 @@ RULES: Final = (
     Rule(
         "host-bound", "The host is too slow for the device",
         "ops, Python, launches and what was not recorded leave the device idle for 10 % of the "
-        "time or more, and there is a stretch of 20 such gaps one after another",
+        "time or more, and there is a stretch of 20 such gaps",
         "torch.compile(mode='reduce-overhead') or CUDA graphs, larger batches, fused ops",
         host.host_bound,
     ),
@@ -105,6 +105,13 @@ RULES: Final = (
         job.exposed_communication,
     ),
     Rule(
+        "copies", "Nothing runs beside copies",
+        "only copies to or from the device run for 10 % of the time or more",
+        "copy the next batch on a stream of its own while this one is worked on: pin_memory=True "
+        "and non_blocking=True; fewer bytes, or keep them on the device",
+        job.copies,
+    ),
+    Rule(
         "memory-limit", "Memory is nearly full", "over 90 % of a device's memory were allocated",
         "activation checkpointing, 16-bit types, smaller batches", job.memory_limit,
     ),
@@ -170,7 +177,7 @@ NOISE: Final = (
     ),
     (
         "GPU utilization alone",
-        "it has no cause, so no remedy: it is told beside rules on the host",
+        "it has no cause, so no remedy: it is shown beside rules on the host",
     ),
     ("Occupancy alone", "fast matrix kernels have a low one; only empty multiprocessors count"),
     ("Tail waves", "how much a block does is not recorded, so the last wave cannot be judged"),

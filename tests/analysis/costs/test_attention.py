@@ -6,31 +6,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pyprof2.analysis.costs import Cost, Estimate, estimate
+from pyprof2.analysis.costs import Estimate, estimate
 from pyprof2.analysis.costs.attention import band
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from pyprof2.signatures import OpCall, Scalar, Tensor
+from tests.analysis.costs.calls import bf16, call, known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 YES, NO = True, False
 FULL: Final = "whether it is causal is not recorded: counted in full"
-
-
-def bf16(*shape: int) -> Tensor:
-    return Tensor(shape, "bf16")
-
-
-def call(name: str, *inputs: Any) -> OpCall:
-    def as_input(item: Any) -> Input:
-        return item if item is None or isinstance(item, Tensor) else Scalar(item)
-
-    return OpCall(name, tuple(map(as_input, inputs)))
-
-
-def known(found: Estimate) -> Cost:
-    assert found.cost is not None, found
-    return found.cost
 
 
 def sdpa(

@@ -4,26 +4,11 @@ from typing import Any, Final
 
 import pytest
 
-from pyprof2.analysis.costs import Cost, Estimate, Evidence, estimate
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from pyprof2.analysis.costs import Cost, Evidence, estimate
+from pyprof2.signatures import Tensor
+from tests.analysis.costs.calls import call, f32, known
 
 YES, NO = True, False
-
-
-def f32(*shape: int) -> Tensor:
-    return Tensor(shape, "f32")
-
-
-def call(name: str, *inputs: Any) -> OpCall:
-    def as_input(item: Any) -> Input:
-        return item if item is None or isinstance(item, Tensor) else Scalar(item)
-
-    return OpCall(name, tuple(map(as_input, inputs)))
-
-
-def known(found: Estimate) -> Cost:
-    assert found.cost is not None, found
-    return found.cost
 
 
 X: Final = f32(2, 6, 9, 9)

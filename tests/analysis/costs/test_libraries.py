@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import torch
@@ -10,8 +10,9 @@ import torch.distributed.fsdp
 from torch.profiler import ProfilerActivity, profile
 
 import pyprof2
-from pyprof2.analysis.costs import Cost, Estimate, category_of, estimate
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from pyprof2.analysis.costs import Estimate, category_of, estimate
+from pyprof2.signatures import OpCall, Tensor
+from tests.analysis.costs.calls import bf16, call, f32, i32, known
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,31 +20,6 @@ if TYPE_CHECKING:
 YES, NO = True, False
 BF16 = 15
 """PyTorch's number of the element type."""
-
-
-def f32(*shape: int) -> Tensor:
-    return Tensor(shape, "f32")
-
-
-def bf16(*shape: int) -> Tensor:
-    return Tensor(shape, "bf16")
-
-
-def i32(*shape: int) -> Tensor:
-    return Tensor(shape, "i32")
-
-
-def call(name: str, *inputs: Any) -> OpCall:
-    def as_input(item: Any) -> Input:
-        is_list = isinstance(item, tuple) and item and isinstance(item[0], Tensor)
-        return item if item is None or isinstance(item, Tensor) or is_list else Scalar(item)
-
-    return OpCall(name, tuple(map(as_input, inputs)))
-
-
-def known(found: Estimate) -> Cost:
-    assert found.cost is not None, found
-    return found.cost
 
 
 # --------------------------------------------------------------------------- state spaces

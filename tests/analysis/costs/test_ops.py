@@ -3,48 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.costs import Cost, Estimate, Evidence, estimate
+from pyprof2.analysis.costs import Evidence, estimate
 from pyprof2.analysis.costs.comm import bandwidth, bus_factor
 from pyprof2.analysis.costs.triton import fused_ops
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from pyprof2.signatures import OpCall, Tensor
+from tests.analysis.costs.calls import call, f16, f32, i32, i64, known
 
 YES, NO = True, False
-
-
-def f32(*shape: int) -> Tensor:
-    return Tensor(shape, "f32")
-
-
-def f16(*shape: int) -> Tensor:
-    return Tensor(shape, "f16")
-
-
-def i64(*shape: int) -> Tensor:
-    return Tensor(shape, "i64")
-
-
-def i32(*shape: int) -> Tensor:
-    return Tensor(shape, "i32")
-
-
-def call(name: str, *inputs: Any) -> OpCall:
-    return OpCall(name, tuple(map(_input, inputs)))
-
-
-def _input(item: Any) -> Input:
-    is_list = isinstance(item, tuple) and item and isinstance(item[0], Tensor)
-    return item if item is None or isinstance(item, Tensor) or is_list else Scalar(item)
-
-
-def known(found: Estimate) -> Cost:
-    assert found.cost is not None, found
-    return found.cost
 
 
 X: Final = f32(10, 100)

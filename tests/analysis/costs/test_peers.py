@@ -9,16 +9,9 @@ import pytest
 from pyprof2.analysis.costs import Cost, category_of, estimate, has_formula
 from pyprof2.dtypes import DTYPE_BITS
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from tests.analysis.costs.calls import bf16, f32
 
 YES, NO = True, False
-
-
-def bf16(*shape: int) -> Tensor:
-    return Tensor(shape, "bf16")
-
-
-def f32(*shape: int) -> Tensor:
-    return Tensor(shape, "f32")
 
 
 def cost(name: str, *inputs: Any) -> Cost:

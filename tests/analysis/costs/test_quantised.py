@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from pyprof2.analysis.costs import Cost, Estimate, category_of, estimate
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from pyprof2.analysis.costs import category_of, estimate
+from pyprof2.signatures import OpCall, Tensor
+from tests.analysis.costs.calls import call, known
 
 YES, NO = True, False
 BF16, F16 = 15, 5
@@ -16,19 +17,6 @@ BF16, F16 = 15, 5
 
 def of(dtype: str, *shape: int) -> Tensor:
     return Tensor(shape, dtype)
-
-
-def call(name: str, *inputs: Any) -> OpCall:
-    def as_input(item: Any) -> Input:
-        is_list = isinstance(item, tuple) and item and isinstance(item[0], Tensor)
-        return item if item is None or isinstance(item, Tensor) or is_list else Scalar(item)
-
-    return OpCall(name, tuple(map(as_input, inputs)))
-
-
-def known(found: Estimate) -> Cost:
-    assert found.cost is not None, found
-    return found.cost
 
 
 # 4 rows, k = 32, n = 16: the product takes 2·4·16·32 FLOPs.

@@ -13,6 +13,7 @@ import pyprof2
 from pyprof2.analysis.costs import estimate
 from pyprof2.analysis.costs.sizes import Size, plain
 from pyprof2.signatures import OpCall, Scalar, Tensor
+from tests.analysis.costs.calls import f32
 from tests.analysis.costs.formulas import sizes_in, value_of
 from tests.kineto_events import rows
 
@@ -46,10 +47,6 @@ def test_parentheses_stand_only_where_they_are_needed() -> None:
     assert (2 * m * (n + 1) // 2).formula == "2·M·(N + 1)/2"
     assert (1 * m - (n - k) + 0).formula == "M - (N - K)"
     assert (m // (n * k)).numbers == "6/(35·4)"
-
-
-def f32(*shape: int) -> Tensor:
-    return Tensor(shape, "f32")
 
 
 HEADS = [f32(1, 2, 4, 8)] * 3

@@ -9,21 +9,10 @@ import pytest
 
 from pyprof2.analysis.costs import Estimate, estimate
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from tests.analysis.costs.calls import bf16, f32, i64
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def f32(*shape: int) -> Tensor:
-    return Tensor(shape, "f32")
-
-
-def bf16(*shape: int) -> Tensor:
-    return Tensor(shape, "bf16")
-
-
-def i64(*shape: int) -> Tensor:
-    return Tensor(shape, "i64")
 
 
 def op(name: str, *inputs: Any) -> OpCall:

@@ -4,10 +4,7 @@ import pytest
 
 from pyprof2.analysis.costs import estimate, seen_in_views
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
-
-
-def bf16(*shape: int) -> Tensor:
-    return Tensor(shape, "bf16")
+from tests.analysis.costs.calls import bf16
 
 
 def inside(x: Tensor, *values: list[int]) -> OpCall:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from pyprof2.analysis.assembly.linked import link_recording
 from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID
+from pyprof2.analysis.linking.stacks import Around, Stacks
 from tests.kineto_events import (
     ENGINE,
     Event,
@@ -543,3 +545,30 @@ def test_what_fsdp_does_has_the_layer_that_it_names_if_there_is_one(
 
     assert texts(found.layer, found)["c10d::gather"] == layer
     assert directions(found)["c10d::gather"] == direction
+
+
+@pytest.mark.parametrize(
+    ("text", "around", "chain"),
+    [
+        pytest.param("n.py:9", "t.py:1", ["t.py:1", "n.py:9"], id="a module of the user's own"),
+        pytest.param("t.py:1", "t.py:1", ["t.py:1"], id="the same call"),
+        pytest.param("l.py:5\nt.py:1", "t.py:1", ["t.py:1", "l.py:5"], id="a library in it"),
+        pytest.param("l.py:6\nt.py:1", "l.py:5\nt.py:1", ["t.py:1", "l.py:6"], id="beside it"),
+        pytest.param("n.py:9", "l.py:5\nt.py:1", ["t.py:1", "l.py:5", "n.py:9"], id="called back"),
+    ],
+)
+def test_a_call_inside_of_another_has_what_called_that(
+    text: str, around: str, chain: list[str]
+) -> None:
+    stacks = Stacks()
+    words = [around, text]
+    outer = stacks.of_texts((np.array([0]), words))
+
+    (found,) = stacks.called((np.array([1]), words), Around(outer, (np.array([0]), words))).tolist()
+
+    table = stacks.table().to_pylist()
+    lines = []
+    while found is not None:
+        lines.append(table[found]["line"])
+        found = table[found]["caller_id"]
+    assert lines[::-1] == chain

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.analysis.linking.link import Ranges, Threads
-from pyprof2.analysis.linking.user_ranges import LENT, UserRanges, is_users
+from pyprof2.analysis.linking.user_ranges import BORROWED, UserRanges, is_users
 from pyprof2.recording import UNNAMED_DOMAIN
 from pyprof2.run import Run, load
 from tests.kineto_events import (
@@ -62,7 +62,7 @@ def test_time_by_innermost_range_is_that_of_the_truth(
     known = json.loads((shared / "truth" / "more_truth.json").read_text())["ranges"]
     truth = known[PurePath(name).name.partition(".")[0]]
     rows = load(shared_trace(name)).rows()
-    lent = rows["link_note"].astype(str).str.contains(LENT)
+    borrowed = rows["link_note"].astype(str).str.contains(BORROWED)
 
     paths = rows["range"].astype(object)
     inner = paths.where(paths.notna(), "(none)").str.rpartition(" / ")[2]
@@ -70,7 +70,7 @@ def test_time_by_innermost_range_is_that_of_the_truth(
 
     found = {key: {"count": row["size"], "time_ns": row["sum"]} for key, row in sums.iterrows()}
     assert {
-        "by time": {"count": lent.sum(), "time_ns": rows["dur_ns"][lent].sum()}
+        "by time": {"count": borrowed.sum(), "time_ns": rows["dur_ns"][borrowed].sum()}
     } | found == truth
 
 
@@ -182,10 +182,10 @@ def test_paths_are_those_of_a_search_one_by_one(rows: Rows, queries: Queries) ->
 
     found = users.at(*np.array(queries, np.int64).T)
 
-    for query, path, lent in zip(queries, found.path, found.lent, strict=True):
+    for query, path, borrowed in zip(queries, found.path, found.borrowed, strict=True):
         names, is_lent = brute_force(ranges, *query)
         assert (users.paths[path] if path >= 0 else "") == " / ".join(f"n{i}" for i in names)
-        assert lent == is_lent
+        assert borrowed == is_lent
 
 
 # Threads that have none
@@ -203,19 +203,19 @@ def test_a_thread_without_ranges_borrows_that_of_the_only_one_inside_one(tmp_pat
     )
 
     assert kernels(run, "range", "link_note") == [
-        ("epoch / backward", LENT),
-        ("epoch / backward", f"{NO_OP}; {LENT}"),
+        ("epoch / backward", BORROWED),
+        ("epoch / backward", f"{NO_OP}; {BORROWED}"),
         ("epoch / backward", NO_OP),
     ]
     assert run.ops[["range", "link_note"]].astype(object).to_numpy().tolist() == [
-        ["epoch / backward", LENT]
+        ["epoch / backward", BORROWED]
     ]
 
 
 def test_op_rows_of_a_cpu_recording_say_that_a_range_is_borrowed(tmp_path: Path) -> None:
     run = load_events(tmp_path, annotation("backward", 0, 50), op("aten::mm", 20, 10, tid=ENGINE))
 
-    assert kernels(run, "range", "link", "link_note") == [("backward", "self", LENT)]
+    assert kernels(run, "range", "link", "link_note") == [("backward", "self", BORROWED)]
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_facts_are_no_problems(tmp_path: Path) -> None:
     facts = findings(found, "info")
     assert facts["kernels of forward ops that checkpointing runs again"] == 1
     assert facts["forward-backward pairs of the recorder that agree with ours"] == 1
-    assert facts["not read: names of processes and threads, which no number needs"] == 1
+    assert facts["not read: names of processes, threads and categories, which no number needs"] == 1
 
 
 def test_problems_come_first_then_lacks_then_facts(tmp_path: Path) -> None:

@@ -86,6 +86,17 @@ def _pageable() -> Rows:
     return rows
 
 
+def _copies(kind: str | None = "h2d pinned") -> Rows:
+    """Return steps that begin in a copy, of which 200 us are beside the last kernel before."""
+    rows = training(pause_us=2000)
+    rows["copies"] = [
+        {"kernel_id": 900 + i, "device": 0, "stream": 9, "copy_kind": kind, "category": "memcpy",
+         "start_ns": round((at - 200) * US), "dur_ns": 2200 * US, "source": "train.py:9"}
+        for i, at in enumerate(at_steps(rows)) if at
+    ]  # fmt: skip
+    return rows
+
+
 def _collects() -> Rows:
     return with_ranges(training(pause_us=1000), "<built-in function collect>", 1000, "python")
 
@@ -113,8 +124,8 @@ FIRES: Final[dict[str, tuple[Callable[[], Rows], tuple[float, float, float]]]] =
     # The first step's may be usual.
     "allocator": (_allocates, (3 * MS, 3 * MS, 3 * MS)),
     "sync": (_waits, (4 * MS, 4 * MS, 4 * MS)),
-    # The device is idle for 990 of the 1000 us of each call.
-    "pageable-copies": (_pageable, (0, 3960 * US, 4 * MS)),
+    # The device is idle for 990 of the 1000 us of each call, and copies for 10.
+    "pageable-copies": (_pageable, (0, 3960 * US, 4 * MS + 40 * US)),
     "recompilation": (
         lambda: with_ranges(training(pause_us=1000), "compile_fx_inner", 1000),
         (4 * MS, 4 * MS, 4 * MS),
@@ -156,6 +167,9 @@ FIRES: Final[dict[str, tuple[Callable[[], Rows], tuple[float, float, float]]]] =
         lambda: training(category=lambda i: "comm" if i < 10 else "matmul"),
         (0, 40 * 199 * US, 40 * 199 * US),
     ),
+    # Each begins 200 us before a step, of which the last kernel takes 199, and ends with a pause
+    # of 2000 us.
+    "copies": (_copies, (0, 3 * 2001 * US, 3 * 2001 * US)),
 }  # fmt: skip
 
 
@@ -263,6 +277,44 @@ def test_idle_time_after_a_wait_is_expected_but_not_sure(
     assert found["expected_ns"] == 4 * MS
 
 
+def test_the_most_holds_the_latency_of_the_launches_that_came_late(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    rows = with_calls(training(pause_us=1000), "cudaStreamSynchronize", 1000, 1000)
+
+    # The host waits for 2 ms at each step but the first. The device has nothing to do for 1 ms,
+    # and for 20 us until the first kernel runs: 10 us in its launch, and 10 us after it.
+    assert findings(rows).loc["sync", "at_stake_hi_ns"] == 4 * 1020 * US
+
+
+def test_a_host_that_is_ahead_hides_gaps_outside_of_the_stretches_too(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    rows = training(5, late=True, pause_us=2000)
+    rows = with_ranges(rows, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 2000)
+
+    found = findings(rows).loc["host-bound"]
+
+    # In each step 49 gaps of 195 us and the 48 kernels of 5 us between them.
+    assert found["expected_ns"] == 4 * 49 * 195 * US
+    assert found["at_stake_hi_ns"] == 4 * (49 * 195 + 48 * 5) * US
+
+
+def test_what_the_optimizer_takes_of_the_host_may_be_missed_by_later_kernels(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    """The other 100 kernels of a step come late too: the host could be ahead of them."""
+    rows = training(
+        5, kernels=200, late=True, category="optimizer", flops=0, bytes=0,
+        direction=lambda i: "optimizer" if i < 100 else "forward",
+    )  # fmt: skip
+
+    found = findings(rows).loc["unfused-optimizer"]
+
+    # From the first call of a step to the end of the last: 99 distances of 200 us, and 10.
+    assert found["at_stake_hi_ns"] == 4 * (99 * 200 + 10 + 100 * 5) * US
+
+
 def test_where_ranks_wait_for_each_other_nothing_is_sure(
     findings: Callable[[Rows], pd.DataFrame],
 ) -> None:
@@ -291,6 +343,21 @@ def test_a_graph_does_not_hold_a_stretch_with_a_wait(
     assert findings(rows).loc["host-bound", "at_stake_lo_ns"] == 0
 
 
+def test_kernels_that_were_launched_in_time_do_not_end_a_stretch(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    rows = training(5, late=True)
+    for number, call in enumerate(rows["launches"]):
+        if number % 10 == 9:
+            # Launched 150 us before its start, 1 us after the kernel before it.
+            rows["kernels"][number - 1]["dur_ns"] = 199 * US
+            call["start_ns"] -= 150 * US
+            rows["kernels"][number]["launch_ns"] = call["start_ns"]
+
+    # Of 50 gaps in a step 5 are the device's own, and 45 of 195 us: that of the first is 20 us.
+    assert findings(rows).loc["host-bound", "at_stake_hi_ns"] == 4 * (44 * 195 + 20) * US
+
+
 def test_a_full_queue_is_no_slow_launch(findings: Callable[[Rows], pd.DataFrame]) -> None:
     rows = _slow_launch()
     call = rows["launches"][60]
@@ -314,6 +381,7 @@ def _silent_host() -> Rows:
         ("small-grids", lambda: training(blocks_per_sm=None, grid=None), "geometry"),
         ("small-grids", lambda: training(blocks_per_sm=None, grid="0,0,0"), "geometry"),
         ("elementwise-chains", lambda: training(category="elementwise"), "shapes"),
+        ("copies", lambda: _copies(None), "direction of copies"),
         ("memory-limit", lambda: training() | {"memory": []}, "profile_memory"),
         ("data-loading", _silent_host, "DataLoader"),
         ("garbage-collection", _silent_host, "with_stack"),
@@ -333,6 +401,30 @@ def _without_steps(rows: Rows) -> Rows:
     for row in rows["kernels"]:
         row["step"] = None
     return rows
+
+
+def test_copies_cannot_hide_beside_less_work_than_there_is(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    rows = _copies()
+    rows["copies"][0] |= {"start_ns": 0, "dur_ns": 47 * MS}
+    rows["kernels"], rows["copies"] = rows["kernels"][:1], rows["copies"][:1]
+
+    # Of 48.076 ms only the copy runs for 47 ms less 199 us, and something else may for the rest.
+    found = findings(rows).loc["copies"]
+    assert found["at_stake_hi_ns"] == 47 * MS - 199 * US
+    assert found["expected_ns"] == 48_076 * US - found["at_stake_hi_ns"]
+
+
+def test_copies_beside_kernels_or_inside_of_the_device_are_silent(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    beside = _copies()
+    for row in beside["copies"]:
+        row["start_ns"] -= 2200 * US
+
+    assert findings(beside).loc["copies", "status"] == "silent"
+    assert findings(_copies("d2d")).loc["copies", "status"] == "silent"
 
 
 def test_what_only_a_polluted_step_shows_is_unknown(

@@ -1,0 +1,116 @@
+"""The canonical table `memory`: each allocation and release with the op that it happened in."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.intervals import Nest, last_not_after
+from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID, is_optimizer_step, link_steps
+from pyprof2.columns import int_array, lookup, text_array
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.assembly.linked import Linked
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.recording import Recording
+
+_SLICE: Final = 1 << 15
+PHASES: Final = (*DIRECTIONS, "zero_grad")
+"""What column `phase` says."""
+_ZERO_GRAD: Final = re.compile(
+    r"Optimizer\.zero_grad#.*|torch/(?:optim/.+|nn/modules/module)\.py\(\d+\): zero_grad"
+)
+
+
+def memory_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
+    """Yield allocations and releases in order of time, in parts, without the column `rank`.
+
+    Events of one time stay in the order of the file.
+    """
+    time = int_column(recording.read("memory", ["time_ns"]), "time_ns", 0)
+    order = np.argsort(time, kind="stable")
+    ranges = _phase_ranges(recording, linked)
+    began = _Began.of(linked)
+    for at in range(0, len(order), _SLICE):
+        raw = recording.read("memory", None, order[at : at + _SLICE])
+        thread, time = linked.threads.number(raw), int_column(raw, "time_ns", 0)
+        op = linked.ops.nest.innermost(thread, time)
+        names = (linked.ops.name, linked.ops.names)
+        owned = {
+            name: text_array((lookup(column[0], op, -1), column[1]))
+            for name, column in (("op", names), ("layer", linked.layer), ("source", linked.source))
+        }
+        yield pa.table(
+            dict(zip(raw.column_names, raw.columns, strict=True))
+            | owned
+            | {
+                "op_id": int_array(op, -1),
+                "stack_id": int_array(lookup(linked.stack, op, -1), -1),
+                "step": int_array(link_steps(linked.steps, linked.threads, thread, time), NO_ID),
+                "phase": text_array((_phases(linked, ranges, began, (op, thread, time)), PHASES)),
+            }
+        )
+
+
+def _phase_ranges(recording: Recording, linked: Linked) -> tuple[Nest, Int]:
+    """Return the ranges that say what the host is at, and the phase of each."""
+    name, names = code_column(recording.read("ranges", ["name"]), "name")
+    of_name = np.array([_phase_of_range(text) for text in names] or [-1])
+    rows = np.flatnonzero(of_name[name] >= 0) if len(name) else np.empty(0, np.int64)
+    table = recording.read("ranges", ["pid", "tid", "start_ns", "dur_ns"], rows)
+    start = int_column(table, "start_ns", 0)
+    end = start + int_column(table, "dur_ns", 0)
+    return Nest.of(linked.threads.number(table), start, end), of_name[name[rows]]
+
+
+def _phase_of_range(name: str) -> int:
+    if is_optimizer_step(name):
+        return PHASES.index("optimizer")
+    return PHASES.index("zero_grad") if _ZERO_GRAD.fullmatch(name) else -1
+
+
+def _phases(
+    linked: Linked, ranges: tuple[Nest, Int], began: _Began, at: tuple[Int, Int, Int]
+) -> Int:
+    """Return the phase of each op, thread and time as a code into `PHASES`, -1 for unknown."""
+    op, thread, time = at
+    nest, of_range = ranges
+    around = lookup(of_range, nest.innermost(thread, time), -1)
+    other = DIRECTIONS.index("other")
+    # What clears gradients is `other` work among the directions.
+    of_op = lookup(linked.direction, op, -1)
+    phase = np.where((of_op >= 0) & (of_op != other), of_op, around)
+    phase = np.where((phase < 0) & (op >= 0), other, phase)
+    return np.where(phase >= 0, phase, began.last(linked, thread, time))
+
+
+class _Began(NamedTuple):
+    """The ops of each process in the order of their begin: most releases are between ops."""
+
+    order: Int
+    process: Int
+    start: Int
+
+    @classmethod
+    def of(cls, linked: Linked) -> _Began:
+        """Sort the ops."""
+        process = linked.threads.process(linked.ops.thread)
+        order = np.lexsort((linked.ops.start, process))
+        return cls(order, process[order], linked.ops.start[order])
+
+    def last(self, linked: Linked, thread: Int, time: Int) -> Int:
+        """Return the direction of the op that began last in each event's process, -1 for none."""
+        process = linked.threads.process(thread)
+        op = lookup(self.order, last_not_after(self.process, self.start, process, time), -1)
+        direction = lookup(linked.direction, op, -1)
+        # While another thread runs backward, this one waits for it: what it does comes after.
+        waits = (direction == DIRECTIONS.index("backward")) & (
+            lookup(linked.ops.thread, op, -1) != thread
+        )
+        return np.where(waits, DIRECTIONS.index("other"), direction)

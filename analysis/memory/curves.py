@@ -1,0 +1,189 @@
+"""Curves: how much of a device's memory is allocated, after each allocation and release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.memory.blocks import Blocks, find_blocks
+from pyprof2.columns import combine_keys
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.intervals import Int
+
+NO_NUMBER: Final = -(1 << 62)
+"""Stands for null in int64 columns."""
+LINELESS: Final = ("(no op)", "(no source)")
+"""What stands for the line of an allocation outside of ops, and in an op without a stack."""
+START: Final = -1
+"""The moment before the first event; other moments are rows of events, after which they are."""
+
+_LOW_BITS: Final = (1 << 63) - 1
+_JUMPS: Final = (
+    "{} times the recorder's total changes without an event: what is before the recording is not "
+    "known"
+)
+_REUSED: Final = (
+    "{} addresses are allocated again without a release between: releases are missing, and what is "
+    "before the recording is not known"
+)
+_BY_SIZE: Final = "no addresses are recorded: releases are paired by size and thread"
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a snapshot says of blocks that were there before its first event, at its end.
+
+    Attributes:
+        line: `path:line`, null: not known.
+        category, certainty: see `categories`.
+        bytes: as they were asked for.
+    """
+
+    line: str | None
+    category: str
+    certainty: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The memory of one device of one process.
+
+    Attributes:
+        rank, device_type, device: whose.
+        events: rows of the table `memory`, in order.
+        base: bytes that were allocated before the first event; None: not known.
+        lineless: see `LINELESS`.
+        held: of a snapshot: the blocks behind `base` that were never released.
+        rounding: bytes of `base` that nobody asked for; None: not known.
+        facts: further columns of the summary, such as `reserved_bytes`.
+        failures: moments at which memory ran out: row, and what was asked for.
+        notes: what else there is to say.
+    """
+
+    rank: int
+    device_type: str
+    device: int | None
+    events: pa.Table
+    base: int | None
+    lineless: tuple[str, str]
+    held: list[Held] = field(default_factory=list)
+    rounding: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def change(self) -> Int:
+        """Bytes of each event, negative for a release."""
+        return int_column(self.events, "bytes", 0)
+
+    @cached_property
+    def total(self) -> Int:
+        """Bytes over `base` after each event."""
+        return np.cumsum(self.change)
+
+    @cached_property
+    def addresses(self) -> Int:
+        """The address of each event, -1 for unknown."""
+        values = self.events["address"]
+        known = values.is_valid().to_numpy()
+        address = values.fill_null(0).to_numpy().astype(np.uint64).view(np.int64)
+        # No machine has addresses that differ in the highest bit alone.
+        return np.where(known, np.where(address < 0, address & _LOW_BITS, address), -1)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The allocations with their releases."""
+        thread = combine_keys(
+            *(int_column(self.events, name, NO_NUMBER) for name in ("pid", "tid"))
+        )
+        return find_blocks(self.change, self.addresses, thread)
+
+    def over_base(self, moment: int) -> int:
+        """Return the bytes over `base` at a moment."""
+        return 0 if moment == START else int(self.total[moment])
+
+    @cached_property
+    def peak(self) -> int:
+        """The first moment at which most is allocated."""
+        if not len(self.total) or self.total.max() <= 0:
+            return START
+        return int(np.argmax(self.total))
+
+    @property
+    def end(self) -> int:
+        """The moment after the last event."""
+        return len(self.total) - 1
+
+    def base_at(self, moment: int) -> int | None:
+        """Return what is left of `base` at a moment; None: not known."""
+        if self.base is None:
+            return None
+        gone = self.blocks.before
+        return self.base + int(self.change[gone[gone <= moment]].sum())
+
+    def time_at(self, moment: int) -> int | None:
+        """Return the time of a moment, ns; None: not known."""
+        if not len(self.total):
+            return None
+        time: int | None = self.events["time_ns"][max(moment, 0)].as_py()
+        return time
+
+
+def curves_of_rank(memory: pa.Table, rank: int) -> Iterator[Curve]:
+    """Yield a curve for each device in the table `memory` of one rank, GPUs first.
+
+    Of a GPU the recorder's own total tells the base. On the CPU it counts from the first event
+    that was recorded, so it does not.
+    """
+    kind, kinds = code_column(memory, "device_type")
+    device = int_column(memory, "device", NO_NUMBER)
+    key = combine_keys(np.asarray(kind, np.int64), device)
+    for number in np.unique(key):
+        rows = np.flatnonzero(key == number)
+        name = kinds[kind[rows[0]]] if kind[rows[0]] >= 0 else "unknown"
+        ordinal = int(device[rows[0]])
+        events = memory.take(pa.array(rows))
+        base, notes = (None, []) if name == "cpu" else _base(events)
+        curve = Curve(
+            rank, name, None if ordinal == NO_NUMBER else ordinal, events, base,
+            LINELESS, notes=notes,
+            facts=_recorded_facts(events),
+        )  # fmt: skip
+        yield _checked(curve)
+
+
+def _checked(curve: Curve) -> Curve:
+    """Return the curve, without a base where releases are missing."""
+    if curve.blocks.by_size:
+        curve.notes.append(_BY_SIZE)
+    if not curve.blocks.reused:
+        return curve
+    curve.notes.append(_REUSED.format(curve.blocks.reused))
+    return replace(curve, base=None)
+
+
+def _base(events: pa.Table) -> tuple[int | None, list[str]]:
+    """Return what was allocated before the first event, by the recorder's total after each."""
+    total = int_column(events, "allocated_bytes", NO_NUMBER)
+    known = np.flatnonzero(total != NO_NUMBER)
+    if not len(known):
+        return None, []
+    before = total[known] - np.cumsum(int_column(events, "bytes", 0))[known]
+    jumps = int((before[1:] != before[:-1]).sum())
+    return (None, [_JUMPS.format(jumps)]) if jumps else (int(before[0]), [])
+
+
+def _recorded_facts(events: pa.Table) -> dict[str, Any]:
+    reserved = int_column(events, "reserved_bytes", NO_NUMBER)
+    known = reserved[reserved != NO_NUMBER]
+    return {"peak_reserved_bytes": int(known.max()) if len(known) else None}

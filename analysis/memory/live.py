@@ -1,0 +1,297 @@
+"""What lives at a moment, by category, layer, line and op: rows that sum to the byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.memory import categories
+from pyprof2.analysis.memory.categories import CATEGORIES, CERTAINTIES, PHASES, Lives
+from pyprof2.analysis.memory.curves import NO_NUMBER, START
+from pyprof2.analysis.memory.tags import tagged
+from pyprof2.columns import as_pandas, lookup, text_array
+from pyprof2.errors import UsageError
+from pyprof2.recording import code_column, int_column
+from pyprof2.tables import TEXT, Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.columns import TextColumn
+
+AXES: Final = (
+    "category", "certainty", "layer", "line", "op", "phase", "released", "step", "line_before",
+)  # fmt: skip
+"""What live bytes may be summed along."""
+
+BEFORE: Final = "(before the recording)"
+ROUNDING: Final = "(rounding)"
+LIBRARY: Final = "(library code)"
+NEVER: Final = "(never)"
+RECORDED: Final = "(in the recording)"
+_NONE: Final = {
+    "op": "(no op)", "layer": "(no layer)", "phase": "(no phase)", "step": "(no step)",
+}  # fmt: skip
+_FOREVER: Final = 1 << 62
+_UNCOUNTED: Final = _FOREVER + 1
+"""The end of what stays for ever, and is of an unknown number of blocks."""
+
+ROW_COLUMNS: Final = (
+    Column("rank", pa.int64(), "Process in the job.", nullable=False),
+    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
+    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+    Column("category", TEXT, "What it is for; `several` where blocks of the row differ."),
+    Column("certainty", TEXT, "`exact`, `inferred` or `none`: the least of the row's blocks."),
+    Column("layer", TEXT, "Layer that allocated it; in backward that of the forward op."),
+    Column("line", TEXT, "`path:line` that allocated it; in backward that of the forward op."),
+    Column("op", TEXT, "Innermost op that allocated it."),
+    Column("phase", TEXT, "What the host was at when it was allocated."),
+    Column("released", TEXT, "The same when it was released."),
+    Column("step", TEXT, "The step in which it was allocated."),
+    Column("line_before", TEXT, "Of what was there before the recording: the line, if known."),
+    Column("bytes", pa.int64(), "What lives at the moment.", "B", nullable=False),
+    Column("blocks", pa.int64(), "Number of blocks; null where it is not known."),
+    Column("share_pct", pa.float64(), "Share of the sum of the rows of the device.", "%"),
+)
+"""The columns of what is summed; of the axes only those that were asked for."""
+
+
+def check_axes(axes: Sequence[str]) -> None:
+    """Raise UsageError for an axis that there is not, or that is named twice."""
+    for at, axis in enumerate(axes):
+        if axis not in AXES:
+            msg = f"no axis {axis!r} of memory; there are {', '.join(AXES)}"
+            raise UsageError(msg)
+        if axis in axes[:at]:
+            msg = f"axis {axis!r} is named twice; name it once"
+            raise UsageError(msg)
+
+
+def entries(curve: Curve, tags: pa.Table | None = None) -> pd.DataFrame:
+    """Return everything that lived at any time, as rows that add up at each moment.
+
+    Args:
+        curve: of one device.
+        tags: what the recorded program knows of blocks, rows of `tags.TAGS`.
+
+    Returns:
+        One row per block, and for what is known of the rest: the axes, `bytes`, and the moments
+        `begin` (the first at which it lives) and `end` (the first at which it does not). Where the
+        base is not known, what is released of it counts as less than nothing.
+    """
+    blocks = curve.blocks
+    before = blocks.before if curve.base is not None else blocks.before[:0]
+    parts = [_of_blocks(curve, tags), _of_releases(curve, before)]
+    if curve.base is None:
+        parts.append(_gone_unknown(curve))
+    else:
+        parts.append(_of_rest(curve, curve.base + int(curve.change[blocks.before].sum())))
+    table = pa.concat_tables(part for part in parts if part.num_rows)
+    if not table.num_rows:
+        table = _plain_rows([])
+    return as_pandas(table.unify_dictionaries(), ("begin", "end", "bytes"))
+
+
+def _of_blocks(curve: Curve, tags: pa.Table | None) -> pa.Table:
+    """Return the blocks that were allocated in the recording."""
+    rows, free = curve.blocks.alloc, curve.blocks.free
+    phase, step = phases_and_steps(curve)
+    lives = Lives(phase[rows], step[rows], lookup(phase, free, -1), lookup(step, free, 0), free < 0)
+    events = curve.events
+    op, layer = (_at(code_column(events, name), rows) for name in ("op", "layer"))
+    category = categories.infer(lives, op, categories.trained_steps(phase, step))
+    certainty = _certainty(category)
+    if tags is not None and tags.num_rows:
+        found, words = tagged(curve, tags)
+        named = lookup(np.array([CATEGORIES.index(w) for w in words], np.int64), found, -1)
+        category = np.where(named >= 0, named, category)
+        certainty = np.where(named >= 0, CERTAINTIES.index("exact"), certainty)
+    return _table(
+        {
+            "category": (category, CATEGORIES),
+            "certainty": (certainty, CERTAINTIES),
+            "layer": _filled(layer, _NONE["layer"]),
+            "line": _lines(curve, rows),
+            "op": _filled(op, _NONE["op"]),
+            "phase": _filled((lives.began_in, PHASES), _NONE["phase"]),
+            "released": _released(lives),
+            "step": _steps(curve, step, rows),
+            "line_before": (np.zeros(len(rows), np.int64), [RECORDED]),
+        },
+        begin=rows,
+        end=np.where(free < 0, _FOREVER, free),
+        size=curve.change[rows],
+    )
+
+
+def phases_and_steps(curve: Curve) -> tuple[Int, Int]:
+    """Return phase and step of each event; without step ranges the phases tell the steps."""
+    phase = categories.phase_codes(code_column(curve.events, "phase"))
+    step = int_column(curve.events, "step", NO_NUMBER)
+    known = step[step != NO_NUMBER]
+    if not len(known):
+        return phase, categories.derived_steps(phase)
+    # What is between two step ranges counts to the one before.
+    before = int(known.min()) - 1
+    return phase, np.maximum.accumulate(np.where(step == NO_NUMBER, before, step))
+
+
+def _certainty(category: Int) -> Int:
+    unknown = CATEGORIES.index("unknown")
+    return np.where(category == unknown, CERTAINTIES.index("none"), CERTAINTIES.index("inferred"))
+
+
+def _at(column: tuple[Any, Sequence[str | None]], rows: Int) -> TextColumn:
+    codes, words = column
+    return np.asarray(codes, np.int64)[rows], words
+
+
+def _filled(column: TextColumn, word: str) -> TextColumn:
+    """Return the column with a word for null."""
+    codes, words = column
+    return np.where(codes >= 0, codes, len(words)), [*words, word]
+
+
+def _lines(curve: Curve, rows: Int) -> TextColumn:
+    codes, words = _at(code_column(curve.events, "source"), rows)
+    op = np.asarray(code_column(curve.events, "op")[0], np.int64)[rows]
+    stack = int_column(curve.events, "stack_id", -1)[rows]
+    without_op, without_stack = (len(words), len(words) + 1)
+    bare = np.where(op < 0, without_op, without_stack)
+    filled = np.where(codes >= 0, codes, np.where(stack >= 0, len(words) + 2, bare))
+    return filled, [*words, *curve.lineless, LIBRARY]
+
+
+def _released(lives: Lives) -> TextColumn:
+    code = np.where(lives.never, len(PHASES), lives.ended_in)
+    return _filled((code, [*PHASES, NEVER]), _NONE["phase"])
+
+
+def _steps(curve: Curve, step: Int, rows: Int) -> TextColumn:
+    """Return the recorded steps as text; those that were derived are none."""
+    recorded = int_column(curve.events, "step", NO_NUMBER)
+    known = (recorded != NO_NUMBER)[rows]
+    numbers, place = np.unique(step[rows], return_inverse=True)
+    return _filled((np.where(known, place, -1), [str(n) for n in numbers.tolist()]), _NONE["step"])
+
+
+def _of_releases(curve: Curve, rows: Int) -> pa.Table:
+    """Return what was there before the recording, and was released in it."""
+    phase, _ = phases_and_steps(curve)
+    category = categories.infer_before(phase[rows])
+    before: TextColumn = (np.zeros(len(rows), np.int64), [BEFORE])
+    texts = dict.fromkeys(AXES, before) | {
+        "category": (category, CATEGORIES),
+        "certainty": (_certainty(category), CERTAINTIES),
+        "released": _filled((phase[rows], PHASES), _NONE["phase"]),
+    }
+    return _table(texts, begin=np.full(len(rows), START), end=rows, size=-curve.change[rows])
+
+
+def _of_rest(curve: Curve, rest: int) -> pa.Table:
+    """Return what was there before the recording, and stays."""
+    held = [
+        (BEFORE, each.category, each.certainty, each.line or BEFORE, each.bytes, START)
+        for each in curve.held
+    ]
+    if curve.rounding:
+        held.append((ROUNDING, "unknown", "none", ROUNDING, curve.rounding, START))
+    rest -= sum(each[4] for each in held)
+    if rest:
+        has_phases = not curve.held and code_column(curve.events, "phase")[1]
+        words = ("parameter_or_buffer", "inferred") if has_phases else ("unknown", "none")
+        held.append((BEFORE, *words, BEFORE, rest, START))
+    return _plain_rows(held)
+
+
+def _gone_unknown(curve: Curve) -> pa.Table:
+    """Return the releases of what was there before: less than nothing, as its size is not known."""
+    gone = curve.blocks.before.tolist()
+    sizes = curve.change[curve.blocks.before].tolist()
+    return _plain_rows(
+        [
+            (BEFORE, "unknown", "none", BEFORE, size, row)
+            for row, size in zip(gone, sizes, strict=True)
+        ],
+    )
+
+
+def _plain_rows(rows: list[tuple[str, str, str, str, int, int]]) -> pa.Table:
+    """Return rows of word, category, certainty, line, bytes and the moment of the beginning."""
+    names, kinds, sure, lines, size, begin = zip(*rows, strict=True) if rows else ((),) * 6
+    code = np.arange(len(rows))
+    words: TextColumn = (code, list(names))
+    texts = dict.fromkeys(AXES, words) | {
+        "category": (code, list(kinds)),
+        "certainty": (code, list(sure)),
+        "line_before": (code, list(lines)),
+        "released": (np.zeros(len(rows), np.int64), [NEVER]),
+    }
+    end = np.full(len(rows), _UNCOUNTED)
+    return _table(texts, begin=np.array(begin, np.int64), end=end, size=np.array(size, np.int64))
+
+
+def _table(texts: dict[str, TextColumn], *, begin: Int, end: Int, size: Int) -> pa.Table:
+    columns = {name: text_array(texts[name]) for name in AXES}
+    return pa.table(columns | {"begin": begin, "end": end, "bytes": size})
+
+
+def live_at(rows: pd.DataFrame, moment: int) -> pd.DataFrame:
+    """Return the entries that live at a moment."""
+    return rows[(rows["begin"] <= moment) & (rows["end"] > moment)]
+
+
+def summarize(curve: Curve, rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """Return entries summed along axes, the most bytes first.
+
+    Args:
+        curve: of which device.
+        rows: some of its entries.
+        axes: some of `AXES`.
+
+    Returns:
+        `rank`, `device_type`, `device`, the axes, `category`, `certainty`, `bytes`, `blocks` and
+        `share_pct`.
+    """
+    check_axes(axes)
+    by = rows.groupby(list(axes), observed=True, sort=True)
+    sums = by.agg(bytes=("bytes", "sum"), blocks=("bytes", "size"), _rest=("end", "max"))
+    # Nobody knows of how many blocks that is which stays from before the recording.
+    sums["blocks"] = sums["blocks"].astype("Int64").mask(sums.pop("_rest") == _UNCOUNTED)
+    sums = sums.reset_index()
+    if "category" not in axes:
+        sums["category"] = _common_category(rows, list(axes))
+    if "certainty" not in axes:
+        sums["certainty"] = _least_certainty(rows, list(axes))
+    sums = sums.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+    sums["share_pct"] = 100 * sums["bytes"] / max(1, int(sums["bytes"].sum()))
+    import pandas as pd
+
+    sums["rank"] = curve.rank
+    sums["device_type"] = curve.device_type
+    sums["device"] = pd.Series([curve.device] * len(sums), dtype="Int64")
+    return sums[[c.name for c in ROW_COLUMNS if c.name in sums]]
+
+
+def _common_category(rows: pd.DataFrame, axes: list[str]) -> list[str]:
+    """Return the category of each sum, `several` where its rows differ."""
+    by = rows.assign(_text=rows["category"].astype(object)).groupby(axes, observed=True, sort=True)
+    found = by["_text"].agg(["nunique", "first"])
+    return [
+        text if count == 1 else "several"
+        for count, text in zip(found["nunique"], found["first"], strict=True)
+    ]
+
+
+def _least_certainty(rows: pd.DataFrame, axes: list[str]) -> list[str]:
+    """Return the least certainty of each sum."""
+    order = {name: at for at, name in enumerate(CERTAINTIES)}
+    code = rows["certainty"].astype(object).map(order)
+    found = rows.assign(_code=code).groupby(axes, observed=True, sort=True)["_code"].max()
+    return [CERTAINTIES[int(at)] for at in found]

@@ -1,0 +1,198 @@
+"""The memory of a recording: totals of each device, and what lives at a moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.memory import categories, live
+from pyprof2.analysis.memory.curves import START
+from pyprof2.errors import UsageError
+from pyprof2.tables import TEXT, Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from pyprof2.analysis.memory.curves import Curve
+
+MOMENTS: Final = ("peak", "end", "backward", "oom")
+"""The peak; after the last event; the start of the backward with most alive; out of memory."""
+
+DEVICE_COLUMNS: Final = (
+    Column("rank", pa.int64(), "Process in the job.", nullable=False),
+    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
+    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+    Column("events", pa.int64(), "Allocations and releases.", nullable=False),
+    Column("base_bytes", pa.int64(), "Allocated before the first event; null: not known.", "B"),
+    Column("peak_over_base_bytes", pa.int64(), "The most above it.", "B", nullable=False),
+    Column("peak_allocated_bytes", pa.int64(), "The sum of both; null as the base is.", "B"),
+    Column(
+        "base_at_peak_bytes", pa.int64(), "What is left at the peak of what was there before.", "B"
+    ),
+    Column("peak_time_ns", pa.int64(), "When the peak is first reached.", "ns"),
+    Column("end_over_base_bytes", pa.int64(), "Above the base at the end.", "B", nullable=False),
+    Column("end_allocated_bytes", pa.int64(), "Allocated after the last event.", "B"),
+    Column(
+        "peak_active_bytes",
+        pa.int64(),
+        "The most that is allocated or still in use by another stream.",
+        "B",
+    ),
+    Column("peak_reserved_bytes", pa.int64(), "The most that the allocator held, as seen.", "B"),
+    Column("reserved_at_peak_bytes", pa.int64(), "What it held at the peak.", "B"),
+    Column("reserved_bytes", pa.int64(), "What it holds at the end: the sum of four parts.", "B"),
+    Column("allocated_bytes", pa.int64(), "Of it allocated.", "B"),
+    Column("free_segments_bytes", pa.int64(), "Of it whole segments that are free.", "B"),
+    Column("fragmentation_bytes", pa.int64(), "Of it free inside segments that are used.", "B"),
+    Column("pending_bytes", pa.int64(), "Of it released, but in use by another stream.", "B"),
+    Column("rounding_bytes", pa.int64(), "Of what is allocated at the end, not asked for.", "B"),
+    Column(
+        "non_torch_bytes", pa.int64(), "Used on the device beside the allocator; null: not known.",
+        "B",
+    ),
+)  # fmt: skip
+"""What is known of a device."""
+
+
+@dataclass(frozen=True)
+class MemoryProfile:
+    """The memory of all devices of a recording.
+
+    Attributes:
+        path: the recording or store.
+        curves: of each device of each rank.
+        settings: of the allocator; empty: not recorded.
+        tags: what the recorded program knows of blocks, rows of `tags.TAGS`.
+    """
+
+    path: Path
+    curves: Sequence[Curve]
+    settings: dict[str, Any] = field(default_factory=dict)
+    tags: pa.Table | None = None
+
+    def only(self, device: str | None = None, rank: int | None = None) -> MemoryProfile:
+        """Return the profile of one device (`cuda:0`, `0`, `cpu`) or one rank.
+
+        Raises:
+            UsageError: there is none.
+        """
+        kept = [
+            curve
+            for curve in self.curves
+            if rank in (None, curve.rank) and (device is None or device in _names(curve))
+        ]
+        if not kept and self.curves:
+            there = ", ".join(dict.fromkeys(_names(curve)[0] for curve in self.curves))
+            ranks = ", ".join(map(str, dict.fromkeys(curve.rank for curve in self.curves)))
+            msg = f"{self.path}: no memory of this device and rank; devices {there}, ranks {ranks}"
+            raise UsageError(msg)
+        return MemoryProfile(self.path, kept, self.settings, self.tags)
+
+    @cached_property
+    def entries(self) -> list[pd.DataFrame]:
+        """Everything that lived at any time, for each curve; see `live.entries`."""
+        return [live.entries(curve, self.tags) for curve in self.curves]
+
+    @cached_property
+    def devices(self) -> pd.DataFrame:
+        """One row per device, of `DEVICE_COLUMNS`."""
+        return _frame([_totals(curve) for curve in self.curves], DEVICE_COLUMNS)
+
+    def rows(self, by: Sequence[str] = ("category",), at: str = "peak") -> pd.DataFrame:
+        """Return what lives at a moment, summed along axes: `live.ROW_COLUMNS`.
+
+        The rows of a device add up to what is allocated at that moment; where the base is not
+        known, to what is above it. Devices are never added up.
+
+        Args:
+            by: some of `live.AXES`.
+            at: one of `MOMENTS`.
+
+        Raises:
+            UsageError: an axis or a moment is unknown.
+        """
+        import pandas as pd
+
+        live.check_axes(by)
+        parts = [
+            live.summarize(curve, live.live_at(entries, moment), by)
+            for curve, entries in zip(self.curves, self.entries, strict=True)
+            if (moment := moment_of(curve, at)) is not None
+        ]
+        if not parts:
+            names = [c.name for c in live.ROW_COLUMNS if c.name not in live.AXES or c.name in by]
+            return pd.DataFrame(columns=names)
+        return pd.concat(parts, ignore_index=True)
+
+
+def _names(curve: Curve) -> list[str]:
+    if curve.device is None:
+        return [curve.device_type]
+    return [f"{curve.device_type}:{curve.device}", str(curve.device), curve.device_type]
+
+
+def moment_of(curve: Curve, at: str) -> int | None:
+    """Return a moment of `MOMENTS` as a row of the curve's events; None: it has none.
+
+    Raises:
+        UsageError: there is no such moment.
+    """
+    if at == "peak":
+        return curve.peak
+    if at == "end":
+        return curve.end
+    if at == "oom":
+        return curve.failures[-1]["moment"] if curve.failures else None
+    if at != "backward":
+        msg = f"no moment {at!r}; there are {', '.join(MOMENTS)}"
+        raise UsageError(msg)
+    phase, step = live.phases_and_steps(curve)
+    starts = _first_rows(phase == categories.PHASES.index("backward"), step)
+    if not len(starts):
+        return None
+    over = [curve.over_base(int(row) - 1) for row in starts]
+    return int(starts[int(np.argmax(over))]) - 1
+
+
+def _first_rows(marked: Any, step: Any) -> Any:
+    """Return the first marked row of each step."""
+    rows = np.flatnonzero(marked)
+    _, first = np.unique(step[rows], return_index=True)
+    return np.sort(rows[first])
+
+
+def _totals(curve: Curve) -> dict[str, Any]:
+    base, over, end = curve.base, curve.over_base(curve.peak), curve.over_base(curve.end)
+    known = {} if base is None else {
+        "peak_allocated_bytes": base + over, "end_allocated_bytes": base + end
+    }  # fmt: skip
+    return {
+        "rank": curve.rank,
+        "device_type": curve.device_type,
+        "device": curve.device,
+        "events": curve.events.num_rows,
+        "base_bytes": base,
+        "peak_over_base_bytes": over,
+        "base_at_peak_bytes": curve.base_at(curve.peak),
+        "peak_time_ns": None if curve.peak == START else curve.time_at(curve.peak),
+        "end_over_base_bytes": end,
+        "rounding_bytes": curve.rounding,
+        **known,
+        **curve.facts,
+    }
+
+
+def _frame(rows: list[dict[str, Any]], columns: Sequence[Column]) -> pd.DataFrame:
+    from pyprof2.columns import as_pandas
+
+    schema = pa.schema([column.field() for column in columns])
+    full = [{name: row.get(name) for name in schema.names} for row in rows]
+    never = [c.name for c in columns if not c.nullable and c.type == pa.int64()]
+    return as_pandas(pa.Table.from_pylist(full, schema=schema), never)

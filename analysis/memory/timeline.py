@@ -1,0 +1,101 @@
+"""The memory of a device over time, by category."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.memory.curves import NO_NUMBER
+from pyprof2.recording import int_column
+from pyprof2.tables import TEXT, Column
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.memory.curves import Curve
+
+TIMELINE_COLUMNS: Final = (
+    Column("rank", pa.int64(), "Process in the job.", nullable=False),
+    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
+    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+    Column("event", pa.int64(), "Number of the event on its device.", nullable=False),
+    Column("time_ns", pa.int64(), "When it was; null: not recorded.", "ns"),
+    Column("step", pa.int64(), "The step that it was in."),
+    Column("phase", TEXT, "What the host was at."),
+    Column("change_bytes", pa.int64(), "Size; negative for a release.", "B", nullable=False),
+    Column("over_base_bytes", pa.int64(), "Above the base, after it.", "B", nullable=False),
+    Column("allocated_bytes", pa.int64(), "Allocated after it; null where the base is.", "B"),
+)
+"""The columns of `timeline`; one more for each category, its bytes after the event."""
+
+
+def timeline(curve: Curve, entries: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per allocation and release, with what lives after it.
+
+    Args:
+        curve: of one device.
+        entries: everything that lived on it, see `live.entries`.
+
+    Returns:
+        `TIMELINE_COLUMNS`, and `<category>_bytes` for each category that there is. They add up to
+        `allocated_bytes`, or where the base is not known to `over_base_bytes`.
+    """
+    import pandas as pd
+
+    count = len(curve.total)
+    columns: dict[str, Any] = {
+        "rank": np.full(count, curve.rank),
+        "device_type": [curve.device_type] * count,
+        "device": pd.Series([curve.device] * count, dtype="Int64"),
+        "event": np.arange(count),
+        "time_ns": _nullable(int_column(curve.events, "time_ns", NO_NUMBER)),
+        "step": _nullable(int_column(curve.events, "step", NO_NUMBER)),
+        "phase": curve.events["phase"].to_pandas(),
+        "change_bytes": curve.change,
+        "over_base_bytes": curve.total,
+        "allocated_bytes": _nullable(
+            np.full(count, NO_NUMBER) if curve.base is None else curve.total + curve.base
+        ),
+    }
+    return pd.DataFrame(columns | by_category(entries, count))
+
+
+def by_category(entries: pd.DataFrame, count: int) -> dict[str, Int]:
+    """Return the live bytes of each category after each of `count` events."""
+    found = {}
+    for category, rows in entries.groupby("category", observed=True, sort=True):
+        change = np.zeros(count + 1, np.int64)
+        begin = np.maximum(rows["begin"].to_numpy(), 0)
+        np.add.at(change, begin, rows["bytes"].to_numpy())
+        ends = rows[rows["end"] < count]
+        np.subtract.at(change, ends["end"].to_numpy(), ends["bytes"].to_numpy())
+        found[f"{category}_bytes"] = np.cumsum(change)[:count]
+    return found
+
+
+def _nullable(values: Int) -> Any:
+    import pandas as pd
+
+    return pd.array(values, dtype="Int64").copy() if (values != NO_NUMBER).all() else pd.Series(
+        pd.array(values, dtype="Int64")
+    ).mask(values == NO_NUMBER)  # fmt: skip
+
+
+def highest_of_parts(curve: Curve, parts: int) -> list[int]:
+    """Return the moment with most allocated in each of `parts` equal stretches of the recording.
+
+    Stretches are of time where times are recorded, else of events; those without events are left
+    out.
+    """
+    count = len(curve.total)
+    if not count:
+        return []
+    time = int_column(curve.events, "time_ns", NO_NUMBER)
+    at = np.arange(count) if (time == NO_NUMBER).any() else time - time.min()
+    part = np.minimum(at * parts // max(1, int(at.max())), parts - 1)
+    order = np.lexsort((np.arange(count), -curve.total, part))
+    _, first = np.unique(part[order], return_index=True)
+    return [int(row) for row in order[first]]

@@ -1,0 +1,138 @@
+"""What larger batches can give: the limit of throughput, where it is near, and what fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.analysis.summaries.batch.model import KERNELS, MEMORY, STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyprof2.analysis.summaries.batch.model import Model
+
+ENOUGH: Final = 0.9
+"""A batch with this part of the throughput that can be had is large enough."""
+MARGIN: Final = 0.02
+"""What should stay free of a device: one that is full to the last byte allocates slowly."""
+_FAR: Final = 1 << 20
+_MOST: Final = 1 << 40
+_SAME: Final = 1e-6
+_UNIT_NS: Final = 1e9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What can be had; None: not known, or there is no such size.
+
+    Attributes:
+        measure: what throughput is made of: `step_time_ns`, or `kernel_time_ns` without steps.
+        asymptote: samples per second that no batch size reaches.
+        knee: the batch size from which on a step takes longer than its shortest time.
+        enough: the smallest batch size with 90 % of what can be had: of the throughput at
+            `largest`, or of `asymptote` where that is not known.
+        largest: the largest batch size that fits `capacity`, by the upper end of the interval.
+        largest_status: of it: measured, interpolated, extrapolated; or why it is not known.
+        reserved_ratio: bytes that the allocator holds for each that is allocated, as seen in the
+            recording with most memory.
+    """
+
+    measure: str
+    asymptote: float | None
+    knee: int | None
+    enough: int | None
+    largest: int | None
+    largest_status: str
+    reserved_ratio: float
+
+
+def limits(model: Model, capacity: int | None, given: Mapping[str, int] | None = None) -> Limits:
+    """Return what can be had with `capacity` bytes; other dimensions are those of the largest."""
+    given = given or {}
+    measure = STEP if model.has_steps else KERNELS
+    largest, status = _largest(model, capacity, given)
+    rate = _rate(model, measure, given)
+    asymptote = _asymptote(model, measure, given)
+    had = asymptote if largest is None else rate(largest)
+    enough = None
+    if had is not None and had > 0:
+        enough = _first(lambda batch: rate(batch) >= ENOUGH * had)
+    return Limits(
+        measure, asymptote, _knee(model, given), enough, largest, status, _ratio(model)
+    )  # fmt: skip
+
+
+def _rate(model: Model, measure: str, given: Mapping[str, int]) -> Callable[[int], float]:
+    """Return samples per second by batch size, all else as in the largest recorded."""
+    like = model.nearest(_FAR * int(model.batches[-1]), given)
+
+    def rate(batch: int) -> float:
+        time = model.modelled(measure, like, batch, given)
+        return batch * _UNIT_NS / time if time else 0.0
+
+    return rate
+
+
+def _asymptote(model: Model, measure: str, given: Mapping[str, int]) -> float | None:
+    far = _FAR * int(model.batches[-1])
+    like = model.nearest(far, given)
+    times = [model.modelled(measure, like, batch, given) for batch in (far, 2 * far)]
+    return far * _UNIT_NS / (times[1] - times[0]) if times[1] > times[0] else None
+
+
+def _knee(model: Model, given: Mapping[str, int]) -> int | None:
+    bend = model.step[0].bend if model.step else None
+    if bend is None:
+        return None
+    return _first(lambda batch: model.step_scale(batch, given) >= bend)
+
+
+def _largest(
+    model: Model, capacity: int | None, given: Mapping[str, int]
+) -> tuple[int | None, str]:
+    """Return the largest batch size that fits, and how sure that is, or why there is none."""
+    if not model.memory:
+        return None, "memory is not recorded in all phases of all recordings"
+    if any(each.memory is None or each.memory.over_base for each in model.recordings):
+        return None, "what was allocated before the recording is not known"
+    if capacity is None:
+        return None, "no capacity is given or recorded: --memory 80GB or --device A100-80"
+    usable, ratio = capacity * (1 - MARGIN), _ratio(model)
+
+    def is_too_large(batch: int) -> bool:
+        return (model.answer(MEMORY, batch, given).hi or 0.0) * ratio > usable
+
+    if is_too_large(1):
+        return None, "not even a batch of 1 fits"
+    over = _first(is_too_large) if _grows(model, given) else None
+    if over is None:
+        return None, "memory does not grow with the batch"
+    return over - 1, model.answer(MEMORY, over - 1, given).status
+
+
+def _grows(model: Model, given: Mapping[str, int]) -> bool:
+    """Return whether memory grows with the batch; a wider interval alone is no growth."""
+    like, last = model.nearest(_FAR, given), float(model.batches[-1])
+    near, far = (model.modelled(MEMORY, like, batch, given) for batch in (last, _FAR * last))
+    return far > near * (1 + _SAME)
+
+
+def _ratio(model: Model) -> float:
+    memories = [each.memory for each in model.recordings if each.memory]
+    most = max(memories, key=lambda each: max(each.peaks.values(), default=0), default=None)
+    return max(1.0, most.reserved_ratio) if most else 1.0
+
+
+def _first(holds: Callable[[int], bool]) -> int | None:
+    """Return the first number for which something holds that then holds for all; None: none."""
+    high = 1
+    while not holds(high):
+        high *= 2
+        if high > _MOST:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -1,0 +1,409 @@
+"""The batch model: what a step takes in time and memory at a batch size, and how sure that is.
+
+Of each part of a step (a phase and a kind of kernel) the time is fitted against the work that it
+does, and their sum against what a step takes; of each phase the memory is fitted, and the greatest
+counts. An answer between two recordings is as good as their work per sample is alike, so the
+interval spans what was seen of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.analysis.summaries.batch.fits import Curve, fit_curve
+from pyprof2.analysis.summaries.batch.work import ELEMENTS, FLOPS, Work, work_of
+from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyprof2.analysis.summaries.batch.fits import Floats, Line
+    from pyprof2.analysis.summaries.batch.recorded import Recorded
+
+STEP, KERNELS, THROUGHPUT, MEMORY = "step_time_ns", "kernel_time_ns", "throughput", "memory_bytes"
+MEASURES: Final = (STEP, KERNELS, THROUGHPUT, MEMORY)
+NOT_A_STEP: Final = "not a step"
+NOT_RECORDED: Final = "not recorded"
+MEASURED: Final = "measured"
+SAMPLES: Final = "samples"
+
+FEWEST: Final = 3
+"""Two points fit every line, so nothing would say whether it is one."""
+LEAST_WIDTH: Final = 0.05
+"""An interval is at least 5 % wide on each side of what was seen."""
+_POOR: Final = 0.1
+"""By how much work may miss the time of a part before the batch alone is tried."""
+_BEND_TIME, _BEND_MEMORY = 0.03, 0.001
+"""By how much a line may miss before a bend is tried: times scatter, bytes do not."""
+_UNIT_NS: Final = 1e9
+
+
+@dataclass(frozen=True)
+class PartFit:
+    """The time of one part of a step, `line` over its work.
+
+    Attributes:
+        phase, group: the part.
+        measure: `elements`, `flops`, or `samples` where shapes are not recorded.
+        line: ns, and ns per unit of work.
+        residual: the largest relative error at a recording.
+    """
+
+    phase: str
+    group: str
+    measure: str
+    line: Line
+    residual: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One number of a batch size; None: not known, and `status` says why."""
+
+    measure: str
+    value: float | None
+    lo: float | None
+    hi: float | None
+    status: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """Time and memory by batch size.
+
+    Attributes:
+        recordings: in order of their batch sizes.
+        work: of them.
+    """
+
+    recordings: Sequence[Recorded]
+    work: Work
+
+    @property
+    def batches(self) -> Floats:
+        """The recorded batch sizes, ascending."""
+        return self.work.batches
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether every recording has steps."""
+        return all(each.step_ns for each in self.recordings)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether parts are kernels."""
+        return all(each.is_gpu for each in self.recordings)
+
+    @cached_property
+    def parts(self) -> list[PartFit]:
+        """The fits of the parts of a step, in the order of `work.parts`."""
+        return [self._part(at) for at in range(len(self.work.parts))]
+
+    def _part(self, at: int) -> PartFit:
+        """Return the fit of a part against its elements, else FLOPs, else the batch size.
+
+        Where shapes say nothing of the time, as where none follows the batch, the batch may.
+        """
+        pair = self.work.parts[at]
+        times = np.array([float(each.parts.get(pair, 0.0)) for each in self.recordings])
+        fits = [
+            PartFit(*pair, measure, curve.lines[0], curve.residual)
+            for measure in (ELEMENTS, FLOPS, SAMPLES)
+            if (curve := self._fit(measure, at, times)) is not None
+        ]
+        best, by_batch = fits[0], fits[-1]
+        if best.residual > _POOR and by_batch.residual < best.residual / 2:
+            return by_batch
+        return best
+
+    def _fit(self, measure: str, part: int, times: Floats) -> Curve | None:
+        """Return the line over a measure of work; None: it is not known where time is taken."""
+        if measure == SAMPLES:
+            return fit_curve(self.batches, times, math.inf)
+        if not (self.work.recorded(measure)[part][times > 0] > 0).all():
+            return None
+        own = [self.work.at(measure, i, b, {})[part] for i, b in enumerate(self.batches)]
+        return fit_curve(np.array(own), times, math.inf)
+
+    @cached_property
+    def total(self) -> Curve | None:
+        """The sum over parts as one line over all elements; None where those are not known."""
+        elements = self.work.recorded(ELEMENTS).sum(axis=0)
+        if not (elements > 0).all():
+            return None
+        return fit_curve(elements, self._work_ns, math.inf)
+
+    @cached_property
+    def _work_ns(self) -> Floats:
+        return np.array([float(np.median(each.work_ns)) for each in self.recordings])
+
+    def work_ns(
+        self, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
+    ) -> float:
+        """Return the time of all parts, as at a recording but for the batch; see `Work.at`."""
+        amounts = {
+            name: self.work.at(name, like, batch, given, stretch) for name in (ELEMENTS, FLOPS)
+        }
+        return sum(
+            fit.line.fixed
+            + fit.line.slope
+            * (batch * stretch if fit.measure == SAMPLES else float(amounts[fit.measure][at]))
+            for at, fit in enumerate(self.parts)
+        )
+
+    @cached_property
+    def residual(self) -> float:
+        """The largest relative error of the parts' sum at a recording."""
+        fitted = [self.work_ns(i, b, {}) for i, b in enumerate(self.batches)]
+        return float(np.max(np.abs(np.array(fitted) / self._work_ns - 1)))
+
+    @cached_property
+    def step(self) -> tuple[Curve, bool] | None:
+        """The time of a step, and whether over the parts' time; else over the batch's work."""
+        if not self.has_steps:
+            return None
+        times = np.array([float(np.median(each.step_ns)) for each in self.recordings])
+        found = [(fit_curve(self._recorded(over), times, _BEND_TIME), by_work)
+                 for over, by_work in ((self.work_ns, True), (self._grown, False))]  # fmt: skip
+        return min(found, key=lambda each: each[0].residual)
+
+    def _recorded(self, over: Callable[..., float]) -> Floats:
+        """Return what time or memory is fitted over, of each recording."""
+        return np.array([over(i, batch, {}) for i, batch in enumerate(self.batches)])
+
+    def _grown(
+        self, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
+    ) -> float:
+        """Return the batch, or its elements where recordings differ in more than the batch."""
+        if not self.work.differs:
+            return batch
+        return self.work.grown(like, batch, given, stretch)
+
+    def step_scale(self, batch: int, given: Mapping[str, int]) -> float:
+        """Return what the time of a step is fitted over, at a batch size."""
+        over = self.work_ns if self.step is not None and self.step[1] else self._grown
+        return over(self.nearest(batch, given), batch, given)
+
+    @cached_property
+    def memory(self) -> dict[str, Curve]:
+        """Bytes of each phase that all recordings have, over the batch or its elements.
+
+        Empty: a phase that others lack has the peak of a recording, so nothing is known.
+        """
+        peaks = [each.memory.peaks if each.memory else {} for each in self.recordings]
+        shared = set.intersection(*(set(own) for own in peaks))
+        if not all(own and max(own, key=lambda phase: own[phase]) in shared for own in peaks):
+            return {}
+        x = self._recorded(self._grown)
+        return {
+            phase: fit_curve(x, np.array([own[phase] for own in peaks], float), _BEND_MEMORY)
+            for phase in sorted(shared)
+        }
+
+    def answers(self, batch: int, given: Mapping[str, int] | None = None) -> list[Answer]:
+        """Return what is known of a batch size: one answer for each of `MEASURES`.
+
+        Args:
+            batch: samples in a step, 1 or more.
+            given: values of free dimensions, by name.
+
+        Raises:
+            UsageError: nothing is known of a dimension, or a number is less than 1.
+        """
+        given = dict(given or {})
+        self._check(batch, given)
+        step = self.answer(STEP, batch, given)
+        return [
+            step,
+            self.answer(KERNELS, batch, given),
+            _throughput(step, batch),
+            self.answer(MEMORY, batch, given),
+        ]
+
+    def _check(self, batch: int, given: Mapping[str, int]) -> None:
+        free = self.work.free
+        if unknown := [name for name in given if name not in free]:
+            there = ", ".join(free) or "none"
+            msg = (
+                f"{unknown[0]}: no dimension of this name differs between the recordings beside "
+                f"the batch; there is {there}"
+            )
+            raise UsageError(msg)
+        if batch < 1 or any(value < 1 for value in given.values()):
+            msg = "a batch size and a dimension are 1 or more"
+            raise UsageError(msg)
+
+    def answer(self, measure: str, batch: int, given: Mapping[str, int]) -> Answer:
+        """Return one of the numbers of a batch size; not `THROUGHPUT`."""
+        missing = self._missing(measure)
+        if missing:
+            return Answer(measure, None, None, None, missing)
+        at = self._recording_of(batch, given)
+        if at is not None:
+            return Answer(measure, *_seen(_values(self.recordings[at], measure)), MEASURED)
+        value, lo, hi = self._predicted(measure, batch, given)
+        width = max(LEAST_WIDTH, self._error(measure)) * self._stretch(batch)
+        lo, hi = lo * max(0.0, 1 - width), hi * (1 + width)
+        return Answer(measure, round(value), math.floor(lo), math.ceil(hi), self._status(batch))
+
+    def _missing(self, measure: str) -> str | None:
+        """Return why a measure has no answers; None: it has."""
+        if measure == STEP and not self.has_steps:
+            return NOT_A_STEP
+        if (measure == KERNELS and not self.is_gpu) or (measure == MEMORY and not self.memory):
+            return NOT_RECORDED
+        return None
+
+    def _recording_of(self, batch: int, given: Mapping[str, int]) -> int | None:
+        """Return the recording of exactly this batch size and these dimensions."""
+        for at, each in enumerate(self.recordings):
+            free = {name: values[at] for name, values in self.work.free.items()}
+            if each.batch == batch and all(free[name] == value for name, value in given.items()):
+                return at
+        return None
+
+    def _predicted(
+        self, measure: str, batch: int, given: Mapping[str, int]
+    ) -> tuple[float, float, float]:
+        """Return a value, and the least and most over the work per sample that was seen."""
+        nearest = self.nearest(batch, given)
+        value = self.modelled(measure, nearest, batch, given)
+        if not self.work.differs or set(given) == set(self.work.free) != set():
+            return value, value, value
+        stretch = self._stretch(batch)
+        seen = [
+            self.modelled(measure, like, batch, given, by)
+            for like in self._comparable(batch)
+            for by in (stretch, 1 / stretch)
+        ]
+        return value, min(value, *seen), max(value, *seen)
+
+    def _stretch(self, batch: int) -> float:
+        """Return by how much an interval is wider than what was seen, far from all recordings.
+
+        Up to twice the range nothing; then nothing recorded says how far a dimension goes.
+        """
+        return max(1.0, self.factor(batch) - 1)
+
+    def _comparable(self, batch: int) -> list[int]:
+        """Return the recordings whose work per sample may be that of a batch size.
+
+        Beyond the recorded sizes these are the nearer half: a padded length is the greatest of a
+        batch, so a few samples say little of many.
+        """
+        every = range(len(self.recordings))
+        if self.factor(batch) == 1:
+            return list(every)
+        middle = math.sqrt(self.batches[0] * self.batches[-1])
+        above = batch > self.batches[-1]
+        return [at for at in every if (self.batches[at] >= middle) == above]
+
+    def nearest(self, batch: int, given: Mapping[str, int]) -> int:
+        """Return the recording nearest in the dimensions that are given, then in the batch."""
+
+        def distance(at: int) -> tuple[float, float]:
+            free = [abs(math.log(v / self.work.free[name][at])) for name, v in given.items()]
+            return sum(free), abs(math.log(batch / self.batches[at]))
+
+        return min(range(len(self.recordings)), key=distance)
+
+    def modelled(
+        self, measure: str, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
+    ) -> float:
+        """Return what the model says of a measure, as at a recording but for the batch."""
+        if measure == KERNELS:
+            return self.work_ns(like, batch, given, stretch)
+        if measure == STEP and self.step is not None:
+            curve, by_work = self.step
+            over = self.work_ns if by_work else self._grown
+            return curve.value(over(like, batch, given, stretch))
+        x = self._grown(like, batch, given, stretch)
+        return max(curve.value(x) for curve in self.memory.values())
+
+    def _error(self, measure: str) -> float:
+        """Return the largest relative error at a recording, or the scatter of steps if more."""
+        if measure == KERNELS:
+            return max(self.residual, self._scatter(measure))
+        if measure == STEP and self.step is not None:
+            return max(self.step[0].residual, self._scatter(measure))
+        return max(curve.residual for curve in self.memory.values())
+
+    def _scatter(self, measure: str) -> float:
+        """Return the largest half distance of the quartiles of steps, over their median."""
+        found = []
+        for each in self.recordings:
+            low, middle, high = np.quantile(_values(each, measure), [0.25, 0.5, 0.75])
+            found.append((high - low) / (2 * middle) if middle else 0.0)
+        return float(max(found))
+
+    def factor(self, batch: float) -> float:
+        """Return by what factor a batch size lies outside of those recorded; 1: it does not."""
+        return float(max(1.0, batch / self.batches[-1], self.batches[0] / batch))
+
+    def _status(self, batch: int) -> str:
+        factor = self.factor(batch)
+        return "interpolated" if factor == 1 else f"extrapolated {factor:.3g}x"
+
+
+def fit_model(recordings: Sequence[Recorded]) -> Model:
+    """Return the model of recordings at three or more batch sizes.
+
+    Raises:
+        UsageError: there are fewer, or two of one size, some have kernels and others none, or
+            one has no work in its steps.
+    """
+    sizes = sorted(each.batch for each in recordings)
+    if len(set(sizes)) != len(sizes):
+        twice = next(size for size in sizes if sizes.count(size) > 1)
+        msg = f"batch size {twice} is given twice; a model needs different ones"
+        raise UsageError(msg)
+    if len(sizes) < FEWEST:
+        given = ", ".join(map(str, sizes)) or "none"
+        msg = (
+            f"a batch model needs recordings at {FEWEST} or more batch sizes, better four that "
+            f"double each time; given: {given}"
+        )
+        raise UsageError(msg)
+    if len({each.is_gpu for each in recordings}) > 1:
+        msg = "some of the recordings have kernels and others none: they do not belong together"
+        raise UsageError(msg)
+    if idle := next((each.batch for each in recordings if not sum(each.work_ns)), None):
+        msg = f"batch size {idle}: no kernel and no op is recorded in its steps"
+        raise UsageError(msg)
+    ordered = sorted(recordings, key=lambda each: each.batch)
+    return Model(ordered, work_of(ordered))
+
+
+def _values(recording: Recorded, measure: str) -> list[int]:
+    if measure == STEP:
+        return recording.step_ns
+    if measure == KERNELS:
+        return recording.work_ns
+    return [max(recording.memory.peaks.values())] if recording.memory else []
+
+
+def _seen(values: Sequence[int]) -> tuple[float, float, float]:
+    """Return the median of the steps, the shortest and the longest."""
+    return float(np.median(values)), float(min(values)), float(max(values))
+
+
+def _throughput(step: Answer, batch: int) -> Answer:
+    """Return samples per second: the interval's ends change places."""
+    if step.value is None or step.lo is None or step.hi is None:
+        return Answer(THROUGHPUT, None, None, None, step.status)
+    value, lo, hi = (batch * _UNIT_NS / time for time in (step.value, step.hi, step.lo))
+    return Answer(THROUGHPUT, value, lo, hi, step.status)
+
+
+def rows(
+    model: Model, batches: Sequence[int], given: Mapping[str, int] | None = None
+) -> Iterator[dict[str, object]]:
+    """Yield a row for each batch size and measure: what `pyprof2 batch --format json` has."""
+    for batch in batches:
+        for answer in model.answers(batch, given):
+            yield {"batch_size": batch} | vars(answer)

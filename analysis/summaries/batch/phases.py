@@ -1,0 +1,84 @@
+"""Memory of a recording: the most that is allocated in each phase of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_CPU: Final = "cpu"
+_REST: Final = "other"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The most that is allocated in each phase of a step, on the device that holds most.
+
+    Attributes:
+        peaks: bytes by phase.
+        over_base: they are above what was allocated before the recording, which is not known.
+        reserved_ratio: the most that the allocator held, over the most that was allocated.
+    """
+
+    peaks: dict[str, int]
+    over_base: bool
+    reserved_ratio: float
+
+
+def memory_peaks(memory: pa.Table, span: tuple[int, int] | None = None) -> Memory | None:
+    """Return the peaks of the table `memory` of one rank; None: it has no events.
+
+    Args:
+        memory: `time_ns`, `device_type`, `device`, `address`, `bytes`, `allocated_bytes`,
+            `reserved_bytes`, `phase`.
+        span: start and end of what counts, ns; None: all.
+    """
+    if not memory.num_rows:
+        return None
+    events = memory.to_pandas()
+    events["live"] = _live(events)
+    events = events[events["device_type"].astype(object) == _device_type(events)]
+    largest = events.groupby(events["device"].fillna(-1).astype("int64"))["live"].max().idxmax()
+    events = events[events["device"].fillna(-1).astype("int64") == largest]
+    reserved = float(events["reserved_bytes"].max()) / max(1.0, float(events["live"].max()))
+    known = bool(events["allocated_bytes"].notna().all()) and _device_type(events) != _CPU
+    events = events.assign(phase=events["phase"].astype(object).fillna(_REST))
+    if span is not None:
+        inside = events["time_ns"].between(*span)
+        events = events[inside] if inside.any() else events
+    peaks = events.groupby("phase")["live"].max()
+    found = {str(name): int(peak) for name, peak in peaks.items() if peak > 0}
+    return Memory(found, not known, reserved if np.isfinite(reserved) else 1.0)
+
+
+def _device_type(events: pd.DataFrame) -> str:
+    """Return the kind of device to look at: a GPU, where there is one."""
+    kinds = [str(kind) for kind in events["device_type"].dropna().unique()]
+    return min(kinds, key=lambda kind: (kind == _CPU, kind), default=_CPU)
+
+
+def _live(events: pd.DataFrame) -> NDArray[np.int64]:
+    """Return what is allocated on the device after each event, else over what was before."""
+    keys = [events["device_type"].astype(object).fillna(""), events["device"].fillna(-1)]
+    change = events["bytes"].where(~_of_before(events), 0)
+    running = change.groupby(keys).cumsum().to_numpy(np.int64)
+    total = events["allocated_bytes"]
+    # On the CPU a recorder counts from its own first event: a running sum too, less exact.
+    use = (total.notna() & (events["device_type"].astype(object) != _CPU)).to_numpy()
+    return np.where(use, total.fillna(0).to_numpy(np.int64), running)
+
+
+def _of_before(events: pd.DataFrame) -> pd.Series:
+    """Return which events release what was allocated before the recording.
+
+    That makes less of what was there before, and nothing of what came on top of it.
+    """
+    keys = [events["device_type"].astype(object).fillna(""), events["device"].fillna(-1)]
+    before = events.groupby([*keys, events["address"]])["bytes"].shift()
+    return (events["bytes"] < 0) & events["address"].notna() & ~(before > 0)

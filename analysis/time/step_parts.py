@@ -1,0 +1,126 @@
+"""What a window of a step is made of: parts that add up to it.
+
+At every instant the first that holds decides: a kernel runs on matrix units; another kernel
+computes; communication runs, alone or beside a copy; a copy runs; nothing does, for a cause.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.analysis.time.steps import COMM, COMPUTE, COPY, WindowPieces, Work
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.time.step_windows import StepWindows
+
+INPUT: Final = {
+    "kernels": ("device", "start_ns", "dur_ns", "category", "tensor_core"),
+    "copies": ("device", "start_ns", "dur_ns"),
+    "idle": ("device", "start_ns", "time_ns", "cause"),
+}
+"""The columns of the tables that parts are made of."""
+
+BUSY: Final = {
+    "compute_matrix": "computing on matrix units",
+    "compute_other": "computing without matrix units",
+    "comm_exposed": "exposed communication",
+    "comm_copy": "communication beside a copy",
+    "copies": "copying",
+}
+"""The parts in which a device works, and what they are called."""
+
+IDLE: Final = "idle:"
+"""How the names of the other parts begin; a cause of idle time follows."""
+
+_COLUMNS: Final = ("device", "window", "part", "time_ns")
+
+
+def step_parts(
+    kernels: pa.Table, copies: pa.Table, idle: pa.Table, windows: StepWindows
+) -> pd.DataFrame:
+    """Return the parts of the windows of a rank's steps, for each device.
+
+    Args:
+        kernels: columns `INPUT` of the canonical table.
+        copies: the same.
+        idle: the same; its pieces are cut at the windows.
+        windows: of the rank's steps.
+
+    Returns:
+        `device` (`NEVER`: without a number), `window` (its place in `windows`), `part` (one of
+        `BUSY`, or `IDLE` and a cause), `time_ns`: more than 0.
+    """
+    if not len(windows.step):
+        return pd.DataFrame(columns=list(_COLUMNS))
+    parts = [*_busy(kernels, copies, windows), _idle(idle, windows)]
+    whole = pd.concat(parts, ignore_index=True)
+    return whole[whole["time_ns"] > 0].reset_index(drop=True)
+
+
+def _busy(kernels: pa.Table, copies: pa.Table, windows: StepWindows) -> Iterator[pd.DataFrame]:
+    device, start, length = (
+        np.concatenate([int_column(table, name, missing) for table in (kernels, copies)])
+        for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
+    )
+    none = np.zeros(copies.num_rows, bool)
+    is_comm = np.r_[_says(kernels, "category", "comm"), none]
+    on_matrix = np.r_[_says(kernels, "tensor_core", "yes"), none] & ~is_comm
+    kind = np.where(is_comm, COMM, COMPUTE)
+    kind[kernels.num_rows :] = COPY
+    end, unknown = start + np.maximum(0, length), np.full(len(start), np.nan)
+    for each in np.unique(device).tolist():
+        own = device == each
+        work = Work(*(column[own] for column in (start, end, kind, unknown, unknown)))
+        for name, time in _times(work, on_matrix[own], windows).items():
+            yield _frame(each, np.arange(len(time)), name, time)
+
+
+def _says(table: pa.Table, column: str, text: str) -> Bool:
+    code, words = code_column(table, column)
+    found: Bool = np.array([*(word == text for word in words), False])[code]
+    return found
+
+
+def _times(work: Work, on_matrix: Bool, windows: StepWindows) -> dict[str, Int]:
+    """Return the time of each of `BUSY`, by window."""
+    pieces = WindowPieces(work, windows.start, windows.end)
+    compute, comm, copy = (pieces.runs(work.kind == kind) for kind in (COMPUTE, COMM, COPY))
+    matrix = pieces.runs(on_matrix)
+    states = (
+        matrix, compute & ~matrix, comm & ~compute & ~copy, comm & ~compute & copy,
+        copy & ~compute & ~comm,
+    )  # fmt: skip
+    return {name: pieces.time(state) for name, state in zip(BUSY, states, strict=True)}
+
+
+def _idle(idle: pa.Table, windows: StepWindows) -> pd.DataFrame:
+    """Return the idle time of each window by cause."""
+    device, start, time = (
+        int_column(idle, name, missing)
+        for name, missing in (("device", NEVER), ("start_ns", 0), ("time_ns", 0))
+    )
+    code, causes = code_column(idle, "cause")
+    window = np.searchsorted(windows.start, start, "right") - 1
+    inside = (window >= 0) & (start < np.r_[windows.end, NEVER][window])
+    names = np.array([*(f"{IDLE}{cause}" for cause in causes), None], object)[code]
+    rows = _frame(device, window, names, time)[inside]
+    sums: pd.DataFrame = rows.groupby(list(_COLUMNS[:3]), as_index=False)["time_ns"].sum()
+    return sums
+
+
+def _frame(
+    device: Int | int, window: Int, part: np.ndarray[tuple[int], np.dtype[np.object_]] | str,
+    time: Int,
+) -> pd.DataFrame:  # fmt: skip
+    columns = zip(_COLUMNS, (device, window, part, time), strict=True)
+    return pd.DataFrame(dict(columns), index=range(len(window)))

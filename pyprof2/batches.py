@@ -1,0 +1,53 @@
+"""A batch model of runs: which batch size is worth trying, from recordings at others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyprof2.analysis.summaries.batch.model import Model, fit_model
+from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
+from pyprof2.errors import UsageError
+from pyprof2.run import Run, load
+from pyprof2.store import ranks_of, read_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyprof2.analysis.summaries.batch.recorded import Recorded
+
+
+def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False) -> Model:
+    """Return what recordings at three or more batch sizes say of all others.
+
+    Of a job with many ranks the lowest rank that has kernels counts, and the batch is its own.
+
+    Args:
+        runs: by batch size: what `load` returns, a store, or a trace.
+        progress: show a bar on stderr while parsing.
+
+    Raises:
+        UsageError: there are fewer than three, a batch size is less than 1, or some runs have
+            kernels and others none.
+        TraceError, StoreError: a path cannot be read.
+    """
+    found = []
+    for batch, given in runs.items():
+        if batch < 1:
+            msg = f"batch size {batch}: it is 1 or more"
+            raise UsageError(msg)
+        run = given if isinstance(given, Run) else load(given, progress=progress)
+        found.append(_recorded(batch, run))
+    return fit_model(found)
+
+
+def _recorded(batch: int, run: Run) -> Recorded:
+    """Return what the rank says that counts."""
+    ranks = ranks_of(run.path)
+    chosen = next((rank for rank in ranks if _has_kernels(run.path, rank)), ranks[0])
+    tables = {name: read_rank(run.path, name, chosen, columns) for name, columns in INPUT.items()}
+    return recorded(batch, tables)
+
+
+def _has_kernels(store: Path, rank: int) -> bool:
+    return bool(read_rank(store, "kernels", rank, ["kernel_id"]).num_rows)

@@ -1,0 +1,104 @@
+"""`pyprof2 batch`: time and memory at a batch size that was not tried."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Final
+
+from pyprof2.cli import arguments
+from pyprof2.errors import UsageError
+
+_SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]i?)?B?", re.IGNORECASE)
+_THOUSANDS: Final = "KMGT"
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "batch",
+        parents=[common],
+        help="say what other batch sizes take in time and memory",
+        description="Say what a step takes in time and memory at batch sizes that were not tried, "
+        "from recordings at three or more others: each number with an interval, and how sure it "
+        "is.",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "inputs",
+        nargs="+",
+        type=_sized_input,
+        metavar="B=STORE|TRACE",
+        help="a batch size, and what was recorded with it",
+    )
+    command.add_argument(
+        "--at",
+        type=_asked,
+        metavar="B[,B…][,NAME=N]",
+        help="answer for these batch sizes, where a dimension that differs otherwise is N; by "
+        "default those recorded, and the double of the largest",
+    )
+    capacity = command.add_mutually_exclusive_group()
+    capacity.add_argument(
+        "--memory", type=_bytes, metavar="SIZE", help="of the device, such as 80GB or 79.1GiB"
+    )
+    capacity.add_argument("--device", metavar="NAME", help="the device, such as A100-80")
+    arguments.add_format(command)
+    arguments.add_output(command)
+    command.set_defaults(run=run)
+
+
+def _sized_input(text: str) -> tuple[int, Path]:
+    """Return the batch size and the path of `B=PATH`."""
+    number, equals, path = text.partition("=")
+    if not equals or not path or not number.isdecimal() or int(number) < 1:
+        msg = f"{text!r} is not a batch size, an equals sign and a recording, as 8=net8.pyprof2"
+        raise argparse.ArgumentTypeError(msg)
+    return int(number), Path(path)
+
+
+def _asked(text: str) -> tuple[list[int], dict[str, int]]:
+    """Return the batch sizes, and the dimensions that have a value."""
+    batches: list[int] = []
+    given: dict[str, int] = {}
+    for word in arguments.names(text):
+        name, equals, number = word.rpartition("=")
+        if not number.isdecimal() or int(number) < 1 or bool(name) != bool(equals):
+            msg = f"{word!r} is neither a batch size nor a dimension with its value, as S=128"
+            raise argparse.ArgumentTypeError(msg)
+        if equals:
+            given[name] = int(number)
+        else:
+            batches.append(int(number))
+    return batches, given
+
+
+def _bytes(text: str) -> int:
+    """Return a size such as `80GB` in bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match or not float(match["number"]):
+        msg = f"{text!r} is not a size, as 80GB or 79.1GiB"
+        raise argparse.ArgumentTypeError(msg)
+    unit = (match["unit"] or "").upper()
+    base = 1024 if unit.endswith("I") else 1000
+    power = _THOUSANDS.index(unit[0]) + 1 if unit else 0
+    size: int = round(float(match["number"]) * base**power)
+    return size
+
+
+def run(args: argparse.Namespace) -> None:
+    """Show what other batch sizes take."""
+    target = arguments.target_of(args)
+    from pyprof2.analysis.hardware.capacities import capacity_bytes
+    from pyprof2.batches import batch_model
+    from pyprof2.reports.batch import BatchQuery, show
+
+    sizes = [batch for batch, _ in args.inputs]
+    if twice := next((size for size in sizes if sizes.count(size) > 1), None):
+        msg = f"batch size {twice} is given twice; a model needs different ones"
+        raise UsageError(msg)
+    capacity = args.memory if args.device is None else capacity_bytes(args.device)
+    batches, given = args.at or ([], {})
+    model = batch_model(dict(args.inputs), progress=arguments.wants_progress(args))
+    show(model, BatchQuery(tuple(batches), given, capacity, target))

@@ -1,0 +1,128 @@
+"""`pyprof2 memory`: who holds the memory of a device, at its peak and over time."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Final
+
+from pyprof2.cli import arguments
+
+_SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kMGT]i?)?B?")
+_UNITS: Final = {
+    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+    "ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
+}  # fmt: skip
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "memory",
+        parents=[common],
+        help="say who holds the memory of a device",
+        description="Say who holds the memory of a device, at the peak or another moment: by "
+        "category, layer, line and op. The rows of a device add up to what is allocated, to the "
+        "byte. Reads what torch.cuda.memory._dump_snapshot writes, too. Of two, it shows what the "
+        "second holds more.",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "input", type=Path, metavar="STORE|TRACE|SNAPSHOT", help="what was recorded"
+    )
+    command.add_argument(
+        "other", type=Path, nargs="?", metavar="B", help="another one, to compare it with"
+    )
+    _add_selection(command)
+    arguments.add_format(command)
+    arguments.add_output(command)
+    arguments.add_source_root(command)
+    command.set_defaults(run=run)
+
+
+def _add_selection(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--by",
+        type=arguments.names,
+        metavar="AXIS[,AXIS…]",
+        help="sum along: category, certainty, layer, line, op, phase, released, step, line_before",
+    )
+    command.add_argument(
+        "--at",
+        choices=("peak", "end", "backward", "oom"),
+        default="peak",
+        help="the moment: the peak (default), the end, the start of a backward, or out of memory",
+    )
+    command.add_argument("--timeline", action="store_true", help="show the whole recording")
+    command.add_argument("--device", metavar="NAME", help="only this device: cuda:0, 0, cpu")
+    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    command.add_argument(
+        "--fits", metavar="DEVICE", help="say whether it would fit a device, such as A100-80"
+    )
+    command.add_argument(
+        "--memory",
+        type=_bytes,
+        metavar="SIZE",
+        help="the same for a device with so much memory, such as 80GB or 79.1GiB",
+    )
+
+
+def _bytes(text: str) -> int:
+    """Return a size as bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        msg = f"{text!r} is no size, as 80GB or 79.1GiB are"
+        raise argparse.ArgumentTypeError(msg)
+    return round(float(match["number"]) * _UNITS[match["unit"] or ""])
+
+
+def run(args: argparse.Namespace) -> None:
+    """Show who holds the memory of `args.input`.
+
+    Raises:
+        UsageError: options that do not go together.
+    """
+    target = arguments.target_of(args)
+    from pyprof2.analysis.memory.live import check_axes
+    from pyprof2.memory_profiles import memory
+    from pyprof2.reports.memory import MemoryQuery, show, show_difference
+
+    axes = tuple(args.by or ())
+    check_axes(axes)
+    query = MemoryQuery(axes, args.at, args.timeline, args.top, _capacity(args), target)
+    _refuse_what_does_not_go_together(args)
+    paths = [path for path in (args.input, args.other) if path is not None]
+    found = [
+        memory(path, source_root=args.source_root, progress=arguments.wants_progress(args)).only(
+            args.device, args.rank
+        )
+        for path in paths
+    ]
+    if len(found) == 1:
+        show(found[0], query)
+    else:
+        show_difference(found[0], found[1], query)
+
+
+def _capacity(args: argparse.Namespace) -> int | None:
+    if args.fits is None:
+        size: int | None = args.memory
+        return size
+    from pyprof2.analysis.hardware.capacities import capacity_bytes
+
+    return capacity_bytes(args.fits)
+
+
+def _refuse_what_does_not_go_together(args: argparse.Namespace) -> None:
+    from pyprof2.errors import UsageError
+
+    pairs = {
+        "--fits and --memory say the same: leave one out": args.fits and args.memory,
+        "--timeline shows one recording: leave the second out": args.timeline and args.other,
+        "--timeline has rows of its own: leave --by out": args.timeline and args.by,
+    }
+    for words, given in pairs.items():
+        if given:
+            raise UsageError(words)

@@ -1,0 +1,82 @@
+"""`pyprof2 report`: one HTML file with all that the other commands print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyprof2 import __version__
+from pyprof2.cli import arguments
+from pyprof2.errors import UsageError
+from pyprof2.parsers.formats import stem_of
+from pyprof2.reports import files
+from pyprof2.reports.cells import clean
+
+if TYPE_CHECKING:
+    import argparse
+
+_STORE: str = ".pyprof2"
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "report",
+        parents=[common],
+        help="write a page to look at, in one HTML file",
+        description="Write a page to look at: steps, findings, tables of ops, kernels, layers and "
+        "lines, the roofline, idle time, memory. One HTML file that loads nothing. Prints its "
+        "path.",
+        allow_abbrev=False,
+    )
+    arguments.add_input(command)
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="where to write (default: <stem>.html beside the store or trace)",
+    )
+    command.add_argument(
+        "--against",
+        type=Path,
+        metavar="STORE|TRACE",
+        help="show too what made the steps slower or faster than those of this one",
+    )
+    command.add_argument(
+        "--no-source", action="store_true", help="put no source code into the file"
+    )
+    command.add_argument(
+        "--source-root",
+        type=Path,
+        metavar="DIR",
+        help="your own code is below DIR: its lines are named, and the files that they are of "
+        "are put into the file; without it none is",
+    )
+    command.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the page of `args.input`, and print where it is."""
+    output = default_output(args.input) if args.output is None else args.output
+    files.check_free(output, force=args.force)
+    root = args.source_root
+    if root is not None and not root.is_dir():
+        msg = f"--source-root {root}: no such folder; name the one with your code"
+        raise UsageError(msg)
+    from pyprof2.reports.page import html
+    from pyprof2.reports.page.document import ReportQuery, packed_document
+    from pyprof2.run import load
+
+    query = ReportQuery(args.input, __version__, args.against, None if args.no_source else root)
+    loaded = load(args.input, source_root=root, progress=arguments.wants_progress(args))
+    files.write_parts(html.page(packed_document(loaded, query)), output)
+    print(clean(str(output)))
+
+
+def default_output(path: Path) -> Path:
+    """Return `<stem>.html` beside a store or trace; of `net.json.gz` the stem is `net`."""
+    name = path.resolve().name if path.name in ("", ".", "..") else path.name
+    stem = name.removesuffix(_STORE) if name.endswith(_STORE) else stem_of(name)
+    return path.parent / f"{stem or name}.html"

@@ -1,0 +1,94 @@
+"""A table of a store, part by part: what is too long to be read at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyprof2.errors import StoreError
+from pyprof2.store_checks import find_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from pyprof2.tables import Table
+
+_FAR = 1 << 62
+
+
+class TableParts:
+    """The rows of one rank of a table, in parts of which each can be read by itself.
+
+    Attributes:
+        table: which one.
+        offsets: the number of rows before each part, and at the end that of all.
+    """
+
+    def __init__(self, file: Path, table: Table, row_count: Callable[[str], int]) -> None:
+        """Open a file that `pyprof2.store` has looked at.
+
+        Args:
+            file: of one rank.
+            table: which one it is of.
+            row_count: gives the number of rows that another table has of this rank.
+        """
+        self.table = table
+        self._file = file
+        self._row_count = row_count
+        self._parquet = pq.ParquetFile(file)
+        groups = range(self._parquet.metadata.num_row_groups)
+        counts = [self._parquet.metadata.row_group(group).num_rows for group in groups]
+        self.offsets: NDArray[np.int64] = np.cumsum([0, *counts])
+
+    def __len__(self) -> int:
+        """Return the number of parts."""
+        return len(self.offsets) - 1
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows in all parts."""
+        return int(self.offsets[-1])
+
+    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a part, in the order of the table.
+
+        Raises:
+            StoreError: it is damaged, or its keys are of rows that do not exist.
+        """
+        try:
+            found = self._parquet.read_row_group(part, columns=list(columns))
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(type(error).__name__) from error
+        what = find_fault(self.table, found, self._row_count, int(self.offsets[part]))
+        if what is not None:
+            raise self._damaged(what)
+        return self.table.conform(found, columns)
+
+    def bounds(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the least and the greatest value of a column of whole numbers, of each part.
+
+        Of a part without values, the least is above the greatest; where the file does not say
+        what it holds, it may be anything.
+        """
+        at = self._parquet.schema_arrow.get_field_index(column)
+        least, greatest = np.full(len(self), -_FAR), np.full(len(self), _FAR)
+        for part in range(len(self)):
+            chunk = self._parquet.metadata.row_group(part).column(at)
+            stats = chunk.statistics
+            if chunk.path_in_schema != column or stats is None:
+                continue
+            if stats.has_min_max:
+                least[part], greatest[part] = stats.min, stats.max
+            elif stats.has_null_count and stats.null_count == chunk.num_values:
+                least[part], greatest[part] = _FAR, -_FAR
+        return least, greatest
+
+    def _damaged(self, what: str) -> StoreError:
+        msg = f"{self._file}: {what}; make the store anew with 'pyprof2 parse --force'"
+        return StoreError(msg)

@@ -1,0 +1,264 @@
+"""The batch model as text, for people, or as a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2 import units
+from pyprof2.analysis.summaries.batch import model as batch
+from pyprof2.analysis.summaries.batch.limits import ENOUGH, MARGIN, limits
+from pyprof2.reports import cells, files
+from pyprof2.tables import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyprof2.analysis.summaries.batch.limits import Limits
+    from pyprof2.analysis.summaries.batch.model import Model, PartFit
+
+BATCH_COLUMNS: Final = (
+    Column("batch_size", pa.int64(), "Samples in a step.", nullable=False),
+    Column(
+        "measure",
+        pa.string(),
+        "`step_time_ns`; `kernel_time_ns`, the sum over kernels without copies; `throughput`, "
+        "samples per second; `memory_bytes`, the most that is allocated.",
+        nullable=False,
+    ),
+    Column("value", pa.float64(), "The answer; null: not known."),
+    Column("lo", pa.float64(), "The least that it may be; measured: the least of the steps."),
+    Column("hi", pa.float64(), "The most that it may be; measured: the most of the steps."),
+    Column(
+        "status",
+        pa.string(),
+        "`measured`, `interpolated`, `extrapolated` with the factor, or why there is no value: "
+        "`not a step`, `not recorded`.",
+        nullable=False,
+    ),
+)
+"""A row for each batch size and measure."""
+
+_PARTS_SHOWN: Final = 8
+_PER: Final = {"elements": "ns per 1,000 elements", "flops": "ns per 1,000 FLOPs"}
+_THOUSAND: Final = 1000
+
+
+@dataclass(frozen=True)
+class BatchQuery:
+    """What is asked of a batch model.
+
+    Attributes:
+        batches: sizes to answer for; none: those recorded, and the double of the largest.
+        given: by name, dimensions that have a value.
+        capacity: bytes of the device; None: what was recorded.
+        target: where to write.
+    """
+
+    batches: tuple[int, ...] = ()
+    given: Mapping[str, int] = field(default_factory=dict)
+    capacity: int | None = None
+    target: files.Target = field(default_factory=files.Target)
+
+
+def show(model: Model, query: BatchQuery) -> None:
+    """Write the answers, in a table with what they rest on.
+
+    Raises:
+        UsageError: no dimension of a name that is given differs between the recordings.
+    """
+    sizes = [int(size) for size in model.batches]
+    rows = list(batch.rows(model, query.batches or (*sizes, 2 * sizes[-1]), query.given))
+    if not query.target.is_text:
+        frame = pd.DataFrame(rows, columns=[column.name for column in BATCH_COLUMNS])
+        numbers = dict.fromkeys(("value", "lo", "hi"), "Float64")
+        query.target.write_frame(frame.astype(numbers), BATCH_COLUMNS)
+        return
+    query.target.write_lines(_lines(model, rows, query))
+
+
+def _lines(model: Model, rows: list[dict[str, object]], query: BatchQuery) -> Iterator[str]:
+    yield from _heading(model)
+    yield ""
+    known = [row for row in rows if row["value"] is not None]
+    if known:
+        yield from _drawn(_as_texts(known), query.target)
+        yield ""
+    yield from _missing(rows)
+    yield from _limit_lines(model, query)
+    yield ""
+    parts = _parts(model)
+    yield f"where the time goes, at a batch of {model.batches[-1]:.0f}:"
+    yield from _drawn(parts.head(_PARTS_SHOWN), query.target)
+    if len(parts) > _PARTS_SHOWN:
+        yield f"{len(parts) - _PARTS_SHOWN} more parts, with less time"
+
+
+def _heading(model: Model) -> Iterator[str]:
+    sizes = ", ".join(f"{size:.0f}" for size in model.batches)
+    steps = ", ".join(str(len(each.work_ns)) for each in model.recordings)
+    kind = "steps" if model.has_steps else "passes (no step is recorded)"
+    yield cells.bold(f"recorded: batch {sizes}; {steps} {kind}")
+    of = "kernels" if model.is_gpu else "ops"
+    if model.total is not None:
+        line = model.total.lines[0]
+        yield (
+            f"time of {of}: {units.format_time(round(line.fixed))} + "
+            f"{units.format_rate(_THOUSAND * line.slope)} ns per 1,000 elements; "
+            f"off by up to {_pct(model.total.residual)}, the sum of its parts "
+            f"{_pct(model.residual)}"
+        )
+    yield from _differences(model)
+
+
+def _differences(model: Model) -> Iterator[str]:
+    """Say what differs between the recordings beside the batch."""
+    work = model.work
+    if not work.differs:
+        return
+    if not work.free:
+        ratio = work.per_sample.max() / work.per_sample.min()
+        yield (
+            f"note: the work per sample differs by a factor of {ratio:.2f}, and no dimension of "
+            "the recorded shapes says why"
+        )
+    for name, values in work.free.items():
+        seen = ", ".join(map(str, values))
+        yield (
+            f"note: a dimension differs too: {name} = {seen}; intervals span it, and "
+            f"--at B,{name}=N fixes it"
+        )
+
+
+def _missing(rows: Sequence[dict[str, object]]) -> Iterator[str]:
+    reasons = {str(row["measure"]): str(row["status"]) for row in rows if row["value"] is None}
+    if reasons.get(batch.STEP) == batch.NOT_A_STEP:
+        yield (
+            "no time of a step: not all recordings have step ranges, and a single pass is no step"
+        )
+    for measure in (batch.KERNELS, batch.MEMORY):
+        if measure in reasons:
+            yield f"no {measure}: {reasons[measure]} in all recordings"
+
+
+def _as_texts(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
+    """Return rows as a person reads them, those of a measure in one unit."""
+    units_of = {
+        measure: _unit(
+            measure, max(_number(row["hi"]) for row in rows if row["measure"] == measure)
+        )
+        for measure in {str(row["measure"]) for row in rows}
+    }
+    texts = []
+    for row in rows:
+        measure = str(row["measure"])
+        unit = units_of[measure]
+        numbers = {name: _text(_number(row[name]), unit) for name in ("value", "lo", "hi")}
+        about = {"batch": row["batch_size"], "measure": _NAMES[measure]}
+        texts.append(about | numbers | {"unit": unit.label, "status": row["status"]})
+    return pd.DataFrame(texts)
+
+
+_NAMES: Final = {
+    batch.STEP: "step",
+    batch.KERNELS: "kernels",
+    batch.THROUGHPUT: "throughput",
+    batch.MEMORY: "memory",
+}
+
+
+def _number(value: object) -> float:
+    return float(str(value))
+
+
+def _unit(measure: str, largest: float) -> units.Unit:
+    if measure == batch.THROUGHPUT:
+        return units.Unit("samples/s", 1)
+    return units.byte_unit(largest) if measure == batch.MEMORY else units.time_unit(largest)
+
+
+def _text(value: float, unit: units.Unit) -> str:
+    return units.format_rate(value) if unit.size == 1 else f"{value / unit.size:.3f}"
+
+
+def _bytes(number: float) -> str:
+    unit = units.byte_unit(number)
+    return f"{number / unit.size:.3f} {unit.label}"
+
+
+def _limit_lines(model: Model, query: BatchQuery) -> Iterator[str]:
+    recorded = model.recordings[-1]
+    capacity = query.capacity or recorded.capacity
+    found = limits(model, capacity, query.given)
+    if found.largest is None or capacity is None:
+        yield f"largest batch that fits: not known: {found.largest_status}"
+    else:
+        source = "given" if query.capacity else f"recorded, {cells.clean(recorded.device or '')}"
+        yield (
+            f"largest batch that fits: {found.largest} ({found.largest_status}, not tried) in "
+            f"{_bytes(capacity)} ({source})"
+        )
+        yield (
+            f"  with {_pct(MARGIN)} free and {found.reserved_ratio:.2f} bytes held for each one "
+            "allocated; what others than PyTorch use is not known"
+        )
+    yield from _throughput_lines(found, _dimensions(model, query.given))
+    if any(each.memory and each.memory.over_base for each in model.recordings):
+        yield "memory is above what was allocated before the recording, which is not known"
+
+
+def _dimensions(model: Model, given: Mapping[str, int]) -> str:
+    """Return the dimensions that hold for larger batches, in words."""
+    if not model.work.differs or not model.work.free:
+        return ""
+    like = model.nearest(2 * model.batches[-1], given)
+    values = {name: seen[like] for name, seen in model.work.free.items()} | dict(given)
+    return ", with " + ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+def _throughput_lines(found: Limits, dimensions: str) -> Iterator[str]:
+    of = dimensions + ("" if found.measure == batch.STEP else ", if kernels were all")
+    if found.knee is not None:
+        yield f"knee: below a batch of {found.knee} a step does not get shorter"
+    if found.asymptote is not None:
+        yield f"throughput stays below {units.format_rate(found.asymptote)} samples/s{of}"
+    if found.enough is not None:
+        least = "what fits" if found.largest is not None else "that"
+        yield f"a batch of {found.enough} has {_pct(ENOUGH)} of the throughput of {least}{of}"
+
+
+def _parts(model: Model) -> pd.DataFrame:
+    """Return the fits of parts, those with most time in the largest batch first."""
+    last = len(model.recordings) - 1
+    times = [float(model.recordings[last].parts.get((f.phase, f.group), 0.0)) for f in model.parts]
+    order = sorted(range(len(times)), key=lambda at: -times[at])
+    return pd.DataFrame([_part(model.parts[at], times[at]) for at in order])
+
+
+def _part(fit: PartFit, time: float) -> dict[str, object]:
+    slope = (
+        f"{units.format_rate(_THOUSAND * fit.line.slope)} {_PER[fit.measure]}"
+        if fit.measure in _PER
+        else f"{units.format_time(round(fit.line.slope))} per sample"
+    )
+    return {
+        "phase": fit.phase,
+        "group": fit.group,
+        "time": units.format_time(round(time)),
+        "fixed": units.format_time(round(fit.line.fixed)),
+        "grows by": slope if fit.line.slope else "nothing",
+        "off_pct": 100 * fit.residual,
+    }
+
+
+def _pct(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < ENOUGH else f"{100 * share:.0f} %"
+
+
+def _drawn(rows: pd.DataFrame, target: files.Target) -> list[str]:
+    if target.form == "markdown":
+        return cells.render_markdown(rows, []).splitlines()
+    return cells.render(rows, [], cells.terminal_width(target.width))[0].splitlines()

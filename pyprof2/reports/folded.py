@@ -1,0 +1,105 @@
+"""Sums by stack as text for flame graph tools, or as a file for speedscope."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.analysis.summaries.profile import select
+from pyprof2.analysis.summaries.stack_sums import COLUMNS, TABLES, stack_sums
+from pyprof2.reports.cells import clean
+from pyprof2.reports.files import json_text, write_parts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from pyprof2.run import Run
+
+_UNITS: Final = {"time_ns": "nanoseconds", "bytes": "bytes"}
+_SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
+_COUNTED: Final = ("flops", "bytes")
+
+
+@dataclass(frozen=True)
+class FoldedQuery:
+    """What is to be written.
+
+    Attributes:
+        of: `layers`, `lines` or `ops`; see `stack_sums`.
+        measure: `time_ns`, `flops`, `bytes` or `count`.
+        form: `folded` or `speedscope`.
+        rank: only this one; None: all.
+        path: the file; None: stdout.
+    """
+
+    of: str = "layers"
+    measure: str = "time_ns"
+    form: str = "folded"
+    rank: int | None = None
+    path: Path | None = None
+
+
+def show(run: Run, query: FoldedQuery) -> list[str]:
+    """Write the sums, the largest first, and return lines on what they lack.
+
+    Raises:
+        UsageError: there is no such rank.
+        TableError: a sum is more than 64 bits hold.
+    """
+    tables = run.tables_of(query.rank)
+    rows = select(run.rows(COLUMNS), rank=query.rank)
+    nested = {}
+    if query.of in TABLES:
+        name, columns = TABLES[query.of]
+        nested = {each.rank: each.read(name, columns) for each in tables}
+    sums: Counter[tuple[str, ...]] = Counter()
+    for stack, total in stack_sums(rows, query.of, query.measure, nested).items():
+        sums[tuple(map(_name, stack))] += total
+    if query.form == "speedscope":
+        write_parts([json_text(_speedscope(sums, query)), "\n"], query.path)
+    else:
+        lines = (f"{';'.join(stack)} {total}\n" for stack, total in sums.most_common())
+        write_parts(lines, query.path)
+    return _lacks(rows, query.measure)
+
+
+def _name(text: str) -> str:
+    """Return a name that is one frame on one line."""
+    return clean(text).replace(";", ",") or "(none)"
+
+
+def _speedscope(sums: Counter[tuple[str, ...]], query: FoldedQuery) -> dict[str, Any]:
+    """Return a file of speedscope's: each stack as a sample of the weight of its sum."""
+    numbers: dict[str, int] = {}
+    samples = [
+        [numbers.setdefault(name, len(numbers)) for name in stack]
+        for stack, _ in sums.most_common()
+    ]
+    weights = [total for _, total in sums.most_common()]
+    profile = {
+        "type": "sampled",
+        "name": f"{query.measure} by {query.of}",
+        "unit": _UNITS.get(query.measure, "none"),
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": samples,
+        "weights": weights,
+    }
+    return {
+        "$schema": _SCHEMA,
+        "shared": {"frames": [{"name": name} for name in numbers]},
+        "profiles": [profile],
+    }
+
+
+def _lacks(rows: pd.DataFrame, measure: str) -> list[str]:
+    if measure not in _COUNTED:
+        return []
+    unknown = rows.loc[rows[measure].isna(), "dur_ns"].sum()
+    share = 100 * unknown / (rows["dur_ns"].sum() or 1)
+    return (
+        [f"{measure}: not known of {share:.1f} % of the time, which adds nothing"] if share else []
+    )

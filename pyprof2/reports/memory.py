@@ -1,0 +1,357 @@
+"""Memory as text, for people, or as a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from pyprof2 import units
+from pyprof2.analysis.memory import live
+from pyprof2.analysis.memory.difference import DIFFERENCE_COLUMNS, difference
+from pyprof2.analysis.memory.fits import allocator_advice, fits
+from pyprof2.analysis.memory.growth import growth
+from pyprof2.analysis.memory.profile import moment_of
+from pyprof2.analysis.memory.timeline import (
+    TIMELINE_COLUMNS,
+    by_category,
+    highest_of_parts,
+    timeline,
+)
+from pyprof2.reports import cells, files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.profile import MemoryProfile
+
+_ALL_AXES: Final = ("category", "layer", "line", "op")
+_OUTLINE: Final = (("category", 12), ("line", 8), ("layer", 6))
+_ROWS_SHOWN: Final = 50
+_SMALL: Final = 0.05
+"""A device with a smaller share of the largest one's memory has one line in the outline."""
+_PARTS: Final = 16
+_BAR: Final = 48
+_LETTERS: Final = {
+    "parameter": "P", "buffer": "B", "gradient": "G", "optimizer_state": "O", "activation": "A",
+    "input": "I", "temporary": "t", "workspace": "w", "communication": "c", "output": "o",
+    "unknown": "?", "parameter_or_buffer": "P",
+}  # fmt: skip
+_WORDS: Final = {
+    "peak": "at the peak",
+    "end": "at the end",
+    "backward": "at the start of a backward",
+    "oom": "when memory ran out",
+}
+_NOTHING: Final = (
+    "no allocation is recorded; record with profile(profile_memory=True), or name what "
+    "torch.cuda.memory._dump_snapshot writes"
+)
+_NO_MOMENT: Final = {
+    "backward": "no backward is recorded: nothing is kept for one",
+    "oom": "memory did not run out",
+}
+
+
+@dataclass(frozen=True)
+class MemoryQuery:
+    """What is asked of memory.
+
+    Attributes:
+        axes: along which to sum; none: in a table an outline, else all that there are.
+        at: the moment, of `MOMENTS`.
+        timeline: the curve in place of a moment.
+        top: how many rows; None: what suits the format.
+        capacity: bytes of a device into which it should fit.
+        target: where to write.
+    """
+
+    axes: tuple[str, ...]
+    at: str
+    timeline: bool
+    top: int | None
+    capacity: int | None
+    target: files.Target
+
+
+def show(profile: MemoryProfile, query: MemoryQuery) -> None:
+    """Write what is asked for."""
+    target = query.target
+    if target.is_text:
+        target.write_lines(_lines(profile, query))
+    elif query.timeline:
+        target.write_frame(_timelines(profile), TIMELINE_COLUMNS)
+    elif target.form == "json":
+        files.write_parts(_json(profile, query), target.path)
+    else:
+        rows = profile.rows(query.axes or _ALL_AXES, query.at)
+        target.write_frame(rows.head(query.top or len(rows)), live.ROW_COLUMNS)
+
+
+def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> None:
+    """Write what lives in `b` more than in `a`."""
+    rows = difference(a, b, query.axes or ("line",), query.at)
+    target = query.target
+    if not target.is_text:
+        target.write_frame(rows.head(query.top or len(rows)), DIFFERENCE_COLUMNS)
+        return
+    lines = [f"{_WORDS[query.at]}: B less A", f"A {a.path}", f"B {b.path}", ""]
+    several = rows[["rank", "device_type", "device"]].drop_duplicates()
+    for key in several.to_dict("records"):
+        same = (rows["rank"] == key["rank"]) & (rows["device_type"] == key["device_type"])
+        device = key["device"]
+        same &= rows["device"].isna() if pd.isna(device) else rows["device"] == device
+        own = rows[same].drop(columns=["rank", "device_type", "device"])
+        total = int(own["difference_bytes"].sum())
+        name = _device_name(key["rank"], key["device_type"], device)
+        lines.append(cells.bold(f"{name}: {'+' if total >= 0 else ''}{_size(total)}"))
+        lines += _drawn(own, query, query.top or _ROWS_SHOWN)
+    target.write_lines(lines)
+
+
+# --------------------------------------------------------------------------- machines
+
+
+def _timelines(profile: MemoryProfile) -> pd.DataFrame:
+    parts = [timeline(c, e) for c, e in zip(profile.curves, profile.entries, strict=True)]
+    if not parts:
+        return pd.DataFrame(columns=[column.name for column in TIMELINE_COLUMNS])
+    joined = pd.concat(parts, ignore_index=True)
+    known = {column.name for column in TIMELINE_COLUMNS}
+    return joined.astype({name: "Int64" for name in joined if name not in known})
+
+
+def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
+    """Give an array with an object for each device, its rows in it."""
+    axes = query.axes or _ALL_AXES
+    texts = []
+    for curve, entries, totals in _devices(profile):
+        moment = moment_of(curve, query.at)
+        rows = (
+            live.summarize(curve, live.live_at(entries, moment), axes)
+            if moment is not None
+            else None
+        )
+        texts.append(
+            files.json_text(
+                _plain(totals)
+                | {
+                    "at": query.at,
+                    "settings": profile.settings,
+                    "notes": curve.notes,
+                    "failures": curve.failures,
+                    "growth": _records(growth(curve, entries)),
+                    "advice": list(_advice(profile, curve, totals)),
+                    "fits": None if query.capacity is None else fits(totals, query.capacity),
+                    "rows": [] if rows is None else _records(rows.head(query.top or len(rows))),
+                }
+            )
+        )
+    yield "[\n" + ",\n".join(texts) + "\n]\n"
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [_plain(row) for row in frame.astype(object).to_dict("records")]
+
+
+def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a row as JSON has it: null for what is not known."""
+    return {str(name): None if pd.isna(value) else value for name, value in row.items()}
+
+
+def _devices(profile: MemoryProfile) -> Iterator[tuple[Curve, pd.DataFrame, dict[Any, Any]]]:
+    totals = profile.devices.astype(object).to_dict("records")
+    yield from zip(profile.curves, profile.entries, totals, strict=True)
+
+
+def _advice(
+    profile: MemoryProfile, curve: Curve, totals: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    return allocator_advice(totals, profile.settings, ran_out=bool(curve.failures))
+
+
+# --------------------------------------------------------------------------- people
+
+
+def _lines(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
+    if not profile.curves:
+        yield _NOTHING
+        return
+    largest = max(
+        int(t["peak_over_base_bytes"]) + _known(t["base_bytes"]) for *_, t in _devices(profile)
+    )
+    for number, (curve, entries, totals) in enumerate(_devices(profile)):
+        yield from ([""] if number else [])
+        yield from _heading(curve, totals)
+        own = int(totals["peak_over_base_bytes"]) + _known(totals["base_bytes"])
+        if own < _SMALL * largest and not query.axes:
+            continue
+        yield from _remarks(profile, curve, entries, totals)
+        if query.capacity is not None and curve.device_type != "cpu":
+            yield _fits_line(fits(totals, query.capacity))
+        yield ""
+        yield from _body(curve, entries, query)
+
+
+def _heading(curve: Curve, totals: Mapping[str, Any]) -> Iterator[str]:
+    name = _device_name(curve.rank, curve.device_type, curve.device)
+    over = _size(totals["peak_over_base_bytes"])
+    if pd.isna(totals["peak_allocated_bytes"]):
+        yield cells.bold(f"{name}: peak {over} above what was there before, which is not recorded")
+    else:
+        peak, base = (_size(totals[n]) for n in ("peak_allocated_bytes", "base_bytes"))
+        yield cells.bold(f"{name}: peak {peak} = {base} before the recording + {over}")
+    if not pd.isna(totals["reserved_bytes"]):
+        parts = (
+            ("allocated", "allocated_bytes"), ("free segments", "free_segments_bytes"),
+            ("fragmentation", "fragmentation_bytes"), ("pending", "pending_bytes"),
+        )  # fmt: skip
+        shown = " + ".join(f"{word} {_size(totals[n])}" for word, n in parts if totals[n])
+        yield f"reserved at the end {_size(totals['reserved_bytes'])} = {shown}"
+    elif not pd.isna(totals["peak_reserved_bytes"]) and totals["peak_reserved_bytes"]:
+        yield f"reserved by the allocator, at most {_size(totals['peak_reserved_bytes'])}"
+
+
+def _remarks(
+    profile: MemoryProfile, curve: Curve, entries: pd.DataFrame, totals: Mapping[str, Any]
+) -> Iterator[str]:
+    """Say what went wrong, what grows, what is kept for backward, and what would help."""
+    for failure in curve.failures[-1:]:
+        free = failure["device_free_bytes"]
+        yield (
+            f"out of memory: {_size(failure['requested_bytes'])} were asked for"
+            + ("" if free is None else f", {_size(free)} were free on the device")
+            + (f"; {len(curve.failures)} times in all" if len(curve.failures) > 1 else "")
+            + "; who held it: --at oom"
+        )
+    kept = _kept_for_backward(curve, entries)
+    if kept:
+        yield f"kept from forward to backward {_size(kept)}: --at backward --by layer,line"
+    for row in growth(curve, entries).head(3).to_dict("records"):
+        yield (
+            f"grows by {_size(row['bytes_per_step'])} in each of {row['steps']} steps: "
+            f"{row['line']}, {row['op']}"
+        )
+    for each in _advice(profile, curve, totals):
+        yield f"{each['setting']} may save up to {_size(each['bytes'])}: {each['why']}"
+    yield from (f"note: {note}" for note in curve.notes)
+
+
+def _kept_for_backward(curve: Curve, entries: pd.DataFrame) -> int:
+    """Return the activations that live when a backward starts."""
+    moment = moment_of(curve, "backward")
+    if moment is None:
+        return 0
+    kept = live.live_at(entries, moment)
+    return int(kept.loc[kept["category"].astype(str) == "activation", "bytes"].sum())
+
+
+def _fits_line(found: Mapping[str, Any]) -> str:
+    takes = found["takes_bytes"]
+    took = "" if takes is None else f", the allocator took {_size(takes)}"
+    return (
+        f"into {_size(found['capacity_bytes'])}: {found['verdict']}; needs "
+        f"{_size(found['needs_bytes'])}{took}; what is not of the allocator, such as CUDA's "
+        "context, comes on top"
+    )
+
+
+def _body(curve: Curve, entries: pd.DataFrame, query: MemoryQuery) -> Iterator[str]:
+    if query.timeline:
+        yield from _drawn_timeline(curve, entries)
+        return
+    moment = moment_of(curve, query.at)
+    if moment is None:
+        yield _NO_MOMENT[query.at]
+        return
+    rows = live.live_at(entries, moment)
+    gone = -int(rows["bytes"].clip(upper=0).sum())
+    if gone:
+        yield f"note: {_size(gone)} of what was there before was released: it counts as less than 0"
+    if query.axes:
+        yield from _drawn(_sums(curve, rows, query.axes), query, query.top or _ROWS_SHOWN)
+        return
+    yield f"{_WORDS[query.at]}:"
+    for axis, count in _OUTLINE:
+        sums = _sums(curve, rows, (axis,))
+        if axis == "category" or not sums[axis].astype(str).str.startswith("(").all():
+            yield from _drawn(sums, query, query.top or count)
+            yield ""
+
+
+def _sums(curve: Curve, rows: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFrame:
+    sums = live.summarize(curve, rows, axes).drop(columns=["rank", "device_type", "device"])
+    words = [name for name in ("category", "certainty") if name not in axes]
+    return sums[[*axes, "bytes", "share_pct", "blocks", *words]]
+
+
+def _drawn(rows: pd.DataFrame, query: MemoryQuery, count: int) -> list[str]:
+    """Return the lines of a table: some rows, what the others hold, and the total."""
+    texts = [
+        name for name in rows if rows[name].dtype == object or str(rows[name].dtype) == "category"
+    ]
+    shown = rows.head(count).astype(dict.fromkeys(texts, "object"))
+    numbers = [n for n in rows if str(n).endswith(("bytes", "blocks", "share_pct"))]
+    rest = rows.iloc[count:]
+    footer = [(f"{len(rest)} more", _sum(rest[numbers]))] if len(rest) else []
+    footer.append(("total", _sum(rows[numbers])))
+    if query.target.form == "markdown":
+        drawn = cells.render_markdown(shown, footer)
+    else:
+        drawn, _ = cells.render(shown, footer, cells.terminal_width(query.target.width))
+    return drawn.splitlines()
+
+
+def _sum(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the sums of columns; null where a part is not known."""
+    return {str(name): rows[name].sum(skipna=False) for name in rows}
+
+
+def _drawn_timeline(curve: Curve, entries: pd.DataFrame) -> Iterator[str]:
+    """Give a line for each stretch of the recording: its highest moment, by category."""
+    moments = highest_of_parts(curve, _PARTS)
+    if not moments:
+        return
+    parts = by_category(entries, len(curve.total))
+    highest = max(sum(max(0, int(p[m])) for p in parts.values()) for m in moments)
+    begin = curve.time_at(-1)
+    for moment in moments:
+        time = curve.time_at(moment)
+        at = f"event {moment}" if time is None or begin is None else _milliseconds(time - begin)
+        total = sum(int(p[moment]) for p in parts.values())
+        yield f"{at:>16}  {_size(total):>10}  {_bar(parts, moment, highest)}"
+    used = {name.removesuffix("_bytes") for name in parts}
+    legend = [f"{letter} {name}" for name, letter in _LETTERS.items() if name in used]
+    yield f"{'':16}  {'':10}  {', '.join(legend)}"
+
+
+def _bar(parts: Mapping[str, Any], moment: int, highest: int) -> str:
+    """Return a bar of letters; what is small has none."""
+    bar, done = "", 0
+    for name, letter in _LETTERS.items():
+        values = parts.get(f"{name}_bytes")
+        done += 0 if values is None else max(0, int(values[moment]))
+        bar += letter * (round(_BAR * done / max(1, highest)) - len(bar))
+    return bar
+
+
+def _milliseconds(time_ns: int) -> str:
+    return f"{time_ns / 10**6:.1f} ms"
+
+
+def _device_name(rank: int, device_type: str, device: Any) -> str:
+    ordinal = "" if pd.isna(device) else f":{device}"
+    return f"rank {rank}, {device_type}{ordinal}"
+
+
+def _known(value: Any) -> int:
+    return 0 if pd.isna(value) else int(value)
+
+
+def _size(value: Any) -> str:
+    size = int(value)
+    unit = units.byte_unit(abs(size))
+    sign = "-" if size < 0 else ""
+    return f"{sign}{units.format_rate(abs(size) / unit.size)} {unit.label}"

@@ -1,0 +1,75 @@
+"""What a notebook shows of a run and of its totals: small tables, every text of them escaped."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.reports.cells import clean
+from pyprof2.reports.heading import heading
+from pyprof2.units import format_rate, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyprof2.run import Run
+
+_WIDTH: Final = 100
+_OPS_SHOWN: Final = 10
+_COLUMNS: Final = ("op", "count", "time", "share", "TFLOP/s", "of roof")
+
+
+class Summary(dict[str, Any]):
+    """The totals of a run, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return table(("", ""), [(name, _words(value)) for name, value in self.items()])
+
+
+def _words(value: Any) -> str:
+    """Return a value as text; of a list or a dictionary what is in it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "-" if value is None else str(value)
+
+
+def escape(text: object) -> str:
+    """Return `text` as HTML that shows it, with escapes for what is not to be seen."""
+    return html.escape(clean(str(text)))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table as HTML; every cell is shown as the text it is."""
+    lines = ["<table>"]
+    if any(header):
+        lines.append(_row("th", header))
+    lines += [_row("td", row) for row in rows]
+    return "\n".join([*lines, "</table>"])
+
+
+def _row(kind: str, cells: Sequence[Any]) -> str:
+    return f"<tr>{''.join(f'<{kind}>{escape(cell)}</{kind}>' for cell in cells)}</tr>"
+
+
+def run_html(run: Run) -> str:
+    """Return what a run is, and the ops that took the longest."""
+    head = "".join(f"<div>{escape(line)}</div>" for line in heading(run, _WIDTH))
+    ops = run.profile(by="op").head(_OPS_SHOWN)
+    rows = [
+        (
+            row["op"],
+            f"{row['count']:,}",
+            format_time(row["time_ns"]),
+            _number(row["share_pct"], " %"),
+            _number(row["tflops"], ""),
+            _number(row["roofline_pct"], " %"),
+        )
+        for row in ops.to_dict("records")
+    ]
+    return f"<div><b>{escape(run.path.name)}</b></div>{head}{table(_COLUMNS, rows)}"
+
+
+def _number(value: float, unit: str) -> str:
+    return "-" if value != value else format_rate(value) + unit  # noqa: PLR0124 -- NaN is not itself

@@ -1,0 +1,148 @@
+"""All that the page shows, as one object of plain values; see `docs/report-data.rst`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.analysis.summaries.cube import cube
+from pyprof2.comparison import compare
+from pyprof2.reports.page import html, profile
+from pyprof2.reports.page.columns import cut
+from pyprof2.reports.page.comparison import comparison_of
+from pyprof2.reports.page.idle import idle_of, windows_of
+from pyprof2.reports.page.memory import memory_of
+from pyprof2.reports.page.overview import bounds_of, findings_of, heading_of, quality_of
+from pyprof2.reports.page.roofline import roofline_of
+from pyprof2.reports.page.sources import sources_of
+from pyprof2.reports.page.steps import parts_of, steps_notes, steps_of, telling_steps
+from pyprof2.reports.page.timeline import timeline_of
+from pyprof2.reports.page.times import zeros
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyprof2.run import Run
+
+SCHEMA: Final = 1
+LARGEST: Final = 7_000_000
+"""Characters of the data at most: with the program on the page the file stays below 10 MB."""
+_SIZES: Final = (
+    (50_000, None), (20_000, None), (5_000, None), (2_000, 400), (1_000, 100), (500, 20),
+)  # fmt: skip
+"""Rows of the profile, and letters of a text, the most first, until the data is small enough."""
+_NO_SOURCE: Final = "no source code is in this file: --source-root DIR names the folder of yours"
+_NOTHING: Final = "there is nothing to profile in the recording"
+
+
+@dataclass(frozen=True)
+class ReportQuery:
+    """What is asked of the page.
+
+    Attributes:
+        input: the store or trace, as the user named it.
+        version: of pyprof2.
+        against: the store or trace to compare with; None: none.
+        source_root: the folder whose files may be embedded; None: none.
+    """
+
+    input: Path
+    version: str
+    against: Path | None = None
+    source_root: Path | None = None
+
+
+def packed_document(run: Run, query: ReportQuery) -> str:
+    """Return what the page shows of a run, as `html.packed` makes it.
+
+    Where it is too large the profile gets fewer rows, and then texts are cut; totals stay exact.
+
+    Raises:
+        StoreError, TraceError: what it is to be compared with cannot be read.
+        UsageError: it has no steps to compare.
+    """
+    apart = telling_steps(run)
+    document = _document(run, query, apart)
+    rows = profile.rows_of(run)
+    data = ""
+    for most, length in _SIZES:
+        found = cube(rows, apart, most)
+        folded = (*steps_notes(run, apart), *profile.notes_of(found))
+        notes = [*document["meta"]["notes"], *folded]
+        whole = document | profile.tables_of(run, found)
+        whole |= {"meta": document["meta"] | {"notes": notes}}
+        data = html.packed(whole if length is None else _shortened(whole, length))
+        if len(data) <= LARGEST:
+            break
+    return data
+
+
+def _shortened(value: Any, length: int) -> Any:
+    """Return the same with no text longer than that; the beginning says most."""
+    if isinstance(value, str):
+        return cut(value, length)
+    if isinstance(value, dict):
+        return {name: _shortened(each, length) for name, each in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], (str, dict, list)):
+        return [_shortened(each, length) for each in value]
+    return value
+
+
+def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict[str, Any]:
+    """Return all but the profile."""
+    zero = zeros(run)
+    return {
+        "schema": SCHEMA,
+        "meta": _meta(run, query, zero),
+        "heading": heading_of(run),
+        "steps": steps_of(run, zero, apart),
+        "parts": parts_of(run, zero, apart),
+        "findings": findings_of(run),
+        "bounds": bounds_of(run),
+        "quality": quality_of(run),
+        "columns": profile.columns_of(),
+        "roofline": roofline_of(run),
+        "recorded": windows_of(run),
+        "idle": idle_of(run, apart),
+        "timeline": timeline_of(run, zero),
+        "memory": memory_of(run, zero),
+        "sources": _sources(run, query),
+        "comparison": _comparison(run, query),
+    }
+
+
+def _meta(run: Run, query: ReportQuery, zero: dict[int, int]) -> dict[str, Any]:
+    summary = run.summary
+    notes = [] if query.source_root else [_NO_SOURCE]
+    if not run.ledger["count"].sum():
+        notes.insert(0, _NOTHING)
+    return {
+        "name": query.input.name,
+        "version": query.version,
+        "command": f"pyprof2 prof {shlex.quote(str(query.input))}",
+        "devices": summary["devices"],
+        "ranks": summary["ranks"],
+        "has_gpu": not summary["no_gpu"],
+        "first_ns": [{"rank": rank, "first_ns": str(first)} for rank, first in zero.items()],
+        "notes": notes,
+    }
+
+
+def _sources(run: Run, query: ReportQuery) -> list[dict[str, Any]]:
+    """Return the files of the user's own lines, those with the most time first."""
+    if query.source_root is None:
+        return []
+    rows = run.rows(("source", "dur_ns"))
+    times = rows.groupby(rows["source"].astype("str"))["dur_ns"].sum()
+    idle = run.idle.groupby(run.idle["source"].astype("str"))["time_ns"].sum()
+    order = times.add(idle, fill_value=0).sort_values(ascending=False, kind="stable")
+    return sources_of(order.index.tolist(), query.source_root)
+
+
+def _comparison(run: Run, query: ReportQuery) -> dict[str, Any] | None:
+    if query.against is None:
+        return None
+    # Further axes would tell calls apart that `pyprof2 compare` takes for the same.
+    found = compare(query.against, run, force=True)
+    return comparison_of(found._replace(names=(str(query.against), str(query.input))))

@@ -1,0 +1,90 @@
+"""Memory on the page: the curve of each device, and what was live at its peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER
+from pyprof2.analysis.memory.live import BEFORE, ROUNDING
+from pyprof2.frames import shown_line
+from pyprof2.recording import int_column
+from pyprof2.reports.page.columns import table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.run import Run
+
+MOST_POINTS: Final = 2000
+MOST_LIVE: Final = 500
+_PER_PIECE: Final = 4
+_AXES: Final = ("op", "layer", "line", "category")
+_NOT_KNOWN: Final = ["(no op)", "(no layer)", *LINELESS]
+_NO_PLACE: Final = [*_NOT_KNOWN, BEFORE, ROUNDING]
+_SHOWN: Final = {"line": "source", "blocks": "count"}
+
+
+def memory_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]] | None:
+    """Return what was allocated on each device; None where no allocation was recorded."""
+    found = run.memory_by_device()
+    live = found.rows(_AXES, "peak")
+    return [_device(run, curve, live, zero[curve.rank]) for curve in found.curves] or None
+
+
+def _device(run: Run, curve: Curve, live: pd.DataFrame, zero: int) -> dict[str, Any]:
+    time = int_column(curve.events, "time_ns", 0) - zero
+    allocated = curve.total + (curve.base or 0)
+    kept = telling(time, allocated)
+    reserved = int_column(curve.events, "reserved_bytes", NO_NUMBER)[kept]
+    peak = curve.peak
+    return {
+        "rank": curve.rank,
+        "device": curve.device,
+        "device_type": curve.device_type,
+        "base": curve.base,
+        "notes": curve.notes,
+        "t_ns": time[kept].tolist(),
+        "allocated": allocated[kept].tolist(),
+        "reserved": None if (reserved == NO_NUMBER).any() else reserved.tolist(),
+        "peak": {
+            "t_ns": None if peak < 0 else int(time[peak]),
+            "allocated": curve.over_base(peak) + (curve.base or 0),
+            "live": _live(run, _of(curve, live)),
+        },
+    }
+
+
+def _of(curve: Curve, live: pd.DataFrame) -> pd.DataFrame:
+    same = (live["rank"] == curve.rank) & (live["device_type"].astype("str") == curve.device_type)
+    device = live["device"].isna() if curve.device is None else live["device"] == curve.device
+    return live[same & device.fillna(value=False)]
+
+
+def _live(run: Run, rows: pd.DataFrame) -> dict[str, Any]:
+    """Return what was live, the largest first; what is not known is null."""
+    rows = rows.sort_values("bytes", ascending=False, kind="stable").head(MOST_LIVE)
+    texts = {name: rows[name].astype(object) for name in _AXES}
+    # What is no block of the recording says so as its op, and has neither layer nor line.
+    unknown = {name: _NOT_KNOWN if name == "op" else _NO_PLACE for name in _AXES}
+    plain = {name: text.where(~text.isin(unknown[name]), None) for name, text in texts.items()}
+    frame = rows[["bytes", "blocks"]].assign(**plain)[[*_AXES, "bytes", "blocks"]]
+    shown = {"source": lambda line: shown_line(line, run.source_roots)}
+    return table(frame.rename(columns=_SHOWN), shown)
+
+
+def telling(time: Int, values: Int) -> Int:
+    """Return the events to show: of each piece of time the first, last, least and most."""
+    if len(time) <= MOST_POINTS:
+        return np.arange(len(time))
+    pieces = MOST_POINTS // _PER_PIECE
+    whole = max(1, int(time[-1] - time[0]) + 1)
+    # In floats: a product of two times does not fit an int64.
+    piece = ((time - time[0]) / whole * pieces).astype(np.int64)
+    first = np.unique(piece, return_index=True)[1]
+    by_value = np.lexsort((values, piece))
+    last = np.r_[first[1:], len(time)] - 1
+    return np.unique(np.concatenate((first, last, by_value[first], by_value[last])))

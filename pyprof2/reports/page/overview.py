@@ -1,0 +1,59 @@
+"""What stands above the fold: what the recording is, findings, and how good the numbers are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.analysis.summaries.advice import RULES
+from pyprof2.frames import shown_line
+from pyprof2.reports.heading import heading, sentence, step_numbers
+from pyprof2.reports.page.columns import records
+
+if TYPE_CHECKING:
+    from pyprof2.run import Run
+
+_WIDE: Final = 1 << 16
+_STAKES: Final = {"at_stake_lo_ns": "lo_ns", "at_stake_hi_ns": "hi_ns"}
+_DOCS: Final = "advice.html#advice-"
+
+
+def heading_of(run: Run) -> dict[str, Any]:
+    """Return one sentence on the recording, and the lines that `prof` prints above its tables."""
+    return {"sentence": sentence(run), "lines": heading(run, _WIDE)}
+
+
+def findings_of(run: Run) -> list[dict[str, Any]]:
+    """Return what `advise` prints: what fires and what cannot be judged, in its order."""
+    found = run.advise()
+    found = found[found["status"] != "silent"].rename(columns=_STAKES)
+    titles = {rule.slug: rule.title for rule in RULES}
+    return [
+        row
+        | {
+            "title": titles[row["rule"]],
+            "docs": f"{_DOCS}{row['rule']}",
+            "shown": row["source"] and shown_line(row["source"], run.source_roots),
+        }
+        for row in records(found)
+    ]
+
+
+def bounds_of(run: Run) -> list[dict[str, Any]]:
+    """Return what the remedies of all findings together can gain at most, by rank."""
+    return records(run.gain_bounds)
+
+
+def quality_of(run: Run) -> dict[str, Any]:
+    """Return how much of the time is linked and costed, and what is wrong with the recording."""
+    summary, advice = run.summary, run.advise()
+    pollutes = {rule.slug for rule in RULES if rule.pollutes}
+    fires = advice[(advice["status"] == "fires") & advice["rule"].isin(list(pollutes))]
+    steps = summary["steps"]
+    check = run.check()
+    return {
+        "linked_pct": summary["linked_pct"],
+        "costed_pct": summary["costed_pct"],
+        "polluted": None if run.gain_bounds.empty else bool(len(fires)),
+        "steps_used": f"{len(steps)}: {step_numbers(steps)}" if steps else "none recorded",
+        "problems": records(check[check["severity"] != "info"]),
+    }

@@ -1,0 +1,94 @@
+"""The profile on the page: sums over a few keys, of which every table of `prof` can be made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.analysis.hardware.kernel_names import short_name
+from pyprof2.analysis.summaries.cube import KEYS, OTHER_STEPS
+from pyprof2.analysis.summaries.profile import NEEDED, RATE_SCALES, SUMMARY_COLUMNS
+from pyprof2.frames import shown_line
+from pyprof2.reports.page.columns import column, numbers, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pandas as pd
+
+    from pyprof2.analysis.summaries.cube import Cube, Sets
+    from pyprof2.run import Run
+
+_PLAIN: Final = ("rank", "step")
+_OF_FLOPS: Final = ("flops", "tflops", "intensity")
+"""What copies have a part in only where the FLOPs of a kernel beside them are known."""
+
+
+def rows_of(run: Run) -> pd.DataFrame:
+    """Return the rows that the profile is made of."""
+    return run.rows({*KEYS, *NEEDED}).reset_index(drop=True)
+
+
+def tables_of(run: Run, found: Cube) -> dict[str, Any]:
+    """Return the tables `cube`, `calls` and `helpers`."""
+    shown: dict[str, Callable[[str], str]] = {
+        "kernel": short_name,
+        "source": lambda line: shown_line(line, run.source_roots),
+    }
+    keys = table(found.keys.drop(columns=list(_PLAIN)), shown)["columns"]
+    plain = {name: numbers(found.keys[name]) for name in _PLAIN}
+    sums = {str(name): column(found.sums[name]) for name in found.sums}
+    names = [name for name in found.helpers if name != "row"]
+    helpers = {str(n): found.helpers[n].astype("float64").tolist() for n in names}
+    return {
+        "cube": {"rows": len(found.keys), "columns": plain | keys | sums},
+        "calls": {"op_calls": found.op_calls.tolist(), "with": _sets(found.calls)},
+        "helpers": {
+            "row": found.helpers["row"].astype("int64").tolist(),
+            "with": _sets(found.helped),
+            "columns": helpers,
+        },
+    }
+
+
+def _sets(sets: Sets) -> dict[str, list[int]]:
+    return {"first": sets.first.tolist(), "rows": sets.rows.tolist()}
+
+
+def columns_of() -> list[dict[str, Any]]:
+    """Return the columns of the profile's tables: names, units, meanings, and how to make them."""
+    return [
+        {
+            "name": each.name,
+            "unit": each.unit,
+            "help": each.meaning,
+            "of": _formula(each.name),
+            "of_flops": each.name in _OF_FLOPS,
+        }
+        for each in SUMMARY_COLUMNS
+    ]
+
+
+def _formula(name: str) -> dict[str, Any]:
+    """Return how a column is made of the cube's sums; see `docs/report-data.rst`."""
+    if name in RATE_SCALES:
+        return {"ratio": [f"{name}_above", f"{name}_below"], "scale": RATE_SCALES[name]}
+    special: dict[str, dict[str, Any]] = {
+        "op_calls": {"calls": True},
+        "share_pct": {"share": "time_ns", "scale": 100},
+        "mean_ns": {"ratio": ["time_ns", "count"], "scale": 1},
+        "min_ns": {"min": "min_ns"},
+        "max_ns": {"max": "max_ns"},
+    }
+    return special.get(name, {"sum": name})
+
+
+def notes_of(found: Cube) -> Iterator[str]:
+    """Say what is folded."""
+    if found.others:
+        yield (
+            f"{found.others} steps are one, {OTHER_STEPS}, in tables of ops, kernels, layers, "
+            "lines and idle time: the first, the median, the slowest and unusual ones stand by "
+            "themselves"
+        )
+    if found.small:
+        yield f"the {found.small} smallest groups of kernels are summed up by category"

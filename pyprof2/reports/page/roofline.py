@@ -1,0 +1,96 @@
+"""The roofline on the page: what devices can do, and a dot for each signature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from pyprof2.analysis.hardware.verdict import find_peaks, named_device
+from pyprof2.analysis.summaries.profile import NEEDED, summarize
+from pyprof2.reports.explanation import explanation_lines
+from pyprof2.reports.page.columns import cut, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.hardware.devices import Device
+    from pyprof2.run import Run
+
+MOST_DOTS: Final = 5000
+MOST_EXPLAINED: Final = 50
+_WIDTH: Final = 100
+_LONGEST: Final = 20_000
+
+
+def roofline_of(run: Run) -> dict[str, Any]:
+    """Return peaks of the devices, and sums of the signatures with the most time."""
+    return {"devices": list(_devices(run)), "signatures": _signatures(run)}
+
+
+def _devices(run: Run) -> Iterator[dict[str, Any]]:
+    forced = None if run.device is None else named_device(run.device)
+    for row in run.table("devices").to_pylist():
+        device = forced or find_peaks(row)
+        yield {
+            "rank": row["rank"],
+            "device": row["device"],
+            "name": row["name"],
+            "peaks_of": None if device is None else device.name,
+            "source": None if device is None else device.source,
+            "bandwidth": None if device is None else device.memory_bytes_per_s,
+            "peaks": [] if device is None else list(_peaks(device)),
+        }
+
+
+def _peaks(device: Device) -> Iterator[dict[str, Any]]:
+    kinds = ((device.matrix_flop_per_s, True), (device.vector_flop_per_s, False))
+    for peaks, matrix in kinds:
+        for dtype, rate in peaks.items():
+            yield {"dtype": dtype, "flops_per_s": rate, "matrix": matrix}
+
+
+def _signatures(run: Run) -> dict[str, Any]:
+    """Return the sums of the signatures, what `explain` says of the longest kernel of the first."""
+    needed = {"rank", "signature", "kernel_id", "bound", *NEEDED}
+    rows = run.rows(needed).reset_index(drop=True)
+    rows = rows[rows["signature"].notna()].reset_index(drop=True)
+    sums = summarize(rows, ["rank", "signature"], more=True).head(MOST_DOTS)
+    names = [
+        "rank", "signature", "count", "time_ns", "flops", "bytes", "tflops", "gbps", "intensity",
+        "roofline_pct",
+    ]  # fmt: skip
+    frame = sums[names].assign(flag=sums["roofline_flag"].astype(object))
+    longest = _longest(rows).reindex(pd.MultiIndex.from_frame(frame[["rank", "signature"]]))
+    frame["bound"] = longest["bound"].astype(object).to_numpy()
+    frame["kernel_id"] = longest["kernel_id"].astype("Int64").to_numpy()
+    asked = frame[["rank", "kernel_id"]].head(MOST_EXPLAINED)
+    texts = _explained(run, asked)
+    explain: dict[str, list[Any]] = {"texts": list(texts.values()), "ids": [-1] * len(frame)}
+    for number, at in enumerate(texts):
+        explain["ids"][at] = number
+    made = table(frame)
+    return made | {"columns": made["columns"] | {"explain": explain}}
+
+
+def _longest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the longest row of each rank and signature; of helpers one only if all help."""
+    rows = rows[["rank", "signature", "kernel_id", "dur_ns", "bound"]].astype({"signature": "str"})
+    order = rows.assign(unbound=rows["bound"].isna()).sort_values(
+        ["unbound", "dur_ns"], ascending=[True, False], kind="stable"
+    )
+    return order.drop_duplicates(["rank", "signature"]).set_index(["rank", "signature"])
+
+
+def _explained(run: Run, asked: pd.DataFrame) -> dict[int, str]:
+    """Return what `explain` prints of these kernels, by their place."""
+    order = asked.sort_values("rank", kind="stable")
+    wanted = [
+        (rank, f"kernel:{kernel}")
+        for rank, kernel in zip(order["rank"].tolist(), order["kernel_id"].tolist(), strict=True)
+    ]
+    facts = run.explain_all(wanted)
+    return {
+        int(at): cut("\n".join(explanation_lines(each, _WIDTH)), _LONGEST)
+        for at, each in zip(order.index, facts, strict=True)
+    }

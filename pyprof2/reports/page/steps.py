@@ -1,0 +1,112 @@
+"""Steps on the page: their windows, and the parts that each is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.time.step_parts import BUSY, IDLE
+from pyprof2.analysis.time.step_times import median_step, outlier_steps, step_windows_of
+from pyprof2.reports.page.columns import table
+from pyprof2.reports.page.times import from_zero
+from pyprof2.reports.steps import outlier_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from pyprof2.run import Run
+
+MOST_STEPS: Final = 40_000
+MOST_PARTS: Final = 60_000
+_ODD: Final = 5
+"""How many unusual steps of a rank stand by themselves."""
+
+
+def steps_of(
+    run: Run, zero: dict[int, int], apart: Mapping[int, Collection[int]]
+) -> dict[str, Any]:
+    """Return a row for each device and window of a step; see `kept_steps`."""
+    steps = kept_steps(run.steps, apart)
+    use = run.utilization[["rank", "step", "mfu_pct"]].dropna(subset=["step"])
+    mfu = steps[["rank", "step"]].merge(
+        use.astype({"rank": "int64", "step": "int64"}), on=["rank", "step"], how="left"
+    )
+    odd = set(outlier_steps(step_windows_of(steps))[["rank", "start_ns"]].itertuples(index=False))
+    windows = list(steps[["rank", "start_ns"]].itertuples(index=False))
+    notes = outlier_notes(run)
+    frame = pd.DataFrame(
+        {
+            "rank": steps["rank"],
+            "device": steps["device"],
+            "step": steps["step"],
+            "start_ns": from_zero(steps["rank"], steps["start_ns"], zero),
+            "window_ns": steps["dur_ns"],
+            "busy_ns": steps["dur_ns"] - steps["idle_ns"],
+            "utilization": steps["gpu_utilization_pct"],
+            "mfu": mfu["mfu_pct"],
+            "outlier": [window in odd for window in windows],
+            "note": pd.Series([notes.get(tuple(w)) for w in windows], dtype=object),
+        }
+    )
+    return table(frame)
+
+
+def kept_steps(steps: pd.DataFrame, apart: Mapping[int, Collection[int]]) -> pd.DataFrame:
+    """Return all steps, of more than `MOST_STEPS` the first of each device and those of `apart`."""
+    if len(steps) > MOST_STEPS:
+        by = steps.groupby(["rank", "device"], dropna=False)
+        pairs = zip(steps["rank"].tolist(), steps["step"].tolist(), strict=True)
+        telling = np.array([step in apart[rank] for rank, step in pairs])
+        steps = steps[(by.cumcount() < MOST_STEPS // by.ngroups) | telling]
+    return steps.reset_index(drop=True)
+
+
+def steps_notes(run: Run, apart: Mapping[int, Collection[int]]) -> Iterator[str]:
+    """Say which steps are left out."""
+    whole, kept = len(run.steps), len(kept_steps(run.steps, apart))
+    if kept < whole:
+        yield f"of {whole} windows of steps {kept} are listed: the first of each device"
+    if len(run.step_parts) > MOST_PARTS:
+        yield "steps have their parts where they stand by themselves in the tables"
+
+
+def parts_of(
+    run: Run, zero: dict[int, int], apart: Mapping[int, Collection[int]]
+) -> dict[str, Any]:
+    """Return the parts of each window of a step, for each device: they add up to it.
+
+    Where they are more than `MOST_PARTS`, only those of the steps of `apart`, by rank.
+    """
+    parts = run.step_parts
+    if len(parts) > MOST_PARTS:
+        pairs = zip(parts["rank"].tolist(), parts["step"].tolist(), strict=True)
+        parts = parts[[step in apart[rank] for rank, step in pairs]]
+    frame = parts.assign(
+        start_ns=from_zero(parts["rank"], parts["start_ns"], zero),
+        label=[part_label(part) for part in parts["part"]],
+    )
+    names = ["rank", "device", "step", "start_ns", "part", "label", "time_ns"]
+    return table(frame[names])
+
+
+def part_label(part: str) -> str:
+    """Return a part of a step in words."""
+    cause = part.removeprefix(IDLE)
+    return BUSY[part] if cause == part else f"idle: {cause.replace('_', ' ')}"
+
+
+def telling_steps(run: Run) -> dict[int, list[int]]:
+    """Return the first, the median and the slowest step of each rank, and unusual ones."""
+    windows = step_windows_of(run.steps)
+    odd = outlier_steps(windows).groupby("rank").head(_ODD)
+    found = {}
+    for rank in sorted(set(windows["rank"].tolist())):
+        own = windows[windows["rank"] == rank]
+        numbers = own["step"].tolist()
+        slowest = numbers[int(own["dur_ns"].to_numpy().argmax())]
+        unusual = odd.loc[odd["rank"] == rank, "step"].tolist()
+        usual = int(median_step(own, rank)["step"])
+        found[rank] = sorted({numbers[0], usual, slowest, *unusual})
+    return found

@@ -1,0 +1,166 @@
+"""Time lines on the page: of the median and the slowest step, and of others where there is room.
+
+Activities are boxes, merged where nobody could tell them apart; Perfetto shows them all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.time.boxes import boxes
+from pyprof2.analysis.time.step_times import median_step, step_windows_of
+from pyprof2.reports.page.columns import text_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.time.boxes import Boxes
+    from pyprof2.run import Run
+
+MOST_BOXES: Final = 20_000
+MOST_TRACKS: Final = 40
+_ROWS: Final = ("rank", "device", "stream", "start_ns", "dur_ns", "kernel_short", "op", "layer",
+                "category")  # fmt: skip
+_NO_NUMBER: Final = -1
+
+
+def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
+    """Return the time lines, the most telling first."""
+    if run.idle_windows.empty:
+        return []
+    rows, idle = run.rows(_ROWS), run.idle
+    found, left = [], MOST_BOXES
+    windows = list(_windows(run))
+    sure = sum(window["why"] != "step" for window in windows)
+    for at, window in enumerate(windows):
+        room = left // max(1, sure - at) if at < sure else left
+        if room < MOST_TRACKS:
+            break
+        line = _line(rows, idle, window, room)
+        drawn = sum(len(track["boxes"]["start_ns"]) for track in line["tracks"])
+        if at >= sure and drawn > left:
+            break
+        left -= drawn
+        found.append(_from_zero(line, zero))
+    return found
+
+
+def _windows(run: Run) -> Iterator[dict[str, Any]]:
+    """Give the windows to draw: of each device median and slowest step, then the others."""
+    devices = run.idle_windows[["rank", "device"]].drop_duplicates().to_dict("records")
+    if run.steps.empty:
+        for row in run.idle_windows.to_dict("records"):
+            yield _whole(run, row)
+        return
+    windows = step_windows_of(run.steps)
+    first: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for device in devices:
+        own = windows[windows["rank"] == device["rank"]]
+        if own.empty:
+            continue
+        usual = median_step(own, int(device["rank"]))["start_ns"]
+        slowest = own.loc[own["dur_ns"].idxmax(), "start_ns"]
+        for each in own.to_dict("records"):
+            why = {usual: "median", slowest: "slowest"}.get(each["start_ns"], "step")
+            window = {
+                "rank": int(device["rank"]), "device": _number(device["device"]),
+                "step": int(each["step"]), "why": why, "start_ns": int(each["start_ns"]),
+                "end_ns": int(each["start_ns"] + each["dur_ns"]),
+            }  # fmt: skip
+            (others if why == "step" else first).append(window)
+    yield from first
+    yield from others
+
+
+def _whole(run: Run, row: dict[Any, Any]) -> dict[str, Any]:
+    """Return the window of a device from its first activity to its last."""
+    own = run.rows(("rank", "device", "start_ns", "dur_ns"))
+    device = _number(row["device"])
+    own = own[(own["rank"] == row["rank"]) & _same(own["device"], device)]
+    return {
+        "rank": int(row["rank"]),
+        "device": device,
+        "step": None,
+        "why": "recording",
+        "start_ns": int(own["start_ns"].min()),
+        "end_ns": int((own["start_ns"] + own["dur_ns"]).max()),
+    }
+
+
+def _number(device: Any) -> int | None:
+    return None if pd.isna(device) else int(device)
+
+
+def _same(values: pd.Series, device: int | None) -> Bool:
+    numbers = values.to_numpy(np.int64, na_value=_NO_NUMBER)
+    found: Bool = numbers == (_NO_NUMBER if device is None else device)
+    return found
+
+
+def _line(
+    rows: pd.DataFrame, idle: pd.DataFrame, window: dict[str, Any], room: int
+) -> dict[str, Any]:
+    """Return the tracks of a window: the streams, and the idle time."""
+    begin, finish = window["start_ns"], window["end_ns"]
+
+    def inside(frame: pd.DataFrame, length: str) -> pd.DataFrame:
+        start = frame["start_ns"].to_numpy(np.int64)
+        within = (start < finish) & (start + frame[length].to_numpy(np.int64) > begin)
+        own = frame["rank"].to_numpy() == window["rank"]
+        chosen: pd.DataFrame = frame[within & own & _same(frame["device"], window["device"])]
+        return chosen
+
+    work = inside(rows, "dur_ns").assign(track=lambda own: own["stream"])
+    work = work.rename(columns={"kernel_short": "name"})
+    gaps = inside(idle, "time_ns").assign(track=0)
+    gaps = gaps.drop(columns=["category"], errors="ignore")
+    gaps = gaps.rename(columns={"time_ns": "dur_ns", "cause": "name", "group": "category"})
+    half = max(1, room // 2)
+    tracks = [*_tracks(gaps, window, half, "idle")]
+    used = sum(len(track["boxes"]["start_ns"]) for track in tracks)
+    return window | {"tracks": [*_tracks(work, window, room - used, "stream"), *tracks]}
+
+
+def _tracks(
+    rows: pd.DataFrame, window: dict[str, Any], room: int, kind: str
+) -> Iterator[dict[str, Any]]:
+    """Give the tracks of a kind, the streams with the most time."""
+    rows = rows.reset_index(drop=True)
+    codes, names = pd.factorize(rows["track"], sort=True, use_na_sentinel=False)
+    busiest = rows.groupby(codes)["dur_ns"].sum().nlargest(MOST_TRACKS).index
+    keep = np.isin(codes, busiest)
+    rows, track = rows[keep].reset_index(drop=True), codes[keep].astype(np.int64)
+    start = rows["start_ns"].to_numpy(np.int64)
+    end = start + rows["dur_ns"].to_numpy(np.int64)
+    found = boxes(track, start, end, window["start_ns"], window["end_ns"], room)
+    for each in np.unique(found.track).tolist():
+        own = found.track == each
+        name = "idle" if kind == "idle" else _stream(names[each])
+        yield {"name": name, "kind": kind, "boxes": _boxes(rows, found, own)}
+
+
+def _stream(number: Any) -> str:
+    return "no stream" if pd.isna(number) else f"stream {number}"
+
+
+def _boxes(rows: pd.DataFrame, found: Boxes, own: Bool) -> dict[str, Any]:
+    longest = rows.iloc[found.longest[own]]
+    numbers: dict[str, Int] = {
+        "start_ns": found.start, "dur_ns": found.end - found.start, "count": found.merged,
+        "busy_ns": found.busy_ns,
+    }  # fmt: skip
+    texts = {name: text_column(longest[name]) for name in ("name", "op", "layer", "category")}
+    return {name: values[own].tolist() for name, values in numbers.items()} | texts
+
+
+def _from_zero(line: dict[str, Any], zero: dict[int, int]) -> dict[str, Any]:
+    """Return a time line with its times from the first that was recorded of the rank."""
+    first = zero[line["rank"]]
+    for track in line["tracks"]:
+        track["boxes"]["start_ns"] = [start - first for start in track["boxes"]["start_ns"]]
+    return line | {name: line[name] - first for name in ("start_ns", "end_ns")}

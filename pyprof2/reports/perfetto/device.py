@@ -1,0 +1,162 @@
+"""What devices did: kernels and copies by stream, how fast, what waited, why they were idle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.recording import code_column, int_column
+from pyprof2.reports.perfetto import packets, rows
+from pyprof2.reports.perfetto.counters import RunningSums
+from pyprof2.reports.perfetto.links import Lookup
+from pyprof2.reports.perfetto.rank import NULL, TIMES, Rank, lane_name
+from pyprof2.reports.perfetto.streams import Groups, SliceStream, Span, by_time
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyprof2.columns import TextColumn
+    from pyprof2.reports.perfetto.counters import Changes
+    from pyprof2.reports.perfetto.packets import Slices
+    from pyprof2.reports.perfetto.wire import Ints
+
+_SHOWN: Final = (
+    "kernel_id", "kernel", "copy_kind", "signature", "source", "direction", "step", "flops",
+    "bytes", "roofline_pct", "bound", "tensor_core",
+)  # fmt: skip
+_WORK: Final = (
+    *TIMES, *_SHOWN, "launch_ns", "launch_id", "device", "stream", "kernel_short", "category",
+    "op", "layer",
+)  # fmt: skip
+_IDLE_SHOWN: Final = ("group", "source", "op", "call", "thread", "note", "step")
+
+_RATES: Final = (("TFLOP/s", 1e12), ("GB/s", 1e9), ("% of roof", 1e4))
+"""The counters of a device, and what to divide their sums of whole numbers by."""
+_LARGEST_RATE: Final = 1e18
+_STEPS, _IDLE, _STREAMS, _COUNTERS = range(4)
+
+
+def write_work(rank: Rank) -> None:
+    """Write kernels and copies, how fast they were, and how many waited."""
+    work = _Work(rank)
+    for span in by_time([rank.parts("kernels"), rank.parts("copies")], _WORK, "kernel_id"):
+        work.add(span)
+
+
+class _Work:
+    """The tracks of work, and what of them goes on from span to span."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._streams, self._devices = Groups(), Groups()
+        self._slices = SliceStream(rank.writer, self._stream, nested=False)
+        self._calls = Lookup(rank.parts("launches"), TIMES)
+        self._queue = RunningSums()
+        self._rates = [RunningSums() for _ in _RATES]
+
+    def add(self, span: Span) -> None:
+        """Write the work of a span; of the counters what is certain by its end."""
+        device, stream = (int_column(span.rows, name, NULL) for name in ("device", "stream"))
+        of_stream, of_device = self._streams.number(device, stream), self._devices.number(device)
+        until = span.until + self._rank.shift
+        self._slices.add(of_stream, _slices(self._rank, span.rows), until)
+        self._add_queued(span.rows, of_stream)
+        tracks = [self._queued(*key) for key in self._streams.keys]
+        self._count(self._queue.until(min(span.until, span.floor)), tracks, 1.0)
+        _add_rates(self._rates, span.rows, of_device)
+        for (name, unit), sums in zip(_RATES, self._rates, strict=True):
+            tracks = [self._counter(name, name, device) for (device,) in self._devices.keys]
+            self._count(sums.until(span.until), tracks, unit)
+
+    def _stream(self, group: int, lane: int) -> int:
+        device, stream = self._streams.keys[group]
+        parent = self._rank.device(device)
+        return self._rank.writer.track(
+            lane_name(_stream_name(stream), lane), parent, place=_STREAMS
+        )
+
+    def _queued(self, device: int, stream: int) -> int:
+        return self._counter(f"queued, {_stream_name(stream)}", packets.COUNT, device)
+
+    def _counter(self, name: str, unit: int | str, device: int) -> int:
+        parent = self._rank.device(device)
+        return self._rank.writer.track(name, parent, place=_COUNTERS, counter=unit)
+
+    def _add_queued(self, found: pa.Table, group: Ints) -> None:
+        """Count work from the end of its launch to its start."""
+        start, launch = int_column(found, "start_ns", 0), int_column(found, "launch_id", -1)
+        called, duration = self._calls.values(launch)
+        since = np.where(launch >= 0, np.minimum(start, called + np.maximum(0, duration)), start)
+        self._queue.add(since, start, group, np.ones_like(start))
+
+    def _count(self, changes: Changes, tracks: list[int], unit: float) -> None:
+        track = np.array(tracks, np.int64)[changes.key]
+        time = changes.time + self._rank.shift
+        self._rank.writer.counters(time, track, changes.value / unit)
+
+
+def _stream_name(stream: int) -> str:
+    return "no stream" if stream == NULL else f"stream {stream}"
+
+
+def _slices(rank: Rank, found: pa.Table) -> Slices:
+    category = code_column(found, "category")
+    names = rows.work_names(found)
+    slices = rows.slices_of(rank.writer, found, names, category, _SHOWN, rank.shift)
+    flow = rank.launch_flow + int_column(found, "kernel_id", 0)
+    slices.flow_to = np.where(int_column(found, "launch_id", -1) >= 0, flow, 0)
+    return slices
+
+
+def _add_rates(rates: list[RunningSums], found: pa.Table, device: Ints) -> None:
+    """Count what is known of the work of kernels while they run; whole numbers add up exactly."""
+    start, duration = int_column(found, "start_ns", 0), int_column(found, "dur_ns", 0)
+    seconds = np.maximum(duration, 1) / 1e9
+    values = (
+        int_column(found, "flops", 0) / seconds,
+        int_column(found, "bytes", 0) / seconds,
+        np.nan_to_num(found["roofline_pct"].fill_null(0).to_numpy()) * _RATES[2][1],
+    )
+    for sums, value in zip(rates, values, strict=True):
+        whole = np.rint(np.clip(value, 0, _LARGEST_RATE)).astype(np.int64)
+        sums.add(start, start + duration, device, whole)
+
+
+def write_idle(rank: Rank) -> None:
+    """Write why each device did nothing: a slice for each piece of a gap."""
+    table = rank.parts("idle")
+    names = ["start_ns", "time_ns", "device", "cause", *_IDLE_SHOWN]
+    for part in range(len(table)):
+        found = table.read(part, names).rename_columns({"time_ns": "dur_ns"})
+        causes, group = code_column(found, "cause"), code_column(found, "group")
+        slices = rows.slices_of(rank.writer, found, causes, group, _IDLE_SHOWN, rank.shift)
+        devices = Groups()
+        number = devices.number(int_column(found, "device", NULL))
+        tracks = [
+            rank.writer.track("idle", rank.device(device), place=_IDLE)
+            for (device,) in devices.keys
+        ]
+        slices.track = np.array(tracks, np.int64)[number]
+        # They come device by device, and of each one after another.
+        is_end = np.tile([False, True], found.num_rows)
+        rank.writer.slices(slices, (slices.end, slices.track), is_end)
+
+
+def write_steps(rank: Rank) -> None:
+    """Write the windows of the steps on each device."""
+    found = rank.tables.read("steps", ["device", "step", *TIMES])
+    groups = Groups()
+    group = groups.number(int_column(found, "device", NULL))
+
+    def track(number: int, lane: int) -> int:
+        (device,) = groups.keys[number]
+        parent = rank.root if device == NULL else rank.device(device)
+        return rank.writer.track(lane_name("steps", lane), parent, place=_STEPS)
+
+    rank.write_slices(found, _step_names(found), group, track)
+
+
+def _step_names(found: pa.Table) -> TextColumn:
+    steps, codes = np.unique(int_column(found, "step", NULL), return_inverse=True)
+    return codes, [f"step {step}" for step in steps.tolist()]

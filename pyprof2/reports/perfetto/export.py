@@ -1,0 +1,93 @@
+"""A run as a trace of Perfetto's, written in a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.reports.files import open_binary
+from pyprof2.reports.perfetto.device import write_idle, write_steps, write_work
+from pyprof2.reports.perfetto.findings import write_findings
+from pyprof2.reports.perfetto.host import write_launches, write_ops, write_ranges
+from pyprof2.reports.perfetto.memory import write_memory
+from pyprof2.reports.perfetto.packets import Writer
+from pyprof2.reports.perfetto.rank import Rank
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyprof2.run import Run
+
+MOST_ROWS_FOR_FINDINGS: Final = 2_000_000
+"""The rules look at a whole recording at once; of a longer one findings are left out."""
+_ROWS: Final = ("kernels", "copies", "launches", "ops", "ranges")
+_PARTS: Final = (
+    write_steps, write_idle, write_work, write_memory, write_ops, write_launches, write_ranges,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PerfettoQuery:
+    """What is to be written.
+
+    Attributes:
+        path: the file; None: stdout.
+        rank: only this one; None: all.
+        findings: whether to look for findings.
+    """
+
+    path: Path | None = None
+    rank: int | None = None
+    findings: bool = True
+
+
+def show(run: Run, query: PerfettoQuery) -> list[str]:
+    """Write the trace, and return lines on what it lacks.
+
+    Raises:
+        UsageError: there is no such rank, or the bytes would go to a terminal.
+        StoreError: a table is damaged.
+    """
+    run.tables_of(query.rank)
+    too_many = row_count(run, query.rank) > MOST_ROWS_FOR_FINDINGS
+    wants = query.findings and not too_many
+    found = run.advise().to_dict("records") if wants else []
+    fires = [_without_nulls(row) for row in found if row["status"] == "fires"]
+    shifts = _shifts(run)
+    with open_binary(query.path, "a trace of Perfetto's") as write:
+        writer = Writer(write)
+        for at, tables in enumerate(run.tables_of()):
+            if query.rank in {None, tables.rank}:
+                rank = Rank(tables, writer, at, shifts[tables.rank])
+                write_findings(rank, [row for row in fires if row["rank"] == tables.rank])
+                for write_part in _PARTS:
+                    write_part(rank)
+    if query.findings and too_many:
+        return ["too long to look for findings in it; 'pyprof2 advise' does"]
+    return []
+
+
+def row_count(run: Run, rank: int | None = None) -> int:
+    """Return the number of rows that become slices, but for idle time."""
+    return sum(tables.parts(name).row_count for tables in run.tables_of(rank) for name in _ROWS)
+
+
+def _without_nulls(row: dict[Any, Any]) -> dict[Any, Any]:
+    import pandas as pd
+
+    return {name: None if pd.isna(value) else value for name, value in row.items()}
+
+
+def _shifts(run: Run) -> dict[int, int]:
+    """Return what to add to the times of each rank to have all on the clock of the first one.
+
+    Where the recordings do not say when they were made, each keeps its own clock.
+    """
+    bases = {}
+    for tables in run.tables_of():
+        unix = tables.read("trace", ["unix_ns"])["unix_ns"].to_pylist()
+        bases[tables.rank] = unix[0] if unix else None
+    known = [base for base in bases.values() if base is not None]
+    if len(known) < len(bases):
+        return dict.fromkeys(bases, 0)
+    return {rank: base - known[0] for rank, base in bases.items() if base is not None}

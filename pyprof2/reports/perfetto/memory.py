@@ -1,0 +1,78 @@
+"""How much memory was allocated and reserved, as counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.recording import code_column, int_column
+from pyprof2.reports.perfetto import packets
+from pyprof2.reports.perfetto.rank import MEMORY, NULL, Rank
+from pyprof2.reports.perfetto.streams import Groups
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyprof2.reports.perfetto.wire import Ints
+
+_TOTALS: Final = {"allocated_bytes": "allocated", "reserved_bytes": "reserved"}
+_CHANGE: Final = "allocated, change since the start"
+
+
+def write_memory(rank: Rank) -> None:
+    """Write the memory that was in use, at each change.
+
+    Where the recorder does not say how much that was, the changes are added up: what was in use
+    before it is not known then.
+    """
+    table = rank.parts("memory")
+    columns = ["time_ns", "device_type", "device", "bytes", *_TOTALS]
+    sums: dict[str, int] = {}
+    for part in range(len(table)):
+        found = table.read(part, columns)
+        names, group = _places(found)
+        for name, what in _TOTALS.items():
+            _write(rank, found, [f"{each} {what}" for each in names], group, name)
+        unknown = found["allocated_bytes"].is_null().to_numpy()
+        _add_up(found, names, np.where(unknown, group, -1), sums, rank)
+
+
+def _places(found: pa.Table) -> tuple[list[str], Ints]:
+    """Return the names of the memories, and of each row which one it is in."""
+    kind, kinds = code_column(found, "device_type")
+    groups = Groups()
+    group = groups.number(kind.astype(np.int64), int_column(found, "device", NULL))
+    names = [
+        (kinds[code] if code >= 0 else "memory") + ("" if device == NULL else f" {device}")
+        for code, device in groups.keys
+    ]
+    return names, group
+
+
+def _write(rank: Rank, found: pa.Table, names: list[str], group: Ints, column: str) -> None:
+    known = found[column].is_valid().to_numpy()
+    value = int_column(found, column, 0)[known]
+    _count(rank, int_column(found, "time_ns", 0)[known], names, group[known], value)
+
+
+def _add_up(
+    found: pa.Table, names: list[str], group: Ints, sums: dict[str, int], rank: Rank
+) -> None:
+    """Write the sum of the changes in each memory, and keep it for the next part."""
+    time, change = int_column(found, "time_ns", 0), int_column(found, "bytes", 0)
+    for at, name in enumerate(names):
+        rows = np.flatnonzero(group == at)
+        if len(rows):
+            value = sums.get(name, 0) + np.cumsum(change[rows])
+            sums[name] = int(value[-1])
+            _count(rank, time[rows], [f"{name} {_CHANGE}"], np.zeros_like(rows), value)
+
+
+def _count(rank: Rank, time: Ints, names: list[str], group: Ints, value: Ints) -> None:
+    parent = rank.writer.track("memory", rank.root, place=MEMORY)
+    tracks = [rank.writer.track(names[each], parent, counter=packets.BYTES)
+              if each in group else 0 for each in range(len(names))]  # fmt: skip
+    rank.writer.counters(
+        time + rank.shift, np.array(tracks, np.int64)[group], value.astype(np.float64)
+    )

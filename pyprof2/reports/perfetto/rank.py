@@ -1,0 +1,101 @@
+"""A rank of a run in the trace: its tables, its clock, and the tracks that others are below."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.reports.perfetto import rows
+from pyprof2.reports.perfetto.streams import END, SliceStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from pyprof2.columns import TextColumn
+    from pyprof2.parts import TableParts
+    from pyprof2.rank_tables import RankTables
+    from pyprof2.reports.perfetto.packets import Writer
+    from pyprof2.reports.perfetto.wire import Ints
+
+NULL: Final = -(1 << 62)
+"""What stands for null where a number may be negative."""
+TIMES: Final = ("start_ns", "dur_ns")
+
+FINDINGS, DEVICES, PROCESSES, MEMORY = range(4)
+"""The places of what is below a rank."""
+_FLOWS: Final = 1 << 40
+"""The flows of one kind in one rank have numbers below it."""
+
+
+class Rank:
+    """What is needed to write a rank.
+
+    Attributes:
+        tables: its tables.
+        writer: of packets.
+        shift: what to add to its times.
+        root: the track that all others of it are below.
+        launch_flow, pair_flow: the first numbers of its flows from launches and to backward ops.
+    """
+
+    def __init__(self, tables: RankTables, writer: Writer, at: int, shift: int) -> None:
+        """Describe its track.
+
+        Args:
+            tables: its tables.
+            writer: of packets.
+            at: which one of the ranks of the run it is, from 0.
+            shift: what to add to its times.
+        """
+        self.tables = tables
+        self.writer = writer
+        self.shift = shift
+        self.launch_flow = 2 * at * _FLOWS + 1
+        self.pair_flow = self.launch_flow + _FLOWS
+        sources = tables.read("trace", ["source"])["source"].to_pylist()
+        names = ", ".join(dict.fromkeys(source for source in sources if source))
+        self.root = writer.track(f"rank {tables.rank}: {names}", place=at)
+
+    def parts(self, name: str) -> TableParts:
+        """Return a table whose rows are read part by part."""
+        return self.tables.parts(name)
+
+    @cached_property
+    def _device_names(self) -> dict[int, str]:
+        return {row["device"]: row["name"] or "" for row in self.tables.devices()}
+
+    def device(self, device: int) -> int:
+        """Return the track of a device."""
+        name = "a device" if device == NULL else f"device {device}"
+        words = [name, self._device_names.get(device, "")]
+        text = " · ".join(word for word in words if word)
+        return self.writer.track(text, self.root, place=DEVICES)
+
+    def write_slices(
+        self,
+        found: pa.Table,
+        name: TextColumn,
+        group: Ints,
+        track: Callable[[int, int], int],
+        shown: Sequence[str] = (),
+    ) -> None:
+        """Write the slices of a table that is short.
+
+        Args:
+            found: its rows, with `start_ns` and `dur_ns`, in any order.
+            name: of each.
+            group: of each; see `SliceStream`.
+            track: gives the track of a group and a lane.
+            shown: the columns that are arguments.
+        """
+        order = rows.order_of(found)
+        found, named = found.take(order), (name[0][order], name[1])
+        slices = rows.slices_of(self.writer, found, named, named, shown, self.shift)
+        SliceStream(self.writer, track).add(group[order], slices, END)
+
+
+def lane_name(name: str, lane: int) -> str:
+    """Return the name of a track for its lane; the first one has that of the track."""
+    return name if lane == 0 else f"{name} ({lane + 1})"

@@ -1,0 +1,197 @@
+"""Rows of a store in order of time, in parts; and slices of them, begun and ended in that order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2.errors import StoreError
+from pyprof2.recording import int_column
+from pyprof2.reports.perfetto import rows
+from pyprof2.reports.perfetto.lanes import Edges, Lanes, event_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyprof2.parts import TableParts
+    from pyprof2.reports.perfetto.packets import Slices, Writer
+    from pyprof2.reports.perfetto.wire import Ints
+
+END: Final = (1 << 63) - 1
+"""A time after all others."""
+
+
+class Span(NamedTuple):
+    """All rows that start in a span of time.
+
+    Attributes:
+        rows: in order of start, the longer first.
+        until: what comes in later spans starts no earlier.
+        floor: nor was it launched earlier, where the rows are work that was.
+    """
+
+    rows: pa.Table
+    until: int
+    floor: int
+
+
+def by_time(tables: Sequence[TableParts], columns: Sequence[str], key: str) -> Iterator[Span]:
+    """Yield the rows of tables of one kind together.
+
+    Args:
+        tables: each with its rows in order of start.
+        columns: what is needed of them; `start_ns`, `dur_ns` and `key` are among them.
+        key: the column that numbers the rows of all tables.
+
+    Raises:
+        StoreError: a table is damaged, or not in order of start.
+    """
+    sources = [_Source(table, columns) for table in tables if table.row_count]
+    while sources:
+        slowest = min(sources, key=lambda source: source.covered)
+        if not slowest.is_whole:
+            slowest.load()
+        until = min(source.covered for source in sources)
+        found = pa.concat_tables([source.take(until) for source in sources]).unify_dictionaries()
+        sources = [source for source in sources if source.is_left]
+        if found.num_rows:
+            floor = min((source.floor for source in sources), default=END)
+            yield Span(_in_order(found, key), until, floor)
+
+
+def _in_order(found: pa.Table, key: str) -> pa.Table:
+    order = rows.order_of(found, key)
+    is_sorted = (order == np.arange(len(order))).all()
+    return found if is_sorted else found.take(pa.array(order))
+
+
+class _Source:
+    """A table of which the rows up to some time are in memory.
+
+    Attributes:
+        covered: all rows that start earlier are in memory, or were taken.
+    """
+
+    def __init__(self, table: TableParts, columns: Sequence[str]) -> None:
+        self._table = table
+        self._columns = list(columns)
+        self._next = 0
+        self._rows: pa.Table | None = None
+        self.covered = -END
+        launches = "launch_ns" in columns
+        least = table.bounds("launch_ns")[0] if launches else np.full(len(table), END)
+        self._floors = np.r_[np.minimum.accumulate(least[::-1])[::-1], END]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows were read."""
+        return self._next == len(self._table)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there are rows that were not taken."""
+        return not self.is_whole or bool(self._rows)
+
+    @property
+    def floor(self) -> int:
+        """No row that was not taken was launched earlier."""
+        floor = int(self._floors[self._next])
+        if self._rows and "launch_ns" in self._columns:
+            floor = min(floor, int(int_column(self._rows, "launch_ns", END).min()))
+        return floor
+
+    def load(self) -> None:
+        """Read the next part."""
+        part = self._table.read(self._next, self._columns)
+        self._next += 1
+        start = int_column(part, "start_ns", 0)
+        if len(start) and (start[0] < self.covered or (start[1:] < start[:-1]).any()):
+            msg = f"table {self._table.table.name}: its rows are not in order of start; make the "
+            raise StoreError(msg + "store anew with 'pyprof2 parse --force'")
+        self._rows = pa.concat_tables([self._rows, part]) if self._rows else part
+        # More rows may start at the very last instant.
+        self.covered = END if self.is_whole else int(start[-1]) if len(start) else self.covered
+
+    def take(self, until: int) -> pa.Table:
+        """Return the rows in memory that start before `until`, which are gone then."""
+        if self._rows is None:
+            self._rows = self._table.table.schema(self._columns).empty_table()
+        count = int(np.searchsorted(int_column(self._rows, "start_ns", 0), until))
+        taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
+        return taken
+
+
+class Groups:
+    """Numbers for what rows are grouped by, in the order in which they are first seen."""
+
+    def __init__(self) -> None:
+        self.keys: list[tuple[int, ...]] = []
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def number(self, *columns: Ints) -> Ints:
+        """Return of each row the number of its group."""
+        keys, place = distinct(*columns)
+        found = [self._number(tuple(key)) for key in keys.tolist()]
+        return np.array(found, np.int64)[place]
+
+    def _number(self, key: tuple[int, ...]) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.keys)
+            self.keys.append(key)
+        return self._numbers[key]
+
+
+def distinct(*columns: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct rows of columns as they first come, and of each row which it is."""
+    place = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        codes, values = pd.factorize(column)
+        # Dense after every column, so that the product of two counts always fits.
+        place = pd.factorize(place * len(values) + codes)[0].astype(np.int64)
+    first = np.full(int(place.max(initial=-1)) + 1, len(place))
+    np.minimum.at(first, place, np.arange(len(place)))
+    return np.stack([column[first] for column in columns], axis=1), place
+
+
+class SliceStream:
+    """Writes the slices of groups of tracks as they come, and their ends in order of time."""
+
+    def __init__(
+        self, writer: Writer, track: Callable[[int, int], int], *, nested: bool = True
+    ) -> None:
+        """Make a stream.
+
+        Args:
+            writer: of packets.
+            track: gives the track of a group and a lane.
+            nested: whether the slices of a group are inside one another, see `Lanes`.
+        """
+        self._writer = writer
+        self._track = track
+        self._lanes = Lanes(nested=nested)
+        self._count = 0
+        self._pending = np.empty((4, 0), np.int64)  # end, number, whether it is an instant, track
+
+    def add(self, group: Ints, slices: Slices, until: int) -> None:
+        """Write slices, and all ends before `until`; what comes later starts no earlier."""
+        slices.track = self._tracks(group, self._lanes.assign(group, slices.start, slices.end))
+        number = self._count + np.arange(len(slices))
+        self._count += len(slices)
+        is_instant = slices.end == slices.start
+        new = np.stack((slices.end, number, is_instant, slices.track))
+        ends = np.concatenate((self._pending, new), axis=1)
+        is_due = ends[0] < until
+        due, self._pending = ends[:, is_due], ends[:, ~is_due]
+        begins = Edges(slices.start, number, is_instant)
+        order = event_order(begins, Edges(due[0], due[1], due[2] > 0))
+        is_end = order >= len(slices)
+        at = order[is_end] - len(slices)
+        self._writer.slices(slices, (due[0][at], due[3][at]), is_end)
+
+    def _tracks(self, group: Ints, lane: Ints) -> Ints:
+        keys, place = distinct(group, lane)
+        tracks = [self._track(*key) for key in keys.tolist()]
+        return np.array(tracks, np.int64)[place]

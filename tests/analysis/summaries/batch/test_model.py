@@ -1,0 +1,326 @@
+"""The batch model against truths that were made up: formulas, and memory of a GPT block."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyprof2.analysis.summaries.batch.limits import limits
+from pyprof2.analysis.summaries.batch.model import (
+    KERNELS,
+    MEMORY,
+    STEP,
+    THROUGHPUT,
+    Model,
+    fit_model,
+    rows,
+)
+from pyprof2.analysis.summaries.batch.phases import Memory
+from pyprof2.analysis.summaries.batch.recorded import CALLS, TENSORS, Recorded
+from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MS = 1_000_000
+SIZES = (16, 32, 64, 128, 256, 512)
+HELD_OUT = (24, 48, 100, 200, 400)
+
+
+def made(
+    batch: int, parts: dict[tuple[str, str], float], step_ms: Sequence[float] = (), **fields: Any
+) -> Recorded:
+    """Return a recording whose parts and steps take so many ms."""
+    index = pd.MultiIndex.from_tuples(list(parts), names=["phase", "group"])
+    times = pd.Series([MS * time for time in parts.values()], index, dtype=float)
+    steps = [round(MS * time) for time in step_ms]
+    work = [round(times.sum())] * max(1, len(steps))
+    return Recorded(batch, times, work, steps, **fields)
+
+
+def modelled(
+    kernels: Callable[[int], dict[str, float]],
+    step: Callable[[int], float],
+    noise: float = 0.01,
+) -> Model:
+    """Return the model of five steps at each of `SIZES`, with noise."""
+    random = np.random.default_rng(7)
+    recordings = []
+    for batch in SIZES:
+        times = {
+            (phase, "matmul"): time * (1 + noise * random.standard_normal())
+            for phase, time in kernels(batch).items()
+        }
+        steps = [step(batch) * (1 + noise * random.standard_normal()) for _ in range(5)]
+        recordings.append(made(batch, times, steps))
+    return fit_model(recordings)
+
+
+def waves(batch: int, size: int) -> int:
+    return size * math.ceil(batch / size)
+
+
+# What kernels of a phase take and what a step takes, in ms.
+TRUTHS: dict[str, tuple[Callable[[int], dict[str, float]], Callable[[int], float]]] = {
+    "affine": (lambda b: {"forward": 2 + 0.11 * b}, lambda b: 2.5 + 0.11 * b),
+    "large fixed part": (lambda b: {"forward": 17 + 0.11 * b}, lambda b: 18 + 0.11 * b),
+    "proportional": (lambda b: {"forward": 0.2 * b}, lambda b: 0.2 * b),
+    "constant": (lambda _: {"optimizer": 17.0}, lambda _: 18.0),
+    "hinge of the host": (lambda b: {"forward": 2 + 0.11 * b}, lambda b: max(18, 2 + 0.11 * b)),
+    "late hinge": (lambda b: {"forward": 1 + 0.2 * b}, lambda b: max(30, 1 + 0.2 * b)),
+    "three phases": (
+        lambda b: {"forward": 1 + 0.05 * b, "backward": 2 + 0.1 * b, "optimizer": 4.0},
+        lambda b: 7.5 + 0.15 * b,
+    ),
+    "waves": (
+        lambda b: {"forward": 2 + 0.11 * waves(b, 8)}, lambda b: 2.2 + 0.11 * waves(b, 8)
+    ),
+    "waves over a floor": (
+        lambda b: {"forward": 2 + 0.11 * waves(b, 16)},
+        lambda b: max(18, 2 + 0.11 * waves(b, 16)),
+    ),
+    "data loading": (lambda b: {"forward": 5 + 0.01 * b}, lambda b: 6 + 0.08 * b),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_held_out_batches_of_a_known_truth_are_within_three_percent(name: str) -> None:
+    kernels, step = TRUTHS[name]
+    model = modelled(kernels, step)
+    errors, outside = [], []
+    for batch in HELD_OUT:
+        answer = model.answer(STEP, batch, {})
+        truth = MS * step(batch)
+        assert answer.value is not None
+        assert answer.lo is not None
+        assert answer.hi is not None
+        errors.append(abs(answer.value / truth - 1))
+        outside += [] if answer.lo <= truth <= answer.hi else [batch]
+
+    assert np.median(errors) < 0.03
+    assert outside == []
+
+
+def test_the_sum_of_parts_is_the_time_of_kernels() -> None:
+    kernels, step = TRUTHS["three phases"]
+
+    answer = modelled(kernels, step, noise=0).answer(KERNELS, 100, {})
+
+    assert answer.value == pytest.approx(MS * (1 + 5 + 2 + 10 + 4), abs=1)
+    assert answer.lo == pytest.approx(0.95 * MS * 22, abs=1)
+    assert answer.hi == pytest.approx(1.05 * MS * 22, abs=1)
+    assert answer.status == "interpolated"
+
+
+def test_the_knee_is_where_kernels_take_longer_than_the_host() -> None:
+    kernels, step = TRUTHS["hinge of the host"]
+
+    found = limits(modelled(kernels, step, noise=0), None)
+
+    # 2 + 0.11 b > 18 from b = 145.45 on; 0.9 / 0.11 ms = b / (2 + 0.11 b) at b = 163.6.
+    assert found.knee == 146
+    assert found.enough == 164
+    assert found.asymptote == pytest.approx(1000 / 0.11)
+
+
+def test_a_measured_batch_has_the_median_and_the_range_of_its_steps() -> None:
+    steps = [3.0, 1.0, 2.0]
+    model = fit_model([made(b, {("forward", "conv"): b}, steps) for b in (1, 2, 4)])
+
+    step, kernels, rate, _ = model.answers(2)
+
+    assert (step.value, step.lo, step.hi, step.status) == (2 * MS, MS, 3 * MS, "measured")
+    assert (kernels.value, kernels.status) == (2 * MS, "measured")
+    assert rate.measure == THROUGHPUT
+    assert (rate.lo, rate.value, rate.hi) == pytest.approx((2 / 0.003, 2 / 0.002, 2 / 0.001))
+
+
+def test_beyond_the_recordings_the_factor_is_said_and_the_interval_is_wider() -> None:
+    model = fit_model([made(b, {("forward", "conv"): 1 + b}, [2.0 + b]) for b in (4, 8, 16)])
+
+    twice, far, below = (model.answer(STEP, batch, {}) for batch in (32, 64, 1))
+
+    assert [each.status[-2:] for each in (twice, far, below)] == ["2x", "4x", "4x"]
+    assert twice.lo == pytest.approx(0.95 * 34 * MS, abs=1)
+    assert far.lo == pytest.approx(0.85 * 66 * MS, abs=1)
+    assert below.value == pytest.approx(3 * MS, abs=1)
+
+
+def test_steps_that_scatter_make_the_interval_wider() -> None:
+    # Quartiles 1.5 and 2.5 of 1, 2, 3: half their distance is a quarter of the median.
+    model = fit_model([made(b, {("forward", "conv"): b}, [b, 2 * b, 3 * b]) for b in (1, 2, 4)])
+
+    answer = model.answer(STEP, 3, {})
+
+    assert (answer.value, answer.lo, answer.hi) == (6 * MS, 4.5 * MS, 7.5 * MS)
+
+
+def test_without_steps_there_is_no_time_of_a_step() -> None:
+    model = fit_model([made(b, {("forward", "conv"): b}) for b in (1, 2, 4)])
+
+    found = {row["measure"]: (row["value"], row["status"]) for row in rows(model, [2])}
+
+    assert found == {
+        STEP: (None, "not a step"),
+        KERNELS: (2 * MS, "measured"),
+        THROUGHPUT: (None, "not a step"),
+        MEMORY: (None, "not recorded"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        pytest.param([8, 16], "3 or more batch sizes, better four .*; given: 8, 16", id="two"),
+        pytest.param([], "given: none", id="none"),
+        pytest.param([8, 8, 16], "batch size 8 is given twice", id="one twice"),
+    ],
+)
+def test_too_few_recordings_are_one_clear_error(sizes: list[int], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        fit_model([made(batch, {("forward", "conv"): 1.0}) for batch in sizes])
+
+
+def test_a_recording_without_work_in_its_steps_is_one_clear_error() -> None:
+    empty = made(4, {("forward", "conv"): 0.0}, [1.0])
+
+    with pytest.raises(UsageError, match="batch size 4: no kernel and no op"):
+        fit_model([*(made(b, {("forward", "conv"): 1.0}, [2.0]) for b in (1, 2)), empty])
+
+
+# What a GPT block of C = 256, T = 64 with Adam allocates on the CPU over what was before.
+def gpt_block(batch: int) -> dict[str, int]:
+    backward = 1_312_768 * batch + 1_049_608
+    return {
+        "forward": 1_116_160 * batch + 16,
+        "backward": backward,
+        "optimizer": 5_260_304,
+    }
+
+
+PEAKS = {1: 5_260_304, 2: 5_260_304, 4: 6_300_680, 8: 11_551_752, 16: 22_053_896, 32: 43_058_184}
+
+
+def with_memory(batch: int, peaks: dict[str, int], **fields: Any) -> Recorded:
+    memory = Memory(peaks, over_base=False, reserved_ratio=1.25)
+    return made(batch, {("forward", "matmul"): batch}, [batch], memory=memory, **fields)
+
+
+def test_memory_of_a_gpt_block_is_exact_in_each_phase() -> None:
+    model = fit_model([with_memory(b, gpt_block(b)) for b in (4, 8, 32)])
+
+    found = {phase: curve.lines[0] for phase, curve in model.memory.items()}
+
+    assert (found["forward"].fixed, found["forward"].slope) == pytest.approx((16, 1_116_160))
+    assert (found["backward"].fixed, found["backward"].slope) == pytest.approx(
+        (1_049_608, 1_312_768)
+    )
+    assert (found["optimizer"].fixed, found["optimizer"].slope) == pytest.approx((5_260_304, 0))
+    assert {b: model.answer(MEMORY, b, {}).value for b in PEAKS} == PEAKS
+
+
+def test_a_phase_that_bends_is_exact_on_both_sides() -> None:
+    peaks = {b: {"backward": max(3_000_000 + 10 * b, 1_312_768 * b)} for b in (1, 2, 4, 8, 16, 32)}
+
+    model = fit_model([with_memory(b, own) for b, own in peaks.items()])
+
+    assert model.memory["backward"].residual == pytest.approx(0, abs=1e-9)
+    assert model.answer(MEMORY, 24, {}).value == 24 * 1_312_768
+
+
+def test_the_largest_batch_fits_with_what_the_allocator_keeps() -> None:
+    model = fit_model([with_memory(b, gpt_block(b)) for b in (4, 8, 16)])
+
+    found = limits(model, 100_000_000)
+
+    # 1.25 · 1.05 · w · (1,312,768 b + 1,049,608) <= 98,000,000; beyond 32 w grows: 54 is 3.4 times
+    # 16, so the interval is 1 + 0.05 · 2.4 wide.
+    def needs(b: int) -> float:
+        width = 0.05 * max(1, b / 16 - 1)
+        return 1.25 * math.ceil((1 + width) * gpt_block(b)["backward"])
+
+    assert found.largest is not None
+    assert needs(found.largest) <= 98_000_000 < needs(found.largest + 1)
+    assert found.largest_status.startswith("extrapolated 3.")
+
+
+@pytest.mark.parametrize(
+    ("peaks", "capacity", "words"),
+    [
+        pytest.param({"forward": 7}, None, "--memory 80GB or --device A100-80", id="no capacity"),
+        pytest.param({"forward": 7}, 1000, "does not grow with the batch", id="constant"),
+        pytest.param({"forward": 7000}, 1000, "not even a batch of 1", id="too large"),
+        pytest.param({}, 1000, "not recorded", id="no memory"),
+    ],
+)
+def test_where_no_largest_batch_is_known_it_says_why(
+    peaks: dict[str, int], capacity: int | None, words: str
+) -> None:
+    model = fit_model([with_memory(b, peaks) for b in (4, 8, 16)])
+
+    found = limits(model, capacity)
+
+    assert found.largest is None
+    assert words in found.largest_status
+
+
+def shaped(batch: int, length: int, weights: int = 1000) -> Recorded:
+    """Return a pass of one op on `batch` · `length` · 8 elements and weights; 3 ns for each."""
+    calls = pd.DataFrame([("forward", "matmul", "mm|0", 0, np.nan)], columns=list(CALLS))
+    shapes = [(batch, length, 8), (weights,)]
+    tensors = pd.DataFrame(
+        [(0, place, float(np.prod(shape)), shape) for place, shape in enumerate(shapes)],
+        columns=list(TENSORS),
+    )
+    time = 0.5 + 3e-6 * batch * length * 8
+    return made(batch, {("forward", "matmul"): time}, calls=calls, tensors=tensors)
+
+
+def test_a_dimension_that_differs_is_found_and_named() -> None:
+    model = fit_model([shaped(b, n) for b, n in ((2, 50), (8, 80), (32, 60), (64, 100))])
+
+    assert model.work.free == {"S": [50, 80, 60, 100]}
+    assert model.work.per_sample.tolist() == [400, 640, 480, 800]
+
+
+def test_the_interval_spans_the_work_per_sample_that_was_seen() -> None:
+    model = fit_model([shaped(b, n) for b, n in ((2, 50), (8, 80), (32, 60), (64, 100))])
+
+    answer = model.answer(KERNELS, 16, {})
+    lo, hi = (MS * (0.5 + 3e-6 * 16 * 8 * n) for n in (50, 100))
+
+    assert answer.lo == pytest.approx(0.95 * lo, abs=2)
+    assert answer.hi == pytest.approx(1.05 * hi, abs=2)
+
+
+def test_a_dimension_that_is_given_fixes_the_work() -> None:
+    model = fit_model([shaped(b, n) for b, n in ((2, 50), (8, 80), (32, 60), (64, 100))])
+    truth = MS * (0.5 + 3e-6 * 16 * 70 * 8)
+
+    answer = model.answer(KERNELS, 16, {"S": 70})
+
+    assert answer.value == pytest.approx(truth, abs=1)
+    assert answer.hi == pytest.approx(1.05 * truth, abs=2)
+    assert model.answer(KERNELS, 8, {"S": 80}).status == "measured"
+    assert model.answer(KERNELS, 8, {"S": 81}).status == "interpolated"
+
+
+@pytest.mark.parametrize("length", [50, 51])
+def test_recordings_of_one_length_differ_in_the_batch_alone(length: int) -> None:
+    model = fit_model([shaped(b, n) for b, n in ((2, 50), (8, length), (32, 50), (64, 50))])
+
+    assert not model.work.differs
+    assert model.answer(KERNELS, 16, {}).value == pytest.approx(
+        MS * (0.5 + 3e-6 * 16 * 50 * 8), rel=0.02
+    )
+
+
+def test_an_unknown_dimension_is_an_error_that_lists_those_there_are() -> None:
+    model = fit_model([shaped(b, n) for b, n in ((2, 50), (8, 80), (32, 60))])
+
+    with pytest.raises(UsageError, match=r"L: no dimension of this name .*; there is S"):
+        model.answers(16, {"L": 70})

@@ -1,0 +1,216 @@
+"""`pyprof2 batch`: from recordings to rows, the table, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+import pyprof2
+from pyprof2.cli import main
+from pyprof2.errors import UsageError
+from pyprof2.reports.batch import BATCH_COLUMNS
+from tests.kineto_events import kernel, launch, memory, op, step, trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SIZES = (2, 4, 8)
+SWEEP = (2, 16, 64, 256)
+LENGTHS = (53, 66, 64, 128)
+
+
+def events(batch: int) -> Iterator[Any]:
+    """Yield three steps of 500 us: a forward kernel of 10 + 3 B us, an optimizer's of 20 us.
+
+    The first one is slower. Forward allocates 1000 B bytes over 5000, and releases them.
+    """
+    shapes = [[batch, 16], [16, 16]]
+    for number in range(3):
+        at, ids = 1000 * number, 2 * number
+        slow = 100 if number == 0 else 0
+        yield step(number, at, 500 + slow)
+        yield op("aten::mm", at + 10, 50, dims=shapes, types=["float", "float"])
+        yield launch(at + 20, ids)
+        yield kernel(at + 30, 10 + 3 * batch + slow, ids, name="gemm")
+        for size, time in ((1000 * batch, 25), (-1000 * batch, 70)):
+            total = 5000 + max(size, 0)
+            yield memory(
+                at + time, **{"Bytes": size, "Addr": 77, "Device Type": 1, "Device Id": 0,
+                "Total Allocated": total, "Total Reserved": 2 * total},
+            )  # fmt: skip
+        yield op("Optimizer.step#SGD.step", at + 100, 80)
+        yield op("aten::_foreach_add_", at + 110, 50, dims=[[[16, 16]]], types=["TensorList"])
+        yield launch(at + 120, ids + 1)
+        yield kernel(at + 200, 20, ids + 1, name="multi_tensor_apply_kernel")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[str]:
+    """Recordings at `SIZES`, as the command takes them."""
+    paths = [trace(tmp_path / f"b{batch}.json", *events(batch)) for batch in SIZES]
+    return [f"{batch}={path}" for batch, path in zip(SIZES, paths, strict=True)]
+
+
+def answers(capsys: pytest.CaptureFixture[str]) -> dict[tuple[int, str], dict[str, Any]]:
+    found = json.loads(capsys.readouterr().out)
+    assert all(list(row) == [column.name for column in BATCH_COLUMNS] for row in found)
+    return {(row["batch_size"], row["measure"]): row for row in found}
+
+
+def test_rows_have_what_the_recordings_are_made_of(
+    runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["batch", *runs, "--at", "4,6,16", "--format", "json"]) == 0
+
+    found = answers(capsys)
+    assert {key: (row["value"], row["status"]) for key, row in found.items()} == {
+        (4, "step_time_ns"): (500_000, "measured"),
+        (4, "kernel_time_ns"): (10_000 + 12_000 + 20_000, "measured"),
+        (4, "throughput"): (8000, "measured"),
+        (4, "memory_bytes"): (9000, "measured"),
+        (6, "step_time_ns"): (500_000, "interpolated"),
+        (6, "kernel_time_ns"): (10_000 + 18_000 + 20_000, "interpolated"),
+        (6, "throughput"): (12000, "interpolated"),
+        (6, "memory_bytes"): (11_000, "interpolated"),
+        (16, "step_time_ns"): (500_000, "extrapolated 2x"),
+        (16, "kernel_time_ns"): (10_000 + 48_000 + 20_000, "extrapolated 2x"),
+        (16, "throughput"): (32000, "extrapolated 2x"),
+        (16, "memory_bytes"): (21_000, "extrapolated 2x"),
+    }
+    # The first step, which takes 600 us, does not count.
+    assert [found[4, "step_time_ns"][end] for end in ("lo", "hi")] == [500_000, 500_000]
+
+
+def test_the_table_says_what_fits_and_what_it_rests_on(
+    runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["batch", *runs, "--memory", "100kB"]) == 0
+
+    out = capsys.readouterr().out
+    assert "recorded: batch 2, 4, 8; 2, 2, 2 steps" in out
+    assert "forward    matmul" in out
+    # 2 bytes held for each: w · (5000 + 1000 b) <= 49,000 with w = 1 + 0.05 · (b / 8 - 1): at 34
+    # 1.1625 · 39,000 = 45,338, at 36 1.175 · 41,000 = 48,175, at 37 1.18125 · 42,000 = 49,613.
+    assert "largest batch that fits: 36 (extrapolated 4.5x, not tried) in 100.000 kB (given)" in out
+    assert "differs too" not in out
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "markdown"])
+def test_other_forms_are_written_to_a_file(form: str, runs: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    assert main(["batch", *runs, "--at", "6", "--format", form, "-o", str(path)]) == 0
+
+    if form == "markdown":
+        assert "interpolated" in path.read_text(encoding="utf-8")
+        return
+    frame = pd.read_csv(path) if form == "csv" else pd.read_parquet(path)
+    assert frame["value"].tolist() == [500_000, 48_000, 12_000, 11_000]
+
+
+def test_the_api_takes_runs_and_paths(runs: list[str]) -> None:
+    paths = dict(zip(SIZES, (text.partition("=")[2] for text in runs), strict=True))
+
+    model = pyprof2.batch_model({2: pyprof2.load(paths[2]), 4: paths[4], 8: paths[8]})
+
+    assert model.answer("kernel_time_ns", 5, {}).value == 45_000
+    with pytest.raises(UsageError, match="batch size 0: it is 1 or more"):
+        pyprof2.batch_model({0: paths[2]})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(lambda runs: runs[:2], "3 or more batch sizes", id="two recordings"),
+        pytest.param(lambda runs: [*runs, runs[0]], "batch size 2 is given twice", id="twice"),
+        pytest.param(lambda runs: [*runs, "--at", "9,L=3"], "there is none", id="no dimension"),
+        pytest.param(lambda runs: [*runs, "--at", "x"], "'x' is neither a batch", id="no number"),
+        pytest.param(lambda runs: [*runs, "--at", "=3"], "'=3' is neither a batch", id="no name"),
+        pytest.param(lambda runs: ["net.json", *runs], "is not a batch size, an", id="no size"),
+        pytest.param(lambda runs: ["0=x", *runs], "is not a batch size, an", id="size 0"),
+        pytest.param(lambda runs: [*runs, "--memory", "lots"], "is not a size", id="no bytes"),
+        pytest.param(lambda runs: [*runs, "--device", "abacus"], "no device of", id="no device"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_exits_with_2(
+    change: Callable[[list[str]], list[str]],
+    words: str,
+    runs: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["batch", *change(runs)]) == 2
+
+    assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.fixture
+def sweep(shared_trace: Callable[[str], Path]) -> dict[int, Path]:
+    """Return one network's forward pass at four batch sizes; the padded length differs too."""
+    return {batch: shared_trace(f"more/kineto/part_a100_b{batch}.json.gz") for batch in SWEEP}
+
+
+def test_the_padded_length_of_a_real_sweep_is_found_and_said(
+    sweep: dict[int, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["batch", *(f"{b}={path}" for b, path in sweep.items()), "--at", "8"]) == 0
+
+    out = capsys.readouterr().out
+    assert "S = 53, 66, 64, 128" in out
+    assert "no time of a step" in out
+
+
+def test_the_time_of_a_real_sweep_is_a_line_over_its_elements(sweep: dict[int, Path]) -> None:
+    total = pyprof2.batch_model(sweep).total
+
+    assert total is not None
+    assert total.lines[0].fixed == pytest.approx(4.83e6, rel=0.01)
+    assert total.lines[0].slope == pytest.approx(6.07e-3, rel=0.01)
+    assert total.residual == pytest.approx(0.018, abs=0.001)
+
+
+def test_a_single_pass_has_kernel_time_and_memory_within_intervals_and_no_step(
+    sweep: dict[int, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = [f"{b}={path}" for b, path in sweep.items()]
+
+    assert main(["batch", *recorded, "--at", "8,128", "--format", "json"]) == 0
+
+    found = answers(capsys)
+    for batch in (8, 128):
+        time = found[batch, "kernel_time_ns"]
+        assert time["hi"] / time["lo"] <= 3
+        assert time["status"] == "interpolated"
+        for measure in ("step_time_ns", "throughput"):
+            row = found[batch, measure]
+            assert (row["value"], row["status"]) == (None, "not a step")
+
+
+@pytest.mark.parametrize("at", range(4), ids=SWEEP)
+def test_each_of_a_real_sweep_is_foretold_by_the_others(at: int, sweep: dict[int, Path]) -> None:
+    batch = SWEEP[at]
+    times = dict(zip(SWEEP, (4_976_454, 5_818_885, 8_205_832, 46_604_042), strict=True))
+    peaks = dict(zip(SWEEP, (35_727_872, 170_874_368, 590_053_376, 6_588_780_544), strict=True))
+    model = pyprof2.batch_model({b: path for b, path in sweep.items() if b != batch})
+
+    for measure, truth in (("kernel_time_ns", times[batch]), ("memory_bytes", peaks[batch])):
+        answer = model.answer(measure, batch, {})
+        assert answer.lo is not None
+        assert answer.hi is not None
+        assert answer.lo <= truth <= answer.hi
+    given = model.answer("kernel_time_ns", batch, {"S": LENGTHS[at]})
+    assert given.value == pytest.approx(times[batch], rel=0.05)
+    assert given.lo is not None
+    assert given.hi is not None
+    assert given.lo <= times[batch] <= given.hi
+
+
+def test_memory_of_a_real_sweep_is_what_was_recorded(sweep: dict[int, Path]) -> None:
+    model = pyprof2.batch_model(sweep)
+
+    found = [model.answer("memory_bytes", batch, {}).value for batch in SWEEP]
+
+    assert found == [35_727_872, 170_874_368, 590_053_376, 6_588_780_544]

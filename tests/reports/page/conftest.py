@@ -1,0 +1,89 @@
+"""A browser for the tests of the page, reports to open in it, and what npm has for both."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+import pyprof2
+from pyprof2 import cli
+from tests.conftest import ROOT
+from tests.reports.page.opened import LAUNCH, Opened
+from tests.training_trace import write_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
+WEB: Final = ROOT / "web"
+
+
+class Reported(NamedTuple):
+    """A report, the store it is of, and the store that it is compared with."""
+
+    page: Path
+    store: Path
+    against: Path
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Return a browser without a window; skip where there is none."""
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright")
+    path = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if path is None:
+        pytest.skip("no Chromium to open pages in: apt-get install chromium")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=LAUNCH)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[Callable[..., Opened]]:
+    """Return a function that opens a report, at a fragment, with options of the browser."""
+    contexts = []
+
+    def opened(report: Path, fragment: str = "", **options: Any) -> Opened:
+        context = chromium.new_context(**{"viewport": {"width": 1440, "height": 900}} | options)
+        contexts.append(context)
+        return Opened(context, report, fragment)
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """Return a report of two ranks in training, compared with the first rank alone."""
+    folder = tmp_path_factory.mktemp("report")
+    ranks = folder / "job"
+    ranks.mkdir()
+    write_ranks(ranks, 2)
+    store = pyprof2.parse(ranks, folder / "my job.pyprof2")
+    against = pyprof2.parse(ranks / "rank0.json", folder / "before.pyprof2")
+    page = folder / "job.html"
+    assert cli.main(["report", str(store), "-o", str(page), "--against", str(against)]) == 0
+    return Reported(page, store, against)
+
+
+@pytest.fixture(scope="session")
+def web_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of `web/` with what `npm ci` installs; skip where that cannot be had."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("no node and npm to build the page with")
+    folder = tmp_path_factory.mktemp("npm") / "web"
+    shutil.copytree(WEB, folder, ignore=shutil.ignore_patterns("node_modules"))
+    command = ["npm", "ci", "--prefer-offline", "--no-progress"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        assert "EINTEGRITY" not in done.stderr
+        pytest.skip(f"npm ci: {done.stderr.strip()[-300:]}")
+    return folder

@@ -1,0 +1,238 @@
+"""The numbers on the page are those of `prof`, `idle`, `advise` and `compare` on the same store."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import pytest
+
+import pyprof2
+from pyprof2 import cli, comparison
+from pyprof2.analysis.summaries.profile import SUMMARY_COLUMNS
+from pyprof2.reports.cells import render_markdown
+from pyprof2.units import format_time
+from tests.reports.page.opened import ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from tests.reports.page.conftest import Reported
+    from tests.reports.page.opened import Opened
+
+    Open = Callable[..., Opened]
+
+PAGES: Final = {
+    "op": "page=ops", "signature": "page=ops&by=signature", "name": "page=kernels",
+    "category": "page=kernels&by=category", "layer": "page=layers", "source": "page=lines",
+    "range": "page=ranges",
+}  # fmt: skip
+REAL: Final = ("rn50_v100_w0", "tl_owlv2_h100", "hta_df_index_v100_ddp")
+
+
+def assert_same(rows: list[dict[str, str]], expected: pd.DataFrame, key: str) -> None:
+    """Assert that rows of CSV are those of a table, in any order of equals."""
+    found = {row[key]: row for row in rows}
+    assert found
+    assert sorted(found) == sorted(expected[key])
+    for _, row in expected.iterrows():
+        for column in SUMMARY_COLUMNS:
+            value, own = row[column.name], found[row[key]][column.name]
+            if pd.isna(value):
+                assert own == "", (row[key], column.name)
+            else:
+                assert math.isclose(float(own), float(value), rel_tol=1e-9), (row[key], column.name)
+
+
+@pytest.mark.parametrize("axis", PAGES)
+def test_tables_have_the_numbers_of_prof(open_page: Open, reported: Reported, axis: str) -> None:
+    expected = pyprof2.load(reported.store).profile(axis)
+
+    rows = open_page(reported.page, PAGES[axis]).rows()
+
+    assert_same(rows, expected, expected.columns[0])
+    assert [int(row["time_ns"]) for row in rows] == expected["time_ns"].tolist()
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_tables_of_real_ones_have_them_too(
+    open_page: Open, shared_trace: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    trace = shared_trace(f"kineto/{name}.json.gz")
+    page = tmp_path / "real.html"
+    assert cli.main(["report", str(trace), "-o", str(page)]) == 0
+    run = pyprof2.load(trace)
+    opened = open_page(page)
+
+    for axis, title in (("op", "Ops"), ("name", "Kernels"), ("layer", "Layers")):
+        opened.turn_to(title)
+        expected = run.profile(axis)
+        assert_same(opened.rows(), expected, expected.columns[0])
+
+
+def test_cells_read_as_prof_prints_them(open_page: Open, reported: Reported) -> None:
+    expected = pyprof2.load(reported.store).profile("op")
+    lines = render_markdown(expected, []).splitlines()[2:]
+    printed = [
+        [cell.strip().replace("\\", "") for cell in line.strip("|").split("|")] for line in lines
+    ]
+    opened = open_page(reported.page, "page=ops")
+
+    shown = [list(opened.cells(row).values()) for row in opened.page.locator(ROWS).all()]
+
+    def plain(cells: Iterable[str]) -> list[str]:
+        return [cell.replace(",", "").replace("\u2013", "-") for cell in cells]
+
+    assert [plain(cells) for cells in shown] == [plain(cells) for cells in printed]
+
+
+def test_totals_are_sums_over_sums(open_page: Open, reported: Reported) -> None:
+    # GEMM forward and backward: 2·8192·1024·4096 FLOPs each, 130, 140, 270, 280 us on rank 0.
+    opened = open_page(reported.page, "page=ops&rank=0")
+    opened.page.get_by_role("searchbox", name="Filter op", exact=True).fill("mm")
+    opened.page.wait_for_function("document.querySelector('.counter').textContent[0] === '2'")
+
+    total = opened.totals()
+
+    flops = 4 * 2 * 8192 * 1024 * 4096 + 8192 * 4096 + 8192 * 1024
+    assert total["time_ns"] == f"{36 * 820 / 1000:.3f}"
+    assert float(total["tflops"]) == pytest.approx(flops / 820e-6 / 1e12, rel=0.005)
+    assert total["count"] == total["op_calls"] == "144"
+
+
+def test_the_command_gives_the_rows_of_the_table(
+    open_page: Open, reported: Reported, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = open_page(reported.page, "page=layers&rank=1&step=4&direction=backward&op=aten::mm")
+    opened.page.get_by_role("searchbox", name="Filter layer", exact=True).fill("block_5.")
+    opened.page.wait_for_function("document.querySelector('.counter').textContent[0] === '2'")
+
+    words = shlex.split(opened.copied("Copy command"))
+    capsys.readouterr()
+    assert words[0] == "pyprof2"
+    assert cli.main([*words[1:], "--csv"]) == 0
+
+    printed = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["layer"] for row in opened.rows()] == [row["layer"] for row in printed]
+    assert [row["time_ns"] for row in opened.rows()] == [row["time_ns"] for row in printed]
+
+
+@pytest.mark.parametrize(
+    ("fragment", "why"),
+    [
+        pytest.param("page=ops&source=/home/me/model.py:18", "source", id="a line"),
+        pytest.param("page=ops&f.count=100", "count", id="a filter on numbers"),
+        pytest.param("page=ops&sort=op", "order", id="text downwards"),
+        pytest.param("page=layers&layer=(none)", "layer", id="no layer"),
+    ],
+)
+def test_where_no_command_gives_them_it_says_so(
+    open_page: Open, reported: Reported, fragment: str, why: str
+) -> None:
+    opened = open_page(reported.page, fragment)
+
+    opened.page.get_by_role("button", name="Copy command").click()
+
+    said = opened.page.locator("#status").inner_text()
+    assert said.startswith("no command: ")
+    assert why in said
+
+
+def test_parts_of_the_bar_add_up_to_the_steps(open_page: Open, reported: Reported) -> None:
+    run = pyprof2.load(reported.store)
+    opened = open_page(reported.page, "rank=0&step=4")
+    window = run.steps.query("rank == 0 and step == 4").iloc[0]
+    parts = opened.ask(
+        "Object.fromEntries([...document.querySelectorAll('.parts [data-part]')]"
+        ".map(({dataset}) => [dataset.part, Number(dataset.ns)]))"
+    )
+
+    assert sum(parts.values()) == window["dur_ns"]
+    idle = sum(time for part, time in parts.items() if part.startswith("idle:"))
+    assert idle == window["idle_ns"]
+    assert parts["comm_exposed"] == window["comm_only_ns"]
+    assert f"one step: {format_time(window['dur_ns'])}" in opened.page.inner_text("#panel")
+
+
+@pytest.mark.parametrize("by", ["cause", "source", "op", "step"])
+def test_idle_time_is_that_of_idle(open_page: Open, reported: Reported, by: str) -> None:
+    axes = ("group", "cause") if by == "cause" else (by,)
+    expected = pyprof2.load(reported.store).idle_profile(axes)
+
+    rows = open_page(reported.page, f"page=idle&by={by}").rows()
+
+    found = {row[by]: (int(row["count"]), int(row["time_ns"])) for row in rows}
+    keys = ["(none)" if pd.isna(key) else str(key) for key in expected[by]]
+    values = zip(expected["count"], expected["time_ns"], strict=True)
+    assert found == dict(zip(keys, values, strict=True))
+
+
+def test_findings_are_those_of_advise(open_page: Open, reported: Reported) -> None:
+    run = pyprof2.load(reported.store)
+    expected = run.advise().query("status == 'fires'")
+    opened = open_page(reported.page, "page=findings")
+
+    cards = opened.ask(
+        "[...document.querySelectorAll('[data-rule]')]"
+        ".map(({dataset}) => [dataset.rule, dataset.lo ?? null, dataset.hi ?? null])"
+    )
+
+    stakes = expected[["rule", "at_stake_lo_ns", "at_stake_hi_ns"]].itertuples(index=False)
+    assert cards == [[rule, *(_text(value) for value in lo_hi)] for rule, *lo_hi in stakes]
+    text = opened.page.inner_text("#panel")
+    for bound in run.gain_bounds.to_dict("records"):
+        assert format_time(bound["bound_ns"]) in text
+
+
+def _text(value: Any) -> str | None:
+    return None if pd.isna(value) else str(value)
+
+
+def test_the_comparison_is_that_of_compare(open_page: Open, reported: Reported) -> None:
+    expected = comparison.compare(reported.against, reported.store, force=True).comparison.terms
+
+    rows = open_page(reported.page, "page=compare").rows()
+
+    found = {row["term"]: float(row["delta_ns"]) for row in rows}
+    assert len(found) > 3
+    assert math.isclose(sum(found.values()), float(sum(expected["delta_ns"])), rel_tol=1e-9)
+
+
+def test_a_row_of_the_roofline_explains_itself_as_explain_does(
+    open_page: Open, reported: Reported, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = open_page(reported.page, "page=roofline&rank=0")
+    opened.page.locator(ROWS, has_text="aten::gelu(").first.click()
+    told = opened.page.locator(".detail pre").inner_text().split()
+
+    run = pyprof2.load(reported.store)
+    own = run.kernels.query("rank == 0 and op == 'aten::gelu'")
+    longest = own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"].iloc[0]
+    capsys.readouterr()
+    command = ["explain", str(reported.store), f"kernel:{longest}", "--rank", "0"]
+    assert cli.main(command) == 0
+
+    assert told == capsys.readouterr().out.split()
+
+
+def test_the_heat_map_of_ranks_is_of_the_steps(open_page: Open, reported: Reported) -> None:
+    expected = pyprof2.load(reported.store).steps
+
+    rows = open_page(reported.page, "page=ranks").rows()
+
+    found = {(int(r["rank"]), int(r["step"])): int(r["window_ns"]) for r in rows}
+    columns = zip(expected["rank"], expected["step"], expected["dur_ns"], strict=True)
+    assert found == {(rank, step): dur for rank, step, dur in columns}
+
+
+def test_memory_at_the_peak_adds_up(open_page: Open, reported: Reported) -> None:
+    # Each layer of the model keeps 64 MiB for its backward, on top of 400 MB.
+    opened = open_page(reported.page, "page=memory&rank=0")
+
+    assert "At the peak: 2.01 GB" in opened.page.inner_text("#panel")
+    assert sum(int(row["bytes"]) for row in opened.rows()) == 400_000_000 + 24 * 2 * 8192 * 4096

@@ -1,0 +1,184 @@
+// Layers within layers, each as wide as its time, its FLOPs or its bytes.
+import flamegraph from "d3-flame-graph";
+import { select } from "d3-selection";
+import { SEPARATORS } from "../cube.js";
+import { measureGroups } from "../measures.js";
+import { encodeText } from "../state.js";
+import { el, NONE, shown } from "../text.js";
+import { byteUnit, flopUnit, percent, quantity, time } from "../units.js";
+import { choice } from "./breakdown.js";
+
+export const icicle = { id: "icicle", title: "Icicle", render };
+
+const MEASURES = {
+  time: { column: "time_ns", form: time },
+  flops: { column: "flops", form: (value) => quantity(value, flopUnit) },
+  bytes: { column: "bytes", form: (value) => quantity(value, byteUnit) },
+};
+const TREES = { layer: "layers", range: "ranges", op: "ops and kernels" };
+
+function render(host, app) {
+  host.append(el("h2", {}, "Icicle"));
+  const trees = Object.keys(TREES).filter((name) => hasTexts(app, name));
+  const tree = trees.includes(app.state.get("tree")) ? app.state.get("tree") : trees[0];
+  const measure = app.state.get("measure") in MEASURES ? app.state.get("measure") : "time";
+  const details = el("p", { class: "details", "aria-live": "polite" });
+  const openButton = el("button", { type: "button", class: "tool", disabled: true }, "Select this");
+  host.append(el("div", { class: "toolbar" },
+    choice("of", tree, trees.map((name) => [name, TREES[name]]), (value) => app.state.go({ tree: value })),
+    choice("by", measure, Object.keys(MEASURES).map((name) => [name, name]), (value) => app.state.go({ measure: value })),
+    openButton));
+  if (!tree) {
+    host.append(el("p", { class: "empty" }, "No layer, range or op was recorded."));
+    return;
+  }
+  const root = treeOf(app, tree, MEASURES[measure]);
+  if (!root.value) {
+    host.append(el("p", { class: "empty" }, `Nothing of the selection has a known ${measure}.`));
+    return;
+  }
+  const words = (node) => `${shown(node.data.name)}: ${MEASURES[measure].form(node.value)} (${percent((100 * node.value) / root.value)})`;
+  host.append(el("p", { class: "hint" }, "A click or Enter widens a part; the arrow keys go up, down and beside it."), details);
+  new Graph(app, host, root, tree, words, details, openButton).draw();
+}
+
+function hasTexts(app, name) {
+  const column = app.cube.table.column(name);
+  return column.ids?.some((id) => id >= 0) ?? false;
+}
+
+/** The tree of the selection's paths, with the sum of a measure at each. */
+function treeOf(app, name, { column }) {
+  const { cube } = app;
+  const root = { name: "everything", path: null, value: 0, children: new Map() };
+  const lists = new Map();
+  for (const row of app.rows()) {
+    const path = pathOf(cube.table, row, name);
+    const key = path.join("\n");
+    const list = lists.get(key);
+    if (list) list.rows.push(row);
+    else lists.set(key, { path, rows: [row] });
+  }
+  const all = [...lists.values()];
+  const values = measureGroups(cube, cube.groupOf(all.map(({ rows }) => rows)), all.length, 1);
+  all.forEach(({ path }, index) => add(root, path, values[index][column] ?? 0, SEPARATORS[name]));
+  return settled(root);
+}
+
+function pathOf(table, row, name) {
+  const value = table.at(name, row) ?? NONE;
+  if (name === "op") return [value, (table.at("kernel", row) ?? NONE).replace(/^void /, "")];
+  return value.split(SEPARATORS[name]);
+}
+
+function add(root, path, value, separator) {
+  let node = root;
+  node.value += value;
+  for (let depth = 0; depth < path.length; depth += 1) {
+    const name = path[depth];
+    if (!node.children.has(name)) {
+      const whole = separator ? path.slice(0, depth + 1).join(separator) : path[0];
+      node.children.set(name, { name, path: whole, value: 0, children: new Map() });
+    }
+    node = node.children.get(name);
+    node.value += value;
+  }
+}
+
+/** Children as the graph takes them: a list, the largest first. */
+function settled(node) {
+  const children = [...node.children.values()].map(settled).filter(({ value }) => value > 0);
+  return { ...node, children: children.sort((a, b) => b.value - a.value) };
+}
+
+class Graph {
+  constructor(app, host, root, tree, words, details, openButton) {
+    Object.assign(this, { app, root, tree, words, details, openButton });
+    this.box = el("div", { class: "icicle", role: "group", "aria-label": `${TREES[tree]}, each as wide as its share` });
+    host.append(this.box);
+  }
+
+  draw() {
+    const graph = flamegraph()
+      .width(Math.max(280, this.box.clientWidth))
+      .cellHeight(20)
+      .minFrameSize(1)
+      .transitionDuration(0)
+      .inverted(true)
+      .selfValue(false)
+      .sort((a, b) => b.data.value - a.data.value)
+      .setColorMapper((node, original) => (node.highlight ? original : toneOf(node)))
+      .setLabelHandler((node) => this.words(node))
+      .getName((node) => shown(node.data.name))
+      .onClick((node) => this.chosen(node));
+    select(this.box).datum(this.root).call(graph);
+    this.box.addEventListener("keydown", (event) => this.key(event));
+    this.box.addEventListener("focusin", ({ target }) => target.__data__?.data && this.describe(target.__data__));
+    this.box.addEventListener("mouseover", ({ target }) => {
+      const node = target.closest("g")?.__data__;
+      if (node) this.describe(node);
+    });
+    this.dress();
+    this.app.onLeave(() => graph.destroy());
+    this.openButton.addEventListener("click", () => this.select());
+  }
+
+  frames() {
+    return [...this.box.querySelectorAll("g.frame")];
+  }
+
+  /** One part can be reached by Tab, the others by the arrow keys from there. */
+  dress() {
+    const frames = this.frames();
+    for (const frame of frames) {
+      frame.setAttribute("role", "button");
+      frame.setAttribute("aria-label", this.words(frame.__data__));
+      frame.setAttribute("tabindex", "-1");
+    }
+    const chosen = frames.find((frame) => frame.__data__ === this.node) ?? frames.find((frame) => !frame.__data__.parent);
+    chosen?.setAttribute("tabindex", "0");
+    return chosen;
+  }
+
+  describe(node) {
+    this.details.textContent = this.words(node);
+  }
+
+  chosen(node) {
+    this.node = node;
+    this.describe(node);
+    this.openButton.disabled = node.data.path === null || node.data.path === NONE;
+    this.dress()?.focus();
+  }
+
+  select() {
+    const { path } = this.node.data;
+    const { texts } = this.app.cube.table.column(this.tree);
+    const page = { layer: "ops", range: "ops", op: "kernels" }[this.tree];
+    this.app.state.open(page, { [this.tree]: encodeText(path, texts) });
+  }
+
+  key(event) {
+    const node = event.target.__data__;
+    if (!node?.data) return;
+    const beside = (step) => node.parent?.children[node.parent.children.indexOf(node) + step];
+    const next = { ArrowUp: node.parent, ArrowDown: node.children?.[0], ArrowLeft: beside(-1), ArrowRight: beside(1) }[event.key];
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      event.target.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+    } else if (next) {
+      event.preventDefault();
+      const frame = this.frames().find((each) => each.__data__ === next);
+      event.target.setAttribute("tabindex", "-1");
+      frame?.setAttribute("tabindex", "0");
+      frame?.focus();
+    }
+  }
+}
+
+/** A colour that stays with a name, of a few that text can be read on in both schemes. */
+function toneOf(node) {
+  let hash = 0;
+  for (const char of node.data.name.slice(0, 64)) hash = (hash * 31 + char.charCodeAt(0)) % 997;
+  return `var(--frame-${hash % 5})`;
+}

@@ -1,0 +1,84 @@
+// How much memory was allocated, and by what at the peak.
+import { axis, base, draw, slider, tip } from "../chart.js";
+import { Table } from "../document.js";
+import { showTable } from "../table.js";
+import { el } from "../text.js";
+import { color } from "../theme.js";
+import { byteUnit, quantity, shortTime, time } from "../units.js";
+import { choice, placeOf } from "./breakdown.js";
+
+export const memory = { id: "memory", title: "Memory", uses: ["rank"], render };
+
+function render(host, app) {
+  host.append(el("h2", {}, "Memory"));
+  const rank = app.state.get("rank");
+  const curves = (app.doc.memory ?? []).filter((curve) => rank === null || String(curve.rank) === rank);
+  if (!curves.length) {
+    host.append(el("p", { class: "empty" }, "No allocation was recorded. Record with profile_memory=True; nsys: --cuda-memory-usage=true."));
+    return;
+  }
+  const place = placeOf(app, curves);
+  const curve = curves[place];
+  if (curves.length > 1) {
+    const names = curves.map(({ rank: r, device }, index) => [index, `rank ${r}, device ${device}`]);
+    host.append(el("div", { class: "toolbar" }, choice("of", place, names, (value) => app.state.go({ window: value }))));
+  }
+  chart(host, app, curve);
+  peak(host, app, curve);
+}
+
+function chart(host, app, curve) {
+  const box = el("div", { class: "chart" });
+  host.append(box);
+  const words = `Memory of rank ${curve.rank}, device ${curve.device} over time` + (curve.peak ? `; at most ${quantity(curve.peak.allocated, byteUnit)}` : "");
+  const { dispose } = draw(box, words, () => option(curve));
+  app.onLeave(dispose);
+}
+
+function option(curve) {
+  const series = (name, values, tone) => ({
+    type: "line", name, step: "end", symbol: "none", sampling: "max",
+    lineStyle: { width: 1.5, color: color(tone) }, itemStyle: { color: color(tone) },
+    data: curve.t_ns.map((t, index) => [t, values[index]]),
+  });
+  const all = [series("allocated", curve.allocated, "--matrix")];
+  if (curve.reserved) all.push(series("reserved", curve.reserved, "--muted"));
+  if (curve.peak) {
+    const label = { formatter: "peak", color: color("--text") };
+    all[0].markLine = { symbol: "none", silent: true, label, lineStyle: { color: color("--warn") }, data: [{ xAxis: curve.peak.t_ns }] };
+  }
+  return {
+    ...base(),
+    legend: { textStyle: { color: color("--text") }, top: 0 },
+    grid: { left: 8, right: 24, top: 32, bottom: 48, containLabel: true },
+    xAxis: axis({ type: "value", min: "dataMin", max: "dataMax", axisLabel: { color: color("--text"), hideOverlap: true, formatter: (value) => shortTime(Math.round(value)) } }),
+    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => quantity(value, byteUnit) } }),
+    dataZoom: [slider({ labelFormatter: (value) => shortTime(Math.round(value)) })],
+    tooltip: { ...base().tooltip, trigger: "axis", formatter: (found) => tip(time(found[0].value[0]), found.map(({ seriesName, value }) => [seriesName, quantity(value[1], byteUnit)])) },
+    series: all,
+  };
+}
+
+function peak(host, app, { peak: found }) {
+  if (!found) return;
+  host.append(el("h3", {}, `At the peak: ${quantity(found.allocated, byteUnit)}`));
+  if (!found.live) {
+    host.append(el("p", { class: "empty" }, "What was live then is not known."));
+    return;
+  }
+  const live = new Table(found.live);
+  app.view = showTable(host, app, {
+    label: "What is allocated at the peak",
+    columns: [
+      { name: "op", text: true }, { name: "layer", text: true }, { name: "source", text: true },
+      { name: "note", text: true }, { name: "count", help: "allocations" }, { name: "bytes" },
+    ],
+    rows: live.records().map((row, index) => ({ ...row, _index: index })),
+    sort: "bytes",
+    totals: (data) => ({
+      count: data.reduce((sum, row) => sum + row.count, 0),
+      bytes: data.reduce((sum, row) => sum + row.bytes, 0),
+    }),
+    empty: "What is live at the peak was allocated before the recording began.",
+  });
+}

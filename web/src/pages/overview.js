@@ -1,0 +1,156 @@
+// What a reader needs first: a sentence, where a step goes, what to do, how sure that is.
+import { draw, axis, base, tip } from "../chart.js";
+import { el, multiline, NULL, shown, titled } from "../text.js";
+import { color } from "../theme.js";
+import { percent, shortTime, time } from "../units.js";
+import { range, rankOf } from "./findings.js";
+import { legend, partBar } from "./parts.js";
+
+export const overview = { id: "overview", title: "Overview", uses: ["rank", "step"], render };
+
+function render(host, app) {
+  const { heading } = app.doc;
+  host.append(el("h2", { class: "sentence" }, multiline(heading.sentence)));
+  // What the sentence says already need not be said again.
+  const lines = heading.lines.filter((line) => !heading.sentence.includes(line.split(";")[0]));
+  host.append(el("ul", { class: "heading" }, ...lines.map((line) => el("li", {}, multiline(line)))));
+  section(host, "A step", (box) => stepBar(box, app));
+  section(host, "What to change first", (box) => topFindings(box, app));
+  section(host, "How sure this is", (box) => quality(box, app));
+  section(host, "Steps", (box) => stepChart(box, app));
+  if (app.doc.meta.notes?.length) section(host, "Notes", (box) => notes(box, app));
+}
+
+function section(host, title, fill) {
+  const box = el("section", {}, el("h3", {}, title));
+  host.append(box);
+  fill(box);
+}
+
+/** The parts of the selected step, or the mean of all. */
+function stepBar(box, app) {
+  const parts = app.table("parts");
+  const rows = app.chosen("parts", ["rank", "step"]);
+  if (!rows.length) {
+    const words = app.doc.meta.has_gpu ? "No step is selected or recorded: profiler.step() marks them." : "Without GPU activity there is no time of a device to divide up. The page Ops has the time of the ops.";
+    box.append(el("p", { class: "empty" }, words));
+    return;
+  }
+  const windows = new Set(rows.map((row) => ["rank", "device", "step"].map((n) => parts.at(n, row)).join("/")));
+  const sums = new Map();
+  for (const row of rows) {
+    const part = parts.at("part", row);
+    const sum = sums.get(part) ?? { part, label: parts.at("label", row), time_ns: 0 };
+    sum.time_ns += parts.at("time_ns", row);
+    sums.set(part, sum);
+  }
+  box.append(partBar([...sums.values()], windows.size));
+}
+
+function topFindings(box, app) {
+  const fires = app.doc.findings.filter(({ status }) => status === "fires");
+  const largest = fires.filter(({ hi_ns }) => hi_ns !== null).sort((a, b) => b.hi_ns - a.hi_ns).slice(0, 3);
+  if (!largest.length) {
+    const words = fires.length ? "No finding has a time at stake." : "No rule found anything to change.";
+    box.append(el("p", { class: "empty" }, words));
+    return;
+  }
+  const items = largest.map((found) =>
+    el("li", { class: `finding ${found.severity}` },
+      rankOf(app, found), el("strong", {}, shown(found.title)), ": ", shown(found.finding), " ",
+      el("span", { class: "stake" }, range(app, found)), " ",
+      found.source ? el("code", { title: titled(found.source) }, shown(found.shown)) : null,
+      found.remedy ? el("div", { class: "remedy" }, shown(found.remedy)) : null));
+  const all = el("button", { type: "button", class: "link", click: () => app.state.open("findings") }, "All findings");
+  box.append(el("ol", { class: "findings" }, ...items), all);
+}
+
+function quality(box, app) {
+  const { quality: known } = app.doc;
+  const polluted = known.polluted === null ? "not known" : known.polluted ? "yes" : "no";
+  const facts = [
+    ["linked to ops", percent(known.linked_pct)],
+    ["with known work", percent(known.costed_pct)],
+    ["disturbed by recording", polluted],
+    ["steps used", known.steps_used ?? NULL],
+  ];
+  const list = facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, shown(value))));
+  box.append(el("dl", { class: "facts" }, ...list));
+  const problems = known.problems ?? [];
+  if (!problems.length) return;
+  const items = problems.map(({ finding, advice }) =>
+    el("li", {}, shown(finding), advice ? el("span", { class: "advice" }, ` ${shown(advice)}`) : null));
+  box.append(el("details", {}, el("summary", {}, `${problems.length} remarks on the recording`), el("ul", { class: "problems" }, ...items)));
+}
+
+/** The length of each step; a click selects it everywhere. */
+function stepChart(box, app) {
+  const table = app.table("steps");
+  const rows = app.chosen("steps", ["rank"]);
+  if (!rows.length) {
+    box.append(el("p", { class: "empty" }, "No step was recorded: profiler.step() marks them."));
+    return;
+  }
+  const steps = longestOf(table, rows);
+  const several = new Set(rows.map((row) => `${table.at("rank", row)}/${table.at("device", row)}`)).size > 1;
+  const hint = several ? "Of each step the device that took longest. " : "";
+  const odd = steps.some(({ outlier }) => outlier) ? " \u25c6 marks odd ones." : "";
+  if (steps.some(isBusy)) box.append(legend([["--busy", "busy"], ["--idle", "idle"]]));
+  box.append(el("p", { class: "hint" }, `${hint}A click selects a step on every page.${odd}`));
+  const host = el("div", { class: "chart short" });
+  box.append(host);
+  const words = steps.map((step) => `${step.step}: ${shortTime(step.window_ns)}`).slice(0, 50).join(", ");
+  const { chart, dispose } = draw(host, `Time of each step. ${words}`, () => stepOption(app, steps));
+  chart.on("click", ({ dataIndex }) => app.state.go({ step: steps[dataIndex].step }));
+  app.onLeave(dispose);
+}
+
+/** Whether it is known how long the device was busy in a step. */
+const isBusy = ({ busy_ns }) => busy_ns !== null;
+
+function longestOf(table, rows) {
+  const found = new Map();
+  for (const row of rows) {
+    const step = table.record(row);
+    const other = found.get(step.step);
+    if (!other || step.window_ns > other.window_ns) found.set(step.step, step);
+  }
+  return [...found.values()];
+}
+
+function stepOption(app, steps) {
+  const chosen = app.state.get("step");
+  const faded = (step) => (chosen === null || String(step.step) === chosen ? 1 : 0.35);
+  const bar = (name, tone, value) => ({
+    type: "bar", stack: "step", name, barMaxWidth: 48,
+    data: steps.map((step) => ({ value: value(step), itemStyle: { color: color(tone), opacity: faded(step) } })),
+  });
+  const odd = steps.map((step) => (step.outlier ? step.window_ns : null));
+  return {
+    ...base(),
+    grid: { left: 8, right: 8, top: 24, bottom: 8, containLabel: true },
+    xAxis: axis({ type: "category", data: steps.map(({ step }) => String(step ?? NULL)) }),
+    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => shortTime(value) } }),
+    series: [
+      bar("busy", "--busy", (step) => (isBusy(step) ? step.busy_ns : step.window_ns)),
+      bar("idle", "--idle", (step) => (isBusy(step) ? step.window_ns - step.busy_ns : 0)),
+      { type: "scatter", symbol: "diamond", symbolSize: 10, symbolOffset: [0, -8], data: odd, silent: true, itemStyle: { color: color("--warn") } },
+    ],
+    tooltip: { ...base().tooltip, trigger: "axis", axisPointer: { type: "shadow" }, formatter: ([{ dataIndex }]) => stepTip(steps[dataIndex]) },
+  };
+}
+
+function stepTip(step) {
+  const device = step.device === null ? "" : `, device ${step.device}`;
+  return tip(`step ${step.step}, rank ${step.rank}${device}`, [
+    ["window", time(step.window_ns)],
+    ["busy", time(step.busy_ns)],
+    ["idle", time(isBusy(step) ? step.window_ns - step.busy_ns : null)],
+    ["MFU", percent(step.mfu)],
+    ...(step.note ? [["note", step.note]] : []),
+  ]);
+}
+
+function notes(box, app) {
+  box.append(el("ul", {}, ...app.doc.meta.notes.map((note) => el("li", {}, multiline(note)))));
+}

@@ -1,0 +1,67 @@
+// One bar of a step: what the device did in it, and why it did nothing.
+import { el, shown } from "../text.js";
+import { shortTime, time } from "../units.js";
+
+const TONES = {
+  compute_matrix: "--matrix",
+  compute_other: "--compute",
+  comm_exposed: "--comm",
+  comm_copy: "--comm",
+  copies: "--copies",
+};
+const IDLE = "idle:";
+const IDLE_TONES = 6;
+
+/** The colour of a part; those of idle time go from dark to light, the largest first. */
+function toneOf(part, place) {
+  return TONES[part] ?? `--idle-${Math.min(place, IDLE_TONES - 1)}`;
+}
+
+/**
+ * A bar of the parts of a step, with its legend.
+ * @param {{part: string, label: string, time_ns: number}[]} parts sums over the windows
+ * @param {number} windows how many windows they are of
+ */
+export function partBar(parts, windows) {
+  const whole = parts.reduce((sum, { time_ns }) => sum + time_ns, 0);
+  const busy = parts.filter(({ part }) => !part.startsWith(IDLE));
+  const idle = parts.filter(({ part }) => part.startsWith(IDLE)).sort((a, b) => b.time_ns - a.time_ns);
+  const shownParts = [...busy, ...idle].filter(({ time_ns }) => time_ns > 0);
+  let place = 0;
+  const toned = shownParts.map((part) => ({ ...part, tone: toneOf(part.part, part.part.startsWith(IDLE) ? place++ : 0) }));
+  const mean = windows > 1 ? `mean of ${windows} steps` : "one step";
+  return el("div", { class: "parts" },
+    el("p", { class: "hint" }, `${mean}: ${time(Math.round(whole / windows))}`),
+    el("div", { class: "bar", "aria-hidden": "true" }, ...toned.map((part) => segment(part, whole, windows))),
+    el("ul", { class: "legend" }, ...toned.map((part) => entry(part, whole, windows))));
+}
+
+function exact({ label, time_ns }, windows) {
+  const sum = `${time_ns.toLocaleString("en-US")} ns`;
+  return windows > 1 ? `${label}: ${sum} in ${windows} steps` : `${label}: ${sum}`;
+}
+
+function segment(part, whole, windows) {
+  const node = el("div", { class: "segment", title: exact(part, windows) });
+  node.style.background = `var(${part.tone})`;
+  node.style.flexGrow = String(part.time_ns / whole);
+  return node;
+}
+
+function entry(part, whole, windows) {
+  const mark = el("span", { class: "mark" });
+  mark.style.background = `var(${part.tone})`;
+  const share = ((100 * part.time_ns) / whole).toFixed(1);
+  return el("li", { title: exact(part, windows), "data-part": part.part, "data-ns": part.time_ns },
+    mark, el("span", {}, shown(part.label)), " ", el("b", {}, `${share} %`), ` ${shortTime(Math.round(part.time_ns / windows))}`);
+}
+
+/** What colours stand for. */
+export function legend(entries) {
+  const items = entries.map(([tone, words]) => {
+    const mark = el("span", { class: "mark" });
+    mark.style.background = `var(${tone})`;
+    return el("li", {}, mark, words);
+  });
+  return el("ul", { class: "legend" }, ...items);
+}
