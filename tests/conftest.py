@@ -32,6 +32,7 @@ MORE_TRACES: Final = sorted((SHARED / "traces" / "more").glob("*/*.*"))
 pytest_plugins: Final = ("pytester",)
 
 _TRACE_PROPERTY: Final = "real trace"
+_NSYS_FAILED = ["End of file", "sem_open", "Local Endpoint is not available", "tag_message"]
 
 # Where CI is set the examples are the same in every run, so a red run can be repeated.
 hypothesis.settings.register_profile("local", deadline=None)
@@ -144,8 +145,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use real traces or a browser, so that `-m real_trace` selects them.
 
     A test runs again where `nsys` lost its own daemon, as happens on a busy machine: version 2022.4
-    then prints "End of file" or that `sem_open` failed, and starts no program. Nothing of ours says
-    these words.
+    then prints one of `_NSYS_FAILED`, and starts no program. Nothing of ours says these words.
     """
     for item in items:
         if {"shared", "shared_trace"} & set(getattr(item, "fixturenames", ())):
@@ -153,7 +153,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if {"chromium", "web_modules"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.pages)
         if item.get_closest_marker("nsys") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=["End of file", "sem_open"]))
+            item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
