@@ -32,7 +32,7 @@ MORE_TRACES: Final = sorted((SHARED / "traces" / "more").glob("*/*.*"))
 pytest_plugins: Final = ("pytester",)
 
 _TRACE_PROPERTY: Final = "real trace"
-_NSYS_FAILED = ["End of file", "sem_open", "Local Endpoint is not available", "tag_message"]
+_NSYS_FAILED: Final = ["End of file", "sem_open", "Local Endpoint is not available", "tag_message"]
 
 # Where CI is set the examples are the same in every run, so a red run can be repeated.
 hypothesis.settings.register_profile("local", deadline=None)
