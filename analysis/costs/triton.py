@@ -86,23 +86,11 @@ def _triton(call: OpCall) -> Cost:
     if not items:
         msg = "the tensors' shapes are not in the recording"
         raise UnknownCostError(msg)
-    numbers = [
-        number
-        for at in range(len(call.inputs))
-        if isinstance(number := value(call, at), int) and not isinstance(number, bool)
-    ]
-    reduces = not call.op.startswith("triton_poi")
-    if numbers:
-        count = numel(numbers[-2:] if reduces else numbers[-1:])
-        results = numbers[-2] if reduces and len(numbers) > 1 else numbers[-1]
-    else:
-        count = max(numel(item.shape) for item in items)
-        results = 1
-    named = Size(count, "N")
+    count, results, sizes = _counts(call, items)
     per_element = sum(WEIGHTS[op] for op in fused_ops(call.op))
-    at = _result(items, {count, results, numel(numbers[-2:])} if numbers else set())
+    at = _result(items, sizes)
     cost = tally(
-        per_element * named,
+        per_element * Size(count, "N"),
         read=items[:-1] if at == len(items) - 1 else items,
         written=[items[at]],
         dtype=items[0].dtype,
@@ -116,6 +104,21 @@ def _triton(call: OpCall) -> Cost:
         flops=(0, _MOST * max(per_element, 1) * count),
         traffic=(least, None if whole is None else 2 * whole),
     )
+
+
+def _counts(call: OpCall, items: list[Tensor]) -> tuple[int, int, set[int]]:
+    """Return how many elements and results there are, and the sizes that a result may have."""
+    numbers = [
+        number
+        for at in range(len(call.inputs))
+        if isinstance(number := value(call, at), int) and not isinstance(number, bool)
+    ]
+    if not numbers:
+        return max(numel(item.shape) for item in items), 1, set()
+    reduces = not call.op.startswith("triton_poi")
+    count = numel(numbers[-2:] if reduces else numbers[-1:])
+    results = numbers[-2] if reduces and len(numbers) > 1 else numbers[-1]
+    return count, results, {count, results, numel(numbers[-2:])}
 
 
 def _result(items: list[Tensor], sizes: set[int]) -> int:

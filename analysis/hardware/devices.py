@@ -664,6 +664,21 @@ def load_device(path: Path) -> Device:
     Raises:
         UsageError: the file cannot be read, or a key or a value is not one of these.
     """
+    content = _content_of(path)
+    return Device(
+        content.name,
+        content.vendor,
+        content.compute_capability,
+        content.memory_gb_per_s * _GIGA,
+        _times(content.matrix_tflops, _TERA),
+        _times(content.vector_tflops, _TERA),
+        None if content.l2_mib is None else round(content.l2_mib * _MIB),
+        content.source or str(path),
+        content.l2_gb_per_s and content.l2_gb_per_s * _GIGA,
+    )
+
+
+def _content_of(path: Path) -> _File:
     try:
         content = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:
@@ -677,14 +692,4 @@ def load_device(path: Path) -> Device:
     if unknown:
         msg = f"{path}: no such dtype: {', '.join(unknown)}; use {', '.join(sorted(_KINDS))}"
         raise UsageError(msg)
-    return Device(
-        content.name,
-        content.vendor,
-        content.compute_capability,
-        content.memory_gb_per_s * _GIGA,
-        _times(content.matrix_tflops, _TERA),
-        _times(content.vector_tflops, _TERA),
-        None if content.l2_mib is None else round(content.l2_mib * _MIB),
-        content.source or str(path),
-        content.l2_gb_per_s and content.l2_gb_per_s * _GIGA,
-    )
+    return content

@@ -274,20 +274,27 @@ def _proven(
     evidence = columns["tensor_core_evidence"].indices.to_numpy(zero_copy_only=False).copy()
     answer = answer.copy()
     for row in np.flatnonzero(silent).tolist():
-        device, kind = found[place[row]][1], dtypes[dtype[row]] if dtype[row] >= 0 else None
-        peak = vector_peak(device, kind)
-        if device is None or peak is None or not rate[row] * 1e9 > _MARGIN * peak:
-            continue
-        answer[row] = ANSWERS.index("yes")
-        evidence[row] = len(texts)
-        texts.append(
-            f"{rate[row] / 1e3:.1f} TFLOP/s exceed the vector peak of {peak / 1e12:.1f} for {kind} "
-            f"on {device.name}: only matrix units can do that"
-        )
+        kind = dtypes[dtype[row]] if dtype[row] >= 0 else None
+        proof = _proof(found[place[row]][1], kind, float(rate[row]))
+        if proof is not None:
+            answer[row] = ANSWERS.index("yes")
+            evidence[row] = len(texts)
+            texts.append(proof)
     return answer, columns | {
         "tensor_core": text_array((answer, ANSWERS)),
         "tensor_core_evidence": text_array((evidence, texts)),
     }
+
+
+def _proof(device: Device | None, kind: str | None, flops_per_ns: float) -> str | None:
+    """Return why only matrix units reach a rate; None where others may."""
+    peak = vector_peak(device, kind)
+    if device is None or peak is None or not flops_per_ns * 1e9 > _MARGIN * peak:
+        return None
+    return (
+        f"{flops_per_ns / 1e3:.1f} TFLOP/s exceed the vector peak of {peak / 1e12:.1f} for {kind} "
+        f"on {device.name}: only matrix units can do that"
+    )
 
 
 def _silent(kernels: pa.Table, op: Int, answer: Int) -> Bool:

@@ -12,9 +12,13 @@ from pyprof2.problems import look_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import TypeAlias
 
     from pyprof2.formats import Advice
     from pyprof2.problems import Problem
+
+    _Lack: TypeAlias = tuple[str, int, int | None, str]
+    """What is missing, how often, of how many if that says something, and what to do."""
 
 
 def find_lacks(
@@ -69,18 +73,27 @@ def _problems(manifest: Mapping[str, Any], advice: Advice) -> Iterator[Finding]:
 
 def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
     """Yield what is missing, each with the flag to record with."""
-    kernels, ops, backward = s["kernel_count"], s["op_count"], s["backward_count"]
-    linked = s["linked_count"]
-    missing = [
-        (
-            "no GPU activity: op calls are profiled by their time on the CPU",
-            1 if s["no_gpu"] and ops else 0, None,
-            advice_on.gpu,
-        ),
-        ("nothing was recorded", 0 if kernels or ops or s["copy_count"] else 1, None,
-         "let the profiler run while the program works"),
-        ("no PyTorch ops", 0 if ops or not kernels else 1, None,
-         advice_on.ops),
+    missing = (
+        *_nothing_of_a_kind(s, advice_on), *_unlinked(s, advice_on), *_unknown_of_ops(s, advice_on)
+    )  # fmt: skip
+    for finding, count, whole, advice in missing:
+        if count:
+            share = 100 * count / whole if whole else None
+            yield Finding("lack", finding, count, share, advice)
+
+
+def _nothing_of_a_kind(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
+    kernels, ops = s["kernel_count"], s["op_count"]
+    no_gpu = "no GPU activity: op calls are profiled by their time on the CPU"
+    yield no_gpu, int(s["no_gpu"] and ops > 0), None, advice_on.gpu
+    nothing = not (kernels or ops or s["copy_count"])
+    yield "nothing was recorded", int(nothing), None, "let the profiler run while the program works"
+    yield "no PyTorch ops", int(kernels > 0 and not ops), None, advice_on.ops
+
+
+def _unlinked(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
+    kernels, linked = s["kernel_count"], s["linked_count"]
+    yield from (
         ("kernels without a launch in the recording", kernels - s["launched_count"], kernels,
          advice_on.launches),
         ("kernels launched outside of any op",
@@ -90,6 +103,13 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
          advice_on.other_threads),
         ("kernels of replayed CUDA graphs: ops ran at capture time", s["graph_count"], kernels,
          "record a few steps without graphs to see their ops"),
+    )  # fmt: skip
+
+
+def _unknown_of_ops(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
+    kernels, ops, backward = s["kernel_count"], s["op_count"], s["backward_count"]
+    linked = s["linked_count"]
+    yield from (
         ("linked kernels whose op has no shapes", s["shapeless_count"], linked,
          advice_on.shapes),
         ("ops without recorded inputs", ops - s["ops_with_shapes_count"] if not kernels else 0, ops,
@@ -102,11 +122,7 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
          advice_on.sources),
         ("no steps", 1 if ops and not s["steps"] else 0, None,
          advice_on.steps),
-    ]  # fmt: skip
-    for finding, count, whole, advice in missing:
-        if count:
-            share = 100 * count / whole if whole else None
-            yield Finding("lack", finding, count, share, advice)
+    )  # fmt: skip
 
 
 def _lost_nodes(manifest: Mapping[str, Any], advice: str) -> Iterator[Finding]:

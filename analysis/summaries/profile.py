@@ -164,10 +164,7 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
     if rank is not None:
         keep &= rows["rank"].to_numpy() == rank
     if step is not None:
-        if step[0] > step[1]:
-            msg = f"step {step[0]}:{step[1]}: the first step comes after the last; swap them"
-            raise UsageError(msg)
-        keep &= rows["step"].between(*step).to_numpy(dtype=bool, na_value=False)
+        keep &= _in_steps(rows["step"], *step)
     patterns = {"layer": layer, "op": op, "kernel": kernel, "range": range}
     for column, pattern in patterns.items():
         if pattern is not None:
@@ -184,6 +181,14 @@ def columns_of(selection: Mapping[str, Any]) -> set[str]:
     """Return the columns that `select` reads with these arguments."""
     names = {name for name, value in selection.items() if value is not None and name != "copies"}
     return names | (set() if selection.get("copies", True) else {"category"})
+
+
+def _in_steps(steps: pd.Series, first: int, last: int) -> Bools:
+    if first > last:
+        msg = f"step {first}:{last}: the first step comes after the last; swap them"
+        raise UsageError(msg)
+    found: Bools = steps.between(first, last).to_numpy(dtype=bool, na_value=False)
+    return found
 
 
 def _is_one_of(values: pd.Series, wanted: Collection[str] | Collection[int]) -> Bools:

@@ -31,20 +31,37 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
         return None
     at = int(np.argmin(only_helps(judged.table)))  # the first kernel that works: it has the rates
     row = judged.table.slice(at, 1).to_pylist()[0]
+    facts = _device_of(judged, at) | {
+        "device_type": row["device_type"],
+        "category": row["category"],
+        "dtype": row["compute_dtype"],
+        "time_ns": row["op_time_ns"],
+        "flag": row["roofline_flag"],
+        **_limits(judged, at),
+        **{name: row[name] for name in ("tflops", "gbps", "intensity", "roofline_pct", "bound")},
+    }
+    return facts | {"cache_ns": _cache_ns(facts), "unknown_because": _why_unknown(facts)}
+
+
+def _device_of(judged: Judged, at: int) -> dict[str, Any]:
+    """Return which device did it, and which of its units."""
     recorded, device = judged.devices[judged.place[at]]
-    flops, nbytes = (_sum(judged, name) for name in ("flops", "bytes"))
+    best = {row["tensor_core"] for row in judged.table.select(["tensor_core"]).to_pylist()}
+    return {
+        "recorded_device": recorded.get("name"),
+        "device": None if device is None else device.name,
+        "device_source": None if device is None else device.source,
+        "unit": "matrix" if "yes" in best else "unknown" if "unknown" in best else "vector",
+    }
+
+
+def _limits(judged: Judged, at: int) -> dict[str, Any]:
+    """Return what the op did, what the device can do, and how long it needs at least."""
     limits = judged.roofs
     peak, bandwidth = float(limits.peak[at]), float(limits.bandwidth[at])
     saving = limits.savings[limits.saving[at]] if limits.saving[at] >= 0 else None
-    best = {row["tensor_core"] for row in judged.table.select(["tensor_core"]).to_pylist()}
-    facts = {
-        "recorded_device": recorded.get("name"),
-        "device_type": row["device_type"],
-        "category": row["category"],
-        "device": None if device is None else device.name,
-        "device_source": None if device is None else device.source,
-        "dtype": row["compute_dtype"],
-        "unit": "matrix" if "yes" in best else "unknown" if "unknown" in best else "vector",
+    flops, nbytes = (_sum(judged, name) for name in ("flops", "bytes"))
+    return {
         "peak_flop_per_s": _known(peak if saving is None else peak / saving.factor),
         "saving": None if saving is None else saving._asdict(),
         "memory_bytes_per_s": _known(bandwidth),
@@ -54,15 +71,7 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
         "bytes": nbytes,
         "compute_ns": _needed(flops, peak),
         "memory_ns": _needed(nbytes, bandwidth),
-        "time_ns": row["op_time_ns"],
-        "tflops": row["tflops"],
-        "gbps": row["gbps"],
-        "intensity": row["intensity"],
-        "roofline_pct": row["roofline_pct"],
-        "bound": row["bound"],
-        "flag": row["roofline_flag"],
     }
-    return facts | {"cache_ns": _cache_ns(facts), "unknown_because": _why_unknown(facts)}
 
 
 def _sum(judged: Judged, name: str) -> int | None:
