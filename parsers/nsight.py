@@ -350,7 +350,6 @@ class _Reader:
     def _recording(self, process: Process, unix_ns: int | None) -> Recording:
         _find_unlaunched(process)
         ranges = self._ranges.get(process.pid)
-        known = process.last_ns >= process.first_ns
         devices = with_undescribed(self._devices(process), process.ordinals)
         if process.cpu is not None:
             cpu = cpu_device(process.cpu, used_gpu=process.used_gpu, problems=process.problems)
@@ -364,15 +363,7 @@ class _Reader:
             pids=frozenset() if process.pid is None else frozenset({process.pid}),
             signatures=[] if ranges is None else ranges.signatures,
             devices=devices,
-            trace={
-                "source": self._database.shown_as.name,
-                "profiler": "nsight",
-                "world_size": process.world_size,
-                "start_ns": process.first_ns if known else None,
-                "end_ns": process.last_ns if known else None,
-                "unix_ns": unix_ns,
-                "event_count": process.rows,
-            },
+            trace=self._trace(process) | {"unix_ns": unix_ns},
             problems=process.problems,
             skipped=process.skipped,
             annotated=+process.annotated,
@@ -380,6 +371,17 @@ class _Reader:
             source_root=process.source_root,
             ops_are_ranges=True,
         )
+
+    def _trace(self, process: Process) -> dict[str, Any]:
+        known = process.last_ns >= process.first_ns
+        return {
+            "source": self._database.shown_as.name,
+            "profiler": "nsight",
+            "world_size": process.world_size,
+            "start_ns": process.first_ns if known else None,
+            "end_ns": process.last_ns if known else None,
+            "event_count": process.rows,
+        }
 
 
 def _is_to_be_profiled(process: Process) -> bool:

@@ -47,8 +47,58 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
 
     Counts stand at the op that accounts for them; ops inside it have status `in_parent`.
     """
-    ops, costs = linked.ops, linked.costs
-    of_estimate = _OfEstimate(
+    ops, of_estimate = linked.ops, _of_estimates(linked.costs)
+    for at in range(0, len(ops), _SLICE):
+        rows = np.arange(at, min(at + _SLICE, len(ops)))
+        raw = recording.read("ops", _RECORDED, ops.row[rows])
+        yield pa.table(
+            dict(zip(raw.column_names, raw.columns, strict=True))
+            | _cost_columns(linked.costs, of_estimate, rows)
+            | _link_columns(linked, rows)
+            | {
+                "op_id": pa.array(rows),
+                "self_ns": pa.array(ops.self_ns[rows]),
+                "signature_id": int_array(linked.signature[rows], -1),
+                "parent_op_id": int_array(ops.parent[rows], -1),
+                "depth": pa.array(ops.depth[rows]),
+                "recompute": pa.array(ops.recompute[rows]),
+            }
+        )
+
+
+def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
+    """Return where in the program the ops are."""
+    around, no_notes = linked.op_ranges.at(rows), np.full(len(rows), -1)
+    return {
+        "step": int_array(linked.step[rows], NO_ID),
+        **{
+            name: text_array((column[0][rows], column[1]))
+            for name, column in (
+                ("layer", linked.layer),
+                ("source", linked.source),
+                ("library_source", linked.library_source),
+            )
+        },
+        "stack_id": int_array(linked.stack[rows], -1),
+        "range": text_array((around.path, linked.paths)),
+        "link_note": text_array(with_borrowed((no_notes, []), around.borrowed)),
+        "direction": text_array((linked.direction[rows], DIRECTIONS)),
+        "forward_op_id": int_array(linked.pairs.forward[rows], -1),
+    }
+
+
+class _OfEstimate(NamedTuple):
+    """What is known of each estimate: id, counts and words by name, code of the status, note."""
+
+    id: Int
+    counts: dict[str, Int]
+    status: Int
+    words: dict[str, Sequence[str | None]]
+    notes: list[str]
+
+
+def _of_estimates(costs: OpCosts) -> _OfEstimate:
+    return _OfEstimate(
         costs.described[0],
         {name: costs.counts(name) for name in COUNTS},
         costs.status(),
@@ -60,43 +110,6 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
         },
         costs.notes(),
     )
-    for at in range(0, len(ops), _SLICE):
-        rows = np.arange(at, min(at + _SLICE, len(ops)))
-        raw = recording.read("ops", _RECORDED, ops.row[rows])
-        around, no_notes = linked.op_ranges.at(rows), np.full(len(rows), -1)
-        yield pa.table(
-            dict(zip(raw.column_names, raw.columns, strict=True))
-            | _cost_columns(costs, of_estimate, rows)
-            | {
-                "op_id": pa.array(rows),
-                "self_ns": pa.array(ops.self_ns[rows]),
-                "signature_id": int_array(linked.signature[rows], -1),
-                "parent_op_id": int_array(ops.parent[rows], -1),
-                "depth": pa.array(ops.depth[rows]),
-                "step": int_array(linked.step[rows], NO_ID),
-                "layer": text_array((linked.layer[0][rows], linked.layer[1])),
-                "source": text_array((linked.source[0][rows], linked.source[1])),
-                "library_source": text_array(
-                    (linked.library_source[0][rows], linked.library_source[1])
-                ),
-                "stack_id": int_array(linked.stack[rows], -1),
-                "range": text_array((around.path, linked.paths)),
-                "link_note": text_array(with_borrowed((no_notes, []), around.borrowed)),
-                "direction": text_array((linked.direction[rows], DIRECTIONS)),
-                "recompute": pa.array(ops.recompute[rows]),
-                "forward_op_id": int_array(linked.pairs.forward[rows], -1),
-            }
-        )
-
-
-class _OfEstimate(NamedTuple):
-    """What is known of each estimate: id, counts and words by name, code of the status, note."""
-
-    id: Int
-    counts: dict[str, Int]
-    status: Int
-    words: dict[str, Sequence[str | None]]
-    notes: list[str]
 
 
 def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[str, pa.Array]:

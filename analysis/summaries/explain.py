@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from pyprof2.analysis.hardware.verdict import Judged
     from pyprof2.analysis.intervals import Int
 
 LINK_MEANINGS: Final = {
@@ -187,18 +188,7 @@ def explain(
     ops = _Ops.of(tables["ops"], tables["signatures"])
     row, op = _find(tables, reference)
     owner = _owner(ops, op)
-    shared = tables["kernels"].slice(0, 0)
-    if owner is not None:
-        shared = tables["kernels"].filter(pc.equal(tables["kernels"]["cost_op_id"], owner))
-    elif row is not None:
-        shared = row
-    devices = tables["devices"].to_pylist()
-    has_gpu = any(tables[name].num_rows for name in ("kernels", "copies"))
-    if row is None and owner is not None and not has_gpu:
-        one = op_calls(tables["ops"].slice(owner, 1), tables["signatures"])
-        judged = examine_ops(one, devices, override)
-    else:
-        judged = examine(shared, devices, override)
+    shared, judged = _judge(tables, row, owner, override)
     cost = _cost(ops, tables["estimates"], (op, owner), row)
     return Explanation(
         reference=str(reference),
@@ -213,6 +203,24 @@ def explain(
         tensor_core=_tensor_core(judged.table, row),
         roof=None if owner is None or _helps(row) else roof_of(judged),
     )
+
+
+def _judge(
+    tables: Mapping[str, pa.Table],
+    row: pa.Table | None,
+    owner: int | None,
+    override: Path | str | None,
+) -> tuple[pa.Table, Judged]:
+    """Return the rows that share the counts, and what is said of them, or of the op itself."""
+    kernels, devices = tables["kernels"], tables["devices"].to_pylist()
+    shared = kernels.slice(0, 0) if row is None else row
+    if owner is not None:
+        shared = kernels.filter(pc.equal(kernels["cost_op_id"], owner))
+    has_gpu = any(tables[name].num_rows for name in ("kernels", "copies"))
+    if row is None and owner is not None and not has_gpu:
+        one = op_calls(tables["ops"].slice(owner, 1), tables["signatures"])
+        return shared, examine_ops(one, devices, override)
+    return shared, examine(shared, devices, override)
 
 
 def _find(

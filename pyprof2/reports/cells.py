@@ -139,12 +139,17 @@ def render(
         marked: by column, which of its values have a mark before them.
         alike: columns of numbers that are all in the unit of their largest one.
     """
-    import tabulate
-
     columns = _format_columns(frame, footer, marked or {}, alike)
     columns, left_out = _drop_columns(columns, width, droppable)
     columns = _label(columns, [words for words, _ in footer])
     _shorten_texts(columns, width)
+    return _aligned(columns, footer), left_out
+
+
+def _aligned(columns: Sequence[Cells], footer: Sequence[object]) -> str:
+    """Return the columns side by side, with a line above the footer."""
+    import tabulate
+
     rows: list[Any] = [[column.header for column in columns], tabulate.SEPARATING_LINE]
     rows += [list(row) for row in zip(*(c.texts for c in columns), strict=True)]
     if footer:
@@ -159,7 +164,7 @@ def render(
         )
     table = table.replace(_FILLER, "").replace(_INDENT, " ")
     lines = [line.rstrip() for line in table.splitlines()[1:-1]]
-    return "\n".join(lines), left_out
+    return "\n".join(lines)
 
 
 @contextmanager
