@@ -12,7 +12,18 @@ import pytest
 import pyprof2
 from pyprof2.cli import main
 from pyprof2.run import load
-from tests.kineto_events import annotation, frame, kernel, launch, launched, memory, node, op, step, trace
+from tests.kineto_events import (
+    annotation,
+    frame,
+    kernel,
+    launch,
+    launched,
+    memory,
+    node,
+    op,
+    step,
+    trace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
