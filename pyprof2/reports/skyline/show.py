@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pandas as pd
+
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 from pyprof2.reports.skyline.deepview import Analysis, analysis_json
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pyprof2.run import Run
 
 REPORTS: Final = ("time", "memory", "both", "deepview")
+_COMPONENTS: Final = {"rapl": "ENERGY_CPU_DRAM", "nvml": "ENERGY_NVIDIA"}
 _NO_MEMORY: Final = (
     "no allocation is recorded, so there is no memory report; record with "
     "profile(profile_memory=True)"
@@ -77,7 +80,19 @@ def _about(run: Run, query: SkylineQuery) -> Analysis:
         gpus=[str(d["name"]) for d in devices if d["name"] and d["device_type"] != "cpu"],
         capacity=next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None),
         batch=query.batch,
+        energy=_energy(run, rank.rank),
     )
+
+
+def _energy(run: Run, rank: int) -> dict[str, float]:
+    """Return joules of a step by DeepView's words; without a part that is not known."""
+    found = run.energy[run.energy["rank"] == rank]
+    sums: dict[str, float] = {}
+    for counter, joules in zip(found["counter"], found["joules_per_step"], strict=True):
+        word = _COMPONENTS.get(counter.partition(":")[0])
+        if word is not None and not pd.isna(joules):
+            sums[word] = sums.get(word, 0.0) + float(joules)
+    return sums
 
 
 def _said(

@@ -115,12 +115,13 @@ def test_a_real_recording_fits_the_schema_and_adds_up(
 def test_the_schema_refuses_what_is_not_of_it(tmp_path: Path, check: Callable[[Any], Any]) -> None:
     found = written(trace(tmp_path, step(1, 0, 9), op("aten::mm", 1, 2)), tmp_path)
     check(found)
-    for change in (
+    changes: list[Callable[[Any], object]] = [
         lambda f: f.pop("epochs"),
         lambda f: f["analysisState"].update(extra=1),
         lambda f: f["analysisState"]["breakdown"].update(peakUsageBytes=7),
         lambda f: f["analysisState"]["breakdown"]["operationTree"][0].update(numChildren=-1),
-    ):
+    ]
+    for change in changes:
         wrong = copy.deepcopy(found)
         change(wrong)
         with pytest.raises(fastjsonschema.JsonSchemaException):

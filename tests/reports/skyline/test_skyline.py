@@ -218,9 +218,9 @@ def test_a_report_alone_has_the_tables_of_skyline(
         assert "UNIQUE" in index[0]
 
 
-def own_sums(run: Run, number: int) -> dict[str, dict[str, int]]:
+def own_sums(run: Run, number: int) -> dict[Any, dict[str, int]]:
     """Return the time of each line in a step, by its kernels and copies, one after another."""
-    sums: dict[str, dict[str, int]] = defaultdict(lambda: {"forward": 0, "backward": 0})
+    sums: dict[Any, dict[str, int]] = defaultdict(lambda: {"forward": 0, "backward": 0})
     for row in pd.concat([run.kernels, run.copies]).to_dict("records"):
         if row["step"] != number or row["direction"] not in ("forward", "backward"):
             continue
@@ -264,7 +264,7 @@ def replayed(run: Run) -> tuple[int, int]:
     One event after another: a block is the last one at its address.
     """
     rows = run.memory[run.memory["device_type"] == "cuda"].to_dict("records")
-    live: dict[int, dict[str, Any]] = {}
+    live: dict[int, dict[Any, Any]] = {}
     blocks, starts, seen, total, peak = [], [], set(), 0, 0
     for at, row in enumerate(rows):
         if row["phase"] == "backward" and row["step"] not in seen and not pd.isna(row["step"]):
