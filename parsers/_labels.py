@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from pyprof2.markers import VERSION, Marker, parse_marker, parse_version
+from pyprof2.markers import VERSION, Marker, format_marker, parse_marker, parse_version
 from pyprof2.parsers._names import NAME_MAX
 from pyprof2.parsers._pyprof_markers import MarkerError, parse_call, parse_stack
 from pyprof2.parsers._steps import MAYBE_STEP
@@ -123,12 +123,20 @@ def _label_marker(marker: Marker) -> Label:
         return _label_op(marker)
     if marker.kind in ("step", "process", "cpu"):
         return Label(marker.kind, "", marker=marker)
+    return _label_range(marker)
+
+
+def _label_range(marker: Marker) -> Label:
+    """Return what a marker says that is a row of table `ranges`."""
     if marker.kind in _WORK_NAMES:
         return Label("range", f"{_WORK_NAMES[marker.kind]}#{marker.name or ''}", "annotation")
     if marker.kind == "layer" and marker.layer:
         return Label("range", marker.layer, "layer")
     if marker.kind == "source" and marker.source:
         return Label("range", marker.source, "source")
+    if marker.kind == "energy":
+        # Counters have names of their own, so the text stays as it is for whoever adds them up.
+        return Label("range", format_marker(marker), "energy")
     return Label("nothing", "")
 
 

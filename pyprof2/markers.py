@@ -28,6 +28,8 @@ window     a range: the steps that a recorder was asked for
 cpu        an instant: what the CPU can do, as measured               name, threads,
                                                                       flop_per_s, bytes_per_s,
                                                                       cache_bytes
+energy     a range without length: what counters have counted         joules
+           since the first such range
 ========== ========================================================== ========================
 
 A step is known to be one only when an optimizer steps, so the events of steps are what happened,
@@ -91,6 +93,7 @@ Kind: TypeAlias = Literal[
     "step",
     "process",
     "cpu",
+    "energy",
     "window",
 ]
 Direction: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
@@ -126,6 +129,7 @@ class Marker:
         flop_per_s: highest rates that were measured, by dtype.
         bytes_per_s: highest bandwidth of the memory that was measured.
         cache_bytes: size of the last cache before the memory.
+        joules: by the name of the counter.
     """
 
     kind: Kind
@@ -153,6 +157,7 @@ class Marker:
     flop_per_s: dict[str, float] | None = None
     bytes_per_s: float | None = None
     cache_bytes: int | None = None
+    joules: dict[str, float] | None = None
 
 
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
@@ -241,6 +246,7 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 _Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 # Of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
 _Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
+_Joules = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _Bandwidth = Annotated[float, msgspec.Meta(gt=0, le=1e14)]
 _Atom = bool | Annotated[int, msgspec.Meta(ge=-_MAX_INT, le=_MAX_INT)] | float | str | None
 # How deep values may nest is bounded here, so that no text can exhaust the stack.
@@ -286,6 +292,7 @@ class _Wire(msgspec.Struct):
     flop_per_s: dict[str, _Flops] | None = None
     bytes_per_s: _Bandwidth | None = None
     cache_bytes: _Bytes | None = None
+    joules: dict[str, _Joules] | None = None
 
 
 _decoder = msgspec.json.Decoder(_Wire)

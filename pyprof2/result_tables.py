@@ -204,6 +204,25 @@ LINES: Final = Table(
         ),
     ),
 )
+ENERGY: Final = Table(
+    "energy",
+    "One row per counter of energy that the recording machine let the recorder read. Not stored: "
+    "it is found in the ranges of kind `energy`.",
+    (
+        _RANK,
+        Column(
+            "counter", pa.string(), "Where it is from, `rapl` or `nvml`, and whose.", nullable=False
+        ),
+        Column("joules_per_step", pa.float64(), "Energy of a step; null: see `note`.", "J"),
+        Column("lo", pa.float64(), "The least that it may be.", "J"),
+        Column("hi", pa.float64(), "The most that it may be.", "J"),
+        Column("joules", pa.float64(), "Between the first reading and the last.", "J"),
+        Column("seconds", pa.float64(), "The time between them.", "s"),
+        _count("steps", "Steps that begin between them."),
+        Column("method", pa.string(), "What was read.", nullable=False),
+        Column("note", pa.string(), "Why there is no energy of a step."),
+    ),
+)
 FINDINGS: Final = Table(
     "findings",
     "One row per finding of `pyprof2 check`, problems first.",

@@ -402,6 +402,28 @@ class Run:
         return self._frame("steps")
 
     @cached_property
+    def energy(self) -> pd.DataFrame:
+        """What a step takes of energy, one row per counter; empty where none was read.
+
+        See `pyprof2.analysis.time.energy.energy`.
+        """
+        import pandas as pd
+
+        from pyprof2.analysis.time.energy import KIND, RANGES, energy
+        from pyprof2.result_tables import ENERGY
+
+        # Names of ranges are long, and most recordings have no reading.
+        having = [r for r in self._ranks if KIND in self._kinds_of_ranges[r.rank]]
+        parts = [energy(r.read("ranges", RANGES), self.steps, r.rank) for r in having]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=ENERGY.names)
+
+    @cached_property
+    def _kinds_of_ranges(self) -> dict[int, list[str]]:
+        """The kinds of ranges that each rank has."""
+        kinds = {rank.rank: rank.read("ranges", ["kind"])["kind"] for rank in self._ranks}
+        return {rank: kind.unique().to_pylist() for rank, kind in kinds.items()}
+
+    @cached_property
     def step_parts(self) -> pd.DataFrame:
         """The parts that the windows of steps are made of, and add up to.
 
@@ -464,8 +486,7 @@ class Run:
     @cached_property
     def lines_are_functions(self) -> bool:
         """Whether torch.profiler recorded Python frames, whose line is where a function begins."""
-        kinds = (rank.read("ranges", ["kind"])["kind"] for rank in self._ranks)
-        return any("python" in kind.unique().to_pylist() for kind in kinds)
+        return any("python" in kinds for kinds in self._kinds_of_ranges.values())
 
     def _root_of(self, rank: RankTables) -> str | None:
         """Return the folder of the user's own code in a rank."""

@@ -397,7 +397,7 @@ RANGES: Final = Table(
             "kind",
             TEXT,
             "`step`, `annotation`, `layer`, `source`, `module`, `python`, `internal` work of "
-            "PyTorch's, or `marker` of PyProf's.",
+            "PyTorch's, `energy`, a reading of counters, or `marker` of PyProf's.",
         ),
         Column("domain", TEXT, "NVTX domain; null for the default one, or without domains."),
     ),

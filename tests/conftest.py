@@ -39,6 +39,7 @@ hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 # Only tests of it wait for a measurement; the marks of the others are the same on every machine.
 os.environ.setdefault("PYPROF2_CPU_PEAKS", "0")
+os.environ.setdefault("PYPROF2_ENERGY", "0")
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 

@@ -33,6 +33,7 @@ class LineOps(NamedTuple):
 
     Attributes:
         stack: row in `stacks`.
+        at: position of the call at the line that the op is a part of; see `call`.
         call: name of the call at the line that the op is a part of; of an op in backward the one
             whose gradient it computes.
         layer: the layer.
@@ -41,6 +42,7 @@ class LineOps(NamedTuple):
     """
 
     stack: Int
+    at: Int
     call: TextColumn
     layer: TextColumn
     phase: Int
@@ -64,7 +66,7 @@ def line_ops(ops: pa.Table) -> LineOps:
     call = np.where(same, lookup(call, origin, -1), call)
     name, names = code_column(ops, "op")
     called = (lookup(name, call, -1), [text.removeprefix(ENGINE) for text in names])
-    return LineOps(stack, called, code_column(ops, "layer"), _phases(ops), begins)
+    return LineOps(stack, call, called, code_column(ops, "layer"), _phases(ops), begins)
 
 
 def _phases(ops: pa.Table) -> Int:

@@ -50,7 +50,7 @@ _COSTED: Final = ("ok", "assumed", "in_parent")
 _COUNTS: Final = ("flops", "bytes")
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """Rows to be summed by what they are of.
 
     Attributes:
@@ -68,7 +68,7 @@ class _Rows(NamedTuple):
     sums: dict[str, Int]
 
 
-class _Rank(NamedTuple):
+class RankWork(NamedTuple):
     """What the ledgers of a rank are made of.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Rank(NamedTuple):
     step: Int
 
     @classmethod
-    def of(cls, tables: Mapping[str, pa.Table]) -> _Rank:
+    def of(cls, tables: Mapping[str, pa.Table]) -> RankWork:
         """Find them."""
         ops, ranges = tables["ops"], tables["ranges"]
         ranges = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
@@ -106,9 +106,9 @@ def lines_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
         tables: the columns `INPUT` of its canonical tables, each in the order of its keys.
         rank: the number.
     """
-    known = _Rank.of(tables)
-    host, threads = _host(known)
-    ledgers = {"device": _device(known), "host": host, "threads": threads}
+    known = RankWork.of(tables)
+    host, threads = host_rows(known)
+    ledgers = {"device": device_rows(known), "host": host, "threads": threads}
     sources = code_column(tables["idle"], "source")[1]
     parts = [_table(name, rows, known, sources) for name, rows in ledgers.items()]
     whole = pa.concat_tables([LINES.conform(_ranked(part, rank)) for part in parts])
@@ -128,18 +128,18 @@ def _busiest(thread: Int, ops: pa.Table) -> int:
 # -- the ledgers: rows before they are added up --------------------------------------------------
 
 
-def _device(known: _Rank) -> _Rows:
+def device_rows(known: RankWork) -> Rows:
     """Return the kernels and copies, the calls, and what was idle meanwhile; nothing without."""
     activities = [known.tables[name] for name in ("kernels", "copies")]
     if not any(table.num_rows for table in activities):
         return _stacked([])
     work = pa.concat_tables([table.select(_WORK) for table in activities]).unify_dictionaries()
     at = np.flatnonzero(known.lines.begins)
-    calls = _Rows(known.step[at], _none(at), at, _none(at), {"calls": np.ones_like(at)})
+    calls = Rows(known.step[at], _none(at), at, _none(at), {"calls": np.ones_like(at)})
     return _stacked([_work_rows(known, work), calls, _idle_rows(known, known.tables["idle"])])
 
 
-def _work_rows(known: _Rank, work: pa.Table) -> _Rows:
+def _work_rows(known: RankWork, work: pa.Table) -> Rows:
     """Return kernels and copies; those without a launch are of no step."""
     start, time = int_column(work, "start_ns", 0), int_column(work, "dur_ns", 0)
     launch, op = int_column(work, "launch_ns", NONE), int_column(work, "op_id", -1)
@@ -152,17 +152,17 @@ def _work_rows(known: _Rank, work: pa.Table) -> _Rows:
     }
     began = np.where(launch == NONE, start, launch)
     step = known.steps.find(int_column(work, "step", NONE), began)
-    return _Rows(step, _none(op), op, _none(op), sums)
+    return Rows(step, _none(op), op, _none(op), sums)
 
 
-def _idle_rows(known: _Rank, idle: pa.Table) -> _Rows:
+def _idle_rows(known: RankWork, idle: pa.Table) -> Rows:
     step = known.steps.find(int_column(idle, "step", NONE), int_column(idle, "start_ns", 0))
     op, (source, _) = int_column(idle, "op_id", -1), code_column(idle, "source")
     sums = {"idle_caused_ns": int_column(idle, "time_ns", 0)}
-    return _Rows(step, _none(op), op, np.where(op >= 0, -1, source), sums)
+    return Rows(step, _none(op), op, np.where(op >= 0, -1, source), sums)
 
 
-def _host(known: _Rank) -> tuple[_Rows, _Rows]:
+def host_rows(known: RankWork) -> tuple[Rows, Rows]:
     """Return the ops of the steps' threads, clipped to the steps, what is between, and the rest."""
     ops, steps = known.tables["ops"], known.steps
     start, self_ns = int_column(ops, "start_ns", 0), int_column(ops, "self_ns", 0)
@@ -174,10 +174,8 @@ def _host(known: _Rank) -> tuple[_Rows, _Rows]:
     between = np.arange(len(found.between))
     of_steps = _stacked(
         [
-            _Rows(found.step, steps.thread[found.step], found.op, _none(found.op), own),
-            _Rows(
-                between, steps.thread, _none(between), _none(between), {"time_ns": found.between}
-            ),
+            Rows(found.step, steps.thread[found.step], found.op, _none(found.op), own),
+            Rows(between, steps.thread, _none(between), _none(between), {"time_ns": found.between}),
         ]
     )
     rest, elsewhere = self_ns.copy(), np.ones(len(self_ns), bool)
@@ -185,10 +183,10 @@ def _host(known: _Rank) -> tuple[_Rows, _Rows]:
     elsewhere[found.op[begun]] = False
     rows = np.flatnonzero(elsewhere | (rest > 0))
     sums = _op_sums(known, rows, rest[rows], elsewhere[rows])
-    return of_steps, _Rows(known.step[rows], known.thread[rows], rows, _none(rows), sums)
+    return of_steps, Rows(known.step[rows], known.thread[rows], rows, _none(rows), sums)
 
 
-def _op_sums(known: _Rank, rows: Int, time: Int, begun: Bool) -> dict[str, Int]:
+def _op_sums(known: RankWork, rows: Int, time: Int, begun: Bool) -> dict[str, Int]:
     """Return what the ops at these rows add; `begun`: those whose calls and counts are added."""
     sums = _sums(known.tables["ops"].take(pa.array(rows)), time)
     for name in _COUNTS:
@@ -236,7 +234,7 @@ def _none(like: Int) -> Int:
     return np.full(len(like), -1)
 
 
-def _stacked(parts: Sequence[_Rows]) -> _Rows:
+def _stacked(parts: Sequence[Rows]) -> Rows:
     """Return the rows of several; what one does not add is 0."""
     nothing = np.empty(0, np.int64)
     names = dict.fromkeys(name for part in parts for name in part.sums)
@@ -250,13 +248,13 @@ def _stacked(parts: Sequence[_Rows]) -> _Rows:
         np.concatenate([nothing, *each])
         for each in ([part[at] for part in parts] for at in range(4))
     )
-    return _Rows(step, thread, op, source, sums)
+    return Rows(step, thread, op, source, sums)
 
 
 # -- added up -----------------------------------------------------------------------------------
 
 
-def _table(ledger: str, rows: _Rows, known: _Rank, sources: Sequence[str]) -> pa.Table:
+def _table(ledger: str, rows: Rows, known: RankWork, sources: Sequence[str]) -> pa.Table:
     """Return the rows added up by step, thread, line, call, layer and phase."""
     lines, steps, threads = known.lines, known.steps, known.threads
     of_op = (lines.stack, lines.call[0], lines.layer[0], lines.phase)

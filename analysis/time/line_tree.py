@@ -183,7 +183,8 @@ class Stacks:
 
     def has_own(self, lines: Iterable[str]) -> bool:
         """Whether one of the lines is the user's own."""
-        return any(
-            self._is_own[line] if line in self._is_own else self._owned(line, None)
-            for line in lines
-        )
+        return any(self.is_own(line) for line in lines)
+
+    def is_own(self, line: str) -> bool:
+        """Whether a line is the user's own."""
+        return self._is_own[line] if line in self._is_own else self._owned(line, None)

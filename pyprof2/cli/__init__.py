@@ -33,6 +33,7 @@ from pyprof2.cli import (
     parse,
     prof,
     report,
+    skyline_report,
 )
 from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
 from pyprof2.reports.cells import clean
@@ -59,6 +60,7 @@ __all__ = [
     "parse",
     "prof",
     "report",
+    "skyline_report",
 ]
 
 FINE: Final = 0
@@ -84,6 +86,7 @@ _COMMANDS: Final = (
     batch,
     report,
     export,
+    skyline_report,
     explain,
     check,
     demo,

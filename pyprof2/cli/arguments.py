@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     Commands = _SubParsersAction[Any]
 
 
+class WithExamples(argparse.HelpFormatter):
+    """Keeps the lines of a text that has several, such as examples below the options."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
 def add_input(command: argparse.ArgumentParser) -> None:
     """Declare the store or trace to read."""
     command.add_argument(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
+from pyprof2.reports import files
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.summaries.batch.model import Model
 
 _SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]i?)?B?", re.IGNORECASE)
 _THOUSANDS: Final = "KMGT"
@@ -44,6 +49,12 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "--memory", type=_bytes, metavar="SIZE", help="of the device, such as 80GB or 79.1GiB"
     )
     capacity.add_argument("--device", metavar="NAME", help="the device, such as A100-80")
+    command.add_argument(
+        "--csv-files",
+        type=Path,
+        metavar="DIR",
+        help="write measure-batches.csv and prediction-models.csv there too, as Skyline does",
+    )
     arguments.add_format(command)
     arguments.add_output(command)
     command.set_defaults(run=run)
@@ -90,6 +101,7 @@ def _bytes(text: str) -> int:
 def run(args: argparse.Namespace) -> None:
     """Show what other batch sizes take."""
     target = arguments.target_of(args)
+    _check_csv_files(args)
     from pyprof2.analysis.hardware.capacities import capacity_bytes
     from pyprof2.batches import batch_model
     from pyprof2.reports.batch import BatchQuery, show
@@ -102,3 +114,23 @@ def run(args: argparse.Namespace) -> None:
     batches, given = args.at or ([], {})
     model = batch_model(dict(args.inputs), progress=arguments.wants_progress(args))
     show(model, BatchQuery(tuple(batches), given, capacity, target))
+    if args.csv_files is not None:
+        _write_csv_files(model, args)
+
+
+def _check_csv_files(args: argparse.Namespace) -> None:
+    """Raise unless the files may be written."""
+    if args.csv_files is None:
+        return
+    from pyprof2.reports.sweep_files import paths_in
+
+    for path in paths_in(args.csv_files):
+        files.check_free(path, force=args.force)
+
+
+def _write_csv_files(model: Model, args: argparse.Namespace) -> None:
+    from pyprof2.reports import sweep_files
+
+    for line in sweep_files.show(model, args.csv_files):
+        if not args.quiet:
+            print(f"pyprof2: {line}", file=sys.stderr)

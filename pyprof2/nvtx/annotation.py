@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyprof2.errors import UsageError
 from pyprof2.nvtx import hooks
 from pyprof2.nvtx.cpu_peaks import cpu_marker
+from pyprof2.nvtx.energy import machine_meter
 from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import Session
@@ -85,6 +86,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
     layers: bool = True,
     scalars: bool = True,
     cpu_peaks: bool = True,
+    energy: bool = True,
     steps: Container[int] | None = None,
 ) -> None:
     """Mark every op, layer and step of this process from now on, until `shutdown`.
@@ -106,6 +108,9 @@ def init(  # noqa: PLR0913 -- options, each by its name
         scalars: whether numbers and texts among the arguments are.
         cpu_peaks: whether, on a machine without a GPU, the highest rates of its CPU are measured
             and recorded, as the roof of the ops. It takes some seconds, and is kept for an hour.
+        energy: whether the counters of energy that the machine lets this process read are read,
+            at the beginning of few steps: at the first, and after 1 s, 2 s, 4 s and so on. On a
+            GPU these steps begin with a wait for what was launched before.
         steps: the steps to record, such as `range(10, 20)`; everything by default. Steps count
             from 0, see `pyprof2.nvtx.steps`; what comes before the first one is in none.
             Without training, batches of a DataLoader count.
@@ -113,7 +118,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
     Raises:
         UsageError: an option makes no sense, or `nvtx` is wanted and the package is missing.
     """
-    options = Options(sink, shapes, source, layers, scalars, cpu_peaks, steps)
+    options = Options(sink, shapes, source, layers, scalars, cpu_peaks, energy, steps)
     _current.is_wanted = True
     _begin(options if _current.capture is None else _current.capture.apply(options))
 
@@ -170,7 +175,8 @@ def start(options: Options, sink: Sink | None) -> None:
     """Begin an annotation; none must be on."""
     recorder = None if _current.capture is None else _current.capture.recorder
     session = Session(options, sink, recorder)
-    steps = Steps(session, cpu_marker() if options.cpu_peaks else None)
+    cpu = cpu_marker() if options.cpu_peaks else None
+    steps = Steps(session, cpu, machine_meter() if options.energy else None)
     with ExitStack() as undo:
         hooks.hook_modules(session, steps, undo)
         hooks.hook_optimizers(steps, undo)
@@ -243,7 +249,8 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collectives",
-            "nvtx.describe", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.ops",
+            "nvtx.describe", "nvtx.energy", "nvtx.hooks",
+            "nvtx.knowledge", "nvtx.layers", "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
             "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.threads",
         )

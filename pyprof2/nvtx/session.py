@@ -191,6 +191,15 @@ class Session(Knowledge):
             attributes.payload = NO_SEQUENCE
             self.sink.mark(attributes, self.sink.domain)
 
+    def mark_range(self, marker: Marker) -> None:
+        """Write a range without length, for what is to be a row of table `ranges`."""
+        if self.kineto and self.recording:
+            self.mark(marker)
+        elif self.messages is not None and self.writes_ops:
+            end = self._push(self.state(), self.messages.of_marker(marker))
+            if end is not None:
+                end()
+
     def _push(self, state: ThreadState, message: Any) -> Callable[[], object] | None:
         if self.sink is None:
             return None

@@ -27,6 +27,7 @@ from pyprof2.markers import Marker
 from pyprof2.nvtx.internals import NO_TASK, current_task
 
 if TYPE_CHECKING:
+    from pyprof2.nvtx.energy import Meter
     from pyprof2.nvtx.session import Session
 
 
@@ -90,16 +91,20 @@ class Steps:
         waiting: whether calls of modules are to be passed to `called`.
     """
 
-    def __init__(self, session: Session, cpu: Marker | None = None) -> None:
+    def __init__(
+        self, session: Session, cpu: Marker | None = None, meter: Meter | None = None
+    ) -> None:
         """Begin before the first step.
 
         Args:
             session: writes the marks.
             cpu: what the CPU can do.
+            meter: reads how much energy the machine uses.
         """
         self.waiting = True
         self._session = session
         self._cpu = cpu
+        self._meter = meter
         self._said: tuple[Marker | None, ...] = ()
         self._phase = _Phase.NOTHING
         self._again = False
@@ -207,6 +212,8 @@ class Steps:
         self.waiting = self._again = True
         self._loader = None
         self._said = ()
+        if self._meter is not None:
+            self._meter.restart()
 
     def finish(self) -> None:
         """End the last step."""
@@ -221,8 +228,17 @@ class Steps:
             self._session.recorder.step()
         # The rank may be known only now.
         self.introduce()
+        self._measure()
         self._mark("begins")
         self._again = False
+
+    def _measure(self) -> None:
+        """Write how much energy was used, now and then."""
+        if self._meter is None or not self._session.recording:
+            return
+        reading = self._meter.due()
+        if reading is not None:
+            self._session.mark_range(reading)
 
     def _stop(self) -> None:
         self._mark("over")

@@ -99,7 +99,7 @@ def write_parts(parts: Iterable[str], path: Path | None) -> None:
             sys.stdout.write(part)
         return
     with (
-        _replacing(path) as temporary,
+        replacing(path) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
         for part in parts:
@@ -112,7 +112,7 @@ def _is_special(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write to; it becomes `path` when all is written."""
     if _is_special(path):
         yield path
@@ -286,7 +286,7 @@ def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], obje
         UsageError: the bytes would go to a terminal.
     """
     if path is not None:
-        with _replacing(path) as temporary, temporary.open("wb") as file:
+        with replacing(path) as temporary, temporary.open("wb") as file:
             yield file.write
         return
     _refuse_terminal(what)
@@ -304,7 +304,7 @@ def _write_parquet(table: pa.Table, path: Path | None) -> None:
     from pyarrow import parquet
 
     if path is not None:
-        with _replacing(path) as temporary:
+        with replacing(path) as temporary:
             parquet.write_table(table, temporary)
         return
     _refuse_terminal("Parquet")

@@ -14,6 +14,7 @@ from pyprof2.analysis.time.line_tree import FILE, LINE, NO_SOURCE, OP, THREAD
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells
 from pyprof2.reports.heading import step_numbers
+from pyprof2.reports.steps import energy_lines
 from pyprof2.units import format_time
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def show(run: Run, query: LineQuery, target: Target, top: int | None) -> None:
         [
             *_heading(profile, query),
             *([_FUNCTIONS] if run.lines_are_functions else []),
+            *energy_lines(run, profile.ranks),
             "",
             *_drawn(table, profile, query, target),
             *_rest(outline, nodes, profile),

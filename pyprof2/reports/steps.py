@@ -16,7 +16,7 @@ from pyprof2.analysis.time.step_times import (
 )
 from pyprof2.analysis.time.steps import SHARES
 from pyprof2.reports.heading import share_text
-from pyprof2.units import format_time
+from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -50,8 +50,31 @@ def step_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         return
     windows = step_windows_of(steps)
     yield from _times(windows)
+    yield from energy_lines(run, ranks)
     yield from _devices(run, steps)
     yield from _outliers(run, windows)
+
+
+def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
+    """Give for each counter the energy of a step; nothing where none was read.
+
+    Args:
+        run: the run.
+        ranks: those to speak of.
+    """
+    found = run.energy
+    rows = found[found["rank"].isin(ranks)].to_dict("records")
+    several = len({row["rank"] for row in rows}) > 1
+    for row in rows:
+        place = (f"rank {row['rank']}, " if several else "") + row["counter"]
+        if pd.isna(row["joules_per_step"]):
+            yield f"{place}: no energy of a step: {row['note']}"
+            continue
+        each, low, high = (format_rate(row[name]) for name in ("joules_per_step", "lo", "hi"))
+        yield (
+            f"{place}: {each} J in a step ({low} to {high}; {format_rate(row['joules'])} J in "
+            f"{row['seconds']:.1f} s, {row['steps']} steps; {row['method']})"
+        )
 
 
 def _times(windows: pd.DataFrame) -> Iterator[str]:

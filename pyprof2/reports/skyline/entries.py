@@ -1,0 +1,324 @@
+"""What Skyline's reports are about: calls with their time, weights and activations with bytes.
+
+Each entry has the lines that led to it, as Skyline records them: only the user's own, from the root
+of the project, the innermost first.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from pyprof2.analysis.memory.live import live_at
+from pyprof2.analysis.memory.profile import moment_of
+from pyprof2.analysis.summaries.line_profile import LineQuery
+from pyprof2.analysis.time import line_ops
+from pyprof2.analysis.time.invocations import INPUT, invocations
+from pyprof2.analysis.time.line_tree import NO_OP, Stacks
+from pyprof2.analysis.time.step_times import median_step, step_windows_of
+from pyprof2.columns import lookup
+from pyprof2.errors import UsageError
+from pyprof2.frames import shown_line
+from pyprof2.recording import int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.rank_tables import RankTables
+    from pyprof2.run import Run
+
+UNSPLIT: Final = "(parameters and buffers)"
+"""The name of weights that the recording does not tell apart."""
+_WEIGHTS: Final = ("parameter", "buffer", "parameter_or_buffer")
+
+
+class Frame(NamedTuple):
+    """A line of the user's: the file, from the root of the project, and the number from 1 on."""
+
+    path: str
+    line: int
+
+
+class TimeEntry(NamedTuple):
+    """A call.
+
+    Attributes:
+        op: its name.
+        frames: the lines that led to it.
+        forward_ns: its time in forward.
+        backward_ns: that in backward; None: nothing ran there for it.
+        is_forward: whether it was called in forward.
+    """
+
+    op: str
+    frames: tuple[Frame, ...]
+    forward_ns: int
+    backward_ns: int | None
+    is_forward: bool
+
+
+class WeightEntry(NamedTuple):
+    """Weights and their gradients."""
+
+    name: str
+    size_bytes: int
+    grad_bytes: int
+
+
+class ActivationEntry(NamedTuple):
+    """What a call keeps from forward to backward."""
+
+    op: str
+    frames: tuple[Frame, ...]
+    size_bytes: int
+
+
+class TimeReport(NamedTuple):
+    """The calls of a step.
+
+    Attributes:
+        entries: in order of time.
+        rank, ledger: whose time, and of which ledger of `lines`.
+        step: the number; None: a recording without steps, all of it.
+        step_ns: time of the step in the ledger.
+        wall_ns: how long the step took, as `pyprof2 batch` has it; None: there is no step.
+    """
+
+    entries: list[TimeEntry]
+    rank: int
+    ledger: str
+    step: int | None
+    step_ns: int
+    wall_ns: int | None
+
+
+class MemoryReport(NamedTuple):
+    """The memory of a device.
+
+    Attributes:
+        weights, activations: the entries.
+        peak_bytes: the most that was allocated; None: not known.
+        device: whose, such as `cuda:0`.
+        lacks: what is not recorded, a line each.
+    """
+
+    weights: list[WeightEntry]
+    activations: list[ActivationEntry]
+    peak_bytes: int | None
+    device: str
+    lacks: list[str]
+
+
+class Entries:
+    """The entries of one rank of a run."""
+
+    def __init__(self, run: Run, rank: int | None = None) -> None:
+        """Choose the rank.
+
+        Args:
+            run: the run.
+            rank: whose; None: the lowest with work of a device, else the lowest.
+
+        Raises:
+            UsageError: there is no such rank.
+        """
+        self._run = run
+        tables = run.tables_of(rank)
+        self._rank = next((each for each in tables if _has_kernels(each)), tables[0])
+
+    def time(self, ledger: str | None = None, step: int | None = None) -> TimeReport:
+        """Return the calls of a step.
+
+        Args:
+            ledger: `device` or `host`; None: `device` where one worked.
+            step: the number; None: the step of median time.
+
+        Raises:
+            UsageError: there is no such step, or no work in the ledger.
+        """
+        number = self._median_step() if step is None else step
+        steps = None if number is None else (number, number)
+        profile = self._run.line_profile(LineQuery(ledger, steps=steps, rank=self._rank.rank))
+        if not profile.steps:
+            msg = f"{self._run.path}: no op and no kernel is recorded, so there is no time report"
+            raise UsageError(msg)
+        calls = invocations(self._rank.several(INPUT), profile.ledger, number).to_pylist()
+        entries = [
+            TimeEntry(
+                str(call["op"]),
+                self._stacks.frames(call["stack_id"]),
+                call["forward_ns"],
+                call["backward_ns"],
+                call["is_forward"],
+            )
+            for call in calls
+        ]
+        return TimeReport(
+            entries,
+            self._rank.rank,
+            profile.ledger,
+            number,
+            profile.total_ns,
+            self._wall_ns(number),
+        )
+
+    @cached_property
+    def _windows(self) -> pd.DataFrame:
+        windows = step_windows_of(self._run.steps)
+        return windows[windows["rank"] == self._rank.rank]
+
+    def _median_step(self) -> int | None:
+        """Return the number of the step of median time; None: there are no steps."""
+        if self._windows.empty:
+            return None
+        return int(median_step(self._windows, self._rank.rank)["step"])
+
+    def _wall_ns(self, step: int | None) -> int | None:
+        """Return how long a step of the rank took."""
+        found = self._windows[self._windows["step"] == step]
+        return None if step is None or found.empty else int(found["dur_ns"].iloc[0])
+
+    def memory(self, device: str | None = None) -> MemoryReport | None:
+        """Return the memory of a device; None: nothing is recorded of any.
+
+        Args:
+            device: such as `cuda:0`; None: the one of which most is allocated, GPUs first.
+
+        Raises:
+            UsageError: there is no such device.
+        """
+        profile = self._run.memory_by_device().only(device, self._rank.rank)
+        if not profile.curves:
+            return None
+        curves = profile.curves
+        best = max(
+            range(len(curves)),
+            key=lambda at: (curves[at].device_type != "cpu", curves[at].over_base(curves[at].peak)),
+        )
+        curve, entries = curves[best], profile.entries[best]
+        base = curve.base
+        peak = None if base is None else base + curve.over_base(curve.peak)
+        weights = _weights(curve, entries)
+        activations = self._activations(curve, entries)
+        name = curve.device_type + ("" if curve.device is None else f":{curve.device}")
+        lacks = list(_lacks(weights, activations, peak, entries))
+        return MemoryReport(weights, activations, peak, name, lacks)
+
+    @cached_property
+    def _stacks(self) -> _Frames:
+        return _Frames(self._rank, self._run)
+
+    def _activations(self, curve: Curve, entries: pd.DataFrame) -> list[ActivationEntry]:
+        """Return what is kept for a backward, one entry for each call that allocated it."""
+        moment = moment_of(curve, "backward")
+        if moment is None:
+            return []
+        live = live_at(entries, moment)
+        kept = live[live["category"].astype(str) == "activation"]
+        begin = kept["begin"].to_numpy(np.int64)
+        ops = line_ops.line_ops(self._rank.read("ops", line_ops.INPUT))
+        call = lookup(ops.at, int_column(curve.events, "op_id", -1)[begin], -1)
+        stack = int_column(curve.events, "stack_id", -1)[begin]
+        code, names = ops.call
+        sums: dict[tuple[int, int], int] = {}
+        for key, size in zip(
+            zip(call.tolist(), stack.tolist(), strict=True), kept["bytes"].tolist(), strict=True
+        ):
+            sums[key] = sums.get(key, 0) + int(size)
+        return [
+            ActivationEntry(
+                NO_OP if at < 0 else str(names[code[at]]), self._stacks.frames(stack_id), size
+            )
+            for (at, stack_id), size in sorted(sums.items())
+        ]
+
+
+class _Frames:
+    """The lines of a rank's stacks as Skyline has them; each stack is looked up once."""
+
+    def __init__(self, rank: RankTables, run: Run) -> None:
+        table = rank.read("stacks", ["stack_id", "caller_id", "line"])
+        roots = run.source_roots
+        self._stacks = Stacks(table, roots[0] if roots else None)
+        self._roots = roots
+        self._known: dict[int, tuple[Frame, ...]] = {}
+
+    def frames(self, stack: int | None) -> tuple[Frame, ...]:
+        """Return the user's own lines of a stack, the innermost first; none of no stack."""
+        if stack is None or stack < 0:
+            return ()
+        if stack not in self._known:
+            lines = [line for line in self._stacks.lines(stack) if self._stacks.is_own(line)]
+            self._known[stack] = tuple(self._frame(line) for line in reversed(lines))
+        return self._known[stack]
+
+    def _frame(self, line: str) -> Frame:
+        path, _, number = shown_line(line, self._roots).rpartition(":")
+        return Frame(path, int(number))
+
+
+def _has_kernels(rank: RankTables) -> bool:
+    return any(rank.read(name, ["kernel_id"]).num_rows for name in ("kernels", "copies"))
+
+
+def _weights(curve: Curve, entries: pd.DataFrame) -> list[WeightEntry]:
+    """Return weights at the peak, and gradients when there are most, by layer where it is known."""
+    live = live_at(entries, curve.peak)
+    sizes = _by_layer(live[live["category"].isin(_WEIGHTS)])
+    if not sizes:
+        return []
+    gradients = entries[entries["category"].astype(str) == "gradient"]
+    grads = _by_layer(live_at(gradients, _fullest(gradients)))
+    if set(sizes) == {UNSPLIT}:
+        grads = {UNSPLIT: sum(grads.values())}
+    names = sorted({*sizes, *grads})
+    return [WeightEntry(name, sizes.get(name, 0), grads.get(name, 0)) for name in names]
+
+
+def _by_layer(rows: pd.DataFrame) -> dict[str, int]:
+    """Return the bytes of each layer; what has none, or was there before, is `UNSPLIT`."""
+    sums: dict[str, int] = {}
+    for layer, size in zip(rows["layer"].astype(str), rows["bytes"].tolist(), strict=True):
+        name = UNSPLIT if layer.startswith("(") else layer
+        sums[name] = sums.get(name, 0) + int(size)
+    return sums
+
+
+def _fullest(rows: pd.DataFrame) -> int:
+    """Return the first moment at which most bytes of rows live."""
+    if rows.empty:
+        return -1
+    begin, end, size = (rows[name].to_numpy(np.int64) for name in ("begin", "end", "bytes"))
+    at = np.concatenate([begin, end])
+    change = np.concatenate([size, -size])
+    moments, place = np.unique(at, return_inverse=True)
+    total = np.zeros(len(moments), np.int64)
+    np.add.at(total, place, change)
+    return int(moments[int(np.argmax(np.cumsum(total)))])
+
+
+def _lacks(
+    weights: list[WeightEntry],
+    activations: list[ActivationEntry],
+    peak: int | None,
+    entries: pd.DataFrame,
+) -> Iterator[str]:
+    """Say what is not recorded."""
+    has_backward = "backward" in set(entries["phase"].astype(str))
+    if peak is None:
+        yield "no peak_usage_bytes: what was allocated before the recording is not known"
+    if not weights:
+        yield "no weights: they were allocated before the recording, of which nothing is known"
+    elif {weight.name for weight in weights} == {UNSPLIT}:
+        yield "weights are one entry: the recording does not say which parameter is where"
+    if weights and has_backward and not any(weight.grad_bytes for weight in weights):
+        yield "grad_size_bytes is 0: no block is known to be a gradient"
+    if not has_backward:
+        yield "no activations: no backward is recorded"
+    elif not activations:
+        yield "no activations: no block is known to be kept for a backward"

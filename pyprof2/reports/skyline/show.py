@@ -1,0 +1,112 @@
+"""What `pyprof2 skyline-report` writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from pyprof2.errors import Pyprof2Error
+from pyprof2.reports import files
+from pyprof2.reports.skyline.deepview import Analysis, analysis_json
+from pyprof2.reports.skyline.entries import Entries
+from pyprof2.reports.skyline.sqlite import write_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyprof2.reports.skyline.entries import MemoryReport, TimeReport
+    from pyprof2.run import Run
+
+REPORTS: Final = ("time", "memory", "both", "deepview")
+_COMPONENTS: Final = {"rapl": "ENERGY_CPU_DRAM", "nvml": "ENERGY_NVIDIA"}
+_NO_MEMORY: Final = (
+    "no allocation is recorded, so there is no memory report; record with "
+    "profile(profile_memory=True)"
+)
+_FUNCTIONS: Final = (
+    "frames of torch.profiler: a line is where its function begins; pyprof2.init() records calls"
+)
+
+
+@dataclass(frozen=True)
+class SkylineQuery:
+    """What is asked for.
+
+    Attributes:
+        report: one of `REPORTS`.
+        path: the file to write.
+        step, rank, device, ledger: see `Entries`.
+        batch: samples in a step; None: not known.
+    """
+
+    report: str
+    path: Path
+    step: int | None = None
+    rank: int | None = None
+    device: str | None = None
+    ledger: str | None = None
+    batch: int | None = None
+
+
+def show(run: Run, query: SkylineQuery) -> list[str]:
+    """Write what is asked for, and return lines that say what it is of, and what it lacks.
+
+    Raises:
+        Pyprof2Error: only the memory report is asked for, and no memory is recorded.
+        UsageError: there is no such step, rank, device or ledger.
+    """
+    entries = Entries(run, query.rank)
+    time = None if query.report == "memory" else entries.time(query.ledger, query.step)
+    memory = None if query.report == "time" else entries.memory(query.device)
+    if query.report == "memory" and memory is None:
+        msg = f"{run.path}: {_NO_MEMORY}"
+        raise Pyprof2Error(msg)
+    if query.report == "deepview" and time is not None:
+        content = analysis_json(_about(run, query), time, memory)
+        files.write_text(files.json_text(content) + "\n", query.path)
+    else:
+        write_report(query.path, time, memory)
+    return list(_said(run, query, time, memory))
+
+
+def _about(run: Run, query: SkylineQuery) -> Analysis:
+    (rank, *_) = run.tables_of(query.rank)
+    devices = rank.devices()
+    return Analysis(
+        root=next(iter(run.source_roots), ""),
+        gpus=[str(d["name"]) for d in devices if d["name"] and d["device_type"] != "cpu"],
+        capacity=next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None),
+        batch=query.batch,
+        energy=_energy(run, rank.rank),
+    )
+
+
+def _energy(run: Run, rank: int) -> dict[str, float]:
+    """Return joules of a step by DeepView's words; without a part that is not known."""
+    found = run.energy[run.energy["rank"] == rank]
+    sums: dict[str, float] = {}
+    for counter, joules in zip(found["counter"], found["joules_per_step"], strict=True):
+        word = _COMPONENTS.get(counter.partition(":")[0])
+        if word is not None and not pd.isna(joules):
+            sums[word] = sums.get(word, 0.0) + float(joules)
+    return sums
+
+
+def _said(
+    run: Run, query: SkylineQuery, time: TimeReport | None, memory: MemoryReport | None
+) -> Iterator[str]:
+    if time is not None:
+        step = "the whole recording" if time.step is None else f"step {time.step}"
+        yield f"times: {len(time.entries)} calls of {step}, rank {time.rank}, {time.ledger}"
+        if run.lines_are_functions:
+            yield _FUNCTIONS
+    if memory is not None:
+        yield f"memory: of {memory.device}"
+        yield from memory.lacks
+    elif query.report != "time":
+        yield _NO_MEMORY
+    if query.report == "deepview" and query.batch is None:
+        yield "no throughput: the recording does not say how many samples a step has; --batch-size"

@@ -1,0 +1,199 @@
+"""Skyline's two reports as SQLite files, in version 1 of its schemas.
+
+A report of its own has exactly Skyline's tables. Both name a table `stack_frames`; where they are
+in one file, its rows have the columns of both, and null for those of the other report, so the
+queries of Skyline's own readers find in it what they find in a file of one report.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+
+from pyprof2.reports.files import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyprof2.reports.skyline.entries import Frame, MemoryReport, TimeReport
+
+VERSION: Final = 1
+"""Of the schemas, as `PRAGMA user_version`."""
+WEIGHT, ACTIVATION = 1, 2
+"""The types of entries of memory."""
+
+_NS_PER_MS: Final = 10**6
+_PEAK: Final = "peak_usage_bytes"
+
+Rows = dict[str, list[dict[str, Any]]]
+"""The rows of each table."""
+
+
+def write_report(path: Path, time: TimeReport | None, memory: MemoryReport | None) -> None:
+    """Write one report, or both, whole or not at all.
+
+    Args:
+        path: the file, which is replaced if it is there.
+        time: the calls; None: the file has no tables of them.
+        memory: the same of memory.
+    """
+    schema = _schema(has_time=time is not None, has_memory=memory is not None)
+    parts = [_time_rows(time)] if time is not None else []
+    parts += [_memory_rows(memory)] if memory is not None else []
+    with replacing(path) as temporary:
+        engine = sa.create_engine(sa.URL.create("sqlite", database=str(temporary)))
+        try:
+            with engine.begin() as connection:
+                connection.execute(sa.text(f"PRAGMA user_version = {VERSION}"))
+                schema.create_all(connection)
+                for name, rows in (table for part in parts for table in part.items() if table[1]):
+                    connection.execute(schema.tables[name].insert(), rows)
+        finally:
+            engine.dispose()
+
+
+# -- the schemas ---------------------------------------------------------------------------------
+
+
+def _schema(*, has_time: bool, has_memory: bool) -> sa.MetaData:
+    schema = sa.MetaData()
+    if has_time:
+        sa.Table(
+            "run_time_entries",
+            schema,
+            sa.Column("id", sa.Integer, primary_key=True),
+            _not_null("operation_name", sa.Text),
+            _not_null("forward_ms", sa.REAL),
+            sa.Column("backward_ms", sa.REAL),
+        )
+    if has_memory:
+        _add_memory_tables(schema)
+    _add_stack_frames(schema, has_time=has_time, has_memory=has_memory)
+    return schema
+
+
+def _add_memory_tables(schema: sa.MetaData) -> None:
+    sa.Table(
+        "weight_entries",
+        schema,
+        sa.Column("id", sa.Integer, primary_key=True),
+        _not_null("name", sa.Text),
+        _not_null("size_bytes", sa.Integer),
+        _not_null("grad_size_bytes", sa.Integer),
+    )
+    sa.Table(
+        "activation_entries",
+        schema,
+        sa.Column("id", sa.Integer, primary_key=True),
+        _not_null("operation_name", sa.Text),
+        _not_null("size_bytes", sa.Integer),
+    )
+    sa.Table(
+        "entry_types",
+        schema,
+        sa.Column("entry_type", sa.Integer, primary_key=True),
+        _not_null("name", sa.Text),
+    )
+    sa.Table(
+        "stack_correlation",
+        schema,
+        sa.Column("correlation_id", sa.Integer, primary_key=True),
+        _not_null("entry_id", sa.Integer),
+        _not_null("entry_type", sa.Integer),
+        sa.UniqueConstraint("correlation_id", "entry_id"),
+        sa.Index("entry_type_and_id", "entry_type", "entry_id", unique=True),
+    )
+    sa.Table(
+        "misc_sizes",
+        schema,
+        sa.Column("key", sa.Text, primary_key=True),
+        _not_null("size_bytes", sa.INT),
+    )
+
+
+def _add_stack_frames(schema: sa.MetaData, *, has_time: bool, has_memory: bool) -> None:
+    """Add the table that both reports have, with Skyline's columns in Skyline's order."""
+    of_both = has_time and has_memory
+    first = [sa.Column("correlation_id", sa.Integer, nullable=of_both)] if has_memory else []
+    last = [sa.Column("entry_id", sa.Integer, nullable=of_both)] if has_time else []
+    owners = [column.name for column in first + last]
+    # In a unique constraint null equals nothing, so rows of one report are no matter to the other.
+    keys = (
+        [sa.UniqueConstraint(owner, "ordering") for owner in owners]
+        if of_both
+        else [sa.PrimaryKeyConstraint(*owners, "ordering")]
+    )
+    sa.Table(
+        "stack_frames",
+        schema,
+        *first,
+        _not_null("ordering", sa.Integer),
+        _not_null("file_path", sa.Text),
+        _not_null("line_number", sa.Integer),
+        *last,
+        *keys,
+    )
+
+
+def _not_null(name: str, kind: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, nullable=False)
+
+
+# -- the rows ------------------------------------------------------------------------------------
+
+
+def _time_rows(report: TimeReport) -> Rows:
+    entries, frames = [], []
+    for number, entry in enumerate(report.entries, 1):
+        backward = None if entry.backward_ns is None else entry.backward_ns / _NS_PER_MS
+        entries.append(
+            {
+                "id": number,
+                "operation_name": entry.op,
+                "forward_ms": entry.forward_ns / _NS_PER_MS,
+                "backward_ms": backward,
+            }
+        )
+        frames += _frame_rows("entry_id", number, entry.frames)
+    return {"run_time_entries": entries, "stack_frames": frames}
+
+
+def _memory_rows(report: MemoryReport) -> Rows:
+    weights = [
+        {"id": number, "name": w.name, "size_bytes": w.size_bytes, "grad_size_bytes": w.grad_bytes}
+        for number, w in enumerate(report.weights, 1)
+    ]
+    activations = [
+        {"id": number, "operation_name": a.op, "size_bytes": a.size_bytes}
+        for number, a in enumerate(report.activations, 1)
+    ]
+    owners = [(row["id"], WEIGHT) for row in weights]
+    owners += [(row["id"], ACTIVATION) for row in activations]
+    correlation = [
+        {"correlation_id": number, "entry_id": entry, "entry_type": kind}
+        for number, (entry, kind) in enumerate(owners, 1)
+    ]
+    frames = []
+    for number, activation in enumerate(report.activations, len(weights) + 1):
+        frames += _frame_rows("correlation_id", number, activation.frames)
+    peak = [] if report.peak_bytes is None else [{"key": _PEAK, "size_bytes": report.peak_bytes}]
+    return {
+        "weight_entries": weights,
+        "activation_entries": activations,
+        "entry_types": [
+            {"entry_type": WEIGHT, "name": "Weight"},
+            {"entry_type": ACTIVATION, "name": "Activation"},
+        ],
+        "stack_correlation": correlation,
+        "stack_frames": frames,
+        "misc_sizes": peak,
+    }
+
+
+def _frame_rows(owner: str, number: int, frames: Sequence[Frame]) -> list[dict[str, Any]]:
+    return [
+        {owner: number, "ordering": at, "file_path": frame.path, "line_number": frame.line}
+        for at, frame in enumerate(frames)
+    ]
