@@ -70,7 +70,7 @@ def advise(
     order = frame.assign(
         status=frame["status"].map(_ORDER.index), at_stake_hi_ns=-frame["at_stake_hi_ns"].fillna(-1)
     ).sort_values(["rank", "status", "at_stake_hi_ns"], kind="stable")
-    columns = ["rank", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns"]
+    columns = ["rank", "devices", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns"]
     return frame.loc[order.index].reset_index(drop=True), pd.DataFrame(bounds, columns=columns)
 
 
@@ -87,7 +87,8 @@ def find_pollution(
         for rule in RULES:
             if rule.pollutes and (each := rule.find(facts)) is not None:
                 text = f"polluted: {each.text}"
-                yield Finding("lack", text, None, None, rule.remedy, facts.rank)
+                remedy = each.remedy or rule.remedy
+                yield Finding("lack", text, None, None, remedy, facts.rank)
 
 
 def find(facts: Facts) -> list[tuple[Rule, Found | None]]:
@@ -138,7 +139,7 @@ def _row(facts: Facts, rule: Rule, found: Found | None) -> dict[str, Any]:
         "limit": found.limit,
         "evidence": evidence_text(found.evidence),
         "source": found.source,
-        "remedy": rule.remedy,
+        "remedy": found.remedy or rule.remedy,
         "needs": found.needs,
     }
 
@@ -167,8 +168,8 @@ def gain_bound(facts: Facts, found: Sequence[tuple[Rule, Found | None]]) -> dict
     devices = max(1, facts["idle"]["device"].nunique(dropna=False))
     bound = max(0, facts.window_ns // devices - max(host, device, comm))
     return {
-        "rank": facts.rank, "window_ns": facts.window_ns // devices, "host_ns": host,
-        "device_ns": device, "comm_ns": comm, "bound_ns": bound,
+        "rank": facts.rank, "devices": devices, "window_ns": facts.window_ns // devices,
+        "host_ns": host, "device_ns": device, "comm_ns": comm, "bound_ns": bound,
     }  # fmt: skip
 
 

@@ -55,6 +55,7 @@ _HOST_GROUPS: Final = ("host waits for the device", "host late")
 HOST_CAUSES: Final = tuple(cause.name for cause in CAUSES if cause.group in _HOST_GROUPS)
 """What removing work from the host can shorten."""
 
+_NEARLY_ALL: Final = 0.95
 
 _TALKS: Final = re.compile(r"::ep::(?:cuda::)?(?:inter|intra)node|deep_?ep|nvshmem", re.IGNORECASE)
 """Kernels that move tokens between experts on other devices."""
@@ -208,6 +209,15 @@ def is_comm(kernels: pd.DataFrame) -> Bool:
     talks = kernels["kernel"].isin({name for name in names if _TALKS.search(str(name))})
     found: Bool = ((kernels["category"] == "comm") | talks).to_numpy(bool)
     return found
+
+
+def is_pinned(copies: pd.DataFrame) -> bool:
+    """Return whether copies from the host are from memory that is pinned already, nearly all."""
+    kinds = copies["copy_kind"].astype(object).fillna("").astype(str)
+    time = copies["dur_ns"].to_numpy("int64")
+    sent = time[kinds.str.startswith("h2d").to_numpy(bool)].sum()
+    pinned = time[kinds.str.fullmatch("h2d pinned").to_numpy(bool)].sum()
+    return bool(sent > 0 and pinned >= _NEARLY_ALL * sent)
 
 
 def flags(rows: pd.Series) -> Bool:
