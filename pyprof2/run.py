@@ -659,13 +659,18 @@ class Run:
         """
         from itertools import groupby
 
-        from pyprof2.analysis.summaries.explain import EXPLAINED, explain, parse_reference
+        from pyprof2.analysis.summaries.explain import (
+            EXPLAINED,
+            Explainer,
+            explain,
+            parse_reference,
+        )
 
         of_rank = {each.rank: each for each in self._ranks}
         for rank, own in groupby(references, key=lambda each: each[0]):
-            tables = of_rank[rank].several(EXPLAINED)
+            known = Explainer(of_rank[rank].several(EXPLAINED), self.device)
             for _, reference in own:
-                found = explain(tables, parse_reference(reference), self.device)
+                found = explain(known, parse_reference(reference))
                 yield {"rank": rank} | vars(found)
 
     @property

@@ -203,7 +203,7 @@ def _without_gpu(run: Run) -> str:
     rows = run.rows(("op", "dur_ns"))
     times = rows.groupby("op", observed=True)["dur_ns"].sum()
     most = f", most in {times.idxmax()} ({_pct(times.max() / max(1, time))})" if time else ""
-    return f"{lead}{calls:,} op calls in {format_time(time)}, without a GPU{most}"
+    return f"{lead}no GPU: {calls:,} op calls take {format_time(time)} in all{most}"
 
 
 def _pct(share: float) -> str:

@@ -11,7 +11,7 @@ _NSIGHT: Final = "nsight"
 _INIT: Final = "pyprof2.init() in the script"
 _NEEDS: Final = {
     "shapes": ("profile(record_shapes=True)", _INIT),
-    "steps": ("prof.step() at the end of each", _INIT),
+    "steps": ("profile(schedule=…), and prof.step() at the end of each", _INIT),
     "Python stacks": ("profile(with_stack=True)", "nsys profile --python-sampling=true"),
     "memory": ("profile(profile_memory=True)", "nsys profile --cuda-memory-usage=true"),
 }
