@@ -38,6 +38,10 @@ _NO_LINE: Final = ("unknown", "start", "end")
 """Causes that no line is to blame for."""
 
 
+_WAYS: Final = {
+    "h2d": "from host to device", "d2h": "from device to host", "d2d": "inside of the device",
+    "p2p": "between devices",
+}  # fmt: skip
 _VAGUE: Final = ["other", "comm"]
 """Categories that say nothing of what computes."""
 
@@ -128,8 +132,12 @@ def _copies_words(run: Run) -> str:
         return ""
     rows = run.rows(("copy_kind", "dur_ns"))
     times = rows.groupby("copy_kind", observed=True)["dur_ns"].sum()
-    kind = f", most of it {times.idxmax()}" if len(times) else ""
-    return f"only copying{kind}"
+    if not len(times):
+        return "only copying"
+    way, _, memory = str(times.idxmax()).partition(" ")
+    # Of a copy inside of a device both ends are the device's.
+    place = f" ({memory} memory)" if memory else ""
+    return f"only copying, most of it {_WAYS.get(way, way)}{place}"
 
 
 def _most_work(run: Run) -> Iterator[str]:

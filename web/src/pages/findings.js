@@ -22,12 +22,16 @@ export function range(app, { rank, lo_ns: lo, hi_ns: hi }) {
   return `gains ${lo ? shortTime(lo) : "0"} to ${shortTime(hi)}${share}`;
 }
 
+/** Why there is no finding. */
+export const nothingFound = (app) =>
+  app.doc.meta.has_gpu ? "No rule found anything to change." : "No work of a GPU was recorded, and rules are about what keeps a device waiting: see the pages Ops, Lines and Line tree for where the host\u2019s time goes.";
+
 function render(host, app) {
   host.append(el("h2", {}, "Findings"));
   host.append(el("p", { class: "hint" }, "Of the whole recording, whatever is selected. Times at stake overlap: do not add them up."));
   const of = (status) => app.doc.findings.filter((found) => found.status === status);
   const fires = of("fires");
-  if (!fires.length) host.append(el("p", { class: "empty" }, app.doc.meta.has_gpu ? "No rule found anything to change." : "No work of a GPU was recorded: the rules are about devices."));
+  if (!fires.length) host.append(el("p", { class: "empty" }, nothingFound(app)));
   host.append(...fires.map((found) => card(app, found)));
   for (const bound of app.doc.bounds ?? []) host.append(el("p", { class: "bound" }, boundText(bound)));
   const unknown = of("unknown");

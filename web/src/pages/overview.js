@@ -3,7 +3,7 @@ import { draw, axis, base, tip } from "../chart.js";
 import { el, multiline, NULL, shown, titled } from "../text.js";
 import { color } from "../theme.js";
 import { percent, shortTime, time } from "../units.js";
-import { range, rankOf } from "./findings.js";
+import { nothingFound, range, rankOf } from "./findings.js";
 import { legend, partBar } from "./parts.js";
 
 export const overview = { id: "overview", title: "Overview", uses: ["rank", "step"], render };
@@ -77,7 +77,7 @@ function topFindings(box, app) {
   const fires = app.doc.findings.filter(({ status }) => status === "fires");
   const largest = fires.filter(({ hi_ns }) => hi_ns !== null).sort((a, b) => b.hi_ns - a.hi_ns).slice(0, 3);
   if (!largest.length) {
-    const words = fires.length ? "No finding has a time at stake." : "No rule found anything to change.";
+    const words = fires.length ? "No finding has a time at stake." : nothingFound(app);
     box.append(el("p", { class: "empty" }, words));
     return;
   }
@@ -96,11 +96,10 @@ function quality(box, app) {
   const { quality: known } = app.doc;
   const disturbed = known.disturbed ?? [];
   const polluted = known.polluted === null ? "not known" : known.polluted ? `yes: ${disturbed.join(", ")}` : "no";
-  const of = app.doc.meta.has_gpu ? "of the kernels\u2019 time" : "of the ops\u2019 time";
-  const share = (value) => (value === null ? NULL : `${percent(value)} ${of}`);
+  const share = (value, of) => (value === null ? NULL : `${percent(value)} of ${of}`);
   const facts = [
-    ["linked to ops", share(known.linked_pct)],
-    ["with known FLOPs", share(known.costed_pct)],
+    ["linked to ops", share(known.linked_pct, "the kernels\u2019 time")],
+    ["with known FLOPs and bytes", share(known.counted_pct, app.doc.meta.has_gpu ? "the GPU work" : "the op time")],
     ["disturbed by recording", polluted],
     ["steps used", known.steps_used ?? NULL],
   ];
