@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.memory.profile import MemoryProfile
+    from pyprof2.analysis.summaries.advice.facts import Facts
     from pyprof2.analysis.summaries.findings import Finding
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.spent import Spent
@@ -371,21 +372,22 @@ class Run:
 
     @cached_property
     def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        from pyprof2.analysis.summaries.advice import advise
+        from pyprof2.analysis.summaries.advice import advice_of_facts
 
-        return advise(self._advice_input(), self.table("devices").to_pylist(), self.device)
+        return advice_of_facts(self._facts(self.device))
 
     def _pollution(self) -> Iterator[Finding]:
         """Return what in the recording is the recorder's doing, or the start's."""
         from pyprof2.analysis.summaries.advice import find_pollution
 
-        return find_pollution(self._advice_input(), self.table("devices").to_pylist())
+        return find_pollution(self._facts())
 
-    def _advice_input(self) -> dict[str, pa.Table]:
-        from pyprof2.analysis.summaries.advice.facts import INPUT
+    def _facts(self, device: Path | str | None = None) -> Iterator[Facts]:
+        """Yield what rules look at, of each rank whose devices did anything."""
+        from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_parts
 
-        parts = {name: [r.read(name, names) for r in self._ranks] for name, names in INPUT.items()}
-        return {name: pa.concat_tables(each).unify_dictionaries() for name, each in parts.items()}
+        parts = (rank.several(INPUT) for rank in self._ranks)
+        return facts_of_parts(parts, self.table("devices").to_pylist(), device)
 
     @cached_property
     def devices(self) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -61,8 +61,17 @@ def advise(
         then the unknown and the silent ones. And the joint bounds, see `gain_bound`, a row per
         rank.
     """
+    return advice_of_facts(facts_of_ranks(tables, devices, override))
+
+
+def advice_of_facts(facts_of_each: Iterable[Facts]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what all rules find; see `advise`.
+
+    Args:
+        facts_of_each: what was recorded of each rank; looked at one after another.
+    """
     rows, bounds = [], []
-    for facts in facts_of_ranks(tables, devices, override):
+    for facts in facts_of_each:
         found = find(facts)
         rows += [_row(facts, rule, each) for rule, each in found]
         bounds.append(gain_bound(facts, found))
@@ -74,16 +83,13 @@ def advise(
     return frame.loc[order.index].reset_index(drop=True), pd.DataFrame(bounds, columns=columns)
 
 
-def find_pollution(
-    tables: Mapping[str, pa.Table], devices: Sequence[Mapping[str, Any]]
-) -> Iterator[Finding]:
+def find_pollution(facts_of_each: Iterable[Facts]) -> Iterator[Finding]:
     """Yield what makes parts of recordings unlike the program.
 
     Args:
-        tables: as for `advise`.
-        devices: the same.
+        facts_of_each: as for `advice_of_facts`.
     """
-    for facts in facts_of_ranks(tables, devices):
+    for facts in facts_of_each:
         for rule in RULES:
             if rule.pollutes and (each := rule.find(facts)) is not None:
                 text = f"polluted: {each.text}"
