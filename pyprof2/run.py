@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.memory.profile import MemoryProfile
+    from pyprof2.analysis.summaries.advice.facts import Facts
     from pyprof2.analysis.summaries.findings import Finding
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
+    from pyprof2.analysis.summaries.spent import Spent
     from pyprof2.analysis.summaries.summary import Totals
     from pyprof2.analysis.summaries.work_checks import Work
+    from pyprof2.formats import Advice
     from pyprof2.reports.notebook import Summary
     from pyprof2.reports.plots import Plots
 
@@ -213,17 +216,16 @@ class Run:
         return as_pandas(self.idle_table(), never_null("idle"))
 
     @cached_property
-    def leading_cause(self) -> dict[str, Any]:
-        """How long devices were idle, and the cause of most of it.
+    def spent(self) -> Spent:
+        """Where the time of the devices went, in steps or in all that was recorded.
 
-        See `pyprof2.analysis.summaries.idle_profile.leading_cause`.
+        See `pyprof2.analysis.summaries.spent.Spent`.
         """
-        from pyprof2.analysis.summaries.idle_profile import leading_cause
+        from pyprof2.analysis.summaries.spent import IDLE_INPUT, spent
 
-        names = ["cause", "source", "time_ns"]
-        if self.source_root is not None:
-            return leading_cause(self.idle_table().select(names))
-        return leading_cause(read_table(self.path, "idle", names))
+        anew = self.source_root is not None
+        idle = self.idle_table() if anew else read_table(self.path, "idle", IDLE_INPUT)
+        return spent(self.summary, self.steps, idle.select(IDLE_INPUT), lambda: self.recorded_parts)
 
     def _idle_of(self, rank: RankTables) -> pa.Table:
         """Return the table `idle` of a rank."""
@@ -370,21 +372,22 @@ class Run:
 
     @cached_property
     def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        from pyprof2.analysis.summaries.advice import advise
+        from pyprof2.analysis.summaries.advice import advice_of_facts
 
-        return advise(self._advice_input(), self.table("devices").to_pylist(), self.device)
+        return advice_of_facts(self._facts(self.device))
 
     def _pollution(self) -> Iterator[Finding]:
         """Return what in the recording is the recorder's doing, or the start's."""
         from pyprof2.analysis.summaries.advice import find_pollution
 
-        return find_pollution(self._advice_input(), self.table("devices").to_pylist())
+        return find_pollution(self._facts())
 
-    def _advice_input(self) -> dict[str, pa.Table]:
-        from pyprof2.analysis.summaries.advice.facts import INPUT
+    def _facts(self, device: Path | str | None = None) -> Iterator[Facts]:
+        """Yield what rules look at, of each rank whose devices did anything."""
+        from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_parts
 
-        parts = {name: [r.read(name, names) for r in self._ranks] for name, names in INPUT.items()}
-        return {name: pa.concat_tables(each).unify_dictionaries() for name, each in parts.items()}
+        parts = (rank.several(INPUT) for rank in self._ranks)
+        return facts_of_parts(parts, self.table("devices").to_pylist(), device)
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -435,21 +438,39 @@ class Run:
         parts = [self._parts_of(rank) for rank in self._ranks]
         return pd.concat(parts, ignore_index=True)
 
+    @cached_property
+    def recorded_parts(self) -> pd.DataFrame:
+        """The parts that all that was recorded of each device is made of, and adds up to.
+
+        One row per device and part, with `rank`, `device`, `part` and `time_ns`; see
+        `pyprof2.analysis.time.step_parts.recorded_parts`.
+        """
+        import pandas as pd
+
+        from pyprof2.analysis.time.step_parts import recorded_parts
+
+        parts = [
+            _known_device(recorded_parts(*self._parts_input(rank))).assign(rank=rank.rank)
+            for rank in self._ranks
+        ]
+        return pd.concat(parts, ignore_index=True)[["rank", "device", "part", "time_ns"]]
+
     def _parts_of(self, rank: RankTables) -> pd.DataFrame:
-        from pyprof2.analysis.time.gaps import NEVER
-        from pyprof2.analysis.time.step_parts import INPUT, step_parts
+        from pyprof2.analysis.time.step_parts import step_parts
         from pyprof2.analysis.time.step_windows import StepWindows
 
         windows = StepWindows.of(rank.read("steps"))
-        tables = rank.several({name: INPUT[name] for name in ("kernels", "copies")})
-        idle = self._idle_of(rank).select(INPUT["idle"])
-        parts = step_parts(tables["kernels"], tables["copies"], idle, windows)
+        parts = _known_device(step_parts(*self._parts_input(rank), windows))
         at = parts["window"].to_numpy("int64")
-        device = parts["device"].astype("Int64")
-        device = device.mask(device == NEVER)
-        found = parts[["part", "time_ns"]].assign(device=device, step=windows.step[at])
-        found = found.assign(rank=rank.rank, start_ns=windows.start[at])
+        found = parts.assign(rank=rank.rank, step=windows.step[at], start_ns=windows.start[at])
         return found[["rank", "device", "step", "start_ns", "part", "time_ns"]]
+
+    def _parts_input(self, rank: RankTables) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Return kernels, copies and idle time of a rank, with the columns that parts need."""
+        from pyprof2.analysis.time.step_parts import INPUT
+
+        kernels, copies = (rank.read(name, INPUT[name]) for name in ("kernels", "copies"))
+        return kernels, copies, self._idle_of(rank).select(INPUT["idle"])
 
     @cached_property
     def line_table(self) -> pd.DataFrame:
@@ -661,14 +682,26 @@ class Run:
         """
         from itertools import groupby
 
-        from pyprof2.analysis.summaries.explain import EXPLAINED, explain, parse_reference
+        from pyprof2.analysis.summaries.explain import (
+            EXPLAINED,
+            Explainer,
+            explain,
+            parse_reference,
+        )
 
         of_rank = {each.rank: each for each in self._ranks}
         for rank, own in groupby(references, key=lambda each: each[0]):
-            tables = of_rank[rank].several(EXPLAINED)
+            known = Explainer(of_rank[rank].several(EXPLAINED), self.device)
             for _, reference in own:
-                found = explain(tables, parse_reference(reference), self.device)
+                found = explain(known, parse_reference(reference))
                 yield {"rank": rank} | vars(found)
+
+    @property
+    def how_to_record(self) -> Advice:
+        """How to record what is missing, with the profiler that was used."""
+        from pyprof2.parsers.formats import advice_of
+
+        return advice_of(self.summary["profilers"])
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -690,9 +723,8 @@ class Run:
     def _findings(self) -> Iterator[Finding]:
         from pyprof2.analysis.summaries.checks import find_lacks
         from pyprof2.analysis.summaries.work_checks import find_devices, find_work
-        from pyprof2.parsers.formats import advice_of
 
-        advice = advice_of(self.summary["profilers"])
+        advice = self.how_to_record
         yield from find_lacks(self.summary, self.manifest, advice)
         parts = [self._work_of(*each) for each in self._counted]
         for odd, _ in parts:
@@ -721,6 +753,14 @@ class Run:
 def never_null(name: str) -> list[str]:
     """Return the columns of a table of the store that are never null."""
     return [column.name for column in STORED[name].columns if not column.nullable]
+
+
+def _known_device(parts: pd.DataFrame) -> pd.DataFrame:
+    """Return parts with null as the device of what names none."""
+    from pyprof2.analysis.time.gaps import NEVER
+
+    device = parts["device"].astype("Int64")
+    return parts.assign(device=device.mask(device == NEVER))
 
 
 def _listed(ranks: Sequence[int]) -> str:

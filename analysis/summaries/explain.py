@@ -120,12 +120,19 @@ class _Ops:
     signatures: pa.Table
     parent: Int
     forward: Int
+    nodes: Mapping[int, list[int]]
 
     @classmethod
     def of(cls, ops: pa.Table, signatures: pa.Table) -> _Ops:
         """Take the tables of one rank, in order of their ids."""
         parent, forward = (int_column(ops, name, -1) for name in ("parent_op_id", "forward_op_id"))
-        return cls(ops, signatures, parent, forward)
+        codes, names = code_column(ops, "op")
+        is_node = np.array([*(bool(_NODE_NAME.fullmatch(text)) for text in names), False])[codes]
+        rows = np.flatnonzero(is_node & (forward >= 0))
+        nodes: dict[int, list[int]] = {}
+        for row, of in zip(rows.tolist(), forward[rows].tolist(), strict=True):
+            nodes.setdefault(of, []).append(row)
+        return cls(ops, signatures, parent, forward, nodes)
 
     def row(self, op: int) -> dict[str, Any]:
         """Return an op as it stands in its table."""
@@ -151,10 +158,7 @@ class _Ops:
 
     def nodes_of(self, op: int) -> list[int]:
         """Return the autograd nodes whose forward op this is."""
-        rows = np.flatnonzero(self.forward == op)
-        codes, names = code_column(self.table, "op")
-        is_node = [bool(_NODE_NAME.fullmatch(text)) for text in names]
-        return [row for row in rows.tolist() if is_node[codes[row]]]
+        return self.nodes.get(op, [])
 
 
 def parse_reference(text: str) -> Reference:
@@ -170,25 +174,62 @@ def parse_reference(text: str) -> Reference:
     return Reference(found[1], int(found[2]))
 
 
+class _Places:
+    """Where rows with a number stand in a table, found for many numbers by sorting once."""
+
+    def __init__(self, table: pa.Table, column: str) -> None:
+        numbers = int_column(table, column, -1)
+        self._table, self._order = table, np.argsort(numbers, kind="stable")
+        self._sorted = numbers[self._order]
+
+    def rows(self, number: int) -> pa.Table:
+        """Return the rows with this number, in their order."""
+        first, last = np.searchsorted(self._sorted, [number, number + 1])
+        return self._table.take(pa.array(self._order[first:last]))
+
+
+class Explainer:
+    """All that is known of the kernels, copies and ops of one rank; for many of them."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], override: Path | str | None = None) -> None:
+        """Take the tables of a rank.
+
+        Args:
+            tables: the canonical tables `kernels`, `copies`, `launches`, `ops`, `estimates`,
+                `signatures` and `devices`, each in order of its ids.
+            override: a device's name, or a file that describes one, to use instead of the recorded.
+        """
+        load_extensions()
+        # One chunk: to take rows of many is slow.
+        self.tables = {name: table.combine_chunks() for name, table in tables.items()}
+        self.override = override
+        self.ops = _Ops.of(self.tables["ops"], self.tables["signatures"])
+        self.by_id = [_Places(self.tables[name], "kernel_id") for name in ("kernels", "copies")]
+        self.by_owner = _Places(self.tables["kernels"], "cost_op_id")
+        self.devices = self.tables["devices"].to_pylist()
+
+
 def explain(
-    tables: Mapping[str, pa.Table], reference: Reference, override: Path | str | None = None
+    tables: Mapping[str, pa.Table] | Explainer,
+    reference: Reference,
+    override: Path | str | None = None,
 ) -> Explanation:
     """Return all that is known of a kernel, a copy or an op.
 
     Args:
-        tables: the canonical tables `kernels`, `copies`, `launches`, `ops`, `estimates`,
-            `signatures` and `devices` of one rank, each in order of its ids.
+        tables: as for `Explainer`, or one, which is faster for many references.
         reference: the row.
-        override: a device's name, or a file that describes one, to use instead of the recorded.
+        override: a device's name, or a file that describes one, to use instead of the recorded;
+            what an `Explainer` was made with holds.
 
     Raises:
         UsageError: there is no such row, or `override` is no device.
     """
-    load_extensions()
-    ops = _Ops.of(tables["ops"], tables["signatures"])
-    row, op = _find(tables, reference)
+    known = tables if isinstance(tables, Explainer) else Explainer(tables, override)
+    tables, ops = known.tables, known.ops
+    row, op = _find(known, reference)
     owner = _owner(ops, op)
-    shared, judged = _judge(tables, row, owner, override)
+    shared, judged = _judge(known, row, owner)
     cost = _cost(ops, tables["estimates"], (op, owner), row)
     return Explanation(
         reference=str(reference),
@@ -205,36 +246,30 @@ def explain(
     )
 
 
-def _judge(
-    tables: Mapping[str, pa.Table],
-    row: pa.Table | None,
-    owner: int | None,
-    override: Path | str | None,
-) -> tuple[pa.Table, Judged]:
+def _judge(known: Explainer, row: pa.Table | None, owner: int | None) -> tuple[pa.Table, Judged]:
     """Return the rows that share the counts, and what is said of them, or of the op itself."""
-    kernels, devices = tables["kernels"], tables["devices"].to_pylist()
-    shared = kernels.slice(0, 0) if row is None else row
+    tables, devices = known.tables, known.devices
+    shared = tables["kernels"].slice(0, 0) if row is None else row
     if owner is not None:
-        shared = kernels.filter(pc.equal(kernels["cost_op_id"], owner))
+        shared = known.by_owner.rows(owner)
     has_gpu = any(tables[name].num_rows for name in ("kernels", "copies"))
     if row is None and owner is not None and not has_gpu:
         one = op_calls(tables["ops"].slice(owner, 1), tables["signatures"])
-        return shared, examine_ops(one, devices, override)
-    return shared, examine(shared, devices, override)
+        return shared, examine_ops(one, devices, known.override)
+    return shared, examine(shared, devices, known.override)
 
 
-def _find(
-    tables: Mapping[str, pa.Table], reference: Reference
-) -> tuple[pa.Table | None, int | None]:
+def _find(known: Explainer, reference: Reference) -> tuple[pa.Table | None, int | None]:
     """Return the kernel or copy, and its op.
 
     Without GPU activity the rows of the profile are ops, and have a `kernel_id` too.
     """
     kind, number = reference
+    tables = known.tables
     gpu = [tables[name] for name in ("kernels", "copies")]
     if kind == "kernel" and any(table.num_rows for table in gpu):
-        for table in gpu:
-            row = table.filter(pc.equal(table["kernel_id"], number))
+        for place in known.by_id:
+            row = place.rows(number)
             if row.num_rows:
                 return row, row["op_id"][0].as_py()
         raise _absent(reference, sum(table.num_rows for table in gpu))

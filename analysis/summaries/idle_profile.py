@@ -84,29 +84,6 @@ def summarize_idle(idle: pd.DataFrame, axes: Sequence[str], window_ns: int) -> p
     )
 
 
-def leading_cause(idle: pa.Table) -> dict[str, Any]:
-    """Return how long devices were idle, and the cause of most of it.
-
-    Args:
-        idle: columns `cause`, `source`, `time_ns` of the table `idle`.
-
-    Returns:
-        `idle_ns`; `cause` and its `cause_ns`; and `source`, the line that most of that belongs to.
-        None where there is none.
-    """
-    frame = idle.to_pandas()
-    causes = frame.groupby("cause", observed=True)["time_ns"].sum()
-    if causes.empty:
-        return {"idle_ns": 0, "cause": None, "cause_ns": 0, "source": None}
-    cause = causes.idxmax()
-    own = frame[frame["cause"] == cause]
-    lines = own.groupby("source", observed=True)["time_ns"].sum()
-    line = None if lines.empty else lines.idxmax()
-    return {
-        "idle_ns": int(causes.sum()), "cause": cause, "cause_ns": int(causes.max()), "source": line,
-    }  # fmt: skip
-
-
 NO_OP: Final = "(no op)"
 """What the host is said to do where it is in no op and no call."""
 

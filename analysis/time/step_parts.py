@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.analysis.time.steps import COMM, COMPUTE, COPY, WindowPieces, Work
 from pyprof2.recording import code_column, int_column
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.time.step_windows import StepWindows
 
 INPUT: Final = {
     "kernels": ("device", "start_ns", "dur_ns", "category", "tensor_core"),
@@ -65,6 +65,30 @@ def step_parts(
     parts = [*_busy(kernels, copies, windows), _idle(idle, windows)]
     whole = pd.concat(parts, ignore_index=True)
     return whole[whole["time_ns"] > 0].reset_index(drop=True)
+
+
+def recorded_parts(kernels: pa.Table, copies: pa.Table, idle: pa.Table) -> pd.DataFrame:
+    """Return the parts of all that was recorded of a rank, for each device.
+
+    They add up to its window: idle time ends with the recording, and so does work.
+
+    Args:
+        kernels: columns `INPUT` of the canonical table.
+        copies: the same.
+        idle: the same.
+
+    Returns:
+        `device`, `part`, `time_ns`, as in `step_parts`.
+    """
+    rows = ((kernels, "dur_ns"), (copies, "dur_ns"), (idle, "time_ns"))
+    times = [(int_column(t, "start_ns", 0), int_column(t, length, 0)) for t, length in rows]
+    start, length = (np.concatenate(column) for column in zip(*times, strict=True))
+    if not len(start):
+        return pd.DataFrame(columns=["device", "part", "time_ns"])
+    first, last = int(start.min()), int((start + np.maximum(0, length)).max())
+    # Between two recordings there is neither work nor idle time: one window holds them all.
+    whole = StepWindows(*(np.array([each], np.int64) for each in (0, first, last)))
+    return step_parts(kernels, copies, idle, whole).drop(columns="window")
 
 
 def _busy(kernels: pa.Table, copies: pa.Table, windows: StepWindows) -> Iterator[pd.DataFrame]:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2 import units
-from pyprof2.analysis.summaries.advice import FINDINGS
+from pyprof2.analysis.summaries.advice import FINDINGS, alike
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
+from pyprof2.reports.heading import step_numbers
+from pyprof2.reports.headline import disturbances, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyprof2.run import Run
 
@@ -55,7 +57,15 @@ def show(run: Run, query: AdviceQuery) -> None:
     if target.form == "markdown":
         target.write_lines(_markdown(findings, bounds))
     else:
-        target.write_lines(_text(findings, bounds, cells.terminal_width(target.width)))
+        width = cells.terminal_width(target.width)
+        target.write_lines([*_first(run, query, width), *_text(findings, bounds, width)])
+
+
+def _first(run: Run, query: AdviceQuery, width: int) -> Iterable[str]:
+    """Return the sentence on the whole recording, and a blank line; nothing of a rank of it."""
+    if query.rank is not None:
+        return []
+    return [*_wrap(sentence(run, disturbances(run.advise())), width), ""]
 
 
 def _of_rank(
@@ -81,77 +91,100 @@ def _with_short_lines(run: Run, findings: pd.DataFrame) -> pd.DataFrame:
 
 def _text(findings: pd.DataFrame, bounds: pd.DataFrame, width: int) -> Iterator[str]:
     """Give each finding that fires, then what cannot be judged, then what all gain together."""
-    for at, bound in enumerate(bounds.to_dict("records")):
-        own = findings[findings["rank"] == bound["rank"]]
-        yield from ([""] if at else [])
-        if len(bounds) > 1:
-            yield cells.bold(f"rank {bound['rank']}")
-        for record in own[own["status"] == "fires"].to_dict("records"):
-            yield from _finding(record, bound, width)
-        yield from _not_judged(own[own["status"] == "unknown"], width)
-        yield from _wrap(f"silent: {_names(own[own['status'] == 'silent'])}", width)
-        yield from _wrap(_bound_text(bound), width)
+    of_rank = {bound["rank"]: bound for bound in bounds.to_dict("records")}
+    rows = alike(findings)
+    for row in rows:
+        if row["status"] == "fires":
+            yield from _finding(row, of_rank[row["rank"]], len(of_rank), width)
+    yield from _not_judged([row for row in rows if row["status"] == "unknown"], len(of_rank), width)
+    silent = [row for row in rows if row["status"] == "silent"]
+    yield from _wrap(f"silent: {_names(silent, len(of_rank))}", width)
+    for rank, bound in of_rank.items():
+        place = f"rank {rank}: " if len(of_rank) > 1 else ""
+        yield from _wrap(f"{place}{_bound_text(bound)}", width)
+    yield _OVERLAP
 
 
-def _finding(record: Mapping[Any, Any], bound: Mapping[Any, Any], width: int) -> Iterator[str]:
-    head = f"{record['severity']:7}"
-    yield from _wrap(f"{record['rule']}: {record['finding']}", width, head, " " * 7)
+def _finding(
+    row: Mapping[str, Any], bound: Mapping[Any, Any], ranks: int, width: int
+) -> Iterator[str]:
+    head = f"{row['severity']:7}"
+    place = f"{ranks_text(row['ranks'])}, most in rank {row['rank']}: " if ranks > 1 else ""
+    if len(row["ranks"]) == 1:
+        place = place.partition(",")[0] + ": " if place else ""
+    yield from _wrap(f"{row['rule']}: {place}{row['finding']}", width, head, " " * 7)
     details = {
-        "gain": _gain(record, bound["window_ns"]),
-        "source": record["source"],
-        "do": record["remedy"],
-        "see": record["evidence"],
+        "gain": _gain(row, bound),
+        "source": row["source"],
+        "do": row["remedy"],
+        "see": row["evidence"],
     }
     for name, text in details.items():
         if isinstance(text, str) and text:
             yield from _wrap(text, width, f"       {name:7}", " " * 14)
 
 
-def _not_judged(rows: pd.DataFrame, width: int) -> Iterator[str]:
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Return ranks as text: `rank 0`, `ranks 0-2`."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {step_numbers(ranks)}"
+
+
+def _not_judged(rows: list[dict[str, Any]], ranks: int, width: int) -> Iterator[str]:
     """Give the rules that cannot be judged, by what is to be recorded."""
-    for needs, own in rows.groupby("needs", sort=False):
-        stake = own["at_stake_hi_ns"].max()
-        most = "" if pd.isna(stake) else f" (at most {_time(int(stake))})"
-        yield from _wrap(f"{_names(own)}{most}: record {needs}", width, "unknown ", " " * 8)
+    for needs in dict.fromkeys(row["needs"] for row in rows):
+        own = [row for row in rows if row["needs"] == needs]
+        stake = max((row["at_stake_hi_ns"] or 0 for row in own), default=0)
+        most = f" (at most {_time(stake)})" if stake else ""
+        text = f"{_names(own, ranks)}{most}: record {needs}"
+        yield from _wrap(text, width, "unknown ", " " * 8)
 
 
-def _gain(record: Mapping[Any, Any], window_ns: int) -> str:
-    """Return what the remedy gains: from least to most, and what is expected."""
-    if pd.isna(record["at_stake_hi_ns"]):
+def _gain(row: Mapping[Any, Any], bound: Mapping[Any, Any]) -> str:
+    """Return what the remedy gains: from least to most, of what, and what is expected."""
+    if pd.isna(row["at_stake_hi_ns"]):
         return ""
     least, most, expected = (
-        int(record[name]) for name in ("at_stake_lo_ns", "at_stake_hi_ns", "expected_ns")
+        int(row[name]) for name in ("at_stake_lo_ns", "at_stake_hi_ns", "expected_ns")
     )
     size = units.time_unit(most)
     between = f"{least / size.size:.3f} to {most / size.size:.3f} {size.label}"
-    share = f"at most {100 * most / max(1, window_ns):.1f} %"
-    return f"{between} ({share}), expected {expected / size.size:.3f}: {record['limit']}"
+    devices = bound["devices"]
+    whole = devices * bound["window_ns"]
+    several = f", sum of {devices} devices" if devices > 1 else ""
+    of = f"of the {_time(whole)} recorded{several} (at most {100 * most / max(1, whole):.1f} %)"
+    return f"{between} {of}, expected {expected / size.size:.3f}: {row['limit']}"
 
 
 def _bound_text(bound: Mapping[Any, Any]) -> str:
     parts = {"host": "the host", "device": "the device at its peak rates", "comm": "communication"}
     name = max(parts, key=lambda part: int(bound[f"{part}_ns"]))
     share = 100 * bound["bound_ns"] / max(1, bound["window_ns"])
+    place = ", on each device" if bound["devices"] > 1 else ""
     return (
         f"All together gain at most {_time(bound['bound_ns'])} of {_time(bound['window_ns'])} "
-        f"({share:.1f} %): {parts[name]} needs {_time(bound[f'{name}_ns'])}. {_OVERLAP}"
+        f"recorded{place} ({share:.1f} %): {parts[name]} needs {_time(bound[f'{name}_ns'])}."
     )
 
 
 def _markdown(findings: pd.DataFrame, bounds: pd.DataFrame) -> list[str]:
-    windows = dict(zip(bounds["rank"], bounds["window_ns"], strict=True))
-    fires = findings[findings["status"] == "fires"]
-    gains = [_gain(record, windows[record["rank"]]) for record in fires.to_dict("records")]
-    shown = fires.assign(gain=gains)[list(_SHOWN)].fillna("")
-    lines = cells.render_markdown(shown.astype(str), []).splitlines()
-    for bound in bounds.to_dict("records"):
-        head = f"Rank {bound['rank']}: " if len(bounds) > 1 else ""
+    of_rank = {bound["rank"]: bound for bound in bounds.to_dict("records")}
+    rows = [row for row in alike(findings) if row["status"] == "fires"]
+    gains = [_gain(row, of_rank[row["rank"]]) for row in rows]
+    shown = pd.DataFrame(rows, columns=["ranks", *findings.columns]).assign(gain=gains)
+    shown = shown.assign(rank=[step_numbers(row["ranks"]) for row in rows])
+    lines = cells.render_markdown(shown[list(_SHOWN)].fillna("").astype(str), []).splitlines()
+    for bound in of_rank.values():
+        head = f"Rank {bound['rank']}: " if len(of_rank) > 1 else ""
         lines += ["", f"{head}{_bound_text(bound)}"]
-    return lines
+    return [*lines, "", _OVERLAP]
 
 
-def _names(rows: pd.DataFrame) -> str:
-    return ", ".join(map(str, rows["rule"])) or "none"
+def _names(rows: Sequence[Mapping[str, Any]], ranks: int) -> str:
+    """Return the rules of rows, each with its ranks where not all have it."""
+    return ", ".join(
+        row["rule"] + ("" if len(row["ranks"]) == ranks else f" ({ranks_text(row['ranks'])})")
+        for row in rows
+    ) or "none"
 
 
 def _time(time_ns: int) -> str:

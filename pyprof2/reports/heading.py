@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.summaries import utilization
-from pyprof2.frames import shown_line
 from pyprof2.reports.cells import clean
+from pyprof2.reports.headline import loses_time, sentence, several_devices
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ _BINS: Final = {
     "copy": "copies",
 }
 _COUNTED_PCT: Final = 99.5
-_NOTHING: Final = "nothing was recorded that could be profiled"
-_SPOKEN_OF: Final = 0.01
-"""The least share of idle time to speak of."""
 
 
 def heading(run: Run, width: int) -> list[str]:
@@ -45,58 +42,18 @@ def heading(run: Run, width: int) -> list[str]:
         items.append(("op calls", f"{calls:,} in {format_time(time)}"))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
-        busy, span = format_time(summary["busy_ns"]), format_time(summary["gpu_span_ns"])
+        busy, whole = format_time(summary["busy_ns"]), format_time(run.spent.recorded_ns)
         items.insert(0, ("device", ", ".join(summary["devices"]) or "not named"))
         items.append(("kernels", f"{summary['kernel_count']:,} in {format_time(kernels)}"))
         items.append(("copies", format_time(copies) if copies else ""))
-        gpus = summary["gpu_count"]
-        items.append(("busy", f"{busy} of {span}" + (f" on {gpus} GPUs" if gpus > 1 else "")))
+        items.append(("busy", f"{busy} of {whole} recorded{several_devices(run)}"))
         items.append(("linked", _percent(summary["linked_pct"])))
     if run.device is not None:
         items.append(("roofs of", str(run.device)))
     lines = _flow([f"{name} {clean(value)}" for name, value in items if value], width)
     lines += textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
-    return lines + textwrap.wrap(_why_idle(run), width, break_on_hyphens=False)
-
-
-def sentence(run: Run) -> str:
-    """Return one sentence on the recording: how long a step takes, and where the time goes."""
-    summary = run.summary
-    steps = run.utilization[run.utilization["step"].notna()]
-    words = []
-    if len(steps):
-        mean = int(steps["wall_ns"].astype("float64").mean())
-        words.append(f"{format_time(mean)} per step")
-    if summary["no_gpu"]:
-        calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
-        words += [f"{calls:,} op calls in {format_time(time)}, without a GPU"] if calls else []
-    else:
-        words.append(
-            _idle_words(run) or f"of {format_time(_recorded_ns(run))} recorded less than 1 % idle"
-        )
-    return clean("; ".join(words)) if words else _NOTHING
-
-
-def _why_idle(run: Run) -> str:
-    """Return how much of the recorded time was idle, and why most of it; nothing below 1 %."""
-    words = _idle_words(run)
-    return clean(f"{words}; next: pyprof2 advise") if words else ""
-
-
-def _idle_words(run: Run) -> str:
-    most, recorded = run.leading_cause, _recorded_ns(run)
-    if run.summary["no_gpu"] or most["idle_ns"] < _SPOKEN_OF * recorded:
-        return ""
-    share, of_cause = (f"{100 * most[n] / recorded:.0f} %" for n in ("idle_ns", "cause_ns"))
-    line = f", {shown_line(most['source'], run.source_roots)}" if most["source"] else ""
-    cause = most["cause"].replace("_", " ")
-    # The busy time above is of the span from first to last work, which is shorter.
-    return f"of {format_time(recorded)} recorded {share} idle, {of_cause} {cause}{line}"
-
-
-def _recorded_ns(run: Run) -> int:
-    """Return the time in which devices were recorded, added up over them."""
-    return int(run.leading_cause["idle_ns"] + run.summary["busy_ns"])
+    words = f"{sentence(run)}; next: pyprof2 advise" if loses_time(run) else ""
+    return lines + textwrap.wrap(words, width, break_on_hyphens=False)
 
 
 def _ledger(summary: Mapping[str, Any]) -> list[str]:
@@ -104,8 +61,9 @@ def _ledger(summary: Mapping[str, Any]) -> list[str]:
     times = summary["ledger"]
     total = sum(times.values())
     shares = [f"{_BINS[name]} {share_text(time, total)}" for name, time in times.items() if time]
-    what = "op time" if summary["no_gpu"] else "GPU time"
-    return [f"{what}: {', '.join(shares)}"] if shares else []
+    # Work that overlaps counts twice here, so these are no shares of the busy time.
+    what = "op time" if summary["no_gpu"] else "GPU work"
+    return [f"of {format_time(total)} of {what}: {', '.join(shares)}"] if shares else []
 
 
 def share_text(part: int, whole: int) -> str:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
+from pyprof2.analysis.summaries.spent import Spent
 from pyprof2.analysis.summaries.utilization import COLUMNS
 from pyprof2.cli import main
+from pyprof2.parsers.formats import advice_of
 from pyprof2.result_tables import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from pyprof2.formats import Advice
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,12 @@ class StubRun:
     device: str | None = None
     warnings: list[str] = field(default_factory=list)
     source_roots: tuple[str, ...] = ()
-    leading_cause: dict[str, Any] = field(
-        default_factory=lambda: {"idle_ns": 0, "cause": None, "cause_ns": 0, "source": None}
-    )
+    spent: Spent = field(default_factory=lambda: Spent(0, 2000, 0, None, None, None, 0, None, 2000))
+
+    @property
+    def how_to_record(self) -> Advice:
+        """As of a Kineto trace."""
+        return advice_of(["kineto"])
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows, with no column that was not asked for."""
@@ -79,6 +86,7 @@ class StubRun:
             "kernel_time_ns": int(self.made["dur_ns"].sum()),
             "copy_time_ns": 0,
             "gpu_count": 1,
+            "profilers": ["kineto"],
             "busy_ns": 1000,
             "span_ns": 2000,
             "gpu_span_ns": 2000,

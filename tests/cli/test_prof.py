@@ -123,10 +123,10 @@ def test_the_table_has_the_heading_units_shares_and_a_total(invoke: Callable[...
         "device GPU X",
         "steps 1-2",
         "kernels 4 in 10.000 us",
-        "busy 1.000 us of 2.000 us",
+        "busy 1.000 us of 2.000 us recorded",
         "linked 75.0 %",
     ]
-    assert result.lines[1:3] == ["GPU time: costed 100.0 %", ""]
+    assert result.lines[1:3] == ["of 10.000 us of GPU work: costed 100.0 %", ""]
     assert result.lines[3:] == [
         "op         count  time us  share %  TFLOP/s",
         "---------  -----  -------  -------  -------",

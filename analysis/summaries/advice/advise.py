@@ -27,7 +27,7 @@ from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -61,8 +61,17 @@ def advise(
         then the unknown and the silent ones. And the joint bounds, see `gain_bound`, a row per
         rank.
     """
+    return advice_of_facts(facts_of_ranks(tables, devices, override))
+
+
+def advice_of_facts(facts_of_each: Iterable[Facts]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what all rules find; see `advise`.
+
+    Args:
+        facts_of_each: what was recorded of each rank; looked at one after another.
+    """
     rows, bounds = [], []
-    for facts in facts_of_ranks(tables, devices, override):
+    for facts in facts_of_each:
         found = find(facts)
         rows += [_row(facts, rule, each) for rule, each in found]
         bounds.append(gain_bound(facts, found))
@@ -70,24 +79,22 @@ def advise(
     order = frame.assign(
         status=frame["status"].map(_ORDER.index), at_stake_hi_ns=-frame["at_stake_hi_ns"].fillna(-1)
     ).sort_values(["rank", "status", "at_stake_hi_ns"], kind="stable")
-    columns = ["rank", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns"]
+    columns = ["rank", "devices", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns"]
     return frame.loc[order.index].reset_index(drop=True), pd.DataFrame(bounds, columns=columns)
 
 
-def find_pollution(
-    tables: Mapping[str, pa.Table], devices: Sequence[Mapping[str, Any]]
-) -> Iterator[Finding]:
+def find_pollution(facts_of_each: Iterable[Facts]) -> Iterator[Finding]:
     """Yield what makes parts of recordings unlike the program.
 
     Args:
-        tables: as for `advise`.
-        devices: the same.
+        facts_of_each: as for `advice_of_facts`.
     """
-    for facts in facts_of_ranks(tables, devices):
+    for facts in facts_of_each:
         for rule in RULES:
             if rule.pollutes and (each := rule.find(facts)) is not None:
                 text = f"polluted: {each.text}"
-                yield Finding("lack", text, None, None, rule.remedy, facts.rank)
+                remedy = each.remedy or rule.remedy
+                yield Finding("lack", text, None, None, remedy, facts.rank)
 
 
 def find(facts: Facts) -> list[tuple[Rule, Found | None]]:
@@ -138,7 +145,7 @@ def _row(facts: Facts, rule: Rule, found: Found | None) -> dict[str, Any]:
         "limit": found.limit,
         "evidence": evidence_text(found.evidence),
         "source": found.source,
-        "remedy": rule.remedy,
+        "remedy": found.remedy or rule.remedy,
         "needs": found.needs,
     }
 
@@ -167,8 +174,8 @@ def gain_bound(facts: Facts, found: Sequence[tuple[Rule, Found | None]]) -> dict
     devices = max(1, facts["idle"]["device"].nunique(dropna=False))
     bound = max(0, facts.window_ns // devices - max(host, device, comm))
     return {
-        "rank": facts.rank, "window_ns": facts.window_ns // devices, "host_ns": host,
-        "device_ns": device, "comm_ns": comm, "bound_ns": bound,
+        "rank": facts.rank, "devices": devices, "window_ns": facts.window_ns // devices,
+        "host_ns": host, "device_ns": device, "comm_ns": comm, "bound_ns": bound,
     }  # fmt: skip
 
 

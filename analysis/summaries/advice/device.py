@@ -8,6 +8,7 @@ next one was already queued. At least it gains nothing: no remedy is sure to rea
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,12 +20,14 @@ from pyprof2.analysis.summaries.advice.facts import Facts, is_comm
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.analysis.summaries.advice.floors import (
     above_floor,
+    best_peak,
     bandwidth,
     half_peak,
     matrix_peak,
     plain_peak,
     won_ns,
 )
+from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.dtypes import DTYPE_BITS
 from pyprof2.signatures import Tensor, parse_inputs
 
@@ -50,9 +53,11 @@ _CONVERTS: Final = re.compile(
 _FILLS: Final = re.compile(r"fill|zero|full|ones|arange|linspace|eye")
 _MATRIX_CODE: Final = re.compile(r"[Gg]emm|GEMM|mma|Cijk|conv(?!ertTensor)")
 _FUSED: Final = re.compile(r"multi_tensor|_foreach|fused", re.IGNORECASE)
+_FLOAT16: Final = (
+    "torch.autocast('cuda', dtype=torch.float16) with a GradScaler: the device has no units for "
+    "bfloat16"
+)
 _ABOVE_ROOF: Final = "time of these kernels less what their FLOPs and bytes need on {units}"
-_RECORD_SHAPES: Final = "shapes: profile(record_shapes=True); nsys: pyprof2.init() in the script"
-_RECORD_STEPS: Final = "steps: prof.step(), or pyprof2.init() in the script"
 
 
 def tensor_cores_unused(facts: Facts) -> Found | None:
@@ -89,7 +94,14 @@ def half_precision(facts: Facts) -> Found | None:
     if share < HALF_PCT:
         return _unjudged(facts, HALF_PCT)
     text = f"{share:.1f} % of the kernels' time, in {len(single)} products in f32 without TF32"
-    return _device_found(facts, single, half_peak, 2, text, "units for 16-bit types")
+    found = _device_found(facts, single, half_peak, 2, text, "units for 16-bit types")
+    return replace(found, remedy=None if _has_bfloat16(facts, single) else _FLOAT16)
+
+
+def _has_bfloat16(facts: Facts, rows: pd.DataFrame) -> bool:
+    """Return whether all devices that these kernels ran on compute in bfloat16."""
+    devices = [facts.devices[place][1] for place in set(rows["place"].tolist())]
+    return all(best_peak(device, "bf16") for device in devices)
 
 
 def layout_and_casts(facts: Facts) -> Found | None:
@@ -127,7 +139,7 @@ def unfused_optimizer(facts: Facts) -> Found | None:
         return None
     if not facts.has_steps:
         text = f"{len(own)} short kernels of an optimizer, in an unknown number of steps"
-        return unknown(text, _RECORD_STEPS, evidence=_evidence(own))
+        return unknown(text, needs(facts, "steps"), evidence=_evidence(own))
     per_step = len(own) / max(1, own["step"].nunique())
     if per_step < OPTIMIZER_KERNELS:
         return None
@@ -168,7 +180,7 @@ def elementwise_chains(facts: Facts) -> Found | None:
         return None
     size = _sizes(facts, chained)
     if facts.kernel_share(chained.loc[np.isnan(size), "dur_ns"].sum()) >= SMALL_PCT:
-        return unknown("elementwise kernels of unknown sizes", _RECORD_SHAPES)
+        return unknown("elementwise kernels of unknown sizes", needs(facts, "shapes"))
     follows = _follows(facts, chained, size)
     own = chained[follows]
     if own.empty:
@@ -244,7 +256,7 @@ def _unjudged(facts: Facts, least_pct: float) -> Found | None:
     if share < least_pct:
         return None
     text = f"{share:.1f} % of the kernels' time in products whose dtypes and sizes are not known"
-    return unknown(text, _RECORD_SHAPES, evidence=_evidence(lost))
+    return unknown(text, needs(facts, "shapes"), evidence=_evidence(lost))
 
 
 def _is_faster_in_half(facts: Facts, rows: pd.DataFrame) -> Bool:

@@ -22,7 +22,7 @@ from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyprof2.analysis.hardware.devices import Device
@@ -55,6 +55,13 @@ _HOST_GROUPS: Final = ("host waits for the device", "host late")
 HOST_CAUSES: Final = tuple(cause.name for cause in CAUSES if cause.group in _HOST_GROUPS)
 """What removing work from the host can shorten."""
 
+_NEARLY_ALL: Final = 0.95
+
+_SHORT: Final = (
+    "kernel_id", "launch_id", "op_id", "gap_id", "signature_id", "range_id", "stall_id", "device",
+    "stream", "step", "pid", "tid", "place",
+)  # fmt: skip
+_LARGEST_SHORT: Final = 2**31 - 1
 
 _TALKS: Final = re.compile(r"::ep::(?:cuda::)?(?:inter|intra)node|deep_?ep|nvshmem", re.IGNORECASE)
 """Kernels that move tokens between experts on other devices."""
@@ -162,11 +169,32 @@ def facts_of_ranks(
         devices: rows of the canonical table `devices`.
         override: a device's name, or a file that describes one, to use instead of the recorded.
     """
-    windows = windows_of_ranks({name: tables[name] for name in ("kernels", "copies", "trace")})
-    for rank in sorted(set(windows["rank"].tolist())):
-        window_ns = int(windows.loc[windows["rank"] == rank, "window_ns"].sum())
-        own = {name: t.filter(pc.equal(t["rank"], rank)) for name, t in tables.items()}
-        yield _of_rank(own, rank, window_ns, devices, override)
+    ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
+    parts = (
+        {name: table.filter(pc.equal(table["rank"], rank)) for name, table in tables.items()}
+        for rank in ranks
+    )
+    yield from facts_of_parts(parts, devices, override)
+
+
+def facts_of_parts(
+    parts: Iterable[dict[str, pa.Table]],
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+) -> Iterator[Facts]:
+    """Yield what was recorded of each rank whose devices did anything.
+
+    Args:
+        parts: columns `INPUT` of the canonical tables of each rank; they are emptied, so that a
+            table and what is made of it need not be in memory together.
+        devices: as for `facts_of_ranks`.
+        override: the same.
+    """
+    for own in parts:
+        windows = windows_of_ranks({name: own[name] for name in ("kernels", "copies", "trace")})
+        if len(windows):
+            rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
+            yield _of_rank(own, rank, window_ns, devices, override)
 
 
 def _of_rank(
@@ -185,10 +213,10 @@ def _of_rank(
     own["ranges"] = own["ranges"].append_column("loads", pa.array(loading_ranges(own["ranges"])))
     steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])
     trace = own["trace"].to_pylist()
-    frames = {name: _frame(table) for name, table in own.items()}
-    names = frames["launches"]["name"]
+    frames = {name: _frame(own.pop(name)) for name in list(own)}
+    names = frames["launches"].pop("name")
     kinds = {name: NAMES[call_cause(name)] for name in names.dropna().unique()}
-    frames["launches"]["cause"] = names.astype(object).map(kinds)
+    frames["launches"]["cause"] = names.astype(object).map(kinds).astype("category")
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
     return Facts(rank, frames, window_ns, steps, found, size, profiler)
@@ -196,10 +224,31 @@ def _of_rank(
 
 def _frame(table: pa.Table) -> pd.DataFrame:
     """Return a DataFrame in which text is plain objects and whole numbers stay whole numbers."""
-    integers = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    frame: pd.DataFrame = table.to_pandas(types_mapper=integers.get)
+    # Of a million kernels each column counts: numbers of rows and devices are short.
+    if "rank" in table.column_names:
+        table = table.drop_columns("rank")
+    short = {name: pa.int32() for name in _SHORT if name in table.column_names}
+    fields = [
+        f.with_type(short[f.name]) if _fits(table[f.name], short.get(f.name)) else f
+        for f in table.schema
+    ]
+    table = table.cast(pa.schema(fields))
+    integers = {
+        pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype(),
+    }  # fmt: skip
+    frame: pd.DataFrame = table.to_pandas(
+        types_mapper=integers.get, self_destruct=True, split_blocks=True
+    )
     times = [name for name in ("start_ns", "dur_ns", "time_ns") if name in frame]
     return frame.astype(dict.fromkeys(times, "int64"))
+
+
+def _fits(column: pa.ChunkedArray, short: pa.DataType | None) -> bool:
+    """Return whether all numbers of a column fit a shorter type; False without one."""
+    if short is None:
+        return False
+    ends = pc.min_max(column).as_py()
+    return all(value is None or abs(value) <= _LARGEST_SHORT for value in ends.values())
 
 
 def is_comm(kernels: pd.DataFrame) -> Bool:
@@ -208,6 +257,15 @@ def is_comm(kernels: pd.DataFrame) -> Bool:
     talks = kernels["kernel"].isin({name for name in names if _TALKS.search(str(name))})
     found: Bool = ((kernels["category"] == "comm") | talks).to_numpy(bool)
     return found
+
+
+def is_pinned(copies: pd.DataFrame) -> bool:
+    """Return whether copies from the host are from memory that is pinned already, nearly all."""
+    kinds = copies["copy_kind"].astype(object).fillna("").astype(str)
+    time = copies["dur_ns"].to_numpy("int64")
+    sent = time[kinds.str.startswith("h2d").to_numpy(bool)].sum()
+    pinned = time[kinds.str.fullmatch("h2d pinned").to_numpy(bool)].sum()
+    return bool(sent > 0 and pinned >= _NEARLY_ALL * sent)
 
 
 def flags(rows: pd.Series) -> Bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pyprof2.tables import TEXT, Column, Table
+from pyprof2.units import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -72,6 +73,7 @@ class Found:
         status: `FIRES` or `UNKNOWN`.
         needs: what to record, where the verdict is unknown.
         removed: starts and ends of what the remedy takes off the host, for the joint bound.
+        remedy: what to do, where what was recorded says better than the rule; None: the rule's.
     """
 
     text: str
@@ -84,11 +86,29 @@ class Found:
     status: str = FIRES
     needs: str | None = None
     removed: tuple[Int, Int] | None = None
+    remedy: str | None = None
 
 
 def unknown(text: str, needs: str, **found: Any) -> Found:
     """Return a finding whose conditions are not recorded."""
     return Found(text, status=UNKNOWN, needs=needs, **found)
+
+
+def most_of(words: str, hi_ns: int, own_ns: int) -> str:
+    """Return what the most that a remedy on the host gains is the most of.
+
+    Args:
+        words: what it is the most of.
+        hi_ns: the most.
+        own_ns: the idle time of the cause that the finding names; where the most is more, it says
+            why it can be.
+    """
+    if hi_ns <= own_ns:
+        return words
+    return (
+        f"{words}. More than the {format_time(own_ns)} idle for this cause: where the host is done "
+        "sooner, it launches sooner what follows, and idle time of other causes goes, too"
+    )
 
 
 @dataclass(frozen=True)

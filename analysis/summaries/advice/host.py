@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import merged, time_within, union_length
-from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, Facts, ends, flags
-from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, Facts, ends, flags, is_pinned
+from pyprof2.analysis.summaries.advice.findings import Found, most_of, unknown
+from pyprof2.analysis.summaries.advice.needs import needs
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
@@ -36,9 +37,9 @@ _BREAKING: Final = ("sync", "allocator", "data_loading")
 _SILENT_HOST: Final = ("host_unrecorded", "host_python")
 _BY_HOST_WORK: Final = "the shorter of the host's time in it and all idle time due to the host"
 _BY_STRETCHES: Final = "the shorter of these stretches and all idle time due to the host"
-_RECORD_STACKS: Final = "Python stacks: profile(with_stack=True); nsys: --python-sampling=true"
 _RECORD_LOADING: Final = 'the ranges of a DataLoader, or pyprof2.annotate("data")'
-_RECORD_STEPS: Final = "steps: prof.step(), or pyprof2.init() in the script"
+
+_LOAD_FASTER: Final = "more workers (num_workers), prefetch_factor, less work per sample"
 
 _COMPILES: Final = re.compile(
     r"_compile\.compile_inner|compile_fx(?:_inner)?\b(?!.*Call CompiledFxGraph)|Inductor:|"
@@ -76,7 +77,8 @@ def data_loading(facts: Facts) -> Found | None:
     removed = _union(ranges, ops)
     evidence = {"ranges": _longest(ranges, "range_id"), "ops": _longest(ops, "op_id")}
     text = f"{share:.1f} % of the time the device waited for the next batch"
-    return _host_found(facts, idle, removed, text, evidence)
+    found = _host_found(facts, idle, removed, text, evidence)
+    return replace(found, remedy=_LOAD_FASTER) if is_pinned(facts["copies"]) else found
 
 
 def sync(facts: Facts) -> Found | None:
@@ -128,7 +130,7 @@ def allocator(facts: Facts) -> Found | None:
     if facts.has_steps:
         return found
     return unknown(
-        text, _RECORD_STEPS, hi_ns=found.hi_ns, lo_ns=0, evidence=evidence, source=found.source
+        text, needs(facts, "steps"), hi_ns=found.hi_ns, lo_ns=0, evidence=evidence, source=found.source
     )
 
 
@@ -147,9 +149,9 @@ def pageable_copies(facts: Facts) -> Found | None:
     pageable = copies[kind.str.contains("pageable")]
     if crosses.any() and not kind.str.contains("pageable|pinned").any():
         text = "the recording does not say which copies are of pageable memory"
-        needs = "a profiler that records the kinds of memory of copies"
+        kinds = "a profiler that records the kinds of memory of copies"
         time_ns = int(idle["time_ns"].sum())
-        return unknown(text, needs, hi_ns=time_ns, lo_ns=0)
+        return unknown(text, kinds, hi_ns=time_ns, lo_ns=0)
     idle = idle[idle["launch_id"].isin(pageable["launch_id"].dropna()).to_numpy(bool)]
     share = facts.share(idle["time_ns"].sum())
     if share < LEAST_PCT:
@@ -196,7 +198,8 @@ def host_bound(facts: Facts) -> Found | None:
         f"{longest['kernel_id'].iloc[0]} to {longest['kernel_id'].iloc[-1]}; most in {words}"
     )
     return Found(
-        text, hi_ns, _replayable_ns(facts, gaps), expected_ns, _BY_STRETCHES,
+        text, hi_ns, _replayable_ns(facts, gaps), expected_ns,
+        most_of(_BY_STRETCHES, hi_ns, expected_ns),
         {"kernels": longest["kernel_id"].dropna()}, _top_line(own), removed=spans,
     )  # fmt: skip
 
@@ -231,7 +234,7 @@ def garbage_collection(facts: Facts) -> Found | None:
     if facts.share(silent_ns) < LOADING_PCT:
         return None
     text = f"{facts.share(silent_ns):.1f} % of the time the host did what was not recorded"
-    return unknown(text, _RECORD_STACKS, hi_ns=silent_ns, lo_ns=0)
+    return unknown(text, needs(facts, "Python stacks"), hi_ns=silent_ns, lo_ns=0)
 
 
 def _host_found(
@@ -258,9 +261,8 @@ def _host_found(
     inside = int(idle.loc[~flags(idle["drained"]), "time_ns"].sum())
     is_sure = deletes and not facts.is_coupled
     lo_ns = min(inside, expected_ns) if is_sure else 0
-    return Found(
-        text, hi_ns, lo_ns, expected_ns, _BY_HOST_WORK, evidence, _top_line(idle), removed=removed
-    )
+    limit = most_of(_BY_HOST_WORK, hi_ns, int(idle["time_ns"].sum()))
+    return Found(text, hi_ns, lo_ns, expected_ns, limit, evidence, _top_line(idle), removed=removed)
 
 
 def _deleted_work(facts: Facts, names: re.Pattern[str], text: str) -> Found | None:
@@ -282,10 +284,10 @@ def _deleted_work(facts: Facts, names: re.Pattern[str], text: str) -> Found | No
     )
     line = _top_line(idle[inside > 0])
     expected = min(hi_ns, int(inside.sum()))
+    limit = most_of(_BY_HOST_WORK, hi_ns, int(inside.sum()))
     return Found(
-        words, hi_ns, min(lo_ns, expected), expected, _BY_HOST_WORK, evidence, line,
-        removed=(start, end),
-    )  # fmt: skip
+        words, hi_ns, min(lo_ns, expected), expected, limit, evidence, line, removed=(start, end)
+    )
 
 
 def _tried_kernels(facts: Facts) -> Found | None:

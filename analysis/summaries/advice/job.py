@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm
+from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm, is_pinned
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.analysis.summaries.advice.needs import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +22,10 @@ EXPOSED_PCT: Final = 10
 COPIES_PCT: Final = 10
 MEMORY_PCT: Final = 90
 UTILIZATION_PCT: Final = 50
+_BESIDE: Final = (
+    "copy the next batch on a stream of its own while this one is worked on: non_blocking=True, "
+    "the memory is pinned already; fewer bytes, or keep them on the device"
+)
 NCCL_SINCE: Final = 3.5
 """The compute capability from which NCCL works."""
 
@@ -62,11 +68,15 @@ def copies(facts: Facts) -> Found | None:
         return _unnamed(facts, work, crosses)
     own = work[crosses].sort_values("dur_ns", ascending=False, kind="stable")
     most, line = (_most(own, name) for name in ("copy_kind", "source"))
-    text = f"{share:.1f} % of the time only copies to and from the device ran; most are {most}"
+    text = (
+        f"{share:.1f} % of the time only copies to and from the device ran, those inside of it "
+        f"left out; most are {most}"
+    )
     # Beside other work they still take their time: what it takes is all that they can hide in.
     won = min(exposed, facts.window_ns - exposed)
     ids = {"copies": own["kernel_id"]}
-    return Found(text, exposed, 0, won, "time in which only they ran", ids, line)
+    found = Found(text, exposed, 0, won, "time in which only they ran", ids, line)
+    return replace(found, remedy=_BESIDE) if is_pinned(own) else found
 
 
 def _unnamed(facts: Facts, work: pd.DataFrame, crosses: Bool) -> Found | None:
@@ -76,8 +86,8 @@ def _unnamed(facts: Facts, work: pd.DataFrame, crosses: Bool) -> Found | None:
     if facts.share(exposed) < COPIES_PCT:
         return None
     text = f"{facts.share(exposed):.1f} % of the time only copies ran, some of no known direction"
-    needs = "a profiler that records the direction of copies"
-    return unknown(text, needs, hi_ns=exposed, lo_ns=0)
+    kinds = "a profiler that records the direction of copies"
+    return unknown(text, kinds, hi_ns=exposed, lo_ns=0)
 
 
 def _most(rows: pd.DataFrame, column: str) -> str | None:
@@ -124,8 +134,7 @@ def memory_limit(facts: Facts) -> Found | None:
         device: 100 * peak / sizes[device] for device, peak in peaks.items() if sizes.get(device)
     }
     if not known:
-        needs = "memory: profile(profile_memory=True); nsys: --cuda-memory-usage=true"
-        return unknown("how much memory was allocated is not recorded", needs)
+        return unknown("how much memory was allocated is not recorded", needs(facts, "memory"))
     device, share = max(known.items(), key=lambda item: float(item[1]))
     if share <= MEMORY_PCT:
         return None

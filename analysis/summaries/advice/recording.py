@@ -13,6 +13,7 @@ import pandas as pd
 from pyprof2.analysis.intervals import time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm
 from pyprof2.analysis.summaries.advice.findings import Found
+from pyprof2.analysis.summaries.advice.needs import record_later
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
@@ -37,7 +38,7 @@ def slow_launches(facts: Facts) -> Found | None:
     if calls.empty:
         return None
     text = f"{len(calls)} launches of over 1 ms, {calls['dur_ns'].sum() / 1e6:.1f} ms together"
-    return Found(text, evidence={"launches": calls["launch_id"]})
+    return Found(text, evidence={"launches": calls["launch_id"]}, remedy=record_later(facts))
 
 
 def module_loading(facts: Facts) -> Found | None:
@@ -49,7 +50,7 @@ def module_loading(facts: Facts) -> Found | None:
         return None
     text = f"{len(start)} calls or intervals in which code was loaded, {time_ns / 1e6:.1f} ms"
     evidence = {"launches": calls["launch_id"], "stalls": stalls["stall_id"]}
-    return Found(text, evidence=evidence)
+    return Found(text, evidence=evidence, remedy=record_later(facts))
 
 
 def slow_first_step(facts: Facts) -> Found | None:
@@ -58,7 +59,8 @@ def slow_first_step(facts: Facts) -> Found | None:
     if len(times) < 3 or times[0] <= FIRST_STEP * np.median(times):
         return None
     ratio = times[0] / np.median(times)
-    return Found(f"step {facts.steps.step[0]} took {ratio:.1f} times the median step")
+    text = f"step {facts.steps.step[0]} took {ratio:.1f} times the median step"
+    return Found(text, remedy=record_later(facts))
 
 
 def unrecorded_start(facts: Facts) -> Found | None:

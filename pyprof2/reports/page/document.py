@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.cube import cube
@@ -12,11 +12,12 @@ from pyprof2.reports.page import html, profile
 from pyprof2.reports.page.columns import cut
 from pyprof2.reports.page.comparison import comparison_of
 from pyprof2.reports.page.idle import idle_of, windows_of
+from pyprof2.reports.page.lines import lines_of
 from pyprof2.reports.page.memory import memory_of
 from pyprof2.reports.page.overview import bounds_of, findings_of, heading_of, quality_of
-from pyprof2.reports.page.roofline import roofline_of
+from pyprof2.reports.page.roofline import notes_of, roofline_of
 from pyprof2.reports.page.sources import sources_of
-from pyprof2.reports.page.steps import parts_of, steps_notes, steps_of, telling_steps
+from pyprof2.reports.page.steps import parts_of, steps_notes, steps_of, telling_steps, whole_of
 from pyprof2.reports.page.timeline import timeline_of
 from pyprof2.reports.page.times import zeros
 
@@ -68,7 +69,9 @@ def packed_document(run: Run, query: ReportQuery) -> str:
     data = ""
     for most, length in _SIZES:
         found = cube(rows, apart, most)
-        folded = (*steps_notes(run, apart), *profile.notes_of(found))
+        folded = (
+            *steps_notes(run, apart), *profile.notes_of(found), *notes_of(document["roofline"]),
+        )  # fmt: skip
         notes = [*document["meta"]["notes"], *folded]
         whole = document | profile.tables_of(run, found)
         whole |= {"meta": document["meta"] | {"notes": notes}}
@@ -98,6 +101,7 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         "heading": heading_of(run),
         "steps": steps_of(run, zero, apart),
         "parts": parts_of(run, zero, apart),
+        "whole": whole_of(run),
         "findings": findings_of(run),
         "bounds": bounds_of(run),
         "quality": quality_of(run),
@@ -106,6 +110,7 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         "recorded": windows_of(run),
         "idle": idle_of(run, apart),
         "timeline": timeline_of(run, zero),
+        "lines": lines_of(run),
         "memory": memory_of(run, zero),
         "sources": _sources(run, query),
         "comparison": _comparison(run, query),
@@ -122,8 +127,10 @@ def _meta(run: Run, query: ReportQuery, zero: dict[int, int]) -> dict[str, Any]:
         "version": query.version,
         "command": f"pyprof2 prof {shlex.quote(str(query.input))}",
         "devices": summary["devices"],
+        "profiler": next(iter(summary["profilers"]), None),
         "ranks": summary["ranks"],
         "has_gpu": not summary["no_gpu"],
+        "how_to_record": asdict(run.how_to_record),
         "first_ns": [{"rank": rank, "first_ns": str(first)} for rank, first in zero.items()],
         "notes": notes,
     }

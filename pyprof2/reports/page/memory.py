@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_POINTS: Final = 2000
 MOST_LIVE: Final = 500
 _PER_PIECE: Final = 4
-_AXES: Final = ("op", "layer", "line", "category")
+_AXES: Final = ("op", "layer", "line", "category", "certainty")
 _NOT_KNOWN: Final = ["(no op)", "(no layer)", *LINELESS]
 _NO_PLACE: Final = [*_NOT_KNOWN, BEFORE, ROUNDING]
 _SHOWN: Final = {"line": "source", "blocks": "count"}

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.summaries.advice import RULES
+import pandas as pd
+
+from pyprof2.analysis.summaries.advice import RULES, alike
 from pyprof2.frames import shown_line
-from pyprof2.reports.heading import heading, sentence, step_numbers
+from pyprof2.reports.heading import heading, step_numbers
+from pyprof2.reports.headline import disturbances, sentence
 from pyprof2.reports.page.columns import records
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyprof2.run import Run
 
 _WIDE: Final = 1 << 16
@@ -19,13 +24,16 @@ _DOCS: Final = "advice.html#advice-"
 
 def heading_of(run: Run) -> dict[str, Any]:
     """Return one sentence on the recording, and the lines that `prof` prints above its tables."""
-    return {"sentence": sentence(run), "lines": heading(run, _WIDE)}
+    said = sentence(run, disturbances(run.advise()))
+    return {"sentence": said, "lines": heading(run, _WIDE)}
 
 
 def findings_of(run: Run) -> list[dict[str, Any]]:
     """Return what `advise` prints: what fires and what cannot be judged, in its order."""
     found = run.advise()
-    found = found[found["status"] != "silent"].rename(columns=_STAKES)
+    rows = alike(found[found["status"] != "silent"])
+    names = [*found.columns, "ranks", "least_ns"]
+    frame = pd.DataFrame(rows, columns=names, dtype=object).rename(columns=_STAKES)
     titles = {rule.slug: rule.title for rule in RULES}
     return [
         row
@@ -34,7 +42,7 @@ def findings_of(run: Run) -> list[dict[str, Any]]:
             "docs": f"{_DOCS}{row['rule']}",
             "shown": row["source"] and shown_line(row["source"], run.source_roots),
         }
-        for row in records(found)
+        for row in records(frame)
     ]
 
 
@@ -43,17 +51,24 @@ def bounds_of(run: Run) -> list[dict[str, Any]]:
     return records(run.gain_bounds)
 
 
+def _counted_pct(ledger: Mapping[str, int]) -> float | None:
+    """Return the share of the work whose FLOPs and bytes are known, exact or with an assumption."""
+    whole = sum(ledger.values())
+    return 100 * (ledger["ok"] + ledger["assumed"]) / whole if whole else None
+
+
 def quality_of(run: Run) -> dict[str, Any]:
     """Return how much of the time is linked and costed, and what is wrong with the recording."""
-    summary, advice = run.summary, run.advise()
-    pollutes = {rule.slug for rule in RULES if rule.pollutes}
-    fires = advice[(advice["status"] == "fires") & advice["rule"].isin(list(pollutes))]
+    summary, disturbed = run.summary, disturbances(run.advise())
+    titles = [rule.title for rule in RULES if rule.slug in disturbed]
     steps = summary["steps"]
     check = run.check()
     return {
         "linked_pct": summary["linked_pct"],
         "costed_pct": summary["costed_pct"],
-        "polluted": None if run.gain_bounds.empty else bool(len(fires)),
+        "counted_pct": _counted_pct(summary["ledger"]),
+        "polluted": None if run.gain_bounds.empty else bool(disturbed),
+        "disturbed": titles,
         "steps_used": f"{len(steps)}: {step_numbers(steps)}" if steps else "none recorded",
         "problems": records(check[check["severity"] != "info"]),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
@@ -12,13 +13,15 @@ from pyprof2.reports.explanation import explanation_lines
 from pyprof2.reports.page.columns import cut, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.run import Run
 
 MOST_DOTS: Final = 5000
-MOST_EXPLAINED: Final = 50
+MOST_EXPLAINED: Final = 1000
+MOST_EXPLAINED_TEXT: Final = 2_000_000
+"""Characters of all explanations; they repeat each other, and compress to a tenth."""
 _WIDTH: Final = 100
 _LONGEST: Final = 20_000
 
@@ -73,6 +76,17 @@ def _signatures(run: Run) -> dict[str, Any]:
     return made | {"columns": made["columns"] | {"explain": explain}}
 
 
+def notes_of(roofline: Mapping[str, Any]) -> Iterator[str]:
+    """Say of which signatures the file does not have what `explain` prints."""
+    signatures = roofline["signatures"]
+    explained = len(signatures["columns"]["explain"]["texts"])
+    if explained < signatures["rows"]:
+        yield (
+            f"what the numbers of a signature rest on is here for the first {explained} of "
+            f"{signatures['rows']}; of others the page Roofline names the command that prints it"
+        )
+
+
 def _longest(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the longest row of each rank and signature; of helpers one only if all help."""
     rows = rows[["rank", "signature", "kernel_id", "dur_ns", "bound"]].astype({"signature": "str"})
@@ -90,7 +104,11 @@ def _explained(run: Run, asked: pd.DataFrame) -> dict[int, str]:
         for rank, kernel in zip(order["rank"].tolist(), order["kernel_id"].tolist(), strict=True)
     ]
     facts = run.explain_all(wanted)
-    return {
+    texts = {
         int(at): cut("\n".join(explanation_lines(each, _WIDTH)), _LONGEST)
         for at, each in zip(order.index, facts, strict=True)
     }
+    # Signatures stand in the order of their time: the first ones are those to keep.
+    sizes = np.cumsum([len(texts[int(at)]) for at in asked.index])
+    kept = asked.index[: int(np.searchsorted(sizes, MOST_EXPLAINED_TEXT, "right"))]
+    return {int(at): texts[int(at)] for at in kept}

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.time.host_parts import PARTS
 from pyprof2.analysis.time.step_parts import BUSY, IDLE
 from pyprof2.analysis.time.step_times import median_step, outlier_steps, step_windows_of
 from pyprof2.reports.page.columns import table
+from pyprof2.reports.page.host import parts_of_host
 from pyprof2.reports.page.times import from_zero
 from pyprof2.reports.steps import outlier_notes
 
@@ -68,7 +70,7 @@ def steps_notes(run: Run, apart: Mapping[int, Collection[int]]) -> Iterator[str]
     whole, kept = len(run.steps), len(kept_steps(run.steps, apart))
     if kept < whole:
         yield f"of {whole} windows of steps {kept} are listed: the first of each device"
-    if len(run.step_parts) > MOST_PARTS:
+    if len(_step_parts(run)) > MOST_PARTS:
         yield "steps have their parts where they stand by themselves in the tables"
 
 
@@ -79,7 +81,7 @@ def parts_of(
 
     Where they are more than `MOST_PARTS`, only those of the steps of `apart`, by rank.
     """
-    parts = run.step_parts
+    parts = _step_parts(run)
     if len(parts) > MOST_PARTS:
         pairs = zip(parts["rank"].tolist(), parts["step"].tolist(), strict=True)
         parts = parts[[step in apart[rank] for rank, step in pairs]]
@@ -91,10 +93,25 @@ def parts_of(
     return table(frame[names])
 
 
+def whole_of(run: Run) -> dict[str, Any]:
+    """Return the parts of all that was recorded, for each device: they add up to it."""
+    if run.summary["no_gpu"]:
+        parts = parts_of_host(run, whole=True)
+    else:
+        parts = run.recorded_parts
+    frame = parts.assign(label=[part_label(part) for part in parts["part"]])
+    return table(frame[["rank", "device", "part", "label", "time_ns"]])
+
+
+def _step_parts(run: Run) -> pd.DataFrame:
+    """Return the parts of the windows of steps: of devices, or of the host where there is none."""
+    return parts_of_host(run, whole=False) if run.summary["no_gpu"] else run.step_parts
+
+
 def part_label(part: str) -> str:
     """Return a part of a step in words."""
     cause = part.removeprefix(IDLE)
-    return BUSY[part] if cause == part else f"idle: {cause.replace('_', ' ')}"
+    return (BUSY | PARTS)[part] if cause == part else f"idle: {cause.replace('_', ' ')}"
 
 
 def telling_steps(run: Run) -> dict[int, list[int]]:

@@ -13,6 +13,7 @@ import pandas as pd
 from pyprof2.analysis.time.boxes import boxes
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.reports.page.columns import text_column
+from pyprof2.reports.page.host import lanes, recorded_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +31,9 @@ _NO_NUMBER: Final = -1
 
 def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
     """Return the time lines, the most telling first."""
-    if run.idle_windows.empty:
-        return []
-    rows, idle = run.rows(_ROWS), run.idle
+    on_host = run.summary["no_gpu"]
+    rows = lanes(run) if on_host else _work(run)
+    idle = run.idle
     found, left = [], MOST_BOXES
     windows = list(_windows(run))
     sure = sum(window["why"] != "step" for window in windows)
@@ -40,7 +41,7 @@ def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
         room = left // max(1, sure - at) if at < sure else left
         if room < MOST_TRACKS:
             break
-        line = _line(rows, idle, window, room)
+        line = _line(rows, idle, window, room, "thread" if on_host else "stream")
         drawn = sum(len(track["boxes"]["start_ns"]) for track in line["tracks"])
         if at >= sure and drawn > left:
             break
@@ -51,10 +52,9 @@ def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
 
 def _windows(run: Run) -> Iterator[dict[str, Any]]:
     """Give the windows to draw: of each device median and slowest step, then the others."""
-    devices = run.idle_windows[["rank", "device"]].drop_duplicates().to_dict("records")
+    devices = run.steps[["rank", "device"]].drop_duplicates().to_dict("records")
     if run.steps.empty:
-        for row in run.idle_windows.to_dict("records"):
-            yield _whole(run, row)
+        yield from recorded_windows(run) if run.summary["no_gpu"] else _recorded(run)
         return
     windows = step_windows_of(run.steps)
     first: list[dict[str, Any]] = []
@@ -75,6 +75,16 @@ def _windows(run: Run) -> Iterator[dict[str, Any]]:
             (others if why == "step" else first).append(window)
     yield from first
     yield from others
+
+
+def _work(run: Run) -> pd.DataFrame:
+    """Return kernels and copies, each stream a track."""
+    return run.rows(_ROWS).rename(columns={"kernel_short": "name", "stream": "track"})
+
+
+def _recorded(run: Run) -> Iterator[dict[str, Any]]:
+    for row in run.idle_windows.to_dict("records"):
+        yield _whole(run, row)
 
 
 def _whole(run: Run, row: dict[Any, Any]) -> dict[str, Any]:
@@ -103,9 +113,9 @@ def _same(values: pd.Series, device: int | None) -> Bool:
 
 
 def _line(
-    rows: pd.DataFrame, idle: pd.DataFrame, window: dict[str, Any], room: int
+    rows: pd.DataFrame, idle: pd.DataFrame, window: dict[str, Any], room: int, kind: str
 ) -> dict[str, Any]:
-    """Return the tracks of a window: the streams, and the idle time."""
+    """Return the tracks of a window: the streams or threads, and the idle time."""
     begin, finish = window["start_ns"], window["end_ns"]
 
     def inside(frame: pd.DataFrame, length: str) -> pd.DataFrame:
@@ -115,15 +125,14 @@ def _line(
         chosen: pd.DataFrame = frame[within & own & _same(frame["device"], window["device"])]
         return chosen
 
-    work = inside(rows, "dur_ns").assign(track=lambda own: own["stream"])
-    work = work.rename(columns={"kernel_short": "name"})
+    work = inside(rows, "dur_ns")
     gaps = inside(idle, "time_ns").assign(track=0)
     gaps = gaps.drop(columns=["category"], errors="ignore")
     gaps = gaps.rename(columns={"time_ns": "dur_ns", "cause": "name", "group": "category"})
     half = max(1, room // 2)
     tracks = [*_tracks(gaps, window, half, "idle")]
     used = sum(len(track["boxes"]["start_ns"]) for track in tracks)
-    return window | {"tracks": [*_tracks(work, window, room - used, "stream"), *tracks]}
+    return window | {"tracks": [*_tracks(work, window, room - used, kind), *tracks]}
 
 
 def _tracks(
@@ -140,12 +149,12 @@ def _tracks(
     found = boxes(track, start, end, window["start_ns"], window["end_ns"], room)
     for each in np.unique(found.track).tolist():
         own = found.track == each
-        name = "idle" if kind == "idle" else _stream(names[each])
+        name = "idle" if kind == "idle" else _name(kind, names[each])
         yield {"name": name, "kind": kind, "boxes": _boxes(rows, found, own)}
 
 
-def _stream(number: Any) -> str:
-    return "no stream" if pd.isna(number) else f"stream {number}"
+def _name(kind: str, number: Any) -> str:
+    return f"no {kind}" if pd.isna(number) else f"{kind} {number}"
 
 
 def _boxes(rows: pd.DataFrame, found: Boxes, own: Bool) -> dict[str, Any]:

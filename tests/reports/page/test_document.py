@@ -130,9 +130,7 @@ def test_dots_are_the_signatures_of_prof(page: tuple[Run, dict[str, Any]]) -> No
     assert [(r["rank"], r["signature"]) for r in dots] == wanted.index.tolist()
     for name in ("time_ns", "flops", "bytes", "tflops", "gbps", "intensity", "roofline_pct"):
         assert [r[name] for r in dots] == [known(v) for v in wanted[name].tolist()], name
-    explained = [row["explain"] for row in dots]
-    assert all(explained[:50])
-    assert not any(explained[50:])
+    assert all(row["explain"] for row in dots)
 
 
 def test_the_text_of_a_dot_is_that_of_explain(
@@ -203,10 +201,10 @@ def test_the_sentence_says_how_long_a_step_takes_and_why(
 ) -> None:
     document = page_of(shared_trace("kineto/rn50_v100_w0.json.gz"), tmp_path)
 
-    # 1,065,554,000 ns of six windows; 462,100,000 and 352,401,000 of 1,065,658,000 ns.
+    # 1,065,553,000 ns of six windows; of these 462,100,000 less 105,000, and 352,401,000.
     assert document["heading"]["sentence"] == (
-        "177.592 ms per step; of 1065.658 ms recorded 43 % idle, 33 % data loading, "
-        "resnet50_profiler_api.py:42"
+        "177.592 ms per step: 43 % idle (33 % data loading, resnet50_profiler_api.py:42), "
+        "busy most with conv (66 % of the GPU work)"
     )
 
 

@@ -5,24 +5,33 @@ import { percent, shortTime, time } from "../units.js";
 
 export const findings = { id: "findings", title: "Findings", uses: [], render };
 
-/** Whose finding it is, where there are several. */
-export const rankOf = (app, { rank }) => (app.doc.meta.ranks.length > 1 ? `Rank ${rank}: ` : null);
+/** Who has a finding, where there are several; its numbers are of the rank with the most. */
+export function rankOf(app, { rank, ranks }) {
+  if (app.doc.meta.ranks.length < 2) return null;
+  return ranks.length > 1 ? `Ranks ${ranks.join(", ")}, most in ${rank}: ` : `Rank ${rank}: `;
+}
 
-/** The time at stake, as an interval, and the share of the rank's recording that it is at most. */
+/** The time at stake, as an interval, and what it is of: all that was recorded of the rank. */
 export function range(app, { rank, lo_ns: lo, hi_ns: hi }) {
   if (hi === null || hi === undefined) return "";
-  const whole = app.doc.bounds.find((bound) => bound.rank === rank)?.window_ns;
-  const share = whole ? ` (at most ${percent((100 * hi) / whole)})` : "";
+  const bound = app.doc.bounds.find((each) => each.rank === rank);
+  const whole = bound ? bound.devices * bound.window_ns : 0;
+  const several = bound?.devices > 1 ? `, sum of ${bound.devices} devices` : "";
+  const share = whole ? ` of the ${shortTime(whole)} recorded${several} (at most ${percent((100 * hi) / whole)})` : "";
   if (lo === hi) return `gains ${shortTime(hi)}${share}`;
   return `gains ${lo ? shortTime(lo) : "0"} to ${shortTime(hi)}${share}`;
 }
+
+/** Why there is no finding. */
+export const nothingFound = (app) =>
+  app.doc.meta.has_gpu ? "No rule found anything to change." : "No work of a GPU was recorded, and rules are about what keeps a device waiting: see the pages Ops, Lines and Line tree for where the host\u2019s time goes.";
 
 function render(host, app) {
   host.append(el("h2", {}, "Findings"));
   host.append(el("p", { class: "hint" }, "Of the whole recording, whatever is selected. Times at stake overlap: do not add them up."));
   const of = (status) => app.doc.findings.filter((found) => found.status === status);
   const fires = of("fires");
-  if (!fires.length) host.append(el("p", { class: "empty" }, "No rule found anything to change."));
+  if (!fires.length) host.append(el("p", { class: "empty" }, nothingFound(app)));
   host.append(...fires.map((found) => card(app, found)));
   for (const bound of app.doc.bounds ?? []) host.append(el("p", { class: "bound" }, boundText(bound)));
   const unknown = of("unknown");
@@ -33,14 +42,16 @@ function render(host, app) {
   host.append(el("ul", { class: "unknown" }, ...items));
 }
 
-function boundText({ rank, window_ns, bound_ns }) {
+function boundText({ rank, devices, window_ns, bound_ns }) {
   const share = window_ns ? ` (${percent((100 * bound_ns) / window_ns)})` : "";
-  return `Rank ${rank}: all together gain at most ${time(bound_ns)} of ${time(window_ns)}${share}.`;
+  const place = devices > 1 ? ", on each device" : "";
+  return `Rank ${rank}: all together gain at most ${time(bound_ns)} of ${time(window_ns)} recorded${place}${share}.`;
 }
 
 function card(app, found) {
   const facts = [
     ["time at stake", range(app, found) || NULL],
+    ["in other ranks", found.ranks?.length > 1 && found.hi_ns ? `at most ${time(found.least_ns)} to ${time(found.hi_ns)}` : null],
     ["expected", time(found.expected_ns)],
     ["at most because", found.limit],
     ["where", found.shown],

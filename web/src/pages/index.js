@@ -10,6 +10,7 @@ import { ranks } from "./ranks.js";
 import { roofline } from "./roofline.js";
 import { source } from "./source.js";
 import { timeline } from "./timeline.js";
+import { tree } from "./tree.js";
 
 export const PAGES = [
   overview,
@@ -19,6 +20,7 @@ export const PAGES = [
     "No layer was recorded. With pyprof2.nvtx, or pyprof2 capture, the modules of the model are."),
   breakdownPage("lines", "Lines", ["source"],
     "No line of code was recorded. Record Python stacks: with_stack=True, or pyprof2 capture."),
+  tree,
   breakdownPage("ranges", "Ranges", ["range"],
     "No range of yours was recorded. record_function(\"\u2026\") or nvtx.annotate(\"\u2026\") makes one."),
   roofline,

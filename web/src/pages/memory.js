@@ -9,12 +9,14 @@ import { choice, placeOf } from "./breakdown.js";
 
 export const memory = { id: "memory", title: "Memory", uses: ["rank"], render };
 
+const HOW = { kineto: "profile(profile_memory=True)", nsight: "nsys profile --cuda-memory-usage=true" };
+
 function render(host, app) {
   host.append(el("h2", {}, "Memory"));
   const rank = app.state.get("rank");
   const curves = (app.doc.memory ?? []).filter((curve) => rank === null || String(curve.rank) === rank);
   if (!curves.length) {
-    host.append(el("p", { class: "empty" }, "No allocation was recorded. Record with profile_memory=True; nsys: --cuda-memory-usage=true."));
+    host.append(el("p", { class: "empty" }, `No allocation was recorded. Record with ${HOW[app.doc.meta.profiler] ?? HOW.kineto}.`));
     return;
   }
   const place = placeOf(app, curves);
@@ -66,12 +68,14 @@ function peak(host, app, { peak: found }) {
     host.append(el("p", { class: "empty" }, "What was live then is not known."));
     return;
   }
+  host.append(el("p", { class: "hint" }, "What was live by op, layer, line and category, as pyprof2 memory --by op,layer,line,category,certainty has it. Certainty is of the category: exact, inferred, or none."));
   const live = new Table(found.live);
   app.view = showTable(host, app, {
     label: "What is allocated at the peak",
     columns: [
       { name: "op", text: true }, { name: "layer", text: true }, { name: "source", text: true },
-      { name: "note", text: true }, { name: "count", help: "allocations" }, { name: "bytes" },
+      { name: "category", text: true }, { name: "certainty", text: true, help: "of the category" },
+      { name: "count", help: "allocations" }, { name: "bytes" },
     ],
     rows: live.records().map((row, index) => ({ ...row, _index: index })),
     sort: "bytes",

@@ -3,7 +3,7 @@ import { draw, axis, base, tip } from "../chart.js";
 import { el, multiline, NULL, shown, titled } from "../text.js";
 import { color } from "../theme.js";
 import { percent, shortTime, time } from "../units.js";
-import { range, rankOf } from "./findings.js";
+import { nothingFound, range, rankOf } from "./findings.js";
 import { legend, partBar } from "./parts.js";
 
 export const overview = { id: "overview", title: "Overview", uses: ["rank", "step"], render };
@@ -14,7 +14,8 @@ function render(host, app) {
   // What the sentence says already need not be said again.
   const lines = heading.lines.filter((line) => !heading.sentence.includes(line.split(";")[0]));
   host.append(el("ul", { class: "heading" }, ...lines.map((line) => el("li", {}, multiline(line)))));
-  section(host, "A step", (box) => stepBar(box, app));
+  const hasSteps = app.table("parts").rows > 0;
+  section(host, hasSteps ? "A step" : "All that was recorded", (box) => (hasSteps ? stepBar : wholeBar)(box, app));
   section(host, "What to change first", (box) => topFindings(box, app));
   section(host, "How sure this is", (box) => quality(box, app));
   section(host, "Steps", (box) => stepChart(box, app));
@@ -32,11 +33,36 @@ function stepBar(box, app) {
   const parts = app.table("parts");
   const rows = app.chosen("parts", ["rank", "step"]);
   if (!rows.length) {
-    const words = app.doc.meta.has_gpu ? "No step is selected or recorded: profiler.step() marks them." : "Without GPU activity there is no time of a device to divide up. The page Ops has the time of the ops.";
-    box.append(el("p", { class: "empty" }, words));
+    box.append(el("p", { class: "empty" }, "The selected step has no parts of its own in this file."));
     return;
   }
-  const windows = new Set(rows.map((row) => ["rank", "device", "step"].map((n) => parts.at(n, row)).join("/")));
+  const windows = distinct(parts, rows, ["rank", "device", "step", "start_ns"]);
+  const devices = distinct(parts, rows, ["rank", "device"]);
+  const steps = distinct(parts, rows, ["step", "start_ns", "rank"]) / distinct(parts, rows, ["rank"]);
+  const of = devices > 1 ? ` on ${devices} devices` : "";
+  box.append(partBar(summed(parts, rows), windows, windows > 1 ? `mean of ${Math.round(steps)} step${steps > 1 ? "s" : ""}${of}` : "one step"));
+}
+
+/** The parts of all that was recorded of a device: there are no steps. */
+function wholeBar(box, app) {
+  const parts = app.table("whole");
+  const rows = app.chosen("whole", ["rank"]);
+  if (!rows.length) {
+    box.append(el("p", { class: "empty" }, "Nothing was recorded that takes time."));
+    return;
+  }
+  const devices = distinct(parts, rows, ["rank", "device"]);
+  const what = app.doc.meta.has_gpu ? "device" : "rank, without a GPU";
+  box.append(partBar(summed(parts, rows), devices, devices > 1 ? `mean of ${devices} devices` : `one ${what}`));
+}
+
+/** How many different values of some columns rows have. */
+function distinct(table, rows, names) {
+  return new Set(rows.map((row) => names.map((name) => table.at(name, row)).join("/"))).size;
+}
+
+/** The time of each part. */
+function summed(parts, rows) {
   const sums = new Map();
   for (const row of rows) {
     const part = parts.at("part", row);
@@ -44,17 +70,18 @@ function stepBar(box, app) {
     sum.time_ns += parts.at("time_ns", row);
     sums.set(part, sum);
   }
-  box.append(partBar([...sums.values()], windows.size));
+  return [...sums.values()];
 }
 
 function topFindings(box, app) {
   const fires = app.doc.findings.filter(({ status }) => status === "fires");
   const largest = fires.filter(({ hi_ns }) => hi_ns !== null).sort((a, b) => b.hi_ns - a.hi_ns).slice(0, 3);
   if (!largest.length) {
-    const words = fires.length ? "No finding has a time at stake." : "No rule found anything to change.";
+    const words = fires.length ? "No finding has a time at stake." : nothingFound(app);
     box.append(el("p", { class: "empty" }, words));
     return;
   }
+  box.append(el("p", { class: "hint" }, "Gains are of all that was recorded, not of one step. They overlap: do not add them up."));
   const items = largest.map((found) =>
     el("li", { class: `finding ${found.severity}` },
       rankOf(app, found), el("strong", {}, shown(found.title)), ": ", shown(found.finding), " ",
@@ -67,10 +94,12 @@ function topFindings(box, app) {
 
 function quality(box, app) {
   const { quality: known } = app.doc;
-  const polluted = known.polluted === null ? "not known" : known.polluted ? "yes" : "no";
+  const disturbed = known.disturbed ?? [];
+  const polluted = known.polluted === null ? "not known" : known.polluted ? `yes: ${disturbed.join(", ")}` : "no";
+  const share = (value, of) => (value === null ? NULL : `${percent(value)} of ${of}`);
   const facts = [
-    ["linked to ops", percent(known.linked_pct)],
-    ["with known work", percent(known.costed_pct)],
+    ["linked to ops", share(known.linked_pct, "the kernels\u2019 time")],
+    ["with known FLOPs and bytes", share(known.counted_pct, app.doc.meta.has_gpu ? "the GPU work" : "the op time")],
     ["disturbed by recording", polluted],
     ["steps used", known.steps_used ?? NULL],
   ];
@@ -88,7 +117,7 @@ function stepChart(box, app) {
   const table = app.table("steps");
   const rows = app.chosen("steps", ["rank"]);
   if (!rows.length) {
-    box.append(el("p", { class: "empty" }, "No step was recorded: profiler.step() marks them."));
+    box.append(el("p", { class: "empty" }, multiline(`No step was recorded. To record them: ${app.doc.meta.how_to_record.steps}.`)));
     return;
   }
   const steps = longestOf(table, rows);

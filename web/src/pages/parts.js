@@ -8,6 +8,8 @@ const TONES = {
   comm_exposed: "--comm",
   comm_copy: "--comm",
   copies: "--copies",
+  host_ops: "--compute",
+  host_rest: "--idle-1",
 };
 const IDLE = "idle:";
 const IDLE_TONES = 6;
@@ -18,27 +20,27 @@ function toneOf(part, place) {
 }
 
 /**
- * A bar of the parts of a step, with its legend.
+ * A bar of the parts of a step, or of all that was recorded, with its legend.
  * @param {{part: string, label: string, time_ns: number}[]} parts sums over the windows
  * @param {number} windows how many windows they are of
+ * @param {string} words what the bar is of
  */
-export function partBar(parts, windows) {
+export function partBar(parts, windows, words) {
   const whole = parts.reduce((sum, { time_ns }) => sum + time_ns, 0);
   const busy = parts.filter(({ part }) => !part.startsWith(IDLE));
   const idle = parts.filter(({ part }) => part.startsWith(IDLE)).sort((a, b) => b.time_ns - a.time_ns);
   const shownParts = [...busy, ...idle].filter(({ time_ns }) => time_ns > 0);
   let place = 0;
   const toned = shownParts.map((part) => ({ ...part, tone: toneOf(part.part, part.part.startsWith(IDLE) ? place++ : 0) }));
-  const mean = windows > 1 ? `mean of ${windows} steps` : "one step";
   return el("div", { class: "parts" },
-    el("p", { class: "hint" }, `${mean}: ${time(Math.round(whole / windows))}`),
+    el("p", { class: "hint" }, `${words}: ${time(Math.round(whole / windows))}`),
     el("div", { class: "bar", "aria-hidden": "true" }, ...toned.map((part) => segment(part, whole, windows))),
     el("ul", { class: "legend" }, ...toned.map((part) => entry(part, whole, windows))));
 }
 
 function exact({ label, time_ns }, windows) {
   const sum = `${time_ns.toLocaleString("en-US")} ns`;
-  return windows > 1 ? `${label}: ${sum} in ${windows} steps` : `${label}: ${sum}`;
+  return windows > 1 ? `${label}: ${sum}, sum of ${windows} windows` : `${label}: ${sum}`;
 }
 
 function segment(part, whole, windows) {

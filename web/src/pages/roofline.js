@@ -19,7 +19,7 @@ function render(host, app) {
   const seen = dots.filter(({ tflops, intensity }) => tflops > 0 && intensity > 0);
   const devices = app.doc.roofline?.devices ?? [];
   const detail = el("section", { class: "detail", "aria-live": "polite" });
-  const explain = (dot) => showExplain(detail, dot);
+  const explain = (dot) => showExplain(app, detail, dot);
   if (seen.length) chart(host, app, seen, devices, explain);
   else host.append(el("p", { class: "empty" }, "No signature of the selection has both FLOPs and bytes that are known."));
   host.append(legend([["--matrix", "bound by compute"], ["--compute", "bound by memory, or not known"]]));
@@ -43,7 +43,7 @@ function signatures(app) {
     [...groups.keys()].forEach((signature, index) => {
       const verdict = known.get(`${rank}\n${signature}`) ?? {};
       const op = cube.table.at("op", lists[index][0]);
-      dots.push({ rank, signature, op, bound: verdict.bound ?? null, flag: verdict.flag ?? null, explain: verdict.explain ?? null, ...found[index] });
+      dots.push({ rank, signature, op, bound: verdict.bound ?? null, flag: verdict.flag ?? null, explain: verdict.explain ?? null, kernel_id: verdict.kernel_id ?? null, ...found[index] });
     });
   }
   return dots.sort((a, b) => b.time_ns - a.time_ns).map((dot, index) => ({ ...dot, _index: index }));
@@ -149,10 +149,16 @@ function dotTip(dot) {
   ].filter(([, value]) => value !== null));
 }
 
-function showExplain(detail, dot) {
+/** The command line that prints what the numbers of a signature rest on. */
+function explainCommand(app, { rank, kernel_id: kernel }) {
+  const line = app.doc.meta.command.replace(" prof ", " explain ");
+  return `${line} kernel:${kernel}${app.doc.meta.ranks.length > 1 ? ` --rank ${rank}` : ""}`;
+}
+
+function showExplain(app, detail, dot) {
   detail.replaceChildren(
     el("h3", {}, shown(dot.signature)),
-    el("pre", { tabindex: "0" }, dot.explain ? multiline(dot.explain) : "Nothing more is known of it."));
+    el("pre", { tabindex: "0" }, dot.explain ? multiline(dot.explain) : `Left out of this file, which has what the first signatures rest on. To see it:\n${explainCommand(app, dot)}`));
   detail.scrollIntoView({ block: "nearest" });
 }
 

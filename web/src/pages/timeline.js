@@ -16,7 +16,7 @@ const TONES = {
 };
 const IDLE_TONES = { "host late": "--idle-0", "host waits for the device": "--warn", device: "--idle-2", recording: "--idle-4" };
 const LEGEND = [
-  ["--matrix", "matrix products, convolutions, attention"], ["--compute", "other kernels"],
+  ["--matrix", "matrix products, convolutions, attention"], ["--compute", "other kernels and ops"],
   ["--comm", "communication"], ["--copies", "copies"], ...Object.entries(IDLE_TONES).map(([group, tone]) => [tone, `idle: ${group}`]),
 ];
 const ORDER = ["median", "slowest", "step", "recording"];
@@ -28,7 +28,7 @@ function render(host, app) {
   if (!windows.length) {
     const words = app.doc.timeline.length
       ? "The selected step or rank is not among those that the report carries: the median, the slowest, and those named when it was made."
-      : "No step with GPU activity was recorded.";
+      : "Nothing was recorded that could be drawn.";
     host.append(el("p", { class: "empty" }, words, " pyprof2 export --perfetto writes all of it for ui.perfetto.dev."));
     return;
   }
@@ -37,6 +37,7 @@ function render(host, app) {
   host.append(el("div", { class: "toolbar" },
     choice("window", place, windows.map((each, index) => [index, title(each)]), (value) => app.state.go({ window: value }))));
   host.append(el("p", { class: "hint" }, "Ctrl and the wheel, or the bar below: widen. A click on a box: its op. What is narrower than a pixel is merged; pyprof2 export --perfetto writes everything for ui.perfetto.dev."));
+  if (!app.doc.meta.has_gpu) host.append(el("p", { class: "hint" }, "No work of a GPU was recorded: a lane for each thread, with the ops that are in no other."));
   const boxes = boxesOf(window);
   host.append(legend(LEGEND.filter(([tone]) => boxes.some((box) => toneOf(box) === tone))));
   chart(host, app, window, boxes);
@@ -44,8 +45,9 @@ function render(host, app) {
 }
 
 function title({ why, step, rank, device, start_ns, end_ns }) {
-  if (why === "recording") return `all of rank ${rank}, device ${device}, ${shortTime(end_ns - start_ns)}`;
-  return `${why === "step" ? "" : `${why}: `}step ${step}, rank ${rank}, device ${device}, ${shortTime(end_ns - start_ns)}`;
+  const place = device === null ? `rank ${rank}` : `rank ${rank}, device ${device}`;
+  if (why === "recording") return `all of ${place}, ${shortTime(end_ns - start_ns)}`;
+  return `${why === "step" ? "" : `${why}: `}step ${step}, ${place}, ${shortTime(end_ns - start_ns)}`;
 }
 
 function chosenWindows(app) {

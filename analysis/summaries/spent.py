@@ -1,0 +1,103 @@
+"""Where the time of devices went: what the first sentence on a recording rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pandas as pd
+    import pyarrow as pa
+
+IDLE_INPUT: Final = ["cause", "source", "time_ns", "step"]
+"""The columns of the table `idle` that `spent` reads."""
+
+LARGE: Final = 0.1
+"""The least share of the time from which copies and communication are looked at."""
+
+_ALONE: Final = ("copies", "comm_exposed")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The time of all devices, added up over them, and what they did in it.
+
+    What they did is in the windows of steps where there are any, else in all that was recorded.
+
+    Attributes:
+        windows: how many of steps, of all devices; 0: no steps were recorded.
+        window_ns: what all of the following is of: these windows, or all that was recorded.
+        idle_ns: nothing ran.
+        copies_ns: copies ran, and nothing else; None: less than `LARGE` of it.
+        comm_ns: communication ran, and nothing else; None: less than `LARGE` of it.
+        cause, cause_ns, source: the cause of most of the idle time, how much that is, and the line
+            that most of it belongs to; None, 0, None where there is none.
+        recorded_ns: all that was recorded.
+    """
+
+    windows: int
+    window_ns: int
+    idle_ns: int
+    copies_ns: int | None
+    comm_ns: int | None
+    cause: str | None
+    cause_ns: int
+    source: str | None
+    recorded_ns: int
+
+    def share(self, time_ns: int | None) -> float:
+        """Return a time as a share of the windows."""
+        return (time_ns or 0) / max(1, self.window_ns)
+
+
+def spent(
+    summary: Mapping[str, Any],
+    steps: pd.DataFrame,
+    idle: pa.Table,
+    recorded_parts: Callable[[], pd.DataFrame],
+) -> Spent:
+    """Return where the time of devices went.
+
+    Args:
+        summary: totals of the run.
+        steps: its table `steps`.
+        idle: columns `IDLE_INPUT` of its table `idle`.
+        recorded_parts: returns `part` and `time_ns` of all that was recorded; called only where
+            there are no steps, and copies and communication take long enough to matter.
+    """
+    frame = idle.to_pandas()
+    recorded = int(frame["time_ns"].sum()) + summary["busy_ns"]
+    windows = steps[steps["idle_ns"].notna()]
+    if len(windows):
+        frame = frame[frame["step"].notna()]
+        whole = int(windows["dur_ns"].sum())
+        alone = [int(windows[name].sum()) for name in ("copy_only_ns", "comm_only_ns")]
+    else:
+        whole, alone = recorded, _alone(summary, recorded, recorded_parts)
+    copies, comm = (each if each >= LARGE * whole else None for each in alone)
+    idle_ns = int(frame["time_ns"].sum())
+    return Spent(len(windows), whole, idle_ns, copies, comm, *_leading(frame), recorded)
+
+
+def _alone(
+    summary: Mapping[str, Any], recorded: int, recorded_parts: Callable[[], pd.DataFrame]
+) -> list[int]:
+    """Return how long only copies and only communication ran; 0 where it cannot be much."""
+    ledger = summary["ledger"]
+    if ledger.get("copy", 0) + ledger.get("comm", 0) < LARGE * recorded:
+        return [0, 0]
+    parts = recorded_parts()
+    times = parts[parts["part"].isin(_ALONE)].groupby("part")["time_ns"].sum()
+    return [int(times.get(name, 0)) for name in _ALONE]
+
+
+def _leading(idle: pd.DataFrame) -> tuple[str | None, int, str | None]:
+    """Return the cause of most idle time, that time, and the line that most of it belongs to."""
+    causes = idle.groupby("cause", observed=True)["time_ns"].sum()
+    if causes.empty:
+        return None, 0, None
+    cause = causes.idxmax()
+    lines = idle[idle["cause"] == cause].groupby("source", observed=True)["time_ns"].sum()
+    return str(cause), int(causes.max()), None if lines.empty else str(lines.idxmax())
