@@ -13,6 +13,7 @@ from pyprof2.errors import UsageError
 from pyprof2.nvtx import hooks
 from pyprof2.nvtx.cpu_peaks import cpu_marker
 from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
+from pyprof2.nvtx.memory_tags import MemoryTags
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import Session
 from pyprof2.nvtx.sinks import Sink, nvtx_sink
@@ -85,6 +86,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
     layers: bool = True,
     scalars: bool = True,
     cpu_peaks: bool = True,
+    memory: bool = False,
     steps: Container[int] | None = None,
 ) -> None:
     """Mark every op, layer and step of this process from now on, until `shutdown`.
@@ -106,6 +108,9 @@ def init(  # noqa: PLR0913 -- options, each by its name
         scalars: whether numbers and texts among the arguments are.
         cpu_peaks: whether, on a machine without a GPU, the highest rates of its CPU are measured
             and recorded, as the roof of the ops. It takes some seconds, and is kept for an hour.
+        memory: whether the trace of a torch.profiler that records memory gets to know what blocks
+            are for: parameters, gradients, states of the optimizer, inputs, what autograd holds
+            for backward. See the page on memory for what it costs.
         steps: the steps to record, such as `range(10, 20)`; everything by default. Steps count
             from 0, see `pyprof2.nvtx.steps`; what comes before the first one is in none.
             Without training, batches of a DataLoader count.
@@ -113,7 +118,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
     Raises:
         UsageError: an option makes no sense, or `nvtx` is wanted and the package is missing.
     """
-    options = Options(sink, shapes, source, layers, scalars, cpu_peaks, steps)
+    options = Options(sink, shapes, source, layers, scalars, cpu_peaks, memory, steps)
     _current.is_wanted = True
     _begin(options if _current.capture is None else _current.capture.apply(options))
 
@@ -172,13 +177,16 @@ def start(options: Options, sink: Sink | None) -> None:
     session = Session(options, sink, recorder)
     steps = Steps(session, cpu_marker() if options.cpu_peaks else None)
     with ExitStack() as undo:
-        hooks.hook_modules(session, steps, undo)
-        hooks.hook_optimizers(steps, undo)
+        memory = MemoryTags(session) if options.memory else None
+        hooks.hook_modules(session, steps, undo, memory)
+        hooks.hook_optimizers(steps, undo, memory)
         hooks.hook_dataloaders(session, steps, undo)
         source_mode = SourceMode(session)
         hooks.hook_threads(session, source_mode, undo)
         if options.sink != "nvtx":
-            hooks.hook_profiler(session, steps, source_mode, undo)
+            hooks.hook_profiler(session, steps, source_mode, undo, memory)
+        if memory is not None:
+            hooks.hook_memory(memory, undo)
         undo.callback(session.close)
         session.enter_thread()
         if recorder is not None:
@@ -243,9 +251,10 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collectives",
-            "nvtx.describe", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.ops",
-            "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
-            "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.threads",
+            "nvtx.describe", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags",
+            "nvtx.ops", "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session",
+            "nvtx.sinks", "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.storages",
+            "nvtx.threads",
         )
     )
 )  # fmt: skip
