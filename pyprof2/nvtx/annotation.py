@@ -35,12 +35,14 @@ class Capture:
         steps: to record; None: what the script says.
         source_root: the folder of the user's own code.
         recorder: who records; None: somebody outside, all the time.
+        memory: whether the recording gets to know what memory is for.
     """
 
     sink: SinkName
     steps: Container[int] | None = None
     source_root: str | None = None
     recorder: Recorder | None = None
+    memory: bool = False
 
     def apply(self, options: Options) -> Options:
         """Return the options of the script as they hold in a capture."""
@@ -49,6 +51,7 @@ class Capture:
             sink=self.sink if options.sink == "auto" else options.sink,
             steps=options.steps if self.steps is None else self.steps,
             source_root=self.source_root,
+            memory=options.memory or self.memory,
         )
 
 
