@@ -26,6 +26,7 @@ from pyprof2.parsers._kineto_values import (
     to_int,
 )
 from pyprof2.parsers._labels import label_marker, label_text
+from pyprof2.parsers._memory_tags import tag_columns
 from pyprof2.parsers._names import cut_path, cut_stack
 from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
 from pyprof2.parsers._stalls import overhead_kind, wait_kind
@@ -291,13 +292,25 @@ class TableBuilder:
                 self.process = label.marker
             elif label.what == "cpu":
                 self.cpu = label.marker
+        self._add_memory_tags(events.where(whats == "memory"))
         self._add_step_marks(events.where(whats == "step"))
 
     def _label(self, name: str) -> Label:
         label = self._labels.get(name)
         if label is None:
-            label = self._labels[name] = label_marker(name)
+            label = label_marker(name)
+            if label.what != "memory":  # each of them is long, and there is one of each
+                self._labels[name] = label
         return label
+
+    def _add_memory_tags(self, events: EventColumns) -> None:
+        """Append what the program says of its memory: a row per moment, and one per block."""
+        events, columns = self._times(events)
+        for name, start in zip(events.name, columns["start_ns"].tolist(), strict=True):
+            marker = label_marker(name).marker
+            if marker is not None:
+                tags = tag_columns(marker, start, self.spool.texts["memory_tags"])
+                self.spool.append("memory_tags", tags, len(tags["time_ns"]))
 
     def _add_step_marks(self, events: EventColumns) -> None:
         marks, columns = self._times(events)

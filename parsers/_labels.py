@@ -46,7 +46,8 @@ class Label:
 
     Attributes:
         what: an op; a range of another kind; an instant that says something of a step, or
-            who the process is, or what its CPU can do; or nothing that we know how to use.
+            who the process is, what its CPU can do, or what its memory is for; or nothing that
+            we know how to use.
         name: of the op, or the range's text.
         kind: of a range, as in the canonical table `ranges`; see also `StepRanges`.
         signature: of an op, if its inputs are known.
@@ -55,7 +56,7 @@ class Label:
         problem: what is wrong with the text, as a slug of the register of problems.
     """
 
-    what: Literal["op", "range", "step", "process", "cpu", "nothing"]
+    what: Literal["op", "range", "step", "process", "cpu", "memory", "nothing"]
     name: str
     kind: str | None = None
     signature: Signature | None = None
@@ -121,7 +122,7 @@ def label_marker(text: str) -> Label:
 def _label_marker(marker: Marker) -> Label:
     if marker.kind == "op":
         return _label_op(marker)
-    if marker.kind in ("step", "process", "cpu"):
+    if marker.kind in ("step", "process", "cpu", "memory"):
         return Label(marker.kind, "", marker=marker)
     return _label_range(marker)
 

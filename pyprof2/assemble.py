@@ -49,6 +49,7 @@ def assemble(
     yield "ops", _ranked(rank, op_table(recording, linked))
     yield "estimates", _ranked(rank, [estimate_table(linked.costs)])
     yield "memory", _ranked(rank, memory_table(recording, linked))
+    yield "memory_tags", _ranked(rank, _in_time_order(recording, "memory_tags", ("time_ns",)))
     yield "stacks", _ranked(rank, [linked.stacks])
     del linked
     yield "signatures", _ranked(rank, [_signatures(recording)])

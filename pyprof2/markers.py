@@ -25,6 +25,8 @@ step       an instant: what `event` says of steps; without one the    step, even
 process    an instant: who this process is                            rank, world_size, torch,
                                                                       source_root
 window     a range: the steps that a recorder was asked for
+memory     an instant: what blocks of memory are for                  moment, name, device,
+                                                                      category, blocks
 cpu        an instant: what the CPU can do, as measured               name, threads,
                                                                       flop_per_s, bytes_per_s,
                                                                       cache_bytes
@@ -37,6 +39,12 @@ and the reader makes steps of them: `begins`, what may become a step does, and w
 over; `over`, and nothing begins; `stepped`, an optimizer has made its step, and what began is step
 `step`, or part of it; `batch`, the wait for batch `step` of a DataLoader begins, or without a
 number there are no more; `ended`, the program says that step `step` ends.
+
+Of memory, a marker with a `moment` alone says where the training is; those that follow it say
+which blocks are for what, each with an address and a size in bytes, as far as that is new:
+`forward`, a forward with gradients begins; `call`, a module is called without; `backward` begins,
+and what autograd holds it holds now; `gradients`, it has ended; `optimizer`, the optimizer `name`
+has made its step.
 
 `inputs` is the JSON form of `pyprof2.signatures`, in the order of the op's schema, defaults
 included, with two liberties: strides stand only where a tensor is not contiguous, and
@@ -79,6 +87,8 @@ NO_SEQUENCE: Final = -1
 
 _SEQUENCE_BITS: Final = 40
 _MAX_INPUTS: Final = 256
+BLOCKS_AT_MOST: Final = 1000
+"""So many a marker of memory names: its text stays below `MAX_TEXT_BYTES`."""
 _MAX_TEXT_LENGTH: Final = 4 * MAX_TEXT_BYTES
 """Nobody writes longer ones: the quoteless form takes at most a few times the room."""
 _MAX_INT: Final = (1 << 63) - 1
@@ -95,8 +105,13 @@ Kind: TypeAlias = Literal[
     "cpu",
     "energy",
     "window",
+    "memory",
 ]
 Direction: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
+Moment: TypeAlias = Literal["forward", "call", "backward", "gradients", "optimizer"]
+HeldFor: TypeAlias = Literal[
+    "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "output"
+]
 StepEvent: TypeAlias = Literal["begins", "over", "stepped", "batch", "ended"]
 
 
@@ -130,6 +145,9 @@ class Marker:
         bytes_per_s: highest bandwidth of the memory that was measured.
         cache_bytes: size of the last cache before the memory.
         joules: by the name of the counter.
+        moment: where the training is.
+        category: what the blocks are for.
+        blocks: address and size of each.
     """
 
     kind: Kind
@@ -158,6 +176,9 @@ class Marker:
     bytes_per_s: float | None = None
     cache_bytes: int | None = None
     joules: dict[str, float] | None = None
+    moment: Moment | None = None
+    category: HeldFor | None = None
+    blocks: tuple[tuple[int, int], ...] | None = None
 
 
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
@@ -243,6 +264,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
 _Place = Annotated[int, msgspec.Meta(ge=0, lt=10**9)]  # of a process in a job: no job is larger
 _Step = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+_Block = tuple[Annotated[int, msgspec.Meta(gt=0, le=_MAX_INT)], _Bytes]
+_Blocks = Annotated[tuple[_Block, ...], msgspec.Meta(max_length=BLOCKS_AT_MOST)]
 _Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 # Of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
 _Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
@@ -293,6 +316,9 @@ class _Wire(msgspec.Struct):
     bytes_per_s: _Bandwidth | None = None
     cache_bytes: _Bytes | None = None
     joules: dict[str, _Joules] | None = None
+    moment: Moment | None = None
+    category: HeldFor | None = None
+    blocks: _Blocks | None = None
 
 
 _decoder = msgspec.json.Decoder(_Wire)

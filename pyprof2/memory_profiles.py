@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import TraceError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pyprof2.analysis.memory.curves import Curve
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.run import Run
@@ -51,7 +54,22 @@ def of_run(run: Run) -> MemoryProfile:
         for curve in curves_of_rank(table, rank)
     ]
     curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
-    return MemoryProfile(run.path, curves)
+    return MemoryProfile(
+        run.path, curves, tags=run.table("memory_tags"), forward=partial(_forward_of, run)
+    )
+
+
+def _forward_of(run: Run, rank: int) -> pd.DataFrame:
+    """Return the times of forward of a rank's layers."""
+    from pyprof2.analysis.memory.retained import forward_times
+
+    columns = ("layer", "direction", "recompute", "step")
+    (tables,) = run.tables_of(rank)
+    kernels, ops = (
+        tables.read(name, (*columns, time))
+        for name, time in (("kernels", "dur_ns"), ("ops", "self_ns"))
+    )
+    return forward_times(kernels, ops)
 
 
 def snapshots_at(path: Path) -> list[Path]:

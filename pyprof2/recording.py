@@ -76,6 +76,12 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "reserved_bytes": _I64,
         }
     ),
+    "memory_tags": pa.schema(
+        {
+            "time_ns": _I64, "moment": TEXT, "name": TEXT, "device_type": TEXT, "device": _I64,
+            "address": _I64, "bytes": _I64, "category": TEXT,
+        }
+    ),
     "stalls": pa.schema(
         {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "device": _I64,

@@ -199,6 +199,11 @@ class Run:
         """One row per allocation or release."""
         return self._frame("memory")
 
+    @cached_property
+    def memory_tags(self) -> pd.DataFrame:
+        """One row per block whose use the recorded program told, and per moment of that."""
+        return self._frame("memory_tags")
+
     def memory_by_device(self) -> MemoryProfile:
         """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
         from pyprof2.memory_profiles import of_run

@@ -14,6 +14,7 @@ else crosses between the stages, so a format's own words stop at its parser.
     `summary`, `ledger`, `utilization`, `steps`.
 5. what lines of code cost: table `lines`; who owns memory: `op_id`, `op`, `layer`, `source`,
     `stack_id`, `step`, `phase` of `memory`.
+6. what the recorded program itself says of its memory: table `memory_tags`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -431,6 +432,33 @@ MEMORY: Final = Table(
         ),
     ),
 )
+MEMORY_TAGS: Final = Table(
+    "memory_tags",
+    "One row per block of memory whose use the recorded program told, under `init(memory=True)`; "
+    "and one per moment at which it did.",
+    (
+        _RANK,
+        Column("time_ns", pa.int64(), "When, on the clock of the trace.", "ns", nullable=False),
+        Column(
+            "moment",
+            TEXT,
+            "`forward` (one with gradients begins), `call` (a module is called without), "
+            "`backward` (begins), `gradients` (it has ended) or `optimizer` (it has made its "
+            "step).",
+        ),
+        Column("name", TEXT, "Of the moment: the class of the optimizer."),
+        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
+        Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+        Column("address", pa.int64(), "Address of the block; null: the row is of the moment."),
+        Column("bytes", pa.int64(), "Size of the storage there.", "B"),
+        Column(
+            "category",
+            TEXT,
+            "`parameter`, `buffer`, `gradient`, `optimizer_state`, `input`, `activation` (held by "
+            "autograd) or `output`.",
+        ),
+    ),
+)
 STALLS: Final = Table(
     "stalls",
     "One row per interval in which the profiler, the driver or a wait held the host or a stream "
@@ -566,7 +594,7 @@ TRACE: Final = Table(
 TABLES: Final = {
     table.name: table
     for table in (
-        KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, STALLS,
-        IDLE, DEVICES, TRACE,
+        KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, MEMORY_TAGS,
+        STALLS, IDLE, DEVICES, TRACE,
     )
 }  # fmt: skip

@@ -175,6 +175,7 @@ def eventful(at: int) -> list[Any]:
         op("aten::mm", at, 9, dims=[[2, 3], [3, 4]], types=["float"] * 2, seq=1),
         *launched(at + 1, 1, at=at + 20, dur=5),
         step(4, at, 90), frame("a.py(3): f", at, 80), memory(at, Bytes=8),
+        op("{'pyprof2':1,'kind':'memory','moment':'forward'}", at, 0),
     ]  # fmt: skip
 
 

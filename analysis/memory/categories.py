@@ -15,6 +15,8 @@ from pyprof2.columns import lookup
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.memory.blocks import Blocks
+    from pyprof2.analysis.memory.tags import Told
     from pyprof2.columns import TextColumn
 
 CATEGORIES: Final = (
@@ -93,6 +95,46 @@ def infer(lives: Lives, op: TextColumn, trained: Int) -> Int:
         "optimizer_state"
     ]
     return _by_name(found, op)
+
+
+def exact(inferred: Int, blocks: Blocks, lives: Lives, told: Told) -> tuple[Int, Bool]:
+    """Return the categories with what the program told, and for which blocks they are sure.
+
+    What it told counts. Of the rest, what forward allocated and is there when backward begins is
+    held by other code than autograd: an output. What lives between two moments only, of all at
+    which the program told, is a temporary.
+
+    Args:
+        inferred: of each block, as codes into `CATEGORIES`.
+        blocks: of the device.
+        lives: of the blocks.
+        told: what was told of the device.
+    """
+    alloc = blocks.alloc
+    free = np.where(blocks.free < 0, np.iinfo(np.int64).max, blocks.free)
+    backward = _next(told.backward, alloc)
+    forward = _last(told.forward, backward)
+    is_held = (backward >= 0) & (backward < free) & (alloc > forward)
+    is_held &= (lives.began_in == _FORWARD) & (told.category < 0)
+    following = _next(told.moments, alloc)
+    passes = (told.category < 0) & (following >= free)
+    passes &= np.searchsorted(told.moments, alloc) > 0
+    kinds = [_CODE[name] for name in ("temporary", "workspace", "communication")]
+    found = np.where(told.category >= 0, told.category, inferred)
+    found = np.where(is_held, _CODE["output"], found)
+    found = np.where(passes & ~np.isin(found, kinds), _CODE["temporary"], found)
+    return found, (told.category >= 0) | is_held | passes
+
+
+def _next(moments: Int, rows: Int) -> Int:
+    """Return the first moment at or after each row, -1 for none."""
+    place = np.append(np.arange(len(moments)), -1)[np.searchsorted(moments, rows)]
+    return lookup(moments, place, -1)
+
+
+def _last(moments: Int, rows: Int) -> Int:
+    """Return the last moment before each row, -1 for none."""
+    return lookup(moments, np.searchsorted(moments, rows) - 1, -1)
 
 
 def _by_name(found: Int, op: TextColumn) -> Int:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyprof2.analysis.memory import categories
 from pyprof2.analysis.memory.categories import CATEGORIES, CERTAINTIES, PHASES, Lives
 from pyprof2.analysis.memory.curves import NO_NUMBER, START
-from pyprof2.analysis.memory.tags import tagged
 from pyprof2.columns import as_pandas, lookup, text_array
 from pyprof2.errors import UsageError
 from pyprof2.recording import code_column, int_column
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.tags import Told
     from pyprof2.columns import TextColumn
 
 AXES: Final = (
@@ -73,32 +73,33 @@ def check_axes(axes: Sequence[str]) -> None:
             raise UsageError(msg)
 
 
-def entries(curve: Curve, tags: pa.Table | None = None) -> pd.DataFrame:
+def entries(curve: Curve, told: Told | None = None) -> pd.DataFrame:
     """Return everything that lived at any time, as rows that add up at each moment.
 
     Args:
         curve: of one device.
-        tags: what the recorded program knows of blocks, rows of `tags.TAGS`.
+        told: what the recorded program said of its blocks.
 
     Returns:
-        One row per block, and for what is known of the rest: the axes, `bytes`, and the moments
-        `begin` (the first at which it lives) and `end` (the first at which it does not). Where the
-        base is not known, what is released of it counts as less than nothing.
+        One row per block, and for what is known of the rest: the axes, `bytes`, the moments
+        `begin` (the first at which it lives) and `end` (the first at which it does not), and
+        whether the program `told` of it. Where the base is not known, what is released of it
+        counts as less than nothing.
     """
     blocks = curve.blocks
     before = blocks.before if curve.base is not None else blocks.before[:0]
-    parts = [_of_blocks(curve, tags), _of_releases(curve, before)]
+    parts = [_of_blocks(curve, told), _of_releases(curve, before, told)]
     if curve.base is None:
         parts.append(_gone_unknown(curve))
     else:
-        parts.append(_of_rest(curve, curve.base + int(curve.change[blocks.before].sum())))
+        parts.append(_of_rest(curve, curve.base + int(curve.change[blocks.before].sum()), told))
     table = pa.concat_tables(part for part in parts if part.num_rows)
     if not table.num_rows:
         table = _plain_rows([])
     return as_pandas(table.unify_dictionaries(), ("begin", "end", "bytes"))
 
 
-def _of_blocks(curve: Curve, tags: pa.Table | None) -> pa.Table:
+def _of_blocks(curve: Curve, told: Told | None) -> pa.Table:
     """Return the blocks that were allocated in the recording."""
     rows, free = curve.blocks.alloc, curve.blocks.free
     phase, step = phases_and_steps(curve)
@@ -107,11 +108,9 @@ def _of_blocks(curve: Curve, tags: pa.Table | None) -> pa.Table:
     op, layer = (_at(code_column(events, name), rows) for name in ("op", "layer"))
     category = categories.infer(lives, op, categories.trained_steps(phase, step))
     certainty = _certainty(category)
-    if tags is not None and tags.num_rows:
-        found, words = tagged(curve, tags)
-        named = lookup(np.array([CATEGORIES.index(w) for w in words], np.int64), found, -1)
-        category = np.where(named >= 0, named, category)
-        certainty = np.where(named >= 0, CERTAINTIES.index("exact"), certainty)
+    if told is not None:
+        category, is_sure = categories.exact(category, curve.blocks, lives, told)
+        certainty = np.where(is_sure, CERTAINTIES.index("exact"), _certainty(category))
     return _table(
         {
             "category": (category, CATEGORIES),
@@ -127,6 +126,7 @@ def _of_blocks(curve: Curve, tags: pa.Table | None) -> pa.Table:
         begin=rows,
         end=np.where(free < 0, _FOREVER, free),
         size=curve.change[rows],
+        told=None if told is None else told.category >= 0,
     )
 
 
@@ -181,20 +181,32 @@ def _steps(curve: Curve, step: Int, rows: Int) -> TextColumn:
     return _filled((np.where(known, place, -1), [str(n) for n in numbers.tolist()]), _NONE["step"])
 
 
-def _of_releases(curve: Curve, rows: Int) -> pa.Table:
+def _of_releases(curve: Curve, rows: Int, told: Told | None) -> pa.Table:
     """Return what was there before the recording, and was released in it."""
     phase, _ = phases_and_steps(curve)
     category = categories.infer_before(phase[rows])
+    certainty = _certainty(category)
+    if told is not None:
+        known = np.isin(rows, told.before.free)
+        category[known] = told.before.category[_places(told.before.free, rows[known])]
+        certainty[known] = CERTAINTIES.index("exact")
     before: TextColumn = (np.zeros(len(rows), np.int64), [BEFORE])
     texts = dict.fromkeys(AXES, before) | {
         "category": (category, CATEGORIES),
-        "certainty": (_certainty(category), CERTAINTIES),
+        "certainty": (certainty, CERTAINTIES),
         "released": _filled((phase[rows], PHASES), _NONE["phase"]),
     }
     return _table(texts, begin=np.full(len(rows), START), end=rows, size=-curve.change[rows])
 
 
-def _of_rest(curve: Curve, rest: int) -> pa.Table:
+def _places(values: Int, wanted: Int) -> Int:
+    """Return where each wanted value stands; all of them do."""
+    order = np.argsort(values, kind="stable")
+    found: Int = order[np.searchsorted(values[order], wanted)]
+    return found
+
+
+def _of_rest(curve: Curve, rest: int, told: Told | None) -> pa.Table:
     """Return what was there before the recording, and stays."""
     held = [
         (BEFORE, each.category, each.certainty, each.line or BEFORE, each.bytes, START)
@@ -202,9 +214,17 @@ def _of_rest(curve: Curve, rest: int) -> pa.Table:
     ]
     if curve.rounding:
         held.append((ROUNDING, "unknown", "none", ROUNDING, curve.rounding, START))
+    if told is not None:
+        category, size = (
+            c[told.before.free < 0] for c in (told.before.category, told.before.bytes)
+        )
+        held += [
+            (BEFORE, CATEGORIES[code], "exact", BEFORE, int(size[category == code].sum()), START)
+            for code in np.unique(category).tolist()
+        ]
     rest -= sum(each[4] for each in held)
     if rest:
-        has_phases = not curve.held and code_column(curve.events, "phase")[1]
+        has_phases = not curve.held and told is None and code_column(curve.events, "phase")[1]
         words = ("parameter_or_buffer", "inferred") if has_phases else ("unknown", "none")
         held.append((BEFORE, *words, BEFORE, rest, START))
     return _plain_rows(held)
@@ -237,9 +257,12 @@ def _plain_rows(rows: list[tuple[str, str, str, str, int, int]]) -> pa.Table:
     return _table(texts, begin=np.array(begin, np.int64), end=end, size=np.array(size, np.int64))
 
 
-def _table(texts: dict[str, TextColumn], *, begin: Int, end: Int, size: Int) -> pa.Table:
+def _table(
+    texts: dict[str, TextColumn], *, begin: Int, end: Int, size: Int, told: Bool | None = None
+) -> pa.Table:
     columns = {name: text_array(texts[name]) for name in AXES}
-    return pa.table(columns | {"begin": begin, "end": end, "bytes": size})
+    known = np.zeros(len(size), bool) if told is None else told
+    return pa.table(columns | {"begin": begin, "end": end, "bytes": size, "told": known})
 
 
 def live_at(rows: pd.DataFrame, moment: int) -> pd.DataFrame:

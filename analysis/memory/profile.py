@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,16 +11,20 @@ import pyarrow as pa
 
 from pyprof2.analysis.memory import categories, live
 from pyprof2.analysis.memory.curves import START
+from pyprof2.analysis.memory.retained import checkpoints, retained
+from pyprof2.analysis.memory.tags import told, told_notes
 from pyprof2.errors import UsageError
 from pyprof2.tables import TEXT, Column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.retained import Retained
+    from pyprof2.analysis.memory.tags import Told
 
 MOMENTS: Final = ("peak", "end", "backward", "oom")
 """The peak; after the last event; the start of the backward with most alive; out of memory."""
@@ -69,13 +73,15 @@ class MemoryProfile:
         path: the recording or store.
         curves: of each device of each rank.
         settings: of the allocator; empty: not recorded.
-        tags: what the recorded program knows of blocks, rows of `tags.TAGS`.
+        tags: what the recorded program told of blocks, rows of the table `memory_tags`.
+        forward: gives `layer` and `time_ns` of forward in a step of a rank; None: not recorded.
     """
 
     path: Path
     curves: Sequence[Curve]
     settings: dict[str, Any] = field(default_factory=dict)
     tags: pa.Table | None = None
+    forward: Callable[[int], pd.DataFrame] | None = None
 
     def only(self, device: str | None = None, rank: int | None = None) -> MemoryProfile:
         """Return the profile of one device (`cuda:0`, `0`, `cpu`) or one rank.
@@ -93,17 +99,58 @@ class MemoryProfile:
             ranks = ", ".join(map(str, dict.fromkeys(curve.rank for curve in self.curves)))
             msg = f"{self.path}: no memory of this device and rank; devices {there}, ranks {ranks}"
             raise UsageError(msg)
-        return MemoryProfile(self.path, kept, self.settings, self.tags)
+        return replace(self, curves=kept)
+
+    @cached_property
+    def told(self) -> list[Told | None]:
+        """What the program told of each curve; None: nothing."""
+        if self.tags is None or not self.tags.num_rows:
+            return [None] * len(self.curves)
+        return [told(curve, self.tags) for curve in self.curves]
 
     @cached_property
     def entries(self) -> list[pd.DataFrame]:
         """Everything that lived at any time, for each curve; see `live.entries`."""
-        return [live.entries(curve, self.tags) for curve in self.curves]
+        pairs = zip(self.curves, self.told, strict=True)
+        return [live.entries(curve, found) for curve, found in pairs]
 
     @cached_property
     def devices(self) -> pd.DataFrame:
         """One row per device, of `DEVICE_COLUMNS`."""
         return _frame([_totals(curve) for curve in self.curves], DEVICE_COLUMNS)
+
+    def moment(self, number: int, at: str) -> int | None:
+        """Return a moment of `MOMENTS` of a curve, by its place; None: it has none.
+
+        Where the program told when backward began, that is the start of it.
+
+        Raises:
+            UsageError: there is no such moment.
+        """
+        curve, found = self.curves[number], self.told[number]
+        if at != "backward" or found is None or not len(found.backward):
+            return moment_of(curve, at)
+        over = [curve.over_base(int(row)) for row in found.backward]
+        return int(found.backward[int(np.argmax(over))])
+
+    def retained(self, number: int) -> tuple[Retained, pd.DataFrame] | None:
+        """Return what forward leaves for backward on a curve, by its place, and what to do.
+
+        Returns:
+            See `retained.retained` and `retained.checkpoints`; None: there is no backward.
+        """
+        moment = self.moment(number, "backward")
+        if moment is None:
+            return None
+        kept = retained(self.entries[number], moment, self.told[number])
+        times = None if self.forward is None else self.forward(self.curves[number].rank)
+        return kept, checkpoints(kept.rows, times)
+
+    def notes_of(self, at: int) -> list[str]:
+        """Return what else there is to say of the device at a place among the curves."""
+        found = self.told[at]
+        own = [] if found is None else told_notes(self.curves[at], found)
+        return [*self.curves[at].notes, *own]
 
     def rows(self, by: Sequence[str] = ("category",), at: str = "peak") -> pd.DataFrame:
         """Return what lives at a moment, summed along axes: `live.ROW_COLUMNS`.
@@ -123,8 +170,8 @@ class MemoryProfile:
         live.check_axes(by)
         parts = [
             live.summarize(curve, live.live_at(entries, moment), by)
-            for curve, entries in zip(self.curves, self.entries, strict=True)
-            if (moment := moment_of(curve, at)) is not None
+            for number, (curve, entries) in enumerate(zip(self.curves, self.entries, strict=True))
+            if (moment := self.moment(number, at)) is not None
         ]
         if not parts:
             names = [c.name for c in live.ROW_COLUMNS if c.name not in live.AXES or c.name in by]

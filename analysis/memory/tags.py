@@ -1,69 +1,226 @@
 """Tags: what the recorded program itself said that blocks are for.
 
-A tag names a block by its address at a moment. It is exact where everything else is inferred.
+A tag names a block by its address at a moment. It is exact where everything else is inferred, but
+it is not trusted: what contradicts the allocations of the recording is counted, and not used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import last_not_after
+from pyprof2.analysis.memory.categories import CATEGORIES
+from pyprof2.columns import lookup
 from pyprof2.recording import code_column, int_column
-from pyprof2.tables import TEXT, Column, Table
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.memory.curves import Curve
 
-TAGS: Final = Table(
-    "memory_tags",
-    "One row per block whose use the recorded program knows.",
-    (
-        Column("rank", pa.int64(), "Process in the job.", nullable=False),
-        Column("time_ns", pa.int64(), "When it was so, on the clock of the trace.", "ns"),
-        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
-        Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
-        Column("address", pa.int64(), "Address of the block.", nullable=False),
-        Column("category", TEXT, "What it is for.", nullable=False),
-    ),
+_NO_DEVICE: Final = -1
+_ACTIVATION, _INPUT = CATEGORIES.index("activation"), CATEGORIES.index("input")
+_SAME_DEVICE: Final = {"hip": "cuda"}
+"""PyTorch calls devices of AMD `cuda`, its profiler perhaps not."""
+
+
+_ADAMS: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
+_STEP_BYTES: Final = 4
+_REFUTED: Final = "{} times the program told of a block that the recording contradicts: not used"
+_GRADIENTS: Final = (
+    "gradients take {} B, parameters {} B: some gradients are of parameters that were not told"
+)
+_STATE: Final = (
+    "the optimizer's state takes {} B, two numbers for each parameter and a count take {} B: "
+    "parameters without gradients, or of other types"
 )
 
 
-def tagged(curve: Curve, tags: pa.Table) -> tuple[Int, list[str]]:
-    """Return for each allocation of a curve its tag, -1 for none, and the texts of the tags.
+class Before(NamedTuple):
+    """Told blocks that were there before the first event.
+
+    Attributes:
+        address, bytes, category: of each; the category as a code into `CATEGORIES`.
+        free: the row of its release, -1 for none.
+    """
+
+    address: Int
+    bytes: Int
+    category: Int
+    free: Int
+
+
+class Told(NamedTuple):
+    """What was told of one device.
+
+    Attributes:
+        category: of each allocation, as a code into `CATEGORIES`; -1: nothing was told.
+        before: what was there before the first event.
+        moments: the last row of the events at each moment that was told of, ascending.
+        forward, backward: those of them at which such a phase began.
+        refuted: how many tags contradict the recording.
+        optimizers: classes of those that made a step.
+    """
+
+    category: Int
+    before: Before
+    moments: Int
+    forward: Int
+    backward: Int
+    refuted: int
+    optimizers: frozenset[str]
+
+
+def told(curve: Curve, tags: pa.Table) -> Told:
+    """Return what tags say of the blocks of a curve.
 
     A tag is of the block that lives at its address at its time; the last one of a block counts.
+    What autograd holds, but was there before the forward began, went into it: an input.
 
     Args:
         curve: of one device.
-        tags: rows of `TAGS`, of any devices.
+        tags: rows of the table `memory_tags`, of any devices.
     """
+    clock = int_column(curve.events, "time_ns", 0)
+    kind, kinds = code_column(tags, "moment")
+    time = int_column(tags, "time_ns", 0)
+    # A row without a block is of the moment itself.
+    own = (int_column(tags, "rank", 0) == curve.rank) & tags["address"].is_null().to_numpy()
+    at = {
+        name: np.sort(time[own & (kind == kinds.index(name))]) if name in kinds else time[:0]
+        for name in ("forward", "backward")
+    }
     rows = _of_device(curve, tags)
-    order = np.argsort(int_column(rows, "time_ns", 0), kind="stable")
-    rows = rows.take(pa.array(order))
-    category, words = code_column(rows, "category")
-    time, address = int_column(rows, "time_ns", 0), int_column(rows, "address", -1)
-    blocks, clock = curve.blocks, int_column(curve.events, "time_ns", 0)
-    place = curve.addresses[blocks.alloc]
-    sort = np.lexsort((np.arange(len(place)), place))
-    begin = clock[blocks.alloc][sort]
-    found = last_not_after(place[sort], begin, address, time)
-    block = np.where(found >= 0, sort[found], -1) if len(sort) else found
-    free = blocks.free[block] if len(sort) else block
-    lives = (block >= 0) & ((free < 0) | (clock[free] >= time))
-    codes = np.full(len(blocks.alloc), -1)
-    codes[block[lives]] = category[lives]
-    return codes, words
+    block, lives = _blocks(curve, clock, rows)
+    category = _categories(rows, _begin(curve, clock, block), at["forward"])
+    blocks = curve.blocks
+    size = int_column(rows, "bytes", 0)
+    fits = lives & (size <= lookup(curve.change[blocks.alloc], block, 0))
+    found = np.full(len(blocks.alloc), -1)
+    found[block[fits]] = category[fits]
+    before, gone = _before(curve, clock, rows, category, block < 0)
+    refuted = int(((block >= 0) & ~fits).sum()) + gone
+    moments, forward, backward = (
+        np.searchsorted(clock, times, "right") - 1
+        for times in (np.unique(time[own]), at["forward"], at["backward"])
+    )
+    names, words = code_column(tags, "name")
+    optimizers = frozenset(words[code] for code in np.unique(names[own & (names >= 0)]).tolist())
+    return Told(found, before, moments, forward, backward, refuted, optimizers)
+
+
+def told_bytes(curve: Curve, found: Told, moment: int) -> dict[str, int]:
+    """Return the bytes that live at a moment and were told of, by category.
+
+    What was there before the recording is among them, with the size of its storage: also where
+    nobody knows how much that was in all.
+    """
+    blocks, before = curve.blocks, found.before
+    lives = (blocks.alloc <= moment) & ((blocks.free < 0) | (blocks.free > moment))
+    stays = (before.free < 0) | (before.free > moment)
+    size = np.r_[curve.change[blocks.alloc][lives], before.bytes[stays]]
+    category = np.r_[found.category[lives], before.category[stays]]
+    return {
+        CATEGORIES[code]: int(size[category == code].sum())
+        for code in np.unique(category[category >= 0]).tolist()
+    }
+
+
+def told_notes(curve: Curve, found: Told) -> list[str]:
+    """Return what is odd about what was told, in words.
+
+    Gradients are no larger than parameters, and Adam keeps two numbers for each parameter and a
+    count of 4 bytes for each of their tensors: where that is not so, something was not told, or
+    has other types.
+    """
+    notes = [_REFUTED.format(found.refuted)] if found.refuted else []
+    if not len(found.moments):
+        return notes
+    held = told_bytes(curve, found, int(found.moments[-1]))
+    parameters, state = held.get("parameter", 0), held.get("optimizer_state", 0)
+    if held.get("gradient", 0) > parameters:
+        notes.append(_GRADIENTS.format(held["gradient"], parameters))
+    if found.optimizers and found.optimizers <= _ADAMS and state:
+        tensors = _count(curve, found, "parameter", int(found.moments[-1]))
+        expected = 2 * parameters + _STEP_BYTES * tensors
+        if state != expected:
+            notes.append(_STATE.format(state, expected))
+    return notes
+
+
+def _count(curve: Curve, found: Told, category: str, moment: int) -> int:
+    """Return how many blocks of a category live at a moment."""
+    code, blocks, before = CATEGORIES.index(category), curve.blocks, found.before
+    lives = (blocks.alloc <= moment) & ((blocks.free < 0) | (blocks.free > moment))
+    stays = (before.free < 0) | (before.free > moment)
+    return int((found.category[lives] == code).sum() + (before.category[stays] == code).sum())
 
 
 def _of_device(curve: Curve, tags: pa.Table) -> pa.Table:
-    """Return the tags of the curve's device."""
+    """Return the tags of the curve's device that name a block, in order of time."""
     kind, kinds = code_column(tags, "device_type")
-    wanted = kinds.index(curve.device_type) if curve.device_type in kinds else -2
-    device = int_column(tags, "device", -1)
-    same = (kind == wanted) & (device == (-1 if curve.device is None else curve.device))
+    name = _SAME_DEVICE.get(curve.device_type, curve.device_type)
+    wanted = kinds.index(name) if name in kinds else -2
+    device = int_column(tags, "device", _NO_DEVICE)
+    same = (kind == wanted) & (device == (_NO_DEVICE if curve.device is None else curve.device))
     same &= int_column(tags, "rank", 0) == curve.rank
-    return tags.filter(pa.array(same))
+    same &= tags["address"].is_valid().to_numpy() & tags["category"].is_valid().to_numpy()
+    rows = np.flatnonzero(same)
+    order = np.argsort(int_column(tags, "time_ns", 0)[rows], kind="stable")
+    return tags.take(pa.array(rows[order]))
+
+
+def _blocks(curve: Curve, clock: Int, rows: pa.Table) -> tuple[Int, Bool]:
+    """Return the last block at the address of each tag, -1 for none, and whether it lives."""
+    blocks = curve.blocks
+    place = curve.addresses[blocks.alloc]
+    sort = np.lexsort((np.arange(len(place)), place))
+    time, address = int_column(rows, "time_ns", 0), int_column(rows, "address", -1)
+    found = last_not_after(place[sort], clock[blocks.alloc][sort], address, time)
+    block = lookup(sort, found, -1)
+    free = lookup(blocks.free, block, -1)
+    return block, (block >= 0) & ((free < 0) | (lookup(clock, free, 0) >= time))
+
+
+def _begin(curve: Curve, clock: Int, block: Int) -> Int:
+    """Return when each block was allocated; what was there before, before everything."""
+    return lookup(clock[curve.blocks.alloc], block, np.iinfo(np.int64).min)
+
+
+def _categories(rows: pa.Table, begin: Int, forward: Int) -> Int:
+    """Return the category of each tag, -1 for one that we do not know."""
+    codes, words = code_column(rows, "category")
+    known = [CATEGORIES.index(word) if word in CATEGORIES else -1 for word in words]
+    category = lookup(np.array(known, np.int64), codes, -1)
+    began = np.searchsorted(forward, int_column(rows, "time_ns", 0), "right") - 1
+    went_in = (began >= 0) & (begin < lookup(forward, began, 0))
+    return np.where((category == _ACTIVATION) & went_in, _INPUT, category)
+
+
+def _before(
+    curve: Curve, clock: Int, rows: pa.Table, category: Int, unfound: Bool
+) -> tuple[Before, int]:
+    """Return the tags of what was there before, the last of each address, and how many are wrong.
+
+    A block that was released before it was told of is none.
+    """
+    released = curve.blocks.before
+    # Reversed, so that the first release of an address is the one that stays.
+    row_of = dict(
+        zip(curve.addresses[released[::-1]].tolist(), released[::-1].tolist(), strict=True)
+    )
+    address, size = int_column(rows, "address", -1), int_column(rows, "bytes", 0)
+    free = np.array([row_of.get(each, -1) for each in address.tolist()], np.int64)
+    time = int_column(rows, "time_ns", 0)
+    lives = (free < 0) | (lookup(clock, free, 0) >= time)
+    good = np.flatnonzero(unfound & lives & (category >= 0))
+    _, last = np.unique(address[good][::-1], return_index=True)
+    kept = good[len(good) - 1 - last]
+    found = Before(address[kept], size[kept], category[kept], free[kept])
+    stays = int(size[kept][free[kept] < 0].sum())
+    if curve.base is not None and stays > curve.base + int(curve.change[released].sum()):
+        nothing = np.empty(0, np.int64)
+        return Before(nothing, nothing, nothing, nothing), int(unfound.sum())
+    return found, int((unfound & ~lives).sum())

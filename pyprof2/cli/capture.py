@@ -63,6 +63,8 @@ _REPORT: Final = ".nsys-rep"
 _EXPORT: Final = ".sqlite"
 _SUFFIXES: Final = (_KINETO, ".json", _REPORT, _EXPORT)
 
+_SNAPSHOT: Final = ".pickle"
+_NO_MEMORY: Final = "--memory is what torch.profiler records: leave out --nsys"
 _NO_OP: Final = "no op ran in this process; if it starts others, let them start capture"
 _NO_STEP: Final = (
     "none of the steps of --steps took place, or no op ran in them; without --steps all is recorded"
@@ -127,6 +129,13 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
         help="record step A, or the steps from A to B, and nothing else; steps count from 0",
     )
     command.add_argument(
+        "--memory",
+        action="store_true",
+        help="record memory with torch.profiler, too, and what it is for: pyprof2 memory "
+        "OUT.json.gz; on a GPU a snapshot of its allocator beside it, OUT.pickle, also when "
+        "memory runs out",
+    )
+    command.add_argument(
         "--source-root",
         type=Path,
         metavar="DIR",
@@ -173,20 +182,24 @@ def run(args: argparse.Namespace) -> None:
         SystemExit: otherwise, with the exit code of the script.
     """
     _require_script(args)
-    nsys = None if args.kineto else shutil.which(_NSYS)
+    if args.nsys and args.memory:
+        raise UsageError(_NO_MEMORY)
+    nsys = None if args.kineto or args.memory else shutil.which(_NSYS)
     if args.nsys and nsys is None:
         raise CaptureError(_NO_NSYS)
     _require_packages("torch", *(["nvtx"] if nsys else []))
     stem = _stem(args.output, args.script, is_module=args.module)
     suffixes = (_REPORT, _EXPORT) if nsys else (_KINETO,)
     outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
-    _prepare(outputs, force=args.force)
+    snapshot = stem.with_name(stem.name + _SNAPSHOT)
+    _prepare([*outputs, *([snapshot] if args.memory else [])], force=args.force)
     # In a folder that nobody else can write to: a known name could be planted as a link.
     with tempfile.TemporaryDirectory(
         prefix=f".{stem.name}-", dir=stem.parent, ignore_cleanup_errors=True
     ) as folder:
         code = _record(args, Path(folder).absolute(), outputs, nsys)
         recording = _recorded(Path(folder), outputs)
+        _keep_snapshot(Path(folder, snapshot.name), snapshot, quiet=args.quiet)
     _report(args, code, recording, "nsys" if nsys else "torch.profiler")
     sys.exit(code if code >= 0 else _BY_SIGNAL - code)
 
@@ -197,7 +210,9 @@ def _record(
     """Run the script under a profiler that writes into a folder, and return its exit code."""
     unfinished = folder / outputs[0].name
     if nsys is None:
-        return _start(_python(args, f"--trace={unfinished}"))
+        stem = unfinished.name.removesuffix(_KINETO)
+        memory = [f"--memory={folder / (stem + _SNAPSHOT)}"] if args.memory else []
+        return _start(_python(args, f"--trace={unfinished}", *memory))
     window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={_window_name()}"]
     profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={unfinished.with_suffix('')}"]
     # nsys forgets the exit code of what it runs when it gets a signal itself.
@@ -225,6 +240,14 @@ def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
     return outputs[-1]
 
 
+def _keep_snapshot(written: Path, path: Path, *, quiet: bool) -> None:
+    """Move the snapshot to where it belongs, if one was written: on a GPU."""
+    if written.is_file():
+        written.replace(path)
+        if not quiet:
+            _say(f"recorded {path}; next: pyprof2 memory {shlex.quote(str(path))}")
+
+
 def _report(args: argparse.Namespace, code: int, recording: Path | None, profiler: str) -> None:
     """Say what there is now."""
     ended = _ending(code)
@@ -236,7 +259,8 @@ def _report(args: argparse.Namespace, code: int, recording: Path | None, profile
         _say(msg)
     elif not args.quiet:
         failed = f"; the script {ended}" if code else ""
-        _say(f"recorded {recording}{failed}; next: pyprof2 prof {shlex.quote(str(recording))}")
+        command = "memory" if args.memory else "prof"
+        _say(f"recorded {recording}{failed}; next: pyprof2 {command} {shlex.quote(str(recording))}")
 
 
 def _python(args: argparse.Namespace, *options: str) -> list[str]:

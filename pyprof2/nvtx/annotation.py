@@ -14,6 +14,7 @@ from pyprof2.nvtx import hooks
 from pyprof2.nvtx.cpu_peaks import cpu_marker
 from pyprof2.nvtx.energy import machine_meter
 from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
+from pyprof2.nvtx.memory_tags import MemoryTags
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import Session
 from pyprof2.nvtx.sinks import Sink, nvtx_sink
@@ -35,12 +36,14 @@ class Capture:
         steps: to record; None: what the script says.
         source_root: the folder of the user's own code.
         recorder: who records; None: somebody outside, all the time.
+        memory: whether the recording gets to know what memory is for.
     """
 
     sink: SinkName
     steps: Container[int] | None = None
     source_root: str | None = None
     recorder: Recorder | None = None
+    memory: bool = False
 
     def apply(self, options: Options) -> Options:
         """Return the options of the script as they hold in a capture."""
@@ -49,6 +52,7 @@ class Capture:
             sink=self.sink if options.sink == "auto" else options.sink,
             steps=options.steps if self.steps is None else self.steps,
             source_root=self.source_root,
+            memory=options.memory or self.memory,
         )
 
 
@@ -87,6 +91,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
     scalars: bool = True,
     cpu_peaks: bool = True,
     energy: bool = True,
+    memory: bool = False,
     steps: Container[int] | None = None,
 ) -> None:
     """Mark every op, layer and step of this process from now on, until `shutdown`.
@@ -111,6 +116,9 @@ def init(  # noqa: PLR0913 -- options, each by its name
         energy: whether the counters of energy that the machine lets this process read are read,
             at the beginning of few steps: at the first, and after 1 s, 2 s, 4 s and so on. On a
             GPU these steps begin with a wait for what was launched before.
+        memory: whether the trace of a torch.profiler that records memory gets to know what blocks
+            are for: parameters, gradients, states of the optimizer, inputs, what autograd holds
+            for backward. See the page on memory for what it costs.
         steps: the steps to record, such as `range(10, 20)`; everything by default. Steps count
             from 0, see `pyprof2.nvtx.steps`; what comes before the first one is in none.
             Without training, batches of a DataLoader count.
@@ -118,7 +126,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
     Raises:
         UsageError: an option makes no sense, or `nvtx` is wanted and the package is missing.
     """
-    options = Options(sink, shapes, source, layers, scalars, cpu_peaks, energy, steps)
+    options = Options(sink, shapes, source, layers, scalars, cpu_peaks, energy, memory, steps)
     _current.is_wanted = True
     _begin(options if _current.capture is None else _current.capture.apply(options))
 
@@ -178,13 +186,16 @@ def start(options: Options, sink: Sink | None) -> None:
     cpu = cpu_marker() if options.cpu_peaks else None
     steps = Steps(session, cpu, machine_meter() if options.energy else None)
     with ExitStack() as undo:
-        hooks.hook_modules(session, steps, undo)
-        hooks.hook_optimizers(steps, undo)
+        memory = MemoryTags(session) if options.memory else None
+        hooks.hook_modules(session, steps, undo, memory)
+        hooks.hook_optimizers(steps, undo, memory)
         hooks.hook_dataloaders(session, steps, undo)
         source_mode = SourceMode(session)
         hooks.hook_threads(session, source_mode, undo)
         if options.sink != "nvtx":
-            hooks.hook_profiler(session, steps, source_mode, undo)
+            hooks.hook_profiler(session, steps, source_mode, undo, memory)
+        if memory is not None:
+            hooks.hook_memory(memory, undo)
         undo.callback(session.close)
         session.enter_thread()
         if recorder is not None:
@@ -249,10 +260,10 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collectives",
-            "nvtx.describe", "nvtx.energy", "nvtx.hooks",
-            "nvtx.knowledge", "nvtx.layers", "nvtx.ops",
-            "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
-            "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.threads",
+            "nvtx.describe", "nvtx.energy", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers",
+            "nvtx.memory_tags", "nvtx.ops", "nvtx.pairing", "nvtx.replacing", "nvtx.schema",
+            "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources", "nvtx.steps",
+            "nvtx.storages", "nvtx.threads",
         )
     )
 )  # fmt: skip

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import autograd
 from torch.autograd import profiler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -18,6 +19,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from pyprof2.markers import Marker
 from pyprof2.nvtx.internals import (
     NO_TASK,
+    allow_disabling_saved_hooks,
     current_task,
     hide_frame,
     inside_transform,
@@ -28,6 +30,7 @@ from pyprof2.nvtx.internals import (
     profiles_all_threads,
     replace_module_call,
 )
+from pyprof2.nvtx.memory_tags import unpack
 from pyprof2.nvtx.pairing import note_function
 from pyprof2.nvtx.replacing import replace
 
@@ -35,12 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
+    from pyprof2.nvtx.memory_tags import MemoryTags
     from pyprof2.nvtx.session import Session
     from pyprof2.nvtx.source_mode import SourceMode
     from pyprof2.nvtx.steps import Steps
 
 
-def hook_modules(session: Session, steps: Steps, undo: ExitStack) -> None:
+def hook_modules(
+    session: Session, steps: Steps, undo: ExitStack, memory: MemoryTags | None = None
+) -> None:
     """Follow which module runs, and tell the steps of it.
 
     Global module hooks would be the public way. But Dynamo takes another path for modules that
@@ -56,14 +62,19 @@ def hook_modules(session: Session, steps: Steps, undo: ExitStack) -> None:
         if steps.waiting and current_task() == NO_TASK:
             steps.called(module)
         is_layer = enter(module)
+        is_outermost = memory is not None and memory.enter(module, args, kwargs)
+        result = None
         try:
-            return module_call(module, *args, **kwargs)
+            result = module_call(module, *args, **kwargs)
         except BaseException as error:
             hide_frame(error)
             raise
         finally:
             if is_layer:
                 session.leave(id(module))
+            if is_outermost and memory is not None:
+                memory.leave(result)
+        return result
 
     undo.callback(replace_module_call(call))
 
@@ -94,12 +105,14 @@ def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
     return enter
 
 
-def hook_optimizers(steps: Steps, undo: ExitStack) -> None:
+def hook_optimizers(steps: Steps, undo: ExitStack, memory: MemoryTags | None = None) -> None:
     """Learn when a step ends, whenever and wherever the optimizer was made."""
 
     def stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if not is_tracing():
             steps.optimizer_stepped(optimizer)
+            if memory is not None:
+                memory.optimizer_stepped(optimizer)
 
     undo.callback(register_optimizer_step_post_hook(stepped).remove)
 
@@ -144,13 +157,40 @@ def hook_threads(session: Session, source_mode: SourceMode, undo: ExitStack) -> 
     replace(threading.Thread, "_bootstrap_inner", around, undo)
 
 
-def hook_profiler(session: Session, steps: Steps, source_mode: SourceMode, undo: ExitStack) -> None:
+def hook_memory(memory: MemoryTags, undo: ExitStack) -> None:
+    """Follow what autograd saves on every thread, and where backward begins and ends."""
+
+    def around(run: Callable[[Any], None], thread: threading.Thread) -> None:
+        memory.enter_thread()
+        try:
+            run(thread)
+        finally:
+            memory.leave_thread()
+
+    undo.callback(allow_disabling_saved_hooks(unpack))
+    memory.enter_thread()
+    undo.callback(memory.leave_thread)
+    replace(threading.Thread, "_bootstrap_inner", around, undo)
+    replace(torch.Tensor, "backward", memory.around_call, undo)
+    for owner in (autograd, autograd.graph):
+        replace(owner, "_engine_run_backward", memory.around_backward, undo)
+
+
+def hook_profiler(
+    session: Session,
+    steps: Steps,
+    source_mode: SourceMode,
+    undo: ExitStack,
+    memory: MemoryTags | None = None,
+) -> None:
     """Hand over to torch.profiler while it runs: it records the ops itself."""
 
     def started(start: Callable[[], None]) -> None:
         start()
         session.write(kineto=True)
         steps.mark_again()
+        if memory is not None:
+            memory.begin()
         starting = sys._getframe(2).f_locals.get("self")  # noqa: SLF001
         # It may have the source lines anyway.
         if session.options.source and not getattr(starting, "with_stack", False):

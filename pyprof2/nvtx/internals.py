@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import torch
@@ -200,6 +201,88 @@ def _set_modes(stack: _Stack, modes: list[Any]) -> None:
         stack.pop()
     for mode in modes:
         stack.push(mode)
+
+
+_enable_recording: Final[Callable[[bool], None]] = _C._autograd._enable_record_function
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Keep ops that we call ourselves out of the trace of a torch.profiler, on this thread."""
+    _enable_recording(False)  # noqa: FBT003 -- its only argument
+    try:
+        yield
+    finally:
+        _enable_recording(True)  # noqa: FBT003 -- its only argument
+
+
+def plain_alias(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same memory, version and values, without a graph.
+
+    No mode of the program's sees it, unless the tensor is one that works by being seen.
+    """
+    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        return tensor.detach()
+    with _C._DisableTorchDispatch():
+        return tensor.detach()
+
+
+def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor] | None:
+    """Return the tensors that one is wrapped around; None: it is none of those."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if type(tensor) is torch.Tensor or not is_traceable_wrapper_subclass(tensor):
+        return None
+    names, _ = tensor.__tensor_flatten__()
+    return [getattr(tensor, name) for name in names]
+
+
+storage_of_weak_ref: Final[Callable[[int], torch.UntypedStorage | None]] = (
+    torch.UntypedStorage._new_with_weak_ptr
+)
+"""The storage that a StorageWeakRef was made of, by its number; None: it is gone."""
+
+_disable_saved_hooks: Final = _C._autograd._saved_tensors_hooks_disable
+
+
+def hook_saved_tensors(pack: Any, unpack: Any) -> tuple[Any, Any] | None:
+    """Have what autograd saves on this thread go through functions, below other hooks that come.
+
+    None where something forbids such hooks at the moment.
+    """
+    if not getattr(_C._autograd, "_saved_tensors_hooks_is_enabled")():  # noqa: B009 -- untyped
+        return None
+    _C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+    return pack, unpack
+
+
+def unhook_saved_tensors(hooks: tuple[Any, Any]) -> None:
+    """Take them off this thread, unless others were put above that are still there."""
+    if _top_saved_hooks() == hooks:
+        _C._autograd._pop_saved_tensors_default_hooks()
+
+
+def _top_saved_hooks() -> tuple[Any, Any] | None:
+    found: tuple[Any, Any] | None = _C._autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003
+    return found
+
+
+def allow_disabling_saved_hooks(unpack: Any) -> Callable[[], None]:
+    """Let those forbid hooks who cannot work with them, such as torch.func; return what ends it.
+
+    They fail where hooks are on; ours, known by `unpack`, are no reason to.
+    """
+
+    def disable(message: str, fail_if_non_empty: bool = True) -> None:  # noqa: FBT001, FBT002
+        top = _top_saved_hooks() if fail_if_non_empty else None
+        _disable_saved_hooks(message, fail_if_non_empty and not (top and top[1] is unpack))
+
+    def restore() -> None:
+        if _C._autograd._saved_tensors_hooks_disable is disable:
+            _C._autograd._saved_tensors_hooks_disable = _disable_saved_hooks
+
+    _C._autograd._saved_tensors_hooks_disable = disable
+    return restore
 
 
 def resolve_group(name: str) -> Any:

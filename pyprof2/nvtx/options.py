@@ -24,6 +24,7 @@ class Options:
     scalars: bool = True
     cpu_peaks: bool = True
     energy: bool = True
+    memory: bool = False
     steps: Container[int] | None = None
     source_root: str | None = None
 
@@ -34,7 +35,7 @@ class Options:
         if self.steps is not None and not isinstance(self.steps, Container):
             msg = f"steps is {self.steps!r}; give a range or a set of step numbers"
             raise UsageError(msg)
-        for name in ("shapes", "source", "layers", "scalars", "cpu_peaks", "energy"):
+        for name in ("shapes", "source", "layers", "scalars", "cpu_peaks", "energy", "memory"):
             _require_bool(name, getattr(self, name))
 
 

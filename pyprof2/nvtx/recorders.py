@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 BY_SIGNAL: Final = 128
 """Shells add to it the number of the signal that ended a program."""
 
+SNAPSHOT_EVENTS: Final = 1_000_000
+"""Allocations and releases that a snapshot keeps at most, the last ones: some 100 MB."""
+
 _GIVES_WAY: Final = (
     "the script starts a profiler of its own, and torch.profiler cannot run twice: recorded up to "
     "there; pyprof2 capture --nsys records beside it"
@@ -110,7 +113,12 @@ class TorchRecorder:
     """
 
     def __init__(
-        self, path: Path, at_end: Callable[[], None], *, ends_on_signal: bool = True
+        self,
+        path: Path,
+        at_end: Callable[[], None],
+        *,
+        ends_on_signal: bool = True,
+        snapshot: Path | None = None,
     ) -> None:
         """Begin to look out for other profilers.
 
@@ -118,12 +126,14 @@ class TorchRecorder:
             path: of the trace; the end of its name says whether torch compresses it.
             at_end: called when the recording ends before the script does.
             ends_on_signal: whether SIGTERM ends the script as if it had asked for it.
+            snapshot: where a snapshot of a GPU's allocator goes; None: memory is not recorded.
         """
         self.has_begun = self.is_over = False
         self._path = path
         self._at_end = at_end
         self._profiler: profile | None = None
         self._growth = Growth()
+        self._snapshot = snapshot
         self._is_busy = False
         self._undo = ExitStack()
         for owner, name in profiler_starts():
@@ -141,7 +151,15 @@ class TorchRecorder:
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # what was launched before is no part of it
-        self._profiler = profile(record_shapes=True, experimental_config=all_threads_config())
+        if self._snapshot is not None:
+            record_snapshot(torch.cuda)
+        self._profiler = profile(
+            record_shapes=True,
+            profile_memory=self._snapshot is not None,
+            # A profiler of all threads gets no allocations: the threads that the training and its
+            # backward run on are followed anyway.
+            experimental_config=None if self._snapshot is not None else all_threads_config(),
+        )
         self._growth = Growth()
         self.has_begun = self._is_busy = True
         try:
@@ -153,6 +171,8 @@ class TorchRecorder:
         """End, and write what was recorded; afterwards it does nothing."""
         profiler, is_first = self._profiler, not self.is_over
         self._stop()
+        if profiler is not None and self._snapshot is not None:
+            write_snapshot(torch.cuda, self._snapshot)
         self.is_over = True
         self._undo.close()
         if profiler is not None:
@@ -201,6 +221,35 @@ class TorchRecorder:
         if signal.getsignal(signal.SIGTERM) is _end:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         forget_profiler()
+
+
+def record_snapshot(cuda: Any) -> None:
+    """Have the allocator of GPUs keep its history, if there are any.
+
+    Args:
+        cuda: `torch.cuda`.
+    """
+    if cuda.is_available():
+        cuda.memory._record_memory_history(max_entries=SNAPSHOT_EVENTS, stacks="python")  # noqa: SLF001
+
+
+def write_snapshot(cuda: Any, path: Path) -> None:
+    """Write what the allocator kept, and let it keep no more; if there are GPUs.
+
+    Also where memory ran out: the snapshot then has the request that failed.
+
+    Args:
+        cuda: `torch.cuda`.
+        path: of the snapshot.
+    """
+    if not cuda.is_available():
+        return
+    try:
+        cuda.memory._dump_snapshot(str(path))  # noqa: SLF001
+    except (OSError, RuntimeError) as error:
+        say(f"{path.name}: no snapshot of the GPU's memory was written: {error}")
+    finally:
+        cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
 
 
 def _end(number: int, _frame: object) -> None:

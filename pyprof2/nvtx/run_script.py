@@ -77,6 +77,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--exit-code", type=Path, help="a file for it, which nsys may lose")
     parser.add_argument("--first", type=int, help="the first step to record")
     parser.add_argument("--last", type=int, help="and the last one")
+    parser.add_argument("--memory", type=Path, help="with memory; a file for a snapshot of a GPU's")
     parser.add_argument("--source-root", help="the folder of the user's own code")
     parser.add_argument("-m", dest="is_module", action="store_true")
     parser.add_argument("script")
@@ -99,7 +100,7 @@ def _begin(args: argparse.Namespace, undo: ExitStack) -> None:
     steps = None if args.first is None else range(args.first, args.last + 1)
     recorder: TorchRecorder | NsysWindow | None = None
     if args.trace is not None:
-        recorder = TorchRecorder(args.trace, end_capture)
+        recorder = TorchRecorder(args.trace, end_capture, snapshot=args.memory)
     elif steps is not None:
         recorder = NsysWindow(end_capture)
     undo.callback(shutdown)
@@ -108,7 +109,8 @@ def _begin(args: argparse.Namespace, undo: ExitStack) -> None:
         if steps is not None:
             undo.callback(_say_where_it_ended, recorder, steps)
     sink: Any = "nvtx" if args.trace is None else "kineto"
-    begin_capture(Capture(sink, steps, args.source_root or _own_folder(args), recorder))
+    root = args.source_root or _own_folder(args)
+    begin_capture(Capture(sink, steps, root, recorder, memory=args.memory is not None))
 
 
 def _own_folder(args: argparse.Namespace) -> str:

@@ -12,7 +12,7 @@ from pyprof2.analysis.memory import live
 from pyprof2.analysis.memory.difference import DIFFERENCE_COLUMNS, difference
 from pyprof2.analysis.memory.fits import allocator_advice, fits
 from pyprof2.analysis.memory.growth import growth
-from pyprof2.analysis.memory.profile import moment_of
+from pyprof2.analysis.memory.tags import told_bytes
 from pyprof2.analysis.memory.timeline import (
     TIMELINE_COLUMNS,
     by_category,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _ALL_AXES: Final = ("category", "layer", "line", "op")
 _OUTLINE: Final = (("category", 12), ("line", 8), ("layer", 6))
 _ROWS_SHOWN: Final = 50
+_CHECKPOINTS: Final = 3
 _SMALL: Final = 0.05
 """A device with a smaller share of the largest one's memory has one line in the outline."""
 _PARTS: Final = 16
@@ -127,8 +128,8 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     """Give an array with an object for each device, its rows in it."""
     axes = query.axes or _ALL_AXES
     texts = []
-    for curve, entries, totals in _devices(profile):
-        moment = moment_of(curve, query.at)
+    for number, (curve, entries, totals) in enumerate(_devices(profile)):
+        moment = profile.moment(number, query.at)
         rows = (
             live.summarize(curve, live.live_at(entries, moment), axes)
             if moment is not None
@@ -140,7 +141,9 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
                 | {
                     "at": query.at,
                     "settings": profile.settings,
-                    "notes": curve.notes,
+                    "notes": profile.notes_of(number),
+                    "told": _told(profile, number, moment),
+                    "retained": _retained(profile, number),
                     "failures": curve.failures,
                     "growth": _records(growth(curve, entries)),
                     "advice": list(_advice(profile, curve, totals)),
@@ -150,6 +153,33 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
             )
         )
     yield "[\n" + ",\n".join(texts) + "\n]\n"
+
+
+def _told(profile: MemoryProfile, number: int, moment: int | None) -> dict[str, int] | None:
+    """Return what the program told of the moment, by category; None: it told nothing."""
+    found = profile.told[number]
+    if found is None or moment is None:
+        return None
+    return told_bytes(profile.curves[number], found, moment)
+
+
+def _retained(profile: MemoryProfile, number: int) -> dict[str, Any] | None:
+    """Return what forward leaves for backward; None: no backward is recorded."""
+    found = profile.retained(number)
+    if found is None:
+        return None
+    kept, advice = found
+    by = ["held_by", "layer", "line", "op"]
+    rows = kept.rows.astype(dict.fromkeys(by, object)).groupby(by)["bytes"].agg(["sum", "size"])
+    rows = rows.sort_values("sum", ascending=False, kind="stable").reset_index()
+    return {
+        "saved_bytes": kept.saved,
+        "otherwise_bytes": kept.otherwise,
+        "output_bytes": kept.output,
+        "certainty": kept.certainty,
+        "rows": _records(rows.rename(columns={"sum": "bytes", "size": "blocks"})),
+        "checkpoint": _records(advice),
+    }
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -182,17 +212,17 @@ def _lines(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     largest = max(
         int(t["peak_over_base_bytes"]) + _known(t["base_bytes"]) for *_, t in _devices(profile)
     )
-    for number, (curve, entries, totals) in enumerate(_devices(profile)):
+    for number, (curve, _, totals) in enumerate(_devices(profile)):
         yield from ([""] if number else [])
         yield from _heading(curve, totals)
         own = int(totals["peak_over_base_bytes"]) + _known(totals["base_bytes"])
         if own < _SMALL * largest and not query.axes:
             continue
-        yield from _remarks(profile, curve, entries, totals)
+        yield from _remarks(profile, number, totals)
         if query.capacity is not None and curve.device_type != "cpu":
             yield _fits_line(fits(totals, query.capacity))
         yield ""
-        yield from _body(curve, entries, query)
+        yield from _body(profile, number, query)
 
 
 def _heading(curve: Curve, totals: Mapping[str, Any]) -> Iterator[str]:
@@ -214,10 +244,9 @@ def _heading(curve: Curve, totals: Mapping[str, Any]) -> Iterator[str]:
         yield f"reserved by the allocator, at most {_size(totals['peak_reserved_bytes'])}"
 
 
-def _remarks(
-    profile: MemoryProfile, curve: Curve, entries: pd.DataFrame, totals: Mapping[str, Any]
-) -> Iterator[str]:
+def _remarks(profile: MemoryProfile, number: int, totals: Mapping[str, Any]) -> Iterator[str]:
     """Say what went wrong, what grows, what is kept for backward, and what would help."""
+    curve, entries = profile.curves[number], profile.entries[number]
     for failure in curve.failures[-1:]:
         free = failure["device_free_bytes"]
         yield (
@@ -226,9 +255,7 @@ def _remarks(
             + (f"; {len(curve.failures)} times in all" if len(curve.failures) > 1 else "")
             + "; who held it: --at oom"
         )
-    kept = _kept_for_backward(curve, entries)
-    if kept:
-        yield f"kept from forward to backward {_size(kept)}: --at backward --by layer,line"
+    yield from _kept_for_backward(profile, number)
     for row in growth(curve, entries).head(3).to_dict("records"):
         yield (
             f"grows by {_size(row['bytes_per_step'])} in each of {row['steps']} steps: "
@@ -236,16 +263,31 @@ def _remarks(
         )
     for each in _advice(profile, curve, totals):
         yield f"{each['setting']} may save up to {_size(each['bytes'])}: {each['why']}"
-    yield from (f"note: {note}" for note in curve.notes)
+    yield from (f"note: {note}" for note in profile.notes_of(number))
 
 
-def _kept_for_backward(curve: Curve, entries: pd.DataFrame) -> int:
-    """Return the activations that live when a backward starts."""
-    moment = moment_of(curve, "backward")
-    if moment is None:
-        return 0
-    kept = live.live_at(entries, moment)
-    return int(kept.loc[kept["category"].astype(str) == "activation", "bytes"].sum())
+def _kept_for_backward(profile: MemoryProfile, number: int) -> Iterator[str]:
+    """Say what lives from forward to backward, who holds it, and what to checkpoint."""
+    found = profile.retained(number)
+    if found is None or not found[0].saved + (found[0].otherwise or 0):
+        return
+    kept, advice = found
+    whole = _size(kept.saved + (kept.otherwise or 0))
+    parts = (
+        "" if kept.otherwise is None
+        else f" = {_size(kept.saved)} saved by autograd + {_size(kept.otherwise)} held otherwise"
+    )  # fmt: skip
+    yield f"kept from forward to backward {whole}{parts}: --at backward --by layer,line"
+    for row in advice.head(_CHECKPOINTS).to_dict("records"):
+        again, times = row["recompute_ns"], ""
+        if not pd.isna(again):
+            times = f", {units.format_time(int(again))} of forward again in each step"
+        several = f" ({row['layers']} of them)" if row["layers"] > 1 else ""
+        yield (
+            f"  checkpoint {row['layer']}{several}: predicted to free {_size(row['frees_bytes'])}"
+            f", of which {_size(row['again_bytes'])} comes back while one runs again{times}"
+            f"; most at {row['line'] or 'no known line'}"
+        )
 
 
 def _fits_line(found: Mapping[str, Any]) -> str:
@@ -258,11 +300,12 @@ def _fits_line(found: Mapping[str, Any]) -> str:
     )
 
 
-def _body(curve: Curve, entries: pd.DataFrame, query: MemoryQuery) -> Iterator[str]:
+def _body(profile: MemoryProfile, number: int, query: MemoryQuery) -> Iterator[str]:
+    curve, entries = profile.curves[number], profile.entries[number]
     if query.timeline:
         yield from _drawn_timeline(curve, entries)
         return
-    moment = moment_of(curve, query.at)
+    moment = profile.moment(number, query.at)
     if moment is None:
         yield _NO_MOMENT[query.at]
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,15 +16,17 @@ import pyarrow.compute as pc
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within
+from pyprof2.analysis.memory.curves import curves_of_rank
+from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_state import loading_ranges
 from pyprof2.analysis.time.idle import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import text_array
+from pyprof2.tables import MEMORY, MEMORY_TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Bool, Int
@@ -41,7 +44,8 @@ INPUT: Final = {
     "ops": ("rank", "op_id", "start_ns", "dur_ns", "pid", "tid", "op", "signature_id", "source"),
     "signatures": ("rank", "signature_id", "signature", "inputs"),
     "ranges": ("rank", "range_id", "start_ns", "dur_ns", "pid", "tid", "name", "kind"),
-    "memory": ("rank", "time_ns", "device_type", "device", "allocated_bytes"),
+    "memory": tuple(MEMORY.names),
+    "memory_tags": tuple(MEMORY_TAGS.names),
     "stalls": ("rank", "stall_id", "start_ns", "dur_ns", "kind"),
     "idle": (
         "rank", "gap_id", "device", "start_ns", "time_ns", "step", "group", "cause", "op",
@@ -81,6 +85,7 @@ class Facts:
         devices: what was recorded of each device, with its peaks, after an empty one.
         world_size: how many ranks the job has, 1 where that is not recorded.
         profiler: `kineto` or `nsight`.
+        memory: of its devices.
     """
 
     rank: int
@@ -90,6 +95,7 @@ class Facts:
     devices: Sequence[tuple[Mapping[str, Any], Device | None]]
     world_size: int
     profiler: str
+    memory: MemoryProfile
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         """Return a table."""
@@ -213,13 +219,15 @@ def _of_rank(
     own["ranges"] = own["ranges"].append_column("loads", pa.array(loading_ranges(own["ranges"])))
     steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])
     trace = own["trace"].to_pylist()
+    curves = list(curves_of_rank(own["memory"], rank))
+    memory = MemoryProfile(Path(), curves, tags=own.pop("memory_tags"))
     frames = {name: _frame(own.pop(name)) for name in list(own)}
     names = frames["launches"].pop("name")
     kinds = {name: NAMES[call_cause(name)] for name in names.dropna().unique()}
     frames["launches"]["cause"] = names.astype(object).map(kinds).astype("category")
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
-    return Facts(rank, frames, window_ns, steps, found, size, profiler)
+    return Facts(rank, frames, window_ns, steps, found, size, profiler, memory)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyprof2.analysis.summaries.advice import device, host, job, recording
+from pyprof2.analysis.summaries.advice import device, host, job, memory, recording
 from pyprof2.analysis.summaries.advice.findings import Rule
 
 _WARM_UP: Final = "record later steps: schedule(wait=…, warmup=…), capture --steps A:B"
@@ -114,6 +114,25 @@ RULES: Final = (
     Rule(
         "memory-limit", "Memory is nearly full", "over 90 % of a device's memory were allocated",
         "activation checkpointing, 16-bit types, smaller batches", job.memory_limit,
+    ),
+    Rule(
+        "memory-growth", "Memory grows from step to step",
+        "a line leaves 1 MiB or more in each step but the first and the last",
+        "keep numbers and not tensors: loss.item() or loss.detach(), bounded caches",
+        memory.memory_growth,
+    ),
+    Rule(
+        "fragmentation", "The allocator holds what nothing fits into",
+        "10 % or more of what was reserved at most was never allocated",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, the same shapes in every step",
+        memory.fragmentation,
+    ),
+    Rule(
+        "kept-for-backward", "Much is kept for backward",
+        "over 80 % of a device's memory were allocated, and a layer keeps 5 % or more of what "
+        "forward leaves for backward",
+        "torch.utils.checkpoint of the layers that pyprof2 memory names, 16-bit types",
+        memory.kept_for_backward,
     ),
     Rule(
         "data-parallel", "DataParallel", "DataParallel runs on several devices",

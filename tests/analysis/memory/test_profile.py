@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,10 +17,12 @@ from pyprof2.analysis.memory.fits import allocator_advice, fits
 from pyprof2.analysis.memory.growth import growth, step_ends
 from pyprof2.analysis.memory.live import AXES, entries, live_at, summarize
 from pyprof2.analysis.memory.profile import MemoryProfile
-from pyprof2.analysis.memory.tags import TAGS
 from pyprof2.analysis.memory.timeline import highest_of_parts, timeline
 from pyprof2.errors import UsageError
 from tests.builders import canonical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORWARD: dict[str, Any] = {"phase": "forward", "op": "aten::mm"}
 BACKWARD: dict[str, Any] = {"phase": "backward", "op": "MmBackward0"}
@@ -203,9 +204,11 @@ def test_without_step_ranges_forward_after_backward_begins_a_step() -> None:
 
 def test_a_tag_is_exact_and_goes_before_what_is_inferred() -> None:
     tag = {"rank": 0, "time_ns": 15, "device_type": "cuda", "device": 0, "category": "input"}
-    tags = pa.Table.from_pylist(
-        [tag | {"address": 7}, tag | {"address": 8, "time_ns": 500}, tag | {"address": 9}],
-        schema=TAGS.schema(),
+    tags = canonical(
+        "memory_tags",
+        tag | {"address": 7},
+        tag | {"address": 8, "time_ns": 500},
+        tag | {"address": 9},
     )
     # 7 lives at 15 ns; 8 was released before its tag; 9 is of another device's address.
     rows = (block(7, 100), block(8, 50), block(8, -50), block(6, 60))

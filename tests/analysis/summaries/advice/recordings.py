@@ -67,7 +67,16 @@ def training(
         {"device": 0, "name": "round", "multiprocessors": 132, "memory_bytes": 80 * 10**9,
          "compute_capability": "9.0"}
     ]  # fmt: skip
-    rows["memory"] = [{"device": 0, "device_type": "cuda", "allocated_bytes": 10**10}]
+    rows["memory"] = [
+        {
+            "rank": 0, "time_ns": 2 * step + gone, "device": 0, "device_type": "cuda",
+            "address": 64, "bytes": -(10**9) if gone else 10**9, "step": step, "phase": "forward",
+            "allocated_bytes": (9 if gone else 10) * 10**9, "reserved_bytes": 105 * 10**8,
+        }
+        for step in range(STEPS)
+        for gone in (0, 1)
+    ]  # fmt: skip
+    rows["memory_tags"] = []
     rows["trace"] = [{"start_ns": 0, "end_ns": int(base * US), "profiler": "kineto"}]
     rows["signatures"] = []
     return rows

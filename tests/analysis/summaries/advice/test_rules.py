@@ -195,6 +195,39 @@ def _memory() -> Rows:
     return rows
 
 
+def _events(*blocks: dict[str, Any]) -> Rows:
+    """Return a training with these allocations and releases; totals follow from them."""
+    rows, total = training(), 10**9
+    rows["memory"] = []
+    for at, block in enumerate(blocks):
+        total += block["bytes"]
+        shared = {"rank": 0, "time_ns": at, "device": 0, "device_type": "cuda", "pid": 1, "tid": 1}
+        rows["memory"].append(
+            shared | {"allocated_bytes": total, "reserved_bytes": 75 * 10**9} | block
+        )
+    return rows
+
+
+def _block(address: int, size: int, step: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"address": address, "bytes": size, "step": step, "phase": "forward"} | fields
+
+
+def _leaks(size: int = 2 << 20, steps: int = 5) -> Rows:
+    leak: dict[str, Any] = {"op": "aten::cat", "source": "leak.py:3"}
+    return _events(*(_block(100 + at, size, at, **leak) for at in range(steps)))
+
+
+def _fragments(reserved: int) -> Rows:
+    return _events(_block(1, 9 * 10**9, reserved_bytes=reserved))
+
+
+def _keeps(size: int = 60 * 10**9) -> Rows:
+    layer: dict[str, Any] = {"layer": "blocks.0.up", "source": "net.py:4", "op": "aten::gelu"}
+    blocks = [_block(1, size, **layer), _block(2, 5 * 10**9, **(layer | {"op": "aten::add"}))]
+    back: dict[str, Any] = {"phase": "backward", "op": "GeluBackward0"}
+    return _events(*blocks, _block(2, -5 * 10**9, **back), _block(1, -size, **back))
+
+
 def _data_parallel() -> Rows:
     rows = with_ranges(training(), "DataParallel.forward", 10)
     rows["kernels"].append(rows["kernels"][-1] | {"device": 1, "kernel_id": 999})
@@ -234,6 +267,15 @@ def _drifts() -> Rows:
 
 INFORMS: Final[dict[str, tuple[Callable[[], Rows], str]]] = {
     "memory-limit": (_memory, "94 % of the memory of device 0"),
+    "memory-growth": (_leaks, "holds 2.1 MB more after each of 3 steps, allocated in aten::cat"),
+    "fragmentation": (
+        lambda: _fragments(12 * 10**9),
+        "12.00 GB were reserved, and at most 10.00 GB allocated",
+    ),
+    "kept-for-backward": (
+        _keeps,
+        "checkpoints of blocks.* are predicted to free 60.00 GB",
+    ),
     "data-parallel": (_data_parallel, "DataParallel on 2 devices"),
     "backend": (_gloo, "DistributedDataParallel over gloo"),
     "low-utilization": (_late_launches, "kernels ran in 2.5 % of the time"),
@@ -260,6 +302,25 @@ def test_a_rule_without_a_stake_says_what_it_found(
     assert (found["status"], found["severity"]) == ("fires", "info")
     assert words in found["finding"]
     assert pd.isna(found["at_stake_hi_ns"])
+
+
+@pytest.mark.parametrize(
+    ("slug", "make"),
+    [
+        ("memory-growth", lambda: _leaks(size=1 << 19)),
+        ("fragmentation", lambda: _fragments(11 * 10**9)),
+        ("kept-for-backward", lambda: _keeps(50 * 10**9)),
+    ],
+)
+def test_a_rule_on_memory_is_silent_below_its_threshold(
+    slug: str, make: Callable[[], Rows], findings: Callable[[Rows], pd.DataFrame]
+) -> None:
+    assert findings(make()).loc[slug, "status"] == "silent"
+
+
+def test_a_rule_on_memory_names_the_line(findings: Callable[[Rows], pd.DataFrame]) -> None:
+    assert findings(_leaks()).loc["memory-growth", "source"] == "leak.py:3"
+    assert findings(_keeps()).loc["kept-for-backward", "source"] == "net.py:4"
 
 
 def test_every_rule_has_a_recording_on_which_it_fires() -> None:
@@ -383,6 +444,10 @@ def _silent_host() -> Rows:
         ("elementwise-chains", lambda: training(category="elementwise"), "shapes"),
         ("copies", lambda: _copies(None), "direction of copies"),
         ("memory-limit", lambda: training() | {"memory": []}, "profile_memory"),
+        ("memory-growth", lambda: training() | {"memory": []}, "profile_memory"),
+        ("memory-growth", lambda: _leaks(steps=3), "more steps"),
+        ("fragmentation", lambda: training() | {"memory": []}, "profile_memory"),
+        ("kept-for-backward", lambda: training() | {"memory": []}, "profile_memory"),
         ("data-loading", _silent_host, "DataLoader"),
         ("garbage-collection", _silent_host, "with_stack"),
     ],

@@ -1,0 +1,193 @@
+"""What forward leaves for backward: who holds it, and which parts are worth running again.
+
+A checkpointed part of a model keeps what goes into it, and runs its forward again in backward.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2.tables import TEXT, Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.memory.tags import Told
+
+SAVED: Final = "saved by autograd"
+OTHERWISE: Final = "(held otherwise)"
+INFERRED: Final = "(released in backward)"
+
+CHECKPOINT_COLUMNS: Final = (
+    Column("layer", TEXT, "The layer; `*` stands for the numbers of several alike."),
+    Column("line", TEXT, "`path:line` in it that allocates most of what is kept."),
+    Column("layers", pa.int64(), "How many layers that are.", nullable=False),
+    Column(
+        "frees_bytes",
+        pa.int64(),
+        "Kept for backward in them, less what each returns: that is needed by what follows.",
+        "B",
+        nullable=False,
+    ),
+    Column(
+        "again_bytes", pa.int64(), "The largest of them: so much comes back while it runs again.",
+        "B", nullable=False,
+    ),
+    Column("recompute_ns", pa.int64(), "Time of their forward in a step; null: not known.", "ns"),
+)  # fmt: skip
+"""The columns of `checkpoints`."""
+
+_LEAST: Final = 0.05
+"""Layers that keep a smaller share are not worth a checkpoint."""
+_NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+class Retained(NamedTuple):
+    """What lives from a forward into its backward.
+
+    Attributes:
+        saved: bytes that autograd holds.
+        otherwise: bytes that others hold; None: the program did not tell.
+        output: bytes of what forward returns, such as the loss; None: not told.
+        rows: the entries behind `saved` and `otherwise`, with column `held_by`.
+        certainty: `exact` or `inferred`.
+    """
+
+    saved: int
+    otherwise: int | None
+    output: int | None
+    rows: pd.DataFrame
+    certainty: str
+
+
+def retained(entries: pd.DataFrame, moment: int, told: Told | None) -> Retained:
+    """Return what forward left at the moment before a backward.
+
+    Args:
+        entries: everything that lived on a device, see `live.entries`.
+        moment: see `profile.moment_of`.
+        told: what the program told; without it what backward releases counts.
+    """
+    rows = entries[(entries["begin"] <= moment) & (entries["end"] > moment)]
+    category = rows["category"].astype(str)
+    if told is None or not len(told.forward):
+        own = rows[(category == "activation").to_numpy()]
+        return Retained(_sum(own), None, None, own.assign(held_by=INFERRED), "inferred")
+    began = told.forward[told.forward <= moment]
+    since = int(began[-1]) if len(began) else -1
+    is_new = (rows["begin"] > since).to_numpy()
+    saved = (category == "activation").to_numpy()
+    output = is_new & (category == "output").to_numpy()
+    is_told = rows["told"].to_numpy(bool)
+    held_by = np.where(saved, SAVED, OTHERWISE)
+    kept = saved | (output & ~is_told)
+    return Retained(
+        _sum(rows[saved]), _sum(rows[output & ~is_told]), _sum(rows[output & is_told]),
+        rows.assign(held_by=held_by)[kept], "exact",
+    )  # fmt: skip
+
+
+def _sum(rows: pd.DataFrame) -> int:
+    return int(rows["bytes"].sum())
+
+
+def forward_times(kernels: pa.Table, ops: pa.Table) -> pd.DataFrame:
+    """Return `layer` and `time_ns` of forward in a step: what running it again takes.
+
+    It is the mean over the steps; on a device the time of the kernels, else that of the ops
+    themselves, without what is inside of them.
+
+    Args:
+        kernels: of one rank: `layer`, `direction`, `recompute`, `step`, `dur_ns`.
+        ops: the same, with `self_ns` in place of `dur_ns`.
+    """
+    table, time = (kernels, "dur_ns") if kernels.num_rows else (ops, "self_ns")
+    frame = table.select(["layer", "direction", "recompute", "step", time]).to_pandas()
+    texts = frame[["layer", "direction"]].astype(object)
+    again = frame["recompute"].fillna(value=False).to_numpy(bool)
+    own = (texts["direction"] == "forward").to_numpy() & texts["layer"].notna().to_numpy() & ~again
+    if frame["step"].notna().any():
+        own &= frame["step"].notna().to_numpy()
+    steps = max(1, frame.loc[own, "step"].nunique())
+    sums = frame[time][own].groupby(texts["layer"][own]).sum()
+    return pd.DataFrame({"layer": sums.index, "time_ns": (sums.to_numpy() / steps).round()})
+
+
+def checkpoints(kept: pd.DataFrame, forward: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the layers that are worth a checkpoint, those that free most first.
+
+    Layers that differ in numbers alone are one row: `blocks.*`. A layer holds what is inside of it.
+
+    Args:
+        kept: `Retained.rows`.
+        forward: `layer` and `time_ns` of forward in a step; None: not known.
+
+    Returns:
+        `CHECKPOINT_COLUMNS`.
+    """
+    texts = dict.fromkeys(("layer", "line", "op"), object)
+    rows = kept[[*texts, "begin", "bytes"]].astype(texts).sort_values("begin")
+    rows = rows[~rows["layer"].str.startswith("(")]
+    groups: dict[str, list[str]] = {}
+    for layer in sorted({part for path in rows["layer"].unique() for part in _around(path)}):
+        groups.setdefault(_NUMBER.sub("*", layer), []).append(layer)
+    least = _LEAST * _sum(kept)
+    # What has no blocks of its own and numbered layers inside is a list of them: nobody calls it.
+    own = set(rows["layer"].map(lambda layer: _NUMBER.sub("*", layer)))
+    lists = {name for name in groups if f"{name}.*" in groups and name not in own}
+    found = [
+        _checkpoint(name, layers, rows, forward)
+        for name, layers in groups.items()
+        if name not in lists
+    ]
+    frame = pd.DataFrame(found, columns=[column.name for column in CHECKPOINT_COLUMNS])
+    frame = frame[frame["frees_bytes"] > least].astype({"recompute_ns": "Int64"})
+    return frame.sort_values(["frees_bytes", "layer"], ascending=[False, True], ignore_index=True)
+
+
+def _around(path: str) -> Iterator[str]:
+    """Yield a layer and those around it."""
+    parts = path.split(".")
+    for count in range(1, len(parts) + 1):
+        yield ".".join(parts[:count])
+
+
+def _checkpoint(
+    name: str, layers: list[str], rows: pd.DataFrame, forward: pd.DataFrame | None
+) -> dict[str, Any]:
+    inside = [rows[_is_inside(rows["layer"], layer)] for layer in layers]
+    frees = [_sum(own) - _result_bytes(own) for own in inside]
+    lines = pd.concat(inside).groupby("line")["bytes"].sum()
+    named = lines[~lines.index.str.startswith("(")]
+    time = None
+    if forward is not None:
+        own = [forward.loc[_is_inside(forward["layer"], layer), "time_ns"] for layer in layers]
+        time = int(sum(part.sum() for part in own))
+    return {
+        "layer": name,
+        "line": named.idxmax() if len(named) else None,
+        "layers": len(layers),
+        "frees_bytes": sum(frees),
+        "again_bytes": max(frees),
+        "recompute_ns": time,
+    }
+
+
+def _result_bytes(rows: pd.DataFrame) -> int:
+    """Return the size of what a layer returns, which what comes next keeps: of its last op.
+
+    An op may allocate beside its result what backward needs of it: the largest counts.
+    """
+    same = (rows[["layer", "line", "op"]] == rows[["layer", "line", "op"]].iloc[-1]).all(axis=1)
+    last = same[::-1].cummin()[::-1]
+    return int(rows.loc[last, "bytes"].max())
+
+
+def _is_inside(layers: pd.Series, layer: str) -> pd.Series:
+    found: pd.Series = (layers == layer) | layers.str.startswith(f"{layer}.", na=False)
+    return found

@@ -1,0 +1,108 @@
+"""Rules on memory: what grows, what the allocator wastes, and what backward could compute again.
+
+They name bytes, and no time at stake: what they free is worth what the program does with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.analysis.memory.curves import NO_NUMBER
+from pyprof2.analysis.memory.growth import growth, step_ends
+from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.recording import int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.summaries.advice.facts import Facts
+
+NEAR_PCT: Final = 80
+"""Of a device's memory: below it, what a checkpoint frees is not worth its time."""
+HOLES_PCT: Final = 10
+GROWTH_BYTES: Final = 1 << 20
+STEPS: Final = 4
+"""The first and the last step are left out, and two must be left."""
+_NEEDS: Final = "memory: profile(profile_memory=True), capture --memory"
+_NOT_RECORDED: Final = "allocations on the device are not recorded"
+
+
+def memory_growth(facts: Facts) -> Found | None:
+    """A line allocates in every step what nobody releases: memory will run out.
+
+    Often it is a list of losses with their graphs, or a cache without a bound.
+    """
+    curves = list(_of_gpus(facts))
+    if not curves:
+        return unknown(_NOT_RECORDED, _NEEDS)
+    if all(len(step_ends(curve)) < STEPS for _, curve in curves):
+        return unknown("growth shows in four steps or more", "more steps")
+    for number, curve in curves:
+        rows = growth(curve, facts.memory.entries[number])
+        rows = rows[rows["bytes_per_step"] >= GROWTH_BYTES]
+        if len(rows):
+            first = rows.iloc[0]
+            size = int(first["bytes_per_step"]) / 1e6
+            text = (
+                f"device {curve.device} holds {size:.1f} MB more after each of {first['steps']} "
+                f"steps, allocated in {first['op']}"
+            )
+            line = str(first["line"])
+            return Found(text, source=None if line.startswith("(") else line)
+    return None
+
+
+def fragmentation(facts: Facts) -> Found | None:
+    """The allocator holds much more than was ever allocated: holes that no block fits into."""
+    known = False
+    for _, curve in _of_gpus(facts):
+        reserved, allocated = (
+            int_column(curve.events, f"{name}_bytes", NO_NUMBER).max(initial=NO_NUMBER)
+            for name in ("reserved", "allocated")
+        )
+        if NO_NUMBER in (reserved, allocated):
+            continue
+        known = True
+        holes = int(reserved - allocated)
+        if 100 * holes >= HOLES_PCT * reserved:
+            return Found(
+                f"device {curve.device}: {reserved / 1e9:.2f} GB were reserved, and at most "
+                f"{allocated / 1e9:.2f} GB allocated: {holes / 1e9:.2f} GB more"
+            )
+    return None if known else unknown("what the allocator reserves is not recorded", _NEEDS)
+
+
+def kept_for_backward(facts: Facts) -> Found | None:
+    """Memory is nearly full, much of it with what forward keeps for backward.
+
+    A checkpointed layer keeps what goes into it, and computes the rest again in backward.
+    """
+    sizes = {row.get("device"): row.get("memory_bytes") for row, _ in facts.devices}
+    curves = [(n, c) for n, c in _of_gpus(facts) if sizes.get(c.device) and c.base is not None]
+    if not curves:
+        return unknown("how full the memory of the device is, is not recorded", _NEEDS)
+    for number, curve in curves:
+        peak = int(curve.base or 0) + curve.over_base(curve.peak)
+        found = facts.memory.retained(number)
+        if 100 * peak < NEAR_PCT * int(sizes[curve.device] or 0) or found is None:
+            continue
+        layers = found[1]
+        if len(layers):
+            first = layers.iloc[0]
+            text = (
+                f"{100 * peak / int(sizes[curve.device] or 1):.0f} % of the memory of device "
+                f"{curve.device} was allocated; checkpoints of {first['layer']} are predicted to "
+                f"free {first['frees_bytes'] / 1e9:.2f} GB at the start of backward"
+            )
+            return Found(text, source=first["line"])
+    return None
+
+
+def _of_gpus(facts: Facts) -> Iterator[tuple[int, Curve]]:
+    """Yield the curves of GPUs that have events, with their places."""
+    for number, curve in enumerate(facts.memory.curves):
+        if curve.device_type != "cpu" and bool(np.any(curve.change != 0)):
+            yield number, curve
