@@ -24,6 +24,9 @@ step       an instant: what `event` says of steps; without one the    step, even
            number no step begins
 process    an instant: who this process is                            rank, world_size, torch,
                                                                       source_root
+entry      an instant: the steps are iterations of an entry    name, batch, device
+           point: its file, and `cpu` where that took the place
+           of a GPU
 window     a range: the steps that a recorder was asked for
 cpu        an instant: what the CPU can do, as measured               name, threads,
                                                                       flop_per_s, bytes_per_s,
@@ -91,6 +94,7 @@ Kind: TypeAlias = Literal[
     "step",
     "process",
     "cpu",
+    "entry",
     "window",
 ]
 Direction: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
@@ -114,7 +118,8 @@ class Marker:
         recompute: whether activation checkpointing runs it again, inside backward.
         forward: name of the forward op of a backward op.
         accumulate: whether it adds up a gradient; its layer is that of the node before it.
-        name: class of the optimizer or of the data loader's iterator; of the CPU its own.
+        name: class of the optimizer or of the data loader's iterator; of the CPU its own; of an
+            entry point its file.
         step: number of the step, or of the batch.
         event: what happened to the step.
         rank, world_size: of the process in the job.
@@ -126,6 +131,7 @@ class Marker:
         flop_per_s: highest rates that were measured, by dtype.
         bytes_per_s: highest bandwidth of the memory that was measured.
         cache_bytes: size of the last cache before the memory.
+        batch: samples in a step.
     """
 
     kind: Kind
@@ -153,6 +159,7 @@ class Marker:
     flop_per_s: dict[str, float] | None = None
     bytes_per_s: float | None = None
     cache_bytes: int | None = None
+    batch: int | None = None
 
 
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
@@ -286,6 +293,7 @@ class _Wire(msgspec.Struct):
     flop_per_s: dict[str, _Flops] | None = None
     bytes_per_s: _Bandwidth | None = None
     cache_bytes: _Bytes | None = None
+    batch: _Count | None = None
 
 
 _decoder = msgspec.json.Decoder(_Wire)

@@ -110,7 +110,12 @@ class TorchRecorder:
     """
 
     def __init__(
-        self, path: Path, at_end: Callable[[], None], *, ends_on_signal: bool = True
+        self,
+        path: Path,
+        at_end: Callable[[], None],
+        *,
+        ends_on_signal: bool = True,
+        memory: bool = False,
     ) -> None:
         """Begin to look out for other profilers.
 
@@ -118,10 +123,13 @@ class TorchRecorder:
             path: of the trace; the end of its name says whether torch compresses it.
             at_end: called when the recording ends before the script does.
             ends_on_signal: whether SIGTERM ends the script as if it had asked for it.
+            memory: whether every allocation is recorded too; then threads that the program starts
+                itself are not.
         """
         self.has_begun = self.is_over = False
         self._path = path
         self._at_end = at_end
+        self._memory = memory
         self._profiler: profile | None = None
         self._growth = Growth()
         self._is_busy = False
@@ -141,7 +149,12 @@ class TorchRecorder:
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # what was launched before is no part of it
-        self._profiler = profile(record_shapes=True, experimental_config=all_threads_config())
+        self._profiler = profile(
+            record_shapes=True,
+            profile_memory=self._memory,
+            # With all threads torch records no allocation.
+            experimental_config=None if self._memory else all_threads_config(),
+        )
         self._growth = Growth()
         self.has_begun = self._is_busy = True
         try:
