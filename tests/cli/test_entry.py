@@ -7,15 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 import pyprof2
 from pyprof2.cli import main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SAMPLES: Final = ROOT / "examples" / "entry_points"
@@ -44,7 +41,11 @@ def pyprof2_in(folder: Path, *words: object) -> subprocess.CompletedProcess[str]
     ],
 )
 def test_a_sample_runs_unchanged_and_its_iterations_are_the_steps(
-    sample: str, batch: int, line: str, asks: bool, tmp_path: Path  # noqa: FBT001
+    sample: str,
+    batch: int,
+    line: str,
+    asks: object,
+    tmp_path: Path,
 ) -> None:
     file = SAMPLES / sample / "entry_point.py"
     done = pyprof2_in(tmp_path, "capture", "--kineto", "--entry", file, "-o", "net")
@@ -52,10 +53,11 @@ def test_a_sample_runs_unchanged_and_its_iterations_are_the_steps(
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert f"with a batch size of {batch}\n" in done.stderr
-    assert ("pyprof2: on the CPU: what the code asks of a GPU" in done.stderr) == (asks and no_gpu)
+    is_moved = bool(asks and no_gpu)
+    assert ("pyprof2: on the CPU: what the code asks of a GPU" in done.stderr) == is_moved
     run = pyprof2.load(pyprof2.parse(tmp_path / "net.json.gz"))
     assert run.summary["steps"] == [3, 4, 5, 6, 7]
-    entry = {"file": str(file), "batch_size": batch, "on_cpu": asks and no_gpu}
+    entry = {"file": str(file), "batch_size": batch, "on_cpu": is_moved}
     assert run.manifest["ranks"][0]["entry"] == entry
     rows = run.profile()
     assert {"forward", "backward", "optimizer"} <= set(rows["direction"])

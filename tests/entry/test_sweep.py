@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
@@ -15,6 +15,9 @@ from pyprof2.entry.children import EntryRun, EntryRunError
 from pyprof2.entry.sweep import CPU_TIME, WALL_TIME, Sweep, sizes_around, verify
 from pyprof2.entry_facts import Facts
 from pyprof2.errors import CaptureError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def recorded(batch: int, steps: list[int], clock: str | None = CPU_TIME) -> Recorded:
@@ -53,24 +56,22 @@ def test_steps_of_a_recording_count_by_their_median_as_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "clock"),
+    ("facts", "clock", "step"),
     [
-        pytest.param([process(100, 99)], CPU_TIME, id="one thread that works"),
-        pytest.param([process(400, 100)], CPU_TIME, id="kept from the CPU by others"),
-        pytest.param([process(400, 100, waits=1)], WALL_TIME, id="waits in each iteration"),
-        pytest.param([process(100, 99, waits=1)], CPU_TIME, id="a wait that takes no time"),
-        pytest.param([process(100, 190, threads=2)], WALL_TIME, id="two threads"),
+        pytest.param(process(100, 99), CPU_TIME, 99, id="one thread that works"),
+        pytest.param(process(400, 98), CPU_TIME, 98, id="kept from the CPU by others"),
+        pytest.param(process(400, 98, waits=1), WALL_TIME, 400, id="waits in each iteration"),
+        pytest.param(process(100, 99, waits=1), CPU_TIME, 99, id="a wait that takes no time"),
+        pytest.param(process(100, 190, threads=2), WALL_TIME, 100, id="two threads"),
     ],
 )
 def test_cpu_time_is_that_of_a_step_only_if_one_thread_works(
-    facts: list[Facts], clock: str
+    facts: Facts, clock: str, step: int
 ) -> None:
-    sweep = Sweep({2: recorded(2, [])}, times={2: facts})
+    sweep = Sweep({2: recorded(2, [])}, times={2: [facts]})
 
     assert sweep.clock == clock
-    assert sweep.recorded(2).step_ns == [99 if clock == CPU_TIME and facts[0].cpu_ns[0] == 99
-                                         else facts[0].cpu_ns[0] if clock == CPU_TIME
-                                         else facts[0].wall_ns[0]]  # fmt: skip
+    assert sweep.recorded(2).step_ns == [step]
 
 
 def test_a_gpu_is_waited_for_so_its_time_is_that_of_the_wall() -> None:
@@ -104,7 +105,7 @@ def test_what_was_tried_takes_the_place_of_what_was_predicted() -> None:
     assert statuses[6] == {"verified", "not recorded"}
     assert statuses[16] == {"out of memory"}
     assert statuses[17] == {"failed"}
-    assert all(r["value"] is None for (b, _), r in found.items() if b > 8)
+    assert all(found[size, STEP]["value"] is None for size in (16, 17))
     assert "verified" not in {r["status"] for (b, _), r in found.items() if b == 4}
 
 
