@@ -84,7 +84,8 @@ class TableBuilder:
         problems, skipped, annotated: as in `Recording`.
         event_count: how many events there were.
         span: the first start and the last end of what the program did.
-        process, cpu: what our annotation says of the process, and of its CPU.
+        process, cpu, entry: what our annotation says of the process, of its CPU, and of the entry
+            point that is run.
     """
 
     def __init__(self, spool: Spool, problems: Counter[str]) -> None:
@@ -95,6 +96,7 @@ class TableBuilder:
         self.event_count = 0
         self.span = [_TIME_MAX_NS, -_TIME_MAX_NS]
         self.process: Marker | None = None
+        self.entry: Marker | None = None
         self.cpu: Marker | None = None
         self._numbers = Numbers(problems)
         self._names = TextCodes()
@@ -292,6 +294,8 @@ class TableBuilder:
                 self.process = label.marker
             elif label.what == "cpu":
                 self.cpu = label.marker
+            elif label.what == "entry":
+                self.entry = label.marker
         self._add_memory_tags(events.where(whats == "memory"))
         self._add_step_marks(events.where(whats == "step"))
 

@@ -46,8 +46,8 @@ class Label:
 
     Attributes:
         what: an op; a range of another kind; an instant that says something of a step, or
-            who the process is, what its CPU can do, or what its memory is for; or nothing that
-            we know how to use.
+            who the process is, what its CPU can do, what its memory is for, or what is run; or
+            nothing that we know how to use.
         name: of the op, or the range's text.
         kind: of a range, as in the canonical table `ranges`; see also `StepRanges`.
         signature: of an op, if its inputs are known.
@@ -56,7 +56,7 @@ class Label:
         problem: what is wrong with the text, as a slug of the register of problems.
     """
 
-    what: Literal["op", "range", "step", "process", "cpu", "memory", "nothing"]
+    what: Literal["op", "range", "step", "process", "cpu", "memory", "entry", "nothing"]
     name: str
     kind: str | None = None
     signature: Signature | None = None
@@ -122,7 +122,7 @@ def label_marker(text: str) -> Label:
 def _label_marker(marker: Marker) -> Label:
     if marker.kind == "op":
         return _label_op(marker)
-    if marker.kind in ("step", "process", "cpu", "memory"):
+    if marker.kind in ("step", "process", "cpu", "memory", "entry"):
         return Label(marker.kind, "", marker=marker)
     return _label_range(marker)
 
@@ -155,6 +155,14 @@ def _label_op(marker: Marker) -> Label:
         accumulate=marker.accumulate,
         marker=marker,
     )
+
+
+def entry_of(marker: Marker | None) -> dict[str, Any] | None:
+    """Return what a marker says of the entry point that was run; see `Recording.entry`."""
+    if marker is None or not marker.name or not marker.batch:
+        return None
+    on_cpu = marker.device == "cpu"
+    return {"file": marker.name, "batch_size": marker.batch, "on_cpu": on_cpu}
 
 
 def cpu_device(marker: Marker, *, used_gpu: bool, problems: Counter[str]) -> dict[str, Any] | None:

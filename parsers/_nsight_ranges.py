@@ -37,7 +37,7 @@ _PUSHED: Final = (59, 70)
 _STARTED: Final = (60, 71)
 _MARKS: Final = (34, 65)
 _THREAD_STEP: Final = pack_payload(0, 1)
-_WHATS: Final = ("op", "range", "step", "process", "cpu", "nothing")
+_WHATS: Final = ("op", "range", "step", "process", "cpu", "entry", "nothing")
 _FIELDS: Final = (
     "what", "op", "name", "kind", "signature", "layer", "stack", "direction",
     "backward", "recompute", "accumulate", "own",
@@ -289,6 +289,8 @@ class RangeReader:
                 self._process.source_root = label.marker.source_root
             elif label.what == "cpu":
                 self._process.cpu = label.marker
+            elif label.what == "entry":
+                self._process.entry = label.marker
 
 
 def _own_columns(sequence: pa.Array, payload: pa.Array, label: Labelled) -> Columns:

@@ -140,7 +140,7 @@ class Process:
         first_call: the smallest correlation id of its calls.
         rank, world_size: what its annotation says of its place in the job.
         source_root: and of where the user's own code is.
-        cpu: what its annotation says of its CPU.
+        cpu, entry: what its annotation says of its CPU, and of the entry point that is run.
         annotated: as in `Recording`.
     """
 
@@ -162,6 +162,7 @@ class Process:
         self.world_size: int | None = None
         self.source_root: str | None = None
         self.cpu: Marker | None = None
+        self.entry: Marker | None = None
 
     @property
     def used_gpu(self) -> bool:

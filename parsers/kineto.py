@@ -19,7 +19,7 @@ from pyprof2.parsers._kineto_builder import TableBuilder
 from pyprof2.parsers._kineto_events import Job
 from pyprof2.parsers._kineto_scanner import EventScanner
 from pyprof2.parsers._kineto_values import first_of, to_int
-from pyprof2.parsers._labels import cpu_device
+from pyprof2.parsers._labels import cpu_device, entry_of
 from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
@@ -107,6 +107,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         annotated=+builder.annotated,
         trusts_recorded_id=builder.trusts_external_ids,
         source_root=process.source_root if process else None,
+        entry=entry_of(builder.entry),
     )
 
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from pyprof2.errors import TraceError
 from pyprof2.markers import Marker, format_marker
-from pyprof2.parsers._labels import cpu_device
+from pyprof2.parsers._labels import cpu_device, entry_of
 from pyprof2.parsers._nsight_facts import (
     EXPORT_TABLES,
     host_name,
@@ -369,6 +369,7 @@ class _Reader:
             annotated=+process.annotated,
             trusts_recorded_id=False,
             source_root=process.source_root,
+            entry=entry_of(process.entry),
             ops_are_ranges=True,
         )
 

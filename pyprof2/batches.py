@@ -37,12 +37,12 @@ def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False)
             msg = f"batch size {batch}: it is 1 or more"
             raise UsageError(msg)
         run = given if isinstance(given, Run) else load(given, progress=progress)
-        found.append(_recorded(batch, run))
+        found.append(recorded_of(batch, run))
     return fit_model(found)
 
 
-def _recorded(batch: int, run: Run) -> Recorded:
-    """Return what the rank says that counts."""
+def recorded_of(batch: int, run: Run) -> Recorded:
+    """Return what a recording says: of a job, the rank that counts."""
     ranks = ranks_of(run.path)
     chosen = next((rank for rank in ranks if _has_kernels(run.path, rank)), ranks[0])
     tables = {name: read_rank(run.path, name, chosen, columns) for name, columns in INPUT.items()}

@@ -24,6 +24,9 @@ step       an instant: what `event` says of steps; without one the    step, even
            number no step begins
 process    an instant: who this process is                            rank, world_size, torch,
                                                                       source_root
+entry      an instant: the steps are iterations of an entry    name, batch, device
+           point: its file, and `cpu` where that took the place
+           of a GPU
 window     a range: the steps that a recorder was asked for
 memory     an instant: what blocks of memory are for                  moment, name, device,
                                                                       category, blocks
@@ -104,6 +107,7 @@ Kind: TypeAlias = Literal[
     "process",
     "cpu",
     "energy",
+    "entry",
     "window",
     "memory",
 ]
@@ -132,7 +136,8 @@ class Marker:
         recompute: whether activation checkpointing runs it again, inside backward.
         forward: name of the forward op of a backward op.
         accumulate: whether it adds up a gradient; its layer is that of the node before it.
-        name: class of the optimizer or of the data loader's iterator; of the CPU its own.
+        name: class of the optimizer or of the data loader's iterator; of the CPU its own; of an
+            entry point its file.
         step: number of the step, or of the batch.
         event: what happened to the step.
         rank, world_size: of the process in the job.
@@ -148,6 +153,7 @@ class Marker:
         moment: where the training is.
         category: what the blocks are for.
         blocks: address and size of each.
+        batch: samples in a step.
     """
 
     kind: Kind
@@ -179,6 +185,7 @@ class Marker:
     moment: Moment | None = None
     category: HeldFor | None = None
     blocks: tuple[tuple[int, int], ...] | None = None
+    batch: int | None = None
 
 
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
@@ -319,6 +326,7 @@ class _Wire(msgspec.Struct):
     moment: Moment | None = None
     category: HeldFor | None = None
     blocks: _Blocks | None = None
+    batch: _Count | None = None
 
 
 _decoder = msgspec.json.Decoder(_Wire)

@@ -205,6 +205,7 @@ def _manifest(
                 "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
                 "skipped": dict(recordings[at][1].skipped),
                 "annotated": dict(recordings[at][1].annotated),
+                **({"entry": entry} if (entry := recordings[at][1].entry) else {}),
                 **fact,
             }
             for group, rank, of_group in zip(groups, ranks, facts, strict=True)

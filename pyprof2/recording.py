@@ -244,6 +244,8 @@ class Recording:
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
         source_root: the folder of the user's own code, if it was known when this was recorded.
+        entry: of an entry point that was run: its `file`, `batch_size`, and `on_cpu`: whether the
+            CPU took the place of a GPU; None: none was.
     """
 
     spool: Spool
@@ -259,6 +261,7 @@ class Recording:
     trusts_recorded_id: bool = True
     ops_are_ranges: bool = False
     source_root: str | None = None
+    entry: dict[str, Any] | None = None
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None

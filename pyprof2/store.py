@@ -49,6 +49,12 @@ _MOST_EXPANSION: Final = 500
 """A table of our own takes at most some 20 times the memory of its file."""
 
 
+class _Entry(TypedDict):
+    file: str
+    batch_size: int
+    on_cpu: bool
+
+
 class _Rank(TypedDict):
     rank: int
     source: NotRequired[str]
@@ -58,6 +64,7 @@ class _Rank(TypedDict):
     pairs_recorded: NotRequired[int]
     pairs_agree: NotRequired[int]
     nodes_lost: NotRequired[int]
+    entry: NotRequired[_Entry]
 
 
 class _Manifest(TypedDict):

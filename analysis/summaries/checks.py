@@ -147,6 +147,10 @@ def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
         for what, count in sorted(rank.get("annotated", {}).items()):
             text = f"known only from markers that the recorded program wrote: {what}"
             yield Finding("info", text, count, rank=rank["rank"])
+        if entry := rank.get("entry"):
+            where = ", on the CPU in place of a GPU" if entry["on_cpu"] else ""
+            text = f"entry point {entry['file']}{where}: samples in a step"
+            yield Finding("info", text, entry["batch_size"], rank=rank["rank"])
         for key, count in sorted(rank["skipped"].items()):
             text = f"not read: {skipped.look_up(key).text}"
             yield Finding("info", text, count, rank=rank["rank"])

@@ -23,10 +23,14 @@ class WithExamples(argparse.HelpFormatter):
         return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
-def add_input(command: argparse.ArgumentParser) -> None:
+def add_input(command: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare the store or trace to read."""
     command.add_argument(
-        "input", type=Path, metavar="STORE|TRACE", help="what parse wrote, or a recording"
+        "input",
+        type=Path,
+        nargs=None if required else "?",
+        metavar="STORE|TRACE",
+        help="what parse wrote, or a recording",
     )
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.cli import arguments
+from pyprof2.cli import arguments, entry
 from pyprof2.errors import UsageError
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyprof2.analysis.summaries.batch.model import Model
+    from pyprof2.analysis.summaries.batch.tried import Tried
+    from pyprof2.entry.sweep import Sweep
+    from pyprof2.reports.batch import BatchQuery
 
 _SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]i?)?B?", re.IGNORECASE)
 _THOUSANDS: Final = "KMGT"
@@ -27,12 +32,13 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="say what other batch sizes take in time and memory",
         description="Say what a step takes in time and memory at batch sizes that were not tried, "
         "from recordings at three or more others: each number with an interval, and how sure it "
-        "is.",
+        "is. Or run an entry point at four batch sizes, each in fresh processes, and say it from "
+        "that: pyprof2 batch --entry entry_point.py --batches 4,8,16,32 --at 24",
         allow_abbrev=False,
     )
     command.add_argument(
         "inputs",
-        nargs="+",
+        nargs="*",
         type=_sized_input,
         metavar="B=STORE|TRACE",
         help="a batch size, and what was recorded with it",
@@ -55,9 +61,52 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         metavar="DIR",
         help="write measure-batches.csv and prediction-models.csv there too, as Skyline does",
     )
+    _add_entry(command)
     arguments.add_format(command)
     arguments.add_output(command)
     command.set_defaults(run=run)
+
+
+def _add_entry(command: argparse.ArgumentParser) -> None:
+    """Declare what is run, if anything is."""
+    entry.add_to(command, batch=False)
+    command.add_argument(
+        "--batches",
+        type=_batches,
+        metavar="B[,B…]",
+        help="run these batch sizes, three or more; default: four that double, around that of the "
+        "entry point",
+    )
+    command.add_argument(
+        "--rounds",
+        type=_rounds,
+        metavar="N",
+        help="take the time of each batch size in N processes, 2 or more, of which the fastest "
+        "counts; default: 5",
+    )
+    command.add_argument(
+        "--verify",
+        action="store_true",
+        help="then run the batch size that is suggested (the largest that fits, or where that is "
+        "not known one with 90 %% of the throughput) and the next one",
+    )
+
+
+def _rounds(text: str) -> int:
+    """Return how many processes take times; how far they differ needs two."""
+    if not text.isdecimal() or int(text) < 2:
+        msg = f"{text!r} is not a number of 2 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _batches(text: str) -> list[int]:
+    """Return batch sizes, of which none comes twice."""
+    found = [arguments.positive(word) for word in arguments.names(text)]
+    if len(set(found)) != len(found):
+        msg = f"{text!r} has a batch size twice"
+        raise argparse.ArgumentTypeError(msg)
+    return found
 
 
 def _sized_input(text: str) -> tuple[int, Path]:
@@ -102,20 +151,40 @@ def run(args: argparse.Namespace) -> None:
     """Show what other batch sizes take."""
     target = arguments.target_of(args)
     _check_csv_files(args)
+    _check(args)
     from pyprof2.analysis.hardware.capacities import capacity_bytes
-    from pyprof2.batches import batch_model
     from pyprof2.reports.batch import BatchQuery, show
 
+    capacity = args.memory if args.device is None else capacity_bytes(args.device)
+    batches, given = args.at or ([], {})
+    query = BatchQuery(tuple(batches), given, capacity, target)
+    if args.entry is None:
+        model = _of_recordings(args)
+    else:
+        model, query = _of_entry(args, query)
+    show(model, query)
+    if args.csv_files is not None:
+        _write_csv_files(model, args)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """See that the arguments go together.
+
+    Raises:
+        UsageError, CaptureError: they do not, or what is to run is missing.
+    """
+    only = {"--batches": args.batches, "--rounds": args.rounds, "--verify": args.verify}
+    if args.entry is None and (name := next((n for n, value in only.items() if value), None)):
+        msg = f"{name} runs code, and no recording is run: say --entry FILE, or leave it out"
+        raise UsageError(msg)
+    entry.check(args, args.inputs, "recordings at three or more batch sizes, as 8=net8.pyprof2")
+    if args.batches and len(args.batches) < 3:
+        msg = f"--batches: a batch model needs three or more, better four; given: {args.batches}"
+        raise UsageError(msg)
     sizes = [batch for batch, _ in args.inputs]
     if twice := next((size for size in sizes if sizes.count(size) > 1), None):
         msg = f"batch size {twice} is given twice; a model needs different ones"
         raise UsageError(msg)
-    capacity = args.memory if args.device is None else capacity_bytes(args.device)
-    batches, given = args.at or ([], {})
-    model = batch_model(dict(args.inputs), progress=arguments.wants_progress(args))
-    show(model, BatchQuery(tuple(batches), given, capacity, target))
-    if args.csv_files is not None:
-        _write_csv_files(model, args)
 
 
 def _check_csv_files(args: argparse.Namespace) -> None:
@@ -133,4 +202,58 @@ def _write_csv_files(model: Model, args: argparse.Namespace) -> None:
 
     for line in sweep_files.show(model, args.csv_files):
         if not args.quiet:
-            print(f"pyprof2: {line}", file=sys.stderr)
+            entry.say(line)
+
+
+def _of_recordings(args: argparse.Namespace) -> Model:
+    from pyprof2.batches import batch_model
+
+    return batch_model(dict(args.inputs), progress=arguments.wants_progress(args))
+
+
+def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, BatchQuery]:
+    """Run the entry point, and return its model, and what is asked of it."""
+    from tqdm import tqdm
+
+    from pyprof2.entry.sweep import ROUNDS, measure
+
+    rounds = args.rounds or ROUNDS
+    total = len(args.batches or range(4)) * (1 + rounds) + 2 * (1 + rounds) * args.verify
+    shown = arguments.wants_progress(args)
+    with tqdm(total=total, disable=not shown, unit="run", desc="running", leave=False) as bar:
+        sweep = measure(entry.run_of(args), args.batches, rounds, bar.update)
+        model = sweep.model()
+        tried = _tried(args, sweep, model, query, bar.update) if args.verify else {}
+    if not args.quiet:
+        _tell(args, sweep)
+    return model, replace(query, tried=tried)
+
+
+def _tell(args: argparse.Namespace, sweep: Sweep) -> None:
+    """Say how it ran."""
+    entry.say(f"ran {args.entry} with batch sizes of {', '.join(map(str, sorted(sweep.facts)))}")
+    entry.tell_place(next(iter(sweep.facts.values())))
+    for batch, error in sweep.failed.items():
+        entry.say(f"a batch size of {batch} is left out: {error}")
+
+
+def _tried(
+    args: argparse.Namespace, sweep: Sweep, model: Model, query: BatchQuery,
+    on_run: Callable[[], object],
+) -> dict[int, Tried]:  # fmt: skip
+    """Run the batch size that the model suggests, and the next one."""
+    from pyprof2.analysis.summaries.batch.limits import limits
+    from pyprof2.analysis.summaries.batch.tried import suggested
+    from pyprof2.entry.sweep import ROUNDS, verify
+
+    found = limits(model, query.capacity or model.recordings[-1].capacity, query.given)
+    batch = suggested(found)
+    if batch is None:
+        return {}
+    # What fits another device is tried with as much memory as that has.
+    run = replace(
+        entry.run_of(args), memory_limit=query.capacity if found.largest is not None else None
+    )
+    rounds = args.rounds or ROUNDS
+    sizes = (batch, batch + 1)
+    return {size: verify(run, size, sweep.clock, rounds, on_run) for size in sizes}

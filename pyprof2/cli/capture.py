@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.util
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.cli import arguments
+from pyprof2 import runner
+from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.parsers import holds_work
-from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_PACKAGE: Final = Path(__file__).resolve().parents[1]
-_RUNNER: Final = """
-import sys
-home, folder, *arguments = sys.argv[1:]
-if not sys.flags.safe_path:
-    del sys.path[0]
-sys.path.insert(0, home)
-import pyprof2
-del sys.path[0]
-if folder and not sys.flags.safe_path:
-    sys.path.insert(0, folder)
-from pyprof2.nvtx.run_script import main
-main(arguments)
-"""
-"""Python puts the current folder on the path, from which nothing is to be imported: a script
-imports from its own folder, and a module from the current one."""
 
 _LAUNCHERS: Final = {
     "torchrun": "torchrun",
@@ -69,9 +48,6 @@ _NO_OP: Final = "no op ran in this process; if it starts others, let them start 
 _NO_STEP: Final = (
     "none of the steps of --steps took place, or no op ran in them; without --steps all is recorded"
 )
-_BY_SIGNAL: Final = 128
-"""Shells add to it the number of the signal that ended a program."""
-
 # Ranges and CUDA calls with all kernels, those of graphs too; no sampling of the CPU, which makes
 # reports of hundreds of MB.
 _NSYS_OPTIONS: Final = (
@@ -102,10 +78,12 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "are passed through. In a job of several processes each rank records itself: let the "
         "launcher start capture, e.g. torchrun --nproc-per-node 8 -m pyprof2 capture --kineto "
         "SCRIPT, or accelerate launch -m pyprof2 capture SCRIPT; the names of the recordings then "
-        "end with the rank.",
+        "end with the rank. In place of a script --entry FILE runs an entry point of Skyline or "
+        "DeepView: 3 iterations to warm up, and 5 that are recorded, or those of --steps.",
         allow_abbrev=False,
     )
     _add_recording(command)
+    entry.add_to(command, "--device")
     _add_script(command)
     command.set_defaults(run=run)
 
@@ -166,7 +144,7 @@ def _add_script(command: argparse.ArgumentParser) -> None:
             metavar="OPTION",
             help=f"of the Python that runs the script, as python -{flag}",
         )
-    command.add_argument("script", metavar="SCRIPT", help="what to run")
+    command.add_argument("script", metavar="SCRIPT", nargs="?", help="what to run")
     command.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments"
     )
@@ -181,13 +159,15 @@ def run(args: argparse.Namespace) -> None:
         OutputExistsError: a recording of that name is there.
         SystemExit: otherwise, with the exit code of the script.
     """
+    entry.check(args, args.script, "a script")
+    _take_entry(args)
     _require_script(args)
     if args.nsys and args.memory:
         raise UsageError(_NO_MEMORY)
     nsys = None if args.kineto or args.memory else shutil.which(_NSYS)
     if args.nsys and nsys is None:
         raise CaptureError(_NO_NSYS)
-    _require_packages("torch", *(["nvtx"] if nsys else []))
+    entry.require_packages("torch", *(["nvtx"] if nsys else []))
     stem = _stem(args.output, args.script, is_module=args.module)
     suffixes = (_REPORT, _EXPORT) if nsys else (_KINETO,)
     outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
@@ -198,10 +178,35 @@ def run(args: argparse.Namespace) -> None:
         prefix=f".{stem.name}-", dir=stem.parent, ignore_cleanup_errors=True
     ) as folder:
         code = _record(args, Path(folder).absolute(), outputs, nsys)
+        _tell_entry(args, Path(folder), code)
         recording = _recorded(Path(folder), outputs)
         _keep_snapshot(Path(folder, snapshot.name), snapshot, quiet=args.quiet)
     _report(args, code, recording, "nsys" if nsys else "torch.profiler")
-    sys.exit(code if code >= 0 else _BY_SIGNAL - code)
+    sys.exit(code if code >= 0 else runner.BY_SIGNAL - code)
+
+
+def _take_entry(args: argparse.Namespace) -> None:
+    """Let the entry point, if there is one, be the script."""
+    if args.entry is None:
+        return
+    if args.module or args.arguments:
+        msg = "an entry point is a file without arguments: leave -m and them out"
+        raise UsageError(msg)
+    from pyprof2.entry.children import STEPS
+
+    args.script, args.steps = str(args.entry), args.steps or STEPS
+
+
+def _tell_entry(args: argparse.Namespace, folder: Path, code: int) -> None:
+    """Say how the entry point ran, if there is one.
+
+    Raises:
+        CaptureError: it failed.
+    """
+    if args.entry is not None:
+        from pyprof2.entry.children import facts_in
+
+        entry.tell(args, facts_in(folder, entry.run_of(args), code))
 
 
 def _record(
@@ -209,16 +214,29 @@ def _record(
 ) -> int:
     """Run the script under a profiler that writes into a folder, and return its exit code."""
     unfinished = folder / outputs[0].name
+    of_entry = [] if args.entry is None else ["--memory", *entry.run_of(args).options(folder)]
     if nsys is None:
         stem = unfinished.name.removesuffix(_KINETO)
-        memory = [f"--memory={folder / (stem + _SNAPSHOT)}"] if args.memory else []
-        return _start(_python(args, f"--trace={unfinished}", *memory))
+        memory = ["--memory", f"--snapshot={folder / (stem + _SNAPSHOT)}"] if args.memory else []
+        return _start(args, _python(args, f"--trace={unfinished}", *memory, *of_entry))
     window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={_window_name()}"]
     profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={unfinished.with_suffix('')}"]
     # nsys forgets the exit code of what it runs when it gets a signal itself.
     code_file = folder / "exit-code"
-    code = _start([*profile, *_python(args, f"--exit-code={code_file}")])
+    code = _start(args, [*profile, *_python(args, f"--exit-code={code_file}", *of_entry)])
     return int(code_file.read_text()) if code == 0 and code_file.is_file() else code
+
+
+def _start(args: argparse.Namespace, program: Sequence[str]) -> int:
+    if args.entry is None:
+        return runner.start(program)
+    from pyprof2.entry.children import timed_out
+
+    run = entry.run_of(args)
+    try:
+        return runner.start(program, timeout=run.timeout, environment=run.environment)
+    except TimeoutError as error:
+        raise timed_out(run) from error
 
 
 def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
@@ -245,39 +263,38 @@ def _keep_snapshot(written: Path, path: Path, *, quiet: bool) -> None:
     if written.is_file():
         written.replace(path)
         if not quiet:
-            _say(f"recorded {path}; next: pyprof2 memory {shlex.quote(str(path))}")
+            entry.say(f"recorded {path}; next: pyprof2 memory {shlex.quote(str(path))}")
 
 
 def _report(args: argparse.Namespace, code: int, recording: Path | None, profiler: str) -> None:
     """Say what there is now."""
-    ended = _ending(code)
+    ended = runner.ending(code)
     if recording is None:
         msg = f"{args.script}: {ended}; {profiler} recorded nothing"
         if code == 0:
             msg += f": {_NO_STEP if args.steps else _NO_OP}"
             raise CaptureError(msg)
-        _say(msg)
+        entry.say(msg)
     elif not args.quiet:
         failed = f"; the script {ended}" if code else ""
         command = "memory" if args.memory else "prof"
-        _say(f"recorded {recording}{failed}; next: pyprof2 {command} {shlex.quote(str(recording))}")
+        next_one = f"next: pyprof2 {command} {shlex.quote(str(recording))}"
+        entry.say(f"recorded {recording}{failed}; {next_one}")
 
 
 def _python(args: argparse.Namespace, *options: str) -> list[str]:
     """Return the command that runs the script, with the options of this very Python."""
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    flags += [f"-{flag}{value}" for flag in "WX" for value in getattr(args, flag)]
+    flags = [f"-{flag}{value}" for flag in "WX" for value in getattr(args, flag)]
     script = Path(args.script)
     # A folder or an archive is on the path itself.
     own = str(script.resolve().parent) if script.suffix in (".py", "") else ""
-    places = [str(_PACKAGE.parent), str(Path.cwd()) if args.module else own]
     if args.steps is not None:
         options += (f"--first={args.steps[0]}", f"--last={args.steps[1]}")
     if args.source_root is not None:
         options += (f"--source-root={args.source_root.resolve()}",)
     module = ["-m"] if args.module else []
     ours = [*options, *module, "--", args.script, *args.arguments]
-    return [sys.executable, *flags, "-c", _RUNNER, *places, *ours]
+    return runner.command(str(Path.cwd()) if args.module else own, ours, flags)
 
 
 def _window_name() -> str:
@@ -285,10 +302,6 @@ def _window_name() -> str:
     from pyprof2.markers import DOMAIN, WINDOW
 
     return f"{WINDOW}@{DOMAIN}"
-
-
-def _say(text: str) -> None:
-    print(f"pyprof2: {clean(text)}", file=sys.stderr)
 
 
 def _require_script(args: argparse.Namespace) -> None:
@@ -308,16 +321,6 @@ def _require_script(args: argparse.Namespace) -> None:
     else:
         msg = f"{script}: no such file; name the script to run (-m for a module)"
     raise CaptureError(msg)
-
-
-def _require_packages(*names: str) -> None:
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        msg = (
-            f"{sys.executable} has no {' and no '.join(missing)}, which capture needs: "
-            f"pip install {' '.join(missing)}, or start pyprof2 with the Python of the script"
-        )
-        raise CaptureError(msg)
 
 
 def _stem(wanted: Path | None, script: str, *, is_module: bool) -> Path:
@@ -343,21 +346,3 @@ def _prepare(outputs: Sequence[Path], *, force: bool) -> None:
             msg = f"{path}: exists; name another with -o{instead}"
             raise OutputExistsError(msg)
     outputs[0].parent.mkdir(parents=True, exist_ok=True)
-
-
-def _start(command: Sequence[str]) -> int:
-    """Run a command to its end, and return its exit code."""
-    with subprocess.Popen(command) as process:  # noqa: S603 -- what the user asks to run
-        before = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
-        try:
-            while True:
-                # An interrupt reaches the command too, and ends it; what it recorded is kept.
-                with contextlib.suppress(KeyboardInterrupt):
-                    return process.wait()
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-
-def _ending(code: int) -> str:
-    """Say how a process ended."""
-    return f"exited with code {code}" if code >= 0 else f"was ended by signal {-code}"

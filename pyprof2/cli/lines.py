@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyprof2.cli import arguments
+from pyprof2.cli import arguments, entry
 
 if TYPE_CHECKING:
     import argparse
@@ -17,10 +17,11 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         parents=[common],
         help="say what each line of code costs",
         description="Say what each line of code costs: a tree of files, the lines that call, and "
-        "the ops that they call, forward and backward. Its times add up to those of the steps.",
+        "the ops that they call, forward and backward. Its times add up to those of the steps. Of "
+        "a recording, or of an entry point that is run: pyprof2 lines --entry entry_point.py",
         allow_abbrev=False,
     )
-    arguments.add_input(command)
+    arguments.add_input(command, required=False)
     command.add_argument(
         "--ledger",
         choices=("device", "host"),
@@ -44,6 +45,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     arguments.add_format(command)
     arguments.add_output(command)
     arguments.add_source_root(command)
+    entry.add_to(command)
     command.set_defaults(run=run)
 
 
@@ -70,5 +72,6 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.run import load
 
     query = LineQuery(args.ledger, args.phase, args.step, args.rank, args.within, args.depth)
-    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
-    show(loaded, query, target, args.top)
+    with entry.recording(args) as path:
+        progress = arguments.wants_progress(args)
+        show(load(path, source_root=args.source_root, progress=progress), query, target, args.top)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pyprof2.cli import arguments
+from pyprof2.cli import arguments, entry
 
 _SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kMGT]i?)?B?")
 _UNITS: Final = {
@@ -25,11 +25,11 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         description="Say who holds the memory of a device, at the peak or another moment: by "
         "category, layer, line and op. The rows of a device add up to what is allocated, to the "
         "byte. Reads what torch.cuda.memory._dump_snapshot writes, too. Of two, it shows what the "
-        "second holds more.",
+        "second holds more. With --entry FILE an entry point is run and recorded first.",
         allow_abbrev=False,
     )
     command.add_argument(
-        "input", type=Path, metavar="STORE|TRACE|SNAPSHOT", help="what was recorded"
+        "input", type=Path, nargs="?", metavar="STORE|TRACE|SNAPSHOT", help="what was recorded"
     )
     command.add_argument(
         "other", type=Path, nargs="?", metavar="B", help="another one, to compare it with"
@@ -38,6 +38,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     arguments.add_format(command)
     arguments.add_output(command)
     arguments.add_source_root(command)
+    entry.add_to(command)
     command.set_defaults(run=run)
 
 
@@ -93,17 +94,19 @@ def run(args: argparse.Namespace) -> None:
     check_axes(axes)
     query = MemoryQuery(axes, args.at, args.timeline, args.top, _capacity(args), target)
     _refuse_what_does_not_go_together(args)
-    paths = [path for path in (args.input, args.other) if path is not None]
-    found = [
-        memory(path, source_root=args.source_root, progress=arguments.wants_progress(args)).only(
-            args.device, args.rank
-        )
-        for path in paths
-    ]
-    if len(found) == 1:
-        show(found[0], query)
-    else:
-        show_difference(found[0], found[1], query)
+    with entry.recording(args) as first:
+        progress = arguments.wants_progress(args)
+        found = [
+            memory(path, source_root=args.source_root, progress=progress).only(
+                args.device, args.rank
+            )
+            for path in (first, args.other)
+            if path is not None
+        ]
+        if len(found) == 1:
+            show(found[0], query)
+        else:
+            show_difference(found[0], found[1], query)
 
 
 def _capacity(args: argparse.Namespace) -> int | None:

@@ -118,6 +118,7 @@ class TorchRecorder:
         at_end: Callable[[], None],
         *,
         ends_on_signal: bool = True,
+        memory: bool = False,
         snapshot: Path | None = None,
     ) -> None:
         """Begin to look out for other profilers.
@@ -126,11 +127,14 @@ class TorchRecorder:
             path: of the trace; the end of its name says whether torch compresses it.
             at_end: called when the recording ends before the script does.
             ends_on_signal: whether SIGTERM ends the script as if it had asked for it.
-            snapshot: where a snapshot of a GPU's allocator goes; None: memory is not recorded.
+            memory: whether every allocation is recorded too; then threads that the program starts
+                itself are not.
+            snapshot: where a snapshot of a GPU's allocator goes, if there is to be one.
         """
         self.has_begun = self.is_over = False
         self._path = path
         self._at_end = at_end
+        self._memory = memory
         self._profiler: profile | None = None
         self._growth = Growth()
         self._snapshot = snapshot
@@ -155,10 +159,10 @@ class TorchRecorder:
             record_snapshot(torch.cuda)
         self._profiler = profile(
             record_shapes=True,
-            profile_memory=self._snapshot is not None,
+            profile_memory=self._memory,
             # A profiler of all threads gets no allocations: the threads that the training and its
             # backward run on are followed anyway.
-            experimental_config=None if self._snapshot is not None else all_threads_config(),
+            experimental_config=None if self._memory else all_threads_config(),
         )
         self._growth = Growth()
         self.has_begun = self._is_busy = True

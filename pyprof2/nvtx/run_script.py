@@ -15,9 +15,11 @@ import signal
 import sys
 import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from pyprof2.nvtx import run_entry
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
 from pyprof2.nvtx.recorders import BY_SIGNAL, NsysWindow, TorchRecorder, say
 
@@ -45,6 +47,8 @@ def main(argv: list[str]) -> None:
 def _run_to_its_end(args: argparse.Namespace) -> int:
     """Run the script, show what it does not catch as Python does, and return its exit code."""
     try:
+        if args.is_entry:
+            return run_entry.run(args, partial(_begin, args))
         _run(args)
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
@@ -77,12 +81,25 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--exit-code", type=Path, help="a file for it, which nsys may lose")
     parser.add_argument("--first", type=int, help="the first step to record")
     parser.add_argument("--last", type=int, help="and the last one")
-    parser.add_argument("--memory", type=Path, help="with memory; a file for a snapshot of a GPU's")
+    parser.add_argument("--snapshot", type=Path, help="and what memory is for; a file for a GPU's")
     parser.add_argument("--source-root", help="the folder of the user's own code")
+    parser.add_argument("--memory", action="store_true", help="torch.profiler records it too")
     parser.add_argument("-m", dest="is_module", action="store_true")
+    _add_entry(parser)
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     return parser.parse_args(argv)
+
+
+def _add_entry(parser: argparse.ArgumentParser) -> None:
+    """Declare what is for entry points alone; see `run_entry`."""
+    parser.add_argument("--entry", dest="is_entry", action="store_true")
+    parser.add_argument("--facts", type=Path, help="a file for what the run says of itself")
+    parser.add_argument("--batch", type=int, help="the batch size; without: the default")
+    parser.add_argument("--on-cpu", action="store_true", help="the CPU in place of a GPU")
+    parser.add_argument("--threads", type=int, help="that share the work of an op")
+    parser.add_argument("--memory-limit", type=int, help="bytes that a GPU gives at most")
+    parser.add_argument("--timed", action="store_true", help="take times, record nothing")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -100,7 +117,9 @@ def _begin(args: argparse.Namespace, undo: ExitStack) -> None:
     steps = None if args.first is None else range(args.first, args.last + 1)
     recorder: TorchRecorder | NsysWindow | None = None
     if args.trace is not None:
-        recorder = TorchRecorder(args.trace, end_capture, snapshot=args.memory)
+        recorder = TorchRecorder(
+            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot
+        )
     elif steps is not None:
         recorder = NsysWindow(end_capture)
     undo.callback(shutdown)
@@ -110,7 +129,7 @@ def _begin(args: argparse.Namespace, undo: ExitStack) -> None:
             undo.callback(_say_where_it_ended, recorder, steps)
     sink: Any = "nvtx" if args.trace is None else "kineto"
     root = args.source_root or _own_folder(args)
-    begin_capture(Capture(sink, steps, root, recorder, memory=args.memory is not None))
+    begin_capture(Capture(sink, steps, root, recorder, memory=args.snapshot is not None))
 
 
 def _own_folder(args: argparse.Namespace) -> str:

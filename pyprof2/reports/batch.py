@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyprof2 import units
 from pyprof2.analysis.summaries.batch import model as batch
 from pyprof2.analysis.summaries.batch.limits import ENOUGH, MARGIN, limits
+from pyprof2.analysis.summaries.batch.tried import VERIFIED, rows, suggested
 from pyprof2.reports import cells, files
 from pyprof2.tables import Column
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.batch.limits import Limits
     from pyprof2.analysis.summaries.batch.model import Model, PartFit
+    from pyprof2.analysis.summaries.batch.tried import Tried
 
 BATCH_COLUMNS: Final = (
     Column("batch_size", pa.int64(), "Samples in a step.", nullable=False),
@@ -35,8 +37,9 @@ BATCH_COLUMNS: Final = (
     Column(
         "status",
         pa.string(),
-        "`measured`, `interpolated`, `extrapolated` with the factor, or why there is no value: "
-        "`not a step`, `not recorded`.",
+        "`measured`, `interpolated`, `extrapolated` with the factor, `verified` (run since it was "
+        "suggested), or why there is no value: `not a step`, `not recorded`, `out of memory`, "
+        "`failed`.",
         nullable=False,
     ),
 )
@@ -56,12 +59,14 @@ class BatchQuery:
         given: by name, dimensions that have a value.
         capacity: bytes of the device; None: what was recorded.
         target: where to write.
+        tried: by batch size, what became of those that were run because they were suggested.
     """
 
     batches: tuple[int, ...] = ()
     given: Mapping[str, int] = field(default_factory=dict)
     capacity: int | None = None
     target: files.Target = field(default_factory=files.Target)
+    tried: Mapping[int, Tried] = field(default_factory=dict)
 
 
 def show(model: Model, query: BatchQuery) -> None:
@@ -71,13 +76,14 @@ def show(model: Model, query: BatchQuery) -> None:
         UsageError: no dimension of a name that is given differs between the recordings.
     """
     sizes = [int(size) for size in model.batches]
-    rows = list(batch.rows(model, query.batches or (*sizes, 2 * sizes[-1]), query.given))
+    asked = query.batches or (*sizes, 2 * sizes[-1])
+    found = list(rows(model, asked, query.given, query.tried))
     if not query.target.is_text:
-        frame = pd.DataFrame(rows, columns=[column.name for column in BATCH_COLUMNS])
+        frame = pd.DataFrame(found, columns=[column.name for column in BATCH_COLUMNS])
         numbers = dict.fromkeys(("value", "lo", "hi"), "Float64")
         query.target.write_frame(frame.astype(numbers), BATCH_COLUMNS)
         return
-    query.target.write_lines(_lines(model, rows, query))
+    query.target.write_lines(_lines(model, found, query))
 
 
 def _lines(model: Model, rows: list[dict[str, object]], query: BatchQuery) -> Iterator[str]:
@@ -101,7 +107,16 @@ def _heading(model: Model) -> Iterator[str]:
     sizes = ", ".join(f"{size:.0f}" for size in model.batches)
     steps = ", ".join(str(len(each.work_ns)) for each in model.recordings)
     kind = "steps" if model.has_steps else "passes (no step is recorded)"
-    yield cells.bold(f"recorded: batch {sizes}; {steps} {kind}")
+    if model.clock is None:
+        yield cells.bold(f"recorded: batch {sizes}; {steps} {kind}")
+    else:
+        spread = max(each.spread for each in model.recordings)
+        rounds = ", ".join(str(len(each.step_ns)) for each in model.recordings)
+        yield cells.bold(f"measured: batch {sizes}; {model.clock}")
+        yield (
+            f"{rounds} processes took times, of which the fastest counts; they differ by up to "
+            f"{_pct(spread)}; one more of each was recorded, {steps} steps"
+        )
     of = "kernels" if model.is_gpu else "ops"
     if model.total is not None:
         line = model.total.lines[0]
@@ -198,16 +213,44 @@ def _limit_lines(model: Model, query: BatchQuery) -> Iterator[str]:
     else:
         source = "given" if query.capacity else f"recorded, {cells.clean(recorded.device or '')}"
         yield (
-            f"largest batch that fits: {found.largest} ({found.largest_status}, not tried) in "
+            f"largest batch that fits: {found.largest} ({found.largest_status}, "
+            f"{_trial(query, found.largest)}) in "
             f"{_bytes(capacity)} ({source})"
         )
         yield (
             f"  with {_pct(MARGIN)} free and {found.reserved_ratio:.2f} bytes held for each one "
             "allocated; what others than PyTorch use is not known"
         )
+    yield from _tried_lines(model, query, suggested(found))
     yield from _throughput_lines(found, _dimensions(model, query.given))
     if any(each.memory and each.memory.over_base for each in model.recordings):
         yield "memory is above what was allocated before the recording, which is not known"
+
+
+def _trial(query: BatchQuery, size: int) -> str:
+    return query.tried[size].status if size in query.tried else "not tried"
+
+
+def _tried_lines(model: Model, query: BatchQuery, size: int | None) -> Iterator[str]:
+    """Say what became of the batch sizes that were run."""
+    for number, found in query.tried.items():
+        name = "what is suggested" if number == size else "the next one"
+        if found.status != VERIFIED:
+            why = cells.clean(str(found.failure))
+            yield f"tried: batch {number}, {name}: {found.status}: {why}"
+            continue
+        step = found.answers()[0]
+        said = model.answer(batch.STEP, number, query.given)
+        yield f"tried: batch {number}, {name}: verified, {_compared(step, said)}"
+
+
+def _compared(found: batch.Answer, said: batch.Answer) -> str:
+    """Return the time of a step that was found beside what was said of it before."""
+    if found.value is None or said.value is None or said.lo is None or said.hi is None:
+        return "without a time of a step"
+    times = [units.format_time(round(time)) for time in (found.value, said.lo, said.hi)]
+    place = "inside" if said.lo <= found.value <= said.hi else "outside"
+    return f"a step takes {times[0]}, {place} of {times[1]} to {times[2]}"
 
 
 def _dimensions(model: Model, given: Mapping[str, int]) -> str:

@@ -20,7 +20,7 @@ from pyprof2.analysis.summaries.batch.work import ELEMENTS, FLOPS, Work, work_of
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyprof2.analysis.summaries.batch.fits import Floats, Line
     from pyprof2.analysis.summaries.batch.recorded import Recorded
@@ -41,6 +41,7 @@ _POOR: Final = 0.1
 _BEND_TIME, _BEND_MEMORY = 0.03, 0.001
 """By how much a line may miss before a bend is tried: times scatter, bytes do not."""
 _UNIT_NS: Final = 1e9
+_HALF: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,11 @@ class Model:
     def has_steps(self) -> bool:
         """Whether every recording has steps."""
         return all(each.step_ns for each in self.recordings)
+
+    @property
+    def clock(self) -> str | None:
+        """Of what the time of a step is, where processes were timed; None: it is recorded."""
+        return self.recordings[0].clock
 
     @property
     def is_gpu(self) -> bool:
@@ -167,7 +173,7 @@ class Model:
         """The time of a step, and whether over the parts' time; else over the batch's work."""
         if not self.has_steps:
             return None
-        times = np.array([float(np.median(each.step_ns)) for each in self.recordings])
+        times = np.array([each.step_time_ns for each in self.recordings])
         found = [(fit_curve(self._recorded(over), times, _BEND_TIME), by_work)
                  for over, by_work in ((self.work_ns, True), (self._grown, False))]  # fmt: skip
         return min(found, key=lambda each: each[0].residual)
@@ -221,7 +227,7 @@ class Model:
         return [
             step,
             self.answer(KERNELS, batch, given),
-            _throughput(step, batch),
+            throughput(step, batch),
             self.answer(MEMORY, batch, given),
         ]
 
@@ -245,11 +251,14 @@ class Model:
             return Answer(measure, None, None, None, missing)
         at = self._recording_of(batch, given)
         if at is not None:
-            return Answer(measure, *_seen(_values(self.recordings[at], measure)), MEASURED)
+            return Answer(measure, *seen(self.recordings[at], measure), MEASURED)
         value, lo, hi = self._predicted(measure, batch, given)
         width = max(LEAST_WIDTH, self._error(measure)) * self._stretch(batch)
-        lo, hi = lo * max(0.0, 1 - width), hi * (1 + width)
-        return Answer(measure, round(value), math.floor(lo), math.ceil(hi), self._status(batch))
+        # From a half on by the ratio, with the same slope there: no time is 0.
+        lo, hi = lo * (1 - width if width <= _HALF else _HALF**2 / width), hi * (1 + width)
+        return Answer(
+            measure, round(value), max(1, math.floor(lo)), math.ceil(hi), self._status(batch)
+        )
 
     def _missing(self, measure: str) -> str | None:
         """Return why a measure has no answers; None: it has."""
@@ -334,7 +343,12 @@ class Model:
         return max(curve.residual for curve in self.memory.values())
 
     def _scatter(self, measure: str) -> float:
-        """Return the largest half distance of the quartiles of steps, over their median."""
+        """Return the largest half distance of the quartiles of steps, over their median.
+
+        Of processes it is by how much they differ.
+        """
+        if measure == STEP and self.clock is not None:
+            return max(each.spread for each in self.recordings)
         found = []
         for each in self.recordings:
             low, middle, high = np.quantile(_values(each, measure), [0.25, 0.5, 0.75])
@@ -387,23 +401,16 @@ def _values(recording: Recorded, measure: str) -> list[int]:
     return [max(recording.memory.peaks.values())] if recording.memory else []
 
 
-def _seen(values: Sequence[int]) -> tuple[float, float, float]:
-    """Return the median of the steps, the shortest and the longest."""
-    return float(np.median(values)), float(min(values)), float(max(values))
+def seen(recording: Recorded, measure: str) -> tuple[float, float, float]:
+    """Return the median of the steps, the shortest and the longest; of processes the shortest."""
+    values = _values(recording, measure)
+    value = recording.step_time_ns if measure == STEP else float(np.median(values))
+    return value, float(min(values)), float(max(values))
 
 
-def _throughput(step: Answer, batch: int) -> Answer:
+def throughput(step: Answer, batch: int) -> Answer:
     """Return samples per second: the interval's ends change places."""
     if step.value is None or step.lo is None or step.hi is None:
         return Answer(THROUGHPUT, None, None, None, step.status)
     value, lo, hi = (batch * _UNIT_NS / time for time in (step.value, step.hi, step.lo))
     return Answer(THROUGHPUT, value, lo, hi, step.status)
-
-
-def rows(
-    model: Model, batches: Sequence[int], given: Mapping[str, int] | None = None
-) -> Iterator[dict[str, object]]:
-    """Yield a row for each batch size and measure: what `pyprof2 batch --format json` has."""
-    for batch in batches:
-        for answer in model.answers(batch, given):
-            yield {"batch_size": batch} | vars(answer)

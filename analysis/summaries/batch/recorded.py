@@ -62,6 +62,8 @@ class Recorded:
         memory: peaks of phases, and what the allocator kept.
         capacity: bytes of the device, as recorded; None: not recorded.
         device: its name.
+        clock: of what `step_ns` is, where each of it is the shortest step of a fresh process that
+            recorded nothing; None: `step_ns` are the steps of the recording.
     """
 
     batch: int
@@ -74,6 +76,20 @@ class Recorded:
     memory: Memory | None = None
     capacity: int | None = None
     device: str | None = None
+    clock: str | None = None
+
+    @property
+    def step_time_ns(self) -> float:
+        """How long a step takes: the median of the steps, or the least of processes.
+
+        What else runs on a machine only ever makes a process slower.
+        """
+        return float(min(self.step_ns) if self.clock else np.median(self.step_ns))
+
+    @property
+    def spread(self) -> float:
+        """By how much the processes differ, over the least of them."""
+        return max(self.step_ns) / min(self.step_ns) - 1 if self.step_ns else 0.0
 
 
 def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:

@@ -17,10 +17,10 @@ from pyprof2.analysis.summaries.batch.model import (
     THROUGHPUT,
     Model,
     fit_model,
-    rows,
 )
 from pyprof2.analysis.summaries.batch.phases import Memory
 from pyprof2.analysis.summaries.batch.recorded import CALLS, TENSORS, Recorded
+from pyprof2.analysis.summaries.batch.tried import rows
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,0 +1,160 @@
+"""Arguments of the commands that run an entry point of Skyline or DeepView, and what they say."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.cli import arguments
+from pyprof2.errors import CaptureError, UsageError
+from pyprof2.reports.cells import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.entry.children import EntryRun
+    from pyprof2.entry_facts import Facts
+
+_OWN: Final = {"batch": "--batch", "on": "--on", "threads": "--threads", "timeout": "--timeout"}
+
+
+def add_to(command: argparse.ArgumentParser, *names: str, batch: bool = True) -> None:
+    """Declare the arguments.
+
+    Args:
+        command: the command, or its parser.
+        names: more names of `--on`.
+        batch: whether one batch size is run.
+    """
+    group = command.add_argument_group(
+        "entry points",
+        "a file with the providers of Skyline (skyline_model_provider, …) or DeepView, whose code "
+        "runs in a process of its own",
+    )
+    group.add_argument("--entry", type=Path, metavar="FILE", help="run this entry point")
+    if batch:
+        group.add_argument(
+            "--batch",
+            type=arguments.positive,
+            metavar="N",
+            help="its batch size; default: that of its input provider",
+        )
+    group.add_argument(
+        "--on", *names, choices=("cpu",), help="run on the CPU what it asks of a GPU that is there"
+    )
+    group.add_argument(
+        "--threads",
+        type=arguments.positive,
+        metavar="N",
+        help="threads that share the work of an op on the CPU",
+    )
+    group.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="that one process may take"
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        msg = f"{text!r} is not a number of seconds"
+        raise argparse.ArgumentTypeError(msg)
+    return seconds
+
+
+def check(args: argparse.Namespace, given: Any, what: str) -> None:
+    """See that there is an entry point, or what else the command takes, and not both.
+
+    Args:
+        args: as parsed.
+        given: what the command takes otherwise; nothing: not given.
+        what: its name in messages.
+
+    Raises:
+        UsageError: it is not so, or an option is for entry points only.
+        CaptureError: torch is missing, or the file.
+    """
+    if args.entry is None:
+        for name, option in _OWN.items():
+            if getattr(args, name, None) is not None:
+                msg = f"{option} is for entry points: say --entry FILE, or leave it out"
+                raise UsageError(msg)
+        if not given:
+            msg = f"name {what}, or an entry point to run: --entry FILE"
+            raise UsageError(msg)
+        return
+    if given:
+        msg = f"--entry runs a file, and {what} is given as well: leave one of them out"
+        raise UsageError(msg)
+    from pyprof2.entry.children import require_file
+
+    require_file(args.entry)
+    require_packages("torch")
+
+
+def require_packages(*names: str) -> None:
+    """See that packages are installed.
+
+    Raises:
+        CaptureError: one is not.
+    """
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        msg = (
+            f"{sys.executable} has no {' and no '.join(missing)}, which capture needs: "
+            f"pip install {' '.join(missing)}, or start pyprof2 with the Python of the script"
+        )
+        raise CaptureError(msg)
+
+
+def run_of(args: argparse.Namespace) -> EntryRun:
+    """Return how the entry point is to run."""
+    from pyprof2.entry.children import EntryRun
+
+    batch = getattr(args, "batch", None)
+    return EntryRun(args.entry, batch, args.on == "cpu", args.threads, args.timeout)
+
+
+@contextlib.contextmanager
+def recording(args: argparse.Namespace) -> Iterator[Path]:
+    """Give what is to be read: what the command was given, or a recording of the entry point.
+
+    Raises:
+        UsageError, CaptureError: see `check`; or the entry point cannot be run.
+    """
+    check(args, args.input, "what was recorded")
+    if args.entry is None:
+        yield args.input
+        return
+    from pyprof2.entry.children import record
+
+    with tempfile.TemporaryDirectory(prefix="pyprof2-entry-") as folder:
+        trace = Path(folder, f"{args.entry.stem}.json.gz")
+        tell(args, record(run_of(args), trace))
+        yield trace
+
+
+def tell(args: argparse.Namespace, facts: Facts) -> None:
+    """Say how an entry point ran."""
+    if args.quiet:
+        return
+    say(f"ran {args.entry} with a batch size of {facts.batch_size}")
+    tell_place(facts)
+
+
+def tell_place(facts: Facts) -> None:
+    """Say if the CPU took the place of a GPU."""
+    if facts.on_cpu is not None:
+        say(f"on the CPU: what the code asks of a GPU ran there, first {facts.on_cpu}")
+
+
+def say(text: str) -> None:
+    """Tell the user."""
+    print(f"pyprof2: {clean(text)}", file=sys.stderr)
