@@ -386,8 +386,10 @@ class Run:
         """Yield what rules look at, of each rank whose devices did anything."""
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_parts
 
-        parts = (rank.several(INPUT) for rank in self._ranks)
-        return facts_of_parts(parts, self.table("devices").to_pylist(), device)
+        def of_rank(rank: RankTables) -> Callable[[str], pa.Table]:
+            return lambda name: rank.read(name, INPUT[name])
+
+        return facts_of_parts(map(of_rank, self._ranks), self.table("devices").to_pylist(), device)
 
     @cached_property
     def devices(self) -> pd.DataFrame:

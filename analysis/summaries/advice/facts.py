@@ -22,7 +22,7 @@ from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyprof2.analysis.hardware.devices import Device
@@ -170,37 +170,37 @@ def facts_of_ranks(
         override: a device's name, or a file that describes one, to use instead of the recorded.
     """
     ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
-    parts = (
-        {name: table.filter(pc.equal(table["rank"], rank)) for name, table in tables.items()}
-        for rank in ranks
-    )
-    yield from facts_of_parts(parts, devices, override)
+
+    def of_rank(rank: int) -> Callable[[str], pa.Table]:
+        return lambda name: tables[name].filter(pc.equal(tables[name]["rank"], rank))
+
+    yield from facts_of_parts(map(of_rank, ranks), devices, override)
 
 
 def facts_of_parts(
-    parts: Iterable[dict[str, pa.Table]],
+    parts: Iterable[Callable[[str], pa.Table]],
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
 ) -> Iterator[Facts]:
     """Yield what was recorded of each rank whose devices did anything.
 
     Args:
-        parts: columns `INPUT` of the canonical tables of each rank; they are emptied, so that a
-            table and what is made of it need not be in memory together.
+        parts: for each rank what returns a canonical table of it by its name, columns `INPUT`;
+            asked for one after another, so that few of them are in memory together.
         devices: as for `facts_of_ranks`.
         override: the same.
     """
-    for own in parts:
-        windows = windows_of_ranks({name: own[name] for name in ("kernels", "copies", "trace")})
+    for read in parts:
+        own = {name: read(name) for name in ("kernels", "copies", "ranges", "trace")}
+        windows = windows_of_ranks(own)
         if len(windows):
-            rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
-            yield _of_rank(own, rank, window_ns, devices, override)
+            yield _of_rank(own, read, windows, devices, override)
 
 
 def _of_rank(
     own: dict[str, pa.Table],
-    rank: int,
-    window_ns: int,
+    read: Callable[[str], pa.Table],
+    windows: pd.DataFrame,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None,
 ) -> Facts:
@@ -214,11 +214,13 @@ def _of_rank(
     steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])
     trace = own["trace"].to_pylist()
     frames = {name: _frame(own.pop(name)) for name in list(own)}
+    frames |= {name: _frame(read(name)) for name in INPUT if name not in frames}
     names = frames["launches"].pop("name")
     kinds = {name: NAMES[call_cause(name)] for name in names.dropna().unique()}
     frames["launches"]["cause"] = names.astype(object).map(kinds).astype("category")
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
+    rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
     return Facts(rank, frames, window_ns, steps, found, size, profiler)
 
 
