@@ -215,6 +215,8 @@ def _of_rank(
     trace = own["trace"].to_pylist()
     frames = {name: _frame(own.pop(name)) for name in list(own)}
     frames |= {name: _frame(read(name)) for name in INPUT if name not in frames}
+    # Arrow keeps what it freed for itself: that is as much again as the frames.
+    pa.default_memory_pool().release_unused()
     names = frames["launches"].pop("name")
     kinds = {name: NAMES[call_cause(name)] for name in names.dropna().unique()}
     frames["launches"]["cause"] = names.astype(object).map(kinds).astype("category")
