@@ -37,7 +37,8 @@ KINETO: Final = TraceFormat(
         inputs=_SHAPES,
         layers=f"profile(with_stack=True, with_modules=True), or {_INIT}",
         sources=f"profile(with_stack=True), or {_INIT}",
-        steps="profile(schedule=torch.profiler.schedule(…)), and prof.step() at the end of each iteration",
+        steps="profile(schedule=torch.profiler.schedule(…)), and prof.step() at the end of each "
+        "iteration",
         threads="record from the forward pass on, and every thread: "
         "profile(experimental_config=_ExperimentalConfig(profile_all_threads=True))",
         problem="newer PyTorch writes cleaner files",

@@ -391,8 +391,10 @@ class Run:
         """Yield what rules look at, of each rank whose devices did anything."""
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_parts
 
-        parts = (rank.several(INPUT) for rank in self._ranks)
-        return facts_of_parts(parts, self.table("devices").to_pylist(), device)
+        def of_rank(rank: RankTables) -> Callable[[str], pa.Table]:
+            return lambda name: rank.read(name, INPUT[name])
+
+        return facts_of_parts(map(of_rank, self._ranks), self.table("devices").to_pylist(), device)
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -696,7 +698,10 @@ class Run:
 
         of_rank = {each.rank: each for each in self._ranks}
         for rank, own in groupby(references, key=lambda each: each[0]):
-            known = Explainer(of_rank[rank].several(EXPLAINED), self.device)
+            read = of_rank[rank].read
+            # In one piece each: to take rows out of many pieces is slow.
+            tables = {name: read(name, EXPLAINED[name]).combine_chunks() for name in EXPLAINED}
+            known = Explainer(tables, self.device)
             for _, reference in own:
                 found = explain(known, parse_reference(reference))
                 yield {"rank": rank} | vars(found)

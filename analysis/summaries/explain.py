@@ -23,6 +23,7 @@ from pyprof2.analysis.summaries.roof_text import roof_of
 from pyprof2.analysis.summaries.rows import is_engine, only_helps, op_calls
 from pyprof2.errors import UsageError
 from pyprof2.recording import code_column, int_column
+from pyprof2.tables import KERNELS, OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,10 +50,19 @@ RANGE_MEANINGS: Final = (
 )
 """How ranges were found: on the own thread; borrowed from another one."""
 
-EXPLAINED: Final = dict.fromkeys(
-    ("kernels", "copies", "launches", "ops", "signatures", "estimates", "devices")
-)
-"""The tables that an explanation rests on; all columns of each."""
+_LAUNCH: Final = ("launch_id", "name", "start_ns", "pid", "tid", "kernel_count")
+_UNUSED: Final = (
+    "rank", "pid", "tid", "depth", "forward_thread", "recorded_id", "stack_id", "graph_node_id",
+)  # fmt: skip
+_WORK_COLUMNS: Final = tuple(name for name in KERNELS.names if name not in _UNUSED)
+EXPLAINED: Final = {
+    "kernels": _WORK_COLUMNS,
+    "copies": _WORK_COLUMNS,
+    "launches": _LAUNCH,
+    "ops": tuple(name for name in OPS.names if name == "rank" or name not in _UNUSED),
+    **dict.fromkeys(("signatures", "estimates", "devices")),
+}
+"""The columns of the tables that an explanation rests on; None: all."""
 
 _KERNEL: Final = (
     "kernel_id", "kernel", "category", "device", "device_name", "stream", "step", "start_ns",
@@ -200,8 +210,7 @@ class Explainer:
             override: a device's name, or a file that describes one, to use instead of the recorded.
         """
         load_extensions()
-        # One chunk: to take rows of many is slow.
-        self.tables = {name: table.combine_chunks() for name, table in tables.items()}
+        self.tables = tables
         self.override = override
         self.ops = _Ops.of(self.tables["ops"], self.tables["signatures"])
         self.by_id = [_Places(self.tables[name], "kernel_id") for name in ("kernels", "copies")]
@@ -321,13 +330,12 @@ def _op(ops: _Ops, op: int) -> dict[str, Any]:
 def _link(launches: pa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
     launch = row["launch_id"]
     found = None if launch is None else _first(launches.slice(launch, 1))
-    names = ("launch_id", "name", "start_ns", "pid", "tid", "kernel_count")
     return {
         "link": row["link"],
         "meaning": LINK_MEANINGS.get(row["link"] or ""),
         "note": row["link_note"],
         "correlation_id": row["correlation_id"],
-        "launch": None if found is None else _picked(found, names),
+        "launch": None if found is None else _picked(found, _LAUNCH),
     }
 
 

@@ -181,10 +181,13 @@ def _markdown(findings: pd.DataFrame, bounds: pd.DataFrame) -> list[str]:
 
 def _names(rows: Sequence[Mapping[str, Any]], ranks: int) -> str:
     """Return the rules of rows, each with its ranks where not all have it."""
-    return ", ".join(
-        row["rule"] + ("" if len(row["ranks"]) == ranks else f" ({ranks_text(row['ranks'])})")
-        for row in rows
-    ) or "none"
+    return (
+        ", ".join(
+            row["rule"] + ("" if len(row["ranks"]) == ranks else f" ({ranks_text(row['ranks'])})")
+            for row in rows
+        )
+        or "none"
+    )
 
 
 def _time(time_ns: int) -> str:

@@ -62,18 +62,24 @@ def test_the_text_has_the_finding_its_stake_and_the_joint_bound(
 
     assert result.code == 0
     assert result.lines[:3] == [
-        "1000.000 us per step: 42 % idle (40 % data loading); cannot tell which ops ran; record "
-        "again: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+        (
+            "1000.000 us per step: 42 % idle (40 % data loading); cannot tell which ops ran; "
+            "record again: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+        ),
         "",
         "high   data-loading: 40.0 % of the time the device waited for the next batch",
     ]
-    gain = "       gain   0.000 to 1200.000 us of the 3000.000 us recorded (at most 40.0 %), expected"
+    gain = (
+        "       gain   0.000 to 1200.000 us of the 3000.000 us recorded (at most 40.0 %), expected"
+    )
     assert result.lines[3].startswith(gain)
     assert any(line.startswith("unknown memory-limit: record memory") for line in result.lines)
     # Of three steps of 1 ms the host needs three launches of 10 us.
     assert result.lines[-2:] == [
-        "All together gain at most 2970.000 us of 3000.000 us recorded (99.0 %): the host needs "
-        "30.000 us.",
+        (
+            "All together gain at most 2970.000 us of 3000.000 us recorded (99.0 %): the host "
+            "needs 30.000 us."
+        ),
         "Times at stake overlap: do not add them up.",
     ]
 

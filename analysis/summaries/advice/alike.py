@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pandas as pd
 
 _SAME: Final = ("status", "rule", "source", "needs")
 

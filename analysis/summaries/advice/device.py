@@ -20,8 +20,8 @@ from pyprof2.analysis.summaries.advice.facts import Facts, is_comm
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.analysis.summaries.advice.floors import (
     above_floor,
-    best_peak,
     bandwidth,
+    best_peak,
     half_peak,
     matrix_peak,
     plain_peak,

@@ -26,7 +26,7 @@ from pyprof2.columns import text_array
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Bool, Int
@@ -176,37 +176,37 @@ def facts_of_ranks(
         override: a device's name, or a file that describes one, to use instead of the recorded.
     """
     ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
-    parts = (
-        {name: table.filter(pc.equal(table["rank"], rank)) for name, table in tables.items()}
-        for rank in ranks
-    )
-    yield from facts_of_parts(parts, devices, override)
+
+    def of_rank(rank: int) -> Callable[[str], pa.Table]:
+        return lambda name: tables[name].filter(pc.equal(tables[name]["rank"], rank))
+
+    yield from facts_of_parts(map(of_rank, ranks), devices, override)
 
 
 def facts_of_parts(
-    parts: Iterable[dict[str, pa.Table]],
+    parts: Iterable[Callable[[str], pa.Table]],
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
 ) -> Iterator[Facts]:
     """Yield what was recorded of each rank whose devices did anything.
 
     Args:
-        parts: columns `INPUT` of the canonical tables of each rank; they are emptied, so that a
-            table and what is made of it need not be in memory together.
+        parts: for each rank what returns a canonical table of it by its name, columns `INPUT`;
+            asked for one after another, so that few of them are in memory together.
         devices: as for `facts_of_ranks`.
         override: the same.
     """
-    for own in parts:
-        windows = windows_of_ranks({name: own[name] for name in ("kernels", "copies", "trace")})
+    for read in parts:
+        own = {name: read(name) for name in ("kernels", "copies", "ranges", "trace")}
+        windows = windows_of_ranks(own)
         if len(windows):
-            rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
-            yield _of_rank(own, rank, window_ns, devices, override)
+            yield _of_rank(own, read, windows, devices, override)
 
 
 def _of_rank(
     own: dict[str, pa.Table],
-    rank: int,
-    window_ns: int,
+    read: Callable[[str], pa.Table],
+    windows: pd.DataFrame,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None,
 ) -> Facts:
@@ -219,14 +219,18 @@ def _of_rank(
     own["ranges"] = own["ranges"].append_column("loads", pa.array(loading_ranges(own["ranges"])))
     steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])
     trace = own["trace"].to_pylist()
-    curves = list(curves_of_rank(own["memory"], rank))
-    memory = MemoryProfile(Path(), curves, tags=own.pop("memory_tags"))
     frames = {name: _frame(own.pop(name)) for name in list(own)}
+    frames |= {name: _frame(read(name)) for name in INPUT if name not in (*frames, "memory_tags")}
+    # Arrow keeps what it freed for itself: that is as much again as the frames.
+    pa.default_memory_pool().release_unused()
     names = frames["launches"].pop("name")
     kinds = {name: NAMES[call_cause(name)] for name in names.dropna().unique()}
     frames["launches"]["cause"] = names.astype(object).map(kinds).astype("category")
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
+    rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
+    curves = list(curves_of_rank(read("memory"), rank))
+    memory = MemoryProfile(Path(), curves, tags=read("memory_tags"))
     return Facts(rank, frames, window_ns, steps, found, size, profiler, memory)
 
 

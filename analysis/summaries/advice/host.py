@@ -130,7 +130,12 @@ def allocator(facts: Facts) -> Found | None:
     if facts.has_steps:
         return found
     return unknown(
-        text, needs(facts, "steps"), hi_ns=found.hi_ns, lo_ns=0, evidence=evidence, source=found.source
+        text,
+        needs(facts, "steps"),
+        hi_ns=found.hi_ns,
+        lo_ns=0,
+        evidence=evidence,
+        source=found.source,
     )
 
 

@@ -22,6 +22,11 @@ EXPOSED_PCT: Final = 10
 COPIES_PCT: Final = 10
 MEMORY_PCT: Final = 90
 UTILIZATION_PCT: Final = 50
+_NEEDED: Final = (
+    "kernel_id", "start_ns", "dur_ns", "device", "category", "copy_kind", "source",
+)  # fmt: skip
+"""What rules look at of kernels and copies together: as little as possible."""
+
 _BESIDE: Final = (
     "copy the next batch on a stream of its own while this one is worked on: non_blocking=True, "
     "the memory is pinned already; fewer bytes, or keep them on the device"
@@ -49,8 +54,8 @@ def exposed_communication(facts: Facts) -> Found | None:
 
 def exposed_ns(facts: Facts) -> int:
     """Return the time in which collectives ran, and neither other kernels nor copies."""
-    work = _work(facts)
-    return _alone_ns(work, is_comm(work))
+    marks = np.concatenate([is_comm(facts[name]) for name in ("kernels", "copies")])
+    return _alone_ns(_work(facts), marks)
 
 
 def copies(facts: Facts) -> Found | None:
@@ -104,7 +109,7 @@ def _crosses(work: pd.DataFrame) -> Bool:
 
 
 def _work(facts: Facts) -> pd.DataFrame:
-    return pd.concat([facts[name] for name in ("kernels", "copies")])
+    return pd.concat([facts[name][list(_NEEDED)] for name in ("kernels", "copies")])
 
 
 def _alone_ns(work: pd.DataFrame, marks: Bool) -> int:
@@ -117,8 +122,9 @@ def _alone_ns(work: pd.DataFrame, marks: Bool) -> int:
 
 def _by_device(work: pd.DataFrame, marks: Bool) -> Iterator[tuple[pd.DataFrame, Bool]]:
     device = work["device"].fillna(-1).to_numpy("int64")
+    times = work[["start_ns", "dur_ns"]]
     for each in np.unique(device).tolist():
-        yield work[device == each], marks[device == each]
+        yield times[device == each], marks[device == each]
 
 
 def memory_limit(facts: Facts) -> Found | None:

@@ -50,7 +50,9 @@ def _whole(ops: Any) -> StepWindows:
     start = int_column(ops, "start_ns", 0)
     end = start + int_column(ops, "dur_ns", 0)
     times = (start.min(), end.max()) if len(start) else ()
-    return StepWindows(*(np.array(each, np.int64) for each in ([0][: len(times)], times[:1], times[1:])))
+    return StepWindows(
+        *(np.array(each, np.int64) for each in ([0][: len(times)], times[:1], times[1:]))
+    )
 
 
 def lanes(run: Run) -> pd.DataFrame:

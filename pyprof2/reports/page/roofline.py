@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.summaries.profile import NEEDED, summarize
@@ -68,6 +69,9 @@ def _signatures(run: Run) -> dict[str, Any]:
     frame["bound"] = longest["bound"].astype(object).to_numpy()
     frame["kernel_id"] = longest["kernel_id"].astype("Int64").to_numpy()
     asked = frame[["rank", "kernel_id"]].head(MOST_EXPLAINED)
+    # Explanations take the whole tables: what is not needed any more goes first.
+    del rows, longest
+    pa.default_memory_pool().release_unused()
     texts = _explained(run, asked)
     explain: dict[str, list[Any]] = {"texts": list(texts.values()), "ids": [-1] * len(frame)}
     for number, at in enumerate(texts):

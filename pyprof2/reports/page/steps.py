@@ -95,10 +95,7 @@ def parts_of(
 
 def whole_of(run: Run) -> dict[str, Any]:
     """Return the parts of all that was recorded, for each device: they add up to it."""
-    if run.summary["no_gpu"]:
-        parts = parts_of_host(run, whole=True)
-    else:
-        parts = run.recorded_parts
+    parts = parts_of_host(run, whole=True) if run.summary["no_gpu"] else run.recorded_parts
     frame = parts.assign(label=[part_label(part) for part in parts["part"]])
     return table(frame[["rank", "device", "part", "label", "time_ns"]])
 

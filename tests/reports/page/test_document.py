@@ -115,6 +115,10 @@ def test_findings_are_those_of_advise(page: tuple[Run, dict[str, Any]]) -> None:
              "at_stake_lo_ns": "lo_ns", "at_stake_hi_ns": "hi_ns", "expected_ns": "expected_ns",
              "limit": "limit", "evidence": "evidence", "source": "source", "remedy": "remedy",
              "needs": "needs"}  # fmt: skip
+    # One rank: none is put together with another's.
+    assert [each["ranks"] for each in document["findings"]] == [
+        [each["rank"]] for each in document["findings"]
+    ]
     assert [{n: each[n] for n in names.values()} for each in document["findings"]] == [
         {to: known(row[name]) for name, to in names.items()} for row in wanted.to_dict("records")
     ]
