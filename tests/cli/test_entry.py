@@ -165,7 +165,7 @@ def test_an_error_is_one_line_with_file_and_line_and_leaves_nothing(
         (["lines", "a", "--entry", "b"], "what was recorded is given as well: leave one of them"),
         (["lines", "a", "--batch", "4"], "--batch is for entry points: say --entry FILE"),
         (["memory", "a", "--on", "cpu"], "--on is for entry points"),
-        (["capture", "a", "--threads", "4"], "--threads is for entry points"),
+        (["capture", "--threads", "4", "a"], "--threads is for entry points"),
         (["capture"], "name a script, or an entry point to run: --entry FILE"),
         (["capture", "--entry", "ENTRY", "-m", "x"], "a script is given as well"),
         (["batch"], "name recordings at three or more batch sizes, as 8=net8.pyprof2, or an entry"),
