@@ -495,7 +495,7 @@ def _no_array(path: Path, head: bytes, key: str) -> str:
 
 def _last_start(text: bytes, begin: int, start: re.Pattern[bytes] = _ELEMENT_START) -> int:
     """Return where the last element that starts behind `begin` starts, or -1."""
-    window = 1 << 16
+    window = 1 << 12  # of all that is inflated it is searched: mostly some events are in so much
     while True:
         at = max(begin, len(text) - window)
         starts = [match.end(1) for match in start.finditer(text, at)]

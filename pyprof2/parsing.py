@@ -205,6 +205,7 @@ def _manifest(
                 "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
                 "skipped": dict(recordings[at][1].skipped),
                 "annotated": dict(recordings[at][1].annotated),
+                "scanned": dict(recordings[at][1].scanned),
                 **fact,
             }
             for group, rank, of_group in zip(groups, ranks, facts, strict=True)

@@ -238,6 +238,7 @@ class Recording:
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
         source_root: the folder of the user's own code, if it was known when this was recorded.
+        scanned: how many events each scanner read, where the format has several, by name.
     """
 
     spool: Spool
@@ -253,6 +254,7 @@ class Recording:
     trusts_recorded_id: bool = True
     ops_are_ranges: bool = False
     source_root: str | None = None
+    scanned: Counter[str] = field(default_factory=Counter)
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None

@@ -55,6 +55,7 @@ class _Rank(TypedDict):
     problems: dict[str, int]
     skipped: dict[str, int]
     annotated: NotRequired[dict[str, int]]
+    scanned: NotRequired[dict[str, int]]
     pairs_recorded: NotRequired[int]
     pairs_agree: NotRequired[int]
     nodes_lost: NotRequired[int]

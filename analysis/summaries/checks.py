@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import skipped
 from pyprof2.analysis.summaries.findings import Finding
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyprof2.formats import Advice
     from pyprof2.problems import Problem
+
+_SCANNERS: Final = {"python": "Python"}
 
 
 def find_lacks(
@@ -130,6 +132,9 @@ def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
             yield Finding("info", text, agree, share, rank=rank["rank"])
         for what, count in sorted(rank.get("annotated", {}).items()):
             text = f"known only from markers that the recorded program wrote: {what}"
+            yield Finding("info", text, count, rank=rank["rank"])
+        for scanner, count in sorted(rank.get("scanned", {}).items()):
+            text = f"events read with the {_SCANNERS.get(scanner, scanner)} scanner"
             yield Finding("info", text, count, rank=rank["rank"])
         for key, count in sorted(rank["skipped"].items()):
             text = f"not read: {skipped.look_up(key).text}"
