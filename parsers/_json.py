@@ -188,14 +188,12 @@ class JsonStream:
             if cut < 0 and len(rest) > CHUNK_BYTES:
                 cut = _last_start(rest, 0, _ANY_START)
             if cut > 0:
-                text, rest = rest[:cut], rest[cut:]
-                body = text.rstrip(_SPACE).removesuffix(b",")
+                end = _end_before(rest, cut)
                 self._unused = 0
-                yield b"[" + body + b"]"
+                yield b"".join((b"[", memoryview(rest)[:end], b"]"))
                 if self.is_given_up:
                     return
-                if self._unused or self._is_closed:
-                    rest = text[len(body) - self._unused :] + rest
+                rest = rest[end - self._unused if self._unused or self._is_closed else cut :]
             if self._is_closed:
                 self._read_trailer(rest, blocks)
                 return
@@ -491,6 +489,13 @@ def _no_array(path: Path, head: bytes, key: str) -> str:
     if not head.lstrip(_BOM + _SPACE).startswith(b"{"):
         return f"{path}: not a JSON file; pyprof2 reads what torch.profiler exports"
     return f"{path}: no {key} in this JSON file; pyprof2 reads what torch.profiler exports"
+
+
+def _end_before(text: bytes, cut: int) -> int:
+    """Return where the elements end that stand before `cut`, without a comma behind them."""
+    while cut > 0 and text[cut - 1] in _SPACE:
+        cut -= 1
+    return cut - 1 if cut > 0 and text[cut - 1 : cut] == b"," else cut
 
 
 def _last_start(text: bytes, begin: int, start: re.Pattern[bytes] = _ELEMENT_START) -> int:

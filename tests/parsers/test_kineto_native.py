@@ -30,21 +30,21 @@ KERNEL: Final = OP.replace("cpu_op", "kernel")
 UNDERSTOOD: Final[Mapping[str, str]] = {
     "nothing": "",
     "an empty event": "{}",
-    "blanks": '\n{ "ph" :\t"X" , "cat": "cpu_op" ,\r\n"name": "a", "ts": 1, "dur": 1, "args" : { } }',
+    "blanks": '\n{ "ph" :\t"X" , "cat": "cpu_op" ,\r\n"ts": 1, "dur": 1, "args" : { } }',
     "args before what says what they mean": '{"args": {"External id": 5}, ' + OP + "}",
-    "a key twice": "{" + OP + ', "ts": 7, "name": "b", "args": {"External id": 1, "External id": 2}}',
+    "a key twice": "{" + OP + ', "ts": 7, "args": {"External id": 1, "External id": 2}}',
     "args twice": "{" + OP + ', "args": {"External id": 1}, "args": {"Sequence number": 2}}',
     "escapes": r'{"ph": "X", "cat": "kernel", "name": "\"\\\/\b\f\n\r\t\u00e9\u0000\ud83d\ude42"}',
     "a word spelt in two ways": "{" + OP + "}, {" + OP.replace("aten", r"\u0061ten") + "}",
     "UTF-8": "{" + OP.replace("aten", "é€🙂\U0010ffff") + "}",
-    "texts for numbers": "{" + KERNEL + ', "args": {"correlation": "7", "stream": "s", "bytes": ""}}',
+    "texts for numbers": "{" + KERNEL + ', "args": {"correlation": "7", "stream": "s"}}',
     "floats for numbers": "{" + KERNEL + ', "args": {"correlation": 7.0, "occupancy": 1.5e-3}}',
     "nulls": "{" + OP + ', "tid": null, "args": {"External id": null, "external id": 4}}',
     "nothing of the time": '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1}',
     "zeros": "{" + KERNEL + ', "args": {"graph node id": 0, "device": 0, "bytes": -1}}',
     "the longest numbers": "{" + KERNEL + ', "args": {"correlation": 999999999999999999}}',
-    "other values inside": '{"x": [1, {"y": [[], {}, "]", true, false, null, -1.5E+3]}], ' + OP + "}",
-    "a list of inputs": "{" + OP + ', "args": {"Input Dims": [[2, 3], []], "Input type": ["float"]}}',
+    "other values inside": '{"x": [1, {"y": [[], {}, "]", true, null, -1.5E+3]}], ' + OP + "}",
+    "a list of inputs": "{" + OP + ', "args": {"Input Dims": [[2, 3], []], "Input type": [""]}}',
     "a collective": "{" + OP + ', "args": {"Collective name": "allreduce", "Group size": 8}}',
     "no collective": "{" + OP + ', "args": {"Collective name": "", "Group size": 8}}',
     "instants": '{"ph": "i", "name": "mark"}, {"ph": "i", "name": "[memory]", "ts": 1, "args": {}}',
@@ -59,7 +59,7 @@ LEFT: Final[Mapping[str, str]] = {
     "a time that is far off": "{" + OP + ', "ts": 4000000000000001}',
     "no time": "{" + OP + ', "ts": null}',
     "a truth for a number": "{" + KERNEL + ', "args": {"correlation": true}}',
-    "a number that fits no int64": "{" + KERNEL + ', "args": {"correlation": 18446744073709551615}}',
+    "a number that fits no int64": "{" + KERNEL + ', "args": {"bytes": 18446744073709551615}}',
     "minus nothing": "{" + KERNEL + ', "args": {"correlation": -0}}',
     "a float for an id": "{" + OP + ', "tid": 2.0}',
     "a float that is infinite": "{" + KERNEL + ', "args": {"bytes": 1e400}}',
@@ -107,7 +107,8 @@ def test_what_is_not_understood_is_left_to_python(tmp_path: Path, case: str) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["\x80", "\xc3", "\xe2\x82", "\xf0\x9f\x99", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"]
+    "text",
+    ["\x80", "\xc3", "\xe2\x82", "\xf0\x9f\x99", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"],
 )  # fmt: skip
 def test_what_is_no_utf8_is_left_to_python(tmp_path: Path, text: str) -> None:
     events = ("{" + OP.replace("aten", f"a{text}b") + "}").encode("latin-1")
