@@ -472,6 +472,9 @@ typedef struct {
     u8 takes;
 } Key;
 
+/* What every group has, beside the columns of its arguments. */
+enum { NAME, PID, PID_KIND, TID, TID_KIND, START, DUR, TIMED, ID, ID_KIND, PHASE, CALL, OWN };
+
 typedef struct {
     Column columns[KEYS_MAX];
     int column_count;
@@ -480,7 +483,7 @@ typedef struct {
     int key_count;
     u8 places[SLOTS]; /* number of a key + 1, by its spelling */
     int is_moment; /* has an id and no duration */
-    Buffer name, pid, pid_kind, tid, tid_kind, start, dur, timed, id, id_kind, phase, call;
+    Buffer own[OWN];
     size_t count;
 } Group;
 
@@ -673,39 +676,36 @@ static int find_pair(Scanner *self, Event *event)
     return 1;
 }
 
-static int is_key(const u8 *key, size_t size, const char *word)
-{
-    return size == strlen(word) && !memcmp(key, word, size);
-}
+#define IS_KEY(word) (size == sizeof(word) - 1 && !memcmp(key, word, sizeof(word) - 1))
 
 /* One of the fields of an event that we read, or another. `held` are arguments that come before
    what says how to read them. */
 static const u8 *read_field(Scanner *self, const u8 *key, size_t size, const u8 *at, const u8 *end,
                             Event *event, const u8 **held)
 {
-    if (is_key(key, size, "name"))
+    if (IS_KEY("name"))
         return read_text(self, at, end, NAME_MAX_BYTES, &event->name);
-    if (is_key(key, size, "ts")) {
+    if (IS_KEY("ts")) {
         event->has_start = 1;
         return read_time(at, &event->start);
     }
-    if (is_key(key, size, "dur")) {
+    if (IS_KEY("dur")) {
         event->has_dur = 1;
         return read_time(at, &event->dur);
     }
-    if (is_key(key, size, "pid"))
+    if (IS_KEY("pid"))
         return read_value(self, at, end, AS_ID, &event->pid);
-    if (is_key(key, size, "tid"))
+    if (IS_KEY("tid"))
         return read_value(self, at, end, AS_ID, &event->tid);
-    if (is_key(key, size, "id"))
+    if (IS_KEY("id"))
         return read_value(self, at, end, AS_ID, &event->id);
-    if (is_key(key, size, "ph") || is_key(key, size, "cat")) {
+    if (IS_KEY("ph") || IS_KEY("cat")) {
         if (event->has_args) /* these were read as those of another group */
             return NULL;
         return read_text(self, at, end, NAME_MAX_BYTES,
                          key[0] == 'p' ? &event->phase : &event->category);
     }
-    if (!is_key(key, size, "args"))
+    if (!IS_KEY("args"))
         return value_end(at, end);
     *held = NULL;
     if (event->phase >= 0 && event->category >= 0) {
@@ -810,6 +810,7 @@ static int32_t call_of(Scanner *self, const Group *group, const Event *event)
 static const u8 *keep_event(Scanner *self, const u8 *at, const Event *event)
 {
     Group *group;
+    Buffer *own;
     u8 timed = (u8)(event->has_start && event->has_dur);
     int good, shown;
     size_t *counts = (size_t *)self->pair_counts.data;
@@ -822,14 +823,15 @@ static const u8 *keep_event(Scanner *self, const u8 *at, const Event *event)
         timed = (u8)event->has_start;
     good = group->count || push(&self->order, &event->group, sizeof event->group);
     group->count++;
-    good = good && push(&group->name, &event->name, sizeof event->name)
-           && push_value(&group->pid, &group->pid_kind, &event->pid)
-           && push_value(&group->tid, &group->tid_kind, &event->tid)
-           && push(&group->start, &event->start, sizeof event->start)
-           && push(&group->dur, &event->dur, sizeof event->dur) && push(&group->timed, &timed, 1);
+    own = group->own;
+    good = good && push(&own[NAME], &event->name, sizeof event->name)
+           && push_value(&own[PID], &own[PID_KIND], &event->pid)
+           && push_value(&own[TID], &own[TID_KIND], &event->tid)
+           && push(&own[START], &event->start, sizeof event->start)
+           && push(&own[DUR], &event->dur, sizeof event->dur) && push(&own[TIMED], &timed, 1);
     if (group->is_moment)
-        good = good && push_value(&group->id, &group->id_kind, &event->id)
-               && push(&group->phase, &event->phase, sizeof event->phase);
+        good = good && push_value(&own[ID], &own[ID_KIND], &event->id)
+               && push(&own[PHASE], &event->phase, sizeof event->phase);
     shown = group->call_from < 0 ? group->column_count : group->call_from;
     for (int i = 0; good && i < shown; i++)
         good = push_column(&group->columns[i], event);
@@ -837,7 +839,7 @@ static const u8 *keep_event(Scanner *self, const u8 *at, const Event *event)
         int32_t call = call_of(self, group, event);
         if (call == TOO_ALIKE)
             return NULL;
-        good = call >= 0 && push(&group->call, &call, sizeof call);
+        good = call >= 0 && push(&own[CALL], &call, sizeof call);
     }
     return good ? at : short_of_memory(NO_MEMORY);
 }
@@ -881,14 +883,11 @@ static void clear_columns(Scanner *self)
     self->touched.size = self->order.size = 0;
     for (int number = 0; number < self->group_count; number++) {
         Group *group = &self->groups[number];
-        Buffer *own[] = {&group->name, &group->pid, &group->pid_kind, &group->tid,
-                         &group->tid_kind, &group->start, &group->dur, &group->timed,
-                         &group->id, &group->id_kind, &group->phase, &group->call};
         if (!group->count)
             continue;
         group->count = 0;
-        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-            own[i]->size = 0;
+        for (int i = 0; i < OWN; i++)
+            group->own[i].size = 0;
         for (int i = 0; i < group->column_count; i++)
             group->columns[i].values.size = group->columns[i].kinds.size = 0;
     }
@@ -910,14 +909,11 @@ static PyObject *bytes_of(const Buffer *buffer)
 
 static PyObject *group_buffers(const Group *group, int number)
 {
-    const Buffer *own[] = {&group->name, &group->pid, &group->pid_kind, &group->tid,
-                           &group->tid_kind, &group->start, &group->dur, &group->timed,
-                           &group->id, &group->id_kind, &group->phase, &group->call};
     int shown = group->call_from < 0 ? group->column_count : group->call_from;
     PyObject *found = PyList_New(0);
     int good = found != NULL;
-    for (size_t i = 0; good && i < sizeof own / sizeof *own; i++)
-        good = append(found, bytes_of(own[i]));
+    for (int i = 0; good && i < OWN; i++)
+        good = append(found, bytes_of(&group->own[i]));
     for (int i = 0; good && i < shown; i++)
         good = append(found, bytes_of(&group->columns[i].values))
                && append(found, bytes_of(&group->columns[i].kinds));
@@ -1124,11 +1120,8 @@ static void scanner_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     for (int number = 0; number < self->group_count; number++) {
         Group *group = &self->groups[number];
-        Buffer *own[] = {&group->name, &group->pid, &group->pid_kind, &group->tid,
-                         &group->tid_kind, &group->start, &group->dur, &group->timed,
-                         &group->id, &group->id_kind, &group->phase, &group->call};
-        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-            free(own[i]->data);
+        for (int i = 0; i < OWN; i++)
+            free(group->own[i].data);
         for (int i = 0; i < group->column_count; i++) {
             free(group->columns[i].values.data);
             free(group->columns[i].kinds.data);

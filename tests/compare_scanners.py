@@ -1,11 +1,19 @@
 """Whether the two scanners of the Kineto reader see the same in a file.
 
+Usage: python -m tests.compare_scanners [--count N] [--seed S]
+
+Run as a program it damages traces, as `make fuzz` does, and compares what the scanners see in them.
+
 The texts that stand for it are everything that a builder reads, value by value, of whatever type:
 `repr` tells 1 from 1.0 and "1".
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +21,10 @@ import numpy as np
 from pyprof2.errors import TraceError
 from pyprof2.parsers._json import JsonStream
 from pyprof2.parsers.kineto import SCANNERS
+from tests import fuzz_traces, mutate_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from pyprof2.parsers._kineto_columns import EventColumns, Scan
 
@@ -63,3 +71,36 @@ def difference(path: Path) -> str | None:
             near = slice(max(0, at - 60), at + 60)
             return f"piece {number}: {one[near]!r} and {other[near]!r}"
     return None
+
+
+def differences(seeds: Sequence[int], folder: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbers of the damaged traces that scanners see differently, and where."""
+    bases = fuzz_traces.KINDS["traces"].bases()
+    path = folder / "damaged"
+    for seed in seeds:
+        mutate_trace.mutate(seed, bases).write(path)
+        found = difference(path)
+        if found is not None:
+            yield seed, found
+
+
+def main() -> int:
+    """Compare the scanners on damaged traces, and say on which they differ."""
+    parser = argparse.ArgumentParser(description="Compare the scanners on damaged traces.")
+    parser.add_argument("--count", type=int, default=2000, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="of the first; default: %(default)s")
+    args = parser.parse_args()
+    if "compiled" not in SCANNERS:
+        print("the compiled scanner was not built: nothing to compare")
+        return 0
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for seed, found in differences(range(args.seed, args.seed + args.count), Path(folder)):
+            failed += 1
+            print(f"--seed {seed} --count 1: {found}")
+    print(f"{args.count} damaged traces seen by two scanners, {failed} of them differently")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
