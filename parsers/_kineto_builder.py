@@ -18,7 +18,14 @@ from pyprof2 import skipped
 from pyprof2.frames import frame_line
 from pyprof2.parsers._columns import Meaning, flags
 from pyprof2.parsers._kineto_inputs import signature_of
-from pyprof2.parsers._kineto_values import Numbers, copy_kind_code, dim3_code, to_address, to_int
+from pyprof2.parsers._kineto_values import (
+    Numbers,
+    addresses,
+    copy_kind_code,
+    dim3_code,
+    to_int,
+    whole_numbers,
+)
 from pyprof2.parsers._labels import label_marker, label_text
 from pyprof2.parsers._names import NAME_MAX, cut_path, cut_stack
 from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
@@ -400,20 +407,27 @@ class TableBuilder:
             self.problems[EVENT_TIME] += int((~good).sum())
             events = events.where(good)
         args, ints = events.args, self._numbers.ints
-        codes = self.spool.texts["memory"]["device_type"]
-        types, devices = (
-            list(map(to_int, args[name].to_list())) for name in ("device_type", "device")
-        )
+        device = whole_numbers(args["device"])
         columns = self._thread(events) | {
             "time_ns": events.start_ns,
-            "device_type": [codes[_DEVICE_TYPES[t]] if t in _DEVICE_TYPES else None for t in types],
-            "device": [d if d is None or d >= 0 else None for d in devices],
-            "address": [to_address(address) for address in args["address"].to_list()],
+            "device_type": self._device_types(whole_numbers(args["device_type"])),
+            "device": pc.if_else(pc.greater_equal(device, 0), device, None),
+            "address": addresses(args["address"]),
             "bytes": ints(args["bytes"]),
             "allocated_bytes": ints(args["allocated"]),
             "reserved_bytes": ints(args["reserved"]),
         }
         self.spool.append("memory", columns, len(events))
+
+    def _device_types(self, numbers: pa.Array) -> pa.Array:
+        """Return PyTorch's numbers of kinds of devices as codes; null for one of no known kind."""
+        codes = self.spool.texts["memory"]["device_type"]
+        kinds = {n: _DEVICE_TYPES.get(n) for n in pc.unique(numbers).to_pylist()}
+        column = pa.nulls(len(numbers), pa.int32())
+        for number, kind in kinds.items():
+            if kind is not None:
+                column = pc.if_else(pc.equal(numbers, number).fill_null(False), codes[kind], column)  # noqa: FBT003
+        return column
 
     def _add_flows(self, events: EventColumns) -> None:
         columns = self._thread(events) | {

@@ -133,8 +133,23 @@ def to_int(value: Any) -> int | None:
     return number if is_whole and -(1 << 63) <= number < 1 << 63 else None
 
 
-def to_address(value: Any) -> int | None:
-    """Return an address, which some recorders print as a signed number."""
+def whole_numbers(values: Values) -> pa.Array:
+    """Return whole numbers as a column; what is none, as number or as text, is null."""
+    column = values.as_ints()
+    if column is None:
+        column = pa.array([to_int(value) for value in values.to_list()], pa.int64())
+    return column
+
+
+def addresses(values: Values) -> pa.Array:
+    """Return addresses as a column of uint64; some recorders print them as signed numbers."""
+    column = values.as_ints()
+    if column is None:
+        return pa.array([_to_address(value) for value in values.to_list()], pa.uint64())
+    return column.view(pa.uint64())
+
+
+def _to_address(value: Any) -> int | None:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
