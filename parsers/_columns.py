@@ -29,19 +29,20 @@ _EXACT_MAX: Final = 1 << 53
 
 
 class Words(dict[Any, int]):
-    """A code for each distinct word; looking a new one up gives it the next code.
+    """A code for each distinct key; looking a new one up gives it the next code.
 
     Attributes:
-        words: the words by code.
+        words: what the keys stand for, by code.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, word_of: Callable[[Any], Any] = lambda key: key) -> None:
         super().__init__()
+        self._word_of = word_of
         self.words: list[Any] = []
 
-    def __missing__(self, word: Any) -> int:
-        code = self[word] = len(self.words)
-        self.words.append(word)
+    def __missing__(self, key: Any) -> int:
+        code = self[key] = len(self.words)
+        self.words.append(self._word_of(key))
         return code
 
 
@@ -60,8 +61,8 @@ class Texts:
     @classmethod
     def of(cls, values: Sequence[Any], words: Words) -> Texts:
         """Make a column of values, of which None is none."""
-        codes = (-1 if value is None else words[value] for value in values)
-        return cls(np.fromiter(codes, np.int32, len(values)), words.words)
+        codes = [-1 if value is None else words[value] for value in values]
+        return cls(np.array(codes, np.int32), words.words)
 
     def __len__(self) -> int:
         return len(self.codes)

@@ -44,7 +44,7 @@ class EventScanner:
         self._known: dict[tuple[str, str], str | None] = {}
         self._words = Words()
         self._raws = Words()
-        self._calls = Words()
+        self._calls = Words(Call._make)
 
     def scan(self, text: bytes) -> Scan:
         """Return the events of one JSON array."""
@@ -112,9 +112,8 @@ def _values(args: Sequence[Any], name: str, argument: Argument) -> Sequence[Any]
     return values
 
 
-def _calls(events: Sequence[Event], args: Sequence[Any]) -> list[Call]:
+def _calls(events: Sequence[Event], args: Sequence[Any]) -> list[tuple[Any, ...]]:
     texts = [[text or b"" for text in _values(args, name, CALL[name])] for name in _JSON_PARTS]
     comms = zip(*(_values(args, name, CALL[name]) for name in _COMM_PARTS), strict=True)
     known = (comm if comm[0] else None for comm in comms)
-    names = (e.name for e in events)
-    return [Call(*parts) for parts in zip(names, *texts, known, strict=True)]
+    return list(zip([e.name for e in events], *texts, known, strict=True))
