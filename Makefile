@@ -15,7 +15,9 @@ RUN := $(VENV)/bin/
 BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost \
               perfetto_export snapshot report_page remedies
 CONSTRAINTS := constraints.txt
-REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
+# What is installed is made from them: what changes in one of them is installed anew.
+BUILT := setup.cfg setup.py pyproject.toml parsers/_scan.c
+REQUIREMENTS := $(BUILT) constraints.txt
 # What CI installs, by hash.
 HASHED := requirements/ci.txt
 
@@ -26,7 +28,8 @@ LOWEST_BUT := not slow and not real_trace
 # What has a target of its own.
 APART := pages or minutes
 
-.PHONY: help demo test test-slow test-lowest in-lowest test-integrations in-integrations check docs fuzz bench \
+.PHONY: help demo test test-slow test-lowest in-lowest test-integrations in-integrations check docs fuzz fuzz-native \
+	bench \
 	generate requirements dist in-dist web pictures clean
 
 help:
@@ -43,6 +46,7 @@ help:
 	@echo 'make web       build the page of a report anew, with npm'
 	@echo 'make pictures  take the pictures of the documentation anew, with Chromium'
 	@echo 'make fuzz      damaged traces, exports and stores, and long names; none may crash'
+	@echo 'make fuzz-native  the compiled scanner with sanitizers (SECONDS=60)'
 	@echo 'make bench     measure the speed that we claim'
 
 demo: $(VENV)/.annotate
@@ -99,6 +103,12 @@ fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 500 --kind pages
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind stores
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind names
+	$(RUN)python -m tests.compare_scanners --count 2000
+
+# gcc or clang, and its sanitizers.
+SECONDS ?= 60
+fuzz-native: $(VENV)/.annotate,test
+	$(RUN)python -m tests.fuzz_native --seconds $(SECONDS)
 
 bench: $(VENV)/.annotate,test
 	@set -e; for program in $(BENCHMARKS); do \
@@ -139,7 +149,7 @@ $(VENV)/.%: $(REQUIREMENTS) $(HASHED) | $(VENV)
 	$(RUN)python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch '$@'
 
-$(VENV)/.lowest: setup.cfg pyproject.toml constraints-lowest.txt $(HASHED) | $(VENV)
+$(VENV)/.lowest: $(BUILT) constraints-lowest.txt $(HASHED) | $(VENV)
 	$(RUN)python -m pip install $(BY_HASH) $(addprefix -r ,$(HASHED))
 	$(RUN)python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch '$@'
@@ -148,7 +158,7 @@ $(VENV)/.%: $(REQUIREMENTS) | $(VENV)
 	$(RUN)python -m pip install --disable-pip-version-check -e '.[$*]'
 	@touch '$@'
 
-$(VENV)/.lowest: setup.cfg pyproject.toml constraints-lowest.txt | $(VENV)
+$(VENV)/.lowest: $(BUILT) constraints-lowest.txt | $(VENV)
 	$(RUN)python -m pip install --disable-pip-version-check -e . $(TESTERS)
 	@touch '$@'
 endif

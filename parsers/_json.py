@@ -188,14 +188,12 @@ class JsonStream:
             if cut < 0 and len(rest) > CHUNK_BYTES:
                 cut = _last_start(rest, 0, _ANY_START)
             if cut > 0:
-                text, rest = rest[:cut], rest[cut:]
-                body = text.rstrip(_SPACE).removesuffix(b",")
+                end = _end_before(rest, cut)
                 self._unused = 0
-                yield b"[" + body + b"]"
+                yield b"".join((b"[", memoryview(rest)[:end], b"]"))
                 if self.is_given_up:
                     return
-                if self._unused or self._is_closed:
-                    rest = text[len(body) - self._unused :] + rest
+                rest = rest[end - self._unused if self._unused or self._is_closed else cut :]
             if self._is_closed:
                 self._read_trailer(rest, blocks)
                 return
@@ -493,9 +491,16 @@ def _no_array(path: Path, head: bytes, key: str) -> str:
     return f"{path}: no {key} in this JSON file; pyprof2 reads what torch.profiler exports"
 
 
+def _end_before(text: bytes, cut: int) -> int:
+    """Return where the elements end that stand before `cut`, without a comma behind them."""
+    while cut > 0 and text[cut - 1] in _SPACE:
+        cut -= 1
+    return cut - 1 if cut > 0 and text[cut - 1 : cut] == b"," else cut
+
+
 def _last_start(text: bytes, begin: int, start: re.Pattern[bytes] = _ELEMENT_START) -> int:
     """Return where the last element that starts behind `begin` starts, or -1."""
-    window = 1 << 16
+    window = 1 << 12  # of all that is inflated it is searched: mostly some events are in so much
     while True:
         at = max(begin, len(text) - window)
         starts = [match.end(1) for match in start.finditer(text, at)]

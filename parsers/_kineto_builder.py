@@ -16,22 +16,23 @@ import pyarrow.compute as pc
 
 from pyprof2 import skipped
 from pyprof2.frames import frame_line
-from pyprof2.parsers._kineto_inputs import RecordedCall, signature_of
+from pyprof2.parsers._columns import Meaning, flags
+from pyprof2.parsers._kineto_inputs import signature_of
 from pyprof2.parsers._kineto_values import (
     Numbers,
+    addresses,
     copy_kind_code,
     dim3_code,
-    filled,
-    to_address,
     to_int,
+    whole_numbers,
 )
 from pyprof2.parsers._labels import label_marker, label_text
 from pyprof2.parsers._memory_tags import tag_columns
-from pyprof2.parsers._names import cut_path, cut_stack
+from pyprof2.parsers._names import NAME_MAX, cut_path, cut_stack
 from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
 from pyprof2.parsers._stalls import overhead_kind, wait_kind
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
-from pyprof2.problems import EVENT_TIME, MARKER_OF_OP, NEGATIVE_DURATION, with_detail
+from pyprof2.problems import EVENT_TIME, MARKER_OF_OP, NEGATIVE_DURATION, PATH_CUT, with_detail
 from pyprof2.recording import (
     ANNOTATED_INPUTS,
     ANNOTATED_STEPS,
@@ -41,10 +42,11 @@ from pyprof2.recording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable
 
     from pyprof2.markers import Marker
-    from pyprof2.parsers._kineto_columns import Bool, EventColumns, Int, Scan
+    from pyprof2.parsers._columns import Bool, Int, Texts, Values
+    from pyprof2.parsers._kineto_columns import Call, EventColumns, Scan
     from pyprof2.parsers._labels import Label
 
 # Before 2022 annotations stood among the ops.
@@ -53,7 +55,7 @@ _ANNOTATION_NAME: Final = re.compile(
 )
 # Our markers stand among them always.
 _MARKER_NAME: Final = re.compile(r"\{['\"]pyprof2['\"]:")
-_NO_OP_NAME: Final = re.compile(f"{_ANNOTATION_NAME.pattern}|{_MARKER_NAME.pattern}")
+_IS_CALL, _IS_ANNOTATION, _IS_MARKER = range(3)
 _SKIPPED_PHASES: Final = {"M": skipped.NAMES, "i": skipped.MARKS}
 _SKIPPED_CATEGORIES: Final = {
     "ac2g": skipped.ARROWS,
@@ -82,7 +84,7 @@ class TableBuilder:
     Attributes:
         spool: the raw tables.
         problems, skipped, annotated: as in `Recording`.
-        event_count: how many events there were.
+        scanned: how many events there were, by the scanner that read them.
         span: the first start and the last end of what the program did.
         process, cpu, entry: what our annotation says of the process, of its CPU, and of the entry
             point that is run.
@@ -93,21 +95,18 @@ class TableBuilder:
         self.problems = problems
         self.skipped: Counter[str] = Counter()
         self.annotated: Counter[str] = Counter()
-        self.event_count = 0
+        self.scanned: Counter[str] = Counter()
         self.span = [_TIME_MAX_NS, -_TIME_MAX_NS]
         self.process: Marker | None = None
         self.entry: Marker | None = None
         self.cpu: Marker | None = None
         self._numbers = Numbers(problems)
-        self._names = TextCodes()
-        self._op_names: dict[str, bool] = {}
         self._has_inputs = False
-        self._kinds: list[tuple[int, int]] = []
         self._signatures = TextCodes()
+        self._meanings: dict[tuple[str, str], Meaning] = {}
         self._same_ids = [0, 0]
         self._threads = TextCodes()
         self._labels: dict[str, Label] = {}
-        self._stacks: dict[str, int | None] = {}
         self._ranges = StepRanges(spool)
         self._op_span = OpSpan()
         self._append = {
@@ -120,7 +119,7 @@ class TableBuilder:
 
     def add(self, scan: Scan) -> None:
         """Append what was scanned of a piece of the file."""
-        self.event_count += scan.count
+        self.scanned[scan.scanner] += scan.count
         for events in scan.groups:
             self._append[events.group](events)
         for (phase, category), count in scan.skipped.items():
@@ -140,8 +139,7 @@ class TableBuilder:
     def signatures(self) -> list[Signature]:
         """Return the signatures of ops, by `signature_id`."""
         return [
-            key if isinstance(key, Signature) else signature_of(RecordedCall(*key))
-            for key in self._signatures
+            key if isinstance(key, Signature) else signature_of(key) for key in self._signatures
         ]
 
     def _times(
@@ -167,13 +165,26 @@ class TableBuilder:
     def _thread(self, events: EventColumns) -> dict[str, Any]:
         return {"pid": self._thread_ids(events.pid), "tid": self._thread_ids(events.tid)}
 
-    def _thread_ids(self, values: Sequence[int | str | None]) -> Any:
-        try:
-            return pa.array(values, pa.int64())
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            # Texts among them: once per distinct one.
-            ids = {value: self._thread_id(value) for value in dict.fromkeys(values)}
-            return pa.array([ids[value] for value in values], pa.int64())
+    def _thread_ids(self, values: Values) -> pa.Array:
+        column = values.as_ints()
+        if column is not None:
+            return column
+        # Texts among them: once per distinct one.
+        known = values.to_list()
+        ids = {value: self._thread_id(value) for value in dict.fromkeys(known)}
+        return pa.array([ids[value] for value in known], pa.int64())
+
+    def _meaning(self, table: str, column: str, of_text: Callable[[Any], int | None]) -> Meaning:
+        """Return what texts mean in a column, which is remembered."""
+        found = self._meanings.get((table, column))
+        if found is None:
+            found = self._meanings[table, column] = Meaning(of_text)
+        return found
+
+    def _coded(self, table: str, column: str, texts: Texts) -> pa.Array:
+        """Return texts as codes of the dictionary of a column of a raw table."""
+        codes = self.spool.texts[table][column]
+        return self._meaning(table, column, codes.__getitem__).column(texts)
 
     def _thread_id(self, value: int | str | None) -> int | None:
         """Return a number for a thread that is named by text: its digits, or one of its own."""
@@ -186,22 +197,17 @@ class TableBuilder:
 
     def _add_ops(self, events: EventColumns) -> None:
         """Append ops, and what else stands among them: our markers, old annotations."""
-        match = _NO_OP_NAME.match
-        if any(map(match, events.name)):
-            is_other = _flags(map(match, events.name))
-            others, events = events.where(is_other), events.where(~is_other)
-            is_marker = _flags(_MARKER_NAME.match(name) for name in others.name)
-            self._append_ranges("annotation", others.where(~is_marker))
-            self._add_markers(others.where(is_marker))
+        kind = self._meaning("", "kind of op", _kind_of_op).codes(events.name)
+        if kind.any():
+            self._append_ranges("annotation", events.where(kind == _IS_ANNOTATION))
+            self._add_markers(events.where(kind == _IS_MARKER))
+            events = events.where(kind == _IS_CALL)
         self._add_calls(events)
 
     def _add_calls(self, events: EventColumns) -> None:
         """Append ops, and what PyTorch recorded like ops, such as what its compiler does."""
         events, times = self._times(events)
-        args = events.args
-        self._has_inputs = self._has_inputs or any(args["dims"])
-        keys = zip(events.name, args["sequence_nr"], args["backend"], args["dims"], strict=True)
-        is_op = np.array([self._is_op(*key) for key in keys], bool)
+        is_op = self._are_ops(events)
         if not is_op.all():
             others = {name: values[~is_op] for name, values in times.items()}
             self._append_timed(_INTERNAL, events.where(~is_op), others)
@@ -209,53 +215,57 @@ class TableBuilder:
             times = {name: values[is_op] for name, values in times.items()}
         self._append_ops(events, times)
 
-    def _is_op(self, name: str, sequence_nr: object, backend: object, dims: bytes) -> bool:
-        """Whether an event is an op: by its name, else by its number or its inputs."""
-        named = self._op_names.get(name)
-        if named is None:
-            named = self._op_names[name] = is_named_like_op(name)
-        if named or sequence_nr is not None or backend is not None:
-            return True
-        if dims:
-            return not is_dispatch(name)
-        return not self._has_inputs and " " not in name
+    def _are_ops(self, events: EventColumns) -> Bool:
+        """Return which events are ops: by their name, else by their number or their inputs."""
+        args, names = events.args, events.name
+        has_inputs = self._meaning("", "inputs", lambda call: bool(call.dims)).flags(args["call"])
+        self._has_inputs = self._has_inputs or bool(has_inputs.any())
+        named = self._meaning("", "op", is_named_like_op).flags(names)
+        is_op: Bool = named | args["sequence_nr"].known | (args["backend"].codes >= 0)
+        if is_op.all():
+            return is_op
+        is_op |= has_inputs & ~self._meaning("", "dispatch", is_dispatch).flags(names)
+        if not self._has_inputs:
+            is_op |= self._meaning("", "one word", lambda name: " " not in name).flags(names)
+        return is_op
 
     def _append_ops(self, events: EventColumns, columns: dict[str, Any]) -> None:
         if len(events):
             start = columns["start_ns"]
             self._op_span.add(int(start.min()), int(start.max()))
-        codes, args = self.spool.texts["ops"]["op"], events.args
+        args = events.args
         columns |= self._thread(events) | {
-            "op": [codes[name] for name in events.name],
-            "signature_id": self._signature_ids(events),
+            "op": self._coded("ops", "op", events.name),
+            "signature_id": self._meaning("", "signature", self._signature).column(args["call"]),
             "sequence_nr": self._numbers.ints(args["sequence_nr"]),
             "forward_thread": self._numbers.ints(args["forward_thread"]),
             "recorded_id": self._numbers.ints(args["external_id"]),
-            "stack": [self._stack(stack) for stack in args["stack"]],
-            "layer": [self._layer(path) for path in args["modules"]],
+            "stack": self._meaning("ops", "stack", self._stack).column(args["stack"]),
+            "layer": self._layers(args["modules"]),
         }
         self.spool.append("ops", columns, len(events))
 
-    def _signature_ids(self, events: EventColumns) -> list[int | None]:
-        codes, args = self._signatures, events.args
-        inputs = (args[name] for name in ("dims", "types", "strides", "values"))
-        keys = zip(events.name, *inputs, args["collective"], strict=True)
-        return [codes[key] if key[1] or key[5] else None for key in keys]
+    def _signature(self, call: Call) -> int | None:
+        return self._signatures[call] if call.dims or call.comm else None
 
-    def _stack(self, stack: object) -> int | None:
+    def _stack(self, stack: str) -> int | None:
         """Return the code of an old `Call stack`, without the frames of torch."""
-        if not stack or not isinstance(stack, str):
+        if not stack:
             return None
-        if stack not in self._stacks:
-            frames = cut_stack(stack, self.problems).split(";")
-            found = (frame_line(frame.strip()) for frame in frames)
-            text = "\n".join(line for line in found if line)
-            self._stacks[stack] = self.spool.texts["ops"]["stack"][text] if text else None
-        return self._stacks[stack]
+        frames = cut_stack(stack, self.problems).split(";")
+        found = (frame_line(frame.strip()) for frame in frames)
+        text = "\n".join(line for line in found if line)
+        return self.spool.texts["ops"]["stack"][text] if text else None
 
-    def _layer(self, modules: str | None) -> int | None:
-        """Return the code of a `Module Hierarchy`."""
-        path = cut_path(modules, self.problems) if modules else None
+    def _layers(self, modules: Texts) -> pa.Array:
+        """Return the codes of a `Module Hierarchy`; each that is cut is counted."""
+        is_long = self._meaning("", "long path", lambda path: len(path) > NAME_MAX)
+        if (cut := int(is_long.flags(modules).sum())) > 0:
+            self.problems[PATH_CUT] += cut
+        return self._meaning("ops", "layer", self._layer).column(modules)
+
+    def _layer(self, modules: str) -> int | None:
+        path = cut_path(modules, Counter()) if modules else None
         return self.spool.texts["ops"]["layer"][path] if path else None
 
     def _add_ranges(self, events: EventColumns) -> None:
@@ -265,24 +275,15 @@ class TableBuilder:
         self._append_timed(kind, *self._times(events))
 
     def _append_timed(self, kind: str, events: EventColumns, columns: dict[str, Any]) -> None:
-        names = self._names
-        codes = [names[kind, name] for name in events.name]
-        if len(names) > len(self._kinds):
-            self._classify_names()
-        kinds = np.array(self._kinds, np.int32)[codes] if codes else np.empty((0, 2), np.int32)
-        columns |= self._thread(events) | {"name": kinds[:, 0], "kind": kinds[:, 1]}
-        self._ranges.append(columns, len(events))
-
-    def _classify_names(self) -> None:
-        """Give each new name of a range its text and its kind."""
-        texts = self.spool.texts["ranges"]
-        for group, name in list(self._names)[len(self._kinds) :]:
-            kind, text = _range_kind(group, name)
-            self._kinds.append((texts["name"][text], texts["kind"][kind]))
+        for column, part in (("kind", 0), ("name", 1)):
+            codes = self.spool.texts["ranges"][column]
+            meaning = self._meaning(kind, column, _code_of_range(kind, part, codes))
+            columns[column] = meaning.codes(events.name)
+        self._ranges.append(columns | self._thread(events), len(events))
 
     def _add_markers(self, events: EventColumns) -> None:
         """Append what our annotation wrote among the ops."""
-        labels = [self._label(name) for name in events.name]
+        labels = [self._label(name) for name in events.name.to_list()]
         for label in labels:
             if label.problem is not None:
                 self.problems[label.problem] += 1
@@ -310,7 +311,7 @@ class TableBuilder:
     def _add_memory_tags(self, events: EventColumns) -> None:
         """Append what the program says of its memory: a row per moment, and one per block."""
         events, columns = self._times(events)
-        for name, start in zip(events.name, columns["start_ns"].tolist(), strict=True):
+        for name, start in zip(events.name.to_list(), columns["start_ns"].tolist(), strict=True):
             marker = label_marker(name).marker
             if marker is not None:
                 tags = tag_columns(marker, start, self.spool.texts["memory_tags"])
@@ -320,7 +321,7 @@ class TableBuilder:
         marks, columns = self._times(events)
         pids, tids = (ids.to_pylist() for ids in self._thread(marks).values())
         starts = columns["start_ns"].tolist()
-        for name, start, pid, tid in zip(marks.name, starts, pids, tids, strict=True):
+        for name, start, pid, tid in zip(marks.name.to_list(), starts, pids, tids, strict=True):
             marker = self._label(name).marker
             if marker is not None:
                 self._ranges.mark(StepMark(start, pid, tid, marker.step, marker.event))
@@ -330,11 +331,12 @@ class TableBuilder:
 
         Ops of PyTorch's the profiler records itself: what claims to be another one is not used.
         """
-        own = _flags(not self._label(n).name.startswith(_RECORDED_OPS) for n in events.name)
+        names = events.name.to_list()
+        own = flags(not self._label(name).name.startswith(_RECORDED_OPS) for name in names)
         if not own.all():
             self.problems[MARKER_OF_OP] += int((~own).sum())
         events, columns = self._times(events.where(own))
-        labels = [self._label(name) for name in events.name]
+        labels = [self._label(name) for name in events.name.to_list()]
         texts = self.spool.texts["ops"]
         columns |= self._thread(events) | {
             "op": [texts["op"][label.name] for label in labels],
@@ -350,9 +352,8 @@ class TableBuilder:
 
     def _add_launches(self, events: EventColumns) -> None:
         events, columns = self._times(events)
-        codes = self.spool.texts["launches"]["name"]
         columns |= self._thread(events) | {
-            "name": [codes[name] for name in events.name],
+            "name": self._coded("launches", "name", events.name),
             "correlation_id": self._numbers.ints(events.args["correlation"]),
             "recorded_id": self._numbers.ints(events.args["external_id"]),
         }
@@ -362,10 +363,14 @@ class TableBuilder:
         """Append overheads and waits. They are no work: the span does not hold them."""
         events, columns = self._times(events, may_be_zero=False, in_span=False)
         is_overhead = events.group == "overhead"
-        texts, kind_of = self.spool.texts["stalls"], overhead_kind if is_overhead else wait_kind
+        kinds, kind_of = (
+            self.spool.texts["stalls"]["kind"],
+            overhead_kind if is_overhead else wait_kind,
+        )
+        kind = self._meaning("stalls", events.group, lambda name: kinds[kind_of(name)])
         columns |= {
-            "name": [texts["name"][name] for name in events.name],
-            "kind": [texts["kind"][kind_of(name)] for name in events.name],
+            "name": self._coded("stalls", "name", events.name),
+            "kind": kind.column(events.name),
             "device": self._ids(events.args["device"]),
             "stream": self._ids(events.args["stream"]),
             "correlation_id": self._ids(events.args["correlation"], least=1),
@@ -376,7 +381,7 @@ class TableBuilder:
             columns |= {"pid": _known(thread["pid"]), "tid": _known(thread["tid"], least=1)}
         self.spool.append("stalls", columns, len(events))
 
-    def _ids(self, values: Sequence[Any], least: int = 0) -> pa.Array:
+    def _ids(self, values: Values, least: int = 0) -> pa.Array:
         return _known(self._numbers.ints(values), least)
 
     def _add_activities(self, events: EventColumns) -> None:
@@ -386,26 +391,32 @@ class TableBuilder:
         correlation, external = ints(args["correlation"]), ints(args["external_id"])
         self._same_ids[0] += pc.sum(pc.equal(correlation, external)).as_py() or 0
         self._same_ids[1] += len(events)
-        grids, blocks, kernels = texts["grid"], texts["block"], texts["kernel"]
         columns |= {
             "correlation_id": correlation,
             "recorded_id": external,
-            "device": ints(filled(args["device"], events.pid)),
-            "stream": self._thread_ids(filled(args["stream"], events.tid)),
-            "kernel": [kernels[name] for name in events.name],
-            "kind": [texts["kind"][events.group]] * len(events),
+            "device": ints(args["device"].filled(events.pid)),
+            "stream": self._thread_ids(args["stream"].filled(events.tid)),
+            "kernel": self._coded("activities", "kernel", events.name),
+            "kind": np.full(len(events), texts["kind"][events.group], np.int32),
             "bytes": ints(args["bytes"]),
-            "grid": [dim3_code(grids, text) for text in args["grid"]],
-            "block": [dim3_code(blocks, text) for text in args["block"]],
+            "grid": self._dim3("grid", args["grid"]),
+            "block": self._dim3("block", args["block"]),
             "registers": ints(args["registers"]),
             "shared_bytes": ints(args["shared_bytes"]),
             "blocks_per_sm": self._numbers.floats(args["blocks_per_sm"]),
             "occupancy_pct": self._numbers.floats(args["occupancy"]),
-            "graph_node_id": ints([node or None for node in args["graph_node"]]),
+            "graph_node_id": ints(args["graph_node"].without_zeros()),
         }
         if events.group == "memcpy":
-            columns["copy_kind"] = [copy_kind_code(texts["copy_kind"], n) for n in events.name]
+            kinds = self._meaning(
+                "activities", "copy_kind", lambda name: copy_kind_code(texts["copy_kind"], name)
+            )
+            columns["copy_kind"] = kinds.column(events.name)
         self.spool.append("activities", columns, len(events))
+
+    def _dim3(self, column: str, texts: Texts) -> pa.Array:
+        codes = self.spool.texts["activities"][column]
+        return self._meaning("activities", column, lambda raw: dim3_code(codes, raw)).column(texts)
 
     def _add_memory(self, events: EventColumns) -> None:
         good = events.timed & _is_sensible(events.start_ns)
@@ -413,18 +424,27 @@ class TableBuilder:
             self.problems[EVENT_TIME] += int((~good).sum())
             events = events.where(good)
         args, ints = events.args, self._numbers.ints
-        codes = self.spool.texts["memory"]["device_type"]
-        types, devices = (list(map(to_int, args[name])) for name in ("device_type", "device"))
+        device = whole_numbers(args["device"])
         columns = self._thread(events) | {
             "time_ns": events.start_ns,
-            "device_type": [codes[_DEVICE_TYPES[t]] if t in _DEVICE_TYPES else None for t in types],
-            "device": [d if d is None or d >= 0 else None for d in devices],
-            "address": [to_address(address) for address in args["address"]],
+            "device_type": self._device_types(whole_numbers(args["device_type"])),
+            "device": pc.if_else(pc.greater_equal(device, 0), device, None),
+            "address": addresses(args["address"]),
             "bytes": ints(args["bytes"]),
             "allocated_bytes": ints(args["allocated"]),
             "reserved_bytes": ints(args["reserved"]),
         }
         self.spool.append("memory", columns, len(events))
+
+    def _device_types(self, numbers: pa.Array) -> pa.Array:
+        """Return PyTorch's numbers of kinds of devices as codes; null for one of no known kind."""
+        codes = self.spool.texts["memory"]["device_type"]
+        kinds = {n: _DEVICE_TYPES.get(n) for n in pc.unique(numbers).to_pylist()}
+        column = pa.nulls(len(numbers), pa.int32())
+        for number, kind in kinds.items():
+            if kind is not None:
+                column = pc.if_else(pc.equal(numbers, number).fill_null(False), codes[kind], column)  # noqa: FBT003
+        return column
 
     def _add_flows(self, events: EventColumns) -> None:
         columns = self._thread(events) | {
@@ -449,6 +469,17 @@ def _skipped(phase: str, category: str) -> str:
     return _SKIPPED_CATEGORIES.get(category.lower(), unknown)
 
 
+def _kind_of_op(name: str) -> int:
+    if _MARKER_NAME.match(name):
+        return _IS_MARKER
+    return _IS_ANNOTATION if _ANNOTATION_NAME.match(name) else _IS_CALL
+
+
+def _code_of_range(group: str, part: int, codes: TextCodes) -> Callable[[str], int]:
+    """Return what gives the code of the kind (part 0) or the text (1) of a range."""
+    return lambda name: codes[_range_kind(group, name)[part]]
+
+
 def _range_kind(group: str, name: str) -> tuple[str, str]:
     """Return the kind of a range, and its text without what only says the kind."""
     if group == "python":
@@ -468,7 +499,3 @@ def _known(ids: pa.Array, least: int = 0) -> pa.Array:
 
 def _is_sensible(time: Int) -> Bool:
     return (time >= -_TIME_MAX_NS) & (time <= _TIME_MAX_NS)
-
-
-def _flags(found: Iterable[object]) -> Bool:
-    return np.array([bool(flag) for flag in found], bool)

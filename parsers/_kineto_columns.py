@@ -1,61 +1,115 @@
 """The seam of the Kineto reader: a scanner makes columns of bytes, the builder tables of columns.
 
 A scanner knows JSON and the keys of Kineto's events, and keeps nothing from one piece of a file to
-the next. What the values mean, the builder knows; it sees neither bytes nor events. So one scanner
-can stand for another, piece by piece, as long as their columns are equal.
+the next but the dictionaries of texts. What the values mean, the builder knows; it sees neither
+bytes nor events. So one scanner can stand for another, piece by piece, as long as their columns are
+equal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import compress
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from pyprof2.parsers._columns import Meaning
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from pyprof2.parsers._columns import Bool, Int, Texts, Values
     from pyprof2.parsers._json import JsonStream
 
-    Int: TypeAlias = NDArray[np.int64]
-    Bool: TypeAlias = NDArray[np.bool_]
+Takes: TypeAlias = Literal["number", "id", "text", "json"]
+"""What a field may be: a number, a whole number, or text for either of these; a text; any JSON,
+which stays as it stands in the file. `null` and nothing are no value, but for JSON."""
 
-_ACTIVITY: Final = (
-    "external_id", "correlation", "device", "stream", "bytes", "grid", "block", "registers",
-    "shared_bytes", "blocks_per_sm", "occupancy", "graph_node",
-)  # fmt: skip
-_STALL: Final = ("device", "stream", "correlation", "recorded_by")
 
-ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "op": (
-        "external_id", "sequence_nr", "forward_thread", "dims", "strides", "types", "values",
-        "backend", "stack", "modules", "collective",
-    ),
-    "annotation": (),
-    "python": (),
-    "launch": ("external_id", "correlation"),
+class Argument(NamedTuple):
+    """A field of the arguments of events: the first of the keys that has a value tells it."""
+
+    takes: Takes
+    keys: tuple[str, ...]
+
+
+def _number(*keys: str) -> Argument:
+    return Argument("number", keys)
+
+
+def _json(*keys: str) -> Argument:
+    return Argument("json", keys)
+
+
+_EXTERNAL_ID: Final = _number("External id", "external id")
+_ACTIVITY: Final = {
+    "external_id": _EXTERNAL_ID,
+    "correlation": _number("correlation"),
+    "device": _number("device", "inDevice"),
+    "stream": Argument("id", ("stream",)),
+    "bytes": _number("bytes"),
+    "grid": _json("grid"),
+    "block": _json("block"),
+    "registers": _number("registers per thread"),
+    "shared_bytes": _number("shared memory"),
+    "blocks_per_sm": _number("blocks per SM"),
+    "occupancy": _number("est. achieved occupancy %"),
+    "graph_node": _number("graph node id"),
+}
+_STALL: Final = {
+    "device": _number("device"),
+    "stream": _number("stream"),
+    "correlation": _number("correlation"),
+    "recorded_by": _number("wait_on_cuda_event_record_corr_id"),
+}
+
+ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
+    "op": {
+        "external_id": _EXTERNAL_ID,
+        "sequence_nr": _number("Sequence number"),
+        "forward_thread": _number("Fwd thread id"),
+        "backend": Argument("text", ("kernel_backend",)),
+        "stack": Argument("text", ("Call stack",)),
+        "modules": Argument("text", ("Module Hierarchy",)),
+    },
+    "annotation": {},
+    "python": {},
+    "launch": {"external_id": _EXTERNAL_ID, "correlation": _number("correlation")},
     "kernel": _ACTIVITY,
     "memcpy": _ACTIVITY,
     "memset": _ACTIVITY,
     "overhead": _STALL,
     "wait": _STALL,
-    "memory": ("device_type", "device", "address", "bytes", "allocated", "reserved"),
-    "flow": ("flow_id", "end"),
-    "counter": ("values",),
-}  # fmt: skip
-"""The groups of events, and the columns of arguments that each has.
-
-`collective` is None, or a tuple of a collective's name, its counts of elements in and out, their
-dtype and the size of the group; what of these was not recorded is None."""
-JSON_TEXTS: Final = frozenset({"dims", "strides", "types", "values", "grid", "block"})
-"""Arguments that stay JSON, as bytes; empty where they were not recorded."""
+    "memory": {
+        "device_type": _number("Device Type"),
+        "device": _number("Device Id"),
+        "address": _number("Addr"),
+        "bytes": _number("Bytes"),
+        "allocated": _number("Total Allocated"),
+        "reserved": _number("Total Reserved"),
+    },
+    "flow": {},
+    "counter": {},
+}
+"""The groups of events, and the columns of arguments that each has. Here they are, with their keys
+in the file, and nowhere else: both scanners are made from this."""
+CALL: Final[Mapping[str, Argument]] = {
+    "dims": _json("Input Dims", "Input dims"),
+    "types": _json("Input type"),
+    "strides": _json("Input Strides"),
+    "values": _json("Concrete Inputs"),
+    "collective": Argument("text", ("Collective name",)),
+    "in_count": _number("In msg nelems"),
+    "out_count": _number("Out msg nelems"),
+    "comm_dtype": Argument("text", ("dtype",)),
+    "group_size": _number("Group size"),
+}
+"""What, beside its name, tells one call of an op from another: parts of column `call` of `op`."""
 MOMENTS: Final = frozenset({"memory", "flow", "counter"})
 """Groups of events that have a start but no duration: that is 0."""
 MEMORY_NAME: Final = "[memory]"
 """The name of the instants of group `memory`; other instants are skipped."""
+PHASE_OF_END: Final = "f"
+"""The phase of the flow that ends a pair."""
 
 _CATEGORIES: Final = {
     "cpu_op": "op", "operator": "op",
@@ -67,6 +121,18 @@ _CATEGORIES: Final = {
 }  # fmt: skip
 
 
+class Call(NamedTuple):
+    """An op's name and the JSON texts that describe its inputs; empty where not recorded."""
+
+    op: str
+    dims: bytes
+    types: bytes
+    strides: bytes
+    values: bytes
+    comm: tuple[Any, ...] | None
+    """Of a collective: name, elements in and out, dtype, group size."""
+
+
 @dataclass(frozen=True)
 class EventColumns:
     """The events of one group in a piece of a file, in the order of the file.
@@ -74,21 +140,23 @@ class EventColumns:
     Attributes:
         group: one of `ARGUMENTS`.
         name: their names, cut to `pyprof2.parsers._names.NAME_MAX`.
-        pid, tid: as recorded, numbers or text; None where they were not.
+        pid, tid: as recorded, numbers or text.
         start_ns, dur_ns: the digits of the file as whole ns, rounded half up, without a base.
         timed: whether start and duration are numbers, and fit; where not, they are anything.
-        args: the columns that `ARGUMENTS` names. Values are as recorded, whatever their type where
-            that is not the usual one but for what cannot be decoded; None where there is none.
+        args: the columns that `ARGUMENTS` names: `Texts` of texts and of JSON, which is bytes,
+            `Values` of all else, as recorded, whatever their type where that is not the usual one
+            but for what cannot be decoded. Of ops also `call`: `Texts` whose words are `Call`. Of
+            flows `flow_id`, and `end`: whether it is the one that ends.
     """
 
     group: str
-    name: Sequence[str]
-    pid: Sequence[int | str | None]
-    tid: Sequence[int | str | None]
+    name: Texts
+    pid: Values
+    tid: Values
     start_ns: Int
     dur_ns: Int
     timed: Bool
-    args: Mapping[str, Sequence[Any]]
+    args: Mapping[str, Any]
 
     def __len__(self) -> int:
         return len(self.name)
@@ -97,16 +165,15 @@ class EventColumns:
         """Return the events that `keep` marks."""
         if keep.all():
             return self
-        marks = keep.tolist()
         return replace(
             self,
-            name=list(compress(self.name, marks)),
-            pid=list(compress(self.pid, marks)),
-            tid=list(compress(self.tid, marks)),
+            name=self.name[keep],
+            pid=self.pid[keep],
+            tid=self.tid[keep],
             start_ns=self.start_ns[keep],
             dur_ns=self.dur_ns[keep],
             timed=self.timed[keep],
-            args={key: list(compress(values, marks)) for key, values in self.args.items()},
+            args={key: values[keep] for key, values in self.args.items()},
         )
 
 
@@ -118,11 +185,13 @@ class Scan:
         groups: its events, each group once, in the order in which they begin.
         skipped: how many events are in no group, by phase and category.
         count: how many events there are.
+        scanner: who scanned it, by name.
     """
 
     groups: list[EventColumns]
     skipped: Counter[tuple[str, str]]
     count: int
+    scanner: str
 
 
 class Scanner(Protocol):
@@ -151,3 +220,21 @@ def group_of(phase: str, category: str) -> str | None:
     if phase == "C":
         return "counter"
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
+
+
+def finished(stream: JsonStream, found: Scan) -> Scan:
+    """Return a scan without the instants that are not of memory, and count what is damaged."""
+    is_memory = Meaning(lambda name: name == MEMORY_NAME)
+    groups = []
+    for events in found.groups:
+        kept = events
+        if events.group == "memory":
+            kept = events.where(is_memory.flags(events.name))
+            if len(kept) < len(events):
+                found.skipped["i", ""] += len(events) - len(kept)
+        if len(kept):
+            groups.append(kept)
+    for (phase, _), times in found.skipped.items():
+        if not phase:
+            stream.count_damaged(times)
+    return replace(found, groups=groups)

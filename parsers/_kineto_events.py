@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from pyprof2.parsers._json import CHUNK_BYTES, DECODE_ERRORS
+from pyprof2.parsers._kineto_columns import ARGUMENTS, CALL, Argument, Takes
 from pyprof2.parsers._names import NAME_MAX, cut_name
 from pyprof2.problems import NO_EVENT, NOT_UTF8, WRONG_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyprof2.parsers._json import JsonStream
 
 
 _NO_BYTES: Final = b""
-_Number = int | float | str | None
-_Text = str | None
-_Args = TypeVar("_Args")
+_TYPES: Final[Mapping[Takes, tuple[Any, Any]]] = {
+    "number": (int | float | str | None, None),
+    "id": (int | str | None, None),
+    "text": (str | None, None),
+    "json": (Raw, Raw(_NO_BYTES)),
+}
+"""The type of a field, and what it is where there is none."""
 
 
 class Event(msgspec.Struct, gc=False):
@@ -45,75 +50,6 @@ class _Named(Event, gc=False):
     name: Annotated[str, msgspec.Meta(max_length=NAME_MAX)] = ""
 
 
-class OpArgs(msgspec.Struct, gc=False):
-    """The arguments of an op."""
-
-    external_id: _Number = msgspec.field(default=None, name="External id")
-    old_external_id: _Number = msgspec.field(default=None, name="external id")
-    sequence_nr: _Number = msgspec.field(default=None, name="Sequence number")
-    forward_thread: _Number = msgspec.field(default=None, name="Fwd thread id")
-    dims: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Input Dims")
-    old_dims: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Input dims")
-    strides: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Input Strides")
-    types: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Input type")
-    values: Raw = msgspec.field(default=Raw(_NO_BYTES), name="Concrete Inputs")
-    backend: _Text = msgspec.field(default=None, name="kernel_backend")
-    stack: _Text = msgspec.field(default=None, name="Call stack")
-    modules: _Text = msgspec.field(default=None, name="Module Hierarchy")
-    collective: _Text = msgspec.field(default=None, name="Collective name")
-    in_count: _Number = msgspec.field(default=None, name="In msg nelems")
-    out_count: _Number = msgspec.field(default=None, name="Out msg nelems")
-    group_size: _Number = msgspec.field(default=None, name="Group size")
-    comm_dtype: _Text = msgspec.field(default=None, name="dtype")
-
-
-class GpuArgs(msgspec.Struct, gc=False):
-    """The arguments of a kernel or copy."""
-
-    external_id: _Number = msgspec.field(default=None, name="External id")
-    old_external_id: _Number = msgspec.field(default=None, name="external id")
-    correlation: _Number = None
-    device: _Number = None
-    in_device: _Number = msgspec.field(default=None, name="inDevice")
-    stream: _Text | int = None
-    bytes: _Number = None
-    grid: Raw = Raw(_NO_BYTES)
-    block: Raw = Raw(_NO_BYTES)
-    registers: _Number = msgspec.field(default=None, name="registers per thread")
-    shared_bytes: _Number = msgspec.field(default=None, name="shared memory")
-    blocks_per_sm: _Number = msgspec.field(default=None, name="blocks per SM")
-    occupancy: _Number = msgspec.field(default=None, name="est. achieved occupancy %")
-    graph_node: _Number = msgspec.field(default=None, name="graph node id")
-
-
-class LaunchArgs(msgspec.Struct, gc=False):
-    """The arguments of a call of the runtime."""
-
-    external_id: _Number = msgspec.field(default=None, name="External id")
-    old_external_id: _Number = msgspec.field(default=None, name="external id")
-    correlation: _Number = None
-
-
-class StallArgs(msgspec.Struct, gc=False):
-    """The arguments of a wait; an overhead has none."""
-
-    device: _Number = None
-    stream: _Number = None
-    correlation: _Number = None
-    recorded_by: _Number = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
-
-
-class MemoryArgs(msgspec.Struct, gc=False):
-    """The arguments of an allocation or release."""
-
-    device_type: _Number = msgspec.field(default=None, name="Device Type")
-    device: _Number = msgspec.field(default=None, name="Device Id")
-    address: _Number = msgspec.field(default=None, name="Addr")
-    bytes: _Number = msgspec.field(default=None, name="Bytes")
-    allocated: _Number = msgspec.field(default=None, name="Total Allocated")
-    reserved: _Number = msgspec.field(default=None, name="Total Reserved")
-
-
 class Job(msgspec.Struct):
     """What the file says of the job."""
 
@@ -126,9 +62,31 @@ _EVENTS: Final = msgspec.json.Decoder(list[Event])
 _EVENT: Final = msgspec.json.Decoder(Event)
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _FIELDS: Final = msgspec.json.Decoder(dict[str, Raw])
-_ARGS: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
-    for kind in (OpArgs, GpuArgs, LaunchArgs, StallArgs, MemoryArgs)
+
+
+def _struct(columns: Mapping[str, Argument]) -> type[msgspec.Struct]:
+    """Return a struct with a field for each key of columns of arguments."""
+    fields = []
+    for name, argument in columns.items():
+        for field, key in zip(fields_of(name, argument), argument.keys, strict=True):
+            kind, empty = _TYPES[argument.takes]
+            fields.append((field, kind, msgspec.field(default=empty, name=key)))
+    return msgspec.defstruct("Args", fields, gc=False)
+
+
+def fields_of(name: str, argument: Argument) -> list[str]:
+    """Return the names of the fields that a column of arguments comes from."""
+    return [f"{name}_{at}" for at in range(len(argument.keys))]
+
+
+_STRUCTS: Final = {
+    group: _struct({**columns, **CALL} if group == "op" else columns)
+    for group, columns in ARGUMENTS.items()
+    if columns
+}
+_ARGS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    group: msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+    for group, kind in _STRUCTS.items()
 }
 
 
@@ -182,15 +140,15 @@ class EventDecoder:
                     events.append(event)
         return events
 
-    def args(self, events: Sequence[Event], kind: type[_Args]) -> list[_Args]:
-        """Return the arguments of each event; what does not decode is left out."""
+    def args(self, events: Sequence[Event], group: str) -> list[Any]:
+        """Return the arguments of each event of a group; what does not decode is left out."""
         raws = [e.args or b"{}" for e in events]
         try:
-            return list(_ARGS[kind].decode(b"[" + b",".join(raws) + b"]"))
+            return list(_ARGS[group].decode(b"[" + b",".join(raws) + b"]"))
         except (msgspec.ValidationError, *DECODE_ERRORS):
-            return [self._coerce_args(bytes(raw), kind) for raw in raws]
+            return [self._coerce_args(bytes(raw), _STRUCTS[group]) for raw in raws]
 
-    def _coerce_args(self, raw: bytes, kind: type[_Args]) -> _Args:
+    def _coerce_args(self, raw: bytes, kind: Any) -> Any:
         text = raw.decode("utf-8", "replace").encode()
         if text != raw:
             self._problems[NOT_UTF8] += 1

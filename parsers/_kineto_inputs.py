@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from pyprof2.parsers._json import DECODE_ERRORS
 from pyprof2.recording import Signature
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, format_signature
+
+if TYPE_CHECKING:
+    from pyprof2.parsers._kineto_columns import Call
 
 _DTYPES: Final = {
     "double": "f64", "float": "f32", "c10::Half": "f16", "c10::BFloat16": "bf16",
@@ -42,19 +45,7 @@ _COMM_DTYPES: Final = {
 _COUNT: Final = re.compile(r"-?\d{1,18}")
 
 
-class RecordedCall(NamedTuple):
-    """An op's name and the JSON texts that describe its inputs; empty where not recorded."""
-
-    op: str
-    dims: bytes
-    types: bytes
-    strides: bytes
-    values: bytes
-    comm: tuple[Any, ...] | None
-    """Of a collective: name, elements in and out, dtype, group size."""
-
-
-def signature_of(recorded: RecordedCall) -> Signature:
+def signature_of(recorded: Call) -> Signature:
     """Return the signature that a recorded call has."""
     dims = _list(recorded.dims)
     more = (_padded(_list(raw), len(dims)) for raw in recorded[2:5])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Sequence
 
+    from pyprof2.parsers._columns import Values
     from pyprof2.recording import TextCodes
 
 _DIM3: Final = re.compile(rb"\[\d{1,10},\d{1,10},\d{1,10}\]")
@@ -33,25 +34,23 @@ class Numbers:
     def __init__(self, problems: Counter[str]) -> None:
         self._problems = problems
 
-    def ints(self, values: Sequence[Any]) -> pa.Array:
+    def ints(self, values: Values) -> pa.Array:
         """Return whole numbers as a column; what is no number is null, and counted."""
-        try:
-            column = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            column = None
-        if column is None or column.type not in (pa.int64(), pa.null()):
-            column = pa.array([to_int(value) for value in values], pa.int64())
-            self._count_lost(values, column)
-        return column.cast(pa.int64())
+        column = values.as_ints()
+        if column is None:
+            known = values.to_list()
+            column = pa.array([to_int(value) for value in known], pa.int64())
+            self._count_lost(known, column)
+        return column
 
-    def floats(self, values: Sequence[Any]) -> pa.Array:
+    def floats(self, values: Values) -> pa.Array:
         """Return numbers as a column; what is no number is null, and counted."""
-        try:
-            return pa.array(values, pa.float64())
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            column = pa.array([_to_float(value) for value in values], pa.float64())
-            self._count_lost(values, column)
-            return column
+        column = values.as_floats()
+        if column is None:
+            known = values.to_list()
+            column = pa.array([_to_float(value) for value in known], pa.float64())
+            self._count_lost(known, column)
+        return column
 
     def _count_lost(self, values: Sequence[Any], column: pa.Array) -> None:
         lost = column.null_count - values.count(None)
@@ -134,8 +133,23 @@ def to_int(value: Any) -> int | None:
     return number if is_whole and -(1 << 63) <= number < 1 << 63 else None
 
 
-def to_address(value: Any) -> int | None:
-    """Return an address, which some recorders print as a signed number."""
+def whole_numbers(values: Values) -> pa.Array:
+    """Return whole numbers as a column; what is none, as number or as text, is null."""
+    column = values.as_ints()
+    if column is None:
+        column = pa.array([to_int(value) for value in values.to_list()], pa.int64())
+    return column
+
+
+def addresses(values: Values) -> pa.Array:
+    """Return addresses as a column of uint64; some recorders print them as signed numbers."""
+    column = values.as_ints()
+    if column is None:
+        return pa.array([_to_address(value) for value in values.to_list()], pa.uint64())
+    return column.view(pa.uint64())
+
+
+def _to_address(value: Any) -> int | None:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):

@@ -11,6 +11,8 @@ The file is cut into pieces, a scanner makes columns of each, and a builder tabl
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._kineto_columns import Scanner
 
-SCANNERS: Final[dict[str, type[Scanner]]] = {"msgspec": EventScanner}
-"""What can scan, by name; their columns are equal."""
+SCANNERS: Final[dict[str, type[Scanner]]] = {"python": EventScanner}
+"""What can scan, by name; their columns are equal. One is there only where a compiler was."""
+with contextlib.suppress(ImportError):
+    from pyprof2.parsers._kineto_native import NativeScanner
+
+    SCANNERS["compiled"] = NativeScanner
 
 # The name of our own marker begins with a brace, and no op's does.
 _WORK: Final = re.compile(
@@ -57,24 +63,31 @@ def read_recordings(
     folder: Path,
     on_progress: Callable[[int], None] | None = None,
     *,
-    scanner: type[Scanner] = EventScanner,
+    scanner: str | None = None,
 ) -> list[Recording]:
     """Return the recording in `path`; its raw tables are spooled into `folder`.
 
-    `on_progress` is called with the position in the file; `scanner` is one of `SCANNERS`.
+    `on_progress` is called with the position in the file; `scanner` is one of `SCANNERS`, by
+    default the compiled one, where there is one and PYPROF2_PURE is not set.
 
     Raises:
         TraceError: the file cannot be read, is not JSON, or has no list of events.
     """
     stream = JsonStream(path, "traceEvents", on_progress)
-    events, builder = scanner(stream), TableBuilder(Spool(folder), stream.problems)
+    scan = SCANNERS[scanner or _default_scanner()](stream).scan
+    builder = TableBuilder(Spool(folder), stream.problems)
     try:
         for text in stream.chunks():
-            builder.add(events.scan(text))
+            builder.add(scan(text))
         builder.finish()
     finally:
         builder.spool.finish()
     return [_recording(stream, builder)]
+
+
+def _default_scanner() -> str:
+    is_pure = os.environ.get("PYPROF2_PURE", "") not in ("", "0")
+    return "compiled" if "compiled" in SCANNERS and not is_pure else "python"
 
 
 def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
@@ -99,12 +112,13 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             "source": stream.path.name,
             "profiler": "kineto",
             "world_size": first_of(to_int(job.world_size), process and process.world_size),
-            "event_count": builder.event_count,
+            "event_count": builder.scanned.total(),
             **_times(stream, builder),
         },
         problems=stream.problems,
         skipped=builder.skipped,
         annotated=+builder.annotated,
+        scanned=builder.scanned,
         trusts_recorded_id=builder.trusts_external_ids,
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),

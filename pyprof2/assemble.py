@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyprof2.recording import Recording
 
-_SLICE: Final = 1 << 15
+_SLICE: Final = 1 << 17
 _NUMBERED: Final = {"ranges": "range_id", "stalls": "stall_id"}
 
 

@@ -206,6 +206,7 @@ def _manifest(
                 "skipped": dict(recordings[at][1].skipped),
                 "annotated": dict(recordings[at][1].annotated),
                 **({"entry": entry} if (entry := recordings[at][1].entry) else {}),
+                "scanned": dict(recordings[at][1].scanned),
                 **fact,
             }
             for group, rank, of_group in zip(groups, ranks, facts, strict=True)

@@ -246,6 +246,7 @@ class Recording:
         source_root: the folder of the user's own code, if it was known when this was recorded.
         entry: of an entry point that was run: its `file`, `batch_size`, and `on_cpu`: whether the
             CPU took the place of a GPU; None: none was.
+        scanned: how many events each scanner read, where the format has several, by name.
     """
 
     spool: Spool
@@ -262,6 +263,7 @@ class Recording:
     ops_are_ranges: bool = False
     source_root: str | None = None
     entry: dict[str, Any] | None = None
+    scanned: Counter[str] = field(default_factory=Counter)
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None

@@ -61,6 +61,7 @@ class _Rank(TypedDict):
     problems: dict[str, int]
     skipped: dict[str, int]
     annotated: NotRequired[dict[str, int]]
+    scanned: NotRequired[dict[str, int]]
     pairs_recorded: NotRequired[int]
     pairs_agree: NotRequired[int]
     nodes_lost: NotRequired[int]
@@ -167,9 +168,13 @@ def write_table(folder: Path, name: str, rank: int, parts: Iterable[pa.Table]) -
     path = folder / name
     path.mkdir(exist_ok=True)
     nbytes = 0
+    schema = table.schema()
+    # Numbers are mostly distinct: a dictionary of them costs time, and makes files larger.
+    texts = [f.name for f in schema if pa.types.is_dictionary(f.type) or pa.types.is_string(f.type)]
     with pq.ParquetWriter(
-        path / f"rank-{rank}.parquet", table.schema(), compression="zstd", compression_level=1
-    ) as writer:
+        path / f"rank-{rank}.parquet", schema, compression="zstd", compression_level=1,
+        use_dictionary=texts or False,
+    ) as writer:  # fmt: skip
         for part in parts:
             checked = table.conform(part)
             nbytes += checked.nbytes

@@ -33,3 +33,16 @@ def test_damaged_files_give_a_result_or_one_clear_line(kind: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert f"20 damaged {kind}" in done.stdout
     assert ", 0 failed;" in done.stdout
+
+
+@pytest.mark.minutes
+@pytest.mark.skipif(sys.platform != "linux", reason="its sanitizers are those of Linux")
+def test_no_damage_makes_the_compiled_scanner_leave_its_memory() -> None:
+    words = [sys.executable, "-m", "tests.fuzz_native", "--seconds", "60"]
+
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+    if "no compiler" in done.stdout:
+        pytest.skip(done.stdout.strip())
+    assert "no fault of memory" in done.stdout

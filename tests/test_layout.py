@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import configparser
 import importlib
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -40,6 +42,8 @@ WINGS: Final = ("linking", "hardware", "costs", "assembly", "time", "memory", "s
 SIDE_BY_SIDE: Final = {("hardware", "linking")}
 """Wings that know nothing of one another, beside the order."""
 
+BUILT_FROM: Final = ("setup.py", "setup.cfg", "pyproject.toml", "MANIFEST.in")
+
 HEAVY: Final = ("torch", "nvtx", "pandas", "pyarrow", "numpy", "sqlalchemy", "tqdm", "tabulate")
 
 
@@ -71,6 +75,8 @@ def _modules() -> dict[str, Path]:
 MODULES: Final = _modules()
 RECORDING: Final = [n for n in MODULES if n.startswith(("pyprof2.nvtx", "pyprof2.integrations."))]
 """What needs torch, nvtx or somebody's trainer to be imported."""
+COMPILED: Final = "pyprof2.parsers._kineto_native"
+"""What needs a compiler where it is installed; without one it is not imported."""
 
 
 def _imports(name: str) -> Iterator[Import]:
@@ -144,9 +150,16 @@ def checkout_without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the tree as git writes it where it makes no symbolic links."""
     copy = tmp_path_factory.mktemp("checkout") / "pyprof2"
     for name in ("pyprof2", "parsers", "analysis"):
-        ignored = shutil.ignore_patterns("__pycache__")
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
-    for name in ("setup.cfg", "pyproject.toml", "README.rst", "LICENSE", "NOTICE", "MANIFEST.in"):
+    for name in (
+        *BUILT_FROM,
+        "README.rst",
+        "LICENSE",
+        "NOTICE",
+        "CHANGELOG.rst",
+        "constraints.txt",
+    ):
         shutil.copy(ROOT / name, copy)
     for link in (copy / "pyprof2").iterdir():
         if link.is_symlink():
@@ -160,27 +173,72 @@ def test_a_checkout_without_links_imports_all_modules(checkout_without_links: Pa
     program = f"""
 import importlib, sys
 sys.path.insert(0, {str(checkout_without_links)!r})
-for name in {sorted(set(MODULES) - set(RECORDING))!r}:
+for name in {sorted(set(MODULES) - {*RECORDING, COMPILED})!r}:
     path = importlib.import_module(name).__file__
     assert path.startswith({str(checkout_without_links)!r}), path"""
 
     subprocess.run([sys.executable, "-I", "-c", program], check=True)
 
 
-def test_a_wheel_from_a_checkout_without_links_holds_all_modules(
+def _packed(
+    checkout: Path, out: Path, kind: str = "wheel", **settings: str
+) -> tuple[str, set[str]]:
+    """Return the name of the wheel or source archive of a checkout, and what is in it."""
+    pytest.importorskip("setuptools")
+    program = f"from setuptools.build_meta import build_{kind} as b; b({str(out)!r})"
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True, cwd=checkout, capture_output=True, env={**os.environ, **settings},
+    )  # fmt: skip
+    (archive,) = out.iterdir()
+    if kind == "wheel":
+        return archive.name, set(zipfile.ZipFile(archive).namelist())
+    with tarfile.open(archive) as found:
+        return archive.name, {name.partition("/")[2] for name in found.getnames()}
+
+
+MODULE_FILES: Final = {path.relative_to(ROOT).as_posix() for path in MODULES.values()}
+SCANNER: Final = "pyprof2/parsers/_scan.abi3.so"
+
+
+def test_a_pure_wheel_from_a_checkout_without_links_holds_all_modules(
     checkout_without_links: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("setuptools")
-    program = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
+    name, packed = _packed(checkout_without_links, tmp_path, PYPROF2_PURE="1")
 
-    subprocess.run(
-        [sys.executable, "-c", program], check=True, cwd=checkout_without_links, capture_output=True
-    )
-
-    (wheel,) = tmp_path.glob("*.whl")
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    assert {path.relative_to(ROOT).as_posix() for path in MODULES.values()} <= packed
+    assert name.endswith("-py3-none-any.whl")
+    assert packed >= MODULE_FILES
     assert {"pyprof2/py.typed", "pyprof2/data/demo.json.gz"} <= packed
+    assert not {name for name in packed if name.endswith((".so", ".pyd"))}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
+def test_a_compiled_wheel_is_for_every_python_from_the_oldest_one_on(
+    checkout_without_links: Path, tmp_path: Path
+) -> None:
+    name, packed = _packed(checkout_without_links, tmp_path, PYPROF2_PURE="")
+
+    assert "-cp311-abi3-" in name
+    assert {SCANNER} == {name for name in packed if name.endswith((".so", ".pyd"))}
+    assert packed >= MODULE_FILES
+
+
+def test_a_compiler_that_fails_is_no_error(checkout_without_links: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "checkout"
+    shutil.copytree(checkout_without_links, copy, ignore=shutil.ignore_patterns("build"))
+    _, packed = _packed(copy, tmp_path / "out", PYPROF2_PURE="", CC="false")
+
+    assert packed >= MODULE_FILES
+    assert SCANNER not in packed
+
+
+def test_a_source_archive_holds_what_a_wheel_is_built_from(
+    checkout_without_links: Path, tmp_path: Path
+) -> None:
+    _, packed = _packed(checkout_without_links, tmp_path, "sdist")
+
+    assert {*BUILT_FROM, "parsers/_scan.c", "parsers/kineto.py"} <= packed
+    assert not {name for name in packed if name.endswith((".so", ".pyd"))}
 
 
 def test_the_list_of_packages_is_whole() -> None:

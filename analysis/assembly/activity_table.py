@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.costs.attribute import Shares
     from pyprof2.analysis.intervals import Int
 
-_SLICE: Final = 1 << 15
+_SLICE: Final = 1 << 16
 _RECORDED: Final = (
     "start_ns", "dur_ns", "correlation_id", "device", "stream", "kernel", "copy_kind", "grid",
     "block", "registers", "shared_bytes", "blocks_per_sm", "occupancy_pct", "graph_node_id",

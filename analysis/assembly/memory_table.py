@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
     from pyprof2.recording import Recording
 
-_SLICE: Final = 1 << 15
+_SLICE: Final = 1 << 16
 PHASES: Final = (*DIRECTIONS, "zero_grad")
 """What column `phase` says."""
 _ZERO_GRAD: Final = re.compile(

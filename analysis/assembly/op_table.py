@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
     from pyprof2.recording import Recording
 
-_SLICE: Final = 1 << 15
+_SLICE: Final = 1 << 16
 _RECORDED: Final = (
     "start_ns", "dur_ns", "pid", "tid", "op", "sequence_nr", "forward_thread", "recorded_id",
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import skipped
 from pyprof2.analysis.summaries.findings import Finding
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     _Lack: TypeAlias = tuple[str, int, int | None, str]
     """What is missing, how often, of how many if that says something, and what to do."""
+
+_SCANNERS: Final = {"python": "Python"}
 
 
 def find_lacks(
@@ -151,6 +153,9 @@ def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
             where = ", on the CPU in place of a GPU" if entry["on_cpu"] else ""
             text = f"entry point {entry['file']}{where}: samples in a step"
             yield Finding("info", text, entry["batch_size"], rank=rank["rank"])
+        for scanner, count in sorted(rank.get("scanned", {}).items()):
+            text = f"events read with the {_SCANNERS.get(scanner, scanner)} scanner"
+            yield Finding("info", text, count, rank=rank["rank"])
         for key, count in sorted(rank["skipped"].items()):
             text = f"not read: {skipped.look_up(key).text}"
             yield Finding("info", text, count, rank=rank["rank"])

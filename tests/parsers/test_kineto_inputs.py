@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyprof2.parsers._kineto_inputs import RecordedCall, signature_of
+from pyprof2.parsers._kineto_columns import Call
+from pyprof2.parsers._kineto_inputs import signature_of
 from pyprof2.signatures import Scalar, Tensor, parse_inputs
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def signature(
 ) -> Signature:
     """The signature of a call of `aten::f`; None stands for what was not recorded."""
     columns = [b"" if v is None else json.dumps(v).encode() for v in (dims, types, strides, values)]
-    return signature_of(RecordedCall._make(["aten::f", *columns, comm]))
+    return signature_of(Call._make(["aten::f", *columns, comm]))
 
 
 def inputs(*columns: Any) -> tuple[Input, ...]:
@@ -96,7 +97,7 @@ def test_inputs_keep_their_places_where_columns_are_too_short_or_long() -> None:
 
 @pytest.mark.parametrize("raw", [b"{]", b"7", b'"x"', b"[" * 5000, b"null"])
 def test_dims_that_are_no_list_are_no_inputs(raw: bytes) -> None:
-    found = signature_of(RecordedCall("aten::f", raw, b"", b"", b"", None))
+    found = signature_of(Call("aten::f", raw, b"", b"", b"", None))
 
     assert (found.text, found.inputs, found.has_shapes) == ("aten::f()", "[]", False)
 

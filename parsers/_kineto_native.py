@@ -1,0 +1,141 @@
+"""The compiled scanner: `_scan.c` fills the columns, and Python looks at new texts alone.
+
+It is there where a compiler was when pyprof2 was installed. What it does not understand, the
+scanner in Python scans, piece by piece: the columns are equal whichever of them did.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from pyprof2.parsers import _scan
+from pyprof2.parsers._columns import Meaning, Texts, Values
+from pyprof2.parsers._kineto_columns import (
+    ARGUMENTS,
+    CALL,
+    MOMENTS,
+    PHASE_OF_END,
+    Argument,
+    Call,
+    EventColumns,
+    Scan,
+    finished,
+    group_of,
+)
+from pyprof2.parsers._kineto_scanner import EventScanner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyprof2.parsers._json import JsonStream
+
+_TAKES: Final = {"number": 0, "id": 1, "text": 2, "json": 3}
+_GROUPS: Final = list(ARGUMENTS)
+_TEXTS, _RAWS, _CALLS = range(3)
+"""The dictionaries of `_scan.Scanner`."""
+_RAW: Final = 4
+"""The kind of JSON among the parts of a call; the others are as in `Values`."""
+
+
+def _columns_of(arguments: Mapping[str, Argument]) -> tuple[Any, ...]:
+    return tuple(
+        (_TAKES[argument.takes], tuple(key.encode() for key in argument.keys))
+        for argument in arguments.values()
+    )
+
+
+_SPECIFICATION: Final = tuple(
+    (group in MOMENTS, _columns_of(columns), _columns_of(CALL) if group == "op" else ())
+    for group, columns in ARGUMENTS.items()
+)
+
+
+def _group_number(phase: bytes, category: bytes) -> int:
+    group = group_of(_text(phase), _text(category))
+    return -1 if group is None else _GROUPS.index(group)
+
+
+def _text(raw: bytes) -> str:
+    """Return what stands between the quotes of a JSON string."""
+    return msgspec.json.decode(b'"' + raw + b'"', type=str) if b"\\" in raw else raw.decode()
+
+
+class NativeScanner:
+    """Scans with compiled code; see `Scanner`."""
+
+    def __init__(self, stream: JsonStream) -> None:
+        self._stream = stream
+        self._python = EventScanner(stream)
+        self._scanner = _scan.Scanner(_SPECIFICATION, _group_number, secrets.randbits(64))
+        self._texts: list[str] = []
+        self._raws: list[bytes] = []
+        self._calls: list[Call] = []
+        self._is_end = Meaning(lambda phase: phase == PHASE_OF_END)
+
+    def scan(self, text: bytes) -> Scan:
+        """Return the events of one JSON array."""
+        found = self._scanner.scan(text)
+        if found is None:
+            return self._python.scan(text)
+        count, pairs, groups = found
+        self._learn()
+        skipped: Counter[tuple[str, str]] = Counter()
+        for phase, category, times in pairs:
+            skipped[_text(phase), _text(category)] += times
+        columns = [self._columns(_GROUPS[number], iter(buffers)) for number, buffers in groups]
+        return finished(self._stream, Scan(columns, skipped, count, "compiled"))
+
+    def _learn(self) -> None:
+        """Take over what is new in the dictionaries."""
+        words, texts, raws, calls = self._scanner.words, self._texts, self._raws, self._calls
+        texts += map(_text, words(_TEXTS, len(texts)))
+        raws += words(_RAWS, len(raws))
+        calls += map(self._call, words(_CALLS, len(calls)))
+
+    def _call(self, packed: bytes) -> Call:
+        numbers = np.frombuffer(packed, np.int64).reshape(-1, 2)
+        name, *parts = (self._part(kind, bits) for kind, bits in numbers.tolist())
+        dims, types, strides, values = (part or b"" for part in parts[:4])
+        comm = tuple(parts[4:])
+        return Call(name, dims, types, strides, values, comm if comm[0] else None)
+
+    def _part(self, kind: int, bits: int) -> Any:
+        if kind == _RAW:
+            return self._raws[bits]
+        value = Values(np.array([bits]), np.array([kind], np.uint8), self._texts)
+        return value.to_list()[0]
+
+    def _columns(self, group: str, buffers: Iterator[bytes]) -> EventColumns:
+        name, pid, tid = self._names(buffers), self._values(buffers), self._values(buffers)
+        start, dur = (np.frombuffer(next(buffers), np.int64) for _ in range(2))
+        timed = np.frombuffer(next(buffers), np.bool_)
+        flow_id, phase, call = self._values(buffers), self._names(buffers), self._codes(buffers)
+        args: dict[str, Any] = {}
+        if group == "flow":
+            args = {"flow_id": flow_id, "end": self._is_end.flags(phase)}
+        for column, argument in ARGUMENTS[group].items():
+            if argument.takes in ("number", "id"):
+                args[column] = self._values(buffers)
+                continue
+            words = self._texts if argument.takes == "text" else self._raws
+            args[column] = Texts(self._codes(buffers), words)
+            next(buffers)
+        if group == "op":
+            args["call"] = Texts(call, self._calls)
+        dur = np.zeros_like(start) if group in MOMENTS else dur
+        return EventColumns(group, name, pid, tid, start, dur, timed, args)
+
+    def _codes(self, buffers: Iterator[bytes]) -> Any:
+        return np.frombuffer(next(buffers), np.int32)
+
+    def _names(self, buffers: Iterator[bytes]) -> Texts:
+        return Texts(self._codes(buffers), self._texts)
+
+    def _values(self, buffers: Iterator[bytes]) -> Values:
+        bits = np.frombuffer(next(buffers), np.int64)
+        return Values(bits, np.frombuffer(next(buffers), np.uint8), self._texts)

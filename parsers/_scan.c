@@ -1,0 +1,1184 @@
+/* The compiled scanner of the Kineto reader: the events of a JSON array become buffers of columns.
+
+   It knows JSON and nothing of what events mean: which groups there are, and which keys of `args`
+   are which columns, it is told when it is made (see _kineto_columns.py). Texts become codes of
+   dictionaries that last as long as the scanner, so that Python looks at each distinct one once.
+
+   It takes bytes that nobody has checked. What it does not understand it does not guess: `scan`
+   returns None, and the scanner in Python, which mends and counts damage, scans that text instead.
+   So it may be stricter than that one, and never laxer. There is no recursion. A bytes object ends
+   with a NUL that is not part of it; no pointer moves on from a byte that it has not matched, and
+   NUL matches nothing, so a single byte can be looked at without asking where the end is. */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_MAX_BYTES = 1 << 14, DEPTH_MAX = 64, GROUPS_MAX = 32, KEYS_MAX = 64, SLOTS = 256 };
+enum { PROBES_MAX = 128, DIGITS_MAX = 18, US_DIGITS_MAX = 16, NUMBER_MAX = 64 };
+
+static const int64_t US_MAX = INT64_C(4000000000000000); /* the year 2096; in ns it fits */
+
+/* What a value is; the first four are what Python is given as `kinds`. */
+enum { NONE = 0, INT = 1, TEXT = 2, FLOAT = 3, RAW = 4 };
+/* What a column takes: the codes of KINDS in _kineto_native.py. */
+enum { AS_NUMBER = 0, AS_ID = 1, AS_TEXT = 2, AS_JSON = 3 };
+
+typedef unsigned char u8;
+
+typedef struct {
+    int64_t bits; /* a number, the bits of a double, or a code */
+    u8 kind;
+} Value;
+
+/* ---- JSON: each function returns where it got to, NULL where it does not understand. ---- */
+
+static const u8 *blank(const u8 *at)
+{
+    while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')
+        at++;
+    return at;
+}
+
+static int hex4(const u8 *at)
+{
+    int code = 0;
+    for (int i = 0; i < 4; i++) {
+        u8 c = at[i]; /* the NUL at the end is no digit */
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0)
+            return -1;
+        code = code * 16 + digit;
+    }
+    return code;
+}
+
+static const u8 *escape(const u8 *at) /* at the backslash */
+{
+    int code;
+    switch (at[1]) {
+    case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
+        return at + 2;
+    case 'u':
+        code = hex4(at + 2);
+        at += 6;
+        if (code < 0 || (code >= 0xDC00 && code <= 0xDFFF))
+            return NULL;
+        if (code < 0xD800 || code > 0xDBFF)
+            return at;
+        if (at[0] != '\\' || at[1] != 'u')
+            return NULL;
+        code = hex4(at + 2);
+        return code >= 0xDC00 && code <= 0xDFFF ? at + 6 : NULL;
+    default:
+        return NULL;
+    }
+}
+
+static int follows(u8 c)
+{
+    return (c & 0xC0) == 0x80;
+}
+
+static const u8 *wide(const u8 *at) /* one character of UTF-8 that is not ASCII */
+{
+    u8 c = at[0];
+    if (c >= 0xC2 && c <= 0xDF)
+        return follows(at[1]) ? at + 2 : NULL;
+    if (c >= 0xE0 && c <= 0xEF) {
+        if (!follows(at[1]) || !follows(at[2]))
+            return NULL;
+        if ((c == 0xE0 && at[1] < 0xA0) || (c == 0xED && at[1] > 0x9F))
+            return NULL;
+        return at + 3;
+    }
+    if (c >= 0xF0 && c <= 0xF4) {
+        if (!follows(at[1]) || !follows(at[2]) || !follows(at[3]))
+            return NULL;
+        if ((c == 0xF0 && at[1] < 0x90) || (c == 0xF4 && at[1] > 0x8F))
+            return NULL;
+        return at + 4;
+    }
+    return NULL;
+}
+
+#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+static int is_plain(const u8 *at) /* whether 8 bytes of a string need no second look */
+{
+    uint64_t x, quote, slash;
+    memcpy(&x, at, 8);
+    quote = x ^ EACH('"');
+    slash = x ^ EACH('\\');
+    return !((x | ((x - EACH(0x20)) & ~x) | ((quote - EACH(1)) & ~quote)
+              | ((slash - EACH(1)) & ~slash)) & EACH(0x80));
+}
+
+/* From behind the opening quote to the closing one. */
+static const u8 *string_end(const u8 *at, const u8 *end, int *escaped)
+{
+    while (at) {
+        while (end - at >= 8 && is_plain(at))
+            at += 8;
+        if (*at == '"')
+            return at;
+        if (*at == '\\') {
+            *escaped = 1;
+            at = escape(at);
+        } else if (*at >= 0x80) {
+            at = wide(at);
+        } else if (*at < 0x20) {
+            return NULL;
+        } else {
+            at++;
+        }
+    }
+    return NULL;
+}
+
+static const u8 *digits(const u8 *at)
+{
+    while (*at >= '0' && *at <= '9')
+        at++;
+    return at;
+}
+
+static const u8 *number_end(const u8 *at, int *is_float)
+{
+    const u8 *first;
+    *is_float = 0;
+    if (*at == '-')
+        at++;
+    first = at;
+    at = digits(at);
+    if (at == first || (*first == '0' && at - first > 1))
+        return NULL;
+    if (*at == '.') {
+        *is_float = 1;
+        first = ++at;
+        at = digits(at);
+        if (at == first)
+            return NULL;
+    }
+    if (*at == 'e' || *at == 'E') {
+        *is_float = 1;
+        at++;
+        if (*at == '+' || *at == '-')
+            at++;
+        first = at;
+        at = digits(at);
+        if (at == first)
+            return NULL;
+    }
+    return at;
+}
+
+static const u8 *literal(const u8 *at, const u8 *end, const char *word, size_t length)
+{
+    if ((size_t)(end - at) < length || memcmp(at, word, length))
+        return NULL;
+    return at + length;
+}
+
+static const u8 *key_end(const u8 *at, const u8 *end) /* from the quote to behind the colon */
+{
+    int escaped = 0;
+    if (*at != '"' || !(at = string_end(at + 1, end, &escaped)))
+        return NULL;
+    at = blank(at + 1);
+    return *at == ':' ? at + 1 : NULL;
+}
+
+static const u8 *scalar_end(const u8 *at, const u8 *end)
+{
+    int flag = 0;
+    switch (*at) {
+    case '"':
+        at = string_end(at + 1, end, &flag);
+        return at ? at + 1 : NULL;
+    case 't':
+        return literal(at, end, "true", 4);
+    case 'f':
+        return literal(at, end, "false", 5);
+    case 'n':
+        return literal(at, end, "null", 4);
+    default:
+        return number_end(at, &flag);
+    }
+}
+
+/* From the first byte of a value to behind it; a bit of `open` says what each level is. */
+static const u8 *value_end(const u8 *at, const u8 *end)
+{
+    uint64_t open = 0;
+    int depth = 0;
+    for (;;) {
+        at = blank(at);
+        if (*at == '{' || *at == '[') {
+            if (depth == DEPTH_MAX)
+                return NULL;
+            open = open << 1 | (*at == '{');
+            depth++;
+            at = blank(at + 1);
+            if (*at != ((open & 1) ? '}' : ']')) {
+                if ((open & 1) && !(at = key_end(at, end)))
+                    return NULL;
+                continue;
+            }
+        } else if (!(at = scalar_end(at, end))) {
+            return NULL;
+        }
+        for (;;) { /* behind a value, or at the bracket that closes an empty level */
+            if (!depth)
+                return at;
+            at = blank(at);
+            if (*at != ((open & 1) ? '}' : ']'))
+                break;
+            at++;
+            open >>= 1;
+            depth--;
+        }
+        if (*at != ',')
+            return NULL;
+        at = blank(at + 1);
+        if ((open & 1) && !(at = key_end(at, end)))
+            return NULL;
+    }
+}
+
+static const u8 *read_int(const u8 *at, const u8 *stop, Value *out)
+{
+    int negative = *at == '-';
+    int64_t value = 0;
+    at += negative;
+    if (stop - at > DIGITS_MAX || (negative && *at == '0'))
+        return NULL;
+    for (; at < stop; at++)
+        value = value * 10 + (*at - '0');
+    out->bits = negative ? -value : value;
+    out->kind = INT;
+    return stop;
+}
+
+static const u8 *read_float(const u8 *at, const u8 *stop, Value *out)
+{
+    char text[NUMBER_MAX + 1];
+    size_t length = (size_t)(stop - at);
+    double value;
+    if (length > NUMBER_MAX)
+        return NULL;
+    memcpy(text, at, length);
+    text[length] = 0;
+    value = PyOS_string_to_double(text, NULL, NULL); /* no locale, and rounded correctly */
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return NULL;
+    }
+    if (value - value != 0) /* infinite */
+        return NULL;
+    memcpy(&out->bits, &value, sizeof value);
+    out->kind = FLOAT;
+    return stop;
+}
+
+/* The digits of µs as whole ns, rounded half up; exact, because no float is involved. */
+static const u8 *read_time(const u8 *at, int64_t *ns)
+{
+    int negative = *at == '-', is_float, place;
+    const u8 *stop = number_end(at, &is_float), *first = at + negative;
+    int64_t value = 0;
+    if (!stop)
+        return NULL;
+    for (at = first; *at >= '0' && *at <= '9'; at++) {
+        if (at - first >= US_DIGITS_MAX)
+            return NULL;
+        value = value * 10 + (*at - '0');
+    }
+    if (value > US_MAX)
+        return NULL;
+    if (*at == '.')
+        at++;
+    for (place = 0; place < 3; place++) {
+        int is_digit = at < stop && *at >= '0' && *at <= '9';
+        value = value * 10 + (is_digit ? *at - '0' : 0);
+        at += is_digit;
+    }
+    if (at < stop && *at >= '5' && *at <= '9') {
+        int is_tie = *at++ == '5';
+        for (; at < stop && *at >= '0' && *at <= '9'; at++)
+            is_tie &= *at == '0';
+        value += !(negative && is_tie);
+    } else {
+        at = digits(at);
+    }
+    if (at != stop) /* an exponent */
+        return NULL;
+    *ns = negative ? -value : value;
+    return stop;
+}
+
+/* ---- Buffers that grow, and dictionaries. Functions return 0 when memory is short. ---- */
+
+typedef struct {
+    u8 *data;
+    size_t size, capacity;
+} Buffer;
+
+static int reserve(Buffer *buffer, size_t more)
+{
+    size_t capacity = buffer->capacity ? buffer->capacity : 256;
+    u8 *data;
+    if (more <= buffer->capacity - buffer->size)
+        return 1;
+    if (more > SIZE_MAX / 4 || buffer->size > SIZE_MAX / 4)
+        return 0;
+    while (capacity - buffer->size < more)
+        capacity *= 2;
+    data = realloc(buffer->data, capacity);
+    if (!data)
+        return 0;
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return 1;
+}
+
+static int push(Buffer *buffer, const void *bytes, size_t size)
+{
+    if (!reserve(buffer, size))
+        return 0;
+    if (size)
+        memcpy(buffer->data + buffer->size, bytes, size);
+    buffer->size += size;
+    return 1;
+}
+
+typedef struct {
+    Buffer texts;   /* one behind the other */
+    Buffer ends;    /* size_t: where each ends */
+    Buffer hashes;  /* uint64_t of each */
+    uint32_t *slots; /* code + 1, 0 for free; a power of two of them */
+    size_t slot_count;
+    int32_t count;
+} Dictionary;
+
+static uint64_t hash_of(const u8 *at, size_t size, uint64_t seed)
+{
+    uint64_t hash = seed ^ (size * UINT64_C(0x9E3779B97F4A7C15)), word;
+    while (size) {
+        size_t part = size < 8 ? size : 8;
+        word = 0;
+        memcpy(&word, at, part);
+        hash = (hash ^ word) * UINT64_C(0xFF51AFD7ED558CCD);
+        hash ^= hash >> 32;
+        at += part;
+        size -= part;
+    }
+    return hash ^ hash >> 29;
+}
+
+static const u8 nothing[1]; /* the address of a text without bytes */
+
+static const u8 *word_of(const Dictionary *in, int32_t code, size_t *size)
+{
+    const size_t *ends = (const size_t *)in->ends.data;
+    size_t begin = code ? ends[code - 1] : 0;
+    *size = ends[code] - begin;
+    return *size ? in->texts.data + begin : nothing;
+}
+
+static int enlarge(Dictionary *in)
+{
+    size_t count = in->slot_count ? in->slot_count * 2 : 1024;
+    const uint64_t *hashes = (const uint64_t *)in->hashes.data;
+    uint32_t *slots = calloc(count, sizeof *slots);
+    if (!slots)
+        return 0;
+    for (int32_t code = 0; code < in->count; code++) {
+        size_t at = hashes[code] & (count - 1);
+        while (slots[at])
+            at = (at + 1) & (count - 1);
+        slots[at] = (uint32_t)code + 1;
+    }
+    free(in->slots);
+    in->slots = slots;
+    in->slot_count = count;
+    return 1;
+}
+
+enum { NO_MEMORY = -1, TOO_ALIKE = -2 };
+
+/* The code of a text; TOO_ALIKE where somebody made texts whose hashes are alike. */
+static int32_t code_of(Dictionary *in, const u8 *text, size_t size, uint64_t seed)
+{
+    uint64_t hash;
+    size_t at, end;
+    if (!text)
+        text = nothing;
+    hash = hash_of(text, size, seed);
+    if (((size_t)in->count + 1) * 2 > in->slot_count && !enlarge(in))
+        return NO_MEMORY;
+    at = hash & (in->slot_count - 1);
+    for (int probe = 0; in->slots[at]; probe++) {
+        int32_t code = (int32_t)(in->slots[at] - 1);
+        size_t found;
+        if (((const uint64_t *)in->hashes.data)[code] == hash) {
+            const u8 *word = word_of(in, code, &found);
+            if (found == size && (!size || !memcmp(word, text, size)))
+                return code;
+        }
+        if (probe == PROBES_MAX)
+            return TOO_ALIKE;
+        at = (at + 1) & (in->slot_count - 1);
+    }
+    if (in->count == INT32_MAX)
+        return TOO_ALIKE;
+    end = in->texts.size + size;
+    if (!reserve(&in->ends, sizeof end) || !reserve(&in->hashes, sizeof hash)
+        || !push(&in->texts, text, size))
+        return NO_MEMORY;
+    push(&in->ends, &end, sizeof end);
+    push(&in->hashes, &hash, sizeof hash);
+    in->slots[at] = (uint32_t)in->count + 1;
+    return in->count++;
+}
+
+static void forget(Dictionary *in)
+{
+    free(in->texts.data);
+    free(in->ends.data);
+    free(in->hashes.data);
+    free(in->slots);
+}
+
+/* ---- The scanner ---- */
+
+typedef struct {
+    u8 takes;        /* AS_NUMBER … AS_JSON */
+    u8 key_count;    /* the value is that of the first key that has one */
+    u8 first_key;
+    Buffer values;   /* int64_t of numbers and ids, int32_t codes of texts */
+    Buffer kinds;    /* u8, of numbers and ids */
+} Column;
+
+typedef struct {
+    u8 *text;
+    size_t size;
+    u8 takes;
+} Key;
+
+/* What every group has, beside the columns of its arguments. */
+enum { NAME, PID, PID_KIND, TID, TID_KIND, START, DUR, TIMED, ID, ID_KIND, PHASE, CALL, OWN };
+
+typedef struct {
+    Column columns[KEYS_MAX];
+    int column_count;
+    int call_from; /* from here on the columns are parts of the call; -1: there is none */
+    Key keys[KEYS_MAX];
+    int key_count;
+    u8 places[SLOTS]; /* number of a key + 1, by its spelling */
+    int is_moment; /* has an id and no duration */
+    Buffer own[OWN];
+    size_t count;
+} Group;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *group_of;
+    uint64_t seed;
+    Dictionary texts, raws, calls, pairs;
+    Buffer pair_groups; /* int32_t of each pair of a phase and a category: its group, or -1 */
+    Buffer pair_counts; /* size_t, in the text that is scanned */
+    Buffer touched;     /* int32_t: the pairs in it, in order */
+    Buffer order;       /* int32_t: the groups in it, in order */
+    Group *groups;
+    int group_count;
+    int failed; /* Python could not say of which group a pair is */
+} Scanner;
+
+typedef struct {
+    int32_t phase, category, name, pair, group;
+    Value pid, tid, id;
+    int64_t start, dur;
+    int has_start, has_dur, has_args;
+    Value args[KEYS_MAX];
+} Event;
+
+/* An error of Python's is set; nothing else is wrong. */
+#define FAILED ((const u8 *)-1)
+#define BAD(at) (!(at) || (at) == FAILED)
+
+static const u8 *short_of_memory(int32_t code)
+{
+    if (code == NO_MEMORY) {
+        PyErr_NoMemory();
+        return FAILED;
+    }
+    return NULL;
+}
+
+static int32_t empty_text(Scanner *self)
+{
+    return code_of(&self->texts, NULL, 0, self->seed);
+}
+
+static const u8 *read_text(Scanner *self, const u8 *at, const u8 *end, size_t most, int32_t *code)
+{
+    int escaped = 0;
+    const u8 *stop;
+    if (*at != '"' || !(stop = string_end(at + 1, end, &escaped)))
+        return NULL;
+    if ((size_t)(stop - at - 1) > most)
+        return NULL;
+    *code = code_of(&self->texts, at + 1, (size_t)(stop - at - 1), self->seed);
+    return *code < 0 ? short_of_memory(*code) : stop + 1;
+}
+
+static const u8 *read_raw(Scanner *self, const u8 *at, const u8 *end, Value *out)
+{
+    const u8 *stop = value_end(at, end);
+    int32_t code;
+    if (!stop)
+        return NULL;
+    code = code_of(&self->raws, at, (size_t)(stop - at), self->seed);
+    if (code < 0)
+        return short_of_memory(code);
+    out->kind = RAW;
+    out->bits = code;
+    return stop;
+}
+
+static const u8 *read_value(Scanner *self, const u8 *at, const u8 *end, int takes, Value *out)
+{
+    const u8 *stop;
+    int32_t code = 0;
+    int is_float;
+    if (takes == AS_JSON)
+        return read_raw(self, at, end, out);
+    if (*at == 'n') {
+        out->kind = NONE;
+        out->bits = 0;
+        return literal(at, end, "null", 4);
+    }
+    if (*at == '"') {
+        stop = read_text(self, at, end, SIZE_MAX, &code);
+        out->kind = TEXT;
+        out->bits = code;
+        return stop;
+    }
+    if (takes == AS_TEXT || !(stop = number_end(at, &is_float)) || (is_float && takes == AS_ID))
+        return NULL;
+    return is_float ? read_float(at, stop, out) : read_int(at, stop, out);
+}
+
+static size_t place_of(const u8 *text, size_t size)
+{
+    return size ? (size * 31 + text[0] * 7u + text[size - 1] + text[size / 2] * 3u) % SLOTS : 0;
+}
+
+static int key_at(const Group *group, const u8 *text, size_t size)
+{
+    size_t place = place_of(text, size);
+    while (group->places[place]) {
+        int number = group->places[place] - 1;
+        const Key *key = &group->keys[number];
+        if (key->size == size && !memcmp(key->text, text, size))
+            return number;
+        place = (place + 1) % SLOTS;
+    }
+    return -1;
+}
+
+/* One key of an object, and where its value begins. */
+static const u8 *read_key(const u8 *at, const u8 *end, const u8 **key, size_t *size)
+{
+    int escaped = 0;
+    const u8 *stop;
+    if (*at != '"' || !(stop = string_end(at + 1, end, &escaped)) || escaped)
+        return NULL;
+    *key = at + 1;
+    *size = (size_t)(stop - at - 1);
+    at = blank(stop + 1);
+    return *at == ':' ? blank(at + 1) : NULL;
+}
+
+static const u8 *read_args(Scanner *self, const u8 *at, const u8 *end, Event *event)
+{
+    const Group *group = &self->groups[event->group];
+    const u8 *key;
+    size_t size;
+    for (int number = 0; number < group->key_count; number++)
+        event->args[number].kind = NONE;
+    if (*at != '{')
+        return NULL;
+    at = blank(at + 1);
+    if (*at == '}')
+        return at + 1;
+    for (;;) {
+        int number;
+        if (!(at = read_key(at, end, &key, &size)))
+            return NULL;
+        number = key_at(group, key, size);
+        at = number < 0 ? value_end(at, end)
+                        : read_value(self, at, end, group->keys[number].takes, &event->args[number]);
+        if (BAD(at))
+            return at;
+        at = blank(at);
+        if (*at == '}')
+            return at + 1;
+        if (*at != ',')
+            return NULL;
+        at = blank(at + 1);
+    }
+}
+
+/* The pair of a phase and a category, and its group; Python says once per pair which that is. */
+static int find_pair(Scanner *self, Event *event)
+{
+    int32_t pair[2] = {event->phase, event->category}, group;
+    int32_t code = code_of(&self->pairs, (const u8 *)pair, sizeof pair, self->seed);
+    size_t phase_size, category_size, none = 0;
+    const u8 *phase, *category;
+    PyObject *answer;
+    if (code < 0)
+        return short_of_memory(code) ? -1 : 0;
+    event->pair = code;
+    if ((size_t)code == self->pair_groups.size / sizeof group) {
+        phase = word_of(&self->texts, pair[0], &phase_size);
+        category = word_of(&self->texts, pair[1], &category_size);
+        answer = PyObject_CallFunction(self->group_of, "y#y#", phase, (Py_ssize_t)phase_size,
+                                       category, (Py_ssize_t)category_size);
+        self->failed = 1; /* unless all goes well: pairs and their groups are in step */
+        if (!answer)
+            return -1;
+        group = (int32_t)PyLong_AsLong(answer);
+        Py_DECREF(answer);
+        if (PyErr_Occurred())
+            return -1;
+        if (group < -1 || group >= self->group_count) {
+            PyErr_SetString(PyExc_ValueError, "no such group");
+            return -1;
+        }
+        if (!reserve(&self->pair_counts, sizeof none)
+            || !push(&self->pair_groups, &group, sizeof group)) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        push(&self->pair_counts, &none, sizeof none);
+        self->failed = 0;
+    }
+    event->group = ((const int32_t *)self->pair_groups.data)[code];
+    return 1;
+}
+
+#define IS_KEY(word) (size == sizeof(word) - 1 && !memcmp(key, word, sizeof(word) - 1))
+
+/* One of the fields of an event that we read, or another. `held` are arguments that come before
+   what says how to read them. */
+static const u8 *read_field(Scanner *self, const u8 *key, size_t size, const u8 *at, const u8 *end,
+                            Event *event, const u8 **held)
+{
+    if (IS_KEY("name"))
+        return read_text(self, at, end, NAME_MAX_BYTES, &event->name);
+    if (IS_KEY("ts")) {
+        event->has_start = 1;
+        return read_time(at, &event->start);
+    }
+    if (IS_KEY("dur")) {
+        event->has_dur = 1;
+        return read_time(at, &event->dur);
+    }
+    if (IS_KEY("pid"))
+        return read_value(self, at, end, AS_ID, &event->pid);
+    if (IS_KEY("tid"))
+        return read_value(self, at, end, AS_ID, &event->tid);
+    if (IS_KEY("id"))
+        return read_value(self, at, end, AS_ID, &event->id);
+    if (IS_KEY("ph") || IS_KEY("cat")) {
+        if (event->has_args) /* these were read as those of another group */
+            return NULL;
+        return read_text(self, at, end, NAME_MAX_BYTES,
+                         key[0] == 'p' ? &event->phase : &event->category);
+    }
+    if (!IS_KEY("args"))
+        return value_end(at, end);
+    *held = NULL;
+    if (event->phase >= 0 && event->category >= 0) {
+        int found = find_pair(self, event);
+        if (found <= 0)
+            return found ? FAILED : NULL;
+        event->has_args = 1;
+        if (event->group < 0 || !self->groups[event->group].key_count)
+            return value_end(at, end);
+        return read_args(self, at, end, event);
+    }
+    *held = at;
+    return value_end(at, end);
+}
+
+static const u8 *read_event(Scanner *self, const u8 *at, const u8 *end, Event *event)
+{
+    const u8 *key, *held = NULL;
+    size_t size;
+    if (*at != '{')
+        return NULL;
+    at = blank(at + 1);
+    if (*at != '}') {
+        for (;;) {
+            if (!(at = read_key(at, end, &key, &size)))
+                return NULL;
+            at = read_field(self, key, size, at, end, event, &held);
+            if (BAD(at))
+                return at;
+            at = blank(at);
+            if (*at == '}')
+                break;
+            if (*at != ',')
+                return NULL;
+            at = blank(at + 1);
+        }
+    }
+    if (event->phase < 0)
+        event->phase = empty_text(self);
+    if (event->category < 0)
+        event->category = empty_text(self);
+    if (event->name < 0)
+        event->name = empty_text(self);
+    if (event->phase < 0 || event->category < 0 || event->name < 0)
+        return short_of_memory(NO_MEMORY);
+    if (!event->has_args) {
+        int found = find_pair(self, event);
+        if (found <= 0)
+            return found ? FAILED : NULL;
+        if (event->group >= 0) {
+            for (int number = 0; number < self->groups[event->group].key_count; number++)
+                event->args[number].kind = NONE;
+            if (held && self->groups[event->group].key_count) {
+                const u8 *stop = read_args(self, held, end, event);
+                if (BAD(stop))
+                    return stop;
+            }
+        }
+    }
+    return at + 1;
+}
+
+static Value value_of(const Column *column, const Event *event)
+{
+    Value value = event->args[column->first_key];
+    for (int i = 1; i < column->key_count && value.kind == NONE; i++)
+        value = event->args[column->first_key + i];
+    return value;
+}
+
+static int push_value(Buffer *values, Buffer *kinds, const Value *value)
+{
+    int64_t bits = value->kind == NONE ? 0 : value->bits;
+    return push(values, &bits, sizeof bits) && push(kinds, &value->kind, 1);
+}
+
+static int push_column(Column *column, const Event *event)
+{
+    Value value = value_of(column, event);
+    int32_t code;
+    if (column->takes == AS_NUMBER || column->takes == AS_ID)
+        return push_value(&column->values, &column->kinds, &value);
+    code = value.kind == NONE ? -1 : (int32_t)value.bits;
+    return push(&column->values, &code, sizeof code);
+}
+
+/* The code of what was called, and with what: a number for the name and all parts together. */
+static int32_t call_of(Scanner *self, const Group *group, const Event *event)
+{
+    int64_t parts[2 * (KEYS_MAX + 1)];
+    size_t count = 0;
+    parts[count++] = TEXT;
+    parts[count++] = event->name;
+    for (int i = group->call_from; i < group->column_count; i++) {
+        Value value = value_of(&group->columns[i], event);
+        parts[count++] = value.kind;
+        parts[count++] = value.kind == NONE ? 0 : value.bits;
+    }
+    return code_of(&self->calls, (const u8 *)parts, count * sizeof *parts, self->seed);
+}
+
+static const u8 *keep_event(Scanner *self, const u8 *at, const Event *event)
+{
+    Group *group;
+    Buffer *own;
+    u8 timed = (u8)(event->has_start && event->has_dur);
+    int good, shown;
+    size_t *counts = (size_t *)self->pair_counts.data;
+    if (!counts[event->pair]++ && !push(&self->touched, &event->pair, sizeof event->pair))
+        return short_of_memory(NO_MEMORY);
+    if (event->group < 0)
+        return at;
+    group = &self->groups[event->group];
+    if (group->is_moment)
+        timed = (u8)event->has_start;
+    good = group->count || push(&self->order, &event->group, sizeof event->group);
+    group->count++;
+    own = group->own;
+    good = good && push(&own[NAME], &event->name, sizeof event->name)
+           && push_value(&own[PID], &own[PID_KIND], &event->pid)
+           && push_value(&own[TID], &own[TID_KIND], &event->tid)
+           && push(&own[START], &event->start, sizeof event->start)
+           && push(&own[DUR], &event->dur, sizeof event->dur) && push(&own[TIMED], &timed, 1);
+    if (group->is_moment)
+        good = good && push_value(&own[ID], &own[ID_KIND], &event->id)
+               && push(&own[PHASE], &event->phase, sizeof event->phase);
+    shown = group->call_from < 0 ? group->column_count : group->call_from;
+    for (int i = 0; good && i < shown; i++)
+        good = push_column(&group->columns[i], event);
+    if (good && group->call_from >= 0) {
+        int32_t call = call_of(self, group, event);
+        if (call == TOO_ALIKE)
+            return NULL;
+        good = call >= 0 && push(&own[CALL], &call, sizeof call);
+    }
+    return good ? at : short_of_memory(NO_MEMORY);
+}
+
+static const u8 *read_events(Scanner *self, const u8 *at, const u8 *end, Py_ssize_t *count)
+{
+    Event event;
+    at = blank(at);
+    if (*at != '[')
+        return NULL;
+    at = blank(at + 1);
+    if (*at == ']')
+        return blank(at + 1);
+    for (;;) {
+        event.phase = event.category = event.name = event.pair = event.group = -1;
+        event.pid.kind = event.tid.kind = event.id.kind = NONE;
+        event.start = event.dur = 0;
+        event.has_start = event.has_dur = event.has_args = 0;
+        at = read_event(self, at, end, &event);
+        if (BAD(at))
+            return at;
+        at = keep_event(self, at, &event);
+        if (BAD(at))
+            return at;
+        ++*count;
+        at = blank(at);
+        if (*at == ']')
+            return blank(at + 1);
+        if (*at != ',')
+            return NULL;
+        at = blank(at + 1);
+    }
+}
+
+static void clear_columns(Scanner *self)
+{
+    size_t *counts = (size_t *)self->pair_counts.data;
+    const int32_t *touched = (const int32_t *)self->touched.data;
+    for (size_t i = 0; i < self->touched.size / sizeof *touched; i++)
+        counts[touched[i]] = 0;
+    self->touched.size = self->order.size = 0;
+    for (int number = 0; number < self->group_count; number++) {
+        Group *group = &self->groups[number];
+        if (!group->count)
+            continue;
+        group->count = 0;
+        for (int i = 0; i < OWN; i++)
+            group->own[i].size = 0;
+        for (int i = 0; i < group->column_count; i++)
+            group->columns[i].values.size = group->columns[i].kinds.size = 0;
+    }
+}
+
+/* ---- What Python sees ---- */
+
+static int append(PyObject *list, PyObject *item) /* takes the item over */
+{
+    int failed = !item || PyList_Append(list, item);
+    Py_XDECREF(item);
+    return !failed;
+}
+
+static PyObject *bytes_of(const Buffer *buffer)
+{
+    return PyBytes_FromStringAndSize((const char *)buffer->data, (Py_ssize_t)buffer->size);
+}
+
+static PyObject *group_buffers(const Group *group, int number)
+{
+    int shown = group->call_from < 0 ? group->column_count : group->call_from;
+    PyObject *found = PyList_New(0);
+    int good = found != NULL;
+    for (int i = 0; good && i < OWN; i++)
+        good = append(found, bytes_of(&group->own[i]));
+    for (int i = 0; good && i < shown; i++)
+        good = append(found, bytes_of(&group->columns[i].values))
+               && append(found, bytes_of(&group->columns[i].kinds));
+    if (!good)
+        Py_CLEAR(found);
+    return found ? Py_BuildValue("iN", number, found) : NULL;
+}
+
+static PyObject *pair_counts(Scanner *self)
+{
+    const int32_t *touched = (const int32_t *)self->touched.data;
+    PyObject *found = PyList_New(0);
+    int good = found != NULL;
+    for (size_t i = 0; good && i < self->touched.size / sizeof *touched; i++) {
+        int32_t pair[2];
+        size_t size, sizes[2];
+        const u8 *texts[2];
+        if (((const int32_t *)self->pair_groups.data)[touched[i]] >= 0)
+            continue;
+        memcpy(pair, word_of(&self->pairs, touched[i], &size), sizeof pair);
+        texts[0] = word_of(&self->texts, pair[0], &sizes[0]);
+        texts[1] = word_of(&self->texts, pair[1], &sizes[1]);
+        good = append(found, Py_BuildValue("y#y#n", texts[0], (Py_ssize_t)sizes[0], texts[1],
+                                           (Py_ssize_t)sizes[1],
+                                           (Py_ssize_t)((size_t *)self->pair_counts.data)[touched[i]]));
+    }
+    if (!good)
+        Py_CLEAR(found);
+    return found;
+}
+
+static PyObject *scanner_scan(PyObject *object, PyObject *text)
+{
+    Scanner *self = (Scanner *)object;
+    char *bytes;
+    Py_ssize_t size, count = 0;
+    const u8 *end, *at;
+    PyObject *skipped, *groups;
+    int good;
+    if (PyBytes_AsStringAndSize(text, &bytes, &size))
+        return NULL;
+    if (self->failed) {
+        PyErr_SetString(PyExc_RuntimeError, "a scanner that failed is of no more use");
+        return NULL;
+    }
+    clear_columns(self);
+    end = (const u8 *)bytes + size;
+    at = read_events(self, (const u8 *)bytes, end, &count);
+    if (at == FAILED)
+        return NULL;
+    if (at != end)
+        Py_RETURN_NONE;
+    skipped = pair_counts(self);
+    groups = PyList_New(0);
+    good = skipped && groups;
+    for (size_t i = 0; good && i < self->order.size / sizeof(int32_t); i++) {
+        int32_t number = ((const int32_t *)self->order.data)[i];
+        good = append(groups, group_buffers(&self->groups[number], number));
+    }
+    clear_columns(self);
+    if (good)
+        return Py_BuildValue("nNN", count, skipped, groups);
+    Py_XDECREF(skipped);
+    Py_XDECREF(groups);
+    return NULL;
+}
+
+static PyObject *scanner_words(PyObject *object, PyObject *args)
+{
+    Scanner *self = (Scanner *)object;
+    const Dictionary *all[] = {&self->texts, &self->raws, &self->calls};
+    int which;
+    Py_ssize_t first;
+    PyObject *found;
+    if (!PyArg_ParseTuple(args, "in", &which, &first))
+        return NULL;
+    if (which < 0 || which > 2 || first < 0) {
+        PyErr_SetString(PyExc_ValueError, "no such dictionary");
+        return NULL;
+    }
+    found = PyList_New(0);
+    for (Py_ssize_t code = first; found && code < all[which]->count; code++) {
+        size_t size;
+        const u8 *word = word_of(all[which], (int32_t)code, &size);
+        if (!append(found, PyBytes_FromStringAndSize((const char *)word, (Py_ssize_t)size)))
+            Py_CLEAR(found);
+    }
+    return found;
+}
+
+static int add_key(Group *group, int takes, PyObject *key)
+{
+    char *text;
+    Py_ssize_t size;
+    size_t place;
+    Key *own;
+    if (PyBytes_AsStringAndSize(key, &text, &size))
+        return 0;
+    if (group->key_count == KEYS_MAX) {
+        PyErr_SetString(PyExc_ValueError, "too many keys");
+        return 0;
+    }
+    own = &group->keys[group->key_count];
+    own->text = malloc((size_t)size + 1);
+    if (!own->text) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    memcpy(own->text, text, (size_t)size);
+    own->size = (size_t)size;
+    own->takes = (u8)takes;
+    place = place_of(own->text, own->size);
+    while (group->places[place])
+        place = (place + 1) % SLOTS;
+    group->places[place] = (u8)++group->key_count;
+    return 1;
+}
+
+static int add_columns(Group *group, PyObject *columns)
+{
+    Py_ssize_t count = PySequence_Size(columns);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Column *column = &group->columns[group->column_count];
+        PyObject *item, *keys = NULL;
+        int takes, good = 1;
+        if (group->column_count == KEYS_MAX) {
+            PyErr_SetString(PyExc_ValueError, "too many columns");
+            return 0;
+        }
+        if (!(item = PySequence_GetItem(columns, i)))
+            return 0;
+        if (!PyArg_ParseTuple(item, "iO!", &takes, &PyTuple_Type, &keys) || takes < AS_NUMBER
+            || takes > AS_JSON || !PyTuple_Size(keys)) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_ValueError, "no such column");
+            good = 0;
+        }
+        column->takes = (u8)takes;
+        column->first_key = (u8)group->key_count;
+        for (Py_ssize_t k = 0; good && k < PyTuple_Size(keys); k++)
+            good = add_key(group, takes, PyTuple_GetItem(keys, k));
+        column->key_count = (u8)(group->key_count - column->first_key);
+        group->column_count++;
+        Py_DECREF(item);
+        if (!good)
+            return 0;
+    }
+    return count >= 0;
+}
+
+static int add_groups(Scanner *self, PyObject *groups)
+{
+    Py_ssize_t count = PySequence_Size(groups);
+    if (count < 0)
+        return 0;
+    if (count > GROUPS_MAX || !(self->groups = calloc((size_t)count + 1, sizeof *self->groups))) {
+        PyErr_SetString(PyExc_ValueError, "too many groups");
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Group *group = &self->groups[i];
+        PyObject *item = PySequence_GetItem(groups, i), *columns, *call;
+        int good = item && PyArg_ParseTuple(item, "pOO", &group->is_moment, &columns, &call)
+                   && add_columns(group, columns);
+        self->group_count++;
+        group->call_from = -1;
+        if (good && PySequence_Size(call) > 0) {
+            group->call_from = group->column_count;
+            good = add_columns(group, call);
+        }
+        Py_XDECREF(item);
+        if (!good)
+            return 0;
+    }
+    return 1;
+}
+
+static PyObject *scanner_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    PyObject *groups, *group_of;
+    unsigned long long seed;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Scanner *self;
+    if (named && PyDict_Size(named)) {
+        PyErr_SetString(PyExc_TypeError, "no named arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "OOK", &groups, &group_of, &seed))
+        return NULL;
+    if (!(self = (Scanner *)allocate(type, 0)))
+        return NULL;
+    self->seed = seed;
+    self->group_of = Py_NewRef(group_of);
+    if (!add_groups(self, groups)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void scanner_dealloc(PyObject *object)
+{
+    Scanner *self = (Scanner *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    for (int number = 0; number < self->group_count; number++) {
+        Group *group = &self->groups[number];
+        for (int i = 0; i < OWN; i++)
+            free(group->own[i].data);
+        for (int i = 0; i < group->column_count; i++) {
+            free(group->columns[i].values.data);
+            free(group->columns[i].kinds.data);
+        }
+        for (int i = 0; i < group->key_count; i++)
+            free(group->keys[i].text);
+    }
+    free(self->groups);
+    forget(&self->texts);
+    forget(&self->raws);
+    forget(&self->calls);
+    forget(&self->pairs);
+    free(self->pair_groups.data);
+    free(self->pair_counts.data);
+    free(self->touched.data);
+    free(self->order.data);
+    Py_XDECREF(self->group_of);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef scanner_methods[] = {
+    {"scan", scanner_scan, METH_O,
+     "Return (count, skipped, groups) of a JSON array of events; None: not understood."},
+    {"words", scanner_words, METH_VARARGS,
+     "Return the words of dictionary 0, 1 or 2 from a code on."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot scanner_slots[] = {
+    {Py_tp_doc, (void *)"Scans pieces of a file; keeps its dictionaries from one to the next."},
+    {Py_tp_new, (void *)scanner_new},
+    {Py_tp_dealloc, (void *)scanner_dealloc},
+    {Py_tp_methods, scanner_methods},
+    {0, NULL},
+};
+
+static PyType_Spec scanner_spec = {
+    "pyprof2.parsers._scan.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT, scanner_slots,
+};
+
+static int fill_module(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &scanner_spec, NULL);
+    int failed = !type || PyModule_AddObjectRef(module, "Scanner", type);
+    Py_XDECREF(type);
+    return failed ? -1 : 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, (void *)fill_module}, {0, NULL}};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT, "_scan", "The compiled scanner of the Kineto reader.", 0, NULL,
+    module_slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__scan(void)
+{
+    return PyModuleDef_Init(&module_def);
+}
