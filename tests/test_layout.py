@@ -257,7 +257,9 @@ def _reached_from(module: str, package: str) -> set[str]:
     return reached
 
 
-@pytest.mark.parametrize("package", ["pyprof2.nvtx", "pyprof2.integrations"])
+@pytest.mark.parametrize(
+    "package", ["pyprof2.nvtx", "pyprof2.integrations", "pyprof2.analysis.linking"]
+)
 def test_no_imports_go_round_in_a_circle(package: str) -> None:
     wrong = [
         name
