@@ -22,7 +22,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         allow_abbrev=False,
     )
     arguments.add_input(command)
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    arguments.add_rank(command)
     command.add_argument(
         "--device", metavar="NAME|FILE", help="use the roofs of this device, or of a JSON file"
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
@@ -14,9 +13,6 @@ from pyprof2.reports import files
 
 if TYPE_CHECKING:
     from pyprof2.analysis.summaries.batch.model import Model
-
-_SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]i?)?B?", re.IGNORECASE)
-_THOUSANDS: Final = "KMGT"
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -46,7 +42,10 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     )
     capacity = command.add_mutually_exclusive_group()
     capacity.add_argument(
-        "--memory", type=_bytes, metavar="SIZE", help="of the device, such as 80GB or 79.1GiB"
+        "--memory",
+        type=arguments.byte_count,
+        metavar="SIZE",
+        help="of the device, such as 80GB or 79.1GiB",
     )
     capacity.add_argument("--device", metavar="NAME", help="the device, such as A100-80")
     command.add_argument(
@@ -83,19 +82,6 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
         else:
             batches.append(int(number))
     return batches, given
-
-
-def _bytes(text: str) -> int:
-    """Return a size such as `80GB` in bytes."""
-    match = _SIZE.fullmatch(text.strip())
-    if not match or not float(match["number"]):
-        msg = f"{text!r} is not a size, as 80GB or 79.1GiB"
-        raise argparse.ArgumentTypeError(msg)
-    unit = (match["unit"] or "").upper()
-    base = 1024 if unit.endswith("I") else 1000
-    power = _THOUSANDS.index(unit[0]) + 1 if unit else 0
-    size: int = round(float(match["number"]) * base**power)
-    return size
 
 
 def run(args: argparse.Namespace) -> None:

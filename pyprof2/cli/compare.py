@@ -48,7 +48,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         metavar="AXIS[,AXIS…]",
         help="sum the parts along: layer, op, signature, source, range",
     )
-    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N parts")
+    arguments.add_top(command, "only N parts")
     command.add_argument(
         "--fail-on",
         type=_gate,

@@ -33,8 +33,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="what a device may need between two kernels that are queued, or from a launch to its "
         "start; default: 30",
     )
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
-    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    arguments.add_rank(command)
+    arguments.add_top(command)
     arguments.add_format(command)
     arguments.add_output(command)
     arguments.add_source_root(command)

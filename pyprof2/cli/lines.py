@@ -21,12 +21,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         allow_abbrev=False,
     )
     arguments.add_input(command)
-    command.add_argument(
-        "--ledger",
-        choices=("device", "host"),
-        help="time of kernels and copies, or of the thread of the step; default: device, where "
-        "one worked",
-    )
+    arguments.add_ledger(command)
     command.add_argument(
         "--phase",
         choices=("forward", "recompute", "backward", "optimizer", "other"),
@@ -56,10 +51,8 @@ def _add_choices(command: argparse.ArgumentParser) -> None:
         help="only step A, or the steps from A to B; default: all, without a first one that is "
         "an outlier",
     )
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
-    command.add_argument(
-        "--top", type=arguments.positive, metavar="N", help="show N rows of the table; default: 30"
-    )
+    arguments.add_rank(command)
+    arguments.add_top(command, "show N rows of the table; default: 30")
 
 
 def run(args: argparse.Namespace) -> None:

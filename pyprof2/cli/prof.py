@@ -60,7 +60,7 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         metavar="[+]COL[,[+]COL…]",
         help="largest first, text from A to Z; +COL: smallest first",
     )
-    group.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    arguments.add_top(group)
     group.add_argument(
         "--depth",
         type=arguments.positive,
@@ -77,7 +77,7 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
 
 def _add_selection(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("selection")
-    group.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    arguments.add_rank(group)
     group.add_argument(
         "--step", type=arguments.step_range, metavar="A[:B]", help="only step A, or A to B"
     )

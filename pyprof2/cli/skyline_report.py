@@ -60,12 +60,7 @@ def _add_choices(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="whose memory: cuda:0, cpu; default: the GPU of which most is allocated",
     )
-    command.add_argument(
-        "--ledger",
-        choices=("device", "host"),
-        help="time of kernels and copies, or of the thread of the step; default: device, where "
-        "one worked",
-    )
+    arguments.add_ledger(command)
     command.add_argument(
         "--batch-size",
         type=arguments.positive,
