@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
@@ -13,6 +13,10 @@ from pyprof2.reports import files
 
 if TYPE_CHECKING:
     from pyprof2.analysis.summaries.batch.model import Model
+
+_EXAMPLES: Final = """examples:
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2   those, and 64
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 --at 24 --memory 80GB"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -24,6 +28,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         description="Say what a step takes in time and memory at batch sizes that were not tried, "
         "from recordings at three or more others: each number with an interval, and how sure it "
         "is.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     command.add_argument(

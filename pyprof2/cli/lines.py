@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 
 if TYPE_CHECKING:
     import argparse
+
+_EXAMPLES: Final = """examples:
+  pyprof2 lines net.pyprof2
+  pyprof2 lines net.pyprof2 --within blocks.1 --phase backward
+  pyprof2 lines net.pyprof2 --step 3:5 -o lines.csv   the whole tree"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -18,6 +23,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="say what each line of code costs",
         description="Say what each line of code costs: a tree of files, the lines that call, and "
         "the ops that they call, forward and backward. Its times add up to those of the steps.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)

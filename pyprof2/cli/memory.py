@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 
 if TYPE_CHECKING:
     import argparse
+
+_EXAMPLES: Final = """examples:
+  pyprof2 memory net.pyprof2                          at the peak
+  pyprof2 memory snapshot.pickle --at oom --by line   when memory ran out
+  pyprof2 memory before.pickle after.pickle           what the second holds more"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -21,6 +26,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "category, layer, line and op. The rows of a device add up to what is allocated, to the "
         "byte. Reads what torch.cuda.memory._dump_snapshot writes, too. Of two, it shows what the "
         "second holds more.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     command.add_argument(

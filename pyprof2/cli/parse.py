@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, messages
 from pyprof2.parsers.formats import FORMATS, in_words
@@ -13,6 +13,11 @@ from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     import argparse
+
+_EXAMPLES: Final = """examples:
+  pyprof2 parse net.json.gz                        writes net.pyprof2
+  pyprof2 parse traces/ -o job.pyprof2 --jobs 4    a file for each rank
+  pyprof2 parse net.nsys-rep --source-root ~/net   whose lines are yours"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -23,6 +28,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="turn recordings into a store",
         description="Read recordings, one per rank, and write the tables that all else reads. "
         "Prints the path of the store.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     command.add_argument(

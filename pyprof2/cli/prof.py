@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, messages
 from pyprof2.reports import files
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from pyprof2.reports.query import Query
     from pyprof2.run import Run
 
+_EXAMPLES: Final = """examples:
+  pyprof2 prof net.pyprof2
+  pyprof2 prof net.pyprof2 --by layer,direction --top 20
+  pyprof2 prof net.pyprof2 --category matmul -o matmul.csv   every kernel"""
+
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
     """Declare the command and its arguments."""
@@ -23,6 +28,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="show the profile",
         description="Show the profile: a row for every kernel and copy, or summed along axes. "
         "A recording without GPU activity has a row for every op call.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)
