@@ -25,8 +25,8 @@ PACKAGE: Final = ROOT / "pyprof2"
 ORCHESTRATORS: Final = {
     f"pyprof2.{name}"
     for name in (
-        "__init__", "__main__", "assemble", "batches", "comparison", "gates", "memory_profiles",
-        "parsing", "rank_tables", "results", "run", "store",
+        "__init__", "__main__", "assemble", "batches", "clusters", "comparison", "gates",
+        "memory_profiles", "parsing", "rank_tables", "results", "run", "store",
     )
 }  # fmt: skip
 """What knows more than the vocabulary, beside the command line."""

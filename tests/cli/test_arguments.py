@@ -34,7 +34,7 @@ def test_a_size_is_the_same_in_upper_and_lower_case(text: str, size: int) -> Non
 @pytest.mark.parametrize(
     "text",
     ["", "GB", "much", "-1GB", "0", "0.0GB", "1e9", "5PB", "5i", "5iB", "1,5GB", "٣GB", "nan",
-     "9300000000000000000", "9" * 400 + "TB"],
+     "9300000TB", "9" * 400 + "TB"],
 )  # fmt: skip
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a size, as 80GB or"):

@@ -65,7 +65,7 @@ def test_the_help_of_a_command_that_is_used_most_ends_with_two_or_three_examples
 
 @pytest.mark.parametrize("line", ALL)
 def test_an_example_is_a_call_that_is_understood_and_fits_a_terminal(line: str) -> None:
-    assert build_parser().parse_args(_call(line))
+    assert callable(build_parser().parse_args(_call(line)).run)
     assert len(line) <= 80
 
 
