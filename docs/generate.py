@@ -219,7 +219,8 @@ def commands() -> str:
     for name, (command, summary) in _subcommands(parser).items():
         lines = [f".. _command-{name}:", "", *_heading(f"``pyprof2 {name}``", "-"), ""]
         lines += [f".. program:: pyprof2 {name}", "", _usage(name, command), ""]
-        lines += [_sentence(command.description or summary), "", *_options(command, common)]
+        lines += [_sentence(command.description or summary), "", *_examples(command)]
+        lines += _options(command, common)
         sections.append("\n".join(lines))
     lines = [*_heading("Every command", "-"), "", ".. program:: pyprof2", "", *_options(parser)]
     return "\n\n".join([*sections, "\n".join(lines)])
@@ -248,6 +249,15 @@ def _usage(name: str, command: argparse.ArgumentParser) -> str:
     ]
     call = " ".join(["pyprof2", name, "[OPTIONS]", *words])
     return f".. code-block:: text\n\n   {call}"
+
+
+def _examples(command: argparse.ArgumentParser) -> list[str]:
+    """Return the examples that its help ends with."""
+    title, _, examples = (command.epilog or "").partition("\n")
+    if not examples:
+        return []
+    block = textwrap.indent(textwrap.dedent(examples), "   ")
+    return [f"{_sentence(title).removesuffix(':.')}::", "", block, ""]
 
 
 def _options(parser: argparse.ArgumentParser, common: Collection[str] = ()) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyprof2.analysis.axes import check_known_once
 from pyprof2.errors import UsageError
 from pyprof2.run import Run, load
 
@@ -66,15 +67,13 @@ def compare(
         progress: show a bar on stderr while parsing.
 
     Raises:
-        UsageError: an axis is unknown, a side has none of the steps, or the runs are not
-            comparable and `force` is not set.
+        UsageError: an axis is unknown or named twice, a side has none of the steps, or the runs
+            are not comparable and `force` is not set.
     """
     from pyprof2.analysis.summaries.compare import compare_sides
 
     axes = (by,) if isinstance(by, str) else tuple(by)
-    if unknown := sorted(set(axes) - set(AXES)):
-        msg = f"no axis {unknown[0]!r} of a comparison; there are {', '.join(AXES)}"
-        raise UsageError(msg)
+    check_known_once(axes, AXES, "of a comparison")
     chosen = (steps, steps) if isinstance(steps, int) else steps
     runs = [each if isinstance(each, Run) else load(each, progress=progress) for each in (a, b)]
     extra = [axis for axis in axes if axis in _EXTRA]

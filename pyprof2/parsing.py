@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import tempfile
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,15 +24,17 @@ from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Executor, Future
 
     from pyprof2.recording import Recording
 
 
-def parse(
+def parse(  # noqa: PLR0913 - each is a keyword of the API
     paths: Path | str | Sequence[Path | str],
     out: Path | str | None = None,
     *,
     jobs: int = 1,
+    executor: Executor | None = None,
     force: bool = False,
     source_root: Path | str | None = None,
     progress: bool = False,
@@ -45,6 +47,9 @@ def parse(
         paths: trace files, or folders of them.
         out: the store to write; by default `<stem>.pyprof2` beside the first trace.
         jobs: how many traces to read at once, in processes of their own.
+        executor: who reads them instead, a task for each trace and one for each rank: any of
+            `concurrent.futures`, or of a cluster. Its workers read and write the files by the same
+            paths, so they need the same file system.
         force: replace a store that exists.
         source_root: the folder of the user's own code, for `source`; by default the recorded one.
         progress: show a bar on stderr if it takes longer than a second.
@@ -60,8 +65,14 @@ def parse(
         raise UsageError(msg)
     files = [file for path in named for file in find_traces(path)]
     out = default_store(named[0]) if out is None else Path(out)
+    if executor is not None:
+        # Its workers may work in another folder.
+        files, out = [file.absolute() for file in files], out.absolute()
     root = None if source_root is None else absolute(source_root)
-    with StoreWriter(out, force=force) as writer, _Workers(min(jobs, len(files))) as workers:
+    with (
+        StoreWriter(out, force=force) as writer,
+        _Workers(min(jobs, len(files)), executor) as workers,
+    ):
         folders = [writer.scratch(str(number)) for number in range(len(files))]
         with _Progress(files, shown=progress) as bar:
             read = workers.map(
@@ -89,27 +100,34 @@ def default_store(trace: Path) -> Path:
 
 
 class _Workers:
-    """Runs the same step for each trace, here or in processes of their own."""
+    """Runs the same step for each trace: here, in processes of their own, or elsewhere."""
 
-    def __init__(self, jobs: int) -> None:
-        self.parallel = jobs > 1
-        self._pool = ProcessPoolExecutor(jobs) if self.parallel else None
+    def __init__(self, jobs: int, executor: Executor | None = None) -> None:
+        self._pool = ProcessPoolExecutor(jobs) if executor is None and jobs > 1 else None
+        self._executor = self._pool if executor is None else executor
+        self._started: list[Future[Any]] = []
+        self.parallel = self._executor is not None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # What still runs after another has failed writes into a folder that goes away.
+        wait([task for task in self._started if not task.cancel()])
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown()
 
     def map(self, step: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
         """Yield the results in order."""
-        if self._pool is None:
+        if self._executor is None:
             yield from map(step, *columns)
             return
         try:
-            yield from self._pool.map(step, *columns)
-        except BrokenProcessPool as error:
+            tasks = [self._executor.submit(step, *row) for row in zip(*columns, strict=True)]
+            self._started += tasks
+            for task in tasks:
+                yield task.result()
+        except BrokenExecutor as error:
             msg = "a process that read a trace was killed, perhaps out of memory; use --jobs 1"
             raise TraceError(msg) from error
 
@@ -147,7 +165,8 @@ class _Progress:
 def _read_file(
     file: Path, folder: Path, on_progress: Callable[[int], None] | None
 ) -> list[Recording]:
-    return read_recordings(file, folder, on_progress)
+    # A cluster does a task again where a worker has died in the middle of it.
+    return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
 
 
 def _write_rank(
@@ -166,10 +185,9 @@ def _write_canonical(
     if len(segments) == 1:
         return [_write_recording(segments[0], rank, folder, root)]
     # Each is linked by itself: nothing is joined across what was not recorded.
-    scratch = [folder / f"scratch-rank-{rank}-{number}" for number in range(len(segments))]
+    scratch = [Path(tempfile.mkdtemp(prefix="scratch-rank-", dir=folder)) for _ in segments]
     facts = []
     for segment, own in zip(segments, scratch, strict=True):
-        own.mkdir()
         facts.append(_write_recording(segment, rank, own, root))
     shifts = clock_shifts(segments)
     for name in TABLES:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pandas as pd
+    from dask.dataframe import DataFrame as DaskFrame
 
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.summaries.advice.facts import Facts
@@ -138,13 +139,25 @@ class Run:
         """Return a table of the store as Arrow, the ranks one after another."""
         return pa.concat_tables([rank.read(name) for rank in self._ranks]).unify_dictionaries()
 
+    def dask(self, name: str) -> DaskFrame:
+        """Return a table of the store as a Dask dataframe, a partition for each rank.
+
+        Needs the extra `[dask]`; the columns have the types of `run.kernels` and the others.
+
+        Raises:
+            UsageError: there is no such table, or Dask is not installed.
+        """
+        from pyprof2.clusters import dask_frame
+
+        return dask_frame(self._ranks, name)
+
     def tables_of_ranks(self, name: str) -> Iterator[tuple[int, pa.Table]]:
         """Yield each rank with its rows of a table of the store."""
         for rank in self._ranks:
             yield rank.rank, rank.read(name)
 
     def _frame(self, name: str) -> pd.DataFrame:
-        return as_pandas(self.table(name), never_null(name))
+        return as_pandas(self.table(name), STORED[name].never_null)
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
@@ -218,7 +231,7 @@ class Run:
     @cached_property
     def idle(self) -> pd.DataFrame:
         """One row per piece of the time in which a device did nothing, with its cause."""
-        return as_pandas(self.idle_table(), never_null("idle"))
+        return as_pandas(self.idle_table(), STORED["idle"].never_null)
 
     @cached_property
     def spent(self) -> Spent:
@@ -325,7 +338,7 @@ class Run:
         """
         from pyprof2.analysis.summaries.idle_profile import select_rank, summarize_idle
 
-        frame = as_pandas(self.idle_table(normal_gap_us), never_null("idle"))
+        frame = as_pandas(self.idle_table(normal_gap_us), STORED["idle"].never_null)
         frame, windows = select_rank(frame, self.idle_windows, rank)
         axes = (by,) if isinstance(by, str) else tuple(by)
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
@@ -758,11 +771,6 @@ class Run:
             *odd_work.find_impossible_work(kernels, rank.devices(), rank.rank, self.device),
         ]
         return odd, Work.of(tables, totals.work_time_ns, has_gpu=totals.has_gpu)
-
-
-def never_null(name: str) -> list[str]:
-    """Return the columns of a table of the store that are never null."""
-    return [column.name for column in STORED[name].columns if not column.nullable]
 
 
 def _known_device(parts: pd.DataFrame) -> pd.DataFrame:

@@ -71,6 +71,11 @@ class Table:
         wanted = None if only is None else set(only)
         return pa.schema([c.field() for c in self.columns if wanted is None or c.name in wanted])
 
+    @property
+    def never_null(self) -> list[str]:
+        """The columns that always have a value."""
+        return [column.name for column in self.columns if not column.nullable]
+
     def empty(self) -> pa.Table:
         """Return the table without rows."""
         return self.schema().empty_table()

@@ -27,8 +27,8 @@ PACKAGE: Final = ROOT / "pyprof2"
 ORCHESTRATORS: Final = {
     f"pyprof2.{name}"
     for name in (
-        "__init__", "__main__", "assemble", "batches", "comparison", "gates", "memory_profiles",
-        "parsing", "rank_tables", "results", "run", "store",
+        "__init__", "__main__", "assemble", "batches", "clusters", "comparison", "gates",
+        "memory_profiles", "parsing", "rank_tables", "results", "run", "store",
     )
 }  # fmt: skip
 """What knows more than the vocabulary, beside the command line."""
@@ -315,7 +315,9 @@ def _reached_from(module: str, package: str) -> set[str]:
     return reached
 
 
-@pytest.mark.parametrize("package", ["pyprof2.nvtx", "pyprof2.integrations"])
+@pytest.mark.parametrize(
+    "package", ["pyprof2.nvtx", "pyprof2.integrations", "pyprof2.analysis.linking"]
+)
 def test_no_imports_go_round_in_a_circle(package: str) -> None:
     wrong = [
         name

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.linking.link import NO_ID
 from pyprof2.analysis.linking.processes import candidates, choose_processes
+from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import combine_keys, lookup
 from pyprof2.recording import Recording, code_column, int_column
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.linking.link import Ops, Threads
+    from pyprof2.analysis.linking.ops import Ops
+    from pyprof2.analysis.linking.threads import Threads
 
 _KEYS: Final = ("pid", "correlation_id", "recorded_id", "kind", "device")
 LINKS: Final = ["none", "correlation", "external_id", "graph", "range"]

@@ -19,7 +19,8 @@ from pyprof2.analysis.intervals import Bool, Int, last_not_after
 from pyprof2.columns import combine_keys
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.linking.link import Ops, Threads
+    from pyprof2.analysis.linking.ops import Ops
+    from pyprof2.analysis.linking.threads import Threads
 
 _NODE_END: Final = re.compile(r"Backward\d*\Z")
 _CPP_NODE: Final = re.compile(r"\A(?>.*?CppNode<)(?>(?:.*::)?)(.*)>\Z", re.DOTALL)

@@ -14,7 +14,8 @@ from pyprof2.analysis.intervals import depths, nearest_marked
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.linking.link import Ops, Ranges
+    from pyprof2.analysis.linking.ops import Ops
+    from pyprof2.analysis.linking.ranges import Ranges
 
 _DEPTH_MAX: Final = 200
 """Modules that are nested deeper are damage, and their paths would fill the memory."""

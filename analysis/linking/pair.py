@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.intervals import Bool, Int, last_not_after, nearest_marked
-from pyprof2.analysis.linking.link import NO_ID
 from pyprof2.analysis.linking.makers import find_makers
+from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import combine_keys
 from pyprof2.recording import Recording, int_column
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.linking.link import Ops, Threads
+    from pyprof2.analysis.linking.ops import Ops
+    from pyprof2.analysis.linking.threads import Threads
 
 _CPP_NODES: Final = (
     (

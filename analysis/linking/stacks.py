@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyprof2.analysis.intervals import Int, Nest
-    from pyprof2.analysis.linking.link import Ranges
+    from pyprof2.analysis.linking.ranges import Ranges
 
 
 OWN: Final = "(own)"

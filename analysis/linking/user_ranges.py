@@ -21,7 +21,8 @@ from pyprof2.recording import UNNAMED_DOMAIN, Recording, code_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.analysis.linking.link import Ranges, Threads
+    from pyprof2.analysis.linking.ranges import Ranges
+    from pyprof2.analysis.linking.threads import Threads
     from pyprof2.columns import TextColumn
 
 SEPARATOR: Final = " / "

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.axes import check_known_once
 from pyprof2.analysis.memory import categories
 from pyprof2.analysis.memory.categories import CATEGORIES, CERTAINTIES, PHASES, Lives
 from pyprof2.analysis.memory.curves import NO_NUMBER, START
 from pyprof2.columns import as_pandas, lookup, text_array
-from pyprof2.errors import UsageError
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import TEXT, Column
 
@@ -64,13 +64,7 @@ ROW_COLUMNS: Final = (
 
 def check_axes(axes: Sequence[str]) -> None:
     """Raise UsageError for an axis that there is not, or that is named twice."""
-    for at, axis in enumerate(axes):
-        if axis not in AXES:
-            msg = f"no axis {axis!r} of memory; there are {', '.join(AXES)}"
-            raise UsageError(msg)
-        if axis in axes[:at]:
-            msg = f"axis {axis!r} is named twice; name it once"
-            raise UsageError(msg)
+    check_known_once(axes, AXES, "of memory")
 
 
 def entries(curve: Curve, told: Told | None = None) -> pd.DataFrame:

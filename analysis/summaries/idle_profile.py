@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from pyprof2.analysis.axes import check_known_once
 from pyprof2.errors import UsageError
 from pyprof2.tables import Column
 
@@ -31,13 +32,7 @@ SUMMARY_COLUMNS: Final = (
 
 def check_axes(axes: Sequence[str]) -> None:
     """Raise UsageError for an axis that there is not, or that is named twice."""
-    for at, axis in enumerate(axes):
-        if axis not in AXES:
-            msg = f"no axis {axis!r} of idle time; there are {', '.join(AXES)}"
-            raise UsageError(msg)
-        if axis in axes[:at]:
-            msg = f"axis {axis!r} is named twice; name it once"
-            raise UsageError(msg)
+    check_known_once(axes, AXES, "of idle time")
 
 
 def select_rank(

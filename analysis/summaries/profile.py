@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pyprof2.analysis.axes import check_known_once
 from pyprof2.analysis.linking.user_ranges import SEPARATOR
 from pyprof2.columns import combine_keys
 from pyprof2.errors import TableError, UsageError
@@ -295,13 +296,7 @@ def check_axes(by: Sequence[str], depth: int | None = None, *, fold_numbers: boo
     if not by:
         msg = f"no axis to sum along; choose from {', '.join(AXES)}"
         raise UsageError(msg)
-    for axis in by:
-        if axis not in AXES:
-            msg = f"no axis {axis!r} to sum along; choose from {', '.join(AXES)}"
-            raise UsageError(msg)
-    if len(set(by)) < len(by):
-        msg = f"axes {','.join(by)}: one is named twice; name each once"
-        raise UsageError(msg)
+    check_known_once(by, AXES, "to sum along")
     if depth is not None and not _PATHS.keys() & set(by):
         msg = "a depth cuts the paths of layers and ranges; add axis layer or range"
         raise UsageError(msg)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 
 if TYPE_CHECKING:
     import argparse
+
+_EXAMPLES: Final = """examples:
+  pyprof2 advise net.pyprof2
+  pyprof2 advise net.pyprof2 --device 'H100 SXM'   with its roofs
+  pyprof2 advise net.pyprof2 -o advice.json        a row for each rule"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -19,10 +24,12 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         description="Say what to change: findings with the time at stake, from least to most, and "
         "what they rest on. A table shows what fires and what cannot be judged; the other formats "
         "have a row for each rule.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    arguments.add_rank(command)
     command.add_argument(
         "--device", metavar="NAME|FILE", help="use the roofs of this device, or of a JSON file"
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import UsageError
 from pyprof2.reports import files
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     Commands = _SubParsersAction[Any]
+
+_SIZE: Final = re.compile(
+    r"(?P<number>\d{1,18}(?:\.\d{1,18})?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?",
+    re.IGNORECASE | re.ASCII,
+)
+_THOUSANDS: Final = ("", "K", "M", "G", "T")
 
 
 class WithExamples(argparse.HelpFormatter):
@@ -59,6 +66,28 @@ def add_output(command: argparse.ArgumentParser | argparse._ArgumentGroup, force
     )
     add_file(command, force)
     command.add_argument("-w", "--width", type=positive, metavar="WIDTH", help="width of the table")
+
+
+def add_rank(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Declare the one rank to show."""
+    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
+
+
+def add_top(
+    command: argparse.ArgumentParser | argparse._ArgumentGroup, meaning: str = "only N rows"
+) -> None:
+    """Declare how much to show at most; `meaning` says of what."""
+    command.add_argument("--top", type=positive, metavar="N", help=meaning)
+
+
+def add_ledger(command: argparse.ArgumentParser) -> None:
+    """Declare whose time is shared out."""
+    command.add_argument(
+        "--ledger",
+        choices=("device", "host"),
+        help="time of kernels and copies, or of the thread of the step; default: device, where "
+        "one worked",
+    )
 
 
 def add_file(command: argparse.ArgumentParser | argparse._ArgumentGroup, force: str = "") -> None:
@@ -107,6 +136,25 @@ def positive(text: str) -> int:
         msg = f"{text!r} is not a number of 1 or more"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
+
+
+def byte_count(text: str) -> int:
+    """Return a size of memory in bytes: `80GB` of 1000³ each, `79.1GiB` of 1024³.
+
+    Upper and lower case are the same, and the B may be left out.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    unit = match["unit"].upper() if match else ""
+    # An i without a letter before it is no unit.
+    if match is None or (match["binary"] and not unit):
+        size = 0
+    else:
+        base = 1024 if match["binary"] else 1000
+        size = round(float(match["number"]) * base ** _THOUSANDS.index(unit))
+    if not 0 < size < 1 << 63:
+        msg = f"{text!r} is not a size, as 80GB or 79.1GiB"
+        raise argparse.ArgumentTypeError(msg)
+    return size
 
 
 def names(text: str) -> list[str]:

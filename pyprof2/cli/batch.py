@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     from pyprof2.entry.sweep import Sweep
     from pyprof2.reports.batch import BatchQuery
 
-_SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]i?)?B?", re.IGNORECASE)
-_THOUSANDS: Final = "KMGT"
+_EXAMPLES: Final = """examples:
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2   those, and 64
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 --at 24 --memory 80GB"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -34,6 +34,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "from recordings at three or more others: each number with an interval, and how sure it "
         "is. Or run an entry point at four batch sizes, each in fresh processes, and say it from "
         "that: pyprof2 batch --entry entry_point.py --batches 4,8,16,32 --at 24",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     command.add_argument(
@@ -52,7 +54,10 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     )
     capacity = command.add_mutually_exclusive_group()
     capacity.add_argument(
-        "--memory", type=_bytes, metavar="SIZE", help="of the device, such as 80GB or 79.1GiB"
+        "--memory",
+        type=arguments.byte_count,
+        metavar="SIZE",
+        help="of the device, such as 80GB or 79.1GiB",
     )
     capacity.add_argument("--device", metavar="NAME", help="the device, such as A100-80")
     command.add_argument(
@@ -132,19 +137,6 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
         else:
             batches.append(int(number))
     return batches, given
-
-
-def _bytes(text: str) -> int:
-    """Return a size such as `80GB` in bytes."""
-    match = _SIZE.fullmatch(text.strip())
-    if not match or not float(match["number"]):
-        msg = f"{text!r} is not a size, as 80GB or 79.1GiB"
-        raise argparse.ArgumentTypeError(msg)
-    unit = (match["unit"] or "").upper()
-    base = 1024 if unit.endswith("I") else 1000
-    power = _THOUSANDS.index(unit[0]) + 1 if unit else 0
-    size: int = round(float(match["number"]) * base**power)
-    return size
 
 
 def run(args: argparse.Namespace) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 from pyprof2.reports import findings
 
 if TYPE_CHECKING:
     import argparse
+
+_EXAMPLES: Final = """examples:
+  pyprof2 check net.json.gz
+  pyprof2 check net.pyprof2 --format json   for a program that reads it"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -19,6 +23,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="say what a recording has and lacks",
         description="Say what a recording has and lacks, with counts, and for each lack how to "
         "record it next time. The exit code is 0 whatever it finds, 1 if it cannot be read.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 FAILED: int = 3
 """The exit code where a gate fails."""
+
+_EXAMPLES: Final = """examples:
+  pyprof2 compare before.pyprof2 after.pyprof2
+  pyprof2 compare before.pyprof2 after.pyprof2 --steps 2:5 --by layer,op
+  pyprof2 compare before.pyprof2 after.pyprof2 --fail-on 'time>3%'   for CI"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -24,6 +29,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="say what makes one run slower than another",
         description="Say what makes the steps of B slower or faster than those of A: terms that "
         "add up to the difference exactly, each with two standard errors around it.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     for name in "ab":
@@ -48,7 +55,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         metavar="AXIS[,AXIS…]",
         help="sum the parts along: layer, op, signature, source, range",
     )
-    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N parts")
+    arguments.add_top(command, "only N parts")
     command.add_argument(
         "--fail-on",
         type=_gate,

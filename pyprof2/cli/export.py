@@ -44,7 +44,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     command.add_argument(
         "--no-findings", action="store_true", help="of --perfetto: do not look for findings"
     )
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    arguments.add_rank(command)
     arguments.add_file(command)
     command.set_defaults(run=run)
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from pyprof2.cli import arguments
+
+_EXAMPLES: Final = """examples:
+  pyprof2 idle net.pyprof2                              groups and causes
+  pyprof2 idle net.pyprof2 --by cause,source --top 20   which lines cause it
+  pyprof2 idle net.pyprof2 --rank 0 -o gaps.csv         every piece of a gap"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -15,6 +21,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="say why devices did nothing",
         description="Say why devices did nothing: every nanosecond without a kernel or a copy has "
         "one cause, and with the time in which a device was busy they add up to what was recorded.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)
@@ -33,8 +41,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="what a device may need between two kernels that are queued, or from a launch to its "
         "start; default: 30",
     )
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
-    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    arguments.add_rank(command)
+    arguments.add_top(command)
     arguments.add_format(command)
     arguments.add_output(command)
     arguments.add_source_root(command)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, entry
 
 if TYPE_CHECKING:
     import argparse
+
+_EXAMPLES: Final = """examples:
+  pyprof2 lines net.pyprof2
+  pyprof2 lines net.pyprof2 --within blocks.1 --phase backward
+  pyprof2 lines net.pyprof2 --step 3:5 -o lines.csv   the whole tree"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -19,15 +24,12 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         description="Say what each line of code costs: a tree of files, the lines that call, and "
         "the ops that they call, forward and backward. Its times add up to those of the steps. Of "
         "a recording, or of an entry point that is run: pyprof2 lines --entry entry_point.py",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command, required=False)
-    command.add_argument(
-        "--ledger",
-        choices=("device", "host"),
-        help="time of kernels and copies, or of the thread of the step; default: device, where "
-        "one worked",
-    )
+    arguments.add_ledger(command)
     command.add_argument(
         "--phase",
         choices=("forward", "recompute", "backward", "optimizer", "other"),
@@ -58,10 +60,8 @@ def _add_choices(command: argparse.ArgumentParser) -> None:
         help="only step A, or the steps from A to B; default: all, without a first one that is "
         "an outlier",
     )
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
-    command.add_argument(
-        "--top", type=arguments.positive, metavar="N", help="show N rows of the table; default: 30"
-    )
+    arguments.add_rank(command)
+    arguments.add_top(command, "show N rows of the table; default: 30")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, entry
 
-_SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kMGT]i?)?B?")
-_UNITS: Final = {
-    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
-    "ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
-}  # fmt: skip
+if TYPE_CHECKING:
+    import argparse
+
+_EXAMPLES: Final = """examples:
+  pyprof2 memory net.pyprof2                          at the peak
+  pyprof2 memory snapshot.pickle --at oom --by line   when memory ran out
+  pyprof2 memory before.pickle after.pickle           what the second holds more"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -26,6 +26,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "category, layer, line and op. The rows of a device add up to what is allocated, to the "
         "byte. Reads what torch.cuda.memory._dump_snapshot writes, too. Of two, it shows what the "
         "second holds more. With --entry FILE an entry point is run and recorded first.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     command.add_argument(
@@ -57,26 +59,17 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--timeline", action="store_true", help="show the whole recording")
     command.add_argument("--device", metavar="NAME", help="only this device: cuda:0, 0, cpu")
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
-    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    arguments.add_rank(command)
+    arguments.add_top(command)
     command.add_argument(
         "--fits", metavar="DEVICE", help="say whether it would fit a device, such as A100-80"
     )
     command.add_argument(
         "--memory",
-        type=_bytes,
+        type=arguments.byte_count,
         metavar="SIZE",
         help="the same for a device with so much memory, such as 80GB or 79.1GiB",
     )
-
-
-def _bytes(text: str) -> int:
-    """Return a size as bytes."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        msg = f"{text!r} is no size, as 80GB or 79.1GiB are"
-        raise argparse.ArgumentTypeError(msg)
-    return round(float(match["number"]) * _UNITS[match["unit"] or ""])
 
 
 def run(args: argparse.Namespace) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, messages
 from pyprof2.parsers.formats import FORMATS, in_words
@@ -13,6 +14,13 @@ from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     import argparse
+    from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
+
+_EXAMPLES: Final = """examples:
+  pyprof2 parse net.json.gz                        writes net.pyprof2
+  pyprof2 parse traces/ -o job.pyprof2 --jobs 4    a file for each rank
+  pyprof2 parse net.nsys-rep --source-root ~/net   whose lines are yours"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -23,6 +31,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="turn recordings into a store",
         description="Read recordings, one per rank, and write the tables that all else reads. "
         "Prints the path of the store.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     command.add_argument(
@@ -39,12 +49,19 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         metavar="STORE",
         help="where to write (default: <stem>.pyprof2 beside the first trace)",
     )
-    command.add_argument(
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
         "--jobs",
         type=arguments.positive,
         default=1,
         metavar="N",
         help="read so many recordings at a time (default: 1)",
+    )
+    where.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="read them on the Dask cluster whose scheduler is there, such as tcp://head:8786; its "
+        "workers need pyprof2 and the same file system",
     )
     arguments.add_source_root(command)
     command.add_argument("--force", action="store_true", help="replace a store that is there")
@@ -57,16 +74,27 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.run import parse
     from pyprof2.store import read_manifest
 
-    store = parse(
-        args.traces,
-        args.output,
-        jobs=args.jobs,
-        force=args.force,
-        source_root=args.source_root,
-        progress=arguments.wants_progress(args),
-    )
+    with _executor(args.dask) as executor:
+        store = parse(
+            args.traces,
+            args.output,
+            jobs=args.jobs,
+            executor=executor,
+            force=args.force,
+            source_root=args.source_root,
+            progress=arguments.wants_progress(args),
+        )
     print(clean(str(store)))
     if not args.quiet:
         messages.warn(problem_lines(read_manifest(store)), store)
         command = f"pyprof2 prof {shlex.quote(str(store))} --by op"
         print(f"pyprof2: next: {clean(command)}", file=sys.stderr)
+
+
+def _executor(address: str | None) -> AbstractContextManager[Executor | None]:
+    """Return who reads the recordings, if it is not this machine."""
+    if address is None:
+        return contextlib.nullcontext()
+    from pyprof2.clusters import dask_executor
+
+    return dask_executor(address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, messages
 from pyprof2.reports import files
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from pyprof2.reports.query import Query
     from pyprof2.run import Run
 
+_EXAMPLES: Final = """examples:
+  pyprof2 prof net.pyprof2
+  pyprof2 prof net.pyprof2 --by layer,direction --top 20
+  pyprof2 prof net.pyprof2 --category matmul -o matmul.csv   every kernel"""
+
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
     """Declare the command and its arguments."""
@@ -23,6 +28,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="show the profile",
         description="Show the profile: a row for every kernel and copy, or summed along axes. "
         "A recording without GPU activity has a row for every op call.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)
@@ -60,7 +67,7 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         metavar="[+]COL[,[+]COL…]",
         help="largest first, text from A to Z; +COL: smallest first",
     )
-    group.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    arguments.add_top(group)
     group.add_argument(
         "--depth",
         type=arguments.positive,
@@ -77,7 +84,7 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
 
 def _add_selection(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("selection")
-    group.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    arguments.add_rank(group)
     group.add_argument(
         "--step", type=arguments.step_range, metavar="A[:B]", help="only step A, or A to B"
     )

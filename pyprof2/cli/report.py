@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2 import __version__
 from pyprof2.cli import arguments
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _STORE: str = ".pyprof2"
 
+_EXAMPLES: Final = """examples:
+  pyprof2 report net.pyprof2                       writes net.html
+  pyprof2 report net.pyprof2 --source-root ~/net   with its lines of code
+  pyprof2 report after.pyprof2 --against before.pyprof2 -o change.html"""
+
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
     """Declare the command and its arguments."""
@@ -27,6 +32,8 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         description="Write a page to look at: steps, findings, tables of ops, kernels, layers and "
         "lines, the roofline, idle time, memory. One HTML file that loads nothing. Prints its "
         "path.",
+        epilog=_EXAMPLES,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _EXAMPLES: Final = """examples:
-  pyprof2 skyline-report net.pyprof2 -o net.sqlite                  both reports
+  pyprof2 skyline-report net.pyprof2 -o net.sqlite               both reports
   pyprof2 skyline-report net.pyprof2 -o time.sqlite --report time --step 7
   pyprof2 skyline-report net.pyprof2 -o memory.sqlite --report memory
-  pyprof2 skyline-report net.pyprof2 -o net.json --batch-size 64    DeepView's JSON"""
+  pyprof2 skyline-report net.pyprof2 -o net.json --batch-size 64   DeepView"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -60,12 +60,7 @@ def _add_choices(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="whose memory: cuda:0, cpu; default: the GPU of which most is allocated",
     )
-    command.add_argument(
-        "--ledger",
-        choices=("device", "host"),
-        help="time of kernels and copies, or of the thread of the step; default: device, where "
-        "one worked",
-    )
+    arguments.add_ledger(command)
     command.add_argument(
         "--batch-size",
         type=arguments.positive,

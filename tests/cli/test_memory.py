@@ -180,7 +180,7 @@ def test_a_trace_without_memory_says_how_to_record_it(
         (("--by", "kernel"), 2, "no axis 'kernel' of memory"),
         (("--device", "cuda:4"), 2, "devices cuda:0"),
         (("--fits", "toaster"), 2, "no device of known memory"),
-        (("--memory", "much"), 2, "'much' is no size"),
+        (("--memory", "much"), 2, "'much' is not a size"),
         (("--fits", "T4", "--memory", "8GB"), 2, "leave one out"),
         (("--timeline", "--by", "line"), 2, "leave --by out"),
     ],

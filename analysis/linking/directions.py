@@ -1,0 +1,152 @@
+"""The direction of each op: forward, backward, the optimizer's, or other work around them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, nearest_marked
+from pyprof2.analysis.linking.ops import DIRECTIONS, Ops
+from pyprof2.analysis.linking.ranges import NO_RANGES, Ranges
+from pyprof2.analysis.linking.threads import NO_ID, Threads
+from pyprof2.columns import lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(len(DIRECTIONS))
+_OPTIMIZER_OP: Final = re.compile(r"aten::_fused_(?:adam|adamw|sgd|adagrad)")
+
+
+def is_sharded_backward(name: str) -> bool:
+    """Whether a range is work that FSDP does in backward, which need not be inside a node."""
+    return name.startswith("FSDP::") and "backward" in name
+
+
+def is_optimizer_step(name: str) -> bool:
+    """Whether a range is an optimizer's step."""
+    return name.startswith("Optimizer.step#")
+
+
+def is_other_work(name: str) -> bool:
+    """Whether a range is work around the step: zeroing gradients, loading data."""
+    return name.startswith(("Optimizer.zero_grad#", "enumerate(DataLoader)#"))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where the innermost of each kind begins that is around an op; `NO_ID` for none.
+
+    Attributes:
+        step: the step of an optimizer.
+        other: work around it.
+        module: the call of a module.
+        node: a backward node.
+    """
+
+    step: Int
+    other: Int
+    module: Int
+    node: Int
+
+    @classmethod
+    def of(cls, ops: Ops, step: Ranges, other: Ranges, modules: Sequence[Ranges]) -> Surroundings:
+        """Look for what is around the ops."""
+        node = nearest_marked(ops.parent, ops.node)
+        return cls(
+            _innermost_start(step, ops),
+            _innermost_start(other, ops),
+            np.maximum.reduce([_innermost_start(m, ops) for m in (*modules, NO_RANGES)]),
+            lookup(ops.start, node, NO_ID),
+        )
+
+    def is_deepest(self, starts: Int, ops: Ops) -> Bool:
+        """Return which ops have one of these as the innermost of all."""
+        # In a backward node, numbers tell what a module runs again, not its call.
+        module = np.where(ops.backward, NO_ID, self.module)
+        deepest = np.maximum.reduce([self.step, self.other, module, self.node])
+        found: Bool = (starts == deepest) & (deepest > NO_ID)
+        return found
+
+
+def link_directions(
+    ops: Ops, threads: Threads, annotations: Ranges, modules: Sequence[Ranges] = ()
+) -> Int:
+    """Return the direction of each op as a code into `DIRECTIONS`.
+
+    Of an optimizer's step, other work, a module call and a backward node, what begins last around
+    an op decides. In the step of an optimizer that was given a closure, ops with an autograd number
+    outside of backward are the closure's: forward. What runs between backward and the optimizer's
+    step outside of modules, such as clipping gradients, is other work.
+
+    Args:
+        ops: the ops.
+        threads: the numbers of their threads.
+        annotations: ranges, among them the steps of optimizers and the work around them.
+        modules: ranges of module calls, of any kinds.
+    """
+    step, other = (annotations.named(is_kind) for is_kind in (is_optimizer_step, is_other_work))
+    around = Surroundings.of(ops, step, other, modules)
+    fused = np.array([bool(_OPTIMIZER_OP.match(text)) for text in ops.names] or [False])[ops.name]
+    sharded = annotations.named(is_sharded_backward).nest().holds(ops.thread, ops.start)
+    direction = np.where(ops.backward | ops.between | sharded, _BACKWARD, _FORWARD)
+    direction[around.is_deepest(around.other, ops)] = _OTHER
+    direction[nearest_marked(ops.parent, fused) >= 0] = _OPTIMIZER
+    direction = np.where(ops.annotated.direction >= 0, ops.annotated.direction, direction)
+    stepping = around.is_deepest(around.step, ops)
+    has_closure = stepping & _has_closure(ops, threads, step)
+    in_closure = has_closure & _is_numbered(ops, around)
+    direction[stepping] = np.where(in_closure[stepping], _FORWARD, _OPTIMIZER)
+    # The gradient that backward starts from has no number.
+    root = has_closure & _between(_FORWARD, _BACKWARD, ops, threads, direction)
+    direction[root] = _FORWARD
+    loose = (direction == _FORWARD) & ~stepping & ~ops.recompute & (around.module == NO_ID)
+    direction[loose & _between(_BACKWARD, _OPTIMIZER, ops, threads, direction)] = _OTHER
+    return direction
+
+
+def _innermost_start(ranges: Ranges, ops: Ops) -> Int:
+    return lookup(ranges.start, ranges.nest().innermost(ops.thread, ops.start), NO_ID)
+
+
+def _has_closure(ops: Ops, threads: Threads, step: Ranges) -> Bool:
+    """Return which ops are in optimizers' steps that run backward, on any thread of the process.
+
+    Some optimizers compute with gradients themselves: without backward in it, a step has no
+    closure.
+    """
+    rows = np.flatnonzero(ops.node)
+    node = Nest.of(threads.process(ops.thread[rows]), ops.start[rows], ops.start[rows])
+    last = last_not_after(node.thread, node.start, threads.process(step.thread), step.end)
+    has_closure = (lookup(node.start, last, NO_ID) >= step.start).astype(np.int64)
+    return lookup(has_closure, step.nest().innermost(ops.thread, ops.start), NO_ID) > 0
+
+
+def _is_numbered(ops: Ops, around: Surroundings) -> Bool:
+    """Return which ops outside of nodes have an autograd number, or one around them in the step."""
+    number = lookup(ops.sequence, ops.marked, NO_ID)
+    numbered = (number >= 0) & (lookup(ops.start, ops.marked, NO_ID) >= around.step)
+    found: Bool = (numbered | (ops.annotated.direction == _FORWARD)) & (around.node == NO_ID)
+    return found
+
+
+def _between(first: int, then: int, ops: Ops, threads: Threads, direction: Int) -> Bool:
+    """Return which ops come between ops of two directions, of all in their process with either.
+
+    Backward may run on other threads; the others are on the thread of the op itself.
+    """
+    work = np.flatnonzero((direction == first) | (direction == then))
+    process = threads.process(ops.thread)
+    nest = Nest.of(process[work], ops.start[work], ops.start[work])
+    work = work[nest.order]
+    before = last_not_after(nest.thread, nest.start, process, ops.start)
+    between: Bool = (before >= 0) & (before + 1 < len(work))
+    rows = np.flatnonzero(between)
+    for code, at in ((first, work[before[rows]]), (then, work[before[rows] + 1])):
+        on_thread = (ops.thread[at] == ops.thread[rows]) | (code == _BACKWARD)
+        here = on_thread & (process[at] == process[rows])
+        between[rows] &= here & (direction[at] == code)
+    return between
