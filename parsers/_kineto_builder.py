@@ -228,6 +228,7 @@ class TableBuilder:
             "sequence_nr": self._numbers.ints(args["sequence_nr"]),
             "forward_thread": self._numbers.ints(args["forward_thread"]),
             "recorded_id": self._numbers.ints(args["external_id"]),
+            "comm_seq": self._numbers.ints(args["comm_seq"]),
             "stack": [self._stack(stack) for stack in args["stack"]],
             "layer": [self._layer(path) for path in args["modules"]],
         }

@@ -32,7 +32,7 @@ _STALL: Final = ("device", "stream", "correlation", "recorded_by")
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "op": (
         "external_id", "sequence_nr", "forward_thread", "dims", "strides", "types", "values",
-        "backend", "stack", "modules", "collective",
+        "backend", "stack", "modules", "collective", "comm_seq",
     ),
     "annotation": (),
     "python": (),
@@ -48,8 +48,13 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """The groups of events, and the columns of arguments that each has.
 
-`collective` is None, or a tuple of a collective's name, its counts of elements in and out, their
-dtype and the size of the group; what of these was not recorded is None."""
+`collective` is None, or a tuple of what `COLLECTIVE` names; what of it was not recorded is None."""
+COLLECTIVE: Final = (
+    "collective", "in_count", "out_count", "comm_dtype", "group_size", "group_name", "group_id",
+    "group_desc", "group_ranks", "first_rank", "rank_stride", "in_split", "out_split",
+    "other_rank", "source_rank", "target_rank", "is_async",
+)  # fmt: skip
+"""What is recorded of a collective, beside its number, which each call has for itself."""
 JSON_TEXTS: Final = frozenset({"dims", "strides", "types", "values", "grid", "block"})
 """Arguments that stay JSON, as bytes; empty where they were not recorded."""
 MOMENTS: Final = frozenset({"memory", "flow", "counter"})

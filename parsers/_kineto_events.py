@@ -65,6 +65,19 @@ class OpArgs(msgspec.Struct, gc=False):
     out_count: _Number = msgspec.field(default=None, name="Out msg nelems")
     group_size: _Number = msgspec.field(default=None, name="Group size")
     comm_dtype: _Text = msgspec.field(default=None, name="dtype")
+    group_name: _Number = msgspec.field(default=None, name="Process Group Name")
+    group_id: _Number = msgspec.field(default=None, name="Process Group ID")
+    group_desc: _Text = msgspec.field(default=None, name="Process Group Description")
+    group_ranks: _Text = msgspec.field(default=None, name="Process Group Ranks")
+    first_rank: _Number = msgspec.field(default=None, name="Global rank start")
+    rank_stride: _Number = msgspec.field(default=None, name="Global rank stride")
+    in_split: _Text = msgspec.field(default=None, name="In split size")
+    out_split: _Text = msgspec.field(default=None, name="Out split size")
+    other_rank: _Number = msgspec.field(default=None, name="Rank")
+    source_rank: _Number = msgspec.field(default=None, name="Src Rank")
+    target_rank: _Number = msgspec.field(default=None, name="Dst Rank")
+    is_async: Any = msgspec.field(default=None, name="Is asynchronized op")
+    comm_seq: _Number = msgspec.field(default=None, name="Seq")
 
 
 class GpuArgs(msgspec.Struct, gc=False):

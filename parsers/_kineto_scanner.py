@@ -10,6 +10,7 @@ import numpy as np
 
 from pyprof2.parsers._kineto_columns import (
     ARGUMENTS,
+    COLLECTIVE,
     MEMORY_NAME,
     MOMENTS,
     EventColumns,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyprof2.parsers._json import JsonStream
     from pyprof2.parsers._kineto_events import Event
 
-_collective: Final = attrgetter("collective", "in_count", "out_count", "comm_dtype", "group_size")
+_collective: Final = attrgetter(*COLLECTIVE)
 
 
 class EventScanner:
@@ -121,6 +122,7 @@ def _op_columns(args: Sequence[OpArgs]) -> dict[str, Sequence[Any]]:
         "stack": [a.stack for a in args],
         "modules": [a.modules for a in args],
         "collective": [_collective(a) if a.collective else None for a in args],
+        "comm_seq": [a.comm_seq for a in args],
     }
 
 

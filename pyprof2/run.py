@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.summary import Totals
     from pyprof2.analysis.summaries.work_checks import Work
+    from pyprof2.job import JobOfRanks
     from pyprof2.reports.notebook import Summary
     from pyprof2.reports.plots import Plots
 
@@ -400,6 +401,23 @@ class Run:
     def steps(self) -> pd.DataFrame:
         """One row per device and window of a step, with what the device did in it."""
         return self._frame("steps")
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """One row per rank's part in one collective, with its wait where it could be matched."""
+        return self._frame("collectives")
+
+    @cached_property
+    def clocks(self) -> pd.DataFrame:
+        """One row per rank: how its clock differs from that of a reference rank."""
+        return self._frame("clocks")
+
+    @cached_property
+    def ranks(self) -> JobOfRanks:
+        """What all ranks together tell; see `pyprof2.job.JobOfRanks`."""
+        from pyprof2.job import JobOfRanks
+
+        return JobOfRanks(self)
 
     @cached_property
     def step_parts(self) -> pd.DataFrame:

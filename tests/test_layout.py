@@ -25,8 +25,8 @@ PACKAGE: Final = ROOT / "pyprof2"
 ORCHESTRATORS: Final = {
     f"pyprof2.{name}"
     for name in (
-        "__init__", "__main__", "assemble", "batches", "comparison", "gates", "memory_profiles",
-        "parsing", "rank_tables", "results", "run", "store",
+        "__init__", "__main__", "assemble", "batches", "comparison", "gates", "job",
+        "memory_profiles", "parsing", "rank_tables", "results", "run", "store",
     )
 }  # fmt: skip
 """What knows more than the vocabulary, beside the command line."""
@@ -34,7 +34,9 @@ ORCHESTRATORS: Final = {
 LEAVES: Final = {f"pyprof2.{path.stem}" for path in PACKAGE.glob("*.py")} - ORCHESTRATORS
 """The vocabulary: what every stage may import, and what imports nothing but itself."""
 
-WINGS: Final = ("linking", "hardware", "costs", "assembly", "time", "memory", "summaries")
+WINGS: Final = (
+    "linking", "hardware", "costs", "assembly", "time", "memory", "job", "summaries",
+)  # fmt: skip
 """The wings of the analyses, the lowest first: a wing imports none that comes after it."""
 
 SIDE_BY_SIDE: Final = {("hardware", "linking")}
