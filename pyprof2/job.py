@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pyprof2.analysis.job.job_graph import JobGraph, job_graph
+from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.columns import as_pandas
 from pyprof2.store import read_table
@@ -52,3 +54,27 @@ class JobOfRanks:
     def members(self) -> pd.DataFrame:
         """The members of all ranks, matched, with wait and transfer."""
         return self.reduced.members
+
+    @cached_property
+    def graph(self) -> JobGraph:
+        """All events of all ranks, and what each waits for."""
+        members = {rank: self._members_of(rank) for rank in self._numbers}
+        first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
+        graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
+        return job_graph(graphs, members)
+
+    @property
+    def _numbers(self) -> list[int]:
+        return [each.rank for each in self.run.tables_of()]
+
+    def _members_of(self, rank: int) -> pd.DataFrame:
+        found = self.members[self.members["rank"] == rank]
+        kernels = self.run.collectives
+        own = kernels[kernels["rank"] == rank].set_index("collective_id")["kernel_id"]
+        rows = found.sort_values("start_ns", kind="stable").reset_index(drop=True)
+        return rows.assign(kernel_id=own.reindex(rows["collective_id"]).to_numpy())
+
+    def _rank_graph(self, rank: int, begin: int | None = None) -> RankGraph:
+        (tables,) = self.run.tables_of(rank)
+        align = self.reduced.align(rank)
+        return rank_graph(tables.several(INPUT), self._members_of(rank), rank, align, begin)

@@ -245,6 +245,8 @@ def _members_of_kernels(kernels: pd.DataFrame, ops: _Ops, ranges: pa.Table) -> p
         said.kind or kind_of(name or "") or kind_of(around or "") or kind_of(short) or "other"
         for (said, _), name, around, short in zip(says, names, by_range, shorts, strict=True)
     ]
+    types = kernels["device_type"].tolist()
+    carried = [_transport(*each) for each in zip(shorts, names, types, strict=True)]
     frame = kernels.rename(columns={"launch_ns": "issued_ns"}).drop(columns="op_id")
     frame = frame.assign(
         kind=pd.Series(kinds, dtype=object),
@@ -252,9 +254,7 @@ def _members_of_kernels(kernels: pd.DataFrame, ops: _Ops, ranges: pa.Table) -> p
         op_id=pd.array(ops.column("op_id", at), "Int64"),
         seq=pd.array(ops.column("comm_seq", np.array([row for _, row in says], np.int64)), "Int64"),
         coalesced=[len(calls.get(row, (0,))) for row in range(len(kernels))],
-        transport=[
-            _transport(*each) for each in zip(shorts, names, kernels["device_type"], strict=True)
-        ],
+        transport=pd.Series(carried, dtype=object),
     )
     frame = _with_descriptions(frame, [said for said, _ in says])
     return _share_bytes(frame).drop(columns=["kernel_short", "device_type", "pid", "tid"])

@@ -5,7 +5,7 @@ Nothing is matched by a guess: what differs between the ranks is said, with wher
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -267,7 +267,8 @@ def _issue(rows: pd.DataFrame) -> pd.Series:
 def _difference(whole: pd.DataFrame, axis: str, rows: pd.DataFrame, at: int) -> str:
     """Return in words how the sequences of two ranks differ."""
     counts = whole.groupby("rank").size()
-    most, least = counts.index[counts.argmax()], counts.index[counts.argmin()]
+    most: Any = counts.idxmax()
+    least: Any = counts.idxmin()
     if axis == "kind":
         what = str(whole["axis"].iloc[0])
     else:

@@ -17,7 +17,7 @@ from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import pyarrow as pa
 
@@ -120,8 +120,8 @@ def _parts_of(
         step=pd.array([None] * len(begin) if step is None else step, "Int64"),
         **_exposed(work, waits, (begin, finish), parts["comm_only"]),
     )  # fmt: skip
-    frame["device"] = pd.array(frame["device"], "Int64").astype("Int64")
-    return frame.assign(device=frame["device"].mask(frame["device"] == NEVER))
+    ordinal = frame["device"].astype("Int64")
+    return frame.assign(device=ordinal.mask(ordinal == NEVER))
 
 
 def _exposed(
@@ -148,9 +148,3 @@ def _matched(work: _Work, waits: pd.DataFrame | None) -> pd.DataFrame | None:
         return None
     keep = waits["wait_ns"].notna() & waits["kernel_id"].isin(work.kernel[work.kind == 1])
     return waits[keep.to_numpy(bool)] if keep.any() else None
-
-
-def parts_over_ranks(parts: Mapping[int, pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Yield the parts of each rank with its number as first column."""
-    for rank, frame in parts.items():
-        yield frame.assign(rank=rank)[["rank", *frame.columns]]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.clocks import Clock, clocks_of_job
@@ -15,11 +14,15 @@ from pyprof2.analysis.job.instances import COLUMNS, Job, match_members
 from pyprof2.analysis.job.waits import with_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from pyprof2.analysis.intervals import Int
 
 TRACE: Final = ("rank", "source", "profiler", "world_size", "host", "start_ns", "end_ns", "unix_ns")
 """The columns of table `trace` that are needed."""
 MEMBERS: Final = COLUMNS
+_SINCE_1970: Final = 10**18
+"""Smaller times are not since 1970."""
 _APART_NS: Final = 60 * 10**9
 """Recordings of one job that are further apart in time are of different starts of it."""
 
@@ -31,11 +34,18 @@ class Reduced(NamedTuple):
         members: the members of all ranks with `FOUND` of `collectives.py`, and `aligned_ns`.
         clocks: by rank.
         one_clock: whether the ranks' times are of one clock.
+        shifts: what is added to the times of each rank before its clock is looked at.
     """
 
     members: pd.DataFrame
     clocks: dict[int, Clock]
     one_clock: bool
+    shifts: Mapping[int, int]
+
+    def align(self, rank: int) -> Callable[[Int], Int]:
+        """Return what gives times of a rank on the clock of its reference."""
+        clock, shift = self.clocks[rank], self.shifts.get(rank, 0)
+        return lambda time: clock.aligned(time + shift)
 
 
 def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = False) -> Reduced:
@@ -58,7 +68,7 @@ def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = 
     clocks = clocks_of_job(matched, machine)
     found = with_waits(matched, clocks)
     own = {name: members[name].to_numpy() for name in ("start_ns", "issued_ns")}
-    return Reduced(found.assign(**own), clocks, job.one_clock)
+    return Reduced(found.assign(**own), clocks, job.one_clock, shifts)
 
 
 def machines(trace: pd.DataFrame, *, one_clock: bool) -> dict[int, object]:
@@ -81,15 +91,14 @@ def strangers(trace: pd.DataFrame) -> frozenset[int]:
     if len(rows) < 2:
         return frozenset()
     sizes = rows["world_size"].dropna()
-    common = sizes.mode().iloc[0] if len(sizes) else None
-    other = (rows["world_size"] != common).fillna(value=False).to_numpy(bool)
+    other = pd.Series(data=False, index=rows.index)
+    if len(sizes):
+        other = (rows["world_size"] != sizes.mode().iloc[0]).fillna(value=False).astype(bool)
     first, last = (rows[c] + rows["unix_ns"] for c in ("start_ns", "end_ns"))
-    known = (first.notna() & last.notna()).to_numpy(bool)
-    if known.all() and (rows["unix_ns"] != 0).any() | (first > 10**17).all():
-        middle = (first + (last - first) // 2).astype("int64")
-        typical = int(middle.sort_values().iloc[(len(middle) - 1) // 2])
-        away = np.maximum(first.astype("int64") - typical, typical - last.astype("int64"))
-        other |= (away > _APART_NS).to_numpy(bool)
+    if bool((first > _SINCE_1970).fillna(value=False).all()) and bool(last.notna().all()):
+        middle = sorted((first + (last - first) // 2).astype("int64"))
+        typical = middle[(len(middle) - 1) // 2]
+        other |= ((first - typical > _APART_NS) | (typical - last > _APART_NS)).astype(bool)
     return frozenset(rows.loc[other, "rank"].astype(int))
 
 

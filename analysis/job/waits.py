@@ -88,7 +88,9 @@ def _waits(rows: pd.DataFrame, clocks: Mapping[int, Clock]) -> dict[str, pd.Seri
     missing = (rows["members_recorded"] < rows["group_size"]).fillna(value=False).to_numpy(bool)
     known = ~missing & (margin > doubt[which])
     late = rank[order[last]][which]
-    note = np.where(missing, _BOUND, np.where(start + dur < arrival, _OVERLAPPING, None))
+    note = np.full(len(rank), None, object)
+    note[start + dur < arrival] = _OVERLAPPING
+    note[missing] = _BOUND
     blank = pd.array(margin, "Int64")
     blank[missing] = pd.NA
     culprit = pd.array(late, "Int64")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 
 
-def comms(name: str, into: int, out: int, size: int = 4, **more: Any) -> dict[str, Any]:
+def comms(name: str, into: int, out: int, /, size: int = 4, **more: Any) -> dict[str, Any]:
     """Return the arguments of `record_param_comms` as PyTorch writes them since 2024."""
     return {
         "Collective name": name, "In msg nelems": into, "Out msg nelems": out, "dtype": "Float",
