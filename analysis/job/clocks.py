@@ -30,6 +30,7 @@ DRIFT_MAX: Final = 200e-6
 """No clock of a machine that works is further off."""
 _FEW: Final = 10
 _SAMPLE: Final = 400
+_SURE: Final = 3
 _PAIRED: Final = ("start_ns", "_end", "start_ns_ref", "_end_ref", "_class")
 
 NO_MODEL: Final = "no offset and drift fit: a wrong match, or a clock that was set"
@@ -81,7 +82,11 @@ def mad(values: Float) -> float:
 
 
 def slope(x: Float, y: Float) -> float:
-    """Return the median of the slopes of pairs that are a tenth of the range or more apart."""
+    """Return the median of the slopes of pairs that are a tenth of the range or more apart.
+
+    0 with fewer than ten values, and where the scatter around it could make it by chance: it is
+    less than three times that scatter over the range.
+    """
     span = float(np.ptp(x)) if len(x) else 0.0
     if len(x) < _FEW or span <= 0:
         return 0.0
@@ -90,7 +95,8 @@ def slope(x: Float, y: Float) -> float:
     dx, dy = (v[order][None, :] - v[order][:, None] for v in (x, y))
     far = dx > span / 10
     found = float(np.median(dy[far] / dx[far])) if far.any() else 0.0
-    return 0.0 if MAD_TO_SIGMA * mad(y) / span > abs(found) else found
+    scatter = MAD_TO_SIGMA * mad(y - found * x) / span
+    return found if abs(found) > _SURE * scatter else 0.0
 
 
 def compare_clocks(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.kinds import POINT_TO_POINT, SYNCHRONISING
-from pyprof2.analysis.job.rank_graph import LAUNCH, MEMBER, ROOT, WAIT, RankGraph
+from pyprof2.analysis.job.rank_graph import LAUNCH, MEMBER, NO_STEP, ROOT, WAIT, RankGraph
 from pyprof2.analysis.job.replay import (
     CircleError,
     Graph,
@@ -21,6 +21,7 @@ from pyprof2.analysis.job.replay import (
     with_instances,
 )
 from pyprof2.columns import combine_keys, lookup
+from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,13 +137,14 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     )
     edge_kind = np.concatenate([each.edges.kind for each in ranks])
     rank = np.repeat([each.rank for each in ranks], np.diff(offsets))
-    instance = np.concatenate([_instances(each, members[each.rank]) for each in ranks])
+    instances = [_instances(each, members[each.rank]) for each in ranks]
+    instance = np.concatenate(instances)
     instance = _whole(instance, start, end)
     lag = recorded_lags(start, end, source, target)
     graph, extra = _joined(start, end, (source, target, lag), instance)
     lane = np.concatenate([each.lane for each in ranks])
     lane = combine_keys(rank, lane)
-    labels, key = _labels(ranks, kind, step, rank)
+    labels, key = _labels(ranks, instances, kind, step, rank)
     more = len(graph.duration) - len(start)
     inner = np.full(len(graph.source) - len(source), INNER)
     order = np.argsort(np.r_[target, extra.targets], kind="stable")
@@ -151,7 +153,7 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
         graph,
         np.r_[kind, extra.kinds],
         np.r_[rank, lookup(rank, extra.member, -1)],
-        np.r_[step, lookup(step, extra.member, -(1 << 62))],
+        np.r_[step, lookup(step, extra.member, NO_STEP)],
         np.r_[instance, extra.instances],
         np.r_[edge_kind, inner][order],
         np.r_[start, extra.starts],
@@ -227,13 +229,16 @@ def _joined(
     return graph, extra
 
 
-def _labels(ranks: Sequence[RankGraph], kind: Int, step: Int, rank: Int) -> tuple[Labels, Int]:
+def _labels(
+    ranks: Sequence[RankGraph], instances: Sequence[Int], kind: Int, step: Int, rank: Int
+) -> tuple[Labels, Int]:
     """Return what events are called, and the key that the same call has on several ranks."""
     frames = []
     for each in ranks:
         if each.activities is None:
             frame = pd.DataFrame({n: [None] * len(each.start) for n in _LABELS}, dtype=object)
-            frame["kernel_short"] = np.where(each.kind == MEMBER, "collective", None)
+            named = pd.Series("collective", frame.index, dtype=object)
+            frame["kernel_short"] = named.where(each.kind == MEMBER, None)
         else:
             first = len(each.start) - each.activities.num_rows
             rows = each.activities.select(list(_LABELS)).to_pandas().astype(object)
@@ -245,10 +250,35 @@ def _labels(ranks: Sequence[RankGraph], kind: Int, step: Int, rank: Int) -> tupl
     for name in _LABELS:
         code, words = pd.factorize(frame[name])
         codes[name], texts[name] = code.astype(np.int64), list(words)
-    calls = pd.DataFrame({"rank": rank, "step": step, "name": codes["kernel_short"], "kind": kind})
-    calls["n"] = calls.groupby(["rank", "step", "name", "kind"]).cumcount()
-    key = calls.groupby(["step", "name", "kind", "n"]).ngroup().to_numpy(np.int64)
+    segment = np.concatenate(
+        [_segments(each, own) for each, own in zip(ranks, instances, strict=True)]
+    )
+    where = ["step", "segment", "name", "kind"]
+    columns = (step, segment, codes["kernel_short"], kind)
+    calls = pd.DataFrame({"rank": rank} | dict(zip(where, columns, strict=True)))
+    calls["n"] = calls.groupby(["rank", *where]).cumcount()
+    key = calls.groupby([*where, "n"]).ngroup().to_numpy(np.int64)
     return Labels(codes, texts), np.where((kind == ROOT) | (codes["kernel_short"] < 0), -1, key)
+
+
+def _segments(graph: RankGraph, instance: Int) -> Int:
+    """Return for each event the last instance that its rank had issued, or -1.
+
+    Calls are counted from there, so that ranks whose recordings began at different calls, or one of
+    which has a call more, are compared call by call again after the next collective.
+    """
+    issued = graph.start
+    if graph.activities is not None:
+        first = len(graph.start) - graph.activities.num_rows
+        launch = int_column(graph.activities, "launch_ns", NO_STEP)
+        launch = np.where(launch == NO_STEP, int_column(graph.activities, "start_ns", 0), launch)
+        issued = lookup(launch, np.maximum(graph.named_by - first, -1), NO_STEP)
+    own = lookup(instance, graph.named_by, -1)
+    order = np.argsort(issued, kind="stable")
+    at = np.maximum.accumulate(np.where(own[order] >= 0, np.arange(len(order)), -1))
+    found = np.full(len(order), -1)
+    found[order] = lookup(own[order], at, -1)
+    return found
 
 
 def host_gaps(job: JobGraph) -> tuple[Int, Int]:

@@ -65,6 +65,7 @@ class _Work:
 
     @classmethod
     def of(cls, tables: Mapping[str, pa.Table]) -> _Work:
+        """Return the activities of a rank."""
         kernels, copies = tables["kernels"], tables["copies"]
         device, start, dur = (
             np.concatenate([int_column(t, name, missing) for t in (kernels, copies)])

@@ -160,7 +160,7 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
     rows = []
     for _, part in own.groupby("_part"):
         known = part["excess_ns"].fillna(0)
-        worst = part.loc[known.idxmax()]
+        worst = part.iloc[int(known.to_numpy(np.float64).argmax())]
         instance = part["_next"].iloc[-1]
         rows.append(
             {
@@ -192,7 +192,5 @@ def _margins(job: JobGraph) -> dict[int, int]:
 
 def path_sums(path: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return the path's time along axes, the most first."""
-    sums: pd.DataFrame = path.groupby(list(by), dropna=False, observed=True, as_index=False)[
-        "ns"
-    ].sum()
+    sums = path.groupby(list(by), dropna=False, observed=True)["ns"].sum().reset_index()
     return sums.sort_values("ns", ascending=False, kind="stable").reset_index(drop=True)

@@ -44,10 +44,14 @@ BLOCKED_NS: Final = 20_000
 """A call that took longer waited for something."""
 WOKEN_NS: Final = 60_000
 """It ended at most that long after what it waited for."""
+CLOCKS_NS: Final = 10_000
+"""Recorders bring times of host and device together only so well: a call may seem to end that long
+before what it waited for."""
 WAIT_NS: Final = 30_000
 """A stream goes on at most that long after what it waited for."""
 _LOOK_BACK: Final = 16
-_NEVER: Final = -(1 << 62)
+NO_STEP: Final = -(1 << 62)
+"""Stands for no step, and for no time."""
 
 
 class Edges(NamedTuple):
@@ -73,7 +77,7 @@ class RankGraph:
         kind: of each event.
         row: the launch, or the row of `activities`, or of the members; -1 for the root.
         start, end: as recorded, on the clock of the reference.
-        step: of each event; `_NEVER` for none.
+        step: of each event; `NO_STEP` for none.
         edges: what each waits for.
         activities: kernels and copies in order of `row`; None without any.
         member: the member, by row in the members, that each event is, or -1.
@@ -125,13 +129,13 @@ def rank_graph(
     # Nothing is pinned to the clock: what waits for nothing else waits for the root.
     bare = np.setdiff1d(np.arange(1, len(starts)), np.concatenate([e.target for e in edges]))
     edges.append(Edges.of(np.zeros(len(bare), np.int64), bare, START))
-    step = int_column(activities, "step", _NEVER)
+    step = int_column(activities, "step", NO_STEP)
     return RankGraph(
         rank,
         np.r_[ROOT, np.full(len(launches.start), LAUNCH), _kinds(activities)],
         np.r_[-1, np.arange(len(launches.start)), np.arange(len(start))],
         starts, ends,
-        np.r_[_NEVER, lookup(step, launches.first_activity, _NEVER), step],
+        np.r_[NO_STEP, lookup(step, launches.first_activity, NO_STEP), step],
         Edges(*(np.concatenate(c) for c in zip(*edges, strict=True))),
         activities,
         np.r_[np.full(first, -1), _member_rows(activities, members)],
@@ -185,6 +189,7 @@ class _Launches:
 
     @classmethod
     def of(cls, launches: pa.Table, activities: pa.Table, align: Callable[[Int], Int]) -> _Launches:
+        """Return those of a rank."""
         ids = int_column(launches, "launch_id", -1)
         order = np.argsort(ids, kind="stable")
         at = row_of(ids[order], int_column(activities, "launch_id", -2))
@@ -231,10 +236,10 @@ def _activity_edges(
     good = (launch >= 0) & (lookup(times[0], 1 + launch, 0) <= start)
     fifo = Edges.of(np.where(before >= 0, first + before, -1), node, FIFO)
     launched = Edges.of(np.where(good, 1 + launch, -1), node, LAUNCHED)
-    fifo_end = lookup(end, before, _NEVER)
-    launch_end = np.where(good, lookup(times[1], 1 + launch, 0), _NEVER)
-    issued = int_column(activities, "launch_ns", _NEVER)
-    issued = np.where(issued == _NEVER, int_column(activities, "start_ns", 0), issued)
+    fifo_end = lookup(end, before, NO_STEP)
+    launch_end = np.where(good, lookup(times[1], 1 + launch, 0), NO_STEP)
+    issued = int_column(activities, "launch_ns", NO_STEP)
+    issued = np.where(issued == NO_STEP, int_column(activities, "start_ns", 0), issued)
     waits = _waited_for(start, end, np.maximum(fifo_end, launch_end), queue, issued)
     wait = Edges.of(np.where(waits >= 0, first + waits, -1), node, WAIT)
     return [fifo, launched, wait]
@@ -276,7 +281,7 @@ def _host_edges(launches: _Launches, times: tuple[Int, Int], first: int) -> list
     host = Edges.of(np.where(before >= 0, 1 + before, -1), node, HOST)
     # Where another thread launched last, this one may have waited for it, as for backward.
     last = np.arange(-1, count - 1)
-    other = (last != before) & (lookup(launches.end, last, _NEVER) <= launches.start)
+    other = (last != before) & (lookup(launches.end, last, NO_STEP) <= launches.start)
     handed = Edges.of(np.where(last >= 0, 1 + last, -1), node, HOST, other)
     return [host, handed, _sync_edges(launches, times, first)]
 
@@ -286,9 +291,9 @@ def _sync_edges(launches: _Launches, times: tuple[Int, Int], first: int) -> Edge
     thread, begin, finish = launches.blocking
     end = times[1][first:]
     order = np.argsort(end, kind="stable")
-    at = np.searchsorted(end[order], finish, "right") - 1
+    at = np.searchsorted(end[order], finish + CLOCKS_NS, "right") - 1
     woken = np.where(at >= 0, order[np.maximum(at, 0)], -1)
-    last = lookup(end, woken, _NEVER)
+    last = lookup(end, woken, NO_STEP)
     good = (finish - last <= WOKEN_NS) & (last > begin)
     rows = np.lexsort((launches.start, launches.thread))
     key = launches.thread[rows]
@@ -299,7 +304,9 @@ def _sync_edges(launches: _Launches, times: tuple[Int, Int], first: int) -> Edge
         place = np.searchsorted(launches.start[own], finish[mine], "left")
         ok = place < len(own)
         following[mine[ok]] = own[place[ok]]
-    good &= following >= 0
+    good &= (following >= 0) & (
+        lookup(times[0][first:], woken, 0) < lookup(launches.start, following, 0)
+    )
     return Edges.of(np.where(good, first + woken, -1), 1 + following, SYNC)
 
 
@@ -314,10 +321,10 @@ def _of_members(
     count = len(starts)
     source, kind = np.arange(count - 1), np.full(max(0, count - 1), HOST)
     kind[:1] = START
-    step = members["step"].fillna(_NEVER).to_numpy(np.int64)
+    step = members["step"].fillna(NO_STEP).to_numpy(np.int64)
     rows = np.arange(count) - 1
     return RankGraph(
-        rank, np.r_[ROOT, np.full(count - 1, MEMBER)], rows, starts, ends, np.r_[_NEVER, step],
+        rank, np.r_[ROOT, np.full(count - 1, MEMBER)], rows, starts, ends, np.r_[NO_STEP, step],
         Edges(source, source + 1, kind), None, rows, np.arange(count),
         np.minimum(rows, 0),
     )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
-from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER
+from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
 from pyprof2.analysis.job.replay import replay
 from pyprof2.errors import UsageError
 
@@ -72,6 +72,11 @@ class Gain:
     model_error: float
     note: str | None = None
 
+    @property
+    def gain_pct(self) -> float | None:
+        """The gain as a share of the window; None where only the bound is known."""
+        return None if self.gain_ns is None else 100 * self.gain_ns / max(1, self.window_ns)
+
 
 def evaluate(job: JobGraph, change: Change) -> Gain:
     """Return what a change gains."""
@@ -91,6 +96,37 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
         return Gain(change.what, None, None, None, bound, window, error, change.note)
     hi = max(with_all, min(hi, bound))
     return Gain(change.what, with_all, min(lo, hi), hi, bound, window, error, change.note)
+
+
+def step_gains(job: JobGraph, change: Change) -> pd.DataFrame:
+    """Return what a change gains of each step.
+
+    A step lasts until the last work of any rank in it ends, since the step before it ended.
+
+    Returns:
+        `step` (null: the whole, where there are no steps), `step_ns`, `gain_ns`, and `lo_ns`, the
+        smaller one of the replays with inferred edges and without them.
+    """
+    graph, inferred = job.graph, job.inferred
+    steps = np.unique(job.step[job.step > NO_STEP])
+    recorded = _lengths(job, steps, job.recorded.end)
+    gain = recorded - _lengths(job, steps, replay(graph, change.duration, change.lag).end)
+    least = gain
+    if inferred.any():
+        base = _lengths(job, steps, replay(graph, without=inferred).end)
+        other = replay(graph, change.duration, change.lag, inferred).end
+        least = np.minimum(gain, base - _lengths(job, steps, other))
+    names = pd.array(steps if len(steps) else [None], "Int64")
+    return pd.DataFrame({"step": names, "step_ns": recorded, "gain_ns": gain, "lo_ns": least})
+
+
+def _lengths(job: JobGraph, steps: Int, end: Int) -> Int:
+    if not len(steps):
+        return np.array([int(end.max()) - job.begin])
+    last = np.full(len(steps), job.begin)
+    own = np.flatnonzero(job.step > NO_STEP)
+    np.maximum.at(last, np.searchsorted(steps, job.step[own]), end[own])
+    return np.diff(np.maximum.accumulate(last), prepend=job.begin)
 
 
 def _bound(job: JobGraph, change: Change) -> int:
@@ -234,6 +270,6 @@ def gains_frame(gains: Sequence[Gain]) -> pd.DataFrame:
     frame = pd.DataFrame([vars(gain) for gain in gains])
     whole = {"gain_ns": "Int64", "lo_ns": "Int64", "hi_ns": "Int64"}
     frame = frame.astype(whole)
-    frame["gain_pct"] = 100 * frame["gain_ns"].astype("Float64") / frame["window_ns"].clip(lower=1)
+    frame["gain_pct"] = pd.array([gain.gain_pct for gain in gains], "Float64")
     frame["model_error_pct"] = 100 * frame["model_error"]
     return frame.drop(columns="model_error")

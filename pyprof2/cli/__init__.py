@@ -32,7 +32,9 @@ from pyprof2.cli import (
     memory,
     parse,
     prof,
+    ranks,
     report,
+    whatif,
 )
 from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
 from pyprof2.reports.cells import clean
@@ -58,7 +60,9 @@ __all__ = [
     "memory",
     "parse",
     "prof",
+    "ranks",
     "report",
+    "whatif",
 ]
 
 FINE: Final = 0
@@ -79,6 +83,8 @@ _COMMANDS: Final = (
     idle,
     lines,
     memory,
+    ranks,
+    whatif,
     advise,
     compare,
     batch,

@@ -120,12 +120,10 @@ def test_calls_of_a_group_are_the_kernel_at_its_end(tmp_path: Path) -> None:
 
 
 def test_what_an_uneven_all_to_all_sends_leaves_the_own_part_out(tmp_path: Path) -> None:
-    args = comms(
-        "all_to_allv",
-        100,
-        60,
-        **{"In split size": "[10, 20, 30, 40]", "Out split size": "[30, 10, 10, 10]"},
-    )
+    splits: dict[str, Any] = {
+        "In split size": "[10, 20, 30, 40]", "Out split size": "[30, 10, 10, 10]",
+    }  # fmt: skip
+    args = comms("all_to_allv", 100, 60, **splits)
     around = {"distributedInfo": {"rank": 3, "world_size": 4}}
 
     found = _collectives(tmp_path, called(10, 1, args, name="c10d::alltoall_base_"), **around)
@@ -145,7 +143,7 @@ def test_what_an_uneven_all_to_all_sends_leaves_the_own_part_out(tmp_path: Path)
 def test_root_and_peer_are_ranks_of_the_job(
     tmp_path: Path, name: str, column: str, args: dict[str, int], wanted: int | None
 ) -> None:
-    said = comms(name, 4, 4, **({"Process Group Ranks": "[10, 12, 14, 16]"} | args))
+    said = comms(name, 4, 4, **(dict[str, Any]({"Process Group Ranks": "[10, 12, 14, 16]"}) | args))
 
     found = _collectives(tmp_path, called(10, 1, said))
 
@@ -153,7 +151,7 @@ def test_root_and_peer_are_ranks_of_the_job(
 
 
 def test_a_list_of_ranks_that_is_cut_is_made_of_start_and_stride(tmp_path: Path) -> None:
-    said = {
+    said: dict[str, Any] = {
         "Process Group Ranks": "[1, 3, 5, ...]",
         "Global rank start": 1,
         "Global rank stride": 2,

@@ -136,7 +136,7 @@ def test_against_a_slow_reader(count: int, seed: int) -> None:
     edges = pd.DataFrame(
         [(a, b, lag[a, b]) for a, b in pairs], columns=["before", "after", "lag_ns"]
     )
-    start = [0] * count
+    start, end = [0] * count, [0] * count
     for _ in range(count + 1):
         last = [
             max(start[m] for m in range(count) if instance[m] == instance[e]) for e in range(count)
