@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collectives
-from pyprof2.analysis.job.clocks import clock_frame
+from pyprof2.analysis.job.clocks import clock_frame, whole_ns
 from pyprof2.analysis.job.collectives import as_table, with_found
 from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
 from pyprof2.assemble import assemble
@@ -169,7 +169,7 @@ def _write_rank(
 def _write_job(folder: Path, ranks: Sequence[int]) -> None:
     """Write what needs all ranks: table `clocks`, and the rest of table `collectives`."""
     found = reduce_store(folder)
-    clocks = clock_frame(found.clocks)
+    clocks = whole_ns(clock_frame(found.clocks))
     for rank in ranks:
         rows = clocks[clocks["rank"] == rank]
         write_table(folder, "clocks", rank, [as_table(CLOCKS, rows)])

@@ -276,5 +276,11 @@ def clock_frame(clocks: Mapping[int, Clock]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def whole_ns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame of clocks with whole ns, as the store has them."""
+    times = [name for name in frame if str(name).endswith("_ns")]
+    return frame.assign(**{n: frame[n].astype("Float64").round().astype("Int64") for n in times})
+
+
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None

@@ -37,7 +37,7 @@ _OF_RANK: Final = (
 """The columns of the table of ranks; those from the sixth on only where any is not 0."""
 _KNOWN: Final = {
     "collective": [c for c in COLLECTIVES.columns if c.name != "group_ranks"],
-    "clock": list(CLOCKS.columns),
+    "clock": [c for c in CLOCKS.columns if not c.name.endswith("_ns")],
 }
 """The columns of the views that are tables of the store."""
 
