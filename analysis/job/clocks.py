@@ -278,7 +278,7 @@ def clock_frame(clocks: Mapping[int, Clock]) -> pd.DataFrame:
 
 def whole_ns(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame of clocks with whole ns, as the store has them."""
-    times = [name for name in frame if str(name).endswith("_ns")]
+    times = [str(name) for name in frame if str(name).endswith("_ns")]
     return frame.assign(**{n: frame[n].astype("Float64").round().astype("Int64") for n in times})
 
 
