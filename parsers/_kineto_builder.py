@@ -240,6 +240,7 @@ class TableBuilder:
             "sequence_nr": self._numbers.ints(args["sequence_nr"]),
             "forward_thread": self._numbers.ints(args["forward_thread"]),
             "recorded_id": self._numbers.ints(args["external_id"]),
+            "comm_seq": self._numbers.ints(args["comm_seq"]),
             "stack": self._meaning("ops", "stack", self._stack).column(args["stack"]),
             "layer": self._layers(args["modules"]),
         }

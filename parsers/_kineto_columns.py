@@ -40,6 +40,10 @@ def _json(*keys: str) -> Argument:
     return Argument("json", keys)
 
 
+def _text(*keys: str) -> Argument:
+    return Argument("text", keys)
+
+
 _EXTERNAL_ID: Final = _number("External id", "external id")
 _ACTIVITY: Final = {
     "external_id": _EXTERNAL_ID,
@@ -67,9 +71,10 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
         "external_id": _EXTERNAL_ID,
         "sequence_nr": _number("Sequence number"),
         "forward_thread": _number("Fwd thread id"),
-        "backend": Argument("text", ("kernel_backend",)),
-        "stack": Argument("text", ("Call stack",)),
-        "modules": Argument("text", ("Module Hierarchy",)),
+        "comm_seq": _number("Seq"),
+        "backend": _text("kernel_backend"),
+        "stack": _text("Call stack"),
+        "modules": _text("Module Hierarchy"),
     },
     "annotation": {},
     "python": {},
@@ -92,17 +97,34 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
 }
 """The groups of events, and the columns of arguments that each has. Here they are, with their keys
 in the file, and nowhere else: both scanners are made from this."""
-CALL: Final[Mapping[str, Argument]] = {
+INPUTS: Final[Mapping[str, Argument]] = {
     "dims": _json("Input Dims", "Input dims"),
     "types": _json("Input type"),
     "strides": _json("Input Strides"),
     "values": _json("Concrete Inputs"),
-    "collective": Argument("text", ("Collective name",)),
+}
+"""What is recorded of the inputs of an op."""
+COLLECTIVE: Final[Mapping[str, Argument]] = {
+    "collective": _text("Collective name"),
     "in_count": _number("In msg nelems"),
     "out_count": _number("Out msg nelems"),
-    "comm_dtype": Argument("text", ("dtype",)),
+    "comm_dtype": _text("dtype"),
     "group_size": _number("Group size"),
+    "group_name": _number("Process Group Name"),
+    "group_id": _number("Process Group ID"),
+    "group_desc": _text("Process Group Description"),
+    "group_ranks": _text("Process Group Ranks"),
+    "first_rank": _number("Global rank start"),
+    "rank_stride": _number("Global rank stride"),
+    "in_split": _text("In split size"),
+    "out_split": _text("Out split size"),
+    "other_rank": _number("Rank"),
+    "source_rank": _number("Src Rank"),
+    "target_rank": _number("Dst Rank"),
+    "is_async": _json("Is asynchronized op"),
 }
+"""What is recorded of a collective, beside its number, which each call has for itself."""
+CALL: Final[Mapping[str, Argument]] = {**INPUTS, **COLLECTIVE}
 """What, beside its name, tells one call of an op from another: parts of column `call` of `op`."""
 MOMENTS: Final = frozenset({"memory", "flow", "counter"})
 """Groups of events that have a start but no duration: that is 0."""
@@ -130,7 +152,7 @@ class Call(NamedTuple):
     strides: bytes
     values: bytes
     comm: tuple[Any, ...] | None
-    """Of a collective: name, elements in and out, dtype, group size."""
+    """Of a collective: what `COLLECTIVE` names; what of it was not recorded is None."""
 
 
 @dataclass(frozen=True)

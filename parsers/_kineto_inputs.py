@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pyprof2.parsers._json import DECODE_ERRORS
+from pyprof2.parsers._kineto_collectives import collective_of
 from pyprof2.recording import Signature
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, format_signature
 
@@ -37,11 +38,6 @@ _SCALAR_TYPES: Final = {
     "None",
     "Device",
 }
-_COMM_DTYPES: Final = {
-    "Float": "f32", "Double": "f64", "Half": "f16", "BFloat16": "bf16", "Long": "i64", "Int": "i32",
-    "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool", "Float8_e4m3fn": "f8e4m3",
-    "Float8_e5m2": "f8e5m2",
-}  # fmt: skip
 _COUNT: Final = re.compile(r"-?\d{1,18}")
 
 
@@ -52,7 +48,7 @@ def signature_of(recorded: Call) -> Signature:
     inputs = [_input(*parts) for parts in zip(dims, *more, strict=True)]
     text = format_signature(OpCall(recorded.op, tuple(inputs)))
     if recorded.comm:
-        inputs.append(Scalar(_collective(recorded.comm)))
+        inputs.append(Scalar(collective_of(recorded.comm)))
     return Signature(recorded.op, text, format_inputs(tuple(inputs)), any(map(_has_shape, dims)))
 
 
@@ -127,14 +123,3 @@ def _scalar_value(text: str) -> Any:
     except ValueError:
         return text
     return number if abs(number) < float("inf") else text
-
-
-def _collective(comm: tuple[Any, ...]) -> dict[str, Any]:
-    name, in_count, out_count, dtype, group_size = comm
-    return {
-        "collective": name,
-        "in_count": in_count if isinstance(in_count, int) else None,
-        "out_count": out_count if isinstance(out_count, int) else None,
-        "dtype": _COMM_DTYPES.get(dtype) if isinstance(dtype, str) else None,
-        "group_size": group_size if isinstance(group_size, int) else None,
-    }

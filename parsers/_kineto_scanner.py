@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyprof2.parsers._columns import Texts, Values, Words, flags
 from pyprof2.parsers._kineto_columns import (
     ARGUMENTS,
-    CALL,
+    COLLECTIVE,
+    INPUTS,
     MOMENTS,
     PHASE_OF_END,
     Argument,
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._json import JsonStream
     from pyprof2.parsers._kineto_events import Event
-
-_JSON_PARTS: Final = [name for name, argument in CALL.items() if argument.takes == "json"]
-_COMM_PARTS: Final = [name for name in CALL if name not in _JSON_PARTS]
-"""The parts of a `Call` in their order: JSON texts, then what tells a collective."""
 
 
 class EventScanner:
@@ -113,7 +110,7 @@ def _values(args: Sequence[Any], name: str, argument: Argument) -> Sequence[Any]
 
 
 def _calls(events: Sequence[Event], args: Sequence[Any]) -> list[tuple[Any, ...]]:
-    texts = [[text or b"" for text in _values(args, name, CALL[name])] for name in _JSON_PARTS]
-    comms = zip(*(_values(args, name, CALL[name]) for name in _COMM_PARTS), strict=True)
+    texts = [[text or b"" for text in _values(args, *part)] for part in INPUTS.items()]
+    comms = zip(*(_values(args, *part) for part in COLLECTIVE.items()), strict=True)
     known = (comm if comm[0] else None for comm in comms)
     return list(zip([e.name for e in events], *texts, known, strict=True))

@@ -17,7 +17,7 @@ from pyprof2.parsers._pyprof_markers import MarkerError, parse_call, parse_stack
 from pyprof2.parsers._steps import MAYBE_STEP
 from pyprof2.problems import MARKER_BROKEN, MARKER_PEAKS, MARKER_VERSION
 from pyprof2.recording import Signature
-from pyprof2.signatures import Input, OpCall, Tensor, format_inputs, format_signature
+from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, format_signature
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -147,7 +147,7 @@ def _label_op(marker: Marker) -> Label:
     return Label(
         "op",
         marker.op,
-        signature=None if marker.inputs is None else new_signature(marker.op, marker.inputs),
+        signature=_marked_signature(marker.op, marker),
         layer=marker.layer or None,
         stack=marker.source or None,
         direction=marker.direction,
@@ -155,6 +155,22 @@ def _label_op(marker: Marker) -> Label:
         accumulate=marker.accumulate,
         marker=marker,
     )
+
+
+def _marked_signature(op: str, marker: Marker) -> Signature | None:
+    """Return the signature of a marked op; of a collective its group and bytes are a last input.
+
+    The text for people leaves them out.
+    """
+    if marker.inputs is None and marker.bytes is None:
+        return None
+    inputs = marker.inputs or ()
+    found = new_signature(op, inputs)
+    if marker.bytes is None:
+        return found
+    said = {"group_name": marker.group, "group_ranks": marker.ranks, "marked_bytes": marker.bytes}
+    known = {key: value for key, value in said.items() if value is not None}
+    return found._replace(inputs=format_inputs((*inputs, Scalar(known))))
 
 
 def entry_of(marker: Marker | None) -> dict[str, Any] | None:

@@ -45,6 +45,8 @@ _WORK: Final = re.compile(
 _WORK_BYTES: Final = 80
 """No less than any text that the pattern finds."""
 _RANK_END: Final = 10**9
+_HOST_IN_NAME: Final = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")
+"""How `tensorboard_trace_handler` names its files: machine and process, then the time."""
 
 
 def holds_work(path: Path) -> bool:
@@ -113,6 +115,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             "profiler": "kineto",
             "world_size": first_of(to_int(job.world_size), process and process.world_size),
             "event_count": builder.scanned.total(),
+            "host": first_of(stream.member("host_name", str), _host_in_name(stream.path.name)),
             **_times(stream, builder),
         },
         problems=stream.problems,
@@ -123,6 +126,11 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),
     )
+
+
+def _host_in_name(name: str) -> str | None:
+    found = _HOST_IN_NAME.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def _times(stream: JsonStream, builder: TableBuilder) -> dict[str, int | None]:

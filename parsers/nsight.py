@@ -379,6 +379,7 @@ class _Reader:
             "source": self._database.shown_as.name,
             "profiler": "nsight",
             "world_size": process.world_size,
+            "host": host_name(self._database),
             "start_ns": process.first_ns if known else None,
             "end_ns": process.last_ns if known else None,
             "event_count": process.rows,

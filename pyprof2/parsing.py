@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pyprof2.analysis.costs import load_extensions
+from pyprof2.analysis.job import collectives
+from pyprof2.analysis.job.clocks import clock_frame, whole_ns
+from pyprof2.analysis.job.collectives import as_table, with_found
 from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
 from pyprof2.assemble import assemble
 from pyprof2.errors import TraceError, UsageError
 from pyprof2.frames import is_absolute
+from pyprof2.job import reduce_store
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.rank_tables import RankTables
 from pyprof2.ranks import assign_ranks
+from pyprof2.result_tables import CLOCKS
 from pyprof2.results import result_tables
 from pyprof2.segments import clock_shifts, joined
 from pyprof2.store import StoreWriter, write_table
@@ -89,6 +94,7 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
             [root] * len(ranks),
         )
         facts = list(workers.map(_write_rank, *tasks))
+        _write_job(writer.folder, ranks)
         writer.finish(_manifest(files, recordings, groups, ranks, facts))
     return out
 
@@ -179,6 +185,19 @@ def _write_rank(
     return facts
 
 
+def _write_job(folder: Path, ranks: Sequence[int]) -> None:
+    """Write what needs all ranks: table `clocks`, and the rest of table `collectives`."""
+    found = reduce_store(folder)
+    clocks = whole_ns(clock_frame(found.clocks))
+    for rank in ranks:
+        rows = clocks[clocks["rank"] == rank]
+        write_table(folder, "clocks", rank, [as_table(CLOCKS, rows)])
+        members = found.members[found.members["rank"] == rank]
+        if len(members):
+            own = RankTables(folder, rank).read("collectives")
+            write_table(folder, "collectives", rank, [with_found(own, members)])
+
+
 def _write_canonical(
     segments: Sequence[Recording], rank: int, folder: Path, root: str | None
 ) -> list[dict[str, int]]:
@@ -204,6 +223,9 @@ def _write_recording(
         nbytes += write_table(folder, name, rank, parts)
     tables = RankTables(folder, rank).several(INPUT)
     nbytes += write_table(folder, "idle", rank, [idle_of_ranks(tables, root)])
+    tables = RankTables(folder, rank).several(collectives.INPUT)
+    members = collectives.collectives_of_rank(tables, rank)
+    nbytes += write_table(folder, "collectives", rank, [members])
     return facts | {"table_bytes": nbytes}
 
 

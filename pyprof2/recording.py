@@ -61,6 +61,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "signature_id": _I64, "sequence_nr": _I64, "forward_thread": _I64,
             "recorded_id": _I64, "layer": TEXT, "stack": TEXT, "direction": TEXT,
             "recompute": pa.bool_(), "accumulate": pa.bool_(), "thread_nr": _I64,
+            "comm_seq": _I64,
         }
     ),
     "ranges": pa.schema(

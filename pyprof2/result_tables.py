@@ -223,6 +223,44 @@ ENERGY: Final = Table(
         Column("note", pa.string(), "Why there is no energy of a step."),
     ),
 )
+CLOCKS: Final = Table(
+    "clocks",
+    "One row per rank: how its clock differs from that of a reference rank, by the collectives "
+    "that both were in.",
+    (
+        _RANK,
+        Column("reference", pa.int64(), "The rank whose clock it is compared with; its own: none."),
+        Column(
+            "offset_ns", pa.int64(), "Own time less that of the reference, at the middle.", "ns"
+        ),
+        Column("drift_ppb", pa.float64(), "How much faster the own clock runs.", "ppb"),
+        Column("residual_ns", pa.int64(), "Spread of the differences around the estimate.", "ns"),
+        Column(
+            "class_spread_ns",
+            pa.int64(),
+            "How far the medians by kind, size and group are apart, halved: bias of the estimate.",
+            "ns",
+        ),
+        Column(
+            "lo_ns",
+            pa.int64(),
+            "The offset is at least this: no member ends before another one starts.",
+            "ns",
+        ),
+        Column("hi_ns", pa.int64(), "And at most this.", "ns"),
+        Column("error_ns", pa.int64(), "Error of the offset; less is not told from 0.", "ns"),
+        _count("collectives", "Instances that both ranks were in and that synchronise."),
+        Column("component", pa.int64(), "Equal for ranks whose times can be compared."),
+        Column(
+            "middle_ns",
+            pa.int64(),
+            "Where the offset holds, on the clock of the reference.",
+            "ns",
+        ),
+        Column("applied", pa.bool_(), "Whether starts are moved by it.", nullable=False),
+        Column("reason", TEXT, "Why, or why not."),
+    ),
+)
 FINDINGS: Final = Table(
     "findings",
     "One row per finding of `pyprof2 check`, problems first.",
@@ -236,5 +274,7 @@ FINDINGS: Final = Table(
     ),
 )
 
-RESULTS: Final = {table.name: table for table in (SUMMARY, LEDGER, UTILIZATION, STEPS, LINES)}
+RESULTS: Final = {
+    table.name: table for table in (SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, CLOCKS)
+}
 """The tables that a store has beside the canonical ones."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.summary import Totals
     from pyprof2.analysis.summaries.work_checks import Work
     from pyprof2.formats import Advice
+    from pyprof2.job import JobOfRanks
     from pyprof2.reports.notebook import Summary
     from pyprof2.reports.plots import Plots
 
@@ -445,6 +446,23 @@ class Run:
         """The kinds of ranges that each rank has."""
         kinds = {rank.rank: rank.read("ranges", ["kind"])["kind"] for rank in self._ranks}
         return {rank: kind.unique().to_pylist() for rank, kind in kinds.items()}
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """One row per rank's part in one collective, with its wait where it could be matched."""
+        return self._frame("collectives")
+
+    @cached_property
+    def clocks(self) -> pd.DataFrame:
+        """One row per rank: how its clock differs from that of a reference rank."""
+        return self._frame("clocks")
+
+    @cached_property
+    def ranks(self) -> JobOfRanks:
+        """What all ranks together tell; see `pyprof2.job.JobOfRanks`."""
+        from pyprof2.job import JobOfRanks
+
+        return JobOfRanks(self)
 
     @cached_property
     def step_parts(self) -> pd.DataFrame:

@@ -33,12 +33,13 @@ _COUNTED_IN: Final = {
     "range_id": ("ranges",),
     "stall_id": ("stalls",),
     "gap_id": ("idle",),
+    "collective_id": ("collectives",),
     "signature_id": ("signatures",),
     "stack_id": ("stacks",),
     "caller_id": ("stacks",),
 }
 """The ids, and the tables whose rows they number."""
-_TIMES: Final = ("start_ns", "launch_ns", "time_ns", "end_ns")
+_TIMES: Final = ("start_ns", "launch_ns", "issued_ns", "time_ns", "end_ns")
 _LENGTHS: Final = (("idle", "time_ns"),)
 """Columns that are called like a time and are none."""
 _CORRELATED: Final = ("launches", "kernels", "copies", "stalls")

@@ -14,7 +14,8 @@ else crosses between the stages, so a format's own words stop at its parser.
     `summary`, `ledger`, `utilization`, `steps`.
 5. what lines of code cost: table `lines`; who owns memory: `op_id`, `op`, `layer`, `source`,
     `stack_id`, `step`, `phase` of `memory`.
-6. what the recorded program itself says of its memory: table `memory_tags`.
+6. what the recorded program itself says of its memory: table `memory_tags`; communication between
+    ranks: tables `collectives` and `clocks`, `comm_seq` of ops, `host` of traces.
 """
 
 from __future__ import annotations
@@ -328,6 +329,7 @@ OPS: Final = Table(
         _FORWARD_OP,
         Column("recorded_id", pa.int64(), "The id by which launches of the recording name the op."),
         Column("link_note", TEXT, "What else there is to say of what was found of it."),
+        Column("comm_seq", pa.int64(), "Number of the collective in its group, if recorded."),
         Column("category", TEXT, "What kind of work."),
         Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
         *_COSTS,
@@ -553,6 +555,97 @@ IDLE: Final = Table(
         ),
     ),
 )
+COLLECTIVES: Final = Table(
+    "collectives",
+    "One row per rank's part in one collective, a member. Members that belong together are an "
+    "instance; see the page on many ranks.",
+    (
+        Column(
+            "collective_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False
+        ),
+        _RANK,
+        Column(
+            "kernel_id", pa.int64(), "Joins to `kernels.kernel_id`; null: no kernel, as with gloo."
+        ),
+        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the outermost op of the collective."),
+        Column("step", pa.int64(), "The step that contains the launch, or the op."),
+        _START,
+        _DUR,
+        Column("issued_ns", pa.int64(), "Start of the launch, or of the op.", "ns"),
+        Column("device", pa.int64(), "Ordinal of the device; null without kernel."),
+        Column("stream", pa.int64(), "Queue in the device."),
+        Column(
+            "kind",
+            TEXT,
+            "`all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `broadcast`, `reduce`, "
+            "`gather`, `scatter`, `send`, `recv`, `barrier` or `other`.",
+        ),
+        Column(
+            "transport",
+            TEXT,
+            "`nccl`, `rccl`, `symmetric_memory`, `nvshmem`, `deepep`, `custom`, `gloo` or `mpi`.",
+        ),
+        Column(
+            "group_key",
+            TEXT,
+            "What identifies the group on all ranks: its ranks, description and ordinal among the "
+            "groups of the same ranks; null: not recorded.",
+        ),
+        Column("group_name", TEXT, "Its name on this rank; others may call it otherwise."),
+        Column("group_desc", TEXT, "Its description."),
+        Column("group_size", pa.int64(), "Number of ranks in it."),
+        Column("group_ranks", pa.list_(pa.int64()), "Its ranks, in its own order."),
+        Column("seq", pa.int64(), "Number of the collective in its group."),
+        Column("seq_source", TEXT, "`recorded` or `marker`; null without number."),
+        Column("in_bytes", pa.int64(), "What goes in on this rank.", "B"),
+        Column("out_bytes", pa.int64(), "What comes out on this rank.", "B"),
+        Column("send_bytes_to_others", pa.int64(), "What this rank sends to others.", "B"),
+        Column("recv_bytes_from_others", pa.int64(), "What this rank gets from others.", "B"),
+        Column("dtype", TEXT, "Element type."),
+        Column("uneven", pa.bool_(), "Whether the parts of an all-to-all differ in size."),
+        Column("root", pa.int64(), "The rank that it starts from or ends at."),
+        Column("peer", pa.int64(), "The other rank of a send or recv."),
+        Column("asynchronous", pa.bool_(), "Whether the call did not wait for it."),
+        Column(
+            "bytes_source",
+            TEXT,
+            "`recorded`, `input_dims` (shapes of the op's inputs), `payload`, `marker`; null: not "
+            "known.",
+        ),
+        Column("bytes_note", TEXT, "Why bytes that were recorded are not used."),
+        Column("op", TEXT, "Name of the outermost op of the collective."),
+        _LAYER,
+        _SOURCE,
+        _DIRECTION,
+        Column("coalesced", pa.int64(), "How many calls the kernel does at once."),
+        Column(
+            "instance_id",
+            pa.int64(),
+            "Equal for the members that belong together, on all ranks; null: not matched.",
+        ),
+        Column("members_recorded", pa.int64(), "Members of the instance in the store."),
+        Column(
+            "wait_ns",
+            pa.int64(),
+            "From the start to the last member's start; with members missing at least that. It is "
+            "no lost time.",
+            "ns",
+        ),
+        Column("transfer_ns", pa.int64(), "The rest; with members missing at most that.", "ns"),
+        Column(
+            "last_rank",
+            pa.int64(),
+            "Rank whose member of the instance started last; null: a tie, or not known.",
+        ),
+        Column("margin_ns", pa.int64(), "How much later it started than the last but one.", "ns"),
+        Column(
+            "match",
+            TEXT,
+            "How the members were found: `seq`, `marker`, `order`, `order_kind`; `unmatched`.",
+        ),
+        Column("match_note", TEXT, "What else there is to say of the match."),
+    ),
+)
 DEVICES: Final = Table(
     "devices",
     "One row per device that the recording lists.",
@@ -583,6 +676,7 @@ TRACE: Final = Table(
         Column("source", TEXT, "File name of the recording."),
         Column("profiler", TEXT, "`kineto` or `nsight`."),
         Column("world_size", pa.int64(), "Number of processes in the job."),
+        Column("host", TEXT, "Name of the machine, as recorded or in the file's name."),
         Column("start_ns", pa.int64(), "First start of anything recorded.", "ns"),
         Column("end_ns", pa.int64(), "Last end of anything recorded.", "ns"),
         Column(
@@ -600,6 +694,6 @@ TABLES: Final = {
     table.name: table
     for table in (
         KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, MEMORY_TAGS,
-        STALLS, IDLE, DEVICES, TRACE,
+        STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
     )
 }  # fmt: skip

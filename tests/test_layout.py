@@ -27,7 +27,7 @@ PACKAGE: Final = ROOT / "pyprof2"
 ORCHESTRATORS: Final = {
     f"pyprof2.{name}"
     for name in (
-        "__init__", "__main__", "assemble", "batches", "clusters", "comparison", "gates",
+        "__init__", "__main__", "assemble", "batches", "clusters", "comparison", "gates", "job",
         "memory_profiles", "parsing", "rank_tables", "results", "run", "store",
     )
 }  # fmt: skip
@@ -36,7 +36,9 @@ ORCHESTRATORS: Final = {
 LEAVES: Final = {f"pyprof2.{path.stem}" for path in PACKAGE.glob("*.py")} - ORCHESTRATORS
 """The vocabulary: what every stage may import, and what imports nothing but itself."""
 
-WINGS: Final = ("linking", "hardware", "costs", "assembly", "time", "memory", "summaries")
+WINGS: Final = (
+    "linking", "hardware", "costs", "assembly", "time", "memory", "job", "summaries",
+)  # fmt: skip
 """The wings of the analyses, the lowest first: a wing imports none that comes after it."""
 
 SIDE_BY_SIDE: Final = {("hardware", "linking")}
@@ -268,7 +270,7 @@ def test_a_stage_imports_only_the_vocabulary_and_itself(package: str) -> None:
 
 
 def test_reports_know_neither_the_command_line_nor_the_parsers() -> None:
-    asked = {"pyprof2.analysis", "pyprof2.comparison", "pyprof2.rank_tables", "pyprof2.run"}
+    asked = {f"pyprof2.{n}" for n in ("analysis", "comparison", "job", "rank_tables", "run")}
     allowed = {*LEAVES, *asked, "pyprof2.reports"}
     wrong = [
         item for item in _own_imports({"pyprof2.reports"}) if not _is_in(item.imported, allowed)

@@ -212,7 +212,7 @@ def test_results_are_of_a_rank_of_several_recordings_too(tmp_path: Path) -> None
     made = parse(tmp_path, tmp_path / "s.pyprof2")
 
     assert {name: read_table(made, name).num_rows for name in RESULTS} == {
-        "summary": 1, "ledger": 7, "utilization": 1, "steps": 0,
+        "summary": 1, "ledger": 7, "utilization": 1, "steps": 0, "clocks": 1,
         # Of each recording the kernel, the call, the op on the host, and what is outside of it.
         "lines": 8,
     }  # fmt: skip

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SLICE: Final = 1 << 16
 _RECORDED: Final = (
     "start_ns", "dur_ns", "pid", "tid", "op", "sequence_nr", "forward_thread", "recorded_id",
+    "comm_seq",
 )  # fmt: skip
 
 

@@ -82,11 +82,13 @@ def bus_factor(collective: str, group_size: int) -> float | None:
         group_size: the number of ranks.
     """
     name = collective.replace("_", "").lower()
-    if group_size < 1:
+    if group_size < 1 or name.startswith("barrier"):
         return None
+    if group_size == 1:
+        return 0.0
     if name.startswith("allreduce"):
         return 2 * (group_size - 1) / group_size
-    if name.startswith(("allgather", "reducescatter", "alltoall")):
+    if name.startswith(("allgather", "reducescatter", "alltoall", "gather", "scatter")):
         return (group_size - 1) / group_size
     return 1.0 if name.startswith(("broadcast", "reduce", "send", "recv")) else None
 

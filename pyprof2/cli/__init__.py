@@ -32,8 +32,10 @@ from pyprof2.cli import (
     memory,
     parse,
     prof,
+    ranks,
     report,
     skyline_report,
+    whatif,
 )
 from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
 from pyprof2.reports.cells import clean
@@ -59,8 +61,10 @@ __all__ = [
     "memory",
     "parse",
     "prof",
+    "ranks",
     "report",
     "skyline_report",
+    "whatif",
 ]
 
 FINE: Final = 0
@@ -81,6 +85,8 @@ _COMMANDS: Final = (
     idle,
     lines,
     memory,
+    ranks,
+    whatif,
     advise,
     compare,
     batch,

@@ -1,0 +1,286 @@
+"""How the clocks of ranks differ, by collectives in which every member needs every other.
+
+Two bounds are certain: no member ends before another one starts. The estimate takes the ends, which
+are nearly simultaneous; their bias, by algorithm and size, is part of the published error.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.job.kinds import SYNCHRONISING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.intervals import Int
+
+    Float: TypeAlias = NDArray[np.float64]
+
+MAD_TO_SIGMA: Final = 1.4826
+DRIFT_MAX: Final = 200e-6
+"""No clock of a machine that works is further off."""
+_FEW: Final = 10
+_SAMPLE: Final = 400
+_SURE: Final = 3
+_PAIRED: Final = ("start_ns", "_end", "start_ns_ref", "_end_ref", "_class")
+
+NO_MODEL: Final = "no offset and drift fit: a wrong match, or a clock that was set"
+TOO_FAST: Final = "a drift above 200 ppm is none of a clock"
+ONE_CLOCK: Final = "one clock"
+REFERENCE: Final = "the reference"
+WITHIN: Final = "the offset is within its error"
+NOT_SHARED: Final = "no collective with any other rank"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of a rank against that of another one; see table `clocks`.
+
+    `own = t + offset + drift · (t - middle)`, where t is the other's time. Offsets are `base`, a
+    whole number of ns, and `offset`: so they are exact however far clocks are apart.
+    """
+
+    rank: int
+    reference: int
+    base: int = 0
+    offset: float = 0.0
+    drift: float = 0.0
+    residual: float = 0.0
+    class_spread: float = 0.0
+    lo: float = -np.inf
+    hi: float = np.inf
+    error: float = 0.0
+    count: int = 0
+    component: int = 0
+    middle: int = 0
+    applied: bool = False
+    comparable: bool = True
+    reason: str = REFERENCE
+
+    def aligned(self, time: Int) -> Int:
+        """Return times of this rank on the clock of its reference."""
+        if not self.applied:
+            return time
+        since = (time - self.base - self.middle).astype(np.float64) - self.offset
+        shift = self.offset + self.drift * since / (1 + self.drift)
+        moved: Int = time - self.base - np.rint(shift).astype(np.int64)
+        return moved
+
+
+def mad(values: Float) -> float:
+    """Return the median distance from the median."""
+    return float(np.median(np.abs(values - np.median(values))))
+
+
+def slope(x: Float, y: Float) -> float:
+    """Return the median of the slopes of pairs that are a tenth of the range or more apart.
+
+    0 with fewer than ten values, and where the scatter around it could make it by chance: it is
+    less than three times that scatter over the range.
+    """
+    span = float(np.ptp(x)) if len(x) else 0.0
+    if len(x) < _FEW or span <= 0:
+        return 0.0
+    at = np.linspace(0, len(x) - 1, min(len(x), _SAMPLE)).astype(np.int64)
+    order = np.argsort(x, kind="stable")[at]
+    dx, dy = (v[order][None, :] - v[order][:, None] for v in (x, y))
+    far = dx > span / 10
+    found = float(np.median(dy[far] / dx[far])) if far.any() else 0.0
+    scatter = MAD_TO_SIGMA * mad(y - found * x) / span
+    return found if abs(found) > _SURE * scatter else 0.0
+
+
+def compare_clocks(
+    own: tuple[Int, Int],
+    other: tuple[Int, Int],
+    classes: Int,
+    ranks: tuple[int, int],
+    *,
+    may_drift: bool = True,
+) -> Clock:
+    """Return the clock of one rank against another's.
+
+    Args:
+        own: starts and ends of the rank's members, on its own clock.
+        other: of the members of the other rank in the same instances, on its clock.
+        classes: of each instance, equal for one kind, size and group.
+        ranks: the rank, and the other one.
+        may_drift: whether they are different clocks.
+    """
+    (a, e), (a_ref, e_ref) = own, other
+    middle = int(np.median(e_ref - e_ref.min())) + int(e_ref.min())
+    base = int(np.median(e - e_ref - (e - e_ref)[0])) + int((e - e_ref)[0])
+    y, t = (e - e_ref - base).astype(np.float64), (e_ref - middle).astype(np.float64)
+    drift = slope(t, y) if may_drift else 0.0
+    clock = Clock(*ranks, base=base, drift=drift, count=len(e), middle=middle, reason="")
+    if abs(drift) > DRIFT_MAX:
+        return replace(clock, comparable=False, reason=TOO_FAST)
+    moved = drift * (t - np.median(t))
+    offset = float(np.median(y - moved))
+    rest = y - moved - offset
+    medians = pd.Series(rest).groupby(classes).median()
+    lo = float(np.max((a - e_ref - base).astype(np.float64) - moved))
+    hi = float(np.min((e - a_ref - base).astype(np.float64) - moved))
+    residual, spread = MAD_TO_SIGMA * mad(rest), float(np.ptp(medians)) / 2
+    clock = replace(
+        clock, offset=offset, residual=residual, class_spread=spread, lo=lo, hi=hi,
+        error=min(max(residual, spread), (hi - lo) / 2),
+    )  # fmt: skip
+    return clock if lo <= hi else replace(clock, comparable=False, error=0.0, reason=NO_MODEL)
+
+
+def decide(clock: Clock, *, one_clock: bool) -> Clock:
+    """Return the clock, and whether it is applied: see docs/ranks.rst."""
+    if not clock.comparable or clock.rank == clock.reference:
+        return clock
+    offset = clock.base + clock.offset
+    if one_clock:
+        sure = clock.base + clock.lo > 0 or clock.base + clock.hi < 0
+        reason = "one clock, but no member can end before another starts" if sure else ONE_CLOCK
+        return replace(clock, applied=sure, reason=reason, error=clock.error if sure else 0.0)
+    applied = abs(offset) > clock.error
+    return replace(clock, applied=applied, reason="above its error" if applied else WITHIN)
+
+
+def clocks_of_job(members: pd.DataFrame, same_clock: Mapping[int, object]) -> dict[int, Clock]:
+    """Return the clock of every rank, against the lowest rank that it can be compared with.
+
+    Args:
+        members: `rank`, `instance_id`, `kind`, `start_ns`, `dur_ns`, `in_bytes`, `group_key`.
+        same_clock: by rank what is equal for ranks of one clock; None: it is not known.
+    """
+    edges = _edges(_shared(members), same_clock)
+    ranks = sorted({*members["rank"].unique().tolist(), *same_clock})
+    found: dict[int, Clock] = {}
+    for number, root in enumerate(ranks):
+        if root in found:
+            continue
+        own = same_clock.get(root)
+        beside = [] if own is None else [r for r in ranks if same_clock.get(r) == own]
+        walked = {r: Clock(r, root, lo=0.0, hi=0.0, reason=ONE_CLOCK) for r in beside}
+        walked = {rank: c for rank, c in walked.items() if rank not in found}
+        walked |= _walk(root, edges)
+        for rank, clock in walked.items():
+            one = own is not None and own == same_clock.get(rank)
+            found[rank] = decide(replace(clock, component=number), one_clock=one)
+    return found
+
+
+def _shared(members: pd.DataFrame) -> pd.DataFrame:
+    """Return the members of synchronising instances of more than one rank, with their class."""
+    keep = members["instance_id"].notna() & members["kind"].isin(SYNCHRONISING)
+    frame = members[keep.to_numpy(bool)]
+    size = frame["in_bytes"].fillna(-1).astype("int64") if len(frame) else frame["in_bytes"]
+    names = [frame["kind"].astype(object), size, frame["group_key"].astype(object)]
+    classes = (
+        pd.Series(0, frame.index) if not len(frame) else frame.groupby(names, dropna=False).ngroup()
+    )
+    return frame.assign(_class=classes, _end=frame["start_ns"] + frame["dur_ns"])
+
+
+def _edges(frame: pd.DataFrame, same_clock: Mapping[int, object]) -> dict[int, list[Clock]]:
+    """Return for each rank its clock against the lowest rank of each group, and the reverse."""
+    lowest = frame.groupby("instance_id")["rank"].transform("min")
+    columns = ["instance_id", "rank", "start_ns", "_end", "_class"]
+    pairs = frame[columns].merge(
+        frame.loc[frame["rank"] == lowest, columns], on="instance_id", suffixes=("", "_ref")
+    )
+    found: dict[int, list[Clock]] = {}
+    pairs = pairs[pairs["rank"] != pairs["rank_ref"]]
+    for _, rows in pairs.groupby(["rank", "rank_ref"]):
+        rank, other = (int(rows[name].iloc[0]) for name in ("rank", "rank_ref"))
+        starts, ends, starts_ref, ends_ref, classes = (rows[c].to_numpy(np.int64) for c in _PAIRED)
+        own = same_clock.get(rank)
+        may_drift = own is None or own != same_clock.get(other)
+        clock = compare_clocks(
+            (starts, ends), (starts_ref, ends_ref), classes, (rank, other), may_drift=may_drift
+        )
+        found.setdefault(other, []).append(clock)
+        found.setdefault(rank, []).append(_reversed(clock))
+    return found
+
+
+def _reversed(clock: Clock) -> Clock:
+    return replace(
+        clock, rank=clock.reference, reference=clock.rank, base=-clock.base, offset=-clock.offset,
+        drift=-clock.drift / (1 + clock.drift), lo=-clock.hi, hi=-clock.lo,
+        middle=clock.middle + clock.base + round(clock.offset),
+    )  # fmt: skip
+
+
+def _walk(root: int, edges: Mapping[int, Sequence[Clock]]) -> dict[int, Clock]:
+    """Return the clocks of the ranks that can be compared with one, by the smallest errors."""
+    start = Clock(root, root, lo=0.0, hi=0.0)
+    waiting: list[tuple[float, int, Clock]] = [(0.0, root, start)]
+    found: dict[int, Clock] = {}
+    while waiting:
+        _, rank, clock = heapq.heappop(waiting)
+        if rank in found:
+            continue
+        found[rank] = clock
+        for edge in edges.get(rank, ()):
+            if edge.rank not in found and clock.comparable:
+                step = _composed(clock, edge)
+                # What no model fits is left for the last: it is compared with nothing.
+                cost = step.error if step.comparable else np.inf
+                heapq.heappush(waiting, (cost, edge.rank, step))
+    return found
+
+
+def _composed(clock: Clock, edge: Clock) -> Clock:
+    """Return the clock of an edge's rank against the reference of the clock at its other end."""
+    if clock.rank == clock.reference:
+        return replace(edge, reference=clock.rank)
+    middle = edge.middle - clock.base - round(clock.offset)
+    at = clock.drift * (middle - clock.middle)
+    return replace(
+        edge, reference=clock.reference, base=edge.base + clock.base,
+        offset=edge.offset + clock.offset + at,
+        drift=edge.drift + clock.drift + edge.drift * clock.drift, lo=edge.lo + clock.lo,
+        hi=edge.hi + clock.hi, error=edge.error + clock.error, middle=middle,
+        residual=edge.residual + clock.residual,
+        class_spread=edge.class_spread + clock.class_spread,
+    )  # fmt: skip
+
+
+def clock_frame(clocks: Mapping[int, Clock]) -> pd.DataFrame:
+    """Return the rows of table `clocks`."""
+    rows = [
+        {
+            "rank": clock.rank,
+            "reference": clock.reference,
+            "offset_ns": clock.base + clock.offset,
+            "drift_ppb": 1e9 * clock.drift,
+            "residual_ns": clock.residual,
+            "class_spread_ns": clock.class_spread,
+            "lo_ns": _finite(clock.base + clock.lo),
+            "hi_ns": _finite(clock.base + clock.hi),
+            "error_ns": clock.error,
+            "collectives": clock.count,
+            "component": clock.component,
+            "middle_ns": float(clock.middle),
+            "applied": clock.applied,
+            "reason": clock.reason,
+        }
+        for _, clock in sorted(clocks.items())
+    ]
+    return pd.DataFrame(rows)
+
+
+def whole_ns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame of clocks with whole ns, as the store has them."""
+    times = [str(name) for name in frame if str(name).endswith("_ns")]
+    return frame.assign(**{n: frame[n].astype("Float64").round().astype("Int64") for n in times})
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

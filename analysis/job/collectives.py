@@ -1,0 +1,382 @@
+"""The members of a rank: its part in every collective, from what either profiler recorded.
+
+A member is keyed by its kernel. One without kernel, as with gloo, is keyed by its outermost op; on
+a rank that ran communication kernels, an op without one was either of a group of one rank, or its
+kernel is not in the recording. Of rows inside one another (`c10d::allreduce_`,
+`record_param_comms`, `nccl:all_reduce`) exactly one member comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.analysis.intervals import Nest
+from pyprof2.analysis.job.descriptions import Described, describe, together
+from pyprof2.analysis.job.groups import with_group_keys
+from pyprof2.analysis.job.kinds import is_collective_op, is_comm_op, kind_of, transport_of
+from pyprof2.columns import lookup, row_of
+from pyprof2.recording import code_column, int_column
+from pyprof2.tables import COLLECTIVES, TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.tables import Table
+
+INPUT: Final = {
+    "kernels": (
+        "kernel_id", "start_ns", "dur_ns", "launch_ns", "device", "device_type", "stream", "step",
+        "kernel_short", "category", "op_id", "pid", "tid", "layer", "source", "direction",
+    ),
+    "ops": (
+        "op_id", "parent_op_id", "start_ns", "dur_ns", "pid", "tid", "op", "signature_id", "step",
+        "layer", "source", "direction", "comm_seq",
+    ),
+    "signatures": ("signature_id", "op", "inputs"),
+    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "domain"),
+}  # fmt: skip
+"""The columns of the tables that members are made of."""
+
+FOUND: Final = (
+    "instance_id", "members_recorded", "wait_ns", "transfer_ns", "last_rank", "margin_ns", "match",
+    "match_note",
+)  # fmt: skip
+"""The columns of table `collectives` that need all ranks."""
+
+_KEYS: Final = ("collective_id", "rank", "start_ns", "dur_ns")
+_DEPTH_MAX: Final = 64
+_RANGE_WORDS: Final = r"^(?:p?nccl)[A-Z]\w+$"
+_TAKEN: Final = ("step", "layer", "source", "direction")
+_WHOLE: Final = {column.name for column in COLLECTIVES.columns if column.type == pa.int64()}
+
+
+def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
+    """Return the table `collectives` of a rank, without what needs the other ranks.
+
+    Args:
+        tables: the columns `INPUT` of the rank's canonical tables.
+        rank: its number.
+    """
+    ops = _Ops(tables["ops"], tables["signatures"], rank)
+    kernels = _comm_kernels(tables["kernels"])
+    frame = _members_of_kernels(kernels, ops, tables["ranges"])
+    alone = ops.without_kernel(frame)
+    frame = pd.concat([frame, _members_of_ops(alone, ops)], ignore_index=True)
+    frame = frame.sort_values(["start_ns", "dur_ns"], ascending=[True, False], kind="stable")
+    frame = with_group_keys(frame.reset_index(drop=True))
+    frame.insert(0, "collective_id", np.arange(len(frame)))
+    return as_table(COLLECTIVES, frame.assign(rank=rank))
+
+
+def as_table(table: Table, frame: pd.DataFrame) -> pa.Table:
+    """Return a frame as a table of the store; columns that it lacks are null."""
+    arrays = {}
+    for column in table.columns:
+        if column.name not in frame:
+            continue
+        values = frame[column.name].to_numpy(object)
+        kind = pa.string() if column.type == TEXT else column.type
+        found = pa.array([None if _is_null(v) else v for v in values], kind)
+        arrays[column.name] = found.dictionary_encode() if column.type == TEXT else found
+    return table.conform(pa.table(arrays))
+
+
+def with_found(own: pa.Table, members: pd.DataFrame) -> pa.Table:
+    """Return a rank's table `collectives` with what all ranks together tell.
+
+    Args:
+        own: the table, in the order of `collective_id`.
+        members: the rows of the rank as `reduce_job` returns them.
+    """
+    rows = members.sort_values("collective_id")
+    found = as_table(COLLECTIVES, rows[[*_KEYS, *FOUND]])
+    for name in FOUND:
+        at = own.column_names.index(name)
+        own = own.set_column(at, own.schema.field(at), found[name])
+    return own
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+
+
+def _comm_kernels(kernels: pa.Table) -> pd.DataFrame:
+    chosen = kernels.filter(pc.equal(kernels["category"].cast(pa.string()), "comm"))
+    frame: pd.DataFrame = chosen.drop_columns(["category"]).to_pandas(types_mapper=_nullable)
+    found: pd.DataFrame = frame.astype(
+        dict.fromkeys(("kernel_short", "device_type", *_TAKEN[1:]), object)
+    )
+    return found
+
+
+def _nullable(kind: pa.DataType) -> Any:
+    return {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}.get(kind)
+
+
+class _Ops:
+    """The ops of a rank that communicate, and what each of them says.
+
+    Attributes:
+        frame: of all ops, by position.
+        outer: of each op, the outermost one around it that communicates, or -1.
+        described: of each outermost op, the position of the op inside that says most.
+    """
+
+    def __init__(self, ops: pa.Table, signatures: pa.Table, rank: int) -> None:
+        self.table = ops
+        self._id = int_column(ops, "op_id", -1)
+        self._parent = row_of(self._id, int_column(ops, "parent_op_id", -1))
+        self._code, self._names = code_column(ops, "op")
+        self._comm, self._collective = (
+            np.array([*map(tells, self._names), False])[self._code]
+            for tells in (is_comm_op, is_collective_op)
+        )
+        self._said = _Descriptions(signatures, rank)
+        self._signature = int_column(ops, "signature_id", -1)
+        own = np.flatnonzero(self._comm)
+        self.outer = self._outermost(own)
+        self.described = self._best(own)
+
+    def _outermost(self, rows: Int) -> Int:
+        """Return the outermost op that communicates, by position, for these ops; else -1."""
+        found = np.full(len(self._id), -1, np.int64)
+        at, best = rows.copy(), rows.copy()
+        for _ in range(_DEPTH_MAX):
+            at = np.where(at >= 0, self._parent[at], -1)
+            if not (at >= 0).any():
+                break
+            best = np.where((at >= 0) & self._comm[at], at, best)
+        found[rows] = best
+        return found
+
+    def _best(self, rows: Int) -> dict[int, tuple[int, ...]]:
+        """Return for each outermost op those inside with a signature, the recorder's own first."""
+        found: dict[int, list[int]] = {}
+        for row in rows[self._signature[rows] >= 0].tolist():
+            found.setdefault(int(self.outer[row]), []).append(row)
+        return {outer: tuple(inside) for outer, inside in found.items()}
+
+    def positions(self, op_ids: Int) -> Int:
+        """Return for ops by id the outermost one around them that communicates, or -1."""
+        at = row_of(self._id, op_ids)
+        for _ in range(_DEPTH_MAX):
+            inside = (at >= 0) & (lookup(self._comm, at, 1) == 0)
+            if not inside.any():
+                break
+            at = np.where(inside, lookup(self._parent, at, -1), at)
+        return lookup(self.outer, at, -1)
+
+    def said(self, outer: int) -> tuple[Described, int]:
+        """Return what is said of an outermost op, and the position of the op that says it."""
+        rows = self.described.get(outer, ())
+        found = [(self._said[int(self._signature[row])], row) for row in rows]
+        best = next((each for each in found if each[0].is_recorded), None)
+        best = best or next((each for each in found if each[0].bytes_source), None)
+        return best or next(iter(found), (Described(), outer))
+
+    def recorded_without(self, used: Int) -> Int:
+        """Return the outermost ops beside `used` that the recorder describes, of several ranks."""
+        rest = np.setdiff1d(np.array(sorted(self.described), np.int64), used)
+        said = [self.said(row)[0] for row in rest.tolist()]
+        keep = [each.is_recorded and each.kind != "other" and each.size != 1 for each in said]
+        found: Int = rest[np.array(keep, bool)]
+        return found
+
+    def column(self, name: str, rows: Int) -> list[Any]:
+        """Return the values of a column at these positions; None at -1."""
+        taken: list[Any] = self.table[name].take(pa.array(rows, mask=rows < 0)).to_pylist()
+        return taken
+
+    def without_kernel(self, members: pd.DataFrame) -> Int:
+        """Return the outermost collectives that no member of a kernel has.
+
+        Where kernels communicate, only those of groups of one rank: the kernels of the others are
+        not in the recording.
+        """
+        outermost = np.flatnonzero((self.outer == np.arange(len(self.outer))) & self._comm)
+        used = row_of(self._id, members["op_id"].fillna(-1).to_numpy(np.int64))
+        chosen = outermost[~np.isin(outermost, used)]
+        keep = []
+        has_kernels, has_gloo = len(members) > 0, self._has_gloo()
+        for row in chosen.tolist():
+            said, _ = self.said(row)
+            name = self._names[self._code[row]]
+            is_own = bool(self._collective[row]) or said.kind not in (None, "other")
+            of_worker = has_gloo and not name.startswith("gloo:")
+            keep.append(is_own and (said.size == 1 or not (has_kernels or of_worker)))
+        found: Int = chosen[np.array(keep, bool)]
+        return found
+
+    def _has_gloo(self) -> bool:
+        return any(name.startswith("gloo:") for name in self._names)
+
+
+class _Descriptions(dict[int, Described]):
+    """What each distinct signature says, found when first asked for."""
+
+    def __init__(self, signatures: pa.Table, rank: int) -> None:
+        self._rank = rank
+        columns = (signatures[name].to_pylist() for name in ("signature_id", "op", "inputs"))
+        self._texts = {key: texts for key, *texts in zip(*columns, strict=True)}
+
+    def __missing__(self, key: int) -> Described:
+        op, inputs = self._texts[key]
+        found = self[key] = describe(op, inputs, self._rank)
+        return found
+
+
+def _members_of_kernels(kernels: pd.DataFrame, ops: _Ops, ranges: pa.Table) -> pd.DataFrame:
+    at = ops.positions(kernels["op_id"].fillna(-1).to_numpy(np.int64))
+    calls = _coalesced(kernels, at, ops)
+    at[list(calls)] = [rows[0] for rows in calls.values()]
+    by_range = _ranges_around(kernels, ranges)
+    says = [ops.said(row) if row >= 0 else (Described(), -1) for row in at.tolist()]
+    for row, several in calls.items():
+        says[row] = together([ops.said(each)[0] for each in several]), says[row][1]
+    names = ops.column("op", at)
+    shorts = kernels["kernel_short"].tolist()
+    kinds = [
+        said.kind or kind_of(name or "") or kind_of(around or "") or kind_of(short) or "other"
+        for (said, _), name, around, short in zip(says, names, by_range, shorts, strict=True)
+    ]
+    types = kernels["device_type"].tolist()
+    carried = [_transport(*each) for each in zip(shorts, names, types, strict=True)]
+    frame = kernels.rename(columns={"launch_ns": "issued_ns"}).drop(columns="op_id")
+    frame = frame.assign(
+        kind=pd.Series(kinds, dtype=object),
+        op=pd.Series(names, dtype=object),
+        op_id=pd.array(ops.column("op_id", at), "Int64"),
+        seq=pd.array(ops.column("comm_seq", np.array([row for _, row in says], np.int64)), "Int64"),
+        coalesced=[len(calls.get(row, (0,))) for row in range(len(kernels))],
+        transport=pd.Series(carried, dtype=object),
+    )
+    frame = _with_descriptions(frame, [said for said, _ in says])
+    return _share_bytes(frame).drop(columns=["kernel_short", "device_type", "pid", "tid"])
+
+
+def _coalesced(kernels: pd.DataFrame, at: Int, ops: _Ops) -> dict[int, list[int]]:
+    """Return for kernels outside of collectives the calls that they do, by position.
+
+    Calls in a group of NCCL's are launched together at its end: those without a kernel of their
+    own, on the same thread, between the launch of the kernel before and this one.
+    """
+    missing = np.flatnonzero((at < 0) & kernels["launch_ns"].notna().to_numpy())
+    waiting = ops.recorded_without(at)
+    if not len(missing) or not len(waiting):
+        return {}
+    start, tid = (int_column(ops.table, name, -1)[waiting] for name in ("start_ns", "tid"))
+    launch, thread = (kernels[name].fillna(-1).to_numpy(np.int64) for name in ("launch_ns", "tid"))
+    order, found = np.sort(launch), {}
+    for row in missing.tolist():
+        place = np.searchsorted(order, launch[row]) - 1
+        since = order[place] if place >= 0 else -1
+        inside = (tid == thread[row]) & (start < launch[row]) & (start > since)
+        if inside.any():
+            found[row] = waiting[inside].tolist()
+    return found
+
+
+def _ranges_around(kernels: pd.DataFrame, ranges: pa.Table) -> list[str | None]:
+    """Return the innermost range of NCCL's own around each launch."""
+    code, names = code_column(ranges, "name")
+    own = np.array(
+        [*pc.match_substring_regex(pa.array(names, pa.string()), _RANGE_WORDS).to_pylist(), False],
+        bool,
+    )
+    chosen = ranges.filter(pa.array(own[code]))
+    if not chosen.num_rows or not len(kernels):
+        return [None] * len(kernels)
+    start = int_column(chosen, "start_ns", 0)
+    tid = int_column(chosen, "tid", -1)
+    nest = Nest.of(tid, start, start + int_column(chosen, "dur_ns", 0))
+    thread, time = (kernels[c].fillna(-2).to_numpy(np.int64) for c in ("tid", "launch_ns"))
+    found = nest.innermost(thread, time)
+    words: list[str | None] = chosen["name"].take(pa.array(found, mask=found < 0)).to_pylist()
+    return [None if word is None or word.endswith("GroupEnd") else word for word in words]
+
+
+def _transport(kernel: str | None, op: str | None, device_type: str | None) -> str | None:
+    found = transport_of(kernel or "") or transport_of(op or "")
+    return "rccl" if found == "nccl" and device_type == "hip" else found
+
+
+def _members_of_ops(rows: Int, ops: _Ops) -> pd.DataFrame:
+    says = [ops.said(row) for row in rows.tolist()]
+    names = ops.column("op", rows)
+    frame = pd.DataFrame(
+        {
+            "op": names,
+            "op_id": pd.array(ops.column("op_id", rows), "Int64"),
+            "start_ns": ops.column("start_ns", rows),
+            "dur_ns": ops.column("dur_ns", rows),
+            "issued_ns": ops.column("start_ns", rows),
+            "kind": [
+                said.kind or kind_of(name) or "other"
+                for (said, _), name in zip(says, names, strict=True)
+            ],
+            "transport": [transport_of(name) for name in names],
+            "seq": ops.column("comm_seq", np.array([row for _, row in says], np.int64)),
+            "coalesced": 1,
+        }
+        | {name: ops.column(name, rows) for name in _TAKEN}
+    )
+    return _with_descriptions(frame, [said for said, _ in says])
+
+
+_SAID: Final[Mapping[str, Callable[[Described], Any]]] = {
+    "group_name": lambda d: d.name,
+    "group_desc": lambda d: d.desc,
+    "group_size": lambda d: d.size,
+    "group_ranks": lambda d: None if d.ranks is None else list(d.ranks),
+    "in_bytes": lambda d: d.in_bytes,
+    "out_bytes": lambda d: d.out_bytes,
+    "send_bytes_to_others": lambda d: d.sent,
+    "recv_bytes_from_others": lambda d: d.received,
+    "dtype": lambda d: d.dtype,
+    "uneven": lambda d: d.uneven,
+    "root": lambda d: d.root,
+    "peer": lambda d: d.peer,
+    "asynchronous": lambda d: d.asynchronous,
+    "bytes_source": lambda d: d.bytes_source,
+    "bytes_note": lambda d: d.note,
+}
+_COUNTS: Final = ("in_bytes", "out_bytes", "send_bytes_to_others", "recv_bytes_from_others")
+
+
+def _with_descriptions(frame: pd.DataFrame, says: list[Described]) -> pd.DataFrame:
+    columns = {
+        name: pd.Series([read(d) for d in says], dtype=object) for name, read in _SAID.items()
+    }
+    frame = frame.reset_index(drop=True).assign(**columns)
+    source = frame["seq"].notna().map({True: "recorded", False: None})
+    return _typed(frame.assign(seq_source=source.astype(object)))
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return whole numbers as such: a time that was ever a float is no time."""
+    for name in _WHOLE & set(frame):
+        frame[name] = pd.array(list(frame[name]), "Int64")
+    return frame
+
+
+def _share_bytes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give each kernel of an op that split into several its share, by duration; sums stay exact."""
+    several = frame["op_id"].notna() & frame.duplicated("op_id", keep=False)
+    if not several.any():
+        return frame
+    frame = frame.copy()
+    for _, rows in frame[several].groupby("op_id"):
+        time = np.cumsum(np.maximum(1, rows["dur_ns"].to_numpy(np.int64)))
+        for name in _COUNTS:
+            total = rows[name].iloc[0]
+            if total is pd.NA:
+                continue
+            until = [int(total) * int(t) // int(time[-1]) for t in time]
+            frame.loc[rows.index, name] = pd.array(np.diff([0, *until]).tolist(), "Int64")
+    return frame

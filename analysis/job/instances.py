@@ -1,0 +1,285 @@
+"""Which members belong together: by number, else by order where the ranks' sequences agree.
+
+Nothing is matched by a guess: what differs between the ranks is said, with where it begins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.job.kinds import POINT_TO_POINT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COLUMNS: Final = (
+    "rank", "collective_id", "step", "start_ns", "dur_ns", "issued_ns", "stream", "kind", "dtype",
+    "group_key", "group_desc", "group_size", "seq", "in_bytes", "out_bytes", "peer", "coalesced",
+    "uneven", "send_bytes_to_others", "recv_bytes_from_others",
+)  # fmt: skip
+"""The columns of `collectives` that are read for this and what follows of it."""
+
+_NO_STEP: Final = -(1 << 62)
+_SAME_SIZE: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+"""Kinds in which every member has as many bytes."""
+_ALONE: Final = "only one of its ranks is recorded"
+_ONE: Final = "a group of one rank: nothing is communicated"
+_NO_CLOCK: Final = (
+    "neither numbers nor steps, and the ranks do not share a clock: a recording that begins one "
+    "step later would look the same"
+)
+_GROUPS: Final = "groups are not recorded, and there is more than one: {}"
+_NO_STEP_HERE: Final = "outside of any step"
+_STRANGER: Final = "of another job, or of another start of it"
+
+
+class Job(NamedTuple):
+    """What is known of the recordings together.
+
+    Attributes:
+        one_clock: whether all ranks' times are of one clock.
+        strangers: ranks that are of another job.
+    """
+
+    one_clock: bool
+    strangers: frozenset[int] = frozenset()
+
+
+def match_members(members: pd.DataFrame, job: Job) -> pd.DataFrame:
+    """Return the members with `instance_id`, `members_recorded`, `match` and `match_note`.
+
+    Args:
+        members: `COLUMNS` of all ranks.
+        job: whether the ranks share a clock, and which are not to be matched.
+    """
+    frame = members.reset_index(drop=True)
+    found = pd.DataFrame(
+        {"key": pd.Series(None, frame.index, object), "match": "unmatched", "match_note": None},
+        frame.index,
+    ).astype(object)
+    one = (frame["group_size"] == 1).fillna(value=False).to_numpy(bool)
+    strange = frame["rank"].isin(job.strangers).to_numpy(bool)
+    found.loc[one, "match_note"] = _ONE
+    found.loc[strange & ~one, "match_note"] = _STRANGER
+    left = ~one & ~strange
+    for rule in (_by_pair, _by_number, _by_order):
+        rows = frame[left]
+        if not len(rows):
+            break
+        result = rule(rows, job)
+        found.loc[result.index, list(result)] = result
+        left &= ~frame.index.isin(result.index)
+    return _numbered(frame, found)
+
+
+def _numbered(frame: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Give each key a number, in order of its first start, and count its members."""
+    known = found["key"].notna()
+    codes, _ = pd.factorize(found["key"])
+    first = frame["start_ns"].where(known).groupby(codes).min()
+    order = first[first.index >= 0].sort_values(kind="stable").index
+    number = np.full(len(first) + 1, -1, np.int64)
+    number[order.to_numpy()] = np.arange(len(order))
+    instance = np.where(known, number[codes], -1)
+    size = np.bincount(instance[instance >= 0], minlength=1)
+    count = np.where(instance >= 0, size[instance], 1)
+    return frame.assign(
+        instance_id=pd.Series(instance, frame.index, dtype="Int64").mask(instance < 0),
+        members_recorded=pd.Series(count, frame.index, dtype="Int64"),
+        match=found["match"],
+        match_note=found["match_note"],
+    )
+
+
+def _by_pair(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
+    """Match the n-th send of one rank to another with the n-th recv of the other from it."""
+    rows = rows[rows["kind"].isin(POINT_TO_POINT)]
+    is_send = (rows["kind"] == "send").to_numpy(bool)
+    peer = rows["peer"].astype("Int64")
+    known = rows["peer"].notna() & rows["group_key"].notna()
+    note = pd.Series("its peer or its group is not recorded", rows.index, object)
+    result = pd.DataFrame({"key": None, "match": "unmatched", "match_note": note}, rows.index)
+    result = result.astype(object)
+    if not known.any():
+        return result
+    rank = rows["rank"].astype("Int64")
+    pairs = pd.DataFrame(
+        {
+            "group": rows["group_key"],
+            "source": rank.where(is_send, peer),
+            "target": peer.where(is_send, rank),
+            "step": rows["step"].fillna(_NO_STEP),
+            "kind": rows["kind"],
+            "when": _issue(rows),
+        }
+    )[known.to_numpy(bool)].sort_values("when", kind="stable")
+    where = ["group", "source", "target", "step"]
+    pairs["n"] = pairs.groupby([*where, "kind"], dropna=False).cumcount()
+    pairs["pair"] = pairs.groupby([*where, "n"], dropna=False)["kind"].transform("nunique")
+    matched = pairs[pairs["pair"] == 2]
+    keys = pd.Series(list(zip(*(matched[c] for c in (*where, "n")), strict=True)), matched.index)
+    result.loc[matched.index, "key"] = keys
+    result.loc[matched.index, "match"] = "order"
+    result.loc[matched.index, "match_note"] = None
+    alone = pairs.index.difference(matched.index)
+    result.loc[alone, "match_note"] = "the other end is not recorded"
+    return result
+
+
+def _by_number(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
+    """Match by group and number; one that comes twice on a rank is not matched."""
+    rows = rows[rows["group_key"].notna() & rows["seq"].notna()]
+    keys = rows.groupby(["group_key", "seq"])
+    twice = rows.duplicated(["rank", "group_key", "seq"], keep=False)
+    bad = twice.groupby([rows["group_key"], rows["seq"]]).transform("any")
+    differs = keys["kind"].transform("nunique") > 1
+    alone = keys["rank"].transform("nunique") == 1
+    note = pd.Series(None, rows.index, object)
+    note[alone] = _ALONE
+    note[differs] = "members with this number are of different kinds"
+    note[bad] = "a rank has this number twice: a restart, or the counter began again"
+    good = ~(bad | differs | alone)
+    key = pd.Series(list(zip(rows["group_key"], rows["seq"], strict=True)), rows.index, object)
+    match = pd.Series("unmatched", rows.index, object).mask(good, "seq")
+    return pd.DataFrame({"key": key.where(good, None), "match": match, "match_note": note})
+
+
+def _by_order(rows: pd.DataFrame, job: Job) -> pd.DataFrame:
+    """Match the n-th collective of a group in a step, where all ranks' sequences agree."""
+    has_group = rows["group_key"].notna()
+    parts = [
+        _ordered(rows[has_group], "group_key", "order", job),
+        _ordered(rows[~has_group], "kind", "order_kind", job),
+    ]
+    return pd.concat([part for part in parts if len(part)])
+
+
+def _ordered(rows: pd.DataFrame, axis: str, rule: str, job: Job) -> pd.DataFrame:
+    result = pd.DataFrame({"key": None, "match": "unmatched", "match_note": None}, rows.index)
+    result = result.astype(object)
+    if not len(rows):
+        return result
+    frame = pd.DataFrame(
+        {
+            "rank": rows["rank"].astype("int64"),
+            "axis": rows[axis].astype(object),
+            "step": rows["step"].fillna(_NO_STEP).astype("int64"),
+            "sign": _signature(rows),
+            "when": _issue(rows),
+        }
+    )
+    refused = _refused(rows, frame, rule, job)
+    result["match_note"] = refused
+    frame = frame[refused.isna()].sort_values(["when"], kind="stable")
+    if not len(frame):
+        return result
+    where = ["axis", "step"]
+    frame["n"] = frame.groupby([*where, "rank"]).cumcount()
+    ranks = _expected(frame)
+    at = frame.groupby([*where, "n"])
+    there, signs = at["rank"].transform("nunique"), at["sign"].transform("nunique")
+    bad = (there != ranks) | (signs != 1)
+    first = frame["n"].where(bad).groupby([frame[c] for c in where]).transform("min")
+    good = first.isna() | (frame["n"] < first)
+    alone = ranks == 1
+    keys = pd.Series(list(zip(frame["axis"], frame["step"], frame["n"], strict=True)), frame.index)
+    result.loc[frame.index, "key"] = keys.where(good & ~alone, None)
+    result.loc[frame.index, "match"] = pd.Series(rule, frame.index).where(
+        good & ~alone, "unmatched"
+    )
+    result.loc[frame.index[alone.to_numpy(bool)], "match_note"] = _ALONE
+    differs = frame[~good & ~alone]
+    for place, part in differs.groupby(where):
+        whole = frame[(frame["axis"] == place[0]) & (frame["step"] == place[1])]
+        result.loc[part.index, "match_note"] = _difference(
+            whole, axis, rows, int(first[part.index[0]])
+        )
+    return result
+
+
+def _expected(frame: pd.DataFrame) -> pd.Series:
+    """Return how many ranks have each row's step at all, and any member of its group."""
+    of_axis = frame.groupby("axis")["rank"].agg(set)
+    of_step = frame.groupby("step")["rank"].agg(set)
+    pairs = frame[["axis", "step"]].drop_duplicates()
+    count = {
+        (axis, step): len(of_axis[axis] & of_step[step])
+        for axis, step in pairs.itertuples(index=False)
+    }
+    keys = zip(frame["axis"], frame["step"], strict=True)
+    return pd.Series([count[key] for key in keys], frame.index)
+
+
+def _refused(rows: pd.DataFrame, frame: pd.DataFrame, rule: str, job: Job) -> pd.Series:
+    """Return why members are not matched by order at all; null: they may be."""
+    note = pd.Series(None, rows.index, object)
+    no_step = frame["step"] == _NO_STEP
+    note[no_step & (not job.one_clock)] = _NO_STEP_HERE if (~no_step).any() else _NO_CLOCK
+    if rule == "order_kind":
+        note[frame["axis"].to_numpy() == "other"] = "its kind is not recorded"
+        for kind, why in _several_groups(rows).items():
+            note[frame["axis"].to_numpy() == kind] = _GROUPS.format(why)
+    return note
+
+
+def _several_groups(rows: pd.DataFrame) -> Mapping[str, str]:
+    """Return the kinds that a rank has in more than one group, and what tells it."""
+    found: dict[str, str] = {}
+    for column, word in (("stream", "streams"), ("group_size", "sizes of groups")):
+        count = rows.groupby(["rank", "kind"], observed=True)[column].nunique().reset_index()
+        for rank, kind, number in count[count[column] > 1].itertuples(index=False):
+            found.setdefault(str(kind), f"rank {rank} has {kind} of {number} {word}")
+    return found
+
+
+def _signature(rows: pd.DataFrame) -> pd.Series:
+    """Return what must be equal on all members: kind, element type, and bytes where they must."""
+    dtype, size = rows["dtype"].astype(object), rows["in_bytes"].astype(object)
+    if dtype.isna().any():  # not recorded on some rank
+        dtype = pd.Series(None, rows.index, object)
+    same = rows["kind"].isin(_SAME_SIZE).to_numpy(bool)
+    known = rows.groupby("kind", observed=True)["in_bytes"].transform(lambda s: s.notna().all())
+    size = size.where(same & known.to_numpy(bool), None)
+    texts = zip(rows["kind"].astype(str), dtype, size, strict=True)
+    return pd.Series([f"{k} {d} {s}" for k, d, s in texts], rows.index)
+
+
+def _issue(rows: pd.DataFrame) -> pd.Series:
+    """Return what members are in order by: their launch, which two streams do not swap.
+
+    One without a launch was issued before the next one on its stream that has one.
+    """
+    start = rows["start_ns"].astype("int64")
+    issued = rows["issued_ns"].astype("Int64")
+    if not issued.isna().any():
+        return issued.astype("int64")
+    order = rows.assign(_issued=issued).sort_values("start_ns", kind="stable")
+    queue = [order["rank"], order["stream"].astype("Int64").fillna(-1)]
+    later = order.groupby(queue)["_issued"].bfill()
+    known = pd.Series(later, order.index).reindex(rows.index)
+    filled = issued.fillna(known - 1).fillna(start).astype("int64")
+    return filled.where(issued.notna().to_numpy(bool), np.minimum(filled, start))
+
+
+def _difference(whole: pd.DataFrame, axis: str, rows: pd.DataFrame, at: int) -> str:
+    """Return in words how the sequences of two ranks differ."""
+    counts = whole.groupby("rank").size()
+    most: Any = counts.idxmax()
+    least: Any = counts.idxmin()
+    if axis == "kind":
+        what = str(whole["axis"].iloc[0])
+    else:
+        some = rows.loc[whole.index]
+        kinds = some["kind"].astype(str).unique()
+        desc = some["group_desc"].dropna()
+        group = str(desc.iloc[0]) if len(desc) and desc.iloc[0] else str(whole["axis"].iloc[0])
+        what = f"{kinds[0] if len(kinds) == 1 else 'collectives'} of group {group}"
+    if counts[most] == counts[least]:
+        return f"unmatched: all ranks have {counts[most]} {what}; first difference at {at}"
+    return (
+        f"unmatched: rank {least} has {counts[least]}, rank {most} has {counts[most]} {what}; "
+        f"first difference at {at}"
+    )

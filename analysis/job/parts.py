@@ -1,0 +1,151 @@
+"""What a rank's device did in a window, in five parts and idle time that add up to it.
+
+K are kernels that do not communicate, C those that do, M copies; `|X|` is the time that at least
+one of X runs. Communication that nothing else covers is exposed; of it, where the members are
+matched, one part is waiting for the last member, the other is transfer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.intervals import time_within
+from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.time.step_windows import StepWindows
+
+INPUT: Final = {
+    "kernels": ("kernel_id", "device", "start_ns", "dur_ns", "category"),
+    "copies": ("device", "start_ns", "dur_ns"),
+}
+"""The columns of the tables that parts are made of."""
+
+PARTS: Final = ("compute_only", "comm_only", "copy_only", "comp_comm", "copy_overlap", "idle")
+"""They add up to the window; `comp_comm`: kernels of both kinds at once."""
+
+
+def five_parts(
+    tables: Mapping[str, pa.Table], windows: StepWindows | None, waits: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return the parts of each device and window.
+
+    Args:
+        tables: columns `INPUT` of one rank.
+        windows: of its steps; None: one, from the first activity to the last.
+        waits: of the rank's members, columns `kernel_id`, `start_ns`, `dur_ns`, `wait_ns`.
+
+    Returns:
+        `device`, `step` (null for the one window), `start_ns`, `window_ns`, `busy_ns`, each of
+        `PARTS` with `_ns`, `exposed_wait_ns`, `exposed_transfer_ns` (null where nothing is
+        matched), `compute_ns` and `comm_ns` (`|K|` and `|C|`), `overlap_pct` of communication:
+        null without any.
+    """
+    work = _Work.of(tables)
+    frames = [
+        _parts_of(work.of_device(each), windows, waits, each) for each in np.unique(work.device)
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["device"])
+
+
+class _Work:
+    """Activities: their device, times and kind, 0 for K, 1 for C, 2 for M."""
+
+    def __init__(self, device: Int, start: Int, end: Int, kind: Int, kernel: Int) -> None:
+        self.device, self.start, self.end, self.kind, self.kernel = device, start, end, kind, kernel
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pa.Table]) -> _Work:
+        """Return the activities of a rank."""
+        kernels, copies = tables["kernels"], tables["copies"]
+        device, start, dur = (
+            np.concatenate([int_column(t, name, missing) for t in (kernels, copies)])
+            for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
+        )
+        code, words = code_column(kernels, "category")
+        is_comm = np.array([*(word == "comm" for word in words), False])[code]
+        kind = np.r_[is_comm.astype(np.int64), np.full(copies.num_rows, 2)]
+        kernel = np.r_[int_column(kernels, "kernel_id", -1), np.full(copies.num_rows, -1)]
+        return cls(device, start, start + dur, kind, kernel)
+
+    def of_device(self, device: int) -> _Work:
+        """Return the activities of one device."""
+        own = self.device == device
+        columns = (self.device, self.start, self.end, self.kind, self.kernel)
+        return _Work(*(column[own] for column in columns))
+
+    def time(self, kinds: str, begin: Int, finish: Int, more: tuple[Int, Int] | None = None) -> Int:
+        """Return the time in each window in which any of some kinds runs, as `KC`, or of `more`."""
+        keep = np.isin(self.kind, ["KCM".index(kind) for kind in kinds])
+        start, end = self.start[keep], self.end[keep]
+        if more is not None:
+            start, end = np.r_[start, more[0]], np.r_[end, more[1]]
+        return time_within(start, end, begin, finish)
+
+
+def _parts_of(
+    work: _Work, windows: StepWindows | None, waits: pd.DataFrame | None, device: int
+) -> pd.DataFrame:
+    if windows is None:
+        begin, finish = np.array([work.start.min()]), np.array([work.end.max()])
+        step: Int | None = None
+    else:
+        step, begin, finish = windows
+    times = {
+        kinds: work.time(kinds, begin, finish) for kinds in ("K", "C", "KC", "KM", "CM", "KCM")
+    }
+    busy = times["KCM"]
+    parts = {
+        "compute_only": busy - times["CM"], "comm_only": busy - times["KM"],
+        "copy_only": busy - times["KC"], "comp_comm": times["K"] + times["C"] - times["KC"],
+    }  # fmt: skip
+    parts["copy_overlap"] = busy - sum(parts.values())
+    parts["idle"] = finish - begin - busy
+    frame = pd.DataFrame({f"{name}_ns": parts[name] for name in PARTS})
+    comm = times["C"]
+    overlap = np.divide(
+        100.0 * parts["comp_comm"], comm, out=np.full(len(comm), np.nan), where=comm > 0
+    )
+    frame = frame.assign(
+        compute_ns=times["K"], comm_ns=comm, overlap_pct=overlap, busy_ns=busy,
+        window_ns=finish - begin, start_ns=begin, device=device,
+        step=pd.array([None] * len(begin) if step is None else step, "Int64"),
+        **_exposed(work, waits, (begin, finish), parts["comm_only"]),
+    )  # fmt: skip
+    ordinal = frame["device"].astype("Int64")
+    return frame.assign(device=ordinal.mask(ordinal == NEVER))
+
+
+def _exposed(
+    work: _Work, waits: pd.DataFrame | None, window: tuple[Int, Int], alone: Int
+) -> dict[str, pd.Series]:
+    """Return the exposed communication by wait, transfer, and what is not matched."""
+    names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")
+    rows = _matched(work, waits)
+    if rows is None:
+        empty = pd.Series([None] * len(alone), dtype="Int64")
+        return dict(zip(names, (empty, empty, pd.Series(alone, dtype="Int64")), strict=True))
+    start = rows["start_ns"].to_numpy(np.int64)
+    until = start + rows["wait_ns"].to_numpy(np.int64)
+    end = start + rows["dur_ns"].to_numpy(np.int64)
+    other = work.time("KM", *window)
+    waiting = work.time("KM", *window, (start, until)) - other
+    both = work.time("KM", *window, (start, end)) - other
+    found = (waiting, both - waiting, alone - both)
+    return {n: pd.Series(v, dtype="Int64") for n, v in zip(names, found, strict=True)}
+
+
+def _matched(work: _Work, waits: pd.DataFrame | None) -> pd.DataFrame | None:
+    if waits is None or not len(waits):
+        return None
+    keep = waits["wait_ns"].notna() & waits["kernel_id"].isin(work.kernel[work.kind == 1])
+    return waits[keep.to_numpy(bool)] if keep.any() else None

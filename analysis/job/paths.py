@@ -1,0 +1,196 @@
+"""The critical path of a job: what its length rests on, back from the last end to the start.
+
+From an event the path goes back along the edge that its start rests on; from a collective to the
+rank that arrived last. Its stretches add up to the window, to the ns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph
+from pyprof2.analysis.job.rank_graph import (
+    COPY,
+    FIFO,
+    HOST,
+    KERNEL,
+    LAUNCH,
+    LAUNCHED,
+    MEMBER,
+    START,
+    SYNC,
+    WAIT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyprof2.analysis.job.replay import Replayed
+
+_EVENTS: Final = {
+    LAUNCH: "launch", KERNEL: "kernel", COPY: "copy", MEMBER: "kernel", TRANSFER: "transfer",
+}  # fmt: skip
+_GAPS: Final = {
+    FIFO: "lag",
+    LAUNCHED: "latency",
+    HOST: "host",
+    SYNC: "sync",
+    WAIT: "lag",
+    START: "host",
+}
+"""What the time between two events is, by the kind of edge: `latency` is from the end of a launch
+to the start of what it launched, `lag` from one activity to the next."""
+
+
+def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
+    """Return the stretches of the critical path, in order of time.
+
+    Args:
+        job: the graph.
+        found: of which replay; by default that of the recording.
+
+    Returns:
+        `rank`, `kind` (`kernel`, `copy`, `transfer`, `launch`, `latency`, `host`, `sync`, `lag`),
+        `start_ns`, `ns`, `kernel`, `op`, `layer`, `source`, `step`, `event` and `instance` (of a
+        transfer, and where the path jumps to another rank).
+    """
+    found = job.recorded if found is None else found
+    rows: list[tuple[int, str, int, int, int]] = []
+    if not len(found.end):
+        return _frame(job, rows)
+    event = int(np.argmax(found.end))
+    until = int(found.end[event])
+    while event >= 0:
+        begin, edge = int(found.start[event]), int(found.binding[event])
+        name = _EVENTS.get(int(job.kind[event]))
+        # What follows may have begun before this ended: then the path takes only the part before.
+        if name is not None and until > begin:
+            rows.append((event, name, begin, until - begin, event))
+        until = min(until, begin)
+        if edge < 0:
+            break
+        source = int(job.graph.source[edge])
+        end = int(found.end[source])
+        gap = _GAPS.get(int(job.edge_kind[edge]))
+        if gap is not None and until > end:
+            rows.append((event, gap, end, until - end, event))
+        until = min(until, end)
+        event = source
+    return _frame(job, rows[::-1])
+
+
+def _frame(job: JobGraph, rows: Sequence[tuple[int, str, int, int, int]]) -> pd.DataFrame:
+    event = np.array([row[0] for row in rows], np.int64)
+    labels = job.labels
+    texts = {
+        name: [labels.text(column, at) for at in event.tolist()]
+        for name, column in (
+            ("kernel", "kernel_short"), ("op", "op"), ("layer", "layer"), ("source", "source"),
+        )
+    }  # fmt: skip
+    step = pd.Series(job.step[event], dtype="Int64")
+    instance = pd.Series(job.instance[event], dtype="Int64")
+    return pd.DataFrame(
+        {
+            "rank": job.rank[event],
+            "kind": [row[1] for row in rows],
+            "start_ns": np.array([row[2] for row in rows], np.int64),
+            "ns": np.array([row[3] for row in rows], np.int64),
+            **{name: pd.Series(values, dtype=object) for name, values in texts.items()},
+            "step": step.mask(step < -(1 << 61)),
+            "event": event,
+            "instance": instance.mask(instance < 0),
+        }
+    )
+
+
+def excesses(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.Series:
+    """Return each stretch less the median of the same stretch of other ranks of its role.
+
+    Stretches are the same where the call is: its name and its number in the step. Null where no
+    other rank of the role has it, and for transfers, which no rank is to blame for.
+    """
+    table = _values(job, roles)
+    values = []
+    for kind, event, ns in zip(path["kind"], path["event"], path["ns"], strict=True):
+        key, what = int(job.key[event]), "gap" if kind in ("host", "sync") else "time"
+        others = table.get((what, key, roles.get(int(job.rank[event]))), [])
+        own = [v for rank, v in others if rank != job.rank[event]]
+        comparable = kind not in ("transfer", "latency", "lag") and own
+        values.append(ns - float(np.median(own)) if comparable else None)
+    return pd.Series(values, path.index, dtype="Float64")
+
+
+def _values(
+    job: JobGraph, roles: dict[int, Any]
+) -> dict[tuple[str, int, Any], list[tuple[int, int]]]:
+    """Return durations and gaps of the events of each call and role, with their ranks."""
+    found: dict[tuple[str, int, Any], list[tuple[int, int]]] = {}
+    events = np.flatnonzero(job.key >= 0)
+    edge = job.carried[events]
+    gap = np.where(edge >= 0, job.graph.lag[np.maximum(edge, 0)], 0)
+    columns = (job.key[events], job.rank[events], job.graph.duration[events], gap)
+    for key, rank, time, between in zip(*(c.tolist() for c in columns), strict=True):
+        role = roles.get(rank)
+        found.setdefault(("time", key, role), []).append((rank, time))
+        found.setdefault(("gap", key, role), []).append((rank, between))
+    return found
+
+
+def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFrame:
+    """Return one row for each part of the path between two collectives, the worst first.
+
+    Returns:
+        `rank` that the path ran on, `instance` that it was the last to reach (null: the end),
+        `margin_ns` by which it was, `ns` of its own stretches, `excess_ns` of them over the medians
+        of other ranks, and of the stretch with the largest excess `kind`, `op`, `kernel`, `layer`,
+        `source`, `step`, `worst_ns`.
+    """
+    if not len(path):
+        return pd.DataFrame()
+    frame = path.assign(excess_ns=excesses(job, path, roles))
+    is_transfer = (frame["kind"] == "transfer").to_numpy(bool)
+    frame["_part"] = np.cumsum(is_transfer)
+    following = frame["instance"].where(is_transfer).bfill()
+    own = frame[~is_transfer].assign(_next=following[~is_transfer])
+    margins = _margins(job)
+    rows = []
+    for _, part in own.groupby("_part"):
+        known = part["excess_ns"].fillna(0)
+        worst = part.iloc[int(known.to_numpy(np.float64).argmax())]
+        instance = part["_next"].iloc[-1]
+        rows.append(
+            {
+                "rank": int(part["rank"].iloc[-1]),
+                "instance": instance,
+                "margin_ns": None if pd.isna(instance) else margins.get(int(instance)),
+                "ns": int(part["ns"].sum()),
+                "excess_ns": float(known.sum()),
+                "worst_ns": float(known.max()),
+                **{
+                    name: worst[name]
+                    for name in ("kind", "op", "kernel", "layer", "source", "step")
+                },
+            }
+        )
+    found = pd.DataFrame(rows).astype({"instance": "Int64", "margin_ns": "Int64"})
+    return found.sort_values("excess_ns", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _margins(job: JobGraph) -> dict[int, int]:
+    """Return how much later the last member of each instance started than the last but one."""
+    member = np.flatnonzero((job.instance >= 0) & (job.kind < MEETING))
+    order = np.lexsort((job.recorded.start[member], job.instance[member]))
+    number, time = job.instance[member][order], job.recorded.start[member][order]
+    last = np.flatnonzero(np.r_[number[1:] != number[:-1], True][: len(number)])
+    before = np.maximum(last - 1, 0)
+    return dict(zip(number[last].tolist(), (time[last] - time[before]).tolist(), strict=True))
+
+
+def path_sums(path: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the path's time along axes, the most first."""
+    sums = path.groupby(list(by), dropna=False, observed=True)["ns"].sum().reset_index()
+    return sums.sort_values("ns", ascending=False, kind="stable").reset_index(drop=True)

@@ -1,0 +1,111 @@
+"""The step of all ranks together: match members, align clocks, find who waited for whom.
+
+It reads only `collectives` and `trace`, whose rows are few.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pandas as pd
+
+from pyprof2.analysis.job.clocks import Clock, clocks_of_job
+from pyprof2.analysis.job.instances import COLUMNS, Job, match_members
+from pyprof2.analysis.job.waits import with_waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyprof2.analysis.intervals import Int
+
+TRACE: Final = ("rank", "source", "profiler", "world_size", "host", "start_ns", "end_ns", "unix_ns")
+"""The columns of table `trace` that are needed."""
+MEMBERS: Final = COLUMNS
+_SINCE_1970: Final = 10**18
+"""Smaller times are not since 1970."""
+_APART_NS: Final = 60 * 10**9
+"""Recordings of one job that are further apart in time are of different starts of it."""
+
+
+class Reduced(NamedTuple):
+    """What all ranks together tell.
+
+    Attributes:
+        members: the members of all ranks with `FOUND` of `collectives.py`, and `aligned_ns`.
+        clocks: by rank.
+        one_clock: whether the ranks' times are of one clock.
+        shifts: what is added to the times of each rank before its clock is looked at.
+    """
+
+    members: pd.DataFrame
+    clocks: dict[int, Clock]
+    one_clock: bool
+    shifts: Mapping[int, int]
+
+    def align(self, rank: int) -> Callable[[Int], Int]:
+        """Return what gives times of a rank on the clock of its reference."""
+        clock, shift = self.clocks[rank], self.shifts.get(rank, 0)
+        return lambda time: clock.aligned(time + shift)
+
+
+def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = False) -> Reduced:
+    """Return what the ranks' members tell together.
+
+    Args:
+        members: the columns `MEMBERS` of all ranks, on the ranks' own clocks.
+        trace: the columns `TRACE`.
+        one_clock: whether the user says that the ranks share a clock.
+    """
+    machine = machines(trace, one_clock=one_clock)
+    shared = None not in machine.values() and len(set(machine.values())) == 1
+    job = Job(shared or len(machine) == 1, strangers(trace))
+    based = members.reset_index(drop=True)
+    shifts = _epochs(trace)
+    for name in ("start_ns", "issued_ns"):
+        moved = based[name].astype("Int64") + based["rank"].map(shifts).astype("Int64")
+        based = based.assign(**{name: moved if name == "issued_ns" else moved.astype("int64")})
+    matched = match_members(based, job)
+    clocks = clocks_of_job(matched, machine)
+    found = with_waits(matched, clocks)
+    own = {name: members[name].to_numpy() for name in ("start_ns", "issued_ns")}
+    return Reduced(found.assign(**own), clocks, job.one_clock, shifts)
+
+
+def machines(trace: pd.DataFrame, *, one_clock: bool) -> dict[int, object]:
+    """Return by rank what is equal for ranks of one clock: a session, or a host; None: unknown."""
+    found: dict[int, object] = {}
+    for row in trace.drop_duplicates("rank").to_dict("records"):
+        host = row["host"] if isinstance(row["host"], str) else None
+        is_session = row["profiler"] == "nsight"
+        name = row["source"] if is_session and host is None else host
+        found[int(row["rank"])] = "said" if one_clock else name
+    return found
+
+
+def strangers(trace: pd.DataFrame) -> frozenset[int]:
+    """Return the ranks that are not of the job that most are of.
+
+    They name another number of ranks, or were recorded more than a minute before or after.
+    """
+    rows = trace.drop_duplicates("rank")
+    if len(rows) < 2:
+        return frozenset()
+    sizes = rows["world_size"].dropna()
+    other = pd.Series(data=False, index=rows.index)
+    if len(sizes):
+        other = (rows["world_size"] != sizes.mode().iloc[0]).fillna(value=False).astype(bool)
+    first, last = (rows[c] + rows["unix_ns"] for c in ("start_ns", "end_ns"))
+    if bool((first > _SINCE_1970).fillna(value=False).all()) and bool(last.notna().all()):
+        middle = sorted((first + (last - first) // 2).astype("int64"))
+        typical = middle[(len(middle) - 1) // 2]
+        other |= ((first - typical > _APART_NS) | (typical - last > _APART_NS)).astype(bool)
+    return frozenset(rows.loc[other, "rank"].astype(int))
+
+
+def _epochs(trace: pd.DataFrame) -> Mapping[int, int]:
+    """Return what to add to each rank's times so that all count from one moment, if it is known."""
+    rows = trace.drop_duplicates("rank")
+    known = bool(rows["unix_ns"].notna().all())
+    base = int(rows["unix_ns"].iloc[0]) if known and len(rows) else 0
+    values = (rows["unix_ns"].astype("int64") - base) if known else pd.Series(0, rows.index)
+    return dict(zip(rows["rank"].astype(int), values.tolist(), strict=True))

@@ -1,0 +1,326 @@
+"""Max-plus replay: when everything would start and end, if it took as long as it is said to.
+
+An event starts when the last of what it waits for has ended, `max (end of u + lag)`, and ends
+`duration` later. The members of a collective end together: `max over members of start, + x`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.columns import lookup
+from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.intervals import Bool, Int
+
+    Times = NDArray[Any]
+
+NONE: Final = -1
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Events and what each of them waits for.
+
+    Attributes:
+        duration: of each event.
+        base: the earliest start of each event that waits for nothing.
+        source, target, lag: of each edge, sorted by target.
+        order: the events, each after all that it waits for.
+    """
+
+    duration: Times
+    base: Times
+    source: Int
+    target: Int
+    lag: Times
+    order: Int
+
+    @classmethod
+    def of(
+        cls, duration: Times, base: Times, edges: tuple[Int, Int, Times], hint: Times | None = None
+    ) -> Graph:
+        """Return the graph of these events and edges.
+
+        Args:
+            duration: see the class.
+            base: see the class.
+            edges: source, target, lag.
+            hint: times by which the events may be in order already, as recorded.
+
+        Raises:
+            UsageError: the events wait for one another in a circle.
+        """
+        source, target, lag = edges
+        rows = np.argsort(target, kind="stable")
+        source, target, lag = source[rows], target[rows], lag[rows]
+        order = None if hint is None else _order_by(hint, source, target)
+        if order is None:
+            order = _order_of(len(duration), source, target)
+        return cls(duration, base, source, target, lag, order)
+
+    def first(self) -> Int:
+        """Return for each event, and one past the last, the position of its first edge."""
+        return np.searchsorted(self.target, np.arange(len(self.duration) + 1))
+
+
+class Replayed(NamedTuple):
+    """Starts and ends of the events, and the edge that each start rests on, or -1."""
+
+    start: Times
+    end: Times
+    binding: Int
+
+    @property
+    def last_end(self) -> Any:
+        """The end of what ends last; 0 without events."""
+        return self.end.max() if len(self.end) else 0
+
+
+def replay(
+    graph: Graph,
+    duration: Times | None = None,
+    lag: Times | None = None,
+    without: Bool | None = None,
+) -> Replayed:
+    """Return when the events start and end.
+
+    Args:
+        graph: the events.
+        duration: instead of the graph's.
+        lag: instead of the graph's.
+        without: edges to leave out; an event that would have none left keeps its own.
+    """
+    # A recurrence, in which each start needs the ends before it: it has no form by columns.
+    durations = (graph.duration if duration is None else duration).tolist()
+    lags = (graph.lag if lag is None else lag).tolist()
+    sources, first, base = graph.source.tolist(), graph.first().tolist(), graph.base.tolist()
+    kept = None if without is None else _kept(graph, without)
+    count = len(durations)
+    start, end, binding = [0] * count, [0] * count, [NONE] * count
+    for event in graph.order.tolist():
+        best, edge = base[event], NONE
+        for at in range(first[event], first[event + 1]):
+            if kept is not None and not kept[at]:
+                continue
+            time = end[sources[at]] + lags[at]
+            if edge == NONE or time > best:
+                best, edge = time, at
+        start[event], end[event], binding[event] = best, best + durations[event], edge
+    kind = np.result_type(graph.duration, graph.base, graph.lag)
+    return Replayed(np.array(start, kind), np.array(end, kind), np.array(binding, np.int64))
+
+
+def _kept(graph: Graph, without: Bool) -> list[bool]:
+    left = np.zeros(len(graph.duration), np.int64)
+    np.add.at(left, graph.target, ~without)
+    kept: list[bool] = (~without | (left[graph.target] == 0)).tolist()
+    return kept
+
+
+def _order_by(hint: Times, source: Int, target: Int) -> Int | None:
+    """Return the events by their hints, if no edge goes back."""
+    order = np.argsort(hint, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return None if (place[source] >= place[target]).any() else order
+
+
+def _order_of(count: int, source: Int, target: Int) -> Int:
+    """Return the events so that no edge goes back.
+
+    Raises:
+        UsageError: there is a circle.
+    """
+    waits = np.bincount(target, minlength=count).tolist()
+    rows = np.argsort(source, kind="stable")
+    after, first = (
+        target[rows].tolist(),
+        np.searchsorted(source[rows], np.arange(count + 1)).tolist(),
+    )
+    ready = deque(event for event in range(count) if not waits[event])
+    order = []
+    while ready:
+        event = ready.popleft()
+        order.append(event)
+        for at in range(first[event], first[event + 1]):
+            waits[after[at]] -= 1
+            if not waits[after[at]]:
+                ready.append(after[at])
+    if len(order) < count:
+        left = [event for event in range(count) if waits[event]]
+        raise CircleError(left)
+    return np.array(order, np.int64)
+
+
+class CircleError(UsageError):
+    """Events wait for one another in a circle, or for what does.
+
+    Attributes:
+        events: their positions.
+    """
+
+    def __init__(self, events: Sequence[int], message: str | None = None) -> None:
+        some = ", ".join(map(str, events[:8]))
+        text = f"{len(events)} events wait for one another in a circle, among them {some}"
+        super().__init__(text if message is None else message)
+        self.events = events
+
+
+def recorded_lags(start: Times, end: Times, source: Int, target: Int) -> Times:
+    """Return the lags with which the replay of the recording is the recording.
+
+    Of the edges of an event the one whose source ended last carries what is left to its start; the
+    others have none, but for those whose source ended later than that: they are that much early.
+    """
+    over = start[target] - end[source]
+    latest = np.full(
+        len(start), np.iinfo(np.int64).min if end.dtype.kind == "i" else -np.inf, end.dtype
+    )
+    np.maximum.at(latest, target, end[source])
+    carries = end[source] == latest[target]
+    # Of several that ended together one is enough.
+    rows = np.flatnonzero(carries)
+    _, once = np.unique(target[rows], return_index=True)
+    first = np.zeros(len(source), bool)
+    first[rows[once]] = True
+    return np.where(first, over, np.minimum(over, 0))
+
+
+class Members(NamedTuple):
+    """The members of instances as events of a graph.
+
+    Attributes:
+        member: the events that are members.
+        instance: of each, equal for those of one.
+        transfer: how much later than the last start each ends.
+    """
+
+    member: Int
+    instance: Int
+    transfer: Times
+
+
+def with_instances(
+    duration: Times, base: Times, edges: tuple[Int, Int, Times], members: Members
+) -> tuple[Times, Times, tuple[Int, Int, Times], Int]:
+    """Return events and edges in which the members of an instance end together.
+
+    A member's own event becomes its start, of no duration; behind all starts of an instance stands
+    an event of its own, and behind it the transfer of each member, from which what followed the
+    member goes on.
+
+    Returns:
+        Duration and base of all events, the edges, and for each event the one that is its end.
+    """
+    count = len(duration)
+    numbers, place = np.unique(members.instance, return_inverse=True)
+    meeting = count + place.reshape(-1)
+    done = count + len(numbers) + np.arange(len(members.member))
+    finish = np.arange(count + len(numbers) + len(done))
+    finish[members.member] = done
+    source, target, lag = edges
+    durations = np.concatenate((duration, np.zeros(len(numbers), duration.dtype), members.transfer))
+    durations[members.member] = 0
+    none = np.zeros(len(done), lag.dtype)
+    joined = (
+        np.concatenate((finish[source], members.member, meeting)),
+        np.concatenate((target, meeting, done)),
+        np.concatenate((lag, none, none)),
+    )
+    bases = np.concatenate((base, np.zeros(len(numbers) + len(done), base.dtype)))
+    return durations, bases, joined, finish
+
+
+def replay_events(events: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
+    """Return when the events of a table start and end, with a graph that is given.
+
+    Args:
+        events: `event` (any key, once each) and `dur_ns`, in any unit, whole or not. Optional:
+            `start_ns` as recorded; `instance`, equal for the members of one collective, null for
+            others; `transfer_ns`, how long a member takes after the last start (without it the
+            duration, less the wait that the recorded starts tell).
+        edges: `before` and `after`, keys of events. Optional `lag_ns`; where the column is missing,
+            and starts are recorded, the edge that ended last carries the observed start less its
+            end, and all others none; without starts all lags are 0.
+
+    Returns:
+        `event`, `start_ns`, `end_ns`, and `after`, the event that the start rests on: of a member
+        its own last predecessor. An event without predecessors starts as recorded, else at 0.
+
+    Raises:
+        UsageError: a key is unknown or comes twice, or the events wait in a circle.
+    """
+    keys = pd.Index(events["event"])
+    if not keys.is_unique:
+        msg = f"event {keys[keys.duplicated()][0]!r} comes twice"
+        raise UsageError(msg)
+    source, target = (_positions(keys, edges[name]) for name in ("before", "after"))
+    dur = _numbers(events["dur_ns"])
+    has_start = "start_ns" in events
+    start = _numbers(events["start_ns"]) if has_start else np.zeros(len(keys), dur.dtype)
+    members = _members_of(events, start, dur, has_start=has_start)
+    if "lag_ns" in edges:
+        lag = _numbers(edges["lag_ns"])
+    elif has_start:
+        lag = recorded_lags(start, start + dur, source, target)
+    else:
+        lag = np.zeros(len(source), dur.dtype)
+    durations, base, joined, finish = with_instances(dur, start, (source, target, lag), members)
+    found = replay(Graph.of(durations, base, joined))
+    by = lookup(joined[0][np.argsort(joined[1], kind="stable")], found.binding[: len(keys)], NONE)
+    own = np.arange(len(finish))
+    own[finish[: len(keys)]] = np.arange(len(keys))
+    names = [None if at < 0 else keys[own[at]] for at in by.tolist()]
+    return pd.DataFrame(
+        {
+            "event": keys,
+            "start_ns": found.start[: len(keys)],
+            "end_ns": found.end[finish[: len(keys)]],
+            "after": pd.Series(names, dtype=object),
+        }
+    )
+
+
+def _positions(keys: pd.Index, wanted: pd.Series) -> Int:
+    found = keys.get_indexer(pd.Index(wanted))
+    if (found < 0).any():
+        msg = (
+            f"an edge names event {wanted.iloc[int(np.argmin(found))]!r}, which is not in the table"
+        )
+        raise UsageError(msg)
+    return found.astype(np.int64)
+
+
+def _numbers(values: pd.Series) -> Times:
+    """Return whole numbers as int64, others as floats."""
+    found = values.to_numpy()
+    return found.astype(np.int64) if found.dtype.kind in "iub" else found.astype(np.float64)
+
+
+def _members_of(events: pd.DataFrame, start: Times, dur: Times, *, has_start: bool) -> Members:
+    known = (
+        events["instance"].notna().to_numpy(bool)
+        if "instance" in events
+        else np.zeros(len(dur), bool)
+    )
+    rows = np.flatnonzero(known)
+    instance = pd.factorize(events["instance"].iloc[rows])[0] if len(rows) else rows
+    if "transfer_ns" in events:
+        return Members(rows, instance, _numbers(events["transfer_ns"].iloc[rows]))
+    transfer = dur[rows]
+    if has_start and len(rows):
+        last = np.full(instance.max() + 1, start[rows].min(), start.dtype)
+        np.maximum.at(last, instance, start[rows])
+        transfer = start[rows] + dur[rows] - last[instance]
+    return Members(rows, instance, transfer)

@@ -1,0 +1,190 @@
+"""Which rank is slow, and whether that costs anything: scores by busy and host time, and a replay.
+
+A wait is what others do to a rank, so no score is made of waits. A rank is called a straggler only
+if its own time stands out among ranks of its role, and a replay without it gains.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.job.clocks import MAD_TO_SIGMA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Z_MIN: Final = 3.0
+EXCESS_MIN: Final = 0.02
+"""Of the median: what stands out by less is not called slow."""
+GAIN_MIN: Final = 0.01
+"""Of the step: a rank that costs less is slow, hidden."""
+_SPREAD_MIN: Final = 0.01
+_ENOUGH: Final = 3
+
+SCORES: Final = ("busy_ns", "host_ns")
+"""Time in kernels that do not communicate; idle time for which the host is to blame."""
+
+
+def roles_of(members: pd.DataFrame) -> dict[int, Any]:
+    """Return the role of each rank: the kinds and sizes of groups that it communicates in.
+
+    Ranks of one pipeline stage and expert group have one; those at the ends of a pipeline, which
+    only send or only receive, have others.
+
+    Args:
+        members: columns `rank`, `kind`, `group_size` of all ranks.
+    """
+    pairs = members[["rank", "kind", "group_size"]].drop_duplicates()
+    size = pairs["group_size"].astype(object).where(pairs["group_size"].notna(), None)
+    found: dict[int, set[Any]] = {}
+    for rank, kind, n in zip(pairs["rank"].tolist(), pairs["kind"].tolist(), size, strict=True):
+        found.setdefault(rank, set()).add((str(kind), n))
+    return {rank: frozenset(own) for rank, own in found.items()}
+
+
+def scores(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:
+    """Return how far each rank's times are from those of the ranks of its role.
+
+    Args:
+        times: `rank`, `step`, and `SCORES` of each; ranks and steps once.
+        roles: of the ranks.
+
+    Returns:
+        `rank`, `score` (one of `SCORES`), `time_ns` (mean of the steps), `excess_ns` over the
+        median of the role, `excess_pct`, `z` (null with fewer than three ranks of a role), `peers`.
+    """
+    whole = times.groupby("rank")[list(SCORES)].mean()
+    rows = []
+    for role in dict.fromkeys(roles.get(rank) for rank in whole.index):
+        same = whole[[roles.get(rank) == role for rank in whole.index]]
+        rows += [_scored(same[name], name) for name in SCORES]
+    return pd.concat(rows, ignore_index=True).sort_values(["rank", "score"], ignore_index=True)
+
+
+def _scored(values: pd.Series, name: str) -> pd.DataFrame:
+    middle = float(values.median())
+    excess = values - middle
+    spread = MAD_TO_SIGMA * float(excess.abs().median())
+    base = max(spread, _SPREAD_MIN * middle)
+    z = excess / base if base > 0 else excess * 0
+    if len(values) < _ENOUGH:
+        z = z * np.nan
+    return pd.DataFrame(
+        {
+            "rank": values.index,
+            "score": name,
+            "time_ns": values.to_numpy(),
+            "excess_ns": excess.to_numpy(),
+            "excess_pct": (100 * excess / middle if middle > 0 else excess * np.nan).to_numpy(),
+            "z": pd.Series(z.to_numpy(), dtype="Float64"),
+            "peers": len(values) - 1,
+        }
+    )
+
+
+def suspects(found: pd.DataFrame) -> list[int]:
+    """Return the ranks that stand out by a score: z above 3 and more than 2 % of the median."""
+    stands_out = (found["z"] > Z_MIN).fillna(value=False) & (found["excess_pct"] > 100 * EXCESS_MIN)
+    ranks: list[int] = sorted(found.loc[stands_out, "rank"].unique().tolist())
+    return ranks
+
+
+def verdict(gains: pd.DataFrame) -> str:
+    """Return what a rank that stands out is called.
+
+    Args:
+        gains: of each step: `step`, `lo_ns` that the replay without it gains at least, `step_ns`.
+
+    Returns:
+        `straggler` (in at least half of the steps), `straggler in steps …`, or `slow, hidden`.
+    """
+    costs = gains["lo_ns"] >= GAIN_MIN * gains["step_ns"]
+    if costs.any() and 2 * costs.sum() >= len(costs):
+        return "straggler"
+    if costs.any():
+        return f"straggler in steps {', '.join(map(str, gains.loc[costs, 'step']))}"
+    return "slow, hidden"
+
+
+def imbalance(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:
+    """Return the load imbalance of each step and role: the largest busy time over the mean, less 1.
+
+    Returns:
+        `step`, `ranks`, `imbalance_pct`, `rank` (that worked longest); roles of one rank have none.
+    """
+    numbers = {role: at for at, role in enumerate(dict.fromkeys(roles.values()))}
+    frame = times.assign(_role=times["rank"].map({r: numbers[role] for r, role in roles.items()}))
+    rows = []
+    for (step, _), part in frame.groupby(["step", "_role"], dropna=False):
+        if len(part) < 2 or part["busy_ns"].mean() <= 0:
+            continue
+        busy = part["busy_ns"].astype("float64")
+        rows.append(
+            {
+                "step": step,
+                "ranks": len(part),
+                "imbalance_pct": 100 * (busy.max() / busy.mean() - 1),
+                "rank": int(part["rank"].to_numpy()[busy.to_numpy().argmax()]),
+            }
+        )
+    return pd.DataFrame(rows, columns=["step", "ranks", "imbalance_pct", "rank"])
+
+
+def slow_links(rates: pd.DataFrame, ranks_of: Mapping[str, frozenset[int]]) -> pd.DataFrame:
+    """Return the groups whose transfers take longer than those of other groups of their class.
+
+    Args:
+        rates: one row per instance: `kind`, `bytes`, `group_size`, `group_key`, `transfer_ns`.
+        ranks_of: the ranks of each group.
+
+    Returns:
+        `group_key`, `kind`, `bytes`, `transfer_ns` (its median), `ratio` to the median of the
+        groups of its class, `z`, `rank`: the one that all slow groups, two or more, have and no
+        other group has; null otherwise.
+    """
+    known = rates[rates["group_key"].notna()]
+    keys = ["kind", "bytes", "group_size"]
+    by = known.groupby([*keys, "group_key"], dropna=False)["transfer_ns"].median().reset_index()
+    rows = []
+    for _, part in by.groupby(keys, dropna=False):
+        if len(part) < _ENOUGH:
+            continue
+        time = part["transfer_ns"].astype("float64")
+        scored = _scored(time.set_axis(part.index), "transfer")
+        slow = (scored["z"] > Z_MIN) & (scored["excess_pct"] > 100 * EXCESS_MIN)
+        ratio = (time / time.median()).to_numpy()
+        chosen = part.assign(ratio=ratio, z=scored["z"].to_numpy())[slow.to_numpy(bool)]
+        healthy = set(part["group_key"]) - set(chosen["group_key"])
+        rows.append(chosen.assign(rank=_common(chosen["group_key"], healthy, ranks_of)))
+    columns = ["group_key", "kind", "bytes", "transfer_ns", "ratio", "z", "rank"]
+    return pd.concat(rows, ignore_index=True)[columns] if rows else pd.DataFrame(columns=columns)
+
+
+def _common(
+    slow: pd.Series, healthy: set[str], ranks_of: Mapping[str, frozenset[int]]
+) -> int | None:
+    groups = [ranks_of.get(key, frozenset()) for key in slow.unique()]
+    if len(groups) < 2:
+        return None
+    shared = frozenset.intersection(*groups)
+    shared -= frozenset().union(*(ranks_of.get(key, frozenset()) for key in healthy))
+    return next(iter(shared)) if len(shared) == 1 else None
+
+
+def bubbles(parts: pd.DataFrame) -> pd.DataFrame:
+    """Return what each rank's device did not compute or communicate in each window.
+
+    Args:
+        parts: as `five_parts` returns them, with `rank`.
+
+    Returns:
+        `rank`, `device`, `step`, `bubble_ns`, `bubble_pct` of the window.
+    """
+    covered = parts["compute_ns"] + parts["comm_ns"] - parts["comp_comm_ns"]
+    bubble = parts["window_ns"] - covered
+    return parts[["rank", "device", "step"]].assign(
+        bubble_ns=bubble, bubble_pct=100 * bubble / parts["window_ns"].clip(lower=1)
+    )

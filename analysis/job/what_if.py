@@ -1,0 +1,275 @@
+"""What a job would gain without something, by replay: an interval, or only a bound.
+
+What is not modelled, and why gains are none of a stopwatch: work that overlaps slows other work
+down, clocks change with the load, memory, other algorithms, other jobs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
+from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
+from pyprof2.analysis.job.replay import replay
+from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyprof2.analysis.intervals import Int
+
+MODEL_ERROR_MAX: Final = 0.02
+"""Of the window: above it a gain is only bounded."""
+NOT_MODELLED: Final = (
+    "not modelled: that communication slows what runs beside it, clock frequency, memory, other "
+    "algorithms, other jobs"
+)
+_AXES: Final = {"op": "op", "layer": "layer", "kind": "category", "kernel": "kernel_short"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed: durations of events, lags of edges, and in which words.
+
+    Attributes:
+        what: in words.
+        duration: of all events; None: as recorded.
+        lag: of all edges; None: as recorded.
+        note: what else there is to say.
+    """
+
+    what: str
+    duration: Int | None = None
+    lag: Int | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a change gains of the window.
+
+    Attributes:
+        what: the change, in words.
+        gain_ns: by the replay with inferred edges; None where only the bound is known.
+        lo_ns, hi_ns: the interval.
+        bound_ns: no more can be gained, whatever the recording lacks.
+        window_ns: of the recording.
+        model_error: how far the replay without inferred edges is from the recording, of the window.
+        note: what else there is to say.
+    """
+
+    what: str
+    gain_ns: int | None
+    lo_ns: int | None
+    hi_ns: int | None
+    bound_ns: int
+    window_ns: int
+    model_error: float
+    note: str | None = None
+
+    @property
+    def gain_pct(self) -> float | None:
+        """The gain as a share of the window; None where only the bound is known."""
+        return None if self.gain_ns is None else 100 * self.gain_ns / max(1, self.window_ns)
+
+
+def evaluate(job: JobGraph, change: Change) -> Gain:
+    """Return what a change gains."""
+    graph, inferred = job.graph, job.inferred
+    base = int(job.recorded.last_end)
+    window = job.window_ns
+    with_all = base - int(replay(graph, change.duration, change.lag).last_end)
+    without_base = int(replay(graph, without=inferred).last_end) if inferred.any() else base
+    without = with_all
+    if inferred.any():
+        changed = replay(graph, change.duration, change.lag, inferred)
+        without = without_base - int(changed.last_end)
+    error = abs(without_base - base) / max(1, window)
+    bound = _bound(job, change)
+    lo, hi = sorted((with_all, without))
+    if error > MODEL_ERROR_MAX:
+        return Gain(change.what, None, None, None, bound, window, error, change.note)
+    hi = max(with_all, min(hi, bound))
+    return Gain(change.what, with_all, min(lo, hi), hi, bound, window, error, change.note)
+
+
+def step_gains(job: JobGraph, change: Change) -> pd.DataFrame:
+    """Return what a change gains of each step.
+
+    A step lasts until the last work of any rank in it ends, since the step before it ended.
+
+    Returns:
+        `step` (null: the whole, where there are no steps), `step_ns`, `gain_ns`, and `lo_ns`, the
+        smaller one of the replays with inferred edges and without them.
+    """
+    graph, inferred = job.graph, job.inferred
+    steps = np.unique(job.step[job.step > NO_STEP])
+    recorded = _lengths(job, steps, job.recorded.end)
+    gain = recorded - _lengths(job, steps, replay(graph, change.duration, change.lag).end)
+    least = gain
+    if inferred.any():
+        base = _lengths(job, steps, replay(graph, without=inferred).end)
+        other = replay(graph, change.duration, change.lag, inferred).end
+        least = np.minimum(gain, base - _lengths(job, steps, other))
+    names = pd.array(steps if len(steps) else [None], "Int64")
+    return pd.DataFrame({"step": names, "step_ns": recorded, "gain_ns": gain, "lo_ns": least})
+
+
+def _lengths(job: JobGraph, steps: Int, end: Int) -> Int:
+    if not len(steps):
+        return np.array([int(end.max()) - job.begin])
+    last = np.full(len(steps), job.begin)
+    own = np.flatnonzero(job.step > NO_STEP)
+    np.maximum.at(last, np.searchsorted(steps, job.step[own]), end[own])
+    return np.diff(np.maximum.accumulate(last), prepend=job.begin)
+
+
+def _bound(job: JobGraph, change: Change) -> int:
+    """Return the most that a change can gain: the window less what must take as long anyway.
+
+    That is the replay without any lag, and the sum of the work of any stream or thread.
+    """
+    durations = job.graph.duration if change.duration is None else change.duration
+    edges_only = replay(job.graph, durations, np.minimum(job.graph.lag, 0))
+    least = max(int(edges_only.last_end) - job.begin, _busiest(job, durations))
+    return max(0, job.window_ns - least)
+
+
+def _busiest(job: JobGraph, durations: Int) -> int:
+    """Return the largest sum of the work of one stream or thread, less what overlaps in it."""
+    lane, graph = job.lane, job.graph
+    own = lane >= 0
+    if not own.any():
+        return 0
+    sums = np.zeros(int(lane.max()) + 1, np.int64)
+    np.add.at(sums, lane[own], durations[own])
+    early = (graph.lag < 0) & (lane[graph.source] == lane[graph.target]) & own[graph.target]
+    np.add.at(sums, lane[graph.target[early]], graph.lag[early])
+    return int(sums.max())
+
+
+def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Change:
+    """Return the change in which what an op, layer, kernel or kind does takes `factor` as long.
+
+    Args:
+        job: the graph.
+        axis: `op`, `layer`, `kernel` or `kind` (the category).
+        pattern: a regular expression, searched for.
+        factor: 0 or more.
+
+    Raises:
+        UsageError: there is no such axis, or nothing fits the pattern.
+    """
+    if axis not in _AXES:
+        msg = f"no axis {axis!r} to scale; there are {', '.join(_AXES)}"
+        raise UsageError(msg)
+    column = _AXES[axis]
+    try:
+        found = re.compile(pattern)
+    except re.error as error:
+        msg = f"{pattern!r} is not a regular expression: {error}"
+        raise UsageError(msg) from error
+    words = job.labels.texts[column]
+    fits = np.array([*(bool(word and found.search(word)) for word in words), False])
+    own = np.isin(job.kind, (KERNEL, COPY, MEMBER)) & (job.instance < 0)
+    chosen = fits[job.labels.codes[column]] & own
+    if not chosen.any():
+        msg = f"no kernel or copy has {axis} {pattern!r}"
+        raise UsageError(msg)
+    duration = np.where(chosen, np.rint(job.graph.duration * factor), job.graph.duration)
+    return Change(f"{axis} {pattern} × {factor:g}", duration.astype(np.int64))
+
+
+def scale_transfers(job: JobGraph, factor: float, instances: Int | None = None) -> Change:
+    """Return the change in which the transfers of all instances, or of some, take that factor.
+
+    Collectives that are not matched count with all of their duration: their wait is not known.
+    """
+    is_transfer = job.kind == TRANSFER
+    if instances is not None:
+        is_transfer &= np.isin(job.instance, instances)
+    duration = np.where(is_transfer, np.rint(job.graph.duration * factor), job.graph.duration)
+    return Change(f"transfers × {factor:g}", duration.astype(np.int64))
+
+
+def as_the_others(job: JobGraph, rank: int, roles: Mapping[int, Any]) -> Change:
+    """Return the change in which a rank takes as long as the others of its role, call by call.
+
+    Each duration and each gap of the host becomes the median of the same call over the others.
+    With one other rank the larger of the two becomes the smaller one.
+
+    Raises:
+        UsageError: no other rank has its role.
+    """
+    others = [other for other in roles if other != rank and roles[other] == roles.get(rank)]
+    if not others:
+        msg = f"rank {rank}: no other rank has its role, so there is nothing to compare it with"
+        raise UsageError(msg)
+    duration, lag = job.graph.duration.copy(), job.graph.lag.copy()
+    _replace(job, _Measure({rank}, others, len(others) == 1), duration, lag)
+    note = "of two ranks the faster one is the measure" if len(others) == 1 else None
+    return Change(f"rank {rank} as the others", duration, lag, note)
+
+
+def all_ideal(job: JobGraph, roles: Mapping[int, Any]) -> Change:
+    """Return the change in which every rank takes the median of its role, call by call."""
+    duration, lag = job.graph.duration.copy(), job.graph.lag.copy()
+    for role in set(roles.values()):
+        same = [rank for rank in roles if roles[rank] == role]
+        if len(same) > 1:
+            _replace(job, _Measure(set(same), same, len(same) == 2), duration, lag)
+    return Change("all ranks ideal", duration, lag)
+
+
+class _Measure(NamedTuple):
+    """Whose times are replaced, by the medians among whom, and whether only by smaller ones."""
+
+    ranks: set[int]
+    among: Sequence[int]
+    only_less: bool
+
+
+def _replace(job: JobGraph, measure: _Measure, duration: Int, lag: Int) -> None:
+    """Put medians in the place of the durations and the gaps of the host of some ranks."""
+    own = (job.key >= 0) & (job.instance < 0) & (job.kind < MEETING)
+    events = np.flatnonzero(own)
+    _put(job, measure, events, (events, duration, job.graph.duration))
+    gaps, edges = host_gaps(job)
+    known = job.key[gaps] >= 0
+    _put(job, measure, gaps[known], (edges[known], lag, job.graph.lag))
+
+
+def _put(job: JobGraph, measure: _Measure, events: Int, values: tuple[Int, Int, Int]) -> None:
+    """Put the medians of the same calls where values of events stand: at, into, of what."""
+    at, into, old = values
+    rank, key = job.rank[events], job.key[events]
+    others = np.isin(rank, list(measure.among))
+    median = pd.Series(old[at][others]).groupby(key[others]).median()
+    mine = np.flatnonzero(np.isin(rank, list(measure.ranks)))
+    found = median.reindex(key[mine]).to_numpy()
+    good = ~np.isnan(found)
+    new = np.rint(found[good]).astype(np.int64)
+    place = at[mine[good]]
+    into[place] = np.minimum(new, old[place]) if measure.only_less else new
+
+
+def perfect_overlap(job: JobGraph) -> Gain:
+    """Return the bound of any schedule: no stream or thread works less than the sum of its work."""
+    bound = max(0, job.window_ns - _busiest(job, job.graph.duration))
+    note = "a bound: the window less the work of the busiest stream or thread"
+    return Gain("perfect overlap", None, None, None, bound, job.window_ns, 0.0, note)
+
+
+def gains_frame(gains: Sequence[Gain]) -> pd.DataFrame:
+    """Return gains as rows, the largest first; shares of the window in %."""
+    frame = pd.DataFrame([vars(gain) for gain in gains])
+    whole = {"gain_ns": "Int64", "lo_ns": "Int64", "hi_ns": "Int64"}
+    frame = frame.astype(whole)
+    frame["gain_pct"] = pd.array([gain.gain_pct for gain in gains], "Float64")
+    frame["model_error_pct"] = 100 * frame["model_error"]
+    return frame.drop(columns="model_error")

@@ -1,0 +1,66 @@
+"""`pyprof2 ranks`: what many ranks together tell."""
+
+from __future__ import annotations
+
+import argparse
+
+from pyprof2.cli import arguments
+
+_VIEWS = (
+    "rank", "step", "collective", "kind", "match", "clock", "score", "straggler", "imbalance",
+    "bubble", "link", "path", "blame",
+)  # fmt: skip
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "ranks",
+        parents=[common],
+        help="say where a job of many ranks loses its time",
+        description="Say where a job of many ranks loses its time: what each rank did, who waited "
+        "for whom, which rank is slow and what that costs, and what the critical path is made of.",
+        epilog="examples:\n"
+        "  pyprof2 ranks job.pyprof2\n"
+        "  pyprof2 ranks job.pyprof2 --by collective -o collectives.csv\n"
+        "  pyprof2 ranks job.pyprof2 --by blame --top 10",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    arguments.add_input(command)
+    command.add_argument(
+        "--by",
+        choices=_VIEWS,
+        default="rank",
+        help="a row for each rank (default); rank and step; collective of a rank; kind, group and "
+        "size of collectives; way in which they were matched; clock of a rank; score; straggler; "
+        "load imbalance of a step; pipeline bubble of a step; slow link; stretch of the critical "
+        "path; part of it by excess over other ranks",
+    )
+    command.add_argument("--rank", type=int, metavar="N", help="only rows of this rank")
+    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
+    add_one_clock(command)
+    arguments.add_format(command)
+    arguments.add_output(command)
+    arguments.add_source_root(command)
+    command.set_defaults(run=run)
+
+
+def add_one_clock(command: argparse.ArgumentParser) -> None:
+    """Declare that the ranks share a clock."""
+    command.add_argument(
+        "--one-clock",
+        action="store_true",
+        help="all ranks ran on one machine, where the recordings do not say it",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Show what the ranks of `args.input` tell together."""
+    target = arguments.target_of(args)
+    from pyprof2.job import JobOfRanks
+    from pyprof2.reports.ranks import RanksQuery, show
+    from pyprof2.run import load
+
+    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
+    show(JobOfRanks(loaded, args.one_clock), RanksQuery(args.by, args.rank, args.top, target))

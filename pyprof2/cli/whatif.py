@@ -1,0 +1,95 @@
+"""`pyprof2 whatif`: what a run would gain without something."""
+
+from __future__ import annotations
+
+import argparse
+
+from pyprof2.cli import arguments
+from pyprof2.cli.ranks import add_one_clock
+from pyprof2.errors import UsageError
+
+_AXES = ("op", "layer", "kernel", "kind")
+
+
+def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "whatif",
+        parents=[common],
+        help="say what a run would gain without something",
+        description="Say what a run, of one rank or many, would gain if something took another "
+        "time: by replay of what waited for what, as an interval, or only a bound where the "
+        "recording does not tell enough.",
+        epilog="examples:\n"
+        "  pyprof2 whatif run.pyprof2 --scale 'op=aten::mm=0.5'\n"
+        "  pyprof2 whatif job.pyprof2 --rank 3 --ideal --overlap\n"
+        "  pyprof2 whatif job.pyprof2 --transfers 0.5 --format csv",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    arguments.add_input(command)
+    command.add_argument(
+        "--scale",
+        action="append",
+        type=_scaled,
+        default=[],
+        metavar="AXIS=REGEX=FACTOR",
+        help="kernels and copies whose op, layer, kernel or kind fits REGEX take FACTOR as long; "
+        "may be given several times, each by itself",
+    )
+    command.add_argument("--rank", type=int, metavar="N", help="rank N takes as long as the others")
+    command.add_argument("--ideal", action="store_true", help="all ranks take the median of theirs")
+    command.add_argument(
+        "--transfers",
+        type=_factor,
+        metavar="FACTOR",
+        help="transfers of matched collectives take FACTOR as long",
+    )
+    command.add_argument(
+        "--overlap", action="store_true", help="the bound of perfect overlap of everything"
+    )
+    add_one_clock(command)
+    arguments.add_format(command)
+    arguments.add_output(command)
+    arguments.add_source_root(command)
+    command.set_defaults(run=run)
+
+
+def _scaled(text: str) -> tuple[str, str, float]:
+    """Return `AXIS=REGEX=FACTOR` in its parts; the regular expression may hold `=`."""
+    axis, _, rest = text.partition("=")
+    pattern, _, factor = rest.rpartition("=")
+    if axis not in _AXES or not pattern:
+        msg = f"{text!r} is not AXIS=REGEX=FACTOR with one of {', '.join(_AXES)}"
+        raise argparse.ArgumentTypeError(msg)
+    return axis, pattern, _factor(factor)
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        msg = f"{text!r} is not a factor of 0 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def run(args: argparse.Namespace) -> None:
+    """Show what changes to `args.input` would gain."""
+    target = arguments.target_of(args)
+    asked = args.scale or args.rank is not None or args.transfers is not None
+    if not (asked or args.ideal or args.overlap):
+        msg = "name a change: --scale, --rank, --ideal, --transfers or --overlap"
+        raise UsageError(msg)
+    from pyprof2.job import JobOfRanks
+    from pyprof2.reports.whatif import show
+    from pyprof2.run import load
+
+    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
+    gains = JobOfRanks(loaded, args.one_clock).what_if(
+        scale=args.scale, rank=args.rank, ideal=args.ideal, transfers=args.transfers,
+        overlap=args.overlap,
+    )  # fmt: skip
+    show(gains, target)

@@ -1,0 +1,244 @@
+"""The Python API of many ranks: what all ranks of a run together tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from pyprof2.analysis.job import parts, paths, scores, waits, what_if
+from pyprof2.analysis.job.clocks import clock_frame
+from pyprof2.analysis.job.job_graph import JobGraph, job_graph
+from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
+from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
+from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.analysis.time.step_windows import StepWindows
+from pyprof2.columns import as_pandas
+from pyprof2.errors import UsageError
+from pyprof2.store import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyprof2.rank_tables import RankTables
+    from pyprof2.run import Run
+
+_LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
+_OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
+
+
+def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
+    """Return what the ranks of a store tell together; only `collectives` and `trace` are read.
+
+    Args:
+        store: its folder.
+        one_clock: whether the ranks share a clock, where the recordings do not say so.
+    """
+    members = as_pandas(read_table(store, "collectives", MEMBERS), ("rank", "start_ns", "dur_ns"))
+    members = members.astype(dict.fromkeys(("kind", "dtype", "group_key", "group_desc"), object))
+    trace = as_pandas(read_table(store, "trace", TRACE))
+    return reduce_job(members, trace, one_clock=one_clock)
+
+
+@dataclass
+class JobOfRanks:
+    """What all ranks of a run together tell.
+
+    Attributes:
+        run: the run.
+        one_clock: whether the user says that its ranks share a clock.
+    """
+
+    run: Run
+    one_clock: bool = False
+
+    @cached_property
+    def reduced(self) -> Reduced:
+        """Members, clocks, and whether there is one clock."""
+        return reduce_store(self.run.path, one_clock=self.one_clock)
+
+    @property
+    def members(self) -> pd.DataFrame:
+        """The members of all ranks, matched, with wait and transfer."""
+        return self.reduced.members
+
+    @cached_property
+    def clock_frame(self) -> pd.DataFrame:
+        """How the ranks' clocks differ, as table `clocks`."""
+        return clock_frame(self.reduced.clocks)
+
+    @cached_property
+    def bubbles(self) -> pd.DataFrame:
+        """What each rank's devices neither computed nor communicated, by step."""
+        return scores.bubbles(self.parts)
+
+    @cached_property
+    def graph(self) -> JobGraph:
+        """All events of all ranks, and what each waits for."""
+        members = {rank: self._members_of(rank) for rank in self._numbers}
+        first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
+        graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
+        return job_graph(graphs, members)
+
+    @property
+    def _numbers(self) -> list[int]:
+        return [each.rank for each in self.run.tables_of()]
+
+    def _members_of(self, rank: int) -> pd.DataFrame:
+        found = self.members[self.members["rank"] == rank]
+        kernels = self.run.collectives
+        own = kernels[kernels["rank"] == rank].set_index("collective_id")["kernel_id"]
+        rows = found.sort_values("start_ns", kind="stable").reset_index(drop=True)
+        return rows.assign(kernel_id=own.reindex(rows["collective_id"]).to_numpy())
+
+    def _rank_graph(self, rank: int, begin: int | None = None) -> RankGraph:
+        (tables,) = self.run.tables_of(rank)
+        align = self.reduced.align(rank)
+        return rank_graph(tables.several(INPUT), self._members_of(rank), rank, align, begin)
+
+    @cached_property
+    def roles(self) -> dict[int, Any]:
+        """The role of each rank: ranks are compared with those of the same one."""
+        found = scores.roles_of(self.members)
+        return {rank: found.get(rank) for rank in self._numbers}
+
+    @cached_property
+    def parts(self) -> pd.DataFrame:
+        """What each device did in the window of each step, in parts that add up to it.
+
+        See `pyprof2.analysis.job.parts.five_parts`; without steps one window for all.
+        """
+        frames = [self._parts_of(each).assign(rank=each.rank) for each in self.run.tables_of()]
+        whole = pd.concat(frames, ignore_index=True)
+        return whole[["rank", *(name for name in whole if name != "rank")]]
+
+    def _parts_of(self, tables: RankTables) -> pd.DataFrame:
+        windows = StepWindows.of(tables.read("steps", _OF_STEPS))
+        members = self._members_of(tables.rank)
+        chosen = windows if len(windows.step) else None
+        return parts.five_parts(tables.several(parts.INPUT), chosen, members)
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """For each rank and step how long its devices computed, and its host was late."""
+        busy = self.parts.groupby(["rank", "step"], dropna=False)["compute_ns"].sum()
+        idle = read_table(self.run.path, "idle", ["rank", "step", "cause", "time_ns"]).to_pandas()
+        late = idle[idle["cause"].isin(_LATE)]
+        if self.parts["step"].isna().all():
+            late = late.assign(step=None)
+        late = late.astype({"step": "Int64"})
+        host = late.groupby(["rank", "step"], dropna=False)["time_ns"].sum()
+        frame = busy.rename("busy_ns").reset_index().astype({"step": "Int64"})
+        joined = frame.merge(host.rename("host_ns").reset_index(), how="left", on=["rank", "step"])
+        return joined.fillna({"host_ns": 0}).astype({"host_ns": "int64", "busy_ns": "int64"})
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """How far each rank's own times are from those of its role; `scores.scores`."""
+        if self.times.empty:
+            return pd.DataFrame(columns=["rank", "score", "time_ns", "excess_pct", "z", "peers"])
+        return scores.scores(self.times, self.roles)
+
+    @cached_property
+    def stragglers(self) -> pd.DataFrame:
+        """The ranks that stand out by their own times, each with what it costs.
+
+        Columns `rank`, `verdict`, `score`, `excess_pct`, `z`, `gain_ns`, `lo_ns`, `hi_ns` of the
+        window, `gain_pct`.
+        """
+        names = [
+            "rank",
+            "verdict",
+            "score",
+            "excess_pct",
+            "z",
+            "gain_ns",
+            "lo_ns",
+            "hi_ns",
+            "gain_pct",
+        ]
+        rows = []
+        for rank in scores.suspects(self.scores):
+            own = self.scores[self.scores["rank"] == rank]
+            worst = own.iloc[int(own["z"].fillna(0).to_numpy("float64").argmax())]
+            change = what_if.as_the_others(self.graph, rank, self.roles)
+            gain = what_if.evaluate(self.graph, change)
+            said = scores.verdict(what_if.step_gains(self.graph, change))
+            if gain.gain_ns is None:
+                said = "slow; what it costs is not known"
+            rows.append(
+                {
+                    "rank": rank, "verdict": said, "score": worst["score"],
+                    "excess_pct": worst["excess_pct"], "z": worst["z"], "gain_ns": gain.gain_ns,
+                    "lo_ns": gain.lo_ns, "hi_ns": gain.hi_ns,
+                    "gain_pct": gain.gain_pct,
+                }
+            )  # fmt: skip
+        return pd.DataFrame(rows, columns=names)
+
+    @cached_property
+    def bandwidths(self) -> pd.DataFrame:
+        """One row per instance of a collective: bytes, transfer, rates."""
+        return waits.bandwidths(self.members)
+
+    @cached_property
+    def slow_links(self) -> pd.DataFrame:
+        """The groups whose transfers take longer than those of others."""
+        known = self.run.collectives.dropna(subset=["group_key"]).drop_duplicates("group_key")
+        ranks = known["group_ranks"].map(frozenset)
+        of_group = dict(zip(known["group_key"].astype(str), ranks, strict=True))
+        return scores.slow_links(self.bandwidths, of_group)
+
+    @cached_property
+    def imbalance(self) -> pd.DataFrame:
+        """The load imbalance of each step and role."""
+        return scores.imbalance(self.times, self.roles)
+
+    @cached_property
+    def critical_path(self) -> pd.DataFrame:
+        """The stretches of the critical path, which add up to the window."""
+        return paths.critical_path(self.graph)
+
+    @cached_property
+    def blame(self) -> pd.DataFrame:
+        """The parts of the critical path by their excess over other ranks, the worst first."""
+        return paths.blame(self.graph, self.critical_path, self.roles)
+
+    def what_if(
+        self,
+        *,
+        scale: Sequence[tuple[str, str, float]] = (),
+        rank: int | None = None,
+        ideal: bool = False,
+        transfers: float | None = None,
+        overlap: bool = False,
+    ) -> pd.DataFrame:
+        """Return what the run would gain without something; one row for each change.
+
+        Args:
+            scale: axis (`op`, `layer`, `kernel`, `kind`), regular expression and factor of each.
+            rank: this rank as the others of its role.
+            ideal: all ranks as the median of their role.
+            transfers: factor of the transfers of matched collectives.
+            overlap: the bound of perfect overlap.
+
+        Raises:
+            UsageError: nothing is asked for, or nothing fits.
+        """
+        changes = [what_if.scale(self.graph, *each) for each in scale]
+        if rank is not None:
+            self.run.tables_of(rank)
+            changes.append(what_if.as_the_others(self.graph, rank, self.roles))
+        if ideal:
+            changes.append(what_if.all_ideal(self.graph, self.roles))
+        if transfers is not None:
+            changes.append(what_if.scale_transfers(self.graph, transfers))
+        gains = [what_if.evaluate(self.graph, change) for change in changes]
+        gains += [what_if.perfect_overlap(self.graph)] if overlap else []
+        if not gains:
+            msg = "no change is named: scale, rank, ideal, transfers or overlap"
+            raise UsageError(msg)
+        return what_if.gains_frame(gains)

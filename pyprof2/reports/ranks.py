@@ -1,0 +1,296 @@
+"""Many ranks as text, for people, or as a file."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from pyprof2.analysis.job.parts import PARTS
+from pyprof2.analysis.job.paths import excesses, path_sums
+from pyprof2.analysis.job.waits import transfer_floors
+from pyprof2.errors import UsageError
+from pyprof2.frames import shown_line
+from pyprof2.reports import cells, files
+from pyprof2.result_tables import CLOCKS
+from pyprof2.tables import COLLECTIVES, TEXT
+from pyprof2.units import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyprof2.job import JobOfRanks
+
+_ROWS_SHOWN: Final = 40
+_NOTES_SHOWN: Final = 3
+_TIMES: Final = (
+    "window_ns", *(f"{part}_ns" for part in PARTS), "exposed_wait_ns", "exposed_transfer_ns",
+    "exposed_unmatched_ns", "compute_ns", "comm_ns",
+)  # fmt: skip
+_OF_RANK: Final = (
+    "rank", "verdict", "window_ns", "compute_only_ns", "exposed_wait_ns", "exposed_transfer_ns",
+    "comp_comm_ns", "idle_ns", "busy_excess_pct", "host_excess_pct", "exposed_unmatched_ns",
+    "copy_only_ns", "overlap_pct", "copy_overlap_ns", "windows",
+)  # fmt: skip
+"""The columns of the table of ranks; those from the sixth on only where any is not 0."""
+_KNOWN: Final = {
+    "collective": [c for c in COLLECTIVES.columns if c.name != "group_ranks"],
+    "clock": [c for c in CLOCKS.columns if not c.name.endswith("_ns")],
+}
+"""The columns of the views that are tables of the store."""
+
+
+@dataclass(frozen=True)
+class RanksQuery:
+    """What is asked of many ranks.
+
+    Attributes:
+        by: one of `VIEWS`.
+        rank: only this one; None: all.
+        top: how many rows; None: what suits the format.
+        target: where to write.
+    """
+
+    by: str
+    rank: int | None
+    top: int | None
+    target: files.Target
+
+
+def by_rank(job: JobOfRanks) -> pd.DataFrame:
+    """Return one row per rank: the sums of its parts over the steps, its scores, its verdict."""
+    by = job.parts.groupby("rank")
+    frame = by[list(_TIMES)].sum(min_count=1).assign(windows=by.size())
+    overlap = 100 * frame["comp_comm_ns"] / frame["comm_ns"].where(frame["comm_ns"] > 0)
+    frame = frame.assign(overlap_pct=overlap.astype("float64"))
+    for score in ("busy", "host"):
+        rows = job.scores[job.scores["score"] == f"{score}_ns"].set_index("rank")
+        frame[f"{score}_excess_pct"] = rows["excess_pct"].reindex(frame.index).astype("float64")
+        frame[f"{score}_z"] = rows["z"].reindex(frame.index).astype("Float64")
+    said = job.stragglers.set_index("rank")["verdict"].astype(object)
+    return frame.assign(verdict=said.reindex(frame.index)).reset_index()
+
+
+def _by_step(job: JobOfRanks) -> pd.DataFrame:
+    return job.parts
+
+
+def _by_collective(job: JobOfRanks) -> pd.DataFrame:
+    """Return the members of all ranks; what at most was wait where others are not recorded."""
+    found = job.members.set_index(["rank", "collective_id"])
+    whole = job.run.collectives
+    keys = pd.MultiIndex.from_frame(whole[["rank", "collective_id"]])
+    names = [
+        "instance_id", "members_recorded", "wait_ns", "transfer_ns", "last_rank", "margin_ns",
+        "match", "match_note",
+    ]  # fmt: skip
+    rows = found.reindex(keys)[names].reset_index(drop=True)
+    ranks = whole["group_ranks"].map(_listed, na_action="ignore").astype(object)
+    frame = whole.assign(group_ranks=ranks, **{name: rows[name] for name in names})
+    most = (frame["dur_ns"] - transfer_floors(frame)).astype("Int64")
+    return frame.assign(wait_most_ns=most.mask(frame["wait_ns"].notna()))
+
+
+def _listed(ranks: Any) -> str:
+    return ",".join(str(rank) for rank in ranks)
+
+
+def _by_kind(job: JobOfRanks) -> pd.DataFrame:
+    """Return one row per kind, group and size: how many, how long, how fast."""
+    keys = ["kind", "group_key", "group_size", "bytes"]
+    by = job.bandwidths.groupby(keys, dropna=False)
+    frame = by.agg(
+        count=("instance_id", "size"), transfer_ns=("transfer_ns", "median"),
+        least_ns=("least_ns", "min"), most_ns=("most_ns", "max"),
+        algbw_gbps=("algbw_gbps", "median"), busbw_gbps=("busbw_gbps", "median"),
+    ).reset_index()  # fmt: skip
+    return frame.sort_values("transfer_ns", ascending=False, ignore_index=True)
+
+
+def _by_match(job: JobOfRanks) -> pd.DataFrame:
+    """Return how many members were matched in which way, and why others were not."""
+    keys = ["rank", "kind", "match", "match_note"]
+    members = job.members.astype(dict.fromkeys(keys[1:], object))
+    found = members.groupby(keys, dropna=False).size()
+    return found.rename("count").reset_index()
+
+
+VIEWS: Final[Mapping[str, Callable[[JobOfRanks], pd.DataFrame]]] = {
+    "rank": by_rank,
+    "step": _by_step,
+    "collective": _by_collective,
+    "kind": _by_kind,
+    "match": _by_match,
+    "clock": lambda job: job.clock_frame,
+    "score": lambda job: job.scores,
+    "straggler": lambda job: job.stragglers,
+    "imbalance": lambda job: job.imbalance,
+    "bubble": lambda job: job.bubbles,
+    "link": lambda job: job.slow_links,
+    "path": lambda job: job.critical_path.drop(columns="event"),
+    "blame": lambda job: job.blame,
+}
+"""What can be shown, by name; the first is what is shown without a name."""
+
+
+def show(job: JobOfRanks, query: RanksQuery) -> None:
+    """Write what is asked for.
+
+    Raises:
+        UsageError: the rank was not recorded.
+    """
+    rows = VIEWS[query.by](job)
+    if query.rank is not None:
+        job.run.tables_of(query.rank)
+        if "rank" not in rows:
+            msg = f"--by {query.by} has rows of several ranks: leave --rank out"
+            raise UsageError(msg)
+        rows = rows[rows["rank"] == query.rank].reset_index(drop=True)
+    target = query.target
+    if not target.is_text:
+        known = _KNOWN.get(query.by, ())
+        # A column of nulls alone would have no type.
+        typed = rows.astype({name: "str" for name in rows if rows[name].dtype == object})
+        coded = {column.name: "category" for column in known if column.type == TEXT}
+        typed = typed.astype({name: kind for name, kind in coded.items() if name in typed})
+        target.write_frame(typed.head(query.top or len(rows)), known)
+        return
+    lines = [*_heading(job), "", *_table(job, rows, query)]
+    if query.by == "rank":
+        lines += _notes(job, cells.terminal_width(target.width))
+    target.write_lines(lines)
+
+
+def _heading(job: JobOfRanks) -> Iterator[str]:
+    members = job.members
+    matched = int(members["instance_id"].notna().sum())
+    steps = job.parts["step"].nunique()
+    yield cells.bold(
+        f"{len(job.roles)} {_plural('rank', len(job.roles))}, {steps} {_plural('step', steps)}, "
+        f"{len(members)} parts in collectives, {matched} of them matched with those of other ranks"
+    )
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
+    count = query.top or _ROWS_SHOWN
+    shown = rows.head(count)
+    if query.by == "rank":
+        always = _OF_RANK[: _OF_RANK.index("comp_comm_ns")]
+        some = [n for n in _OF_RANK if n in always or shown[n].fillna(0).astype(bool).any()]
+        shown = shown[some]
+    shown = shown.loc[:, shown.notna().any()] if len(shown) else shown
+    if "source" in shown:
+        roots = job.run.source_roots
+        lines = [shown_line(s, roots) if isinstance(s, str) else s for s in shown["source"]]
+        shown = shown.assign(source=lines)
+    if not len(shown.columns) or not len(shown):
+        return ["nothing to show"]
+    more = len(rows) - len(shown)
+    rest = [f"{more} more rows: --top {len(rows)}"] if more else []
+    if query.target.form == "markdown":
+        drawn = cells.render_markdown(shown, [])
+    else:
+        width = cells.terminal_width(query.target.width)
+        drawn, left_out = cells.render(shown, [], width, [str(name) for name in shown][:2:-1])
+        rest += [f"columns that did not fit (-w): {', '.join(left_out)}"] if left_out else []
+    return [*drawn.splitlines(), *rest]
+
+
+def _notes(job: JobOfRanks, width: int) -> list[str]:
+    """Return sentences on what costs time, and on what the numbers rest."""
+    found = [""]
+    for text in (*_straggling(job), *_pairs(job), *_path(job), *_clocks(job), *_unmatched(job)):
+        found += textwrap.wrap(cells.clean(text), width, break_on_hyphens=False)
+    return found
+
+
+def _straggling(job: JobOfRanks) -> Iterator[str]:
+    """Say which ranks are slow, what that costs, and where most of it is."""
+    for row in job.stragglers.to_dict("records"):
+        what = "computes" if row["score"] == "busy_ns" else "waits for its host"
+        head = f"rank {row['rank']} {what} {row['excess_pct']:.1f} % longer than ranks of its role"
+        if pd.isna(row["gain_ns"]):
+            yield f"{head}: {row['verdict']}"
+            continue
+        lo, hi = (format_time(int(row[name])) for name in ("lo_ns", "hi_ns"))
+        gain = format_time(int(row["gain_ns"]))
+        place = _place(job, int(row["rank"]))
+        yield (
+            f"{head}: {row['verdict']}; as the others it would save {gain} ({lo} to {hi}), "
+            f"{row['gain_pct']:.1f} % of the recording{place}"
+        )
+
+
+def _place(job: JobOfRanks, rank: int) -> str:
+    """Return which call of a rank has most of its excess on the critical path."""
+    path = job.critical_path
+    frame = path.assign(excess_ns=excesses(job.graph, path, job.roles))
+    own = frame[(frame["rank"] == rank) & frame["excess_ns"].notna()]
+    sums = own.groupby(["kind", "op", "source"], dropna=False)["excess_ns"].sum().reset_index()
+    if sums.empty or sums["excess_ns"].max() <= 0:
+        return ""
+    kind, op, source, excess = sums.iloc[int(sums["excess_ns"].to_numpy(float).argmax())]
+    where = shown_line(source, job.run.source_roots) if isinstance(source, str) else None
+    names = [text for text in (op, where) if isinstance(text, str)]
+    time = format_time(round(excess))
+    return f"; most on the critical path: {kind} {' at '.join(names)}, {time} over other ranks"
+
+
+def _pairs(job: JobOfRanks) -> Iterator[str]:
+    """Say of two ranks which one takes longer: two have no score."""
+    if len(job.roles) != 2:
+        return
+    for score, what in (("busy_ns", "computes"), ("host_ns", "waits for its host")):
+        rows = job.scores[job.scores["score"] == score].sort_values("time_ns")
+        if len(rows) == 2 and rows["time_ns"].iloc[0] > 0:
+            ratio = 100 * (rows["time_ns"].iloc[1] / rows["time_ns"].iloc[0] - 1)
+            one, other = rows["rank"].iloc[1], rows["rank"].iloc[0]
+            yield f"rank {one} {what} {ratio:.1f} % longer than rank {other}"
+
+
+def _path(job: JobOfRanks) -> Iterator[str]:
+    """Say what the critical path is made of."""
+    path, window = job.critical_path, job.graph.window_ns
+    if not len(path) or not window:
+        return
+    sums = path_sums(path, ["kind"]).head(5)
+    shares = [f"{kind} {100 * ns / window:.1f} %" for kind, ns in sums.itertuples(index=False)]
+    yield f"critical path, {format_time(window)}: {', '.join(shares)}"
+    if len(job.roles) > 1:
+        of_rank = path_sums(path, ["rank"]).head(5)
+        shares = [
+            f"rank {r} {100 * ns / window:.1f} %" for r, ns in of_rank.itertuples(index=False)
+        ]
+        yield f"it runs on: {', '.join(shares)}"
+
+
+def _clocks(job: JobOfRanks) -> Iterator[str]:
+    clocks = job.clock_frame
+    moved = clocks[clocks["applied"].astype(bool)]
+    if len(moved):
+        most = moved.iloc[int(moved["offset_ns"].abs().to_numpy().argmax())]
+        error = format_time(int(moved["error_ns"].max()))
+        yield (
+            f"clocks of {len(moved)} ranks are moved, that of rank {most['rank']} most, by "
+            f"{format_time(int(abs(most['offset_ns'])))}; their error is at most {error}"
+        )
+    if len(clocks["component"].unique()) > 1:
+        yield "times are not compared between ranks that share no collective: see --by clock"
+
+
+def _unmatched(job: JobOfRanks) -> Iterator[str]:
+    rows = job.members[job.members["match_note"].notna()]
+    counts = rows["match_note"].value_counts()
+    for note, count in counts.head(_NOTES_SHOWN).items():
+        yield f"{count} of {len(job.members)} parts: {note}"
+    if job.members["wait_ns"].notna().any():
+        yield (
+            "wait is time before the last rank arrives, and no lost time: pyprof2 whatif says "
+            "what is lost"
+        )

@@ -1,0 +1,48 @@
+"""What-ifs as text, for people, or as a file."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.analysis.job.what_if import MODEL_ERROR_MAX, NOT_MODELLED
+from pyprof2.reports import cells
+from pyprof2.units import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from pyprof2.reports.files import Target
+
+_SHOWN: Final = (
+    "what", "gain_ns", "lo_ns", "hi_ns", "gain_pct", "bound_ns", "model_error_pct", "note",
+)  # fmt: skip
+
+
+def show(gains: pd.DataFrame, target: Target) -> None:
+    """Write what changes would gain."""
+    if not target.is_text:
+        target.write_frame(gains, ())
+        return
+    frame = gains[list(_SHOWN)]
+    frame = frame.loc[:, frame.notna().any()]
+    window = int(gains["window_ns"].iloc[0])
+    width = cells.terminal_width(target.width)
+    if target.form == "markdown":
+        drawn = cells.render_markdown(frame, [])
+    else:
+        drawn, _ = cells.render(frame, [], width, ["model_error_pct"])
+    lines = [cells.bold(f"of {format_time(window)} that were recorded"), "", *drawn.splitlines()]
+    target.write_lines([*lines, "", *_notes(gains, width)])
+
+
+def _notes(gains: pd.DataFrame, width: int) -> Iterator[str]:
+    texts = ["gain: by replay; lo, hi: without and with what was inferred of waits between streams"]
+    if gains["gain_ns"].isna().any():
+        limit = f"{100 * MODEL_ERROR_MAX:g} %"
+        alone = f"it stands alone where the replay is off by more than {limit}"
+        texts.append(f"bound: no more can be gained; {alone}")
+    for text in (*texts, NOT_MODELLED):
+        yield from textwrap.wrap(text, width, break_on_hyphens=False)
