@@ -40,6 +40,7 @@ class Server(LanguageServer):
         self.failure: Failure | None = None
         self.ending: list[Callable[[], None]] = [self.session.close, self.profiling.cancel]
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_reporting = False
 
     @property
     def capabilities(self) -> lsp.WorkspaceClientCapabilities:
@@ -113,6 +114,16 @@ class Server(LanguageServer):
             self.text_document_publish_diagnostics(
                 lsp.PublishDiagnosticsParams(uri, found, version)
             )
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Show an error; one of showing it is not shown.
+
+        pygls shows that too, and so on: where the editor is gone its server would never end.
+        """
+        if not self._is_reporting:
+            self._is_reporting = True
+            super().report_server_error(error, source)
+            self._is_reporting = False
 
     def end(self) -> None:
         """End all that was started."""

@@ -149,9 +149,12 @@ def main() -> None:
     os.dup2(2, 1)
     questions: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=[questions], daemon=True).start()
-    while True:
-        answers.write(json.dumps(_answered(questions.get())) + "\n")
-        answers.flush()
+    with contextlib.suppress(OSError):
+        while True:
+            answers.write(json.dumps(_answered(questions.get())) + "\n")
+            answers.flush()
+    # Nobody reads any more; the thread that listens holds what Python wants when it ends.
+    os._exit(1)
 
 
 def _listen(questions: queue.Queue[str]) -> None:

@@ -39,6 +39,8 @@ class Editor:
         refreshed: how often it was told to ask anew, by what.
         diagnostics: the last ones of each file.
         progress: titles and texts of progress.
+        refuses: whether it refuses edits.
+        answer: what will have the answer of a command that was begun.
     """
 
     def __init__(self, profile: str, root: Path, state: Path, **options: Any) -> None:
@@ -53,6 +55,7 @@ class Editor:
         self.progress: list[str] = []
         self.uri, self.text, self.version = "", "", 0
         self.refuses = False
+        self.answer: Any = None
         self._client = LanguageClient("tests", "1")
         self._listen()
         known = json.loads((Path(__file__).parent / f"editors/{profile}.json").read_text())
@@ -84,10 +87,10 @@ class Editor:
     def _listen(self) -> None:
         handlers: dict[str, Callable[..., Any]] = {
             lsp.WORKSPACE_APPLY_EDIT: lambda p: self._asked_to_apply(p.edit),
-            lsp.WINDOW_SHOW_MESSAGE_REQUEST: self._asked_to_choose,
+            lsp.WINDOW_SHOW_MESSAGE_REQUEST: lambda p: self._asked_to_choose(p),  # noqa: PLW0108 - pygls marks it
             lsp.WINDOW_SHOW_MESSAGE: lambda p: self.said.append(p.message),
             lsp.WINDOW_SHOW_DOCUMENT: lambda _: lsp.ShowDocumentResult(success=True),
-            lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS: self._published,
+            lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS: lambda p: self._published(p),  # noqa: PLW0108
             lsp.WINDOW_WORK_DONE_PROGRESS_CREATE: lambda _: None,
             lsp.PROGRESS: lambda p: self.progress.append(
                 p.value.get("title") or p.value["message"]
@@ -255,7 +258,7 @@ class Editor:
         """Say goodbye, and see that the server goes."""
         self.call(self._client.shutdown_async(None))
         self.tell(self._client.exit, None)
-        self.wait(lambda: not is_alive(self.pid), 10)
+        self.wait(lambda: not is_alive(self.pid), 15)
         self.end()
 
     def hang_up(self) -> None:
