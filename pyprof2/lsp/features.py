@@ -39,11 +39,23 @@ def hints(session: Session, file: File, wanted: lsp.Range) -> list[lsp.InlayHint
             file.document.end_of_line(line["now"]),
             shown.hint(line, costs) + _was(session, file, line["recorded"]),
             padding_left=True,
-            tooltip=_markup(hover_text(session, file, line)),
+            data={"uri": file.document.uri, "recorded": line["recorded"]},
         )
         for line in session.view(file).largest(least, settings.maxHints)
         if wanted.start.line <= line["now"] <= wanted.end.line
     ]
+
+
+def resolved(session: Session, hint: lsp.InlayHint) -> lsp.InlayHint:
+    """Return a hint with all that is known of its line, which only one at a time is asked for."""
+    data = hint.data if isinstance(hint.data, dict) else {}
+    file = session.files.get(str(data.get("uri")))
+    if file is not None:
+        lines = session.view(file).lines
+        line = next((each for each in lines if each["recorded"] == data.get("recorded")), None)
+        if line is not None:
+            hint.tooltip = _markup(hover_text(session, file, line))
+    return hint
 
 
 def _was(session: Session, file: File, recorded: int) -> str:
@@ -64,12 +76,17 @@ def lenses(session: Session, file: File) -> list[lsp.CodeLens]:
     is_named = bool(title) and (file.language == "python" or bool(file.candidates))
     found = [lsp.CodeLens(_line(0), lsp.Command(title, CHOOSE))] if is_named else []
     if costs is not None:
+        functions = sorted(session.view(file).functions, key=_time_of, reverse=True)
         found += [
             lsp.CodeLens(_line(function["line"]), lsp.Command(text, ""))
-            for function in session.view(file).functions
+            for function in functions[: session.settings.maxHints]
             if (text := _total(function, costs, session.settings.threshold))
         ]
-    return found
+    return sorted(found, key=lambda lens: lens.range.start.line)
+
+
+def _time_of(function: Function) -> int:
+    return 0 if function["values"] is None else shown.time_of(function["values"])
 
 
 def _line(line: int) -> lsp.Range:

@@ -123,7 +123,6 @@ class File:
         document: its text.
         path: where it is; None: nowhere yet.
         language: `python`, `yaml`, or another.
-        view: by recording (`main`, `baseline`, `scope`): what it says of the text.
         candidates: where the batch size stands, in the text of `analysed`.
         analysed: the version that views and candidates are of; None: none yet.
         has_diagnostics: whether the editor was sent any that are not taken back.
@@ -132,11 +131,10 @@ class File:
     document: Document
     path: str | None
     language: str
-    view: dict[str, View] = field(default_factory=dict)
     candidates: list[Candidate] = field(default_factory=list)
     analysed: Text | None = None
     has_diagnostics: bool = False
-    _shown: Text | None = None
+    _views: dict[str, tuple[Text, View]] = field(default_factory=dict)
 
     @property
     def is_current(self) -> bool:
@@ -145,21 +143,24 @@ class File:
 
     def found(self, name: str, analysis: Analysis, text: Text) -> None:
         """Take what was found in a text, which may have been edited since."""
-        view = View.of(analysis)
-        if text is not self.document.text:
-            view = view.after(change_between(text, self.document.text))
-        self.view[name] = view
-        self._shown = self.document.text
+        self._views[name] = text, View.of(analysis)
         self.candidates = [Candidate(*each) for each in analysis["candidates"]]
         self.analysed = text
 
-    def edited(self) -> None:
-        """Move what is shown along with the edits since."""
-        text = self.document.text
-        if self._shown is not None and text is not self._shown:
-            change = change_between(self._shown, text)
-            self.view = {name: view.after(change) for name, view in self.view.items()}
-        self._shown = text
+    def view(self, name: str) -> View:
+        """Return what a recording says of the current text: of older text, moved along with it.
+
+        It is moved when it is asked for, once for all edits since.
+        """
+        text, view = self._views.get(name, (self.document.text, View()))
+        if text is not self.document.text:
+            view = view.after(change_between(text, self.document.text))
+            self._views[name] = self.document.text, view
+        return view
+
+    def drop(self, name: str) -> None:
+        """Forget what a recording says."""
+        self._views.pop(name, None)
 
 
 def language_of(language: str | None, path: str | None) -> str:

@@ -16,6 +16,8 @@ from pyprof2.lsp.settings import SECTION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_PATIENCE: Final = 15.0
+"""Seconds that a question may wait for the recording; editors give up after 20 and more."""
 _WATCHED: Final = ("**/*.pyprof2/manifest.json", "**/*.json.gz", "**/*.sqlite")
 
 
@@ -88,9 +90,17 @@ def _saved(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
 # -- what is asked of a file ---------------------------------------------------------------------
 
 
-def _hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+async def _hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+    hint = ls.capabilities.inlay_hint
+    if not (hint and hint.refresh_support):
+        # It cannot be told to ask again, and some do so only after an edit.
+        await ls.session.settle(params.text_document.uri, _PATIENCE)
     file = ls.file(params.text_document.uri)
     return [] if file is None else features.hints(ls.session, file, params.range)
+
+
+def _resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
+    return features.resolved(ls.session, hint)
 
 
 def _lenses(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
@@ -150,6 +160,7 @@ HANDLERS: Final[dict[str, Callable[..., Any]]] = {
     lsp.TEXT_DOCUMENT_DID_CLOSE: _closed,
     lsp.TEXT_DOCUMENT_DID_SAVE: _saved,
     lsp.TEXT_DOCUMENT_INLAY_HINT: _hints,
+    lsp.INLAY_HINT_RESOLVE: _resolve,
     lsp.TEXT_DOCUMENT_CODE_LENS: _lenses,
     lsp.TEXT_DOCUMENT_HOVER: _hover,
     lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL: _symbols,

@@ -139,7 +139,8 @@ def make_server() -> Server:
 
     server = Server()
     options = {
-        lsp.TEXT_DOCUMENT_CODE_ACTION: lsp.CodeActionOptions([lsp.CodeActionKind.RefactorRewrite])
+        lsp.TEXT_DOCUMENT_CODE_ACTION: lsp.CodeActionOptions([lsp.CodeActionKind.RefactorRewrite]),
+        lsp.TEXT_DOCUMENT_INLAY_HINT: lsp.InlayHintOptions(resolve_provider=True),
     }
     for message, handler in HANDLERS.items():
         server.feature(message, options.get(message))(handler)

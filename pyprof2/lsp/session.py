@@ -128,7 +128,7 @@ class Session:
         """Forget a recording."""
         self.recordings.pop(name, None)
         for file in self.files.values():
-            file.view.pop(name, None)
+            file.drop(name)
         await self._changed()
 
     def costs_in(self, name: str, path: str | None) -> FileCosts | None:
@@ -188,9 +188,8 @@ class Session:
         self._analyse_later(document.uri, 0)
 
     def edited(self, uri: str) -> None:
-        """Move what is shown of a file along with an edit, and look at it anew soon."""
+        """Look at an edited file anew soon; what is shown of it moves along until then."""
         if uri in self.files:
-            self.files[uri].edited()
             self._analyse_later(uri, _PAUSE)
 
     def closed(self, uri: str) -> None:
@@ -201,7 +200,7 @@ class Session:
 
     def view(self, file: File, name: str = MAIN) -> View:
         """Return what a recording says of a file."""
-        return file.view.get(name, View())
+        return file.view(name)
 
     async def _analyse_all(self) -> None:
         for uri in list(self.files):
@@ -221,6 +220,16 @@ class Session:
     async def _analyse_and_tell(self, uri: str) -> None:
         await self.analyse(uri)
         await self._changed()
+
+    async def settle(self, uri: str, seconds: float) -> None:
+        """Wait until a file is analysed and the recording is read, but not for ever."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end and (file := self.files.get(uri)) is not None:
+            is_loaded = self._loading is None or self._loading.done()
+            if is_loaded and (file.is_current or file.language != "python"):
+                return
+            await asyncio.sleep(_PAUSE / 4)
 
     async def analyse(self, uri: str, *, force: bool = False) -> None:
         """See that what is known of a file is of its current text."""

@@ -22,7 +22,7 @@ class Settings:
         lenses: whether functions, classes and the recording have lenses.
         diagnostics: whether findings are diagnostics.
         threshold: lines below this share of the step have no hint, in %.
-        maxHints: so many lines of a file have one, those with the most time.
+        maxHints: so many lines and functions of a file have one, those with the most time.
         recording: the store or trace to show; empty: the newest that is of the workspace.
         pathMap: folders as they are called where it was recorded, and here.
         onSave: whether saving records anew: `off`, `ask` or `on`.

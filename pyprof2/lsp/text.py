@@ -8,9 +8,10 @@ UTF-16 or code points, whichever was agreed upon.
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import Final, NamedTuple
 
-_END: Final = re.compile(r"\r\n|\n|\r")
+_END: Final = re.compile(r"(\r\n|\n|\r)")
 _BOM: Final = "\ufeff"
 UTF8, UTF16, UTF32 = "utf-8", "utf-16", "utf-32"
 
@@ -57,14 +58,9 @@ class Text:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        ends = list(_END.finditer(source))
-        self.starts = [0, *(end.end() for end in ends)]
-        self.lines = [
-            source[start:stop]
-            for start, stop in zip(
-                self.starts, [*(end.start() for end in ends), len(source)], strict=True
-            )
-        ]
+        parts = _END.split(source)
+        self.lines = parts[0::2]
+        self.starts = [0, *list(accumulate(map(len, parts)))[1::2]]
 
     def index(self, place: Place, encoding: str) -> int:
         """Return the index of a place that an editor names; beyond the text its nearest end."""
