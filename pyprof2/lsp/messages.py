@@ -28,7 +28,9 @@ def _initialize(ls: Server, params: lsp.InitializeParams) -> None:
     ls.client_name = params.client_info.name if params.client_info else ""
     folders = [folder.uri for folder in params.workspace_folders or []]
     uris = folders or [uri for uri in (params.root_uri,) if uri]
-    ls.session.open_workspace([path for uri in uris if (path := to_fs_path(uri))])
+    paths = [path for uri in uris if (path := to_fs_path(uri))]
+    # Helix has only this one for a folder that is in no repository.
+    ls.session.open_workspace(paths or [path for path in (params.root_path,) if path])
     options = params.initialization_options
     _set(ls, options if isinstance(options, dict) else {})
 

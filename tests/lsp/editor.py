@@ -69,11 +69,14 @@ class Editor:
         )
         converter = converters.get_converter()
         folders = [lsp.WorkspaceFolder(root.as_uri(), root.name)]
+        is_bare = known["clientInfo"]["name"] == "helix"  # outside of a repository
         result = await self._client.initialize_async(
             lsp.InitializeParams(
                 capabilities=converter.structure(known["capabilities"], lsp.ClientCapabilities),
                 client_info=converter.structure(known["clientInfo"], lsp.ClientInfo),
-                root_uri=root.as_uri(), workspace_folders=folders, initialization_options=options,
+                root_path=str(root) if is_bare else None,
+                root_uri=None if is_bare else root.as_uri(),
+                workspace_folders=[] if is_bare else folders, initialization_options=options,
             )
         )  # fmt: skip
         encoding = result.capabilities.position_encoding
