@@ -14,8 +14,9 @@ from pyprof2.analysis.job.clocks import clock_frame, whole_ns
 from pyprof2.analysis.job.collectives import as_table, with_found
 from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
 from pyprof2.assemble import assemble
+from pyprof2.code_hashes import code_of
 from pyprof2.errors import TraceError, UsageError
-from pyprof2.frames import is_absolute
+from pyprof2.frames import is_absolute, is_own_path
 from pyprof2.job import reduce_store
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
@@ -28,9 +29,10 @@ from pyprof2.store import StoreWriter, write_table
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
+    from pyprof2.code_hashes import Code
     from pyprof2.recording import Recording
 
 
@@ -95,7 +97,8 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
         )
         facts = list(workers.map(_write_rank, *tasks))
         _write_job(writer.folder, ranks)
-        writer.finish(_manifest(files, recordings, groups, ranks, facts))
+        manifest = _manifest(files, recordings, groups, ranks, facts)
+        writer.finish(manifest | {"code": _code(writer.folder, files, ranks)})
     return out
 
 
@@ -253,6 +256,30 @@ def _manifest(
             for at, fact in zip(group, of_group, strict=True)
         ],
     }
+
+
+def _code(folder: Path, files: Sequence[Path], ranks: Sequence[int]) -> list[Code]:
+    """Return the hashes of the user's own files that are as they were when it was recorded."""
+    paths: dict[str, None] = {}
+    began = []
+    for rank in sorted(set(ranks)):
+        tables = RankTables(folder, rank)
+        rows = tables.read("trace").to_pylist()
+        root = next((row["source_root"] for row in rows if row["source_root"]), None)
+        lines = tables.read("stacks", ["line"])["line"].unique().to_pylist()
+        named = dict.fromkeys(line.rpartition(":")[0] for line in lines if line)
+        paths |= dict.fromkeys(path for path in named if is_own_path(path, root))
+        began += [_began(row, files) for row in rows]
+    return list(code_of(paths, min(began, default=0)))
+
+
+def _began(trace: Mapping[str, Any], files: Sequence[Path]) -> float:
+    """Return when a recording began, in seconds since the epoch, at the latest."""
+    written = min(file.stat().st_mtime for file in files)
+    start, end, to_unix = (trace[name] for name in ("start_ns", "end_ns", "unix_ns"))
+    if to_unix is not None:
+        return min(written, float(start + to_unix) / 1e9)
+    return written - float(end - start) / 1e9
 
 
 def _source(file: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from pyprof2 import __version__
 from pyprof2.claims import CLAIM, Claim, abandoned_claim, is_own_folder
+from pyprof2.code_hashes import Code  # noqa: TC001 - what reads a manifest looks it up
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError
 from pyprof2.parts import TableParts
 from pyprof2.result_tables import RESULTS
@@ -73,6 +74,7 @@ class _Manifest(TypedDict):
     tool: str
     sources: list[dict[str, str | int]]
     ranks: list[_Rank]
+    code: NotRequired[list[Code]]
 
 
 class StoreWriter:

@@ -317,6 +317,18 @@ def _reached_from(module: str, package: str) -> set[str]:
     return reached
 
 
+def test_nothing_but_its_command_imports_the_editors_server() -> None:
+    wrong = [
+        item
+        for item in ALL_IMPORTS
+        if _is_in(item.imported, ("pyprof2.lsp", "pygls", "lsprotocol", "yaml"))
+        and not _is_in(item.importer, ("pyprof2.lsp",))
+        and not (item.importer == "pyprof2.cli.lsp" and not item.at_load)
+    ]
+
+    assert wrong == []
+
+
 @pytest.mark.parametrize(
     "package", ["pyprof2.nvtx", "pyprof2.integrations", "pyprof2.analysis.linking"]
 )

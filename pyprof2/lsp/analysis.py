@@ -1,0 +1,150 @@
+"""What a version of a file shows: costs at its lines now, its functions, its batch sizes.
+
+Runs in the worker: parsing ten thousand lines takes longer than an editor waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from pyprof2.lsp import batch_size
+from pyprof2.lsp.anchors import Anchor, anchors, split_hashes
+from pyprof2.lsp.costs import total, totals_of_lines
+from pyprof2.lsp.outline import outline, parsed
+from pyprof2.lsp.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyprof2.lsp.costs import FileCosts
+    from pyprof2.lsp.outline import Scope
+
+
+class Line(TypedDict):
+    """What a line costs; lines from 0.
+
+    Attributes:
+        now, recorded: where it is, and where it was.
+        fresh: whether it and its function are as they were.
+        values: `costs.VALUES` of all steps.
+        memory: bytes at the peak; None: nothing, or not recorded.
+        rates: of the ops that the line calls.
+    """
+
+    now: int
+    recorded: int
+    fresh: bool
+    values: list[int | None]
+    memory: int | None
+    rates: dict[str, float]
+
+
+class Function(TypedDict):
+    """A function or class, and what it costs; `values` None: nothing, or it changed too much."""
+
+    name: str
+    is_class: bool
+    first: int
+    line: int
+    last: int
+    fresh: bool
+    values: list[int | None] | None
+    memory: int | None
+
+
+class Analysis(TypedDict):
+    """What a version of a file shows.
+
+    Attributes:
+        lines: those with costs, in order.
+        functions: all of the file.
+        candidates: `batch_size.Candidate` as lists.
+        is_program: whether it could be parsed.
+    """
+
+    lines: list[Line]
+    functions: list[Function]
+    candidates: list[list[Any]]
+    is_program: bool
+
+
+def analyse(
+    source: str, language: str, costs: FileCosts | None, before: str | None, *, trusted: bool
+) -> Analysis:
+    """Return what a version of a file shows.
+
+    Args:
+        source: its text.
+        language: `python` or `yaml`.
+        costs: what was recorded of the file; None: nothing.
+        before: the text that was recorded, if it is known.
+        trusted: whether, without hashes of the recorded lines, `before` is what was recorded.
+    """
+    text = Text(source)
+    if language == "yaml":
+        found = batch_size.in_yaml(text)
+        return Analysis(lines=[], functions=[], candidates=[[*c] for c in found], is_program=True)
+    tree = parsed(source)
+    scopes = None if tree is None else outline(tree)
+    places = [] if costs is None else _anchors(text, scopes, costs, before, trusted=trusted)
+    return Analysis(
+        lines=[] if costs is None else _lines(places, costs),
+        functions=[_function(scope, places, costs) for scope in scopes or []],
+        candidates=[] if tree is None else [[*c] for c in batch_size.in_python(tree, text)],
+        is_program=tree is not None,
+    )
+
+
+def _anchors(
+    text: Text, scopes: list[Scope] | None, costs: FileCosts, before: str | None, *, trusted: bool
+) -> list[Anchor]:
+    """Return where the recorded lines are; none where nothing says what they were."""
+    hashes = costs["hashes"]
+    if hashes is None:
+        if before is None or not trusted:
+            return []
+        from pyprof2.code_hashes import line_hashes
+
+        hashes = line_hashes(before.removeprefix("\ufeff"))
+    old = None if before is None else Text(before)
+    return anchors(split_hashes(hashes), text, scopes, old)
+
+
+def _lines(places: Sequence[Anchor], costs: FileCosts) -> list[Line]:
+    known = dict(totals_of_lines(costs["nodes"]))
+    return [
+        Line(
+            now=place.now,
+            recorded=place.recorded,
+            fresh=place.is_fresh,
+            values=known[place.recorded],
+            memory=costs["memory"].get(str(place.recorded)),
+            rates=costs["rates"].get(str(place.recorded), {}),
+        )
+        for place in places
+        if place.recorded in known
+    ]
+
+
+def _function(scope: Scope, places: Sequence[Anchor], costs: FileCosts | None) -> Function:
+    """Return a function with its costs: if its first and last line are still there."""
+    name, is_class, first_line, line, last_line = scope
+    found = Function(
+        name=name, is_class=is_class, first=first_line, line=line, last=last_line,
+        fresh=False, values=None, memory=None,
+    )  # fmt: skip
+    here = {place.now: place for place in places}
+    first, last = here.get(scope.line), here.get(scope.last)
+    if costs is None or first is None or last is None or first.recorded > last.recorded:
+        return found
+    above = here.get(scope.first, first)
+    found["fresh"] = all(
+        (place := here.get(at)) is not None and place.is_fresh
+        for at in range(scope.first, scope.last + 1)
+    )
+    found["values"] = total(costs["nodes"], above.recorded, last.recorded)
+    held = [
+        size for at, size in costs["memory"].items() if above.recorded <= int(at) <= last.recorded
+    ]
+    found["memory"] = sum(held) if held else None
+    return found

@@ -1,0 +1,111 @@
+"""The tree of calls as the editor's call hierarchy: the breakdown, to drill down in."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from lsprotocol import types as lsp
+from pygls.uris import from_fs_path
+
+from pyprof2.lsp import shown
+
+if TYPE_CHECKING:
+    from pyprof2.lsp.costs import Costs
+    from pyprof2.lsp.files import File
+    from pyprof2.lsp.session import Session
+
+_PARENT, _KIND, _NAME, _MODULE, _TIME, _CALLS = range(6)
+_LINE: Final = "line"
+_MOST: Final = 50
+
+
+def items_at(session: Session, file: File, line: int) -> list[lsp.CallHierarchyItem]:
+    """Return the branches of the line that stands here; of a function those of all its lines."""
+    costs = session.costs
+    if costs is None:
+        return []
+    view = session.view(file)
+    here = [f for f in view.functions if f["line"] == line and not f["is_class"]]
+    first, last = (here[0]["first"], here[0]["last"]) if here else (line, line)
+    names = {
+        f"{there}:{found['recorded'] + 1}"
+        for found in view.lines
+        if first <= found["now"] <= last
+        for there, place in session.recordings["main"]["local"].items()
+        if os.path.realpath(place) == file.path
+    }
+    rows = [at for at, row in enumerate(costs["tree"]) if row[_NAME] in names]
+    return [_item(session, costs, at) for at in rows[:_MOST]]
+
+
+def below(session: Session, item: lsp.CallHierarchyItem) -> list[lsp.CallHierarchyOutgoingCall]:
+    """Return the branches below one."""
+    costs, number = session.costs, _number(session, item)
+    if costs is None or number is None:
+        return []
+    rows = [at for at, row in enumerate(costs["tree"]) if row[_PARENT] == number]
+    found = [_item(session, costs, at) for at in rows[:_MOST]]
+    return [lsp.CallHierarchyOutgoingCall(each, [item.selection_range]) for each in found]
+
+
+def above(session: Session, item: lsp.CallHierarchyItem) -> list[lsp.CallHierarchyIncomingCall]:
+    """Return the branch that one is in."""
+    costs, number = session.costs, _number(session, item)
+    if costs is None or number is None or costs["tree"][number][_PARENT] < 0:
+        return []
+    found = _item(session, costs, costs["tree"][number][_PARENT])
+    return [lsp.CallHierarchyIncomingCall(found, [found.selection_range])]
+
+
+def _number(session: Session, item: lsp.CallHierarchyItem) -> int | None:
+    """Return the branch of an item; None: it is of another recording."""
+    costs, data = session.costs, item.data
+    if costs is None or not isinstance(data, dict) or data.get("path") != costs["path"]:
+        return None
+    number = data.get("node")
+    return number if isinstance(number, int) and 0 <= number < len(costs["tree"]) else None
+
+
+def _item(session: Session, costs: Costs, at: int) -> lsp.CallHierarchyItem:
+    row = costs["tree"][at]
+    path, line = _place(session, costs, at)
+    where = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
+    words = [shown.milliseconds(row[_TIME], costs["steps"])]
+    words.append(f"{shown.share(row[_TIME], costs):.1f} %")
+    if row[_CALLS]:
+        words.append(shown.times(row[_CALLS], costs["steps"]))
+    if row[_MODULE]:
+        words.append(row[_MODULE])
+    kind = lsp.SymbolKind.Function if row[_KIND] == _LINE else lsp.SymbolKind.Operator
+    return lsp.CallHierarchyItem(
+        shown.plain(_short(row)),
+        kind,
+        from_fs_path(path) or "",
+        where,
+        where,
+        detail=shown.plain(", ".join(words)),
+        data={"node": at, "path": costs["path"]},
+    )
+
+
+def _short(row: list[Any]) -> str:
+    return str(row[_NAME]).replace("\\", "/").rpartition("/")[2]
+
+
+def _place(session: Session, costs: Costs, at: int) -> tuple[str, int]:
+    """Return file and line of a branch; of an op those of the line that called it."""
+    while at >= 0 and costs["tree"][at][_KIND] != _LINE:
+        at = costs["tree"][at][_PARENT]
+    if at < 0:
+        return costs["path"], 0
+    path, _, number = costs["tree"][at][_NAME].rpartition(":")
+    recorded = int(number) - 1
+    here = session.recordings["main"]["local"].get(path)
+    if here is None:
+        return path, recorded
+    for file in session.files.values():
+        if file.path == os.path.realpath(here):
+            lines = session.view(file).lines
+            return here, next((e["now"] for e in lines if e["recorded"] == recorded), recorded)
+    return here, recorded

@@ -1,0 +1,174 @@
+"""What is done at each message of the protocol, beside commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lsprotocol import types as lsp
+from pygls.uris import to_fs_path
+
+from pyprof2.lsp import features, hierarchy
+from pyprof2.lsp.files import Document
+from pyprof2.lsp.recording_commands import on_save
+from pyprof2.lsp.server import Server  # noqa: TC001 - pygls reads the annotations
+from pyprof2.lsp.settings import SECTION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATIENCE: Final = 15.0
+"""Seconds that a question may wait for the recording; editors give up after 20 and more."""
+_WATCHED: Final = ("**/*.pyprof2/manifest.json", "**/*.json.gz", "**/*.sqlite")
+
+
+# -- beginning and settings ----------------------------------------------------------------------
+
+
+def _initialize(ls: Server, params: lsp.InitializeParams) -> None:
+    ls.client_name = params.client_info.name if params.client_info else ""
+    folders = [folder.uri for folder in params.workspace_folders or []]
+    uris = folders or [uri for uri in (params.root_uri,) if uri]
+    paths = [path for uri in uris if (path := to_fs_path(uri))]
+    # Helix has only this one for a folder that is in no repository.
+    ls.session.open_workspace(paths or [path for path in (params.root_path,) if path])
+    options = params.initialization_options
+    _set(ls, options if isinstance(options, dict) else {})
+
+
+def _initialized(ls: Server, _params: lsp.InitializedParams) -> None:
+    ls.session.load()
+    watched = ls.capabilities.did_change_watched_files
+    if watched and watched.dynamic_registration:
+        watchers = [lsp.FileSystemWatcher(pattern) for pattern in _WATCHED]
+        options = lsp.DidChangeWatchedFilesRegistrationOptions(watchers)
+        name = lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES
+        registration = lsp.Registration("recordings", name, options)
+        ls.client_register_capability(lsp.RegistrationParams([registration]))
+
+
+def _watched(ls: Server, _params: lsp.DidChangeWatchedFilesParams) -> None:
+    ls.session.load()
+
+
+def _configured(ls: Server, params: lsp.DidChangeConfigurationParams) -> None:
+    given = params.settings if isinstance(params.settings, dict) else {}
+    before = ls.session.settings
+    _set(ls, given.get(SECTION, given) or {})
+    if ls.session.settings != before:
+        ls.session.load()
+
+
+def _set(ls: Server, given: dict[str, Any]) -> None:
+    ls.session.settings, wrong = ls.session.settings.changed(given)
+    for each in wrong:
+        ls.tell(f"setting {each}", lsp.MessageType.Warning)
+
+
+# -- documents -----------------------------------------------------------------------------------
+
+
+def _opened(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
+    encoding = str(getattr(e := ls.workspace.position_encoding, "value", e) or "utf-16")
+    document = Document(params.text_document, encoding)
+    # In the place of pygls's own, whose lines end elsewhere too.
+    for uri, known in ls.workspace.text_documents.items():
+        if known.uri == document.uri:
+            ls.workspace.text_documents[uri] = document
+    ls.session.opened(document, to_fs_path(document.uri))
+
+
+def _changed(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:
+    ls.session.edited(params.text_document.uri)
+
+
+def _closed(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
+    ls.session.closed(params.text_document.uri)
+
+
+def _saved(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
+    ls.later(on_save(ls, params.text_document.uri))
+
+
+# -- what is asked of a file ---------------------------------------------------------------------
+
+
+async def _hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+    hint = ls.capabilities.inlay_hint
+    if not (hint and hint.refresh_support):
+        # It cannot be told to ask again, and some do so only after an edit.
+        await ls.session.settle(params.text_document.uri, _PATIENCE)
+    file = ls.file(params.text_document.uri)
+    return [] if file is None else features.hints(ls.session, file, params.range)
+
+
+def _resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
+    return features.resolved(ls.session, hint)
+
+
+def _lenses(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+    file = ls.file(params.text_document.uri)
+    return [] if file is None else features.lenses(ls.session, file)
+
+
+def _hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
+    file = ls.file(params.text_document.uri)
+    return None if file is None else features.hover(ls.session, file, params.position.line)
+
+
+def _symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+    file = ls.file(params.text_document.uri)
+    return [] if file is None else features.symbols(ls.session, file)
+
+
+def _actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    file = ls.file(params.text_document.uri)
+    document = ls.client_capabilities.text_document
+    action = document.code_action if document else None
+    return [] if file is None else features.actions(
+        file,
+        params.range,
+        versioned=ls.takes_versions,
+        shows_refusals=bool(action and action.disabled_support),
+    )  # fmt: skip
+
+
+# -- the tree of calls ---------------------------------------------------------------------------
+
+
+def _prepare(ls: Server, params: lsp.CallHierarchyPrepareParams) -> list[lsp.CallHierarchyItem]:
+    file = ls.file(params.text_document.uri)
+    return [] if file is None else hierarchy.items_at(ls.session, file, params.position.line)
+
+
+def _outgoing(
+    ls: Server, params: lsp.CallHierarchyOutgoingCallsParams
+) -> list[lsp.CallHierarchyOutgoingCall]:
+    return hierarchy.below(ls.session, params.item)
+
+
+def _incoming(
+    ls: Server, params: lsp.CallHierarchyIncomingCallsParams
+) -> list[lsp.CallHierarchyIncomingCall]:
+    return hierarchy.above(ls.session, params.item)
+
+
+HANDLERS: Final[dict[str, Callable[..., Any]]] = {
+    lsp.INITIALIZE: _initialize,
+    lsp.INITIALIZED: _initialized,
+    lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES: _watched,
+    lsp.WORKSPACE_DID_CHANGE_CONFIGURATION: _configured,
+    lsp.TEXT_DOCUMENT_DID_OPEN: _opened,
+    lsp.TEXT_DOCUMENT_DID_CHANGE: _changed,
+    lsp.TEXT_DOCUMENT_DID_CLOSE: _closed,
+    lsp.TEXT_DOCUMENT_DID_SAVE: _saved,
+    lsp.TEXT_DOCUMENT_INLAY_HINT: _hints,
+    lsp.INLAY_HINT_RESOLVE: _resolve,
+    lsp.TEXT_DOCUMENT_CODE_LENS: _lenses,
+    lsp.TEXT_DOCUMENT_HOVER: _hover,
+    lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL: _symbols,
+    lsp.TEXT_DOCUMENT_CODE_ACTION: _actions,
+    lsp.TEXT_DOCUMENT_PREPARE_CALL_HIERARCHY: _prepare,
+    lsp.CALL_HIERARCHY_OUTGOING_CALLS: _outgoing,
+    lsp.CALL_HIERARCHY_INCOMING_CALLS: _incoming,
+}
+"""What is done at each message."""

@@ -1,0 +1,184 @@
+"""Commands that record the program anew: after consent, with progress, and to be cancelled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lsprotocol import types as lsp
+
+from pyprof2.lsp import kept, shown
+from pyprof2.lsp.commands import Answer, analyse_all, places, said
+from pyprof2.lsp.profiling import ProfilingError, shown_command
+from pyprof2.lsp.server import Server  # noqa: TC001 - pygls reads the annotations
+from pyprof2.lsp.settings import ASK, OFF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyprof2.lsp.files import File
+
+_ALLOW: Final = "Allow"
+_DENY: Final = "Do not run"
+
+
+async def _profile_now(ls: Server, *_: Any) -> Answer:
+    return await _profile(ls)
+
+
+async def _cancel(ls: Server, *_: Any) -> Answer:
+    ls.profiling.cancel()
+    return said(ls, "cancelled", ok=True, quiet=True)
+
+
+async def _revoke(ls: Server, *_: Any) -> Answer:
+    ls.session.kept.put(kept.CONSENT, None)
+    return said(ls, "nothing of this workspace runs until it is allowed again", ok=True)
+
+
+async def on_save(ls: Server, uri: str) -> None:
+    """Record anew after a file of the workspace was saved, if that is wanted."""
+    file, settings = ls.file(uri), ls.session.settings
+    if settings.onSave == OFF or file is None or file.language not in ("python", "yaml"):
+        return
+    if ls.profiling.is_running or not settings.capture:
+        return
+    if (
+        settings.onSave == ASK
+        and await ls.choose("record anew?", ["Record", "Not now"]) != "Record"
+    ):
+        return
+    await _profile(ls)
+
+
+async def _consent(ls: Server, root: str) -> bool:
+    """Return whether the user allowed this very command, in this workspace."""
+    settings = ls.session.settings
+    command = shown_command(settings.python, settings.capture)
+    if ls.session.kept.get(kept.CONSENT) == [root, command]:
+        return True
+    text = f"may this run in {root}, now and whenever you ask for it here? {command}"
+    if await ls.choose(text, [_ALLOW, _DENY]) != _ALLOW:
+        return False
+    ls.session.kept.put(kept.CONSENT, [root, command])
+    return True
+
+
+async def _refusal(ls: Server) -> str:
+    """Return why nothing may run now; empty: it may."""
+    settings, roots = ls.session.settings, ls.session.roots
+    if settings.restricted or not roots:
+        return "nothing runs in a workspace that is not trusted"
+    if not settings.capture:
+        return "say what to record: setting capture, the script and its arguments"
+    if ls.profiling.is_running:
+        return "it is being recorded already"
+    return "" if await _consent(ls, roots[0]) else "not allowed: nothing was run"
+
+
+async def _profile(ls: Server) -> Answer:
+    """Record the program anew, after consent; the last good numbers stay meanwhile."""
+    if refusal := await _refusal(ls):
+        return said(ls, refusal, ok=False)
+    settings, roots = ls.session.settings, ls.session.roots
+    batch = await _saved_batch(ls)
+    progress = _Progress(ls)
+    await progress.begin()
+    try:
+        store = await ls.profiling.record(
+            settings.python, settings.capture, roots[0], ls.session.kept.recordings, progress.report
+        )
+    except ProfilingError as error:
+        return await _failed(ls, error, cancelled=progress.is_cancelled)
+    except OSError as error:
+        return said(ls, f"{error.filename}: {error.strerror}", ok=False)
+    finally:
+        progress.end()
+    ls.failure = None
+    _remember_batch(ls, store, batch)
+    await ls.session.load()
+    return said(ls, ls.session.title(), ok=True, quiet=True)
+
+
+async def _failed(ls: Server, error: ProfilingError, *, cancelled: bool) -> Answer:
+    if cancelled:
+        return said(ls, "cancelled", ok=False)
+    failure = ls.failure = error.failure
+    await ls.refresh()
+    place = f"{failure.path}:{failure.line + 1}: " if failure.path else ""
+    answer = said(ls, f"not recorded: {place}{failure.text}", ok=False)
+    return answer | ({"path": failure.path, "line": failure.line} if failure.path else {})
+
+
+async def _saved_batch(ls: Server) -> int | None:
+    """Return the batch size at the place that was chosen, if that file is saved."""
+    await analyse_all(ls)
+    wanted = ls.session.kept.get(kept.CANDIDATE)
+    there = list(places(ls))
+    possible = [p for p in there if p[2] == wanted] or [p for p in there if p[1].value]
+    if len(possible) != 1:
+        return None
+    file, candidate, _ = possible[0]
+    return candidate.value if _is_saved(file) else None
+
+
+def _is_saved(file: File) -> bool:
+    try:
+        return Path(file.path or "").read_bytes().decode() == file.document.source
+    except (OSError, ValueError):
+        return False
+
+
+def _remember_batch(ls: Server, store: Path, batch: int | None) -> None:
+    known = {
+        path: size
+        for path, size in (ls.session.kept.get(kept.BATCHES) or {}).items()
+        if Path(path).is_dir()
+    }
+    if batch is not None:
+        known[str(store)] = batch
+    ls.session.kept.put(kept.BATCHES, known)
+
+
+class _Progress:
+    """A bar in the editor, with which the user can cancel; nothing where it has none."""
+
+    def __init__(self, ls: Server) -> None:
+        window = ls.client_capabilities.window
+        self._ls, self._token = ls, "pyprof2.profile"
+        self._is_shown = bool(window and window.work_done_progress)
+        self.is_cancelled = False
+
+    async def begin(self) -> None:
+        """Show it."""
+        if not self._is_shown:
+            return
+        bar = self._ls.work_done_progress
+        bar.tokens.pop(self._token, None)
+        await bar.create_async(self._token)
+        bar.begin(self._token, lsp.WorkDoneProgressBegin("pyprof2: recording", cancellable=True))
+        bar.tokens[self._token].add_done_callback(self._done)
+
+    def _done(self, future: Any) -> None:
+        if future.cancelled():
+            self.is_cancelled = True
+            self._ls.profiling.cancel()
+
+    def report(self, text: str) -> None:
+        """Show the last line that the program wrote."""
+        if self._is_shown:
+            found = lsp.WorkDoneProgressReport(message=shown.plain(text)[:120])
+            self._ls.work_done_progress.report(self._token, found)
+
+    def end(self) -> None:
+        """Take it away."""
+        if self._is_shown:
+            text = "cancelled" if self.is_cancelled else "done"
+            self._ls.work_done_progress.end(self._token, lsp.WorkDoneProgressEnd(message=text))
+
+
+RECORDING_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
+    "pyprof2.profile": _profile_now,
+    "pyprof2.cancelProfile": _cancel,
+    "pyprof2.revokeConsent": _revoke,
+}

@@ -1,0 +1,179 @@
+"""A process beside the server, for what takes long: `python -m pyprof2.lsp.worker`.
+
+It reads a request per line from its stdin and writes an answer per line to its stdout. When its
+stdin ends, as when the server is killed, it ends at once, whatever it is at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LONGEST: Final = 1 << 28
+"""Bytes of the longest answer."""
+
+
+class WorkerError(Exception):
+    """What the worker has to say instead of an answer, in one line."""
+
+
+class Worker:
+    """The server's end: starts the process when it is first needed, and again if it died."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def ask(self, task: str, **arguments: Any) -> Any:
+        """Return what the worker answers; one question at a time.
+
+        Raises:
+            WorkerError: it cannot answer, or died of the question.
+        """
+        async with self._turn:
+            try:
+                return await self._answer(json.dumps({"task": task, "arguments": arguments}))
+            except BaseException:
+                # Cancelled, or dead: an answer that still comes would be taken for the next one.
+                self.close()
+                raise
+
+    async def _answer(self, question: str) -> Any:
+        process = await self._started()
+        if process.stdin is None or process.stdout is None:  # both are pipes
+            raise WorkerError(_DIED)
+        try:
+            process.stdin.write(question.encode() + b"\n")
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+        except (OSError, ValueError) as error:
+            raise WorkerError(_DIED) from error
+        if not line:
+            raise WorkerError(_DIED)
+        answer = json.loads(line)
+        if "error" in answer:
+            return _refuse(answer["error"])
+        return answer["result"]
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                # Without -P Python would import what the workspace has beside its files.
+                sys.executable, "-P", "-m", "pyprof2.lsp.worker",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL, start_new_session=True, limit=_LONGEST,
+                env=environment(),
+            )  # fmt: skip
+        return self._process
+
+    def close(self) -> None:
+        """End the process, and what it started."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            end_group(process.pid)
+
+
+_DIED: Final = "the process that reads recordings and files died, perhaps out of memory"
+
+
+def _refuse(text: str) -> None:
+    raise WorkerError(text)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process of ours: it finds this very package."""
+    home = str(Path(__file__).resolve().parents[2])
+    paths = [home, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))}
+
+
+def end_group(pid: int) -> None:
+    """End a process that leads a group of its own, with all of the group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGTERM)
+
+
+# -- in the process ------------------------------------------------------------------------------
+
+
+def _analyse(**arguments: Any) -> Any:
+    from pyprof2.lsp.analysis import analyse
+
+    return analyse(**arguments)
+
+
+def _newest(**arguments: Any) -> Any:
+    from pyprof2.lsp.recordings import newest
+
+    return newest(**arguments)
+
+
+def _read(path: str, **arguments: Any) -> Any:
+    from pyprof2.lsp.recordings import read
+
+    return read(Path(path), **arguments)
+
+
+def _search(roots: list[str]) -> list[str]:
+    from pyprof2.lsp.recordings import search
+
+    return [str(path) for path in search(roots)]
+
+
+_TASKS: Final[dict[str, Callable[..., Any]]] = {
+    "analyse": _analyse,
+    "newest": _newest,
+    "read": _read,
+    "search": _search,
+}
+
+
+def main() -> None:
+    """Answer questions until there are no more."""
+    # What libraries print must not stand between answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    questions: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=[questions], daemon=True).start()
+    with contextlib.suppress(OSError):
+        while True:
+            answers.write(json.dumps(_answered(questions.get())) + "\n")
+            answers.flush()
+    # Nobody reads any more; the thread that listens holds what Python wants when it ends.
+    os._exit(1)
+
+
+def _listen(questions: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        questions.put(line)
+    os._exit(0)
+
+
+def _answered(line: str) -> dict[str, Any]:
+    from pyprof2.errors import Pyprof2Error
+
+    question = json.loads(line)
+    try:
+        return {"result": _TASKS[question["task"]](**question["arguments"])}
+    except (Pyprof2Error, OSError) as error:
+        return {"error": str(error)}
+    except Exception as error:  # noqa: BLE001 - one file must not end what serves all
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Ten thousand lines: an answer takes less than 50 ms, and nothing waits for an analysis."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from lsprotocol import types as lsp
+
+from pyprof2.code_hashes import line_hashes
+from pyprof2.lsp import features
+from pyprof2.lsp.analysis import analyse
+from pyprof2.lsp.costs import VALUES, Costs, FileCosts, Node
+from pyprof2.lsp.files import Document
+from pyprof2.lsp.recordings import Found
+from pyprof2.lsp.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LINES = 10_000
+LIMIT = 0.050
+PATH = "/w/large.py"
+SOURCE = "".join(
+    f"def f{at}(x):\n    y = g(x)  # 😀 {at}\n    h(y)\n    batch_size = {at + 1}\n    return y\n"
+    for at in range(LINES // 5)
+)
+
+
+def costs() -> Costs:
+    """Return costs at two lines of each function; their times grow from first to last."""
+    nodes = [
+        Node(line=line, parent=-1, module=None, values=[1000 + line, *[1] * (len(VALUES) - 1)])
+        for line in range(LINES)
+        if line % 5 in (1, 2)
+    ]
+    file = FileCosts(sha256="", hashes=line_hashes(SOURCE), nodes=nodes, memory={}, rates={})
+    return Costs(
+        path="/w/net.pyprof2", root="/w", ledger="device", steps=1, total_ns=1_000_000,
+        recorded_at=0, by_function=False, device="", memory_of="", leading=[],
+        files={PATH: file}, layers={}, tree=[], findings=[],
+    )  # fmt: skip
+
+
+async def _nothing() -> None:
+    """Tell nobody."""
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    """Return a session in which the large file is open and analysed."""
+    from pyprof2.lsp.files import File
+
+    made = Session(_nothing)
+    found = costs()
+    made.recordings["main"] = Found(
+        costs=found, local={PATH: PATH}, states={PATH: "same"}, before={PATH: SOURCE}, passed=[]
+    )
+    item = lsp.TextDocumentItem(f"file://{PATH}", "python", 1, SOURCE)
+    document = Document(item, "utf-16")
+    file = made.files[item.uri] = File(document, PATH, "python")
+    analysis = analyse(SOURCE, "python", found["files"][PATH], SOURCE, trusted=True)
+    file.found("main", analysis, document.text)
+    return made
+
+
+def _p95(work: Callable[[], object], times: int = 40) -> float:
+    taken = []
+    for _ in range(times):
+        start = time.process_time()
+        work()
+        taken.append(time.process_time() - start)
+    return sorted(taken)[int(0.95 * times)]
+
+
+def test_each_question_is_answered_in_50_ms_at_the_95th_percentile(session: Session) -> None:
+    (file,) = session.files.values()
+    session.settings, _ = session.settings.changed({"threshold": 0.01, "maxHints": 400})
+    everywhere = lsp.Range(lsp.Position(0, 0), lsp.Position(LINES, 0))
+    line = lsp.Range(lsp.Position(5003, 0), lsp.Position(5003, 0))
+
+    taken = {
+        "screen": _p95(
+            lambda: features.hints(session, file, lsp.Range(everywhere.start, line.end))
+        ),
+        "hints": _p95(lambda: features.hints(session, file, everywhere)),
+        "lenses": _p95(lambda: features.lenses(session, file)),
+        "hover": _p95(lambda: features.hover(session, file, 5001)),
+    }
+
+    assert len(features.hints(session, file, everywhere)) == 400
+    assert {name: took for name, took in taken.items() if took > LIMIT} == {}
+
+
+def test_a_keystroke_takes_less_than_50_ms(session: Session) -> None:
+    (file,) = session.files.values()
+    at = lsp.Position(5000, 0)
+    change = lsp.TextDocumentContentChangePartial(lsp.Range(at, at), "#\n")
+
+    def typed() -> None:
+        file.document.apply_change(change)
+
+    assert _p95(typed, 20) < LIMIT
+    start = time.process_time()
+    moved = file.view("main")
+    assert time.process_time() - start < LIMIT
+    assert moved.lines[-1]["now"] == LINES - 3 + 20
+    assert file.document.text.lines[5000] == "#"
