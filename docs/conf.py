@@ -30,7 +30,10 @@ napoleon_numpy_docstring: Final = False
 # are built without a network.
 nitpick_ignore_regex: Final = [
     ("py:.*", r"_\w+"),
-    ("py:.*", r"Advice|Curve|DaskFrame|Executor|Figure|LineProfile|LineQuery|Spent|Summary"),
+    (
+        "py:.*",
+        r"Advice|Curve|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|Spent|Summary|Tags|Told",
+    ),
     ("py:.*", r"pyprof2\.rank_tables\..*"),
     ("py:.*", r"(pandas|pd|pyarrow|pa|numpy|np|torch|nvtx)\..*"),
     ("py:.*", r"(argparse|collections|fractions|os|pathlib|types|typing)\..*"),

@@ -454,7 +454,7 @@ class Run:
 
     @cached_property
     def clocks(self) -> pd.DataFrame:
-        """One row per rank: how its clock differs from that of a reference rank."""
+        """How the clock of each rank differs from that of a reference rank, one row per rank."""
         return self._frame("clocks")
 
     @cached_property

@@ -103,7 +103,7 @@ class MemoryProfile:
 
     @cached_property
     def told(self) -> list[Told | None]:
-        """What the program told of each curve; None: nothing."""
+        """What the program told of each curve, None where it told nothing."""
         if self.tags is None or not self.tags.num_rows:
             return [None] * len(self.curves)
         return [told(curve, self.tags) for curve in self.curves]
