@@ -26,7 +26,7 @@ _BYTES: Final = 4 * 10**9
 _STACKS: Final = 400
 _BLOCKS: Final = 2000
 """How many blocks of each step are kept from forward to backward."""
-_EVENT_BYTES: Final = 75
+_EVENT_BYTES: Final = 57
 """How much an event of such a snapshot takes in a pickle, about."""
 
 
