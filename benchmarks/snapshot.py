@@ -7,6 +7,11 @@ pending, with stacks of ten frames each, until it has so many bytes. The claims:
 less than 30 s of CPU time, which a machine with nothing else to do takes on the clock, too, and in
 less than 4 GB; and the peak over what was
 there before is the one that was made.
+
+On two busy cores a snapshot of 54 MB (942,000 events) took 6.9 s of CPU time and 0.46 GB before
+keys were checked four at a time and columns written as they are read, and 5.0 s and 0.40 GB
+since. Both grow with the file, but for 1 s and 0.1 GB: so there 500 MB take about 38 s, and the
+claim of 30 s is for cores that nobody else uses.
 """
 
 from __future__ import annotations

@@ -66,11 +66,14 @@ def test_every_opcode_of_a_snapshot_is_let_through(protocol: int, tmp_path: Path
         check_opcodes(file, len(content))
 
 
-def _many() -> list[dict[str, Any]]:
-    """Return 5,000 events, every 700th of which lacks the keys that the others have."""
-    events: list[dict[str, Any]] = [
-        alloc(at, 8 + at, forward(at % 3)) | {"time_us": at} for at in range(5000)
-    ]
+def _alike() -> list[dict[Any, Any]]:
+    """Return 5,000 events with the same keys."""
+    return [alloc(at, 8 + at, forward(at % 3)) | {"time_us": at} for at in range(5000)]
+
+
+def _many() -> list[dict[Any, Any]]:
+    """Return 5,000 events, every 700th of which lacks keys that the others have."""
+    events = _alike()
     for at in range(0, 5000, 700):
         events[at] = {"action": "oom", "device_free": at, "size": 9, "stream": 0, "frames": []}
     return events
@@ -112,8 +115,17 @@ def test_an_unknown_key_of_one_event_among_thousands_is_counted_once(tmp_path: P
 def test_one_odd_event_among_thousands_is_found(
     at: int, changed: dict[Any, Any], why: str, tmp_path: Path
 ) -> None:
-    events = _many()
+    events = _alike()
     events[at] |= changed
 
     with pytest.raises(TraceError, match=why):
         read_snapshot(dump(tmp_path, snapshot([], events)))
+
+
+def test_a_key_that_all_events_have_is_looked_at_too(tmp_path: Path) -> None:
+    newer = [event | {"newer": 1} for event in _alike()]
+    found = read_snapshot(dump(tmp_path, snapshot([], newer), "a.pickle"))
+    assert found.unread == Counter({"event key newer": 1})
+
+    with pytest.raises(TraceError, match="key of a event is no text"):
+        read_snapshot(dump(tmp_path, snapshot([], [e | {7: 1} for e in _alike()]), "b.pickle"))
