@@ -10,8 +10,8 @@ there before is the one that was made.
 
 On two busy cores a snapshot of 54 MB (942,000 events) took 6.9 s of CPU time and 0.46 GB before
 keys were checked four at a time and columns written as they are read, and 5.0 s and 0.40 GB
-since. Both grow with the file, but for 1 s and 0.1 GB: so there 500 MB take about 38 s, and the
-claim of 30 s is for cores that nobody else uses.
+since. Both grow with the file, but for 1 s and 0.1 GB: so there 500 MB would take about 38 s, and
+the claim of 30 s is not met; on cores that nobody else uses it is not measured yet.
 """
 
 from __future__ import annotations
