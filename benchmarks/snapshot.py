@@ -7,6 +7,11 @@ pending, with stacks of ten frames each, until it has so many bytes. The claims:
 less than 30 s of CPU time, which a machine with nothing else to do takes on the clock, too, and in
 less than 4 GB; and the peak over what was
 there before is the one that was made.
+
+On two busy cores a snapshot of 54 MB (942,000 events) took 6.9 s of CPU time and 0.46 GB before
+keys were checked four at a time and columns written as they are read, and 5.0 s and 0.40 GB
+since. Both grow with the file, but for 1 s and 0.1 GB: so there 500 MB would take about 38 s, and
+the claim of 30 s is not met; on cores that nobody else uses it is not measured yet.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ _BYTES: Final = 4 * 10**9
 _STACKS: Final = 400
 _BLOCKS: Final = 2000
 """How many blocks of each step are kept from forward to backward."""
-_EVENT_BYTES: Final = 75
+_EVENT_BYTES: Final = 57
 """How much an event of such a snapshot takes in a pickle, about."""
 
 

@@ -6,6 +6,7 @@ They are pickles, of torch 1.13 to 2.13. A process of its own reads them: see `_
 from __future__ import annotations
 
 import json
+import mmap
 import re
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,9 @@ from pyprof2.columns import int_array, text_array
 from pyprof2.errors import TraceError
 from pyprof2.parsers import _snapshot_pickle
 from pyprof2.snapshots import Snapshot, Stack
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ENDINGS: Final = (".pickle", ".pkl")
 """How the names of snapshots end; what they are is decided by their content."""
@@ -64,7 +68,8 @@ def read_snapshot(path: Path) -> Snapshot:
         if done.returncode:
             msg = f"{path}: not read as a memory snapshot: {_why(done)}"
             raise TraceError(msg)
-        return _from_columns(path, columns.read_bytes())
+        with columns.open("rb") as file, _mapped(file) as content:
+            return _from_columns(path, content)
 
 
 def _why(done: subprocess.CompletedProcess[bytes]) -> str:
@@ -79,18 +84,19 @@ def _why(done: subprocess.CompletedProcess[bytes]) -> str:
     return f"its reader ended with code {done.returncode}; dump it anew"
 
 
-def _from_columns(path: Path, content: bytes) -> Snapshot:
-    length = int.from_bytes(content[:8], "little")
-    header: dict[str, Any] = json.loads(content[8 : 8 + length])
-    numbers, at = {}, 8 + length
-    for name, (kind, count) in header["columns"].items():
-        stored = np.frombuffer(content, kind, count, at)
-        at += stored.nbytes
-        values = stored.astype(np.int64, copy=False)
+def _mapped(file: BinaryIO) -> mmap.mmap:
+    """Return the bytes of a file, which take no memory until they are looked at."""
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _from_columns(path: Path, content: mmap.mmap | bytes) -> Snapshot:
+    length = int.from_bytes(content[-8:], "little")
+    header: dict[str, Any] = json.loads(content[-8 - length : -8])
+    numbers = _numbers(content, header["parts"])
+    for name, values in numbers.items():
         if len(values) and not (values.min() >= -1 and values.max() < _FAR):
             msg = f"{path}: not read as a memory snapshot: {name} is out of range; dump it anew"
             raise TraceError(msg)
-        numbers[name] = values
     frames = [(file, line, name) for file, line, name in header["frames"]]
     return Snapshot(
         path=path,
@@ -102,6 +108,19 @@ def _from_columns(path: Path, content: bytes) -> Snapshot:
         device_count=header["device_count"],
         unread=Counter(header["unread"]),
     )
+
+
+def _numbers(
+    content: mmap.mmap | bytes, parts: list[tuple[str, str, int]]
+) -> dict[str, NDArray[np.int64]]:
+    """Return the columns, of which each is in parts: name, kind of number, how many."""
+    found: dict[str, list[NDArray[Any]]] = {}
+    at = 0
+    for name, kind, count in parts:
+        values = np.frombuffer(content, kind, count, at)
+        at += values.nbytes
+        found.setdefault(name, []).append(values)
+    return {name: np.concatenate(each, dtype=np.int64) for name, each in found.items()}
 
 
 _COLUMNS: Final = {

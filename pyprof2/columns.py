@@ -25,15 +25,13 @@ def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:
 def text_array(column: TextColumn) -> pa.DictionaryArray:
     """Return a dictionary column that holds each text once, and no text that is not used."""
     codes, texts = column
-    used = np.unique(codes[codes >= 0])
+    used = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=1))
     words = pa.array([texts[code] or None for code in used.tolist()], pa.string())
     unique = words.dictionary_encode()
-    place = np.full(int(used[-1]) + 2 if len(used) else 1, -1, np.int64)
+    place = np.full(int(used[-1]) + 2 if len(used) else 1, -1, np.int32)
     place[used] = unique.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    index = np.where(codes >= 0, place[codes], -1)
-    return pa.DictionaryArray.from_arrays(
-        pa.array(index.astype(np.int32), mask=index < 0), unique.dictionary
-    )
+    index = place[np.maximum(codes, -1)]  # the last place is that of null
+    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), unique.dictionary)
 
 
 def lookup(values: NDArray[Any], at: NDArray[np.int64], missing: int) -> NDArray[np.int64]:
@@ -74,10 +72,15 @@ def named(column: TextColumn, text: str) -> TextColumn:
 def combine_keys(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return one integer per row that is equal where all columns are, and sorts as they do."""
     code = np.zeros(len(columns[0]), np.int64)
+    is_first = True
     for column in columns:
+        if not len(column) or column.min() == column.max():
+            continue
         values, inverse = np.unique(column, return_inverse=True)
         # Dense after every column, so that the product of two counts always fits.
-        code = np.unique(code * len(values) + inverse, return_inverse=True)[1]
+        if not is_first:
+            inverse = np.unique(code * len(values) + inverse, return_inverse=True)[1]
+        code, is_first = inverse, False
     return code
 
 

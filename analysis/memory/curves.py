@@ -108,6 +108,13 @@ class Curve:
         )
         return find_blocks(self.change, self.addresses, thread)
 
+    def but(self, **changes: Any) -> Curve:
+        """Return the curve with other facts of the same events, which are not looked at again."""
+        found = replace(self, **changes)
+        kept = {"change", "total", "addresses", "blocks", "peak"} & self.__dict__.keys()
+        found.__dict__.update({name: self.__dict__[name] for name in kept})
+        return found
+
     def over_base(self, moment: int) -> int:
         """Return the bytes over `base` at a moment."""
         return 0 if moment == START else int(self.total[moment])
@@ -169,7 +176,7 @@ def _checked(curve: Curve) -> Curve:
     if not curve.blocks.reused:
         return curve
     curve.notes.append(_REUSED.format(curve.blocks.reused))
-    return replace(curve, base=None)
+    return curve.but(base=None)
 
 
 def _base(events: pa.Table) -> tuple[int | None, list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -117,12 +116,12 @@ def _curve(at: _Device) -> Curve:
         failures=_failures(at, actions),
     )  # fmt: skip
     if curve.blocks.reused:
-        curve = replace(curve, base=None)
+        curve = curve.but(base=None)
         curve.notes.append("releases are missing: what is before the recording is not known")
     held, rounding = _held(at, curve)
     facts = _state(at, segments, allocated) | _reserved(actions, curve, segments)
     facts |= {"peak_active_bytes": _peak_active(actions, segments)}
-    return replace(curve, held=held, rounding=rounding, facts=facts)
+    return curve.but(held=held, rounding=rounding, facts=facts)
 
 
 class _Actions(NamedTuple):

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyprof2 import units
 from pyprof2.analysis.summaries.batch import model as batch
 from pyprof2.analysis.summaries.batch.limits import ENOUGH, MARGIN, limits
+from pyprof2.analysis.summaries.batch.savings import shortage, wanted
 from pyprof2.analysis.summaries.batch.tried import VERIFIED, rows, suggested
 from pyprof2.reports import cells, files
 from pyprof2.tables import Column
@@ -221,10 +222,34 @@ def _limit_lines(model: Model, query: BatchQuery) -> Iterator[str]:
             f"  with {_pct(MARGIN)} free and {found.reserved_ratio:.2f} bytes held for each one "
             "allocated; what others than PyTorch use is not known"
         )
+        yield from _shortage_lines(model, query, found, capacity)
     yield from _tried_lines(model, query, suggested(found))
     yield from _throughput_lines(found, _dimensions(model, query.given))
     if any(each.memory and each.memory.over_base for each in model.recordings):
         yield "memory is above what was allocated before the recording, which is not known"
+
+
+def _shortage_lines(model: Model, query: BatchQuery, found: Limits, capacity: int) -> Iterator[str]:
+    """Say what to do where the batch that is wanted does not fit."""
+    enough = limits(model, None, query.given).enough
+    size = wanted(found.largest, query.batches, enough)
+    lacks = None if size is None else shortage(model, found, size, capacity, query.given)
+    if lacks is None:
+        return
+    why = "is asked for" if query.batches else f"has {_pct(ENOUGH)} of the throughput"
+    yield (
+        f"memory binds: a batch of {lacks.batch} {why} and does not fit by up to "
+        f"{_bytes(lacks.over)}; predicted, {lacks.status}, not tried:"
+    )
+    yield (
+        f"  {lacks.parts} steps of at most {lacks.micro} samples, whose gradients are "
+        f"accumulated, free {_bytes(lacks.accumulation)}; gradients stay from part to part"
+    )
+    yield (
+        f"  {_bytes(lacks.grows)} grow with the batch: bf16 frees at most half, "
+        f"{_bytes(lacks.half)}, if they are fp32"
+    )
+    yield "  pyprof2 memory STORE says which layers to checkpoint, and what the optimizer holds"
 
 
 def _trial(query: BatchQuery, size: int) -> str:

@@ -214,3 +214,19 @@ def test_memory_of_a_real_sweep_is_what_was_recorded(sweep: dict[int, Path]) -> 
     found = [model.answer("memory_bytes", batch, {}).value for batch in SWEEP]
 
     assert found == [35_727_872, 170_874_368, 590_053_376, 6_588_780_544]
+
+
+def test_where_memory_binds_it_says_what_would_free_how_much(
+    runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 5,000 + 1000 B bytes, of which the allocator holds twice as many.
+    assert main(["batch", *runs, "--at", "16", "--memory", "30KB"]) == 0
+
+    text = capsys.readouterr().out
+    # 30,000 · 0.98 / 2 = 14,700: 1.05 · (5,000 + 1,000 · 9) fit, so two parts of 8.
+    assert "memory binds: a batch of 16 is asked for and does not fit by up to" in text
+    assert "2 steps of at most 8 samples, whose gradients are accumulated, free 8.000 kB" in text
+    assert "16.000 kB grow with the batch: bf16 frees at most half, 8.000 kB" in text
+
+    assert main(["batch", *runs, "--at", "8", "--memory", "30KB"]) == 0
+    assert "memory binds" not in capsys.readouterr().out

@@ -190,6 +190,10 @@ class Model:
             return batch
         return self.work.grown(like, batch, given, stretch)
 
+    def scale(self, like: int, batch: int, given: Mapping[str, int]) -> float:
+        """Return what memory is fitted over, as at a recording but for the batch."""
+        return self._grown(like, batch, given)
+
     def step_scale(self, batch: int, given: Mapping[str, int]) -> float:
         """Return what the time of a step is fitted over, at a batch size."""
         over = self.work_ns if self.step is not None and self.step[1] else self._grown
