@@ -248,7 +248,7 @@ CLOCKS: Final = Table(
             "ns",
         ),
         Column("hi_ns", pa.int64(), "And at most this.", "ns"),
-        Column("error_ns", pa.int64(), "Error of the offset; less is not told from 0.", "ns"),
+        Column("error_ns", pa.int64(), "Error of the offset: less is as good as 0.", "ns"),
         _count("collectives", "Instances that both ranks were in and that synchronise."),
         Column("component", pa.int64(), "Equal for ranks whose times can be compared."),
         Column(

@@ -215,7 +215,7 @@ class Run:
 
     @cached_property
     def memory_tags(self) -> pd.DataFrame:
-        """One row per block whose use the recorded program told, and per moment of that."""
+        """One row per block whose use the recorded program says, and per moment of that."""
         return self._frame("memory_tags")
 
     def memory_by_device(self) -> MemoryProfile:

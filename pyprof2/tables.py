@@ -441,7 +441,7 @@ MEMORY: Final = Table(
 )
 MEMORY_TAGS: Final = Table(
     "memory_tags",
-    "One row per block of memory whose use the recorded program told, under `init(memory=True)`; "
+    "One row per block of memory whose use the recorded program says, under `init(memory=True)`; "
     "and one per moment at which it did.",
     (
         _RANK,

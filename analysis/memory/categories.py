@@ -16,7 +16,7 @@ from pyprof2.columns import lookup
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.memory.blocks import Blocks
-    from pyprof2.analysis.memory.tags import Told
+    from pyprof2.analysis.memory.tags import Tagged
     from pyprof2.columns import TextColumn
 
 CATEGORIES: Final = (
@@ -64,8 +64,8 @@ def derived_steps(phase: Int) -> Int:
     A step begins where forward follows backward or the optimizer.
     """
     known = np.flatnonzero(phase >= 0)
-    told = phase[known]
-    begins = (told[1:] == _FORWARD) & np.isin(told[:-1], (_BACKWARD, _OPTIMIZER, _ZERO_GRAD))
+    tagged = phase[known]
+    begins = (tagged[1:] == _FORWARD) & np.isin(tagged[:-1], (_BACKWARD, _OPTIMIZER, _ZERO_GRAD))
     step = np.zeros(len(phase), np.int64)
     step[known[1:][begins]] = 1
     return np.cumsum(step)
@@ -97,33 +97,33 @@ def infer(lives: Lives, op: TextColumn, trained: Int) -> Int:
     return _by_name(found, op)
 
 
-def exact(inferred: Int, blocks: Blocks, lives: Lives, told: Told) -> tuple[Int, Bool]:
-    """Return the categories with what the program told, and for which blocks they are sure.
+def exact(inferred: Int, blocks: Blocks, lives: Lives, tagged: Tagged) -> tuple[Int, Bool]:
+    """Return the categories with what the program tagged, and for which blocks they are sure.
 
-    What it told counts. Of the rest, what forward allocated and is there when backward begins is
+    What it tagged counts. Of the rest, what forward allocated and is there when backward begins is
     held by other code than autograd: an output. What lives between two moments only, of all at
-    which the program told, is a temporary.
+    which the program tagged, is a temporary.
 
     Args:
         inferred: of each block, as codes into `CATEGORIES`.
         blocks: of the device.
         lives: of the blocks.
-        told: what was told of the device.
+        tagged: what was tagged of the device.
     """
     alloc = blocks.alloc
     free = np.where(blocks.free < 0, np.iinfo(np.int64).max, blocks.free)
-    backward = _next(told.backward, alloc)
-    forward = _last(told.forward, backward)
+    backward = _next(tagged.backward, alloc)
+    forward = _last(tagged.forward, backward)
     is_held = (backward >= 0) & (backward < free) & (alloc > forward)
-    is_held &= (lives.began_in == _FORWARD) & (told.category < 0)
-    following = _next(told.moments, alloc)
-    passes = (told.category < 0) & (following >= free)
-    passes &= np.searchsorted(told.moments, alloc) > 0
+    is_held &= (lives.began_in == _FORWARD) & (tagged.category < 0)
+    following = _next(tagged.moments, alloc)
+    passes = (tagged.category < 0) & (following >= free)
+    passes &= np.searchsorted(tagged.moments, alloc) > 0
     kinds = [_CODE[name] for name in ("temporary", "workspace", "communication")]
-    found = np.where(told.category >= 0, told.category, inferred)
+    found = np.where(tagged.category >= 0, tagged.category, inferred)
     found = np.where(is_held, _CODE["output"], found)
     found = np.where(passes & ~np.isin(found, kinds), _CODE["temporary"], found)
-    return found, (told.category >= 0) | is_held | passes
+    return found, (tagged.category >= 0) | is_held | passes
 
 
 def _next(moments: Int, rows: Int) -> Int:
@@ -138,7 +138,7 @@ def _last(moments: Int, rows: Int) -> Int:
 
 
 def _by_name(found: Int, op: TextColumn) -> Int:
-    """Return the categories, where temporaries of libraries and collectives are told apart."""
+    """Return the categories, where temporaries of libraries and collectives are set apart."""
     codes, words = op
     kinds = [
         _CODE["communication"] if _COMMUNICATION.match(word or "")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.memory.curves import Curve
-    from pyprof2.analysis.memory.tags import Told
+    from pyprof2.analysis.memory.tags import Tagged
     from pyprof2.columns import TextColumn
 
 AXES: Final = (
@@ -67,33 +67,33 @@ def check_axes(axes: Sequence[str]) -> None:
     check_known_once(axes, AXES, "of memory")
 
 
-def entries(curve: Curve, told: Told | None = None) -> pd.DataFrame:
+def entries(curve: Curve, tagged: Tagged | None = None) -> pd.DataFrame:
     """Return everything that lived at any time, as rows that add up at each moment.
 
     Args:
         curve: of one device.
-        told: what the recorded program said of its blocks.
+        tagged: what the recorded program said of its blocks.
 
     Returns:
         One row per block, and for what is known of the rest: the axes, `bytes`, the moments
         `begin` (the first at which it lives) and `end` (the first at which it does not), and
-        whether the program `told` of it. Where the base is not known, what is released of it
+        whether the program `tagged` of it. Where the base is not known, what is released of it
         counts as less than nothing.
     """
     blocks = curve.blocks
     before = blocks.before if curve.base is not None else blocks.before[:0]
-    parts = [_of_blocks(curve, told), _of_releases(curve, before, told)]
+    parts = [_of_blocks(curve, tagged), _of_releases(curve, before, tagged)]
     if curve.base is None:
         parts.append(_gone_unknown(curve))
     else:
-        parts.append(_of_rest(curve, curve.base + int(curve.change[blocks.before].sum()), told))
+        parts.append(_of_rest(curve, curve.base + int(curve.change[blocks.before].sum()), tagged))
     table = pa.concat_tables(part for part in parts if part.num_rows)
     if not table.num_rows:
         table = _plain_rows([])
     return as_pandas(table.unify_dictionaries(), ("begin", "end", "bytes"))
 
 
-def _of_blocks(curve: Curve, told: Told | None) -> pa.Table:
+def _of_blocks(curve: Curve, tagged: Tagged | None) -> pa.Table:
     """Return the blocks that were allocated in the recording."""
     rows, free = curve.blocks.alloc, curve.blocks.free
     phase, step = phases_and_steps(curve)
@@ -102,8 +102,8 @@ def _of_blocks(curve: Curve, told: Told | None) -> pa.Table:
     op, layer = (_at(code_column(events, name), rows) for name in ("op", "layer"))
     category = categories.infer(lives, op, categories.trained_steps(phase, step))
     certainty = _certainty(category)
-    if told is not None:
-        category, is_sure = categories.exact(category, curve.blocks, lives, told)
+    if tagged is not None:
+        category, is_sure = categories.exact(category, curve.blocks, lives, tagged)
         certainty = np.where(is_sure, CERTAINTIES.index("exact"), _certainty(category))
     return _table(
         {
@@ -120,7 +120,7 @@ def _of_blocks(curve: Curve, told: Told | None) -> pa.Table:
         begin=rows,
         end=np.where(free < 0, _FOREVER, free),
         size=curve.change[rows],
-        told=None if told is None else told.category >= 0,
+        tagged=None if tagged is None else tagged.category >= 0,
     )
 
 
@@ -175,14 +175,14 @@ def _steps(curve: Curve, step: Int, rows: Int) -> TextColumn:
     return _filled((np.where(known, place, -1), [str(n) for n in numbers.tolist()]), _NONE["step"])
 
 
-def _of_releases(curve: Curve, rows: Int, told: Told | None) -> pa.Table:
+def _of_releases(curve: Curve, rows: Int, tagged: Tagged | None) -> pa.Table:
     """Return what was there before the recording, and was released in it."""
     phase, _ = phases_and_steps(curve)
     category = categories.infer_before(phase[rows])
     certainty = _certainty(category)
-    if told is not None:
-        known = np.isin(rows, told.before.free)
-        category[known] = told.before.category[_places(told.before.free, rows[known])]
+    if tagged is not None:
+        known = np.isin(rows, tagged.before.free)
+        category[known] = tagged.before.category[_places(tagged.before.free, rows[known])]
         certainty[known] = CERTAINTIES.index("exact")
     before: TextColumn = (np.zeros(len(rows), np.int64), [BEFORE])
     texts = dict.fromkeys(AXES, before) | {
@@ -200,7 +200,7 @@ def _places(values: Int, wanted: Int) -> Int:
     return found
 
 
-def _of_rest(curve: Curve, rest: int, told: Told | None) -> pa.Table:
+def _of_rest(curve: Curve, rest: int, tagged: Tagged | None) -> pa.Table:
     """Return what was there before the recording, and stays."""
     held = [
         (BEFORE, each.category, each.certainty, each.line or BEFORE, each.bytes, START)
@@ -208,9 +208,9 @@ def _of_rest(curve: Curve, rest: int, told: Told | None) -> pa.Table:
     ]
     if curve.rounding:
         held.append((ROUNDING, "unknown", "none", ROUNDING, curve.rounding, START))
-    if told is not None:
+    if tagged is not None:
         category, size = (
-            c[told.before.free < 0] for c in (told.before.category, told.before.bytes)
+            c[tagged.before.free < 0] for c in (tagged.before.category, tagged.before.bytes)
         )
         held += [
             (BEFORE, CATEGORIES[code], "exact", BEFORE, int(size[category == code].sum()), START)
@@ -218,7 +218,7 @@ def _of_rest(curve: Curve, rest: int, told: Told | None) -> pa.Table:
         ]
     rest -= sum(each[4] for each in held)
     if rest:
-        has_phases = not curve.held and told is None and code_column(curve.events, "phase")[1]
+        has_phases = not curve.held and tagged is None and code_column(curve.events, "phase")[1]
         words = ("parameter_or_buffer", "inferred") if has_phases else ("unknown", "none")
         held.append((BEFORE, *words, BEFORE, rest, START))
     return _plain_rows(held)
@@ -252,11 +252,11 @@ def _plain_rows(rows: list[tuple[str, str, str, str, int, int]]) -> pa.Table:
 
 
 def _table(
-    texts: dict[str, TextColumn], *, begin: Int, end: Int, size: Int, told: Bool | None = None
+    texts: dict[str, TextColumn], *, begin: Int, end: Int, size: Int, tagged: Bool | None = None
 ) -> pa.Table:
     columns = {name: text_array(texts[name]) for name in AXES}
-    known = np.zeros(len(size), bool) if told is None else told
-    return pa.table(columns | {"begin": begin, "end": end, "bytes": size, "told": known})
+    known = np.zeros(len(size), bool) if tagged is None else tagged
+    return pa.table(columns | {"begin": begin, "end": end, "bytes": size, "tagged": known})
 
 
 def live_at(rows: pd.DataFrame, moment: int) -> pd.DataFrame:

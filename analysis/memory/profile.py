@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyprof2.analysis.memory import categories, live
 from pyprof2.analysis.memory.curves import START
 from pyprof2.analysis.memory.retained import checkpoints, retained
-from pyprof2.analysis.memory.tags import told, told_notes
+from pyprof2.analysis.memory.tags import tag_notes, tagged
 from pyprof2.errors import UsageError
 from pyprof2.tables import TEXT, Column
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.memory.curves import Curve
     from pyprof2.analysis.memory.retained import Retained
-    from pyprof2.analysis.memory.tags import Told
+    from pyprof2.analysis.memory.tags import Tagged
 
 MOMENTS: Final = ("peak", "end", "backward", "oom")
 """The peak; after the last event; the start of the backward with most alive; out of memory."""
@@ -73,7 +73,7 @@ class MemoryProfile:
         path: the recording or store.
         curves: of each device of each rank.
         settings: of the allocator; empty: not recorded.
-        tags: what the recorded program told of blocks, rows of the table `memory_tags`.
+        tags: what the recorded program tagged of blocks, rows of the table `memory_tags`.
         forward: gives `layer` and `time_ns` of forward in a step of a rank; None: not recorded.
     """
 
@@ -102,16 +102,16 @@ class MemoryProfile:
         return replace(self, curves=kept)
 
     @cached_property
-    def told(self) -> list[Told | None]:
-        """What the program told of each curve, None where it told nothing."""
+    def tagged(self) -> list[Tagged | None]:
+        """What the program tagged of each curve, None where it tagged nothing."""
         if self.tags is None or not self.tags.num_rows:
             return [None] * len(self.curves)
-        return [told(curve, self.tags) for curve in self.curves]
+        return [tagged(curve, self.tags) for curve in self.curves]
 
     @cached_property
     def entries(self) -> list[pd.DataFrame]:
         """Everything that lived at any time, for each curve; see `live.entries`."""
-        pairs = zip(self.curves, self.told, strict=True)
+        pairs = zip(self.curves, self.tagged, strict=True)
         return [live.entries(curve, found) for curve, found in pairs]
 
     @cached_property
@@ -122,12 +122,12 @@ class MemoryProfile:
     def moment(self, number: int, at: str) -> int | None:
         """Return a moment of `MOMENTS` of a curve, by its place; None: it has none.
 
-        Where the program told when backward began, that is the start of it.
+        Where the program tagged when backward began, that is the start of it.
 
         Raises:
             UsageError: there is no such moment.
         """
-        curve, found = self.curves[number], self.told[number]
+        curve, found = self.curves[number], self.tagged[number]
         if at != "backward" or found is None or not len(found.backward):
             return moment_of(curve, at)
         over = [curve.over_base(int(row)) for row in found.backward]
@@ -142,14 +142,14 @@ class MemoryProfile:
         moment = self.moment(number, "backward")
         if moment is None:
             return None
-        kept = retained(self.entries[number], moment, self.told[number])
+        kept = retained(self.entries[number], moment, self.tagged[number])
         times = None if self.forward is None else self.forward(self.curves[number].rank)
         return kept, checkpoints(kept.rows, times)
 
     def notes_of(self, at: int) -> list[str]:
         """Return what else there is to say of the device at a place among the curves."""
-        found = self.told[at]
-        own = [] if found is None else told_notes(self.curves[at], found)
+        found = self.tagged[at]
+        own = [] if found is None else tag_notes(self.curves[at], found)
         return [*self.curves[at].notes, *own]
 
     def rows(self, by: Sequence[str] = ("category",), at: str = "peak") -> pd.DataFrame:

@@ -17,7 +17,7 @@ from pyprof2.tables import TEXT, Column
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.analysis.memory.tags import Told
+    from pyprof2.analysis.memory.tags import Tagged
 
 SAVED: Final = "saved by autograd"
 OTHERWISE: Final = "(held otherwise)"
@@ -53,7 +53,7 @@ class Retained(NamedTuple):
     Attributes:
         saved: bytes that autograd holds.
         otherwise: bytes that others hold; None: the program did not tell.
-        output: bytes of what forward returns, such as the loss; None: not told.
+        output: bytes of what forward returns, such as the loss; None: not tagged.
         rows: the entries behind `saved` and `otherwise`, with column `held_by`.
         certainty: `exact` or `inferred`.
     """
@@ -65,25 +65,25 @@ class Retained(NamedTuple):
     certainty: str
 
 
-def retained(entries: pd.DataFrame, moment: int, told: Told | None) -> Retained:
+def retained(entries: pd.DataFrame, moment: int, tagged: Tagged | None) -> Retained:
     """Return what forward left at the moment before a backward.
 
     Args:
         entries: everything that lived on a device, see `live.entries`.
         moment: see `profile.moment_of`.
-        told: what the program told; without it what backward releases counts.
+        tagged: what the program tagged; without it what backward releases counts.
     """
     rows = entries[(entries["begin"] <= moment) & (entries["end"] > moment)]
     category = rows["category"].astype(str)
-    if told is None or not len(told.forward):
+    if tagged is None or not len(tagged.forward):
         own = rows[(category == "activation").to_numpy()]
         return Retained(_sum(own), None, None, own.assign(held_by=INFERRED), "inferred")
-    began = told.forward[told.forward <= moment]
+    began = tagged.forward[tagged.forward <= moment]
     since = int(began[-1]) if len(began) else -1
     is_new = (rows["begin"] > since).to_numpy()
     saved = (category == "activation").to_numpy()
     output = is_new & (category == "output").to_numpy()
-    is_told = rows["told"].to_numpy(bool)
+    is_told = rows["tagged"].to_numpy(bool)
     held_by = np.where(saved, SAVED, OTHERWISE)
     kept = saved | (output & ~is_told)
     return Retained(

@@ -64,7 +64,7 @@ class _Device(NamedTuple):
     number: int
     rank: int
     rows: Int
-    told: Sequence[_Told]
+    tagged: Sequence[_Told]
 
 
 def curves_of_snapshot(snapshot: Snapshot, rank: int = 0) -> Iterator[Curve]:
@@ -73,10 +73,10 @@ def curves_of_snapshot(snapshot: Snapshot, rank: int = 0) -> Iterator[Curve]:
     A release is what frees a block for others (`free_requested`); where none was recorded, the
     end of its use (`free_completed`) is.
     """
-    told = [_told(stack) for stack in snapshot.stacks]
+    tagged = [_told(stack) for stack in snapshot.stacks]
     device = int_column(snapshot.events, "device", -1)
     for number in np.union1d(device, int_column(snapshot.segments, "device", -1)).tolist():
-        at = _Device(snapshot, number, rank, np.flatnonzero(device == number), told)
+        at = _Device(snapshot, number, rank, np.flatnonzero(device == number), tagged)
         yield _curve(at)
 
 
@@ -185,7 +185,7 @@ def _events(at: _Device, actions: _Actions) -> pa.Table:
 
 def _text_of(at: _Device, name: str, stack: Int) -> tuple[Int, list[str | None]]:
     """Return what the stacks tell as a column of text."""
-    words = [getattr(each, name) for each in at.told]
+    words = [getattr(each, name) for each in at.tagged]
     known = np.array([code if word else -1 for code, word in enumerate(words)], np.int64)
     return lookup(known, stack, -1), words
 
@@ -195,7 +195,7 @@ def _phases(at: _Device, stack: Int, is_alloc: Bool) -> Int:
 
     The thread of autograd has no Python frames. Where nothing has frames nothing is known.
     """
-    phase = lookup(np.array([each.phase for each in at.told], np.int64), stack, -1)
+    phase = lookup(np.array([each.phase for each in at.tagged], np.int64), stack, -1)
     if not (is_alloc & (stack < 0)).any() or not (phase >= 0).any():
         return phase
     known = np.maximum.accumulate(np.where(phase >= 0, np.arange(len(phase)), -1))
@@ -277,11 +277,11 @@ def _held(at: _Device, curve: Curve) -> tuple[list[Held], int | None]:
 def _kept_for(at: _Device, curve: Curve, stack: int) -> tuple[str | None, str, str]:
     """Return line, category and certainty of a block that stays from before the recording."""
     phases = code_column(curve.events, "phase")[1]
-    told = at.told[stack] if stack >= 0 else _Told(None, _OTHER, None, None)
+    tagged = at.tagged[stack] if stack >= 0 else _Told(None, _OTHER, None, None)
     kinds = {_OPTIMIZER: "optimizer_state", _OTHER: "parameter_or_buffer"}
-    if told.phase not in kinds or not phases:
-        return told.line, "unknown", "none"
-    return told.line, kinds[told.phase], "inferred"
+    if tagged.phase not in kinds or not phases:
+        return tagged.line, "unknown", "none"
+    return tagged.line, kinds[tagged.phase], "inferred"
 
 
 def _state(at: _Device, segments: pa.Table, allocated: int) -> dict[str, int | None]:

@@ -28,9 +28,9 @@ _SAME_DEVICE: Final = {"hip": "cuda"}
 
 _ADAMS: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
 _STEP_BYTES: Final = 4
-_REFUTED: Final = "{} times the program told of a block that the recording contradicts: not used"
+_REFUTED: Final = "{} times the program tagged of a block that the recording contradicts: not used"
 _GRADIENTS: Final = (
-    "gradients take {} B, parameters {} B: some gradients are of parameters that were not told"
+    "gradients take {} B, parameters {} B: some gradients are of parameters that were not tagged"
 )
 _STATE: Final = (
     "the optimizer's state takes {} B, two numbers for each parameter and a count take {} B: "
@@ -39,7 +39,7 @@ _STATE: Final = (
 
 
 class Before(NamedTuple):
-    """Told blocks that were there before the first event.
+    """Tagged blocks that were there before the first event.
 
     Attributes:
         address, bytes, category: of each; the category as a code into `CATEGORIES`.
@@ -52,13 +52,13 @@ class Before(NamedTuple):
     free: Int
 
 
-class Told(NamedTuple):
-    """What was told of one device.
+class Tagged(NamedTuple):
+    """What was tagged of one device.
 
     Attributes:
-        category: of each allocation, as a code into `CATEGORIES`; -1: nothing was told.
+        category: of each allocation, as a code into `CATEGORIES`; -1: nothing was tagged.
         before: what was there before the first event.
-        moments: the last row of the events at each moment that was told of, ascending.
+        moments: the last row of the events at each moment that was tagged of, ascending.
         forward, backward: those of them at which such a phase began.
         refuted: how many tags contradict the recording.
         optimizers: classes of those that made a step.
@@ -73,7 +73,7 @@ class Told(NamedTuple):
     optimizers: frozenset[str]
 
 
-def told(curve: Curve, tags: pa.Table) -> Told:
+def tagged(curve: Curve, tags: pa.Table) -> Tagged:
     """Return what tags say of the blocks of a curve.
 
     A tag is of the block that lives at its address at its time; the last one of a block counts.
@@ -108,11 +108,11 @@ def told(curve: Curve, tags: pa.Table) -> Told:
     )
     names, words = code_column(tags, "name")
     optimizers = frozenset(words[code] for code in np.unique(names[own & (names >= 0)]).tolist())
-    return Told(found, before, moments, forward, backward, refuted, optimizers)
+    return Tagged(found, before, moments, forward, backward, refuted, optimizers)
 
 
-def told_bytes(curve: Curve, found: Told, moment: int) -> dict[str, int]:
-    """Return the bytes that live at a moment and were told of, by category.
+def told_bytes(curve: Curve, found: Tagged, moment: int) -> dict[str, int]:
+    """Return the bytes that live at a moment and were tagged of, by category.
 
     What was there before the recording is among them, with the size of its storage: also where
     nobody knows how much that was in all.
@@ -128,11 +128,11 @@ def told_bytes(curve: Curve, found: Told, moment: int) -> dict[str, int]:
     }
 
 
-def told_notes(curve: Curve, found: Told) -> list[str]:
-    """Return what is odd about what was told, in words.
+def tag_notes(curve: Curve, found: Tagged) -> list[str]:
+    """Return what is odd about what was tagged, in words.
 
     Gradients are no larger than parameters, and Adam keeps two numbers for each parameter and a
-    count of 4 bytes for each of their tensors: where that is not so, something was not told, or
+    count of 4 bytes for each of their tensors: where that is not so, something was not tagged, or
     has other types.
     """
     notes = [_REFUTED.format(found.refuted)] if found.refuted else []
@@ -150,7 +150,7 @@ def told_notes(curve: Curve, found: Told) -> list[str]:
     return notes
 
 
-def _count(curve: Curve, found: Told, category: str, moment: int) -> int:
+def _count(curve: Curve, found: Tagged, category: str, moment: int) -> int:
     """Return how many blocks of a category live at a moment."""
     code, blocks, before = CATEGORIES.index(category), curve.blocks, found.before
     lives = (blocks.alloc <= moment) & ((blocks.free < 0) | (blocks.free > moment))
@@ -204,7 +204,7 @@ def _before(
 ) -> tuple[Before, int]:
     """Return the tags of what was there before, the last of each address, and how many are wrong.
 
-    A block that was released before it was told of is none.
+    A block that was released before it was tagged of is none.
     """
     released = curve.blocks.before
     # Reversed, so that the first release of an address is the one that stays.

@@ -142,7 +142,7 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
                     "at": query.at,
                     "settings": profile.settings,
                     "notes": profile.notes_of(number),
-                    "told": _told(profile, number, moment),
+                    "tagged": _told(profile, number, moment),
                     "retained": _retained(profile, number),
                     "failures": curve.failures,
                     "growth": _records(growth(curve, entries)),
@@ -156,8 +156,8 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
 
 
 def _told(profile: MemoryProfile, number: int, moment: int | None) -> dict[str, int] | None:
-    """Return what the program told of the moment, by category; None: it told nothing."""
-    found = profile.told[number]
+    """Return what the program tagged of the moment, by category; None: it tagged nothing."""
+    found = profile.tagged[number]
     if found is None or moment is None:
         return None
     return told_bytes(profile.curves[number], found, moment)

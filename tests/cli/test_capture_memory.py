@@ -47,9 +47,9 @@ def test_a_recording_of_one_step_knows_all_that_lives(tmp_path: Path) -> None:
     assert "next: pyprof2 memory train.json.gz" in done.stderr
     assert not (tmp_path / "train.pickle").exists()
     found = pyprof2.memory(tmp_path / "train.json.gz")
-    (curve,), (told,) = found.curves, found.told
-    assert told is not None
-    held = told_bytes(curve, told, int(told.backward[0]))
+    (curve,), (tagged,) = found.curves, found.tagged
+    assert tagged is not None
+    held = told_bytes(curve, tagged, int(tagged.backward[0]))
     assert held["parameter"] == 546_856
     assert held["optimizer_state"] == 1_093_728
     assert held["activation"] == 33_412

@@ -109,11 +109,11 @@ def recorded(path: Path, run: Callable[[], object]) -> MemoryProfile:
 
 
 def told_at_backward(found: MemoryProfile, number: int) -> dict[str, int]:
-    """Return what was told of when backward began for the `number`th time."""
-    (curve,), (told,) = found.curves, found.told
-    assert told is not None
-    assert told.refuted == 0
-    return told_bytes(curve, told, int(told.backward[number]))
+    """Return what was tagged of when backward began for the `number`th time."""
+    (curve,), (tagged,) = found.curves, found.tagged
+    assert tagged is not None
+    assert tagged.refuted == 0
+    return told_bytes(curve, tagged, int(tagged.backward[number]))
 
 
 TRUTH: Final[dict[str, tuple[Callable[[], Made], tuple[int, int, int, int]]]] = {
@@ -140,14 +140,14 @@ def test_each_category_is_known_to_the_byte(name: str, tmp_path: Path) -> None:
 
     found = recorded(tmp_path, lambda: train(make, 3))
 
-    told = told_at_backward(found, 2)
-    assert told["parameter"] == parameters
-    assert told["optimizer_state"] == state
-    assert told["activation"] == activations
-    assert told.get("buffer", 0) == buffers
-    assert told["output"] == 4  # the loss
-    assert "gradient" not in told
-    (curve,), (tags,) = found.curves, found.told
+    tagged = told_at_backward(found, 2)
+    assert tagged["parameter"] == parameters
+    assert tagged["optimizer_state"] == state
+    assert tagged["activation"] == activations
+    assert tagged.get("buffer", 0) == buffers
+    assert tagged["output"] == 4  # the loss
+    assert "gradient" not in tagged
+    (curve,), (tags,) = found.curves, found.tagged
     assert tags is not None
     assert told_bytes(curve, tags, int(tags.moments[-1]))["gradient"] == parameters
 
@@ -180,9 +180,9 @@ def test_live_at_the_end_of_forward_is_what_another_tracker_counts(tmp_path: Pat
 
     found = recorded(tmp_path, lambda: train(gpt, 3))
 
-    told = told_at_backward(found, 2)
-    assert told["activation"] + told["output"] == counted[_MemRefType.ACT] == 646_152
-    assert told["parameter"] == counted[_MemRefType.PARAM]
+    tagged = told_at_backward(found, 2)
+    assert tagged["activation"] + tagged["output"] == counted[_MemRefType.ACT] == 646_152
+    assert tagged["parameter"] == counted[_MemRefType.PARAM]
 
 
 def test_of_a_recording_that_begins_later_the_program_knows_what_was_there(
@@ -201,10 +201,10 @@ def test_of_a_recording_that_begins_later_the_program_knows_what_was_there(
     step()  # the optimizer is known from here on
     found = recorded(tmp_path, step)
 
-    told = told_at_backward(found, 0)
-    assert (told["parameter"], told["optimizer_state"]) == (546_856, 1_093_728)
-    assert told["activation"] == 33_412
-    assert told["input"] == 16_384 + 128
+    tagged = told_at_backward(found, 0)
+    assert (tagged["parameter"], tagged["optimizer_state"]) == (546_856, 1_093_728)
+    assert tagged["activation"] == 33_412
+    assert tagged["input"] == 16_384 + 128
     # What was there before is not known on the CPU, and the table says no more than it knows.
     assert found.devices["base_bytes"].isna().all()
     assert set(found.rows(["category"], "backward")["category"]) == {"activation", "output"}
@@ -265,7 +265,7 @@ def test_a_sparse_gradient_is_its_indices_and_values(tmp_path: Path) -> None:
 
     found = recorded(tmp_path, lambda: model(torch.tensor([1, 2, 2])).sum().backward())
 
-    (curve,), (tags,) = found.curves, found.told
+    (curve,), (tags,) = found.curves, found.tagged
     assert tags is not None
     # Three indices of 8 bytes, which are the input's own, and three rows of 64 floats.
     assert told_bytes(curve, tags, int(tags.moments[-1]))["gradient"] in {

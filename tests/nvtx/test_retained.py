@@ -72,7 +72,7 @@ def test_the_command_says_what_to_checkpoint(
 
     assert "= 1.70 MB saved by autograd + 0 B held otherwise" in text
     assert "checkpoint blocks.* (3 of them): predicted to free 1.49 MB" in text
-    assert device["retained"]["saved_bytes"] == device["told"]["activation"]
-    assert sum(row["bytes"] for row in device["retained"]["rows"]) == device["told"]["activation"]
+    assert device["retained"]["saved_bytes"] == device["tagged"]["activation"]
+    assert sum(row["bytes"] for row in device["retained"]["rows"]) == device["tagged"]["activation"]
     assert device["retained"]["checkpoint"][0]["frees_bytes"] == 3 * 495_616
     assert device["notes"] == []

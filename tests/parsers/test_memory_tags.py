@@ -20,7 +20,7 @@ def tag(at: int, moment: Any, **fields: Any) -> Any:
     return op(format_marker(Marker("memory", moment=moment, **fields), quoteless=True), at, 0)
 
 
-def told(tmp_path: Path, *events: Any) -> MemoryProfile:
+def tagged(tmp_path: Path, *events: Any) -> MemoryProfile:
     return pyprof2.memory(trace(tmp_path, *events))
 
 
@@ -31,7 +31,7 @@ def sums(found: MemoryProfile, at: str = "end") -> dict[tuple[str, str], int]:
 
 
 def test_a_block_has_the_category_that_the_program_told(tmp_path: Path) -> None:
-    found = told(
+    found = tagged(
         tmp_path,
         op("aten::empty", 0, 5),
         memory(1, Bytes=64, Addr=4096, **CPU),
@@ -46,7 +46,7 @@ def test_a_block_has_the_category_that_the_program_told(tmp_path: Path) -> None:
 
 
 def test_a_tag_that_the_recording_contradicts_is_counted_and_not_used(tmp_path: Path) -> None:
-    found = told(
+    found = tagged(
         tmp_path,
         op("aten::empty", 0, 5),
         memory(1, Bytes=64, Addr=4096, **CPU),
@@ -56,14 +56,14 @@ def test_a_tag_that_the_recording_contradicts_is_counted_and_not_used(tmp_path: 
         tag(10, "forward", category="gradient", device="cpu", blocks=((4096, 65), (8192, 32))),
     )
 
-    assert found.told[0] is not None
-    assert found.told[0].refuted == 2
+    assert found.tagged[0] is not None
+    assert found.tagged[0].refuted == 2
     assert {certainty for _, certainty in sums(found)} == {"inferred"}
-    assert any(note.startswith("2 times the program told") for note in found.notes_of(0))
+    assert any(note.startswith("2 times the program tagged") for note in found.notes_of(0))
 
 
 def test_what_autograd_holds_from_before_forward_is_an_input(tmp_path: Path) -> None:
-    found = told(
+    found = tagged(
         tmp_path,
         op("aten::empty", 0, 30),
         memory(1, Bytes=64, Addr=4096, **CPU),
@@ -85,11 +85,11 @@ def test_a_known_base_is_split_by_what_was_told(tmp_path: Path) -> None:
     )
     blocks = ((8192, 100), (16384, 400))  # the first is released later
 
-    found = told(
+    found = tagged(
         tmp_path, *events, tag(10, "forward", category="buffer", device="cuda:0", blocks=blocks)
     )
     # More than was there at all: a lie.
-    wrong = told(
+    wrong = tagged(
         tmp_path / "wrong", *events,
         tag(10, "forward", category="buffer", device="cuda:0", blocks=((16384, 4000),)),
     )  # fmt: skip
@@ -98,8 +98,8 @@ def test_a_known_base_is_split_by_what_was_told(tmp_path: Path) -> None:
         ("buffer", "exact"): 512 + 400, ("output", "inferred"): 512,
         ("unknown", "none"): 1024 - 512 - 400,
     }  # fmt: skip
-    assert wrong.told[0] is not None
-    assert wrong.told[0].refuted == 1
+    assert wrong.tagged[0] is not None
+    assert wrong.tagged[0].refuted == 1
     assert "buffer" not in {category for category, _ in sums(wrong)}
 
 

@@ -280,8 +280,8 @@ def test_rows_add_up_at_every_moment_for_every_axis(
     rows, total = [], 10_000
     for address, size, phase, number, source in events:
         total += size
-        told = {"allocated_bytes": total} if knows_base else {}
-        rows.append(block(address, size, phase=phase, step=number, source=source, **told))
+        tagged = {"allocated_bytes": total} if knows_base else {}
+        rows.append(block(address, size, phase=phase, step=number, source=source, **tagged))
     curve = _curve(*rows)
     everything = entries(curve)
     lived = timeline(curve, everything)
