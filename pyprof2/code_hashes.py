@@ -51,7 +51,7 @@ def code_of(paths: Iterable[str], began: float) -> Iterator[Code]:
     """Yield what is known of the files that are there and were not changed since.
 
     Args:
-        paths: as the recording names them; what is no file's full path is left out.
+        paths: as the recording names them; what is no full path of a `.py` file is left out.
         began: when the recording began, in seconds since the epoch.
     """
     for path in list(paths)[:_MOST_FILES]:
@@ -67,7 +67,8 @@ def code_of(paths: Iterable[str], began: float) -> Iterator[Code]:
 
 def _content(path: Path, began: float) -> bytes | None:
     try:
-        if not path.is_absolute() or not path.is_file():
+        # A trace may name any file of who reads it: only code is looked at.
+        if path.suffix != ".py" or not path.is_absolute() or not path.is_file():
             return None
         found = path.stat()
         if found.st_mtime > began or found.st_size > LARGEST:

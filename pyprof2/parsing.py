@@ -277,6 +277,8 @@ def _began(trace: Mapping[str, Any], files: Sequence[Path]) -> float:
     """Return when a recording began, in seconds since the epoch, at the latest."""
     written = min(file.stat().st_mtime for file in files)
     start, end, to_unix = (trace[name] for name in ("start_ns", "end_ns", "unix_ns"))
+    if start is None:  # nothing was recorded that has a time
+        return written
     if to_unix is not None:
         return min(written, float(start + to_unix) / 1e9)
     return written - float(end - start) / 1e9
