@@ -80,26 +80,41 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
         StoreWriter(out, force=force) as writer,
         _Workers(min(jobs, len(files)), executor) as workers,
     ):
-        folders = [writer.scratch(str(number)) for number in range(len(files))]
-        with _Progress(files, shown=progress) as bar:
-            read = workers.map(
-                _read_file, files, folders, [bar.callback(workers.parallel)] * len(files)
-            )
-            recordings = [
-                (file, found) for file, each in zip(files, read, strict=True) for found in each
-            ]
-        groups, ranks = assign_ranks(recordings)
-        tasks = (
-            [[recordings[at][1] for at in group] for group in groups],
-            ranks,
-            [writer.folder] * len(ranks),
-            [root] * len(ranks),
-        )
-        facts = list(workers.map(_write_rank, *tasks))
-        _write_job(writer.folder, ranks)
-        manifest = _manifest(files, recordings, groups, ranks, facts)
-        writer.finish(manifest | {"code": _code(writer.folder, files, ranks)})
+        recordings = _read(files, writer, workers, progress=progress)
+        writer.finish(_write(files, recordings, writer.folder, workers, root))
     return out
+
+
+def _read(
+    files: Sequence[Path], writer: StoreWriter, workers: _Workers, *, progress: bool
+) -> list[tuple[Path, Recording]]:
+    """Return what is recorded in each file, one after another."""
+    folders = [writer.scratch(str(number)) for number in range(len(files))]
+    with _Progress(files, shown=progress) as bar:
+        callbacks = [bar.callback(workers.parallel)] * len(files)
+        read = workers.map(_read_file, files, folders, callbacks)
+        return [(file, found) for file, each in zip(files, read, strict=True) for found in each]
+
+
+def _write(
+    files: Sequence[Path],
+    recordings: Sequence[tuple[Path, Recording]],
+    folder: Path,
+    workers: _Workers,
+    root: str | None,
+) -> dict[str, Any]:
+    """Write the tables of all ranks; return the manifest."""
+    groups, ranks = assign_ranks(recordings)
+    tasks = (
+        [[recordings[at][1] for at in group] for group in groups],
+        ranks,
+        [folder] * len(ranks),
+        [root] * len(ranks),
+    )
+    facts = list(workers.map(_write_rank, *tasks))
+    _write_job(folder, ranks)
+    manifest = _manifest(files, recordings, groups, ranks, facts)
+    return manifest | {"code": _code(folder, files, ranks)}
 
 
 def default_store(trace: Path) -> Path:

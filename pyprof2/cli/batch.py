@@ -45,6 +45,15 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         metavar="B=STORE|TRACE",
         help="a batch size, and what was recorded with it",
     )
+    _add_questions(command)
+    _add_entry(command)
+    arguments.add_format(command)
+    arguments.add_output(command)
+    command.set_defaults(run=run)
+
+
+def _add_questions(command: argparse.ArgumentParser) -> None:
+    """Declare what is asked of the model."""
     command.add_argument(
         "--at",
         type=_asked,
@@ -66,10 +75,6 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         metavar="DIR",
         help="write measure-batches.csv and prediction-models.csv there too, as Skyline does",
     )
-    _add_entry(command)
-    arguments.add_format(command)
-    arguments.add_output(command)
-    command.set_defaults(run=run)
 
 
 def _add_entry(command: argparse.ArgumentParser) -> None:
