@@ -241,7 +241,9 @@ def test_ranks_with_clocks_of_their_own_have_each_its_span(
     assert summary["span_ns"] == summary["gpu_span_ns"] == 2 * 15_000
     assert summary["busy_ns"] == 4 * 5_000
     assert main(["prof", str(tmp_path), "--by", "op", "-w", "200"]) == 0
-    assert "busy 20.000 us of 30.000 us on 2 GPUs" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "busy 20.000 us of 70.000 us recorded, sum of 2 devices" in out
+    assert "(30.000 us from first to last activity)" in out
 
 
 def test_a_length_is_the_same_on_every_clock(tmp_path: Path) -> None:

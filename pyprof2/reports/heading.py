@@ -42,11 +42,10 @@ def heading(run: Run, width: int) -> list[str]:
         items.append(("op calls", f"{calls:,} in {format_time(time)}"))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
-        busy, whole = format_time(summary["busy_ns"]), format_time(run.spent.recorded_ns)
         items.insert(0, ("device", ", ".join(summary["devices"]) or "not named"))
         items.append(("kernels", f"{summary['kernel_count']:,} in {format_time(kernels)}"))
         items.append(("copies", format_time(copies) if copies else ""))
-        items.append(("busy", f"{busy} of {whole} recorded{several_devices(run)}"))
+        items.append(("busy", _busy(run)))
         items.append(("linked", _percent(summary["linked_pct"])))
     if run.device is not None:
         items.append(("roofs of", str(run.device)))
@@ -54,6 +53,14 @@ def heading(run: Run, width: int) -> list[str]:
     lines += textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
     words = f"{sentence(run)}; next: pyprof2 advise" if loses_time(run) else ""
     return lines + textwrap.wrap(words, width, break_on_hyphens=False)
+
+
+def _busy(run: Run) -> str:
+    """Return the busy time of all that was recorded, and of what lies between first and last."""
+    times = (run.summary["busy_ns"], run.spent.recorded_ns, run.summary["gpu_span_ns"])
+    busy, whole, span = map(format_time, times)
+    active = "" if span == whole else f" ({span} from first to last activity)"
+    return f"{busy} of {whole} recorded{several_devices(run)}{active}"
 
 
 def _ledger(summary: Mapping[str, Any]) -> list[str]:
