@@ -325,7 +325,8 @@ class JsonStream:
         """
         if _is_valid(piece):
             return piece, b""
-        for attempt in (piece, escape_bare_quotes(piece)):
+        # Mostly no quote is bare, and the same repair need not be tried twice.
+        for attempt in dict.fromkeys((piece, escape_bare_quotes(piece))):
             mended = repair(attempt)
             end = _value_end(mended.decode("latin-1"), 0)
             if end > 0 and _is_valid(mended[:end]):

@@ -247,16 +247,16 @@ def group_of(phase: str, category: str) -> str | None:
 def finished(stream: JsonStream, found: Scan) -> Scan:
     """Return a scan without the instants that are not of memory, and count what is damaged."""
     is_memory = Meaning(lambda name: name == MEMORY_NAME)
-    groups = []
+    groups, skipped = [], found.skipped
     for events in found.groups:
         kept = events
         if events.group == "memory":
             kept = events.where(is_memory.flags(events.name))
             if len(kept) < len(events):
-                found.skipped["i", ""] += len(events) - len(kept)
+                skipped["i", ""] += len(events) - len(kept)
         if len(kept):
             groups.append(kept)
-    for (phase, _), times in found.skipped.items():
+    for (phase, _), times in skipped.items():
         if not phase:
             stream.count_damaged(times)
     return replace(found, groups=groups)

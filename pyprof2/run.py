@@ -596,7 +596,7 @@ class Run:
         from pyprof2.analysis.summaries.summary import summary
         from pyprof2.reports.notebook import Summary
 
-        steps = read_table(self.path, "steps", ["step"])["step"].to_pylist()
+        steps = self.steps["step"].tolist()
         times = dict(zip(self.ledger["bin"], self.ledger["time_ns"].tolist(), strict=True))
         return Summary(summary(self._totals, steps, times))
 

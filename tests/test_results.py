@@ -183,7 +183,8 @@ def test_a_profile_reads_the_columns_that_it_shows_and_each_once(
     assert read
     assert {key: count for key, count in read.items() if count > 1} == {}
     unseen = {"grid", "registers", "occupancy_pct", "pid"} if options != ["--csv"] else set()
-    assert unseen.isdisjoint(name for _, name in read)
+    # What steps are made of is one small table.
+    assert unseen.isdisjoint(name for file, name in read if file.parent.name != "steps")
 
 
 @pytest.mark.parametrize("options", [[], ["--by", "layer"], ["--csv"], ["--summary"]])

@@ -142,8 +142,7 @@ class MemoryTags:
 
     def around_backward(self, run: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Tell what is held when backward begins, and which gradients there are when it ends."""
-        has_begun = getattr(self._local, "has_begun", False)
-        if has_begun or is_tracing() or current_task() != NO_TASK:
+        if self._is_inside():
             return run(outputs, *args, **kwargs)
         self._begin_backward(outputs)
         try:
@@ -156,7 +155,8 @@ class MemoryTags:
 
         The engine is called later, with a gradient of ones that is nothing which forward left.
         """
-        if is_tracing() or current_task() != NO_TASK:
+        # Under a mode of torch functions a tensor's `backward` calls itself again.
+        if self._is_inside():
             return run(tensor, *args, **kwargs)
         self._begin_backward((tensor,))
         self._local.has_begun = True
@@ -165,6 +165,11 @@ class MemoryTags:
         finally:
             self._local.has_begun = False
             self.mark("gradients")
+
+    def _is_inside(self) -> bool:
+        """Whether backward has begun, or this is no run of the program's own."""
+        has_begun = getattr(self._local, "has_begun", False)
+        return has_begun or is_tracing() or current_task() != NO_TASK
 
     def _begin_backward(self, outputs: Any) -> None:
         self._add_outputs(outputs)

@@ -115,4 +115,4 @@ def test_it_is_shown_with_steps_and_lines(
 
     for command in (["prof", "--by", "step"], ["lines"]):
         assert main([command[0], str(path), *command[1:]]) == 0
-        assert line in capsys.readouterr().out
+        assert line in " ".join(capsys.readouterr().out.split())

@@ -296,7 +296,7 @@ def test_a_recording_without_a_gpu_has_ops_and_no_idle_time(tmp_path: Path) -> N
         assert row["op_calls"] == wanted.loc[name, "op_calls"]
         assert row["tflops"] == pytest.approx(known(wanted.loc[name, "tflops"]))
         assert row["roofline_pct"] == pytest.approx(known(wanted.loc[name, "roofline_pct"]))
-    assert (document["idle"]["rows"], document["parts"]["rows"], document["timeline"]) == (0, 0, [])
+    assert document["idle"]["rows"] == 0
     assert document["meta"]["has_gpu"] is False
     assert document["steps"]["columns"]["busy_ns"] == [None, None]
     assert document["quality"]["polluted"] is None
