@@ -32,6 +32,11 @@ MORE_TRACES: Final = sorted((SHARED / "traces" / "more").glob("*/*.*"))
 pytest_plugins: Final = ("pytester",)
 
 _TRACE_PROPERTY: Final = "real trace"
+_TAKE_MINUTES: Final = (
+    "tests/cli/test_entry.py", "tests/cli/test_examples.py", "tests/entry/test_sweep.py",
+    "tests/lsp/test_recording_anew.py", "tests/lsp/test_server.py", "tests/test_clusters.py",
+)  # fmt: skip
+"""Files whose tests start programs, one after another."""
 _NSYS_FAILED: Final = ["End of file", "sem_open", "Local Endpoint is not available", "tag_message"]
 
 # Where CI is set the examples are the same in every run, so a red run can be repeated.
@@ -153,6 +158,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real_trace)
         if {"chromium", "web_modules"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.pages)
+        if item.path.relative_to(ROOT).as_posix() in _TAKE_MINUTES:
+            item.add_marker(pytest.mark.minutes)
         if item.get_closest_marker("nsys") is not None:
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
 

@@ -171,7 +171,7 @@ def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Change:
     column = _AXES[axis]
     try:
         found = re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         msg = f"{pattern!r} is not a regular expression: {error}"
         raise UsageError(msg) from error
     words = job.labels.texts[column]
