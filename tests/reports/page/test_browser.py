@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Open = Callable[..., Opened]
 
 TABS: Final = [
-    "Overview", "Ops", "Kernels", "Layers", "Lines", "Ranges", "Roofline", "Icicle", "Timeline",
+    "Overview", "Ops", "Kernels", "Layers", "Lines", "Line tree", "Ranges", "Roofline", "Icicle", "Timeline",
     "Memory", "Source", "Idle", "Findings", "Compare", "Ranks",
 ]  # fmt: skip
 DEMO: Final = ROOT / "pyprof2" / "data" / "demo.json.gz"
