@@ -138,6 +138,18 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def not_negative(text: str, what: str) -> float:
+    """Return `text` as a number of at least 0; `what` names it in the message."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        msg = f"{text!r} is not {what} of 0 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
 def byte_count(text: str) -> int:
     """Return a size of memory in bytes: `80GB` of 1000³ each, `79.1GiB` of 1024³.
 

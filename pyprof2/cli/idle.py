@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
+
+if TYPE_CHECKING:
+    import argparse
 
 _EXAMPLES: Final = """examples:
   pyprof2 idle net.pyprof2                              groups and causes
@@ -50,15 +52,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
 
 
 def _microseconds(text: str) -> float:
-    """Return `text` as a time of 0 or more."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        msg = f"{text!r} is not a time in us, of 0 or more"
-        raise argparse.ArgumentTypeError(msg)
-    return value
+    return arguments.not_negative(text, "a time in us,")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -66,14 +66,7 @@ def _scaled(text: str) -> tuple[str, str, float]:
 
 
 def _factor(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        msg = f"{text!r} is not a factor of 0 or more"
-        raise argparse.ArgumentTypeError(msg)
-    return value
+    return arguments.not_negative(text, "a factor")
 
 
 def run(args: argparse.Namespace) -> None:

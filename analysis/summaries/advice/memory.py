@@ -12,6 +12,7 @@ import numpy as np
 from pyprof2.analysis.memory.curves import NO_NUMBER
 from pyprof2.analysis.memory.growth import growth, step_ends
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ HOLES_PCT: Final = 10
 GROWTH_BYTES: Final = 1 << 20
 STEPS: Final = 4
 """The first and the last step are left out, and two must be left."""
-_NEEDS: Final = "memory: profile(profile_memory=True), capture --memory"
+_NEEDS: Final = "allocations of ops"
 _NOT_RECORDED: Final = "allocations on the device are not recorded"
 
 
@@ -37,7 +38,7 @@ def memory_growth(facts: Facts) -> Found | None:
     """
     curves = list(_of_gpus(facts))
     if not curves:
-        return unknown(_NOT_RECORDED, _NEEDS)
+        return unknown(_NOT_RECORDED, needs(facts, _NEEDS))
     if all(len(step_ends(curve)) < STEPS for _, curve in curves):
         return unknown("growth shows in four steps or more", "more steps")
     for number, curve in curves:
@@ -72,7 +73,11 @@ def fragmentation(facts: Facts) -> Found | None:
                 f"device {curve.device}: {reserved / 1e9:.2f} GB were reserved, and at most "
                 f"{allocated / 1e9:.2f} GB allocated: {holes / 1e9:.2f} GB more"
             )
-    return None if known else unknown("what the allocator reserves is not recorded", _NEEDS)
+    return (
+        None
+        if known
+        else unknown("what the allocator reserves is not recorded", needs(facts, _NEEDS))
+    )
 
 
 def kept_for_backward(facts: Facts) -> Found | None:
@@ -83,7 +88,9 @@ def kept_for_backward(facts: Facts) -> Found | None:
     sizes = {row.get("device"): row.get("memory_bytes") for row, _ in facts.devices}
     curves = [(n, c) for n, c in _of_gpus(facts) if sizes.get(c.device) and c.base is not None]
     if not curves:
-        return unknown("how full the memory of the device is, is not recorded", _NEEDS)
+        return unknown(
+            "how full the memory of the device is, is not recorded", needs(facts, _NEEDS)
+        )
     for number, curve in curves:
         peak = int(curve.base or 0) + curve.over_base(curve.peak)
         found = facts.memory.retained(number)

@@ -14,6 +14,10 @@ _NEEDS: Final = {
     "steps": ("profile(schedule=…), and prof.step() at the end of each", _INIT),
     "Python stacks": ("profile(with_stack=True)", "nsys profile --python-sampling=true"),
     "memory": ("profile(profile_memory=True)", "nsys profile --cuda-memory-usage=true"),
+    "allocations of ops": (
+        "profile(profile_memory=True), or pyprof2 capture --memory",
+        "nsys does not; pyprof2 capture --memory",
+    ),
 }
 """With torch.profiler, with nsys."""
 _LATER: Final = (
@@ -27,7 +31,8 @@ def needs(facts: Facts, what: str) -> str:
 
     Args:
         facts: of the rank.
-        what: one of `shapes`, `steps`, `Python stacks`, `memory`.
+        what: one of `shapes`, `steps`, `Python stacks`, `memory`,
+            `allocations of ops`.
     """
     return f"{what}: {_NEEDS[what][_is_nsight(facts)]}"
 
