@@ -321,9 +321,9 @@ def _write_recording(
 
 def _idle(tables: RankTables, root: str | None) -> pa.Table:
     """Return table `idle` of a recording whose canonical tables are written."""
-    needed = {name: columns for name, columns in INPUT.items() if name != "ranges"}
     # The column of the one rank is as long as the others, and nobody looks at it.
-    needed |= {n: [c for c in columns if c != "rank"] for n, columns in needed.items()}
+    needed = {n: [c for c in columns if c != "rank"] for n, columns in INPUT.items()}
+    del needed["ranges"]
     found = tables.several(needed | {"trace": INPUT["trace"]})
     folder = root or own_root(found["trace"])
     found["ranges"] = tables.reduced("ranges", host_ranges.COLUMNS, partial(thinned, root=folder))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyprof2.store import STORED, open_parts, read_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from pyprof2.parts import TableParts
@@ -53,7 +53,7 @@ class RankTables:
         return {name: self.read(name, columns) for name, columns in needed.items()}
 
     def reduced(
-        self, name: str, columns: Collection[str], reduce: Callable[[pa.Table], pa.Table]
+        self, name: str, columns: Sequence[str], reduce: Callable[[pa.Table], pa.Table]
     ) -> pa.Table:
         """Return what a function leaves of a table, as it is stored, which it is given in parts.
 

@@ -105,7 +105,7 @@ def find_kept(store: Path, files: Sequence[Path], root: str | None) -> Kept | No
 
 
 def _is_unchanged(file: Path, source: Mapping[str, Any]) -> bool:
-    return file.stat().st_size == source["bytes"] and digest_of(file) == source["sha256"]
+    return (file.stat().st_size, digest_of(file)) == (source["bytes"], source["sha256"])
 
 
 def digest_of(file: Path) -> str:

@@ -17,7 +17,6 @@ from pyprof2.store import STORED, read_manifest, read_table
 from tests.kineto_events import kernel, launch, op, trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 RANKS: Final = 3
@@ -41,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the names of the files that are read from now on."""
     names: list[str] = []
     step = parsing._read_file
