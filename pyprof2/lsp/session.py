@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.lsp import kept, shown
-from pyprof2.lsp.files import Document, File, View, language_of
+from pyprof2.lsp.files import Document, File, View
 from pyprof2.lsp.recordings import CHANGED, MISSING, UNKNOWN
 from pyprof2.lsp.settings import Settings
+from pyprof2.lsp.text import language_of
 from pyprof2.lsp.worker import Worker, WorkerError
 
 if TYPE_CHECKING:
