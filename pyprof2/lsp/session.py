@@ -169,6 +169,10 @@ class Session:
         costs = self.costs
         if costs is None:
             return None, ""
+        shown_path = os.path.realpath(costs["path"])
+        for size, path in self.by_batch().items():
+            if os.path.realpath(path) == shown_path:
+                return size, f"batch {size}"
         own = (self.kept.get(kept.BATCHES) or {}).get(costs["path"])
         if isinstance(own, int):
             return own, f"batch {own}"
@@ -178,6 +182,16 @@ class Session:
         if len(found) != 1:
             return None, ""
         return found[0], f"batch {found[0]} in {100 * likely[found[0]]:.0f} % of the shapes"
+
+    def by_batch(self) -> dict[int, str]:
+        """Return the recordings of known batch sizes: those that are named, else our own.
+
+        Of several of our own with one batch size it is the last.
+        """
+        root = self.roots[0] if self.roots else ""
+        named = {int(size): str(Path(root, path)) for size, path in self.settings.batches.items()}
+        own: dict[str, int] = self.kept.get(kept.BATCHES) or {}
+        return named or {size: path for path, size in own.items() if Path(path).is_dir()}
 
     # -- files -----------------------------------------------------------------------------------
 
