@@ -18,7 +18,7 @@ from pygls.lsp.client import LanguageClient
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
 PROFILES: Final = sorted(path.stem for path in Path(__file__).parent.glob("editors/*.json"))
 """Editors whose `initialize` was recorded: `python -m tests.lsp.record_editor`."""
@@ -44,7 +44,10 @@ class Editor:
         answer: what will have the answer of a command that was begun.
     """
 
-    def __init__(self, profile: str, root: Path, state: Path, **options: Any) -> None:
+    def __init__(
+        self, profile: str, root: Path, state: Path, through: Sequence[str] = (), **options: Any
+    ) -> None:
+        """Start the server, perhaps through another command, as ssh is one."""
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self.answers: dict[str, str] = {}
@@ -61,13 +64,14 @@ class Editor:
         self._listen()
         known = json.loads((Path(__file__).parent / f"editors/{profile}.json").read_text())
         self.profile = known
-        self.pid = self.call(self._start(root, state, known, options))
+        self.pid = self.call(self._start(root, state, known, through, options))
 
-    async def _start(self, root: Path, state: Path, known: Any, options: Any) -> int:
+    async def _start(
+        self, root: Path, state: Path, known: Any, through: Sequence[str], options: Any
+    ) -> int:
         environment = os.environ | {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
-        await self._client.start_io(
-            sys.executable, "-P", "-m", "pyprof2", "lsp", env=environment, cwd=str(root)
-        )
+        command = [*through, sys.executable, "-P", "-m", "pyprof2", "lsp"]
+        await self._client.start_io(*command, env=environment, cwd=str(root))
         converter = converters.get_converter()
         folders = [lsp.WorkspaceFolder(root.as_uri(), root.name)]
         is_bare = known["clientInfo"]["name"] == "helix"  # outside of a repository
