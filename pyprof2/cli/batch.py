@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.batch.tried import Tried
     from pyprof2.entry.sweep import Sweep
     from pyprof2.reports.batch import BatchQuery
+    from pyprof2.run import Run
 
 _EXAMPLES: Final = """examples:
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2   those, and 64
@@ -165,12 +166,13 @@ def run(args: argparse.Namespace) -> None:
     capacity = args.memory if args.device is None else capacity_bytes(args.device)
     batches, given = args.at or ([], {})
     query = BatchQuery(tuple(batches), given, capacity, target)
+    runs: dict[int, Run] = {}
     if args.entry is None:
-        model = _of_recordings(args)
+        model, runs = _of_recordings(args)
     else:
         model, query = _of_entry(args, query)
     if is_page:
-        _write_page(model, query, args)
+        _write_page(model, query, runs, args)
     else:
         show(model, query)
     if args.csv_files is not None:
@@ -211,9 +213,12 @@ def _check_page(args: argparse.Namespace, *, is_page: bool) -> None:
         raise UsageError(msg)
 
 
-def _write_page(model: Model, query: BatchQuery, args: argparse.Namespace) -> None:
+def _write_page(
+    model: Model, query: BatchQuery, runs: dict[int, Run], args: argparse.Namespace
+) -> None:
     """Write the page with the dials, and print where it is."""
     from pyprof2 import __version__
+    from pyprof2.batches import held_by_category
     from pyprof2.reports.cells import clean
     from pyprof2.reports.dials import DialsQuery, parts_of_page
 
@@ -223,7 +228,7 @@ def _write_page(model: Model, query: BatchQuery, args: argparse.Namespace) -> No
 
         code = code_of(args.code, [int(size) for size in model.batches])
     values = [] if code is None else [place["value"] for place in code["places"] if place["value"]]
-    asked = DialsQuery(query, __version__, values, code)
+    asked = DialsQuery(query, __version__, values, code, held_by_category(runs))
     files.write_parts(parts_of_page(model, asked), args.output)
     print(clean(str(args.output)))
 
@@ -246,10 +251,14 @@ def _write_csv_files(model: Model, args: argparse.Namespace) -> None:
             entry.say(line)
 
 
-def _of_recordings(args: argparse.Namespace) -> Model:
+def _of_recordings(args: argparse.Namespace) -> tuple[Model, dict[int, Run]]:
+    """Return the model of recordings, and what it is of."""
     from pyprof2.batches import batch_model
+    from pyprof2.run import load
 
-    return batch_model(dict(args.inputs), progress=arguments.wants_progress(args))
+    progress = arguments.wants_progress(args)
+    runs = {size: load(path, progress=progress) for size, path in dict(args.inputs).items()}
+    return batch_model(runs), runs
 
 
 def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, BatchQuery]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.batch import model as batch
+from pyprof2.analysis.summaries.batch.held import held_of
 from pyprof2.analysis.summaries.batch.limits import MARGIN, limits
 from pyprof2.analysis.summaries.batch.savings import fixed_memory
 from pyprof2.analysis.summaries.batch.tried import rows
@@ -18,7 +19,7 @@ from pyprof2.reports.batch import BatchQuery, notes
 from pyprof2.reports.page.html import Program, packed, page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyprof2.analysis.summaries.batch.limits import Limits
     from pyprof2.analysis.summaries.batch.model import Answer, Model
@@ -44,12 +45,14 @@ class DialsQuery:
         sizes: batch sizes that a dial must be able to stand at, beside its own.
         code: where the batch size stands in the code, as `docs/editors.rst` says, with hunks
             of a patch; None: no code is given.
+        held: by recorded batch size the bytes of each category of memory; empty: not known.
     """
 
     batch: BatchQuery
     version: str
     sizes: Sequence[int] = ()
-    code: dict[str, Any] | None = field(default=None)
+    code: dict[str, Any] | None = None
+    held: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
 def parts_of_page(model: Model, query: DialsQuery) -> Iterator[str]:
@@ -90,7 +93,7 @@ def document(model: Model, query: DialsQuery) -> dict[str, Any]:
         "throughput": _columns(rates),
         "memory": _columns(memory),
         "time_parts": _time_parts(model, sizes, asked),
-        "memory_parts": _memory_parts(model, sizes, asked),
+        "memory_parts": _memory_parts(model, sizes, query),
         "limits": _limits(found, capacity, given=asked.capacity is not None),
         "notes": _notes(model, asked),
         "code": query.code,
@@ -162,20 +165,25 @@ def _times(model: Model, size: int, asked: BatchQuery) -> list[float]:
     return [float(own.get((fit.phase, fit.group), 0.0)) for fit in model.parts]
 
 
-def _memory_parts(model: Model, sizes: Sequence[int], asked: BatchQuery) -> list[dict[str, Any]]:
+def _memory_parts(model: Model, sizes: Sequence[int], query: DialsQuery) -> list[dict[str, Any]]:
     """Return name and bytes of what memory is made of: they add up to what is predicted."""
     if not model.memory:
         return []
-    fixed, grown = [], []
-    for size in sizes:
-        value = model.answer(batch.MEMORY, size, asked.given).value or 0.0
-        own = min(value, fixed_memory(model, size, asked.given))
-        fixed.append(own)
-        grown.append(value - own)
-    return [
-        {"name": "grows with the batch", "values": grown},
-        {"name": "does not grow", "values": fixed},
+    held, given = held_of(model, query.held), query.batch.given
+    found = [held and held.at(size, given) for size in sizes]
+    if held is None or not all(found):
+        found = [_by_growth(model, size, given) for size in sizes]
+    parts = [
+        {"name": name, "values": [own[name] for own in found if own]} for name in found[0] or {}
     ]
+    return sorted(parts, key=lambda part: -part["values"][-1])
+
+
+def _by_growth(model: Model, size: int, given: Mapping[str, int]) -> dict[str, float]:
+    """Return what grows with the batch and what does not, where no more is known."""
+    value = model.answer(batch.MEMORY, size, given).value or 0.0
+    fixed = min(value, fixed_memory(model, size, given))
+    return {"grows with the batch": value - fixed, "does not grow": fixed}
 
 
 def _limits(found: Limits, capacity: int | None, *, given: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.batch.tried import Tried
+from pyprof2.batches import held_by_category
 from pyprof2.cli import main
 from pyprof2.lsp.patches import code_of
 from pyprof2.reports.batch import BatchQuery
@@ -59,15 +60,43 @@ def test_a_dial_stands_on_what_the_recordings_are_made_of(model: Model) -> None:
 def test_parts_add_up_to_kernels_and_to_memory(model: Model) -> None:
     found = made(model)
 
+    # 16 is recorded, 24 is not.
+    for size in (16, 24):
+        at = found["batches"].index(size)
+        times = {(p["phase"], p["group"]): p["values"][at] for p in found["time_parts"]}
+        assert times == {
+            ("forward", "matmul"): pytest.approx(10_000 * size), ("optimizer", "optimizer"): 20_000,
+        }  # fmt: skip
     at = found["batches"].index(24)
-    times = {(p["phase"], p["group"]): p["values"][at] for p in found["time_parts"]}
-    assert times == {
-        ("forward", "matmul"): pytest.approx(240_000), ("optimizer", "optimizer"): 20_000,
-    }  # fmt: skip
     held = {part["name"]: part["values"][at] for part in found["memory_parts"]}
     assert held == {
         "grows with the batch": pytest.approx(24e6), "does not grow": pytest.approx(5e6),
     }  # fmt: skip
+
+
+def test_categories_have_slopes_of_their_own_and_add_up(model: Model, script: Path) -> None:
+    runs = {size: script.with_name(f"b{size}.pyprof2") for size in SIZES}
+    held = held_by_category(runs)
+    assert held[16] == {"temporary": 16_000_000, "parameter_or_buffer": 5_000_000}
+
+    found = document(model, DialsQuery(BatchQuery(), "1", held=held))
+
+    parts = {part["name"]: part["values"] for part in found["memory_parts"]}
+    assert list(parts) == ["temporary", "parameter_or_buffer"]
+    for at, size in enumerate(found["batches"]):
+        assert parts["temporary"][at] == pytest.approx(1e6 * size)
+        assert parts["parameter_or_buffer"][at] == pytest.approx(5e6)
+        assert sum(values[at] for values in parts.values()) == pytest.approx(
+            found["memory"]["value"][at]
+        )
+
+
+def test_categories_of_another_moment_than_the_peak_are_not_shown(model: Model) -> None:
+    held = {size: {"temporary": 1_000_000 * size} for size in SIZES}
+
+    found = document(model, DialsQuery(BatchQuery(), "1", held=held))
+
+    assert [p["name"] for p in found["memory_parts"]] == ["grows with the batch", "does not grow"]
 
 
 def test_rows_are_those_of_batch(model: Model, script: Path, capsys: Any) -> None:
@@ -123,7 +152,7 @@ def patched(folder: Path, place: dict[str, Any], number: int) -> bytes:
     text = subprocess.run(command, check=True, capture_output=True).stdout
     for tool in (["git", "apply", "--check"], ["git", "apply"]):
         subprocess.run([*tool, "-"], input=text, cwd=folder, check=True)
-    return (folder / place["hunk"]["path"]).read_bytes()
+    return (folder / str(place["hunk"]["path"])).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import { patch } from "./patch.js";
 
 const AGAIN = 2000;
 const TONES = { forward: "--busy", backward: "--comm", recompute: "--idle-0", optimizer: "--copies" };
+/** What a batch does not make larger. */
+const STAYS = new Set(["does not grow", "parameter", "buffer", "parameter_or_buffer", "gradient", "optimizer_state"]);
 const UNTRIED = "predicted, not tried";
 const bytes = (value) => quantity(value, byteUnit);
 const samples = (value) => `${rate(value)} samples/s`;
@@ -63,7 +65,7 @@ class App {
     const parts = times.map(({ phase, group, values }) => ({ name: `${phase} ${group}`, tone: TONES[phase] ?? "--idle-3", values }));
     const what = measure === "step_time_ns" ? "Time of kernels or ops in a step" : "Time of kernels";
     if (parts.length) found.push(new Bars(what, parts, shortTime, "Parts may overlap; idle time is in none."));
-    const held = memory.map(({ name, values }) => ({ name, tone: name === "does not grow" ? "--copies" : "--busy", values }));
+    const held = memory.map(({ name, values }) => ({ name, tone: STAYS.has(name) ? "--copies" : "--busy", values }));
     if (held.length) found.push(new Bars("Memory at its most", held, bytes, ""));
     return found;
   }

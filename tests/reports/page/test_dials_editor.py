@@ -316,7 +316,7 @@ def test_another_host_is_refused_first_whatever_else_is_right(
 def test_a_request_of_others_is_refused(
     attacker: Attacker, headers: dict[str, str | None], code: int
 ) -> None:
-    assert attacker.ask(**headers).code == code
+    assert attacker.ask("POST", "/ask", **headers).code == code
 
 
 def test_no_answer_lets_other_sites_read_it_and_no_socket_is_upgraded(attacker: Attacker) -> None:
