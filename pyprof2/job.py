@@ -33,6 +33,8 @@ _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
 _OF_STRAGGLERS: Final = (
     "rank", "verdict", "score", "excess_pct", "z", "gain_ns", "lo_ns", "hi_ns", "gain_pct",
 )  # fmt: skip
+MOST_REPLAYED: Final = 2_000_000
+"""Kernels and copies of all ranks that advice and reports replay at most."""
 _OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
 
 
@@ -89,6 +91,12 @@ class JobOfRanks:
         first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
         graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
         return job_graph(graphs, members)
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether there is little enough work that advice and reports replay it."""
+        summary = self.run.summary
+        return int(summary["kernel_count"] + summary["copy_count"]) <= MOST_REPLAYED
 
     @property
     def _numbers(self) -> list[int]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 BUSY: Final = "busy_ns"
 """The score of a rank that computes longer; that of a late host is `host_ns`."""
 _ON_HOST: Final = ("host", "sync", "launch")
+_TIMES_PCT: Final = 200
+"""More is said as a factor."""
 _VAGUE: Final = ("host_python", "host_unrecorded", "host_op")
 """Causes of idle time that say less than the op that came late."""
 
@@ -75,6 +77,8 @@ class SlowRank(NamedTuple):
     def what(self) -> str:
         """What it does longer than others, in words."""
         done = "computes" if self.score == BUSY else "waits for its host"
+        if self.excess_pct > _TIMES_PCT:
+            return f"{done} {1 + self.excess_pct / 100:.1f} times as long as the ranks of its role"
         return f"{done} {self.excess_pct:.1f} % longer than the ranks of its role"
 
 
@@ -157,7 +161,7 @@ def cost_words(slow: SlowRank) -> str:
     """Return what a slow rank costs by step, with the interval; that a hidden one costs nothing."""
     gain = slow.gain
     if gain.gain_ns is None or gain.lo_ns is None or gain.hi_ns is None:
-        return f"at most {format_time(gain.bound_ns)}"
+        return f"at most {format_time(gain.bound_ns)} of the recording"
     if not slow.is_straggler:
         return "hidden: no step would be 1 % shorter"
     count, words = _per(slow)

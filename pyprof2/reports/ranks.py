@@ -71,7 +71,8 @@ def by_rank(job: JobOfRanks) -> pd.DataFrame:
         rows = job.scores[job.scores["score"] == f"{score}_ns"].set_index("rank")
         frame[f"{score}_excess_pct"] = rows["excess_pct"].reindex(frame.index).astype("float64")
         frame[f"{score}_z"] = rows["z"].reindex(frame.index).astype("Float64")
-    said = job.stragglers.set_index("rank")["verdict"].astype(object)
+    known = job.stragglers if job.is_replayed else pd.DataFrame({"rank": [], "verdict": []})
+    said = known.set_index("rank")["verdict"].astype(object)
     return frame.assign(verdict=said.reindex(frame.index)).reset_index()
 
 
@@ -207,9 +208,20 @@ def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
 def _notes(job: JobOfRanks, width: int) -> list[str]:
     """Return sentences on what costs time, and on what the numbers rest."""
     found = [""]
-    for text in (*_straggling(job), *_pairs(job), *_path(job), *_clocks(job), *_unmatched(job)):
+    for text in sentences(job):
         found += textwrap.wrap(cells.clean(text), width, break_on_hyphens=False)
     return found
+
+
+def sentences(job: JobOfRanks) -> Iterator[str]:
+    """Give sentences on what costs time, and on what the numbers rest."""
+    if job.is_replayed:
+        yield from _straggling(job)
+    yield from _pairs(job)
+    if job.is_replayed:
+        yield from _path(job)
+    yield from _clocks(job)
+    yield from _unmatched(job)
 
 
 def _straggling(job: JobOfRanks) -> Iterator[str]:
@@ -226,7 +238,7 @@ def _straggling(job: JobOfRanks) -> Iterator[str]:
             f"{gain.gain_pct:.1f} % of the recording{_place(job, slow)}"
         )
         if slow.is_straggler:
-            yield blame_words(slow, _line(job, slow))
+            yield blame_words(slow, line_of(job, slow))
 
 
 def _place(job: JobOfRanks, slow: SlowRank) -> str:
@@ -234,7 +246,7 @@ def _place(job: JobOfRanks, slow: SlowRank) -> str:
     place = slow.place
     if place is None:
         return ""
-    names = [word for word in (place.op, _line(job, slow)) if word]
+    names = [word for word in (place.op, line_of(job, slow)) if word]
     cause = f" ({place.cause.replace('_', ' ')})" if place.cause else ""
     time = format_time(round(place.excess_ns))
     return (
@@ -243,7 +255,8 @@ def _place(job: JobOfRanks, slow: SlowRank) -> str:
     )
 
 
-def _line(job: JobOfRanks, slow: SlowRank) -> str | None:
+def line_of(job: JobOfRanks, slow: SlowRank) -> str | None:
+    """Return the line that most of a slow rank's excess belongs to, as to be shown."""
     source = slow.place.source if slow.place else None
     return None if source is None else shown_line(source, job.run.source_roots)
 

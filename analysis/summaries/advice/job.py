@@ -51,7 +51,8 @@ def exposed_communication(facts: Facts) -> Found | None:
     if share < EXPOSED_PCT:
         return None
     ids = own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]
-    told = exposed_with_cause(facts, facts.job, exposed) if facts.job is not None else None
+    job = facts.job
+    told = exposed_with_cause(facts, job, exposed) if job is not None and job.is_replayed else None
     if told is not None:
         return replace(told, evidence={"kernels": ids})
     times = own.groupby("kernel_short", observed=True)["dur_ns"].sum().sort_values(ascending=False)

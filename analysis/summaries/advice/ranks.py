@@ -38,11 +38,16 @@ _WAITS: Final = (
     "what streams waited for, which this recording does not tell: pyprof2 whatif has the bound"
 )
 _MORE_RANKS: Final = "more ranks of the same role: of two nobody knows which one is usual"
+_FEWER: Final = "fewer steps, or see pyprof2 ranks and pyprof2 whatif, which replay any size"
 _HIDDEN: Final = "nothing to gain yet: queues or other ranks hide it"
 
 
 class Together(Protocol):
     """What all ranks tell together: `pyprof2.job.JobOfRanks`."""
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether there is little enough work to replay without being asked."""
 
     @property
     def graph(self) -> JobGraph:
@@ -97,6 +102,8 @@ def straggler(facts: Facts) -> Found | None:
     """
     if facts.job is None:
         return _recorded_alone(facts)
+    if not facts.job.is_replayed:
+        return unknown("there is too much work to replay it here", _FEWER)
     return _slow(facts, facts.job, computes=True) or _one_of_two(facts, facts.job)
 
 
@@ -106,7 +113,8 @@ def host_pause(facts: Facts) -> Found | None:
     As for stragglers, by the idle time that the host is to blame for. Its cause and line are those
     by which its idle time exceeds that of the others most.
     """
-    return None if facts.job is None else _slow(facts, facts.job, computes=False)
+    job = facts.job
+    return None if job is None or not job.is_replayed else _slow(facts, job, computes=False)
 
 
 def _slow(facts: Facts, job: Together, *, computes: bool) -> Found | None:
@@ -190,9 +198,10 @@ def slow_link(facts: Facts) -> Found | None:
     what is at stake is what a replay gains in which this group is as fast as the others. Which of
     its ranks has the slow link only several groups can tell.
     """
-    if facts.job is None or facts.job.slow_links.empty:
+    job = facts.job
+    if job is None or not job.is_replayed or job.slow_links.empty:
         return None
-    job, links = facts.job, facts.job.slow_links
+    links = job.slow_links
     if not any(facts.rank in job.ranks_of(str(key)) for key in links["group_key"].unique()):
         return None
     gain = job.gain(
@@ -225,7 +234,7 @@ def load_imbalance(facts: Facts) -> Found | None:
     is always the same rank: that is another rule.
     """
     job = facts.job
-    if job is None or any(slow.score == BUSY for slow in job.slow_ranks):
+    if job is None or not job.is_replayed or any(slow.score == BUSY for slow in job.slow_ranks):
         return None
     table = job.imbalance
     uneven = table[table["imbalance_pct"] >= IMBALANCE_PCT]
