@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +20,6 @@ from pyprof2.reports.dials import DialsQuery, document
 from tests.dialled import SIZES, held_bytes, samples, step_ns, workspace
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyprof2.analysis.summaries.batch.model import Model
 
 
@@ -152,7 +151,7 @@ def patched(folder: Path, place: dict[str, Any], number: int) -> bytes:
     text = subprocess.run(command, check=True, capture_output=True).stdout
     for tool in (["git", "apply", "--check"], ["git", "apply"]):
         subprocess.run([*tool, "-"], input=text, cwd=folder, check=True)
-    return (folder / str(place["hunk"]["path"])).read_bytes()
+    return Path(folder, place["hunk"]["path"]).read_bytes()
 
 
 @pytest.mark.parametrize(

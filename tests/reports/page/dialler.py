@@ -29,13 +29,13 @@ class Dialler:
         context.set_default_timeout(15_000)
         self.page = context.new_page()
         self.page.add_init_script(_CLIPBOARD)
-        self.page.on("console", lambda message: self._hear(message.text, message.type))
-        self.page.on("pageerror", lambda error: self._hear(str(error)))
+        self.page.on("console", lambda message: self._hear(message.type, message.text))
+        self.page.on("pageerror", lambda error: self._hear("error", str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
         self.page.wait_for_selector("html[data-ready]", timeout=90_000)
 
-    def _hear(self, text: str, kind: str = "error") -> None:
+    def _hear(self, kind: str, text: str) -> None:
         if kind in {"error", "warning"}:
             self.faults.append(text)
 
