@@ -115,7 +115,9 @@ def _hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     return None if file is None else features.hover(ls.session, file, params.position.line)
 
 
-def _symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+async def _symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+    # Editors keep them until the next edit, and none can be told to ask again.
+    await ls.session.settle(params.text_document.uri, _PATIENCE)
     file = ls.file(params.text_document.uri)
     return [] if file is None else features.symbols(ls.session, file)
 
