@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OPEN = """
 const document = await vscode.workspace.openTextDocument(vscode.Uri.file(path));
-await vscode.window.showTextDocument(document);
+await vscode.window.showTextDocument(document, vscode.ViewColumn.One);
 const { uri } = document;
 """
 
