@@ -3,19 +3,18 @@ import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 /**
- * The licences of what is in a bundle, as one text.
+ * The name, version and licence texts of packages, one after another.
  *
  * @param here - the folder that has node_modules
- * @param metafile - what esbuild says of the bundle
+ * @param names - of the packages
  * @param intro - the first line
  */
-export function licences(here, metafile, intro) {
-  const names = packagesOf(metafile);
+export function licences(here, names, intro) {
   return [`${intro}\n`, ...names.map((name) => licence(here, name))].join(`\n${"=".repeat(80)}\n`);
 }
 
-/** The npm packages of which something is in the bundle, by name. */
-function packagesOf(metafile) {
+/** The npm packages of which something is in the bundle that esbuild says this of, by name. */
+export function packagesOf(metafile) {
   const names = new Set();
   for (const output of Object.values(metafile.outputs)) {
     for (const [path, { bytesInOutput }] of Object.entries(output.inputs)) {

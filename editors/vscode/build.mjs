@@ -3,7 +3,7 @@ import { copyFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
-import { licences } from "../../web/licences.mjs";
+import { licences, packagesOf } from "../../web/licences.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const common = {
@@ -19,5 +19,5 @@ await build({
   ...common, entryPoints: ["src/page.ts"], platform: "browser", format: "iife", target: "chrome120",
 });
 const intro = "out/extension.js carries parts of these packages from npm. Their licences follow.";
-writeFileSync(join(here, "licences.txt"), licences(here, metafile, intro));
+writeFileSync(join(here, "licences.txt"), licences(here, packagesOf(metafile), intro));
 copyFileSync(join(here, "..", "..", "LICENSE"), join(here, "LICENSE.txt"));

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES: Final = """examples:
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2   those, and 64
-  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 --at 24 --memory 80GB"""
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 --at 24 --memory 80GB
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 -o dials.html --code train.py"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -47,6 +48,13 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     )
     _add_questions(command)
     _add_entry(command)
+    command.add_argument(
+        "--code",
+        type=Path,
+        metavar="FILE",
+        help="a program or a YAML file: the page that -o NAME.html writes, with dials to drag, "
+        "makes a patch of its batch size",
+    )
     arguments.add_format(command)
     arguments.add_output(command)
     command.set_defaults(run=run)
@@ -146,6 +154,8 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
 
 def run(args: argparse.Namespace) -> None:
     """Show what other batch sizes take."""
+    is_page = args.output is not None and args.output.suffix == ".html"
+    _check_page(args, is_page=is_page)
     target = arguments.target_of(args)
     _check_csv_files(args)
     _check(args)
@@ -159,7 +169,10 @@ def run(args: argparse.Namespace) -> None:
         model = _of_recordings(args)
     else:
         model, query = _of_entry(args, query)
-    show(model, query)
+    if is_page:
+        _write_page(model, query, args)
+    else:
+        show(model, query)
     if args.csv_files is not None:
         _write_csv_files(model, args)
 
@@ -182,6 +195,37 @@ def _check(args: argparse.Namespace) -> None:
     if twice := next((size for size in sizes if sizes.count(size) > 1), None):
         msg = f"batch size {twice} is given twice; a model needs different ones"
         raise UsageError(msg)
+
+
+def _check_page(args: argparse.Namespace, *, is_page: bool) -> None:
+    """See that what is said of a page goes together.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if args.code is not None and not is_page:
+        msg = "--code is for the page with dials: say -o NAME.html too"
+        raise UsageError(msg)
+    if is_page and args.format not in (None, "table"):
+        msg = f"--format {args.format} is no page: leave it out, or give -o another suffix"
+        raise UsageError(msg)
+
+
+def _write_page(model: Model, query: BatchQuery, args: argparse.Namespace) -> None:
+    """Write the page with the dials, and print where it is."""
+    from pyprof2 import __version__
+    from pyprof2.reports.cells import clean
+    from pyprof2.reports.dials import DialsQuery, parts_of_page
+
+    code = None
+    if args.code is not None:
+        from pyprof2.lsp.patches import code_of
+
+        code = code_of(args.code, [int(size) for size in model.batches])
+    values = [] if code is None else [place["value"] for place in code["places"] if place["value"]]
+    asked = DialsQuery(query, __version__, values, code)
+    files.write_parts(parts_of_page(model, asked), args.output)
+    print(clean(str(args.output)))
 
 
 def _check_csv_files(args: argparse.Namespace) -> None:

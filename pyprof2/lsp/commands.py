@@ -6,7 +6,7 @@ Each answers with an object: `ok`, and what there is to say in `text`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from lsprotocol import types as lsp
 
@@ -88,7 +88,7 @@ async def _show_layer(ls: Server, *given: Any) -> Answer:
     place = next(ls.session.locations(str(given[0]) if given else ""), None)
     if place is None:
         return said(ls, f"no line of the workspace is known of layer {given}", ok=False)
-    return await _show(ls, *place)
+    return await show_line(ls, *place)
 
 
 async def _breakdown(ls: Server, *given: Any) -> Answer:
@@ -133,7 +133,7 @@ def _age(path: str) -> str:
     return shown.age(max(0.0, time.time() - Path(path).stat().st_mtime))
 
 
-async def _show(ls: Server, path: str, line: int) -> Answer:
+async def show_line(ls: Server, path: str, line: int) -> Answer:
     """Open a file at a line, where the editor can be asked to; else say where it is."""
     window = ls.client_capabilities.window
     where = f"{path}:{line + 1}"
@@ -168,14 +168,19 @@ def _state(ls: Server) -> Answer:
 # -- the batch size ------------------------------------------------------------------------------
 
 
+def is_batch(value: Any) -> TypeGuard[int]:
+    """Return whether a value is a number that a batch size can be."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST
+
+
 async def _set_batch_size(ls: Server, *given: Any) -> Answer:
     """Take a batch size, and the key of a place if there are several."""
     batch = given[0] if given else None
-    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= _MOST:
+    if not is_batch(batch):
         return said(ls, f"{batch!r} is no batch size of 1 or more", ok=False)
     await analyse_all(ls)
     found = await _place(ls, given[1] if len(given) > 1 else None)
-    return found if isinstance(found, dict) else await _set_batch(ls, *found, batch)
+    return found if isinstance(found, dict) else await set_batch(ls, *found, batch)
 
 
 async def _batch_sizes(ls: Server, *_: Any) -> Answer:
@@ -239,10 +244,12 @@ async def _place(ls: Server, wanted: Any) -> tuple[File, Candidate] | Answer:
         place = features.place_of(file, candidate)
         return said(ls, f"{place}: {candidate.text}: {candidate.refusal}", ok=False)
     ls.session.kept.put(kept.CANDIDATE, key)
+    ls.dials.changed()
     return file, candidate
 
 
-async def _set_batch(ls: Server, file: File, candidate: Candidate, batch: int) -> Answer:
+async def set_batch(ls: Server, file: File, candidate: Candidate, batch: int) -> Answer:
+    """Put a number in the place of a batch size, in one step of undo."""
     place = features.place_of(file, candidate)
     if candidate.value == batch:
         return said(ls, f"{place}: it is {batch} already", ok=True)

@@ -20,6 +20,7 @@ from pyprof2.reports.cells import clean
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from pyprof2.lsp.dials import Dials
     from pyprof2.lsp.files import File
     from pyprof2.lsp.profiling import Failure
 
@@ -35,7 +36,10 @@ class Server(LanguageServer):
         profiling: the recording that it makes.
         failure: why the last one failed.
         has_panel: whether the editor asked for the breakdown, and shows it.
+        dials: the page with the dials.
     """
+
+    dials: Dials
 
     def __init__(self) -> None:
         super().__init__("pyprof2", __version__)
@@ -92,6 +96,7 @@ class Server(LanguageServer):
 
     async def refresh(self) -> None:
         """Tell the editor to ask anew, where it said that it can be told, and send findings."""
+        self.dials.changed()
         hint, lens = self.capabilities.inlay_hint, self.capabilities.code_lens
         if hint and hint.refresh_support:
             self.workspace_inlay_hint_refresh(None)
@@ -141,17 +146,21 @@ class Server(LanguageServer):
 def make_server() -> Server:
     """Return a server that knows its messages."""
     from pyprof2.lsp.commands import COMMANDS
+    from pyprof2.lsp.dials import Dials
+    from pyprof2.lsp.dials_commands import DIALS_COMMANDS
     from pyprof2.lsp.messages import HANDLERS
     from pyprof2.lsp.recording_commands import RECORDING_COMMANDS
 
     server = Server()
+    server.dials = Dials(server)
+    server.ending.append(server.dials.close)
     options = {
         lsp.TEXT_DOCUMENT_CODE_ACTION: lsp.CodeActionOptions([lsp.CodeActionKind.RefactorRewrite]),
         lsp.TEXT_DOCUMENT_INLAY_HINT: lsp.InlayHintOptions(resolve_provider=True),
     }
     for message, handler in HANDLERS.items():
         server.feature(message, options.get(message))(handler)
-    for name, command in (COMMANDS | RECORDING_COMMANDS).items():
+    for name, command in (COMMANDS | RECORDING_COMMANDS | DIALS_COMMANDS).items():
         server.command(name)(command)
     return server
 

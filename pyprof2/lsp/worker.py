@@ -134,8 +134,19 @@ def _search(roots: list[str]) -> list[str]:
     return [str(path) for path in search(roots)]
 
 
+def _dials(recordings: dict[str, str], sizes: list[int]) -> Any:
+    from pyprof2 import __version__
+    from pyprof2.batches import batch_model
+    from pyprof2.reports.batch import BatchQuery
+    from pyprof2.reports.dials import DialsQuery, document
+
+    model = batch_model({int(size): path for size, path in recordings.items()})
+    return document(model, DialsQuery(BatchQuery(), __version__, sizes))
+
+
 _TASKS: Final[dict[str, Callable[..., Any]]] = {
     "analyse": _analyse,
+    "dials": _dials,
     "newest": _newest,
     "read": _read,
     "search": _search,

@@ -42,6 +42,7 @@ class Editor:
         diagnostics: the last ones of each file.
         progress: titles and texts of progress.
         refuses: whether it refuses edits.
+        tells: whether it says what an edit of the server changed, before it answers.
         answer: what will have the answer of a command that was begun.
     """
 
@@ -57,7 +58,7 @@ class Editor:
         self.diagnostics: dict[str, list[lsp.Diagnostic]] = {}
         self.progress: list[str] = []
         self.uri, self.text, self.version = "", "", 0
-        self.refuses = False
+        self.refuses = self.tells = False
         self.answer: Any = None
         self._client = LanguageClient("tests", "1")
         self._listen()
@@ -162,7 +163,13 @@ class Editor:
         self.edits.append(edit)
         if self.refuses:
             return lsp.ApplyWorkspaceEditResult(applied=False, failure_reason="text changed")
-        return lsp.ApplyWorkspaceEditResult(applied=self.apply(edit))
+        applied = self.apply(edit)
+        if applied and self.tells:
+            whole = lsp.TextDocumentContentChangeWholeDocument(self.text)
+            document = lsp.VersionedTextDocumentIdentifier(uri=self.uri, version=self.version)
+            params = lsp.DidChangeTextDocumentParams(document, [whole])
+            self._client.text_document_did_change(params)
+        return lsp.ApplyWorkspaceEditResult(applied=applied)
 
     def apply(self, edit: lsp.WorkspaceEdit) -> bool:
         """Apply an edit as one change; an edit of another version is refused."""

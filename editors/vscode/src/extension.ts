@@ -3,6 +3,7 @@ import * as vscode from "vscode";
 import type { ExecuteCommandSignature } from "vscode-languageclient";
 import type { LanguageClientOptions, ShowMessageRequestParams } from "vscode-languageclient/node";
 import { LanguageClient, ShowMessageRequest } from "vscode-languageclient/node";
+import { showDials } from "./dials";
 import { Panel } from "./panel";
 import { SECTION, serverOptions, settings } from "./server";
 
@@ -20,6 +21,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   context.subscriptions.push(
     panel,
     vscode.commands.registerCommand("pyprof2.showPanel", () => panel.show()),
+    vscode.commands.registerCommand("pyprof2.showDials", showDials),
     vscode.commands.registerCommand("pyprof2.restart", restart),
     vscode.workspace.onDidGrantWorkspaceTrust(restart),
     vscode.workspace.onDidChangeConfiguration(configured),

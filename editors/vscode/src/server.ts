@@ -8,7 +8,7 @@ export const SECTION = "pyprof2";
 /** What the server knows; the interpreter is a setting of this extension alone. */
 const NAMES = [
   "hints", "lenses", "diagnostics", "threshold", "maxHints", "recording", "pathMap", "onSave",
-  "capture", "python",
+  "capture", "python", "batches",
 ];
 
 /**
