@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 15.0
 """Seconds that a question may wait for the recording; editors give up after 20 and more."""
-_WATCHED: Final = ("**/*.pyprof2/manifest.json", "**/*.json.gz", "**/*.sqlite")
+# Of a folder that is moved into its place editors see the folder, and nothing that is in it.
+_WATCHED: Final = (
+    "**/*.pyprof2", "**/*.pyprof2/manifest.json", "**/*.json.gz", "**/*.sqlite",
+)  # fmt: skip
 
 
 # -- beginning and settings ----------------------------------------------------------------------
