@@ -48,7 +48,8 @@ class Settings:
 
     def changed(self, given: Mapping[str, Any] | None) -> tuple[Settings, list[str]]:
         """Return the settings with what is given, and what is wrong with the rest of it."""
-        values, wrong = {}, []
+        values: dict[str, Any] = {}
+        wrong = []
         for name, value in (given or {}).items():
             current = getattr(self, name, None)
             if name not in self.__dataclass_fields__:

@@ -137,7 +137,7 @@ const hints = async (uri) =>
 _QUIET: Final = {
     "workbench.startupEditor": "none", "security.workspace.trust.startupPrompt": "never",
     "extensions.ignoreRecommendations": True, "workbench.tips.enabled": False,
-    "window.restoreWindows": "none", "git.enabled": False,
+    "window.restoreWindows": "none", "git.enabled": False, "files.autoSave": "off",
     "chat.commandCenter.enabled": False, "workbench.secondarySideBar.defaultVisibility": "hidden",
     "pyprof2.interpreter": sys.executable,
 }  # fmt: skip
