@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from lsprotocol import types as lsp
 
 from pyprof2.lsp import features, kept, shown
+from pyprof2.lsp.breakdown import opened, rows
 from pyprof2.lsp.server import Server, uri_of
 from pyprof2.lsp.session import BASELINE, MAIN, SCOPE
 from pyprof2.lsp.worker import WorkerError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 _MOST: Final = 1_000_000_000
 _MOST_OFFERED: Final = 12
+_PATIENCE: Final = 15.0
+"""Seconds that a panel may wait for the recording, and again for the file that it shows."""
 
 
 def said(ls: Server, text: str, *, ok: bool, quiet: bool = False) -> Answer:
@@ -86,6 +89,19 @@ async def _show_layer(ls: Server, *given: Any) -> Answer:
     if place is None:
         return said(ls, f"no line of the workspace is known of layer {given}", ok=False)
     return await show_line(ls, *place)
+
+
+async def _breakdown(ls: Server, *given: Any) -> Answer:
+    """Take `below` of a row, or nothing; once asked, the editor hears when the answer changed."""
+    ls.has_panel = True
+    wanted = given[0] if given and isinstance(given[0], dict) else {}
+    session = ls.session
+    await session.loaded(_PATIENCE)
+    if file := opened(session, wanted.get("uri")):
+        await session.settle(file.document.uri, _PATIENCE)
+    found, costs = rows(session, wanted), session.costs
+    of = {"ledger": costs["ledger"], "memory_of": costs["memory_of"]} if costs else {}
+    return {"ok": costs is not None, "text": session.title(), "rows": found, **of}
 
 
 async def _tell_state(ls: Server, *_: Any) -> Answer:
@@ -258,6 +274,7 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "pyprof2.setScope": _scope,
     features.SHOW_LAYER: _show_layer,
     "pyprof2.state": _tell_state,
+    "pyprof2.breakdown": _breakdown,
     features.SET_BATCH: _set_batch_size,
     "pyprof2.batchSizes": _batch_sizes,
     "pyprof2.chooseBatchSize": _choose_batch_size,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyprof2.lsp.files import File
     from pyprof2.lsp.profiling import Failure
 
+CHANGED: Final = "pyprof2/changed"
+"""Sent to an editor with a panel when what the panel shows may be out of date."""
+
 
 class Server(LanguageServer):
     """A server for one editor.
@@ -32,6 +35,7 @@ class Server(LanguageServer):
         session: what it knows.
         profiling: the recording that it makes.
         failure: why the last one failed.
+        has_panel: whether the editor asked for the breakdown, and shows it.
         dials: the page with the dials.
     """
 
@@ -42,6 +46,7 @@ class Server(LanguageServer):
         self.session = Session(self.refresh)
         self.profiling = Profiling()
         self.failure: Failure | None = None
+        self.has_panel = False
         self.ending: list[Callable[[], None]] = [self.session.close, self.profiling.cancel]
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_reporting = False
@@ -97,6 +102,8 @@ class Server(LanguageServer):
             self.workspace_inlay_hint_refresh(None)
         if lens and lens.refresh_support:
             self.workspace_code_lens_refresh(None)
+        if self.has_panel:
+            self.protocol.notify(CHANGED)
         for uri in list(self.session.files):
             self.publish(uri)
 

@@ -246,6 +246,13 @@ class Session:
                 return
             await asyncio.sleep(_PAUSE / 4)
 
+    async def loaded(self, seconds: float) -> None:
+        """Wait until the recording is read, the last one that was looked for, but not for ever."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (task := self._loading) and not task.done() and (left := end - loop.time()) > 0:
+            await asyncio.wait({task}, timeout=left)
+
     async def analyse(self, uri: str, *, force: bool = False) -> None:
         """See that what is known of a file is of its current text."""
         file = self.files.get(uri)

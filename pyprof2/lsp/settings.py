@@ -29,7 +29,7 @@ class Settings:
         pathMap: folders as they are called where it was recorded, and here.
         onSave: whether saving records anew: `off`, `ask` or `on`.
         capture: the script to record, and its arguments.
-        python: the interpreter that runs it.
+        python: the interpreter that runs it; given as empty: that of the server.
         restricted: nothing may run, whatever was allowed before.
     """
 
@@ -48,7 +48,8 @@ class Settings:
 
     def changed(self, given: Mapping[str, Any] | None) -> tuple[Settings, list[str]]:
         """Return the settings with what is given, and what is wrong with the rest of it."""
-        values, wrong = {}, []
+        values: dict[str, Any] = {}
+        wrong = []
         for name, value in (given or {}).items():
             current = getattr(self, name, None)
             if name not in self.__dataclass_fields__:
@@ -59,6 +60,9 @@ class Settings:
                 wrong.append(f"batches: {bad[0]!r} is no batch size")
             elif name == "onSave" and known not in (OFF, ASK, ON):
                 wrong.append(f"onSave: {value!r} is none of off, ask, on")
+            elif name == "python":
+                # Editors send what is not set as empty.
+                values[name] = known or sys.executable
             else:
                 values[name] = known
         return replace(self, **values), wrong

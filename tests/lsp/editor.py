@@ -15,6 +15,7 @@ from lsprotocol import converters
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
 
+from pyprof2.lsp.server import CHANGED
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Editor:
         said: the messages.
         edits: what the server wanted to change.
         refreshed: how often it was told to ask anew, by what.
+        changed: how often it was told that its panel is, at which versions of the file.
         diagnostics: the last ones of each file.
         progress: titles and texts of progress.
         refuses: whether it refuses edits.
@@ -55,6 +57,7 @@ class Editor:
         self.said: list[str] = []
         self.edits: list[lsp.WorkspaceEdit] = []
         self.refreshed: list[str] = []
+        self.changed: list[int] = []
         self.diagnostics: dict[str, list[lsp.Diagnostic]] = {}
         self.progress: list[str] = []
         self.uri, self.text, self.version = "", "", 0
@@ -106,6 +109,7 @@ class Editor:
             lsp.CLIENT_REGISTER_CAPABILITY: lambda _: None,
             lsp.WORKSPACE_INLAY_HINT_REFRESH: lambda *_: self.refreshed.append("hints"),
             lsp.WORKSPACE_CODE_LENS_REFRESH: lambda *_: self.refreshed.append("lenses"),
+            CHANGED: lambda *_: self.changed.append(self.version),
         }
         for name, handler in handlers.items():
             self._client.feature(name)(handler)
