@@ -35,6 +35,7 @@ class DeviceTables:
         return same * 2 <= count
 
     def add_launches(self, events: EventColumns) -> None:
+        """Append launches."""
         events, columns = self._shared.times(events)
         columns |= self._shared.thread(events) | {
             "name": self._shared.coded("launches", "name", events.name),
@@ -69,6 +70,7 @@ class DeviceTables:
         return _known(self._shared.numbers.ints(values), least)
 
     def add_activities(self, events: EventColumns) -> None:
+        """Append kernels, copies and fills."""
         # The driver hands over records that it never filled in: they have no time at all.
         events, columns = self._shared.times(events, may_be_zero=False)
         texts, args, ints = (
@@ -109,6 +111,7 @@ class DeviceTables:
         )
 
     def add_memory(self, events: EventColumns) -> None:
+        """Append allocations and releases."""
         good = events.timed & is_sensible(events.start_ns)
         if not good.all():
             self._shared.problems[EVENT_TIME] += int((~good).sum())
@@ -137,6 +140,7 @@ class DeviceTables:
         return column
 
     def add_flows(self, events: EventColumns) -> None:
+        """Append either end of the recorder's own pairs."""
         columns = self._shared.thread(events) | {
             "flow_id": self._shared.numbers.ints(events.args["flow_id"]),
             "end": events.args["end"],

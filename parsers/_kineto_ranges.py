@@ -54,12 +54,15 @@ class RangeTables:
         self._shared.annotated[ANNOTATED_STEPS] += self._ranges.finish(ops, end)
 
     def add(self, events: EventColumns) -> None:
+        """Append ranges whose group is their kind."""
         self.append(events.group, events)
 
     def append(self, kind: str, events: EventColumns) -> None:
+        """Append ranges of a kind whose times make sense."""
         self.append_timed(kind, *self._shared.times(events))
 
     def append_timed(self, kind: str, events: EventColumns, columns: dict[str, Any]) -> None:
+        """Append ranges of a kind whose times are known already."""
         for column, part in (("kind", 0), ("name", 1)):
             codes = self._shared.spool.texts["ranges"][column]
             meaning = self._shared.meaning(kind, column, _code_of_range(kind, part, codes))

@@ -67,9 +67,11 @@ class Shared:
         return events, {"start_ns": start, "dur_ns": dur}
 
     def thread(self, events: EventColumns) -> dict[str, Any]:
+        """Return the columns pid and tid."""
         return {"pid": self.thread_ids(events.pid), "tid": self.thread_ids(events.tid)}
 
     def thread_ids(self, values: Values) -> pa.Array:
+        """Return ids of processes or threads as numbers."""
         column = values.as_ints()
         if column is not None:
             return column
