@@ -113,6 +113,7 @@ def test_of_two_functions_of_one_name_each_has_its_own(
     first, *_ = (row for row in bars(editor, file["below"]) if row["name"] == "Block")
 
     assert [row["name"] for row in bars(editor, first["below"])] == ["Block.forward"]
+    assert bars(editor, first["below"] | {"line": 9}) == []
 
 
 def test_what_is_not_there_has_no_rows(editor: Editor) -> None:
