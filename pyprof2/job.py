@@ -64,6 +64,11 @@ class JobOfRanks:
     one_clock: bool = False
     _gains: dict[str, what_if.Gain] = field(default_factory=dict, init=False, repr=False)
 
+    def _repr_html_(self) -> str:
+        from pyprof2.reports.notebook import ranks_html
+
+        return ranks_html(self)
+
     @cached_property
     def reduced(self) -> Reduced:
         """Members, clocks, and whether there is one clock."""
