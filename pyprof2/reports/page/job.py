@@ -54,9 +54,10 @@ def job_of(run: Run, store: Path) -> dict[str, Any] | None:
     if run.summary["no_gpu"] or job.parts.empty:
         return None
     ranks = by_rank(job)
+    first = blamed(job)
     found = {
-        "blame_text": blamed(job),
-        "sentences": list(sentences(job)),
+        "blame_text": first,
+        "sentences": [text for text in sentences(job) if text not in first],
         "ranks": table(ranks),
         "heat": heat_of(job.parts, standing_out(job, ranks)),
     }
