@@ -1,7 +1,8 @@
 """Take the pictures of a report that the documentation shows: `make pictures`.
 
-They are of a recording that is made here, of two ranks in training on GPUs, and of the one that
-comes with pyprof2; in `docs/pictures`, as WebP. Chromium is needed, and playwright.
+They are of recordings that are made here, of two ranks in training on GPUs and of a job of eight,
+and of the one that comes with pyprof2; in `docs/pictures`, as WebP. Chromium is needed, and
+playwright.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from playwright.sync_api import sync_playwright
 
 from pyprof2 import cli
+from tests.analysis.job.job_generator import Job, name_pause, simulate, write
 from tests.training_trace import write_ranks
 
 if TYPE_CHECKING:
@@ -33,9 +35,11 @@ LOOKS: Final = (("light", WIDE), ("dark", WIDE), ("light", NARROW), ("dark", NAR
 PAGES: Final = {
     "overview": "", "ops": "", "kernels": "", "layers": "depth=3&sides=1", "lines": "",
     "ranges": "", "roofline": "", "icicle": "", "timeline": "rank=0", "memory": "rank=0",
-    "idle": "", "findings": "", "compare": "", "ranks": "",
+    "idle": "", "findings": "", "compare": "",
 }  # fmt: skip
 """The pages of the recording of ours on GPUs, and what is chosen on each."""
+OF_THE_JOB: Final = {"path": "", "ranks": ""}
+"""Those of eight ranks, of which one is slow, and one loads data for long in a step."""
 OF_THE_DEMO: Final = {"source": ""}
 
 
@@ -65,11 +69,24 @@ def reports(scratch: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     page = scratch / "training.html"
     cli.main(["report", str(ranks), "-o", str(page), "--against", str(ranks / "rank0.json"), "-q"])
     yield page, PAGES
+    yield job(scratch), OF_THE_JOB
     data = ROOT / "pyprof2" / "data"
     demo = scratch / "demo.html"
     words = ["report", str(data / "demo.json.gz"), "-o", str(demo), "--source-root", str(data)]
     cli.main([*words, "-q"])
     yield demo, OF_THE_DEMO
+
+
+def job(scratch: Path) -> Path:
+    """Return the report of a made-up job of many ranks."""
+    folder = scratch / "job"
+    folder.mkdir()
+    made = Job(8, steps=6, pause={3: (2, 9000.0)}, slow={5: 1.15}, one_stream=True)
+    files = write(simulate(made), folder)
+    name_pause(3, files[3])
+    page = scratch / "job.html"
+    cli.main(["report", str(folder), "-o", str(page), "-q"])
+    return page
 
 
 def take(browser: Browser, address: str, file: Path) -> None:

@@ -33,7 +33,7 @@ _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
 _OF_STRAGGLERS: Final = (
     "rank", "verdict", "score", "excess_pct", "z", "gain_ns", "lo_ns", "hi_ns", "gain_pct",
 )  # fmt: skip
-MOST_REPLAYED: Final = 2_000_000
+MOST_REPLAYED: Final = 300_000
 """Kernels and copies of all ranks that advice and reports replay at most."""
 _OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
 
@@ -63,6 +63,11 @@ class JobOfRanks:
     run: Run
     one_clock: bool = False
     _gains: dict[str, what_if.Gain] = field(default_factory=dict, init=False, repr=False)
+
+    def _repr_html_(self) -> str:
+        from pyprof2.reports.notebook import ranks_html
+
+        return ranks_html(self)
 
     @cached_property
     def reduced(self) -> Reduced:

@@ -166,7 +166,7 @@ def cost_words(slow: SlowRank) -> str:
         return "hidden: no step would be 1 % shorter"
     count, words = _per(slow)
     mean, lo, hi = (format_time(round(ns / count)) for ns in (gain.gain_ns, gain.lo_ns, gain.hi_ns))
-    return f"{mean} {words} (by replay {lo} to {hi})"
+    return f"{mean} {words} (by replay{'' if lo == hi else f', {lo} to {hi}'})"
 
 
 def _per(slow: SlowRank) -> tuple[int, str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NO_DEVICE: Final = "no work of a device was recorded, so there is nothing to advise"
 _OVERLAP: Final = "Times at stake overlap: do not add them up."
+_BOUNDS_SHOWN: Final = 8
 _SHOWN: Final = ("rank", "rule", "severity", "finding", "gain", "source", "remedy", "evidence")
 
 
@@ -99,10 +100,21 @@ def _text(findings: pd.DataFrame, bounds: pd.DataFrame, width: int) -> Iterator[
     yield from _not_judged([row for row in rows if row["status"] == "unknown"], len(of_rank), width)
     silent = [row for row in rows if row["status"] == "silent"]
     yield from _wrap(f"silent: {_names(silent, len(of_rank))}", width)
-    for rank, bound in of_rank.items():
-        place = f"rank {rank}: " if len(of_rank) > 1 else ""
-        yield from _wrap(f"{place}{_bound_text(bound)}", width)
+    for text in _bound_texts(of_rank, "rank"):
+        yield from _wrap(text, width)
     yield _OVERLAP
+
+
+def _bound_texts(of_rank: Mapping[Any, Mapping[Any, Any]], word: str) -> Iterator[str]:
+    """Give what all remedies gain, of each rank; of many ranks of the least and the most alone."""
+    told = list(of_rank)
+    if len(of_rank) > _BOUNDS_SHOWN:
+        share = {rank: row["bound_ns"] / max(1, row["window_ns"]) for rank, row in of_rank.items()}
+        told = [min(share, key=share.__getitem__), max(share, key=share.__getitem__)]
+    for rank in told:
+        yield f"{f'{word} {rank}: ' if len(of_rank) > 1 else ''}{_bound_text(of_rank[rank])}"
+    if len(told) < len(of_rank):
+        yield f"{len(of_rank) - len(told)} more ranks lie between these two."
 
 
 def _finding(
@@ -173,9 +185,8 @@ def _markdown(findings: pd.DataFrame, bounds: pd.DataFrame) -> list[str]:
     shown = pd.DataFrame(rows, columns=["ranks", *findings.columns]).assign(gain=gains)
     shown = shown.assign(rank=[step_numbers(row["ranks"]) for row in rows])
     lines = cells.render_markdown(shown[list(_SHOWN)].fillna("").astype(str), []).splitlines()
-    for bound in of_rank.values():
-        head = f"Rank {bound['rank']}: " if len(of_rank) > 1 else ""
-        lines += ["", f"{head}{_bound_text(bound)}"]
+    for text in _bound_texts(of_rank, "Rank"):
+        lines += ["", text]
     return [*lines, "", _OVERLAP]
 
 

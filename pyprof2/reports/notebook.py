@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 from pyprof2.reports.cells import clean
 from pyprof2.reports.heading import heading
 from pyprof2.units import format_rate, format_time
@@ -12,10 +14,13 @@ from pyprof2.units import format_rate, format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pyprof2.job import JobOfRanks
     from pyprof2.run import Run
 
 _WIDTH: Final = 100
 _OPS_SHOWN: Final = 10
+_RANKS_SHOWN: Final = 16
+_TIMES: Final = ("window", "compute_only", "exposed_wait", "exposed_transfer", "comp_comm", "idle")
 _COLUMNS: Final = ("op", "count", "time", "share", "TFLOP/s", "of roof")
 
 
@@ -69,6 +74,31 @@ def run_html(run: Run) -> str:
         for row in ops.to_dict("records")
     ]
     return f"<div><b>{escape(run.path.name)}</b></div>{head}{table(_COLUMNS, rows)}"
+
+
+def ranks_html(job: JobOfRanks) -> str:
+    """Return what ranks tell together, in sentences, and the times of each."""
+    from pyprof2.reports.ranks import by_rank, sentences
+
+    if job.parts.empty:
+        return "<div>no work of a device was recorded</div>"
+    said = "".join(f"<div>{escape(text)}</div>" for text in sentences(job))
+    rows = [
+        (row["rank"], *(_time(row[f"{name}_ns"]) for name in _TIMES), _text(row["verdict"]))
+        for row in by_rank(job).head(_RANKS_SHOWN).to_dict("records")
+    ]
+    more = len(job.roles) - len(rows)
+    rest = f"<div>{more} more ranks</div>" if more > 0 else ""
+    header = ("rank", *(name.replace("_", " ") for name in _TIMES), "verdict")
+    return f"{said}{table(header, rows)}{rest}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _time(value: Any) -> str:
+    return "-" if pd.isna(value) else format_time(int(value))
 
 
 def _number(value: float, unit: str) -> str:

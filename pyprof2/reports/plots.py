@@ -133,6 +133,33 @@ class Plots:
         figure.update_yaxes(title="ms")
         return figure
 
+    def ranks(self, measure: str = "window_ns") -> Figure:
+        """Return each step of each rank as a field, those ranks that stand out at the top.
+
+        Of more than 48 ranks most are in groups, whose medians are shown, and of more than 100
+        steps each column is several, of which the largest is shown.
+
+        Args:
+            measure: `window_ns`, `compute_ns`, `exposed_wait_ns`, `exposed_transfer_ns`,
+                `comm_only_ns` or `idle_ns`.
+
+        Raises:
+            UsageError: plotly is not installed, there is no such measure, or no device worked.
+        """
+        from pyprof2.reports.plot_ranks import heat_map
+
+        return heat_map(_plotly(), self.run.ranks, measure)
+
+    def rank_parts(self) -> Figure:
+        """Return the parts that each rank's time is made of, as a bar for each rank.
+
+        Raises:
+            UsageError: plotly is not installed, or no device worked.
+        """
+        from pyprof2.reports.plot_ranks import bars_of_parts
+
+        return bars_of_parts(_plotly(), self.run.ranks)
+
     def idle(self) -> Figure:
         """Return the idle time of all devices by cause, one colour for each group.
 

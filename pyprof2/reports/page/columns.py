@@ -38,6 +38,12 @@ def column(values: pd.Series, shown: Callable[[str], str] | None = None) -> Any:
     return plain.where(values.notna(), None).tolist()
 
 
+def column_values(made: dict[str, Any], name: str) -> list[Any]:
+    """Return the values of a column of numbers of what `table` made."""
+    found: list[Any] = made["columns"][name]
+    return found
+
+
 def numbers(values: pd.Series) -> list[Any]:
     """Return whole numbers, null as None; a text that stands for several stays."""
     return [None if pd.isna(v) else v if isinstance(v, str) else int(v) for v in values]

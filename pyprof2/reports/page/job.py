@@ -54,16 +54,17 @@ def job_of(run: Run, store: Path) -> dict[str, Any] | None:
     if run.summary["no_gpu"] or job.parts.empty:
         return None
     ranks = by_rank(job)
+    first = blamed(job)
     found = {
-        "blame_text": _blamed(job),
-        "sentences": list(sentences(job)),
+        "blame_text": first,
+        "sentences": [text for text in sentences(job) if text not in first],
         "ranks": table(ranks),
-        "heat": heat_of(job.parts, _standing_out(job, ranks)),
+        "heat": heat_of(job.parts, standing_out(job, ranks)),
     }
     return found | (_replayed(job, store) if job.is_replayed else _too_large())
 
 
-def _blamed(job: JobOfRanks) -> list[str]:
+def blamed(job: JobOfRanks) -> list[str]:
     """Return what ranks that cost time did, the most first, and those whose cost is not known."""
     if not job.is_replayed:
         return []
@@ -167,7 +168,7 @@ def _escaped(text: str) -> str:
     return "".join(f"\\{char}" if char in r"\^$.|?*+()[]{}" else char for char in text)
 
 
-def _standing_out(job: JobOfRanks, ranks: pd.DataFrame) -> list[int]:
+def standing_out(job: JobOfRanks, ranks: pd.DataFrame) -> list[int]:
     """Return the ranks, those that a replay blames first, then by how far their times stand out."""
     cost = {slow.rank: slow.gain.gain_ns or 0 for slow in job.slow_ranks} if job.is_replayed else {}
     excess = ranks[["busy_excess_pct", "host_excess_pct"]].max(axis=1).fillna(0)

@@ -5,10 +5,23 @@ import { percent, shortTime, time } from "../units.js";
 
 export const findings = { id: "findings", title: "Findings", uses: [], render };
 
+const MOST_BOUNDS = 8;
+
 /** Who has a finding, where there are several; its numbers are of the rank with the most. */
 export function rankOf(app, { rank, ranks }) {
   if (app.doc.meta.ranks.length < 2) return null;
-  return ranks.length > 1 ? `Ranks ${ranks.join(", ")}, most in ${rank}: ` : `Rank ${rank}: `;
+  return ranks.length > 1 ? `Ranks ${runs(ranks)}, most in ${rank}: ` : `Rank ${rank}: `;
+}
+
+/** Numbers in order as text: `0-2, 5`. */
+function runs(numbers) {
+  const found = [];
+  for (const number of numbers) {
+    const last = found[found.length - 1];
+    if (last && last[1] === number - 1) last[1] = number;
+    else found.push([number, number]);
+  }
+  return found.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join(", ");
 }
 
 /** The time at stake, as an interval, and what it is of: all that was recorded of the rank. */
@@ -33,13 +46,21 @@ function render(host, app) {
   const fires = of("fires");
   if (!fires.length) host.append(el("p", { class: "empty" }, nothingFound(app)));
   host.append(...fires.map((found) => card(app, found)));
-  for (const bound of app.doc.bounds ?? []) host.append(el("p", { class: "bound" }, boundText(bound)));
+  host.append(...boundTexts(app.doc.bounds ?? []).map((text) => el("p", { class: "bound" }, text)));
   const unknown = of("unknown");
   if (!unknown.length) return;
   host.append(el("h3", {}, "What the recording does not tell"));
   const items = unknown.map((found) =>
     el("li", {}, el("strong", {}, shown(found.title)), ": ", shown(found.needs ?? found.finding)));
   host.append(el("ul", { class: "unknown" }, ...items));
+}
+
+/** What all remedies together gain, of each rank; of many of the least and the most alone. */
+function boundTexts(bounds) {
+  if (bounds.length <= MOST_BOUNDS) return bounds.map(boundText);
+  const sorted = [...bounds].sort((a, b) => a.bound_ns / a.window_ns - b.bound_ns / b.window_ns);
+  const between = `${bounds.length - 2} more ranks lie between these two.`;
+  return [boundText(sorted[0]), boundText(sorted[sorted.length - 1]), between];
 }
 
 function boundText({ rank, devices, window_ns, bound_ns }) {

@@ -6,12 +6,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from pyprof2.run import Run, load, parse
-from tests.analysis.job.job_generator import Job, Made, simulate, write
+from tests.analysis.job.job_generator import Job, Made, name_pause, simulate, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,36 +75,11 @@ def test_what_hosts_hide_is_told_without_a_stake(tmp_path: Path) -> None:
     assert "wait" not in row["finding"]
 
 
-def _loading(rank: int, path: Path) -> None:
-    """Write what the pause of a host was: the loading of data, in a line of the script."""
-    document = json.loads(path.read_text())
-    rows = document["traceEvents"]
-    launches = sorted(
-        (row for row in rows if row["cat"] == "cuda_runtime"), key=lambda row: row["ts"]
-    )
-    ends = [row["ts"] + row["dur"] for row in launches]
-    gaps = [b["ts"] - a for a, b in zip(ends, launches[1:], strict=False)]
-    at = int(np.argmax(gaps))
-    host = {
-        "ph": "X",
-        "pid": 100 + rank,
-        "tid": 100 + rank,
-        "ts": ends[at] + 2,
-        "dur": gaps[at] - 4,
-    }
-    rows += [
-        host | {"cat": "user_annotation", "name": "enumerate(DataLoader)#_Iter.__next__"},
-        host | {"cat": "python_function", "name": "train.py(88): batches",
-                "args": {"Python id": 1, "Python parent id": None}},
-    ]  # fmt: skip
-    path.write_text(json.dumps(document))
-
-
 def test_a_pause_of_a_host_has_its_cause_and_line(tmp_path: Path) -> None:
     job = Job(4, pause={1: (2, 20_000.0)}, gap_us=200)
     made = simulate(job)
     files = write(made, tmp_path)
-    _loading(1, files[1])
+    name_pause(1, files[1])
     found = _findings(load(parse(files, tmp_path / "job.pyprof2")))
 
     assert set(found) == {("host-pause", 1)}
