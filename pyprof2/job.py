@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from pyprof2.analysis.job import parts, paths, scores, waits, what_if
+from pyprof2.analysis.job import paths, scores, waits, what_if
 from pyprof2.analysis.job.clocks import clock_frame
 from pyprof2.analysis.job.job_graph import JobGraph, job_graph
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
-from pyprof2.analysis.time.causes import CAUSES
-from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
+from pyprof2.many_ranks import MANY_RANKS, ManyRanks, parts_of_rank, with_kernels
+from pyprof2.result_tables import PARTS
 from pyprof2.store import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pyprof2.rank_tables import RankTables
     from pyprof2.run import Run
 
-_LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
-_OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
+
+_TOO_MANY: Final = (
+    "{} ranks are too many for one graph of all their work: --by straggler, or whatif with --rank "
+    "or --transfers"
+)
 
 
 def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
@@ -77,7 +79,13 @@ class JobOfRanks:
 
     @cached_property
     def graph(self) -> JobGraph:
-        """All events of all ranks, and what each waits for."""
+        """All events of all ranks, and what each waits for.
+
+        Raises:
+            UsageError: there are too many.
+        """
+        if self.is_large:
+            raise UsageError(_TOO_MANY.format(len(self._numbers)))
         members = {rank: self._members_of(rank) for rank in self._numbers}
         first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
         graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
@@ -89,10 +97,12 @@ class JobOfRanks:
 
     def _members_of(self, rank: int) -> pd.DataFrame:
         found = self.members[self.members["rank"] == rank]
-        kernels = self.run.collectives
-        own = kernels[kernels["rank"] == rank].set_index("collective_id")["kernel_id"]
+        (tables,) = self.run.tables_of(rank)
         rows = found.sort_values("start_ns", kind="stable").reset_index(drop=True)
-        return rows.assign(kernel_id=own.reindex(rows["collective_id"]).to_numpy())
+        return with_kernels(rows, tables.read("collectives", ("collective_id", "kernel_id")))
+
+    def _rank_graph_of(self, rank: int) -> tuple[RankGraph, pd.DataFrame]:
+        return self._rank_graph(rank), self._members_of(rank)
 
     def _rank_graph(self, rank: int, begin: int | None = None) -> RankGraph:
         (tables,) = self.run.tables_of(rank)
@@ -111,29 +121,27 @@ class JobOfRanks:
 
         See `pyprof2.analysis.job.parts.five_parts`; without steps one window for all.
         """
-        frames = [self._parts_of(each).assign(rank=each.rank) for each in self.run.tables_of()]
-        whole = pd.concat(frames, ignore_index=True)
-        return whole[["rank", *(name for name in whole if name != "rank")]]
+        if self.is_large:
+            return as_pandas(read_table(self.run.path, "parts"), PARTS.never_null)
+        frames = [parts_of_rank(each, self._members_of(each.rank)) for each in self.run.tables_of()]
+        return pd.concat(frames, ignore_index=True)
 
-    def _parts_of(self, tables: RankTables) -> pd.DataFrame:
-        windows = StepWindows.of(tables.read("steps", _OF_STEPS))
-        members = self._members_of(tables.rank)
-        chosen = windows if len(windows.step) else None
-        return parts.five_parts(tables.several(parts.INPUT), chosen, members)
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether it has too many ranks for one graph: then ranks are taken by their legs."""
+        return len(self._numbers) >= MANY_RANKS
+
+    @cached_property
+    def many(self) -> ManyRanks:
+        """The job by its legs."""
+        return ManyRanks(self.run.path, self.reduced, self.roles, self._rank_graph_of)
 
     @cached_property
     def times(self) -> pd.DataFrame:
         """For each rank and step how long its devices computed, and its host was late."""
-        busy = self.parts.groupby(["rank", "step"], dropna=False)["compute_ns"].sum()
-        idle = read_table(self.run.path, "idle", ["rank", "step", "cause", "time_ns"]).to_pandas()
-        late = idle[idle["cause"].isin(_LATE)]
-        if self.parts["step"].isna().all():
-            late = late.assign(step=None)
-        late = late.astype({"step": "Int64"})
-        host = late.groupby(["rank", "step"], dropna=False)["time_ns"].sum()
-        frame = busy.rename("busy_ns").reset_index().astype({"step": "Int64"})
-        joined = frame.merge(host.rename("host_ns").reset_index(), how="left", on=["rank", "step"])
-        return joined.fillna({"host_ns": 0}).astype({"host_ns": "int64", "busy_ns": "int64"})
+        by = self.parts.astype({"step": "Int64"}).groupby(["rank", "step"], dropna=False)
+        sums = by[["compute_ns", "host_ns"]].sum().reset_index()
+        return sums.rename(columns={"compute_ns": "busy_ns"})
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -164,9 +172,8 @@ class JobOfRanks:
         for rank in scores.suspects(self.scores):
             own = self.scores[self.scores["rank"] == rank]
             worst = own.iloc[int(own["z"].fillna(0).to_numpy("float64").argmax())]
-            change = what_if.as_the_others(self.graph, rank, self.roles)
-            gain = what_if.evaluate(self.graph, change)
-            said = scores.verdict(what_if.step_gains(self.graph, change))
+            gain, of_steps = self._without(rank)
+            said = scores.verdict(of_steps)
             if gain.gain_ns is None:
                 said = "slow; what it costs is not known"
             rows.append(
@@ -179,6 +186,13 @@ class JobOfRanks:
             )  # fmt: skip
         return pd.DataFrame(rows, columns=names)
 
+    def _without(self, rank: int) -> tuple[what_if.Gain, pd.DataFrame]:
+        """Return what the job gains, and each step of it, with a rank as the others."""
+        if self.is_large:
+            return self.many.as_the_others(rank)
+        change = what_if.as_the_others(self.graph, rank, self.roles)
+        return what_if.evaluate(self.graph, change), what_if.step_gains(self.graph, change)
+
     @cached_property
     def bandwidths(self) -> pd.DataFrame:
         """One row per instance of a collective: bytes, transfer, rates."""
@@ -187,9 +201,13 @@ class JobOfRanks:
     @cached_property
     def slow_links(self) -> pd.DataFrame:
         """The groups whose transfers take longer than those of others."""
-        known = self.run.collectives.dropna(subset=["group_key"]).drop_duplicates("group_key")
-        ranks = known["group_ranks"].map(frozenset)
-        of_group = dict(zip(known["group_key"].astype(str), ranks, strict=True))
+        of_group: dict[str, frozenset[int]] = {}
+        for each in self.run.tables_of():
+            # The list of a group's ranks is as long as the group: of one rank at a time.
+            rows = each.read("collectives", ("group_key", "group_ranks"))
+            keys = rows["group_key"].to_pylist()
+            for at in {key: at for at, key in enumerate(keys) if key is not None}.values():
+                of_group.setdefault(keys[at], frozenset(rows["group_ranks"][at].as_py()))
         return scores.slow_links(self.bandwidths, of_group)
 
     @cached_property
@@ -199,8 +217,18 @@ class JobOfRanks:
 
     @cached_property
     def critical_path(self) -> pd.DataFrame:
-        """The stretches of the critical path, which add up to the window."""
+        """The stretches of the critical path, which add up to the window.
+
+        Of many ranks a stretch of kind `own` is all that a rank does between two collectives.
+        """
+        if self.is_large:
+            return self.many.job.critical_path()
         return paths.critical_path(self.graph)
+
+    @property
+    def window_ns(self) -> int:
+        """From the first beginning to the last end."""
+        return self.many.job.window_ns if self.is_large else self.graph.window_ns
 
     @cached_property
     def blame(self) -> pd.DataFrame:
@@ -228,6 +256,11 @@ class JobOfRanks:
         Raises:
             UsageError: nothing is asked for, or nothing fits.
         """
+        gains = []
+        if self.is_large and (rank is not None or transfers is not None):
+            gains += [] if rank is None else [self._without(rank)[0]]
+            gains += [] if transfers is None else [self.many.scale_transfers(transfers)]
+            rank = transfers = None
         changes = [what_if.scale(self.graph, *each) for each in scale]
         if rank is not None:
             self.run.tables_of(rank)
@@ -236,7 +269,7 @@ class JobOfRanks:
             changes.append(what_if.all_ideal(self.graph, self.roles))
         if transfers is not None:
             changes.append(what_if.scale_transfers(self.graph, transfers))
-        gains = [what_if.evaluate(self.graph, change) for change in changes]
+        gains += [what_if.evaluate(self.graph, change) for change in changes]
         gains += [what_if.perfect_overlap(self.graph)] if overlap else []
         if not gains:
             msg = "no change is named: scale, rank, ideal, transfers or overlap"

@@ -129,7 +129,7 @@ VIEWS: Final[Mapping[str, Callable[[JobOfRanks], pd.DataFrame]]] = {
     "imbalance": lambda job: job.imbalance,
     "bubble": lambda job: job.bubbles,
     "link": lambda job: job.slow_links,
-    "path": lambda job: job.critical_path.drop(columns="event"),
+    "path": lambda job: job.critical_path.drop(columns="event", errors="ignore"),
     "blame": lambda job: job.blame,
 }
 """What can be shown, by name; the first is what is shown without a name."""
@@ -229,6 +229,9 @@ def _straggling(job: JobOfRanks) -> Iterator[str]:
 
 def _place(job: JobOfRanks, rank: int) -> str:
     """Return which call of a rank has most of its excess on the critical path."""
+    if job.is_large:
+        kind, op, source, excess = job.many.worst_call(rank)
+        return f"; most of it: {_call(job, kind, op, source)}, {format_time(excess)} over others"
     path = job.critical_path
     frame = path.assign(excess_ns=excesses(job.graph, path, job.roles))
     own = frame[(frame["rank"] == rank) & frame["excess_ns"].notna()]
@@ -236,10 +239,14 @@ def _place(job: JobOfRanks, rank: int) -> str:
     if sums.empty or sums["excess_ns"].max() <= 0:
         return ""
     kind, op, source, excess = sums.iloc[int(sums["excess_ns"].to_numpy(float).argmax())]
-    where = shown_line(source, job.run.source_roots) if isinstance(source, str) else None
-    names = [text for text in (op, where) if isinstance(text, str)]
     time = format_time(round(excess))
-    return f"; most on the critical path: {kind} {' at '.join(names)}, {time} over other ranks"
+    return f"; most on the critical path: {_call(job, kind, op, source)}, {time} over other ranks"
+
+
+def _call(job: JobOfRanks, kind: str, op: Any, source: Any) -> str:
+    """Return in words what a call is, and where."""
+    where = shown_line(source, job.run.source_roots) if isinstance(source, str) else None
+    return f"{kind} {' at '.join(text for text in (op, where) if isinstance(text, str))}"
 
 
 def _pairs(job: JobOfRanks) -> Iterator[str]:
@@ -256,7 +263,7 @@ def _pairs(job: JobOfRanks) -> Iterator[str]:
 
 def _path(job: JobOfRanks) -> Iterator[str]:
     """Say what the critical path is made of."""
-    path, window = job.critical_path, job.graph.window_ns
+    path, window = job.critical_path, job.window_ns
     if not len(path) or not window:
         return
     sums = path_sums(path, ["kind"]).head(5)

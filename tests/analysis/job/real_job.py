@@ -124,13 +124,12 @@ def simulate(setup: Setup) -> Times:
 def _moved(setup: Setup, call: Call, chance: float) -> Floats:
     """Return how long after the last member's start each member ends."""
     biased = setup.bias * (call.dur > 300) * (np.arange(setup.ranks) % 2)
-    found: Floats = setup.links * setup.message * call.dur * chance - biased
-    return found
+    return (setup.links * setup.message * call.dur * chance - biased).astype(np.float64)
 
 
 def _chances(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats, float, Floats]:
     """Return factors of a gap, a launch and a kernel of each rank, of a transfer, and skews."""
-    gap, took, dur = np.exp(rng.normal(0, 0.01, (3, n)))
+    gap, took, dur = (np.exp(rng.normal(0, 0.01, n)) for _ in range(3))
     return gap, took, dur, float(np.exp(rng.normal(0, 0.02))), rng.uniform(0, 2, n)
 
 
