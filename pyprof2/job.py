@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.job import paths, scores, waits, what_if
 from pyprof2.analysis.job.clocks import clock_frame
 from pyprof2.analysis.job.job_graph import JobGraph, job_graph
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
+from pyprof2.analysis.job.slow_ranks import Place, SlowRank, ranks_made_to_wait, worst_place
+from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
 from pyprof2.many_ranks import MANY_RANKS, ManyRanks, parts_of_rank, with_kernels
@@ -20,12 +24,17 @@ from pyprof2.result_tables import PARTS
 from pyprof2.store import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyprof2.run import Run
 
-
+_LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
+_OF_STRAGGLERS: Final = (
+    "rank", "verdict", "score", "excess_pct", "z", "gain_ns", "lo_ns", "hi_ns", "gain_pct",
+)  # fmt: skip
+MOST_REPLAYED: Final = 2_000_000
+"""Kernels and copies of all ranks that advice and reports replay at most."""
 _TOO_MANY: Final = (
     "{} ranks are too many for one graph of all their work: --by straggler, or whatif with --rank "
     "or --transfers"
@@ -56,6 +65,7 @@ class JobOfRanks:
 
     run: Run
     one_clock: bool = False
+    _gains: dict[str, what_if.Gain] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def reduced(self) -> Reduced:
@@ -90,6 +100,12 @@ class JobOfRanks:
         first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
         graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
         return job_graph(graphs, members)
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether there is little enough work that advice and reports replay it."""
+        summary = self.run.summary
+        return int(summary["kernel_count"] + summary["copy_count"]) <= MOST_REPLAYED
 
     @property
     def _numbers(self) -> list[int]:
@@ -129,7 +145,7 @@ class JobOfRanks:
     @cached_property
     def is_large(self) -> bool:
         """Whether it has too many ranks for one graph: then ranks are taken by their legs."""
-        return len(self._numbers) >= MANY_RANKS
+        return len(self._numbers) >= MANY_RANKS and not self.is_replayed
 
     @cached_property
     def many(self) -> ManyRanks:
@@ -144,6 +160,15 @@ class JobOfRanks:
         return sums.rename(columns={"compute_ns": "busy_ns"})
 
     @cached_property
+    def _late_hosts(self) -> pd.DataFrame:
+        """The idle time that late hosts are to blame for."""
+        names = ["rank", "step", "cause", "op", "source", "time_ns"]
+        idle = read_table(self.run.path, "idle", names)
+        late = idle.filter(pc.is_in(idle["cause"], pa.array(sorted(_LATE))))
+        frame: pd.DataFrame = late.to_pandas()
+        return frame
+
+    @cached_property
     def scores(self) -> pd.DataFrame:
         """How far each rank's own times are from those of its role; `scores.scores`."""
         if self.times.empty:
@@ -151,40 +176,46 @@ class JobOfRanks:
         return scores.scores(self.times, self.roles)
 
     @cached_property
+    def slow_ranks(self) -> list[SlowRank]:
+        """The ranks that stand out by their own times, each with what it costs, and where."""
+        return [self._slow(rank) for rank in scores.suspects(self.scores)]
+
+    def _slow(self, rank: int) -> SlowRank:
+        own = self.scores[self.scores["rank"] == rank]
+        worst = own.iloc[int(own["z"].fillna(0).to_numpy("float64").argmax())]
+        gain, steps = self._without(rank)
+        return SlowRank(
+            rank, str(worst["score"]), float(worst["excess_pct"]), float(worst["z"]),
+            int(worst["peers"]), None if gain.gain_ns is None else scores.verdict(steps), gain,
+            steps, self._place_of(rank),
+            ranks_made_to_wait(self.members, rank),
+        )  # fmt: skip
+
+    @cached_property
     def stragglers(self) -> pd.DataFrame:
         """The ranks that stand out by their own times, each with what it costs.
 
         Columns `rank`, `verdict`, `score`, `excess_pct`, `z`, `gain_ns`, `lo_ns`, `hi_ns` of the
-        window, `gain_pct`.
+        window, `gain_pct`; see `slow_ranks`.
         """
-        names = [
-            "rank",
-            "verdict",
-            "score",
-            "excess_pct",
-            "z",
-            "gain_ns",
-            "lo_ns",
-            "hi_ns",
-            "gain_pct",
-        ]
-        rows = []
-        for rank in scores.suspects(self.scores):
-            own = self.scores[self.scores["rank"] == rank]
-            worst = own.iloc[int(own["z"].fillna(0).to_numpy("float64").argmax())]
-            gain, of_steps = self._without(rank)
-            said = scores.verdict(of_steps)
-            if gain.gain_ns is None:
-                said = "slow; what it costs is not known"
-            rows.append(
-                {
-                    "rank": rank, "verdict": said, "score": worst["score"],
-                    "excess_pct": worst["excess_pct"], "z": worst["z"], "gain_ns": gain.gain_ns,
-                    "lo_ns": gain.lo_ns, "hi_ns": gain.hi_ns,
-                    "gain_pct": gain.gain_pct,
-                }
-            )  # fmt: skip
-        return pd.DataFrame(rows, columns=names)
+        rows = [
+            {
+                "rank": slow.rank,
+                "verdict": slow.verdict or "slow; what it costs is not known",
+                "score": slow.score, "excess_pct": slow.excess_pct, "z": slow.z,
+                "gain_ns": slow.gain.gain_ns, "lo_ns": slow.gain.lo_ns, "hi_ns": slow.gain.hi_ns,
+                "gain_pct": slow.gain.gain_pct,
+            }
+            for slow in self.slow_ranks
+        ]  # fmt: skip
+        return pd.DataFrame(rows, columns=_OF_STRAGGLERS)
+
+    def _place_of(self, rank: int) -> Place | None:
+        if self.is_large:
+            kind, op, source, excess = self.many.worst_call(rank)
+            return Place(kind, op, source, None, float(excess)) if excess > 0 else None
+        others = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
+        return worst_place(self.path_excesses, self._late_hosts, rank, others)
 
     def _without(self, rank: int) -> tuple[what_if.Gain, pd.DataFrame]:
         """Return what the job gains, and each step of it, with a rank as the others."""
@@ -201,14 +232,28 @@ class JobOfRanks:
     @cached_property
     def slow_links(self) -> pd.DataFrame:
         """The groups whose transfers take longer than those of others."""
+        return scores.slow_links(self.bandwidths, self._ranks_of_groups)
+
+    @cached_property
+    def _ranks_of_groups(self) -> dict[str, frozenset[int]]:
         of_group: dict[str, frozenset[int]] = {}
         for each in self.run.tables_of():
             # The list of a group's ranks is as long as the group: of one rank at a time.
             rows = each.read("collectives", ("group_key", "group_ranks"))
-            keys = rows["group_key"].to_pylist()
-            for at in {key: at for at, key in enumerate(keys) if key is not None}.values():
-                of_group.setdefault(keys[at], frozenset(rows["group_ranks"][at].as_py()))
-        return scores.slow_links(self.bandwidths, of_group)
+            for at, key in enumerate(rows["group_key"].to_pylist()):
+                if key is not None and key not in of_group and rows["group_ranks"][at].is_valid:
+                    of_group[key] = frozenset(rows["group_ranks"][at].as_py())
+        return of_group
+
+    def ranks_of(self, group_key: str) -> frozenset[int]:
+        """Return the ranks of a group; none where that was not recorded."""
+        return self._ranks_of_groups.get(group_key, frozenset())
+
+    def gain(self, name: str, make: Callable[[], what_if.Change]) -> what_if.Gain:
+        """Return what a change gains, by its name: made and replayed once, whoever asks."""
+        if name not in self._gains:
+            self._gains[name] = what_if.evaluate(self.graph, make())
+        return self._gains[name]
 
     @cached_property
     def imbalance(self) -> pd.DataFrame:
@@ -229,6 +274,12 @@ class JobOfRanks:
     def window_ns(self) -> int:
         """From the first beginning to the last end."""
         return self.many.job.window_ns if self.is_large else self.graph.window_ns
+
+    @cached_property
+    def path_excesses(self) -> pd.DataFrame:
+        """The critical path with `excess_ns`: each stretch less its median over other ranks."""
+        path = self.critical_path
+        return path.assign(excess_ns=paths.excesses(self.graph, path, self.roles))
 
     @cached_property
     def blame(self) -> pd.DataFrame:
