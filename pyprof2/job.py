@@ -10,23 +10,23 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.job import parts, paths, scores, waits, what_if
+from pyprof2.analysis.job import paths, scores, waits, what_if
 from pyprof2.analysis.job.clocks import clock_frame
 from pyprof2.analysis.job.job_graph import JobGraph, job_graph
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
-from pyprof2.analysis.job.slow_ranks import SlowRank, ranks_made_to_wait, worst_place
+from pyprof2.analysis.job.slow_ranks import Place, SlowRank, ranks_made_to_wait, worst_place
 from pyprof2.analysis.time.causes import CAUSES
-from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
+from pyprof2.many_ranks import MANY_RANKS, ManyRanks, parts_of_rank, with_kernels
+from pyprof2.result_tables import PARTS
 from pyprof2.store import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from pyprof2.rank_tables import RankTables
     from pyprof2.run import Run
 
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
@@ -35,7 +35,10 @@ _OF_STRAGGLERS: Final = (
 )  # fmt: skip
 MOST_REPLAYED: Final = 300_000
 """Kernels and copies of all ranks that advice and reports replay at most."""
-_OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
+_TOO_MANY: Final = (
+    "{} ranks are too many for one graph of all their work: --by straggler, or whatif with --rank "
+    "or --transfers"
+)
 
 
 def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
@@ -91,7 +94,13 @@ class JobOfRanks:
 
     @cached_property
     def graph(self) -> JobGraph:
-        """All events of all ranks, and what each waits for."""
+        """All events of all ranks, and what each waits for.
+
+        Raises:
+            UsageError: there are too many.
+        """
+        if self.is_large:
+            raise UsageError(_TOO_MANY.format(len(self._numbers)))
         members = {rank: self._members_of(rank) for rank in self._numbers}
         first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
         graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
@@ -109,10 +118,12 @@ class JobOfRanks:
 
     def _members_of(self, rank: int) -> pd.DataFrame:
         found = self.members[self.members["rank"] == rank]
-        kernels = self.run.collectives
-        own = kernels[kernels["rank"] == rank].set_index("collective_id")["kernel_id"]
+        (tables,) = self.run.tables_of(rank)
         rows = found.sort_values("start_ns", kind="stable").reset_index(drop=True)
-        return rows.assign(kernel_id=own.reindex(rows["collective_id"]).to_numpy())
+        return with_kernels(rows, tables.read("collectives", ("collective_id", "kernel_id")))
+
+    def _rank_graph_of(self, rank: int) -> tuple[RankGraph, pd.DataFrame]:
+        return self._rank_graph(rank), self._members_of(rank)
 
     def _rank_graph(self, rank: int, begin: int | None = None) -> RankGraph:
         (tables,) = self.run.tables_of(rank)
@@ -131,28 +142,27 @@ class JobOfRanks:
 
         See `pyprof2.analysis.job.parts.five_parts`; without steps one window for all.
         """
-        frames = [self._parts_of(each).assign(rank=each.rank) for each in self.run.tables_of()]
-        whole = pd.concat(frames, ignore_index=True)
-        return whole[["rank", *(name for name in whole if name != "rank")]]
+        if self.is_large:
+            return as_pandas(read_table(self.run.path, "parts"), PARTS.never_null)
+        frames = [parts_of_rank(each, self._members_of(each.rank)) for each in self.run.tables_of()]
+        return pd.concat(frames, ignore_index=True)
 
-    def _parts_of(self, tables: RankTables) -> pd.DataFrame:
-        windows = StepWindows.of(tables.read("steps", _OF_STEPS))
-        members = self._members_of(tables.rank)
-        chosen = windows if len(windows.step) else None
-        return parts.five_parts(tables.several(parts.INPUT), chosen, members)
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether it has too many ranks for one graph: then ranks are taken by their legs."""
+        return len(self._numbers) >= MANY_RANKS and not self.is_replayed
+
+    @cached_property
+    def many(self) -> ManyRanks:
+        """The job by its legs."""
+        return ManyRanks(self.run.path, self.reduced, self.roles, self._rank_graph_of)
 
     @cached_property
     def times(self) -> pd.DataFrame:
         """For each rank and step how long its devices computed, and its host was late."""
-        busy = self.parts.groupby(["rank", "step"], dropna=False)["compute_ns"].sum()
-        late = self._late_hosts
-        if self.parts["step"].isna().all():
-            late = late.assign(step=None)
-        late = late.astype({"step": "Int64"})
-        host = late.groupby(["rank", "step"], dropna=False)["time_ns"].sum()
-        frame = busy.rename("busy_ns").reset_index().astype({"step": "Int64"})
-        joined = frame.merge(host.rename("host_ns").reset_index(), how="left", on=["rank", "step"])
-        return joined.fillna({"host_ns": 0}).astype({"host_ns": "int64", "busy_ns": "int64"})
+        by = self.parts.astype({"step": "Int64"}).groupby(["rank", "step"], dropna=False)
+        sums = by[["compute_ns", "host_ns"]].sum().reset_index()
+        return sums.rename(columns={"compute_ns": "busy_ns"})
 
     @cached_property
     def _late_hosts(self) -> pd.DataFrame:
@@ -178,15 +188,11 @@ class JobOfRanks:
     def _slow(self, rank: int) -> SlowRank:
         own = self.scores[self.scores["rank"] == rank]
         worst = own.iloc[int(own["z"].fillna(0).to_numpy("float64").argmax())]
-        change = what_if.as_the_others(self.graph, rank, self.roles)
-        gain = what_if.evaluate(self.graph, change)
-        steps = what_if.step_gains(self.graph, change)
-        others = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
-        place = worst_place(self.path_excesses, self._late_hosts, rank, others)
+        gain, steps = self._without(rank)
         return SlowRank(
             rank, str(worst["score"]), float(worst["excess_pct"]), float(worst["z"]),
             int(worst["peers"]), None if gain.gain_ns is None else scores.verdict(steps), gain,
-            steps, place,
+            steps, self._place_of(rank),
             ranks_made_to_wait(self.members, rank),
         )  # fmt: skip
 
@@ -209,6 +215,20 @@ class JobOfRanks:
         ]  # fmt: skip
         return pd.DataFrame(rows, columns=_OF_STRAGGLERS)
 
+    def _place_of(self, rank: int) -> Place | None:
+        if self.is_large:
+            kind, op, source, excess = self.many.worst_call(rank)
+            return Place(kind, op, source, None, float(excess)) if excess > 0 else None
+        others = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
+        return worst_place(self.path_excesses, self._late_hosts, rank, others)
+
+    def _without(self, rank: int) -> tuple[what_if.Gain, pd.DataFrame]:
+        """Return what the job gains, and each step of it, with a rank as the others."""
+        if self.is_large:
+            return self.many.as_the_others(rank)
+        change = what_if.as_the_others(self.graph, rank, self.roles)
+        return what_if.evaluate(self.graph, change), what_if.step_gains(self.graph, change)
+
     @cached_property
     def bandwidths(self) -> pd.DataFrame:
         """One row per instance of a collective: bytes, transfer, rates."""
@@ -221,11 +241,14 @@ class JobOfRanks:
 
     @cached_property
     def _ranks_of_groups(self) -> dict[str, frozenset[int]]:
-        known = self.run.collectives.dropna(subset=["group_key"]).drop_duplicates("group_key")
-        ranks = known["group_ranks"].map(frozenset, na_action="ignore")
-        keys = known["group_key"].astype(str)
-        found = dict(zip(keys, ranks, strict=True))
-        return {key: own for key, own in found.items() if isinstance(own, frozenset)}
+        of_group: dict[str, frozenset[int]] = {}
+        for each in self.run.tables_of():
+            # The list of a group's ranks is as long as the group: of one rank at a time.
+            rows = each.read("collectives", ("group_key", "group_ranks"))
+            for at, key in enumerate(rows["group_key"].to_pylist()):
+                if key is not None and key not in of_group and rows["group_ranks"][at].is_valid:
+                    of_group[key] = frozenset(rows["group_ranks"][at].as_py())
+        return of_group
 
     def ranks_of(self, group_key: str) -> frozenset[int]:
         """Return the ranks of a group; none where that was not recorded."""
@@ -244,8 +267,18 @@ class JobOfRanks:
 
     @cached_property
     def critical_path(self) -> pd.DataFrame:
-        """The stretches of the critical path, which add up to the window."""
+        """The stretches of the critical path, which add up to the window.
+
+        Of many ranks a stretch of kind `own` is all that a rank does between two collectives.
+        """
+        if self.is_large:
+            return self.many.job.critical_path()
         return paths.critical_path(self.graph)
+
+    @property
+    def window_ns(self) -> int:
+        """From the first beginning to the last end."""
+        return self.many.job.window_ns if self.is_large else self.graph.window_ns
 
     @cached_property
     def path_excesses(self) -> pd.DataFrame:
@@ -279,6 +312,11 @@ class JobOfRanks:
         Raises:
             UsageError: nothing is asked for, or nothing fits.
         """
+        gains = []
+        if self.is_large and (rank is not None or transfers is not None):
+            gains += [] if rank is None else [self._without(rank)[0]]
+            gains += [] if transfers is None else [self.many.scale_transfers(transfers)]
+            rank = transfers = None
         changes = [what_if.scale(self.graph, *each) for each in scale]
         if rank is not None:
             self.run.tables_of(rank)
@@ -287,7 +325,7 @@ class JobOfRanks:
             changes.append(what_if.all_ideal(self.graph, self.roles))
         if transfers is not None:
             changes.append(what_if.scale_transfers(self.graph, transfers))
-        gains = [what_if.evaluate(self.graph, change) for change in changes]
+        gains += [what_if.evaluate(self.graph, change) for change in changes]
         gains += [what_if.perfect_overlap(self.graph)] if overlap else []
         if not gains:
             msg = "no change is named: scale, rank, ideal, transfers or overlap"

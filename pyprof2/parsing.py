@@ -23,11 +23,12 @@ from pyprof2.code_hashes import code_of
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError
 from pyprof2.frames import is_absolute, is_own_path
 from pyprof2.job import reduce_store
+from pyprof2.many_ranks import MANY_RANKS, legs_table, parts_of_rank, with_kernels
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.rank_tables import RankTables
 from pyprof2.ranks import assign_ranks, claimed
-from pyprof2.result_tables import CLOCKS
+from pyprof2.result_tables import CLOCKS, LEGS, PARTS
 from pyprof2.results import result_tables
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
+    import pandas as pd
     import pyarrow as pa
 
     from pyprof2.code_hashes import Code
@@ -167,7 +169,7 @@ class _Job:
         )
         facts = list(self.workers.map(_write_rank, *tasks))
         kept.copy(folder)
-        _write_job(folder, sorted([*ranks, *kept.numbers]))
+        _write_job(folder, sorted([*ranks, *kept.numbers]), self.workers)
         read = {file for file, _ in recordings}
         whole = [file for file in self.files if file in read or file.name in kept.sources]
         order = [file.name for file in whole]
@@ -276,17 +278,43 @@ def _write_rank(
     return facts
 
 
-def _write_job(folder: Path, ranks: Sequence[int]) -> None:
-    """Write what needs all ranks: table `clocks`, and the rest of table `collectives`."""
+def _write_job(folder: Path, ranks: Sequence[int], workers: _Workers) -> None:
+    """Write what needs all ranks: what they tell together, and what that tells of each."""
     found = reduce_store(folder)
     clocks = whole_ns(clock_frame(found.clocks))
-    for rank in ranks:
-        rows = clocks[clocks["rank"] == rank]
-        write_table(folder, "clocks", rank, [as_table(CLOCKS, rows)])
-        members = found.members[found.members["rank"] == rank]
-        if len(members):
-            own = RankTables(folder, rank).read("collectives")
-            write_table(folder, "collectives", rank, [with_found(own, members)])
+    tasks = (
+        [folder] * len(ranks),
+        ranks,
+        [clocks[clocks["rank"] == rank] for rank in ranks],
+        [found.members[found.members["rank"] == rank] for rank in ranks],
+        [len(ranks) >= MANY_RANKS] * len(ranks),
+    )
+    for _ in workers.map(_write_rank_of_job, *tasks):
+        pass
+
+
+def _write_rank_of_job(
+    folder: Path,
+    rank: int,
+    clock: pd.DataFrame,
+    members: pd.DataFrame,
+    many: bool,  # noqa: FBT001
+) -> None:
+    """Write what all ranks together tell of one; of many ranks also what they are compared by."""
+    write_table(folder, "clocks", rank, [as_table(CLOCKS, clock)])
+    tables = RankTables(folder, rank)
+    if len(members):
+        own = tables.read("collectives")
+        write_table(folder, "collectives", rank, [with_found(own, members)])
+        members = with_kernels(members, own)
+    frames = {"parts": PARTS.empty(), "legs": LEGS.empty()}
+    if many:
+        frames = {
+            "parts": as_table(PARTS, parts_of_rank(tables, members).astype({"step": "Int64"})),
+            "legs": legs_table(tables, members),
+        }
+    for name, table in frames.items():
+        write_table(folder, name, rank, [table])
 
 
 def _write_canonical(

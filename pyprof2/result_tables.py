@@ -261,6 +261,57 @@ CLOCKS: Final = Table(
         Column("reason", TEXT, "Why, or why not."),
     ),
 )
+_MANY: Final = "Only of jobs of many ranks; of others it is found when it is asked for."
+PARTS: Final = Table(
+    "parts",
+    f"One row per device and step: what it did, in parts that add up to the window. {_MANY}",
+    (
+        _RANK,
+        Column("device", pa.int64(), "Ordinal of the device; null without any."),
+        Column("step", pa.int64(), "Number of the step; null: the whole recording has none."),
+        _time("start_ns", "Start of the window, on the rank's own clock."),
+        _time("window_ns", "Length of the window."),
+        _time("busy_ns", "Anything runs."),
+        _time("compute_only_ns", "Kernels run, none of them communicates, and no copy."),
+        _time("comm_only_ns", "Only communication runs: it is exposed."),
+        _time("copy_only_ns", "Only memcpys and memsets run."),
+        _time("comp_comm_ns", "Kernels of both kinds run at once."),
+        _time("copy_overlap_ns", "What else a copy runs beside."),
+        _time("idle_ns", "Nothing runs."),
+        _time("compute_ns", "Kernels run that do not communicate."),
+        _time("comm_ns", "Kernels run that communicate."),
+        Column("overlap_pct", pa.float64(), "`comp_comm_ns` over `comm_ns`.", "%"),
+        Column("exposed_wait_ns", pa.int64(), "Of `comm_only_ns`: waiting for ranks.", "ns"),
+        Column("exposed_transfer_ns", pa.int64(), "Of it: transfers.", "ns"),
+        Column("exposed_unmatched_ns", pa.int64(), "Of it: what is not matched.", "ns"),
+        _time("host_ns", "Idle time for which the host is to blame."),
+    ),
+)
+LEGS: Final = Table(
+    "legs",
+    "One row per pair of collectives of a rank between which a path runs: how long it takes at "
+    f"least from the end of one to the start of the other. {_MANY}",
+    (
+        _RANK,
+        Column(
+            "source_id",
+            pa.int64(),
+            "Joins to `collectives.collective_id`; -1: the beginning of the recording.",
+            nullable=False,
+        ),
+        Column(
+            "target_id",
+            pa.int64(),
+            "Joins to `collectives.collective_id`; -1: the end of the step.",
+            nullable=False,
+        ),
+        Column("step", pa.int64(), "Of an end: the step; null: of what is in none."),
+        _time("begin_ns", "Beginning of the rank's recording, on its own clock."),
+        Column("ns", pa.int64(), "As recorded.", "ns"),
+        Column("unwaited_ns", pa.int64(), "Without waits of streams that are inferred.", "ns"),
+        Column("unlagged_ns", pa.int64(), "Without any gap.", "ns"),
+    ),
+)
 FINDINGS: Final = Table(
     "findings",
     "One row per finding of `pyprof2 check`, problems first.",
@@ -275,6 +326,6 @@ FINDINGS: Final = Table(
 )
 
 RESULTS: Final = {
-    table.name: table for table in (SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, CLOCKS)
+    table.name: table for table in (SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, CLOCKS, PARTS, LEGS)
 }
 """The tables that a store has beside the canonical ones."""

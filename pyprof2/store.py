@@ -305,11 +305,19 @@ def open_parts(path: Path, name: str, rank: int) -> TableParts:
 
 
 def _file_of(path: Path, name: str, rank: int) -> Path:
-    files = dict(_rank_files(path / name))
-    if rank not in files:
+    # Not found by listing the folder: with many ranks that would be done for each of them.
+    file = path / name / f"rank-{rank}.parquet"
+    for entry in (path / name, file):
+        if entry.is_symlink() or (entry is file and file.exists() and not file.is_file()):
+            raise _foreign(entry)
+    if not file.exists():
         msg = f"{path / name}: missing; make the store anew with 'pyprof2 parse --force'"
         raise StoreError(msg)
-    return files[rank]
+    return file
+
+
+def _foreign(entry: Path) -> StoreError:
+    return StoreError(f"{entry}: not the table of a rank; remove it, or make the store anew")
 
 
 def _damaged(path: Path, error: Exception) -> StoreError:
@@ -329,8 +337,7 @@ def _rank_files(folder: Path) -> list[tuple[int, Path]]:
     for entry in [folder, *folder.iterdir()]:
         number = _RANK_FILE.fullmatch(entry.name)
         if entry.is_symlink() or (entry is not folder and not (number and entry.is_file())):
-            msg = f"{entry}: not the table of a rank; remove it, or make the store anew"
-            raise StoreError(msg)
+            raise _foreign(entry)
         if number:
             files.append((int(number[1]), entry))
     return sorted(files)

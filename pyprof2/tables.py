@@ -15,7 +15,7 @@ else crosses between the stages, so a format's own words stop at its parser.
 5. what lines of code cost: table `lines`; who owns memory: `op_id`, `op`, `layer`, `source`,
     `stack_id`, `step`, `phase` of `memory`.
 6. what the recorded program itself says of its memory: table `memory_tags`; communication between
-    ranks: tables `collectives` and `clocks`, `comm_seq` of ops, `host` of traces.
+    ranks: tables `collectives`, `clocks`, `parts` and `legs`, `comm_seq` of ops, `host` of traces.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from pyprof2.analysis.intervals import Nest
 from pyprof2.analysis.job.descriptions import Described, describe, together
 from pyprof2.analysis.job.groups import with_group_keys
 from pyprof2.analysis.job.kinds import is_collective_op, is_comm_op, kind_of, transport_of
+from pyprof2.analysis.job.workers import on_workers
 from pyprof2.columns import lookup, row_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import COLLECTIVES, TEXT
@@ -67,7 +68,8 @@ def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
     kernels = _comm_kernels(tables["kernels"])
     frame = _members_of_kernels(kernels, ops, tables["ranges"])
     alone = ops.without_kernel(frame)
-    frame = pd.concat([frame, _members_of_ops(alone, ops)], ignore_index=True)
+    of_ops = on_workers(_members_of_ops(alone, ops), tables["ranges"])
+    frame = pd.concat([frame, of_ops], ignore_index=True)
     frame = frame.sort_values(["start_ns", "dur_ns"], ascending=[True, False], kind="stable")
     frame = with_group_keys(frame.reset_index(drop=True))
     frame.insert(0, "collective_id", np.arange(len(frame)))

@@ -139,7 +139,7 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     rank = np.repeat([each.rank for each in ranks], np.diff(offsets))
     instances = [_instances(each, members[each.rank]) for each in ranks]
     instance = np.concatenate(instances)
-    instance = _whole(instance, start, end)
+    instance = whole_instances(instance, start, end)
     lag = recorded_lags(start, end, source, target)
     graph, extra = _joined(start, end, (source, target, lag), instance)
     lane = np.concatenate([each.lane for each in ranks])
@@ -167,15 +167,20 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     )  # fmt: skip
 
 
+def meeting_kinds(members: pd.DataFrame) -> Bool:
+    """Return which members are of kinds in which none ends before another one starts."""
+    found: Bool = members["kind"].isin([*SYNCHRONISING, *POINT_TO_POINT]).to_numpy(bool)
+    return found
+
+
 def _instances(graph: RankGraph, members: pd.DataFrame) -> Int:
     """Return the instance of each event whose start and end depend on other ranks, or -1."""
-    kinds = members["kind"].isin([*SYNCHRONISING, *POINT_TO_POINT]).to_numpy(bool)
-    known = kinds & members["wait_ns"].notna().to_numpy(bool)
+    known = meeting_kinds(members) & members["wait_ns"].notna().to_numpy(bool)
     number = np.where(known, members["instance_id"].fillna(-1).to_numpy(np.int64), -1)
     return lookup(number, graph.member, -1)
 
 
-def _whole(instance: Int, start: Int, end: Int) -> Int:
+def whole_instances(instance: Int, start: Int, end: Int) -> Int:
     """Return the instances without those of one member, and those that end before one starts."""
     if not (instance >= 0).any():
         return instance

@@ -66,7 +66,7 @@ class Graph:
         source, target, lag = source[rows], target[rows], lag[rows]
         order = None if hint is None else _order_by(hint, source, target)
         if order is None:
-            order = _order_of(len(duration), source, target)
+            order = order_of(len(duration), source, target)
         return cls(duration, base, source, target, lag, order)
 
     def first(self) -> Int:
@@ -105,7 +105,7 @@ def replay(
     durations = (graph.duration if duration is None else duration).tolist()
     lags = (graph.lag if lag is None else lag).tolist()
     sources, first, base = graph.source.tolist(), graph.first().tolist(), graph.base.tolist()
-    kept = None if without is None else _kept(graph, without)
+    kept = None if without is None else kept_edges(graph, without)
     count = len(durations)
     start, end, binding = [0] * count, [0] * count, [NONE] * count
     for event in graph.order.tolist():
@@ -121,7 +121,8 @@ def replay(
     return Replayed(np.array(start, kind), np.array(end, kind), np.array(binding, np.int64))
 
 
-def _kept(graph: Graph, without: Bool) -> list[bool]:
+def kept_edges(graph: Graph, without: Bool) -> list[bool]:
+    """Return which edges are left without some; an event that would have none keeps its own."""
     left = np.zeros(len(graph.duration), np.int64)
     np.add.at(left, graph.target, ~without)
     kept: list[bool] = (~without | (left[graph.target] == 0)).tolist()
@@ -136,7 +137,7 @@ def _order_by(hint: Times, source: Int, target: Int) -> Int | None:
     return None if (place[source] >= place[target]).any() else order
 
 
-def _order_of(count: int, source: Int, target: Int) -> Int:
+def order_of(count: int, source: Int, target: Int) -> Int:
     """Return the events so that no edge goes back.
 
     Raises:

@@ -132,7 +132,7 @@ VIEWS: Final[Mapping[str, Callable[[JobOfRanks], pd.DataFrame]]] = {
     "imbalance": lambda job: job.imbalance,
     "bubble": lambda job: job.bubbles,
     "link": lambda job: job.slow_links,
-    "path": lambda job: job.critical_path.drop(columns="event"),
+    "path": lambda job: job.critical_path.drop(columns="event", errors="ignore"),
     "blame": lambda job: job.blame,
 }
 """What can be shown, by name; the first is what is shown without a name."""
@@ -215,10 +215,10 @@ def _notes(job: JobOfRanks, width: int) -> list[str]:
 
 def sentences(job: JobOfRanks) -> Iterator[str]:
     """Give sentences on what costs time, and on what the numbers rest."""
-    if job.is_replayed:
+    if job.is_replayed or job.is_large:
         yield from _straggling(job)
     yield from _pairs(job)
-    if job.is_replayed:
+    if job.is_replayed or job.is_large:
         yield from _path(job)
     yield from _clocks(job)
     yield from _unmatched(job)
@@ -275,7 +275,7 @@ def _pairs(job: JobOfRanks) -> Iterator[str]:
 
 def _path(job: JobOfRanks) -> Iterator[str]:
     """Say what the critical path is made of."""
-    path, window = job.critical_path, job.graph.window_ns
+    path, window = job.critical_path, job.window_ns
     if not len(path) or not window:
         return
     sums = path_sums(path, ["kind"]).head(5)

@@ -1,0 +1,130 @@
+"""Jobs of many ranks by legs: by hand, and the same as one graph of all kernels, to the ns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyprof2 import job as job_module
+from pyprof2 import many_ranks, parsing
+from pyprof2.analysis.job.legs import BEGIN, MODELS, legs_of
+from pyprof2.analysis.job.rank_graph import NO_STEP
+from pyprof2.cli import main
+from pyprof2.run import load, parse
+from tests.analysis.job.job_generator import Job, simulate, write
+from tests.kineto_events import kernel, launch, load_events, op
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyprof2.job import JobOfRanks
+
+MODULES = (job_module, many_ranks, parsing)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ranks are many."""
+    for module in MODULES:
+        monkeypatch.setattr(module, "MANY_RANKS", 3)
+    monkeypatch.setattr(job_module, "MOST_REPLAYED", 0)
+
+
+def _store(job: Job, folder: Path) -> Path:
+    return parse(write(simulate(job), folder), folder / "job.pyprof2")
+
+
+def _both(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[JobOfRanks, JobOfRanks]:
+    """Return a job by its legs, and as one graph."""
+    store = _store(job, folder)
+    by_legs = load(store).ranks
+    assert by_legs.is_large
+    assert by_legs.many.job.window_ns
+    _ = by_legs.stragglers
+    for module in MODULES:
+        monkeypatch.setattr(module, "MANY_RANKS", 99)
+    return by_legs, load(store).ranks
+
+
+def test_legs_by_hand(tmp_path: Path) -> None:
+    """Two collectives, a kernel between them on the same stream; one beside, launched before.
+
+    Launches at 0, 10, 20, 30 of 5 each; all_reduce 8-58, kernel 60-80 and all_reduce 85-100 on
+    stream 7, and a kernel 25-40 on stream 8; all in us.
+    """
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
+    events = [
+        op("c10d::allreduce_", 0, 6), launch(0, 1, dur=5), kernel(8, 50, 1, name=name),
+        launch(10, 2, dur=5), kernel(60, 20, 2, name="gemm"),
+        launch(20, 3, dur=5), kernel(26, 14, 3, {"stream": 8}, name="add"),
+        op("c10d::allreduce_", 30, 6), launch(30, 4, dur=5), kernel(85, 15, 4, name=name),
+    ]  # fmt: skip
+    graph, _ = load_events(tmp_path, *events).ranks._rank_graph_of(0)
+
+    found = legs_of(graph)
+    rows = found[["source", "target", *MODELS]].to_numpy().tolist()
+
+    # Launched 0-5; 3 later it runs. Then 2, the kernel's 20, 5; by the host no later than 35.
+    assert [BEGIN, 0, 8_000, 8_000, 5_000] in rows
+    assert [0, 1, 27_000, 27_000, 20_000] in rows
+    assert [1, -1, 0, 0, 0] in rows
+    assert set(found["step"]) == {NO_STEP}
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(Job(4, slow={2: 1.2}), id="slow device"),
+        pytest.param(Job(4, slow={2: 1.2}, gap_us=200), id="hidden by hosts"),
+        pytest.param(Job(4, pause={1: (2, 20_000.0)}, gap_us=200), id="pause"),
+    ],
+)
+def test_legs_say_what_one_graph_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
+) -> None:
+    by_legs, whole = _both(job, tmp_path, monkeypatch)
+
+    assert len(by_legs.stragglers) == 1
+    found, wanted = (r.stragglers.drop(columns=["gain_pct", "z"]) for r in (by_legs, whole))
+    assert found.to_dict("records") == wanted.to_dict("records")
+    assert by_legs.window_ns == whole.window_ns
+    pd.testing.assert_frame_equal(by_legs.parts, whole.parts, check_dtype=False, check_like=True)
+    ends = by_legs.many.job
+    assert np.array_equal(ends.recorded[: len(ends.nodes.end)], ends.nodes.end)
+    halved = [r.what_if(transfers=0.5).drop(columns="note") for r in (by_legs, whole)]
+    names = ["gain_ns", "lo_ns", "hi_ns", "window_ns", "model_error_pct"]
+    assert halved[0][names].equals(halved[1][names])
+
+
+@pytest.mark.usefixtures("few")
+def test_the_path_adds_up_and_runs_on_who_was_last(tmp_path: Path) -> None:
+    found = load(_store(Job(4, slow={2: 1.2}), tmp_path)).ranks
+    path = found.critical_path
+
+    assert path["ns"].sum() == found.window_ns
+    assert set(path.loc[path["kind"] == "own", "rank"]) >= {2}
+    assert path.groupby("rank")["ns"].sum().idxmax() == 2
+
+
+@pytest.mark.usefixtures("few")
+def test_the_sentence_names_rank_and_op(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = _store(Job(4, pause={1: (2, 20_000.0)}, gap_us=200), tmp_path)
+
+    assert main(["ranks", str(store)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "rank 1 waits for its host" in text
+    assert "straggler in steps 2; as the others it would save 19." in text
+    assert "host at aten::gemm_2, 20." in text or "host aten::gemm_2, 20." in text
+    assert main(["ranks", str(store), "--by", "blame"]) == 2
+    assert "4 ranks are too many for one graph" in capsys.readouterr().err
+
+
+def test_few_ranks_have_no_legs(tmp_path: Path) -> None:
+    store = _store(Job(3), tmp_path)
+
+    assert [len(list((store / name).iterdir())) for name in ("legs", "parts")] == [3, 3]
+    assert not load(store).ranks.is_large

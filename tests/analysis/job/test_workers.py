@@ -1,0 +1,94 @@
+"""Collectives of gloo: an op hands the work over, a worker's range is when it was done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyprof2.run import load, parse
+from tests.kineto_events import annotation, load_events, op, step, trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+WORKER = 77
+GATHERED = {
+    "Input Dims": [[4160], [1040], [], [], []],
+    "Input type": ["float", "float", "", "", ""],
+}
+
+
+def _gathers(*work: Any) -> list[Any]:
+    """Return two all_gather that take 10 us to hand over, at 100 and 200, and a worker's ranges."""
+    calls = [op("c10d::_allgather_base_", at, 10, **GATHERED) for at in (100, 200)]
+    return [*calls, *(annotation(name, at, dur, tid=WORKER) for name, at, dur in work)]
+
+
+def _times(found: pd.DataFrame) -> list[list[Any]]:
+    names = ["kind", "start_ns", "dur_ns", "issued_ns", "in_bytes", "out_bytes"]
+    rows: list[list[Any]] = found[names].to_numpy().tolist()
+    return rows
+
+
+def test_a_member_is_as_long_as_the_work(tmp_path: Path) -> None:
+    events = _gathers(("gloo:all_gather", 105, 60), ("gloo:all_gather", 230, 40))
+    found = load_events(tmp_path, *events).collectives
+
+    assert _times(found) == [
+        ["all_gather", 105_000, 60_000, 100_000, 4160, 16640],
+        ["all_gather", 230_000, 40_000, 200_000, 4160, 16640],
+    ]
+    assert found["transport"].tolist() == ["gloo", "gloo"]
+
+
+def test_what_the_worker_calls_it_does_not_matter(tmp_path: Path) -> None:
+    """Gloo does a reduce_scatter as an all_reduce of the whole."""
+    shapes = {"Input Dims": [[1040], [4160]], "Input type": ["float", "float"]}
+    events = [
+        op("c10d::_reduce_scatter_base_", 100, 10, **shapes),
+        annotation("gloo:all_reduce", 120, 500, tid=WORKER),
+    ]
+    found = load_events(tmp_path, *events).collectives
+
+    assert _times(found) == [["reduce_scatter", 120_000, 500_000, 100_000, 16640, 4160]]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param([("gloo:all_gather", 105, 60)], id="one is missing"),
+        pytest.param(
+            [("gloo:all_gather", 90, 60), ("gloo:all_gather", 230, 40)], id="begun before"
+        ),
+        pytest.param([("gloo:wait", 105, 60), ("gloo:all_gather", 230, 40)], id="a wait"),
+    ],
+)
+def test_where_work_and_ops_do_not_fit_times_are_those_of_ops(
+    tmp_path: Path, work: list[Any]
+) -> None:
+    found = load_events(tmp_path, *_gathers(*work)).collectives
+
+    assert found["start_ns"].tolist() == [100_000, 200_000]
+    assert found["dur_ns"].tolist() == [10_000, 10_000]
+
+
+def test_ranks_wait_in_the_work(tmp_path: Path) -> None:
+    """Rank 1 hands over 20 ms late: the other waits so long. Each op returns at once."""
+    for rank, late in ((0, 0), (1, 20_000)):
+        events = [
+            step(0, 0, 50_000),
+            op("c10d::_allgather_base_", 100 + late, 10, **GATHERED),
+            annotation("gloo:all_gather", 110 + late, 20_500 - late, tid=WORKER),
+        ]
+        around = {"distributedInfo": {"rank": rank, "world_size": 2, "backend": "gloo"}}
+        trace(tmp_path / f"rank{rank}.json", *events, **around)
+    files = [tmp_path / f"rank{rank}.json" for rank in (0, 1)]
+    found = load(parse(files, tmp_path / "job.pyprof2")).ranks.members
+
+    assert found["match"].tolist() == ["order_kind", "order_kind"]
+    assert found["wait_ns"].tolist() == [20_000_000, 0]
+    assert found["last_rank"].tolist() == [1, 1]
+    assert found["transfer_ns"].tolist() == [500_000, 500_000]
