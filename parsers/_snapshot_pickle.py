@@ -11,11 +11,17 @@ pickle may be made by anybody. What it may do is held by four walls, the first t
    places, a key that is no text, or a value of another kind ends it.
 
 The result is columns in a file: arrays of numbers, and behind them a header in JSON.
+
+Nearly all of a large snapshot is one list of events. Where the opcodes say that it begins, an
+object of ours is put in the place of that list, and takes the events a thousand at a time, while
+they are read: each is a row then, and its dictionary is emptied. Unpickled as a whole they would
+take seven bytes of memory for each byte of the file, and more time to walk than to read.
 """
 
 from __future__ import annotations
 
 import gc
+import io
 import json
 import mmap
 import os
@@ -23,12 +29,12 @@ import pickle
 import re
 import struct
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final, NamedTuple, NoReturn
 
 REFUSED: Final = 3
 """The exit code with which stderr has a line that says why."""
@@ -62,6 +68,15 @@ All but a few are keys with their values, which are taken four at a time: whole 
 which none begins as another does, so there is one way to match them.
 """
 _SHORT_TEXT, _TEXT, _PUT, _FRAME, _STOP = b"\x8cXr\x95."
+_LIST, _SINK = b"]\x94", b"NQ\x94"
+"""An empty list, and in its place what `persistent_load` returns; both are then in the memo."""
+_EVENTS: Final = re.compile(
+    rb"\x8c\x0ddevice_traces\x94(?P<frame>\x95.{8})?\]\x94\(?(?P<empty>(?:\]\x94)*)\]\x94"
+    rb"(?=\(\}\x94\()",
+    re.DOTALL,
+)
+"""From the name of the lists of events to the first that has any; before it, those of devices
+without."""
 
 _EVENT_NUMBERS: Final = {"addr": -1, "size": 0, "time_us": -1, "device_free": -1}
 _SEGMENT_NUMBERS: Final = {
@@ -70,7 +85,10 @@ _SEGMENT_NUMBERS: Final = {
 }  # fmt: skip
 _BLOCK_NUMBERS: Final = {"address": -1, "size": 0, "requested_size": -1}
 _KNOWN: Final = {
-    "snapshot": {"segments", "device_traces", "allocator_settings", "external_annotations"},
+    "snapshot": {
+        "segments", "device_traces", "allocator_settings", "external_annotations",
+        "pyprof2_devices",
+    },
     "segment": {
         *_SEGMENT_NUMBERS, "stream", "segment_type", "segment_pool_id", "is_expandable", "frames",
         "blocks", "pool_id",
@@ -100,10 +118,60 @@ class _PlainUnpickler(pickle.Unpickler):
         msg = f"names code to run ({module[:60]}.{name[:60]})"
         raise Refused(msg)
 
-    def persistent_load(self, _pid: Any, /) -> NoReturn:
+    def persistent_load(self, _pid: Any, /) -> Any:
         """Refuse every object that is not in the file."""
         msg = "refers to objects outside of the file"
         raise Refused(msg)
+
+
+class _StreamingUnpickler(_PlainUnpickler):
+    """One that gives `sink` in the place of one list; the opcode for it is in no file."""
+
+    def __init__(self, file: _Spliced, sink: _Sink) -> None:
+        super().__init__(file)
+        self._sink = sink
+
+    def persistent_load(self, _pid: Any, /) -> _Sink:
+        """Return what takes the events."""
+        return self._sink
+
+
+class _Sink:
+    """Stands for the list of events of a device, and makes rows of them as they are read."""
+
+    def __init__(self, columns: Columns, device: int) -> None:
+        self.device = device
+        self._columns = columns
+
+    def extend(self, items: list[Any]) -> None:
+        """Take the next events: the unpickler calls it where it would append to a list."""
+        self._columns.add_events(_dicts(items, "device_traces"), self.device)
+        # The memo keeps each of them, for whatever may refer to it: only what is in it goes.
+        deque(map(dict.clear, items), 0)
+
+
+class _Spliced:
+    """A pickle with another object in the place of a list."""
+
+    def __init__(self, file: IO[bytes], place: Place) -> None:
+        file.seek(0)
+        head = bytearray(file.read(place.at) + _SINK)
+        # A frame is read as one piece, and this one is longer now.
+        length = slice(place.frame + 1, place.frame + 9)
+        longer = int.from_bytes(head[length], "little") + len(_SINK) - len(_LIST)
+        head[length] = longer.to_bytes(8, "little")
+        self._head = io.BytesIO(head)
+        self._rest = file
+        file.seek(len(_LIST), os.SEEK_CUR)
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
+        found = self._head.read(size)
+        return found if len(found) == size else found + self._rest.read(size - len(found))
+
+    def readline(self) -> bytes:
+        """Return the next line, which only opcodes have that are refused before."""
+        return self._head.readline() or self._rest.readline()
 
 
 def main(source: str, target: str) -> int:
@@ -117,11 +185,9 @@ def main(source: str, target: str) -> int:
         size = Path(source).stat().st_size
         _limit(size)
         with Path(source).open("rb") as file:
-            check_opcodes(file, size)
-            file.seek(0)
-            found = _PlainUnpickler(file).load()
-        with Path(target).open("wb") as out:
-            Columns(found, out).end()
+            place = check_opcodes(file, size)
+            with Path(target).open("wb") as out:
+                read(file, place, Columns(out))
         # The system takes the memory back much faster than Python gives up every object.
         os._exit(0)
     except Refused as error:
@@ -132,6 +198,23 @@ def main(source: str, target: str) -> int:
         return _say(f"damaged ({type(error).__name__}: {str(error)[:80]})")
     except (OverflowError, RecursionError, AttributeError, struct.error) as error:
         return _say(f"damaged ({type(error).__name__})")
+
+
+def read(file: IO[bytes], place: Place | None, columns: Columns) -> None:
+    """Unpickle a snapshot whose opcodes are checked, and write its columns.
+
+    Args:
+        file: the pickle.
+        place: of its events; None: they are read with all the rest.
+        columns: take what is in it.
+    """
+    if place is None:
+        file.seek(0)
+        columns.add(_PlainUnpickler(file).load())
+    else:
+        sink = _Sink(columns, place.device)
+        columns.add(_StreamingUnpickler(_Spliced(file, place), sink).load(), sink)
+    columns.end()
 
 
 def _say(text: str) -> int:
@@ -153,13 +236,25 @@ def _limit(size: int) -> None:
         resource.setrlimit(kind, (most, hard))
 
 
-def check_opcodes(file: IO[bytes], size: int) -> None:
+class Place(NamedTuple):
+    """Where in a pickle the list of events is, the frame around it, and of which device it is."""
+
+    at: int
+    frame: int
+    device: int
+
+
+def check_opcodes(file: IO[bytes], size: int) -> Place | None:
     """Raise Refused unless the file is a pickle of nothing but plain data.
 
     Args:
         file: open for reading.
         size: its bytes.
+
+    Returns:
+        The first list of events that has any; None: it is in another form than torch writes.
     """
+    place, frame = None, 0
     if not size:
         msg = "empty"
         raise Refused(msg)
@@ -168,10 +263,27 @@ def check_opcodes(file: IO[bytes], size: int) -> None:
         while (at := _PLAIN.match(data, at).end()) < size:  # type: ignore[union-attr]
             code = data[at]
             if code == _STOP:
-                return
+                return place
+            if code == _FRAME:
+                frame = at
+            if code == _SHORT_TEXT and place is None:
+                place = _place(data, at, frame)
             at = _next(data, at, code)
     msg = "ends too early"
     raise Refused(msg)
+
+
+def _place(data: mmap.mmap, at: int, frame: int) -> Place | None:
+    """Return the place of the events, where a text at `at` says that they come next."""
+    found = _EVENTS.match(data, at)
+    if found is None:
+        return None
+    place = found.end() - len(_LIST)
+    frame = max(frame, found.start("frame"))  # -1: none began since
+    end = frame + 9 + int.from_bytes(data[frame + 1 : frame + 9], "little")
+    if data[frame] != _FRAME or not frame < place < end:
+        return None
+    return Place(place, frame, len(found["empty"]) // len(_LIST))
 
 
 def _next(data: mmap.mmap, at: int, code: int) -> int:
@@ -198,7 +310,7 @@ def _next(data: mmap.mmap, at: int, code: int) -> int:
 class Columns:
     """The numbers of a snapshot as columns in a file, its texts and stacks each once."""
 
-    def __init__(self, found: Any, out: IO[bytes]) -> None:
+    def __init__(self, out: IO[bytes]) -> None:
         self.parts: list[tuple[str, str, int]] = []
         self.texts: dict[str, dict[str, int]] = {}
         self.unread: Counter[str] = Counter()
@@ -208,15 +320,23 @@ class Columns:
         self._stacks: dict[tuple[int, ...], int] = {}
         self._stack_at: dict[int, int] = {}
         self._stack_of: dict[tuple[int, ...], int] = {}
+        self._kept: list[Any] = []
         self._seen: set[int] = set()
+        self.settings: dict[str, Any] = {}
+        self.non_torch: dict[int, int] = {}
+        self.device_count = 0
+
+    def add(self, found: Any, sink: _Sink | None = None) -> None:
+        """Add a snapshot, of which `sink` has taken events."""
         # A snapshot of torch 1.13 is the list of its segments.
         whole = {"segments": found} if isinstance(found, list) else found
         self._keys("snapshot", [_dict(whole, "the whole")])
         self._add_segments(_dicts(whole.get("segments") or [], "segments"))
         traces = whole.get("device_traces") or []
-        self._add_events(_list(traces, "device_traces"))
+        self._add_traces(_list(traces, "device_traces"), sink)
         self.device_count = len(traces)
         self.settings = _plain_settings(whole.get("allocator_settings"))
+        self.non_torch = _non_torch(whole.get("pyprof2_devices"))
         for name in set(whole) - {"segments", "device_traces"}:
             _check_depth(whole[name], 1)
 
@@ -254,7 +374,8 @@ class Columns:
                 odd |= _unknown(kind, some)
                 columns = _by_key(kind, some)
             yield len(some), columns
-        self.unread.update(f"{kind} key {key[:40]}" for key in sorted(odd))
+        # Of a list once, in however many parts it comes.
+        self.unread |= Counter(f"{kind} key {key[:40]}" for key in sorted(odd))
 
     def _add_numbers(self, kind: str, columns: _ByKey, keys: dict[str, int]) -> None:
         for key, missing in keys.items():
@@ -310,16 +431,24 @@ class Columns:
         told = {"frames": newest.get("frames") or (), "requested_size": newest.get("real_size")}
         return told | {key: value for key, value in block.items() if value is not None}
 
-    def _add_events(self, traces: list[Any]) -> None:
+    def _add_traces(self, traces: list[Any], sink: _Sink | None) -> None:
         for device, trace in enumerate(traces):
-            events = self._once(_dicts(trace, "device_traces"), "events")
-            for count, columns in self._some("event", events):
-                self._add_numbers("event", columns, _EVENT_NUMBERS)
-                self._write_same("event.device", "i", device, count)
-                self._add_texts("event.action", columns["action"])
-                notes = _notes(columns["user_metadata"], columns["compile_context"])
-                self._add_texts("event.note", notes)
-                self._add_stacks("event.stack", columns["frames"])
+            if sink is not None and trace is sink and device == sink.device:
+                continue
+            self.add_events(self._once(_dicts(trace, "device_traces"), "events"), device)
+
+    def add_events(self, events: list[dict[str, Any]], device: int) -> None:
+        """Add events of a device, which follow those that were added before."""
+        if not all(events):
+            msg = "an event without anything, or one in two places"
+            raise Refused(msg)
+        for count, columns in self._some("event", events):
+            self._add_numbers("event", columns, _EVENT_NUMBERS)
+            self._write_same("event.device", "i", device, count)
+            self._add_texts("event.action", columns["action"])
+            notes = _notes(columns["user_metadata"], columns["compile_context"])
+            self._add_texts("event.note", notes)
+            self._add_stacks("event.stack", columns["frames"])
 
     def _add_stacks(self, name: str, stacks: Sequence[Any]) -> None:
         """Add the number of each stack; the same list of frames is looked at once."""
@@ -329,6 +458,8 @@ class Columns:
             for frames in stacks:
                 if id(frames) not in known:
                     known[id(frames)] = self._stack(frames)
+                    # What nobody else keeps would leave its identity to another.
+                    self._kept.append(frames)
             numbers = list(map(known.get, map(id, stacks)))
         self._write(name, "i", numbers)  # type: ignore[arg-type]  # none is missing now
 
@@ -365,6 +496,7 @@ class Columns:
             "stacks": list(self._stacks),
             "unread": self.unread,
             "settings": self.settings,
+            "non_torch": self.non_torch,
             "device_count": self.device_count,
         }
         text = json.dumps(header).encode()
@@ -437,6 +569,9 @@ def _dict(value: Any, what: str) -> dict[Any, Any]:
 
 
 def _list(value: Any, what: str) -> list[Any]:
+    if type(value) is _Sink:
+        msg = f"one list of events in two places, of which one is {what}"
+        raise Refused(msg)
     if type(value) is not list:
         msg = f"{what} is a {type(value).__name__}, which no memory snapshot has there"
         raise Refused(msg)
@@ -467,6 +602,23 @@ def _check_depth(value: Any, depth: int) -> None:
         if level and depth > _MOST_DEPTH:
             msg = f"nested more than {_MOST_DEPTH} deep"
             raise Refused(msg)
+
+
+def _non_torch(devices: Any) -> dict[int, int]:
+    """Return what others than the allocator use, by device: what is used less what it holds."""
+    found = {}
+    for each in _dicts(devices or [], "pyprof2_devices"):
+        device, used, reserved = (_size(each.get(key)) for key in ("device", "used", "reserved"))
+        if used >= reserved:
+            found[device] = used - reserved
+    return found
+
+
+def _size(number: Any) -> int:
+    if type(number) is not int or not 0 <= number < 1 << 53:
+        msg = "a number of pyprof2_devices is no whole number, or out of range"
+        raise Refused(msg)
+    return number
 
 
 def _plain_settings(settings: Any) -> dict[str, Any]:

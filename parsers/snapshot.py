@@ -106,6 +106,7 @@ def _from_columns(path: Path, content: mmap.mmap | bytes) -> Snapshot:
         stacks=[Stack(tuple(frames[f] for f in stack)) for stack in header["stacks"]],
         settings=header["settings"],
         device_count=header["device_count"],
+        non_torch={int(device): size for device, size in header["non_torch"].items()},
         unread=Counter(header["unread"]),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pyprof2.analysis.summaries.batch.model import Model, fit_model
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.analysis.summaries.batch.recorded import Recorded
+    from pyprof2.analysis.summaries.batch.savable import Savable
 
 
 def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False) -> Model:
@@ -45,7 +48,16 @@ def recorded_of(batch: int, run: Run) -> Recorded:
     """Return what a recording says: of a job, the rank that counts."""
     chosen = _rank_of(run)
     tables = {name: read_rank(run.path, name, chosen, columns) for name, columns in INPUT.items()}
-    return recorded(batch, tables)
+    return replace(recorded(batch, tables), savable=cache(partial(_savable, run, chosen)))
+
+
+def _savable(run: Run, rank: int) -> Savable | None:
+    from pyprof2.analysis.summaries.batch.savable import savable_of
+    from pyprof2.memory_profiles import of_run
+
+    profile = of_run(run)
+    own = [curve for curve in profile.curves if curve.rank == rank]
+    return savable_of(replace(profile, curves=own))
 
 
 def held_by_category(runs: Mapping[int, Run | Path | str]) -> dict[int, dict[str, int]]:

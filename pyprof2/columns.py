@@ -25,13 +25,15 @@ def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:
 def text_array(column: TextColumn) -> pa.DictionaryArray:
     """Return a dictionary column that holds each text once, and no text that is not used."""
     codes, texts = column
-    used = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=1))
+    has_null = bool(len(codes)) and codes.min() < 0
+    used = np.flatnonzero(np.bincount(codes[codes >= 0] if has_null else codes, minlength=1))
     words = pa.array([texts[code] or None for code in used.tolist()], pa.string())
     unique = words.dictionary_encode()
     place = np.full(int(used[-1]) + 2 if len(used) else 1, -1, np.int32)
     place[used] = unique.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    index = place[np.maximum(codes, -1)]  # the last place is that of null
-    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), unique.dictionary)
+    index = place[np.maximum(codes, -1) if has_null else codes]  # the last place is that of null
+    nulls = index < 0 if has_null or unique.null_count else None
+    return pa.DictionaryArray.from_arrays(pa.array(index, mask=nulls), unique.dictionary)
 
 
 def lookup(values: NDArray[Any], at: NDArray[np.int64], missing: int) -> NDArray[np.int64]:

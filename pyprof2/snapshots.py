@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+DEVICES_KEY: Final = "pyprof2_devices"
+"""The key of a snapshot under which `pyprof2 capture` puts what is used of each device."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Snapshot:
         stacks: each distinct one once.
         settings: of the allocator, as far as they are recorded.
         device_count: how many devices it has a list of events for.
+        non_torch: bytes that others than the allocator use, by device; empty: not recorded.
         unread: what is in it that this version does not know, with counts.
     """
 
@@ -43,4 +47,5 @@ class Snapshot:
     stacks: list[Stack]
     settings: dict[str, Any]
     device_count: int
+    non_torch: dict[int, int] = field(default_factory=dict)
     unread: Counter[str] = field(default_factory=Counter)

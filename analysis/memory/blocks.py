@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pyprof2.columns import combine_keys
-
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
 
@@ -44,25 +42,37 @@ def find_blocks(change: Int, address: Int, thread: Int) -> Blocks:
     known = address >= 0
     size, where = np.abs(change), np.where(known, address, thread)
     free_of = np.full(len(change), -1)
-    _pair(change, combine_keys(known.astype(np.int64), where, size), free_of)
+    _pair(change, (size, where, known), free_of)
     # What backward releases was allocated on another thread.
     rest = np.flatnonzero(~known & ~_is_paired(free_of))
-    free_of[rest] = _rows(rest, _pair(change[rest], size[rest], np.full(len(rest), -1)))
+    free_of[rest] = _rows(rest, _pair(change[rest], (size[rest],), np.full(len(rest), -1)))
     alloc = np.flatnonzero(change > 0)
     before = np.flatnonzero((change < 0) & ~_is_paired(free_of))
     by_size = bool((~known & (free_of >= 0)).any())
     return Blocks(alloc, free_of[alloc], before, by_size, _reused(change, address, known))
 
 
-def _pair(change: Int, group: Int, free_of: Int) -> Int:
-    """Put in the row of the release of each allocation, the last of its group that lives."""
-    is_alloc = change > 0
-    level = _levels(group, is_alloc)
-    order = np.lexsort((np.arange(len(change)), level, group))
+def _pair(change: Int, keys: tuple[Int | Bool, ...], free_of: Int) -> Int:
+    """Put in the row of the release of each allocation, the last of its group that lives.
+
+    Events whose `keys` are all equal are a group.
+    """
+    if not len(change):
+        return free_of
+    order = np.lexsort([key for key in keys if key.min() != key.max()] or keys[:1])
+    begins = np.r_[True, np.zeros(len(order) - 1, bool)]
+    for key in keys:
+        begins[1:] |= key[order[1:]] != key[order[:-1]]
+    level = _levels(begins, change[order] > 0)
+    group = np.cumsum(begins)
+    # Where a block is never allocated twice at a time, they take turns as they are.
+    if level.min() != level.max():
+        again = np.lexsort((level, group))
+        order, level, group = order[again], level[again], group[again]
     first, then = order[:-1], order[1:]
     # On one level allocations and releases take turns, as opening and closing brackets do.
-    paired = (group[first] == group[then]) & (level[first] == level[then])
-    paired &= is_alloc[first] & ~is_alloc[then]
+    paired = (group[:-1] == group[1:]) & (level[:-1] == level[1:])
+    paired &= (change[first] > 0) & (change[then] < 0)
     free_of[first[paired]] = then[paired]
     return free_of
 
@@ -79,16 +89,17 @@ def _rows(of: Int, places: Int) -> Int:
     return np.where(places >= 0, of[places], -1) if len(of) else places
 
 
-def _levels(group: Int, is_alloc: Bool) -> Int:
-    """Return how many of its group live: after an allocation, and before a release."""
-    order = np.argsort(group, kind="stable")
-    step = np.where(is_alloc[order], 1, -1)
+def _levels(begins: Bool, is_alloc: Bool) -> Int:
+    """Return how many of its group live: after an allocation, and before a release.
+
+    Args:
+        begins: whether a group begins at this event; groups stand together, each in order.
+        is_alloc: whether it is an allocation.
+    """
+    step = np.where(is_alloc, 1, -1)
     total = np.cumsum(step)
-    begins = np.r_[True, group[order][1:] != group[order][:-1]][: len(order)]
-    offset = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
-    inside = total - (total - step)[offset] if len(order) else total
-    level = np.empty(len(order), np.int64)
-    level[order] = inside + (step < 0)
+    offset = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+    level: Int = total - (total - step)[offset] + ~is_alloc
     return level
 
 

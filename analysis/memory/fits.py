@@ -19,29 +19,34 @@ def fits(totals: Mapping[str, Any], capacity: int) -> dict[str, Any]:
     """Return whether what a device held fits into `capacity` bytes.
 
     Args:
-        totals: a row of `profile.DEVICE_COLUMNS`.
+        totals: a row of `profile.DEVICE_COLUMNS`; what others use there is taken to be used on
+            the other device too.
         capacity: bytes of the other device.
 
     Returns:
         `capacity_bytes`; `needs_bytes`, the least that is needed; `takes_bytes`, what the
-        allocator took here; `verdict`: `fits`, `may fit` (what is allocated does, what the
-        allocator keeps does not), `does not fit` or `not known`.
+        allocator took here; `non_torch_bytes`, what others use; `verdict`: `fits`, `may fit`
+        (what is allocated does, what the allocator keeps does not), `does not fit` or
+        `not known`.
     """
     peak, over = totals["peak_allocated_bytes"], int(totals["peak_over_base_bytes"])
     known = not pd.isna(peak)
     needs = int(peak) if known else over
     reserved = [totals[name] for name in ("peak_reserved_bytes", "reserved_bytes")]
     takes = max([needs, *(int(value) for value in reserved if not pd.isna(value))])
-    if needs > capacity:
+    others = totals["non_torch_bytes"]
+    usable = capacity - (0 if pd.isna(others) else int(others))
+    if needs > usable:
         verdict = "does not fit"
     elif not known:
         verdict = "not known"
     else:
-        verdict = "fits" if takes <= capacity * (1 - _MARGIN) else "may fit"
+        verdict = "fits" if takes <= usable - capacity * _MARGIN else "may fit"
     return {
         "capacity_bytes": capacity,
         "needs_bytes": needs,
         "takes_bytes": takes if known else None,
+        "non_torch_bytes": None if pd.isna(others) else int(others),
         "verdict": verdict,
     }
 

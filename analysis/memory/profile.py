@@ -58,7 +58,9 @@ DEVICE_COLUMNS: Final = (
     Column("pending_bytes", pa.int64(), "Of it released, but in use by another stream.", "B"),
     Column("rounding_bytes", pa.int64(), "Of what is allocated at the end, not asked for.", "B"),
     Column(
-        "non_torch_bytes", pa.int64(), "Used on the device beside the allocator; null: not known.",
+        "non_torch_bytes", pa.int64(),
+        "Used on the device at the end beside what the allocator of this process holds, such as "
+        "CUDA's context, other libraries and processes; null: not recorded.",
         "B",
     ),
 )  # fmt: skip

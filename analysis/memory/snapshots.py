@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.memory.categories import PHASES
 from pyprof2.analysis.memory.curves import LINELESS, START, Curve, Held
@@ -75,7 +76,8 @@ def curves_of_snapshot(snapshot: Snapshot, rank: int = 0) -> Iterator[Curve]:
     """
     tagged = [_told(stack) for stack in snapshot.stacks]
     device = int_column(snapshot.events, "device", -1)
-    for number in np.union1d(device, int_column(snapshot.segments, "device", -1)).tolist():
+    columns = (snapshot.events["device"], snapshot.segments["device"])
+    for number in sorted({n for column in columns for n in pc.unique(column).to_pylist()}):
         at = _Device(snapshot, number, rank, np.flatnonzero(device == number), tagged)
         yield _curve(at)
 
@@ -120,7 +122,10 @@ def _curve(at: _Device) -> Curve:
         curve.notes.append("releases are missing: what is before the recording is not known")
     held, rounding = _held(at, curve)
     facts = _state(at, segments, allocated) | _reserved(actions, curve, segments)
-    facts |= {"peak_active_bytes": _peak_active(actions, segments)}
+    facts |= {
+        "peak_active_bytes": _peak_active(actions, segments),
+        "non_torch_bytes": at.snapshot.non_torch.get(at.number),
+    }
     return curve.but(held=held, rounding=rounding, facts=facts)
 
 

@@ -7,6 +7,7 @@ once; and to finish, when one begins that is not. After that it records nothing 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from pyprof2.markers import DOMAIN, WINDOW
 from pyprof2.nvtx.growth import Growth
 from pyprof2.nvtx.internals import all_threads_config, forget_profiler, profiler_starts
 from pyprof2.nvtx.replacing import replace
+from pyprof2.snapshots import DEVICES_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,6 +242,8 @@ def record_snapshot(cuda: Any) -> None:
 def write_snapshot(cuda: Any, path: Path) -> None:
     """Write what the allocator kept, and let it keep no more; if there are GPUs.
 
+    It is what `torch.cuda.memory._dump_snapshot` writes, and what the driver says of each device.
+
     Also where memory ran out: the snapshot then has the request that failed.
 
     Args:
@@ -249,11 +253,24 @@ def write_snapshot(cuda: Any, path: Path) -> None:
     if not cuda.is_available():
         return
     try:
-        cuda.memory._dump_snapshot(str(path))  # noqa: SLF001
+        found = cuda.memory._snapshot() | {DEVICES_KEY: _used_devices(cuda)}  # noqa: SLF001
+        with path.open("wb") as file:
+            pickle.dump(found, file)
     except (OSError, RuntimeError) as error:
         say(f"{path.name}: no snapshot of the GPU's memory was written: {error}")
     finally:
         cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
+
+
+def _used_devices(cuda: Any) -> list[dict[str, int]]:
+    """Return what is used of each device on which the allocator holds memory, by whomever."""
+    devices = []
+    for device in range(cuda.device_count()):
+        reserved = int(cuda.memory_reserved(device))
+        if reserved:
+            free, total = cuda.mem_get_info(device)
+            devices.append({"device": device, "used": int(total - free), "reserved": reserved})
+    return devices
 
 
 def _end(number: int, _frame: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 if sys.platform != "win32":
     import resource
@@ -26,10 +28,11 @@ from pyprof2.nvtx.annotation import count_from, current_session, step
 from pyprof2.nvtx.entry_points import EntryPointError, load_entry_point
 from pyprof2.nvtx.on_cpu import OnCpu
 from pyprof2.nvtx.steps import OptimizerClock
+from pyprof2.nvtx.storages import place_of, storages_of, tensors_in
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyprof2.nvtx.entry_points import EntryPoint
 
@@ -122,6 +125,8 @@ def _record(
     """Run iterations up to the last that is wanted, each of them a step."""
     # Whatever optimizers do: a step is one call of the iteration.
     count_from(OptimizerClock(), -1)
+    optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+    hook = register_optimizer_step_post_hook(lambda own, *_: optimizers.add(own))
     for number in range(last + 1):
         session = current_session()
         if number == first and session is not None:
@@ -130,6 +135,24 @@ def _record(
             session.mark(marker)
         iterate()
         step()
+    hook.remove()
+    facts.optimizer_bytes = _state_bytes(optimizers)
+
+
+def _state_bytes(optimizers: Iterable[Optimizer]) -> int:
+    """Return how many bytes the states of optimizers take, each storage once.
+
+    Where some of it is on a GPU only that counts: Adam counts its steps on the CPU.
+    """
+    places = {
+        (storage.device.type != "cpu", *place)
+        for optimizer in list(optimizers)
+        for tensor in tensors_in(dict(optimizer.state))
+        for storage in storages_of(tensor)
+        if (place := place_of(storage)) is not None
+    }
+    on_gpu = any(place[0] for place in places)
+    return sum(size for is_gpu, _, size in places if is_gpu == on_gpu)
 
 
 def _time(iterate: Callable[[], None], facts: Facts) -> None:

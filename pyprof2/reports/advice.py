@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pyprof2.run import Run
 
 _NO_DEVICE: Final = "no work of a device was recorded, so there is nothing to advise"
+_OF_CPU: Final = (
+    "the recorded memory is the CPU's, and rules on memory are for a GPU's: pyprof2 memory shows "
+    "what grows, and what forward keeps for backward"
+)
 _OVERLAP: Final = "Times at stake overlap: do not add them up."
 _BOUNDS_SHOWN: Final = 8
 _SHOWN: Final = ("rank", "rule", "severity", "finding", "gain", "source", "remedy", "evidence")
@@ -52,7 +56,7 @@ def show(run: Run, query: AdviceQuery) -> None:
         target.write_frame(findings, FINDINGS.columns)
         return
     if bounds.empty:
-        target.write_lines([_NO_DEVICE])
+        target.write_lines([_NO_DEVICE, *([_OF_CPU] if run.table("memory").num_rows else [])])
         return
     findings = _with_short_lines(run, findings)
     if target.form == "markdown":

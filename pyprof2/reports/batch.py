@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,13 @@ import pyarrow as pa
 from pyprof2 import units
 from pyprof2.analysis.summaries.batch import model as batch
 from pyprof2.analysis.summaries.batch.limits import ENOUGH, MARGIN, limits
-from pyprof2.analysis.summaries.batch.savings import shortage, wanted
+from pyprof2.analysis.summaries.batch.savings import (
+    checkpoints,
+    sharded,
+    shortage,
+    state_bytes,
+    wanted,
+)
 from pyprof2.analysis.summaries.batch.tried import VERIFIED, rows, suggested
 from pyprof2.reports import cells, files
 from pyprof2.tables import Column
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.batch.limits import Limits
     from pyprof2.analysis.summaries.batch.model import Model, PartFit
+    from pyprof2.analysis.summaries.batch.savings import Shortage
     from pyprof2.analysis.summaries.batch.tried import Tried
 
 BATCH_COLUMNS: Final = (
@@ -49,6 +57,8 @@ BATCH_COLUMNS: Final = (
 _PARTS_SHOWN: Final = 8
 _PER: Final = {"elements": "ns per 1,000 elements", "flops": "ns per 1,000 FLOPs"}
 _THOUSAND: Final = 1000
+_CHECKPOINTS: Final = 3
+_PROCESSES: Final = (2, 8)
 
 
 @dataclass(frozen=True)
@@ -257,7 +267,53 @@ def _shortage_lines(model: Model, query: BatchQuery, found: Limits, capacity: in
         f"  {_bytes(lacks.grows)} grow with the batch: bf16 frees at most half, "
         f"{_bytes(lacks.half)}, if they are fp32"
     )
-    yield "  pyprof2 memory STORE says which layers to checkpoint, and what the optimizer holds"
+    yield from _checkpoint_lines(model, lacks, query)
+    yield from _state_lines(model, lacks)
+
+
+def _checkpoint_lines(model: Model, lacks: Shortage, query: BatchQuery) -> Iterator[str]:
+    """Say which layers to run again in backward, and what that frees."""
+    found = list(itertools.islice(checkpoints(model, lacks.batch, query.given), _CHECKPOINTS))
+    if not found:
+        yield (
+            "  checkpoints: none is known to free anything; layers and what forward keeps for "
+            "backward are in recordings with modules and memory"
+        )
+    for each in found:
+        several = f" ({each.layers} of them)" if each.layers > 1 else ""
+        time = "" if each.time_ns is None else (
+            f", for {units.format_time(each.time_ns)} of forward again in each step"
+        )  # fmt: skip
+        yield (
+            f"  checkpoint {cells.clean(each.layer)}{several}: frees {_bytes(each.less)} at the "
+            f"peak{_enough(each.less, lacks)}; {_bytes(each.kept)} are not kept for backward, of "
+            f"which {_bytes(each.again)} come back while one runs again{time}; most at "
+            f"{cells.clean(each.line or 'no known line')}"
+        )
+
+
+def _state_lines(model: Model, lacks: Shortage) -> Iterator[str]:
+    """Say what a process frees whose optimizer's state is shared among several."""
+    state = state_bytes(model)
+    if state is None:
+        yield (
+            "  the optimizer's state is older than the recordings, which do not say what it takes: "
+            "record with pyprof2 capture --memory, or run it with --entry"
+        )
+        return
+    parts = (
+        f"{_bytes(size)} with {processes}{_enough(size, lacks)}"
+        for processes in _PROCESSES
+        if (size := sharded(state, processes))
+    )
+    yield (
+        f"  the optimizer's state takes {_bytes(state)}: sharded (ZeRO, FSDP) over several "
+        f"processes each frees {', '.join(parts)}, where each now holds all of it"
+    )
+
+
+def _enough(size: int, lacks: Shortage) -> str:
+    return " (enough)" if size >= lacks.over else ""
 
 
 def _trial(query: BatchQuery, size: int) -> str:

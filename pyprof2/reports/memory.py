@@ -240,6 +240,11 @@ def _heading(curve: Curve, totals: Mapping[str, Any]) -> Iterator[str]:
         )  # fmt: skip
         shown = " + ".join(f"{word} {_size(totals[n])}" for word, n in parts if totals[n])
         yield f"reserved at the end {_size(totals['reserved_bytes'])} = {shown}"
+        if not pd.isna(totals["non_torch_bytes"]):
+            yield (
+                f"used beside it on the device {_size(totals['non_torch_bytes'])}: CUDA's context, "
+                "other libraries and processes"
+            )
     elif not pd.isna(totals["peak_reserved_bytes"]) and totals["peak_reserved_bytes"]:
         yield f"reserved by the allocator, at most {_size(totals['peak_reserved_bytes'])}"
 
@@ -293,10 +298,14 @@ def _kept_for_backward(profile: MemoryProfile, number: int) -> Iterator[str]:
 def _fits_line(found: Mapping[str, Any]) -> str:
     takes = found["takes_bytes"]
     took = "" if takes is None else f", the allocator took {_size(takes)}"
+    others = found["non_torch_bytes"]
+    beside = (
+        "what is not of the allocator, such as CUDA's context, comes on top" if others is None
+        else f"{_size(others)} are used beside the allocator"
+    )  # fmt: skip
     return (
         f"into {_size(found['capacity_bytes'])}: {found['verdict']}; needs "
-        f"{_size(found['needs_bytes'])}{took}; what is not of the allocator, such as CUDA's "
-        "context, comes on top"
+        f"{_size(found['needs_bytes'])}{took}; {beside}"
     )
 
 

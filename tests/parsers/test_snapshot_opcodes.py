@@ -17,6 +17,10 @@ from tests.snapshots import alloc, block, dump, flat, forward, free, segment, sn
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pyarrow as pa
+
+    from pyprof2.snapshots import Snapshot
+
 _REFUSED: Final = (b"R", b"c", b"\x93", b"b", b"\x81", b"i", b"Q", b"P", b"\x82", b"I", b"\x8b")
 """Opcodes that call, name or build, or take a number of any length."""
 
@@ -129,3 +133,65 @@ def test_a_key_that_all_events_have_is_looked_at_too(tmp_path: Path) -> None:
 
     with pytest.raises(TraceError, match="key of a event is no text"):
         read_snapshot(dump(tmp_path, snapshot([], [e | {7: 1} for e in _alike()]), "b.pickle"))
+
+
+def _of_devices(*counts: int) -> dict[str, Any]:
+    """Return a snapshot with so many events of each device, whose stacks come again later."""
+    found = snapshot([segment(block(512, address=1 << 20, frames=forward(900)))], [])
+    found["device_traces"] = [
+        [event | {"addr": event["addr"] + (device << 40)} for event in _alike()[:count]]
+        for device, count in enumerate(counts)
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        pytest.param((5000,), id="one device"),
+        pytest.param((0, 0, 2500, 0), id="the third of four"),
+        pytest.param((1300, 0, 1700), id="two of three"),
+    ],
+)
+def test_events_that_are_rows_while_they_are_read_are_the_same_as_in_lists(
+    counts: tuple[int, ...], tmp_path: Path
+) -> None:
+    made = _of_devices(*counts)
+    # Protocol 2 has no opcode that says where a list of events is: it is unpickled as a whole.
+    plain, streamed = (tmp_path / name for name in ("2.pickle", "4.pickle"))
+    plain.write_bytes(pickle.dumps(made, 2))
+    streamed.write_bytes(pickle.dumps(made, 4))
+    with plain.open("rb") as one, streamed.open("rb") as other:
+        assert check_opcodes(one, plain.stat().st_size) is None
+        place = check_opcodes(other, streamed.stat().st_size)
+    assert place is not None
+    assert place.device == next(at for at, count in enumerate(counts) if count)
+
+    found, expected = read_snapshot(streamed), read_snapshot(plain)
+
+    assert _told(found.events, found) == _told(expected.events, expected)
+    assert _told(found.blocks, found) == _told(expected.blocks, expected)
+    assert found.events["device"].to_pylist() == [
+        device for device, count in enumerate(counts) for _ in range(count)
+    ]
+    assert found.device_count == expected.device_count
+
+
+def _told(table: pa.Table, found: Snapshot) -> list[dict[str, Any]]:
+    """Return rows with the stacks themselves: which number each has is nobody's business."""
+    return [row | {"stack": found.stacks[row["stack"]]} for row in table.to_pylist()]
+
+
+def test_a_list_of_events_in_two_places_is_refused(tmp_path: Path) -> None:
+    events = _alike()
+    twice = {"device_traces": [events], "segments": events}
+
+    with pytest.raises(TraceError, match="events in two places, of which one is segments"):
+        read_snapshot(dump(tmp_path, twice))
+
+
+def test_an_event_in_two_places_is_refused(tmp_path: Path) -> None:
+    events = _alike()
+
+    with pytest.raises(TraceError, match="an event without anything, or one in two places"):
+        read_snapshot(dump(tmp_path, snapshot([], [*events, events[0]])))

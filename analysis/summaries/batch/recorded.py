@@ -17,11 +17,12 @@ from pyprof2.analysis.time.step_times import step_windows_of
 from pyprof2.signatures import Input, Scalar, Tensor, parse_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from pyprof2.analysis.summaries.batch.phases import Memory
+    from pyprof2.analysis.summaries.batch.savable import Savable
 
 _ROWS: Final = (
     "step", "op", "op_id", "category", "direction", "recompute", "layer", "flops", "start_ns",
@@ -46,6 +47,10 @@ _WHOLE: Final = 0
 """The number of the only pass of a recording without steps."""
 
 
+def _nothing() -> Savable | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A recording at one batch size.
@@ -64,6 +69,8 @@ class Recorded:
         device: its name.
         clock: of what `step_ns` is, where each of it is the shortest step of a fresh process that
             recorded nothing; None: `step_ns` are the steps of the recording.
+        savable: gives what could be made again or held elsewhere, which takes a while; None: there
+            is no backward, or no memory.
     """
 
     batch: int
@@ -77,6 +84,7 @@ class Recorded:
     capacity: int | None = None
     device: str | None = None
     clock: str | None = None
+    savable: Callable[[], Savable | None] = _nothing
 
     @property
     def step_time_ns(self) -> float:

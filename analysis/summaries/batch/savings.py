@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,12 +10,14 @@ from pyprof2.analysis.summaries.batch.limits import MARGIN
 from pyprof2.analysis.summaries.batch.model import MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyprof2.analysis.summaries.batch.limits import Limits
     from pyprof2.analysis.summaries.batch.model import Model
 
 _HALF: Final = 0.5
+_PASSES: Final = ("forward", "backward", "recompute")
+"""The phases in which what forward keeps for backward is held."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,67 @@ class Shortage:
     grows: int
     half: int
     status: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Layers whose forward may run again in backward; bytes are predictions at a batch.
+
+    Attributes:
+        layer: `*` stands for the numbers of several alike.
+        layers: how many they are.
+        line: `path:line` that allocates most of what they keep; None: not known.
+        kept: bytes that are no longer kept from forward to backward.
+        again: of them, what comes back while one of the layers runs again.
+        less: by how much the most that is allocated falls: no further than to what phases
+            outside of forward and backward take.
+        time_ns: of the forward that runs again in each step; None: not known.
+    """
+
+    layer: str
+    layers: int
+    line: str | None
+    kept: int
+    again: int
+    less: int
+    time_ns: int | None
+
+
+def checkpoints(model: Model, batch: int, given: Mapping[str, int]) -> Iterator[Checkpoint]:
+    """Yield the layers whose checkpoint frees something at a batch, the most first.
+
+    What they keep, and the time of their forward, are in proportion to the batch, or to the
+    elements where recordings differ in more than that.
+    """
+    like = model.nearest(batch, given)
+    held = model.recordings[like].savable()
+    if held is None or not model.memory:
+        return
+    over = model.scale(like, batch, given)
+    factor = over / model.scale(like, int(model.batches[like]), {})
+    peaks = {phase: curve.value(over) for phase, curve in model.memory.items()}
+    outside = max((peak for phase, peak in peaks.items() if phase not in _PASSES), default=0.0)
+    room = max(peaks.values()) - outside
+    for row in held.checkpoints.astype(object).to_dict("records"):
+        kept, again = (factor * int(row[name]) for name in ("frees_bytes", "again_bytes"))
+        less = math.floor(min(kept - again, room))
+        if less > 0:
+            time = row["recompute_ns"]
+            yield Checkpoint(
+                str(row["layer"]), int(row["layers"]), row["line"], round(kept), round(again), less,
+                round(factor * int(time)) if isinstance(time, int) else None,
+            )  # fmt: skip
+
+
+def state_bytes(model: Model) -> int | None:
+    """Return the bytes of the optimizer's state in a process; None: not known."""
+    known = (held.optimizer for each in model.recordings if (held := each.savable()) is not None)
+    return max((size for size in known if size), default=None)
+
+
+def sharded(state: int, processes: int) -> int:
+    """Return the bytes that each of some processes frees that hold a part each, in place of all."""
+    return state - -(-state // processes)
 
 
 def wanted(largest: int | None, asked: Sequence[int], enough: int | None) -> int | None:

@@ -46,6 +46,9 @@ def _slowly(events: list[Event]) -> tuple[dict[int, int], list[int]]:
         pytest.param([(8, 1, 0), (-8, 1, 1)], {0: 1}, [], id="address, other thread"),
         pytest.param([(8, -1, 0), (8, -1, 1), (-8, -1, 0)], {0: 2, 1: -1}, [], id="own thread"),
         pytest.param([(8, -1, 0), (8, -1, 0), (-8, -1, 0)], {0: -1, 1: 2}, [], id="the latest"),
+        pytest.param(
+            [(8, 1, 0), (8, 1, 0), (-8, 1, 0), (-8, 1, 0)], {0: 3, 1: 2}, [], id="one in another"
+        ),
         pytest.param([(8, -1, 0), (-8, -1, 1)], {0: 1}, [], id="released by another thread"),
         pytest.param([(8, -1, 0), (-8, 5, 0)], {0: -1}, [1], id="address on one side only"),
         pytest.param([], {}, [], id="nothing"),

@@ -325,7 +325,7 @@ def test_what_fits_is_what_the_allocator_took_with_a_margin(
 ) -> None:
     totals = {
         "peak_allocated_bytes": peak, "peak_over_base_bytes": over, "reserved_bytes": None,
-        "peak_reserved_bytes": reserved,
+        "peak_reserved_bytes": reserved, "non_torch_bytes": None,
     }  # fmt: skip
 
     assert fits(totals, 1000)["verdict"] == verdict
