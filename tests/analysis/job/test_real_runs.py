@@ -65,8 +65,6 @@ def test_a_late_process_is_who_the_others_wait_for(tmp_path: Path) -> None:
 
     assert found.groupby("rank").size().to_dict() == dict.fromkeys(range(RANKS), STEPS)
     once = found.drop_duplicates("instance_id")
-    # Other programs run on these cores, too: so late is only what is late in most steps.
+    # Who, not how much: how late it is depends on what else runs on the cores.
     assert once["last_rank"].mode().tolist() == [2]
-    others = found[found["rank"] != 2].groupby("step")["wait_ns"].median()
-    assert others.median() >= 15_000_000
     assert (found["wait_ns"] + found["transfer_ns"] == found["dur_ns"]).all()
