@@ -16,7 +16,7 @@ from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
 from pyprof2.assemble import assemble
 from pyprof2.code_hashes import code_of
 from pyprof2.errors import TraceError, UsageError
-from pyprof2.frames import is_absolute, is_own_path
+from pyprof2.frames import absolute, is_own_path
 from pyprof2.job import reduce_store
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
@@ -303,8 +303,3 @@ def _source(file: Path) -> dict[str, Any]:
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     return {"path": str(file), "bytes": file.stat().st_size, "sha256": digest}
-
-
-def absolute(root: Path | str) -> str:
-    """Return a folder as recordings name it; it need not be on this machine."""
-    return str(root) if is_absolute(str(root)) else str(Path(root).absolute())
