@@ -332,7 +332,8 @@ def _sort_code(key: pd.Series) -> NDArray[np.int64]:
         return key.cat.codes.to_numpy(np.int64)
     null = key.isna().to_numpy()
     values, code = distinct(key.to_numpy(np.int64, na_value=0))
-    return np.where(null, len(values), code)
+    found: NDArray[np.int64] = np.where(null, len(values), code).astype(np.int64)
+    return found
 
 
 def _first_rows(group: Ints) -> Ints:
