@@ -329,7 +329,8 @@ def _codes(texts: pd.Series) -> tuple[Ints, Sequence[Any]]:
 def _sort_code(key: pd.Series) -> NDArray[np.int64]:
     """Return numbers that are equal and in order as the keys are, those of null the last."""
     if isinstance(key.dtype, pd.CategoricalDtype):
-        return key.cat.codes.to_numpy(np.int64)
+        codes: NDArray[np.int64] = key.cat.codes.to_numpy().astype(np.int64)
+        return codes
     null = key.isna().to_numpy()
     values, code = distinct(key.to_numpy(np.int64, na_value=0))
     found: NDArray[np.int64] = np.where(null, len(values), code).astype(np.int64)

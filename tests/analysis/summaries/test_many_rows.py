@@ -19,7 +19,7 @@ def _made(seed: int, count: int = 400) -> list[dict[str, Any]]:
             "rank": rng.choice((0, 1, 70_000)),
             "op": rng.choice(("a", "b", None)),
             "op_id": rng.choice((None, 0, 1, 2, 1 << 40)),
-            "step": rng.choice((None, 3, 4)),
+            "step": rng.choice((None, 0, 4)),
             "dur_ns": rng.randrange(1000),
             "flops": rng.choice((None, 0, (1 << 53) + rng.randrange(9))),
             "bytes": rng.choice((None, rng.randrange(1 << 40))),
