@@ -30,7 +30,7 @@ APART := pages or minutes
 
 .PHONY: help demo test test-slow test-lowest in-lowest test-integrations in-integrations check docs fuzz fuzz-native \
 	bench \
-	generate requirements dist in-dist web pictures clean
+	generate requirements dist in-dist web vscode test-vscode pictures clean
 
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
@@ -44,6 +44,8 @@ help:
 	@echo 'make requirements  write the hashes of what CI and releases install anew'
 	@echo 'make dist      the wheel and the source archive, in dist'
 	@echo 'make web       build the page of a report anew, with npm'
+	@echo 'make vscode    build the extension for VS Code, editors/vscode/pyprof2.vsix, with npm'
+	@echo 'make test-vscode  test it in code-server, which is installed into ~/.cache once'
 	@echo 'make pictures  take the pictures of the documentation anew, with Chromium'
 	@echo 'make fuzz      damaged traces, exports and stores, and long names; none may crash'
 	@echo 'make fuzz-native  the compiled scanner with sanitizers (SECONDS=60)'
@@ -94,6 +96,17 @@ generate: $(VENV)/.annotate,test,docs
 web:
 	cd web && npm ci && npm run build
 
+# The same, with editors/vscode/package-lock.json.
+vscode:
+	cd editors/vscode && npm ci && npm run build
+
+# The tests skip, and say why, where code-server or what builds the extension cannot be had.
+CODE_SERVER ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/pyprof2/code-server
+test-vscode: $(VENV)/.annotate,test
+	sh editors/vscode/code-server.sh '$(RUN)python' '$(CODE_SERVER)'
+	-$(MAKE) --no-print-directory vscode
+	PYPROF2_CODE_SERVER='$(CODE_SERVER)' $(RUN)python -m pytest tests/vscode $(PYTEST_ARGS)
+
 pictures: $(VENV)/.annotate,test
 	$(RUN)python -m docs.screenshots
 
@@ -129,7 +142,7 @@ in-dist: | $(VENV)
 
 clean:
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations $(VENV)-dist build dist *.egg-info \
-		web/node_modules
+		web/node_modules editors/vscode/node_modules editors/vscode/out editors/vscode/*.vsix
 
 # The versions hold for the build backend too, of which -c says nothing: pip looks for them in one
 # variable before its version 25.3, in the other one since.

@@ -8,7 +8,7 @@ first, so that what encloses an interval stands before it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Int: TypeAlias = NDArray[np.int64]
 Bool: TypeAlias = NDArray[np.bool_]
+
+
+_WIDEST: Final = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,14 @@ class Nest:
     @classmethod
     def of(cls, thread: Int, start: Int, end: Int, rank: Int | None = None) -> Nest:
         """Sort intervals; of equal ones the one with the smaller `rank` is the outer one."""
-        tie = np.arange(len(start)) if rank is None else rank
         if rank is None and _is_in_order(thread, start, -end):
-            order = tie
+            order = np.arange(len(start))  # the columns are what they would be, and not copied
         else:
-            order = np.lexsort((tie, -end, start, thread))
-        thread, start, end = thread[order], start[order], end[order]
+            ties = () if rank is None else (rank,)
+            packing = _Packing.of(thread, start)
+            keys = (start, thread) if packing is None else (packing.pack(thread, start),)
+            order = np.lexsort((*ties, -end, *keys))
+            thread, start, end = thread[order], start[order], end[order]
         return cls(order, thread, start, end, _nearest_later_end(thread, end))
 
     def parents(self) -> Int:
@@ -167,6 +172,19 @@ def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
     Returns:
         Positions among the rows; -1 where there is none. Of equal rows the last.
     """
+    packing = _Packing.of(key, start)
+    if packing is None:
+        found = _last_by_sorting(key, start, query_key, time)
+    else:
+        rows, queries = packing.pack(key, start), packing.pack(query_key, time)
+        found = np.searchsorted(rows, queries, "right") - 1
+    known = np.flatnonzero(found >= 0)
+    found[known[key[found[known]] != query_key[known]]] = -1
+    return found
+
+
+def _last_by_sorting(key: Int, start: Int, query_key: Int, time: Int) -> Int:
+    """Return for each query the position of the last row whose key and start are not after its."""
     count = len(key)
     merged = np.lexsort(
         (
@@ -180,9 +198,39 @@ def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
     found = np.empty(len(time), np.int64)
     is_query = merged >= count
     found[merged[is_query] - count] = seen[is_query]
-    known = np.flatnonzero(found >= 0)
-    found[known[key[found[known]] != query_key[known]]] = -1
     return found
+
+
+class _Packing(NamedTuple):
+    """How keys and times become one number each, which sorts as both do.
+
+    Attributes:
+        key, time: the least of the rows.
+        keys, span: how many of each there may be, with one beyond on either side of the keys, and
+            one before the times.
+    """
+
+    key: int
+    time: int
+    keys: int
+    span: int
+
+    @classmethod
+    def of(cls, key: Int, time: Int) -> _Packing | None:
+        """Find it for rows; None if the numbers would not fit, or there are no rows."""
+        if not len(key):
+            return None
+        first, least = int(time.min()), int(key.min())
+        keys, span = int(key.max()) - least + 3, int(time.max()) - first + 2
+        fits = keys * span < _WIDEST and min(first, least) > -_WIDEST
+        return cls(least, first, keys, span) if fits else None
+
+    def pack(self, key: Int, time: Int) -> Int:
+        """Return the numbers; what is before or after all rows is put just beyond them."""
+        place = np.clip(key, self.key - 1, self.key + self.keys - 2) - (self.key - 1)
+        place *= self.span
+        place += np.clip(time, self.time - 1, self.time + self.span - 2) - (self.time - 1)
+        return place
 
 
 def merged(start: Int, end: Int) -> tuple[Int, Int]:

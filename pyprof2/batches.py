@@ -43,10 +43,40 @@ def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False)
 
 def recorded_of(batch: int, run: Run) -> Recorded:
     """Return what a recording says: of a job, the rank that counts."""
-    ranks = ranks_of(run.path)
-    chosen = next((rank for rank in ranks if _has_kernels(run.path, rank)), ranks[0])
+    chosen = _rank_of(run)
     tables = {name: read_rank(run.path, name, chosen, columns) for name, columns in INPUT.items()}
     return recorded(batch, tables)
+
+
+def held_by_category(runs: Mapping[int, Run | Path | str]) -> dict[int, dict[str, int]]:
+    """Return by batch size the bytes of each category of memory at the peak.
+
+    Of a recording it is the rank that counts in a model, and the device that holds most; empty
+    where no memory is recorded.
+    """
+    return {
+        batch: _held(given if isinstance(given, Run) else load(given))
+        for batch, given in runs.items()
+    }
+
+
+def _held(run: Run) -> dict[str, int]:
+    rows = run.memory_profile("category", rank=_rank_of(run))
+    if rows.empty:
+        return {}
+    kinds = rows["device_type"].astype(str)
+    rows = rows[kinds != "cpu"] if (kinds != "cpu").any() else rows
+    devices = rows["device"].fillna(-1)
+    largest = rows["bytes"].groupby(devices).sum().idxmax()
+    own = rows[devices == largest]
+    sums = own["bytes"].groupby(own["category"].astype(str), sort=False).sum()
+    return {str(name): int(held) for name, held in sums.items() if held > 0}
+
+
+def _rank_of(run: Run) -> int:
+    """Return the rank of a job that counts: the lowest that has kernels."""
+    ranks = ranks_of(run.path)
+    return next((rank for rank in ranks if _has_kernels(run.path, rank)), ranks[0])
 
 
 def _has_kernels(store: Path, rank: int) -> bool:

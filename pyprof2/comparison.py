@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pandas as pd
+
 from pyprof2.analysis.axes import check_known_once
 from pyprof2.errors import UsageError
 from pyprof2.run import Run, load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from pyprof2.analysis.summaries.compare import Comparison, Side
     from pyprof2.analysis.summaries.compared_sides import Chosen
@@ -21,6 +21,7 @@ AXES: Final = ("layer", "op", "signature", "source", "range")
 """What the parts of the terms may be summed along."""
 _EXTRA: Final = ("source", "range")
 _COMMON_PCT: Final = 50
+_NAMED: Final = 8
 
 
 class Compared(NamedTuple):
@@ -32,6 +33,7 @@ class Compared(NamedTuple):
         comparison: the terms of the difference.
         differences: why the two may not be comparable, in words; none where they are.
         remarks: what else differs, in words.
+        sides: the steps of both that are compared.
     """
 
     a: Run
@@ -40,6 +42,25 @@ class Compared(NamedTuple):
     comparison: Comparison
     differences: list[str]
     remarks: list[str]
+    sides: tuple[Side, Side]
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """What became of each rank's step, and which changed by itself; empty of one rank.
+
+        See `pyprof2.analysis.job.compared_ranks.compared_ranks`.
+        """
+        from pyprof2.analysis.job.compared_ranks import compared_ranks
+
+        runs = (self.a, self.b)
+        both = zip(runs, self.sides, strict=True)
+        return compared_ranks(*(_times_of_ranks(run, side) for run, side in both))
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether both have several ranks whose devices did anything."""
+        counts = [side.windows["rank"].nunique() for side in self.sides]
+        return min(counts) > 1 and not any(run.idle_windows.empty for run in (self.a, self.b))
 
     @property
     def terms(self) -> pd.DataFrame:
@@ -86,7 +107,22 @@ def compare(
     if not found.layers_match:
         remarks.append("layers have other names: calls are matched by op and direction alone")
     names = (_name(a), _name(b))
-    return Compared(runs[0], runs[1], names, found, differences, remarks)
+    return Compared(runs[0], runs[1], names, found, differences, remarks, (sides[0], sides[1]))
+
+
+def _times_of_ranks(run: Run, side: Side) -> pd.DataFrame:
+    """Return the parts of the windows that are compared, and how late the host was in each step."""
+    parts, times = run.ranks.parts, run.ranks.times
+    host = times.set_index(["rank", "step"])["host_ns"]
+    if parts["step"].isna().all():
+        by_rank = times.groupby("rank")["host_ns"].sum()
+        return parts.assign(host_ns=parts["rank"].map(by_rank))
+    chosen = pd.MultiIndex.from_frame(side.windows[["rank", "step", "start_ns"]])
+    keys = pd.MultiIndex.from_frame(parts[["rank", "step", "start_ns"]].astype("int64"))
+    own = parts[keys.isin(chosen)]
+    at = pd.MultiIndex.from_frame(own[["rank", "step"]].astype("int64"))
+    late = host[~host.index.duplicated()].reindex(at).to_numpy()
+    return own.assign(host_ns=late)
 
 
 def _name(given: Run | Path | str) -> str:
@@ -127,9 +163,7 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
     ops = _common_pct(sides, "op")
     if ops < _COMMON_PCT:
         found.append(f"ops that both have hold {ops:.0f} % of the time: other models")
-    ranks = [side.windows["rank"].nunique() for side in sides]
-    if ranks[0] != ranks[1]:
-        remarks.append(f"{ranks[0]} and {ranks[1]} ranks")
+    remarks += _other_ranks(sides)
     shapes = _common_pct(sides, "signature")
     if shapes < _COMMON_PCT:
         remarks.append(
@@ -139,6 +173,23 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
     if profilers[0] != profilers[1]:
         remarks.append(f"recorded with {_listed(profilers[0])} and {_listed(profilers[1])}")
     return found, remarks
+
+
+def _other_ranks(sides: Sequence[Side]) -> Iterator[str]:
+    """Yield which ranks only one side has."""
+    ranks = [{*side.windows["rank"].tolist()} for side in sides]
+    if ranks[0] == ranks[1]:
+        return
+    more = {"A": ranks[0] - ranks[1], "B": ranks[1] - ranks[0]}
+    only = [f"only {name} has {_few(sorted(own))}" for name, own in more.items() if own]
+    counts = f"{len(ranks[0])} and {len(ranks[1])} ranks"
+    yield f"{counts}: {', '.join(only)}"
+
+
+def _few(ranks: Sequence[int]) -> str:
+    more = len(ranks) - _NAMED
+    named = ", ".join(map(str, ranks[:_NAMED]))
+    return f"rank{'s' * (len(ranks) > 1)} {named}" + (f" and {more} more" if more > 0 else "")
 
 
 def _common_pct(sides: Sequence[Side], column: str) -> float:

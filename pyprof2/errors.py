@@ -56,3 +56,7 @@ class UsageError(Pyprof2Error):
 
 class TerminatedError(SystemExit):
     """SIGTERM ends the program: no error, and no `SystemExit` of other people's code."""
+
+
+class LeftOutWarning(UserWarning):
+    """Some of the recordings could not be read; the store has the others."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.job import parts, paths, scores, waits, what_if
 from pyprof2.analysis.job.clocks import clock_frame
 from pyprof2.analysis.job.job_graph import JobGraph, job_graph
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
+from pyprof2.analysis.job.slow_ranks import SlowRank, ranks_made_to_wait, worst_place
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import as_pandas
@@ -20,13 +23,18 @@ from pyprof2.errors import UsageError
 from pyprof2.store import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyprof2.rank_tables import RankTables
     from pyprof2.run import Run
 
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
+_OF_STRAGGLERS: Final = (
+    "rank", "verdict", "score", "excess_pct", "z", "gain_ns", "lo_ns", "hi_ns", "gain_pct",
+)  # fmt: skip
+MOST_REPLAYED: Final = 2_000_000
+"""Kernels and copies of all ranks that advice and reports replay at most."""
 _OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
 
 
@@ -54,6 +62,7 @@ class JobOfRanks:
 
     run: Run
     one_clock: bool = False
+    _gains: dict[str, what_if.Gain] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def reduced(self) -> Reduced:
@@ -82,6 +91,12 @@ class JobOfRanks:
         first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
         graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
         return job_graph(graphs, members)
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether there is little enough work that advice and reports replay it."""
+        summary = self.run.summary
+        return int(summary["kernel_count"] + summary["copy_count"]) <= MOST_REPLAYED
 
     @property
     def _numbers(self) -> list[int]:
@@ -125,8 +140,7 @@ class JobOfRanks:
     def times(self) -> pd.DataFrame:
         """For each rank and step how long its devices computed, and its host was late."""
         busy = self.parts.groupby(["rank", "step"], dropna=False)["compute_ns"].sum()
-        idle = read_table(self.run.path, "idle", ["rank", "step", "cause", "time_ns"]).to_pandas()
-        late = idle[idle["cause"].isin(_LATE)]
+        late = self._late_hosts
         if self.parts["step"].isna().all():
             late = late.assign(step=None)
         late = late.astype({"step": "Int64"})
@@ -136,6 +150,15 @@ class JobOfRanks:
         return joined.fillna({"host_ns": 0}).astype({"host_ns": "int64", "busy_ns": "int64"})
 
     @cached_property
+    def _late_hosts(self) -> pd.DataFrame:
+        """The idle time that late hosts are to blame for."""
+        names = ["rank", "step", "cause", "op", "source", "time_ns"]
+        idle = read_table(self.run.path, "idle", names)
+        late = idle.filter(pc.is_in(idle["cause"], pa.array(sorted(_LATE))))
+        frame: pd.DataFrame = late.to_pandas()
+        return frame
+
+    @cached_property
     def scores(self) -> pd.DataFrame:
         """How far each rank's own times are from those of its role; `scores.scores`."""
         if self.times.empty:
@@ -143,41 +166,43 @@ class JobOfRanks:
         return scores.scores(self.times, self.roles)
 
     @cached_property
+    def slow_ranks(self) -> list[SlowRank]:
+        """The ranks that stand out by their own times, each with what it costs, and where."""
+        return [self._slow(rank) for rank in scores.suspects(self.scores)]
+
+    def _slow(self, rank: int) -> SlowRank:
+        own = self.scores[self.scores["rank"] == rank]
+        worst = own.iloc[int(own["z"].fillna(0).to_numpy("float64").argmax())]
+        change = what_if.as_the_others(self.graph, rank, self.roles)
+        gain = what_if.evaluate(self.graph, change)
+        steps = what_if.step_gains(self.graph, change)
+        others = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
+        place = worst_place(self.path_excesses, self._late_hosts, rank, others)
+        return SlowRank(
+            rank, str(worst["score"]), float(worst["excess_pct"]), float(worst["z"]),
+            int(worst["peers"]), None if gain.gain_ns is None else scores.verdict(steps), gain,
+            steps, place,
+            ranks_made_to_wait(self.members, rank),
+        )  # fmt: skip
+
+    @cached_property
     def stragglers(self) -> pd.DataFrame:
         """The ranks that stand out by their own times, each with what it costs.
 
         Columns `rank`, `verdict`, `score`, `excess_pct`, `z`, `gain_ns`, `lo_ns`, `hi_ns` of the
-        window, `gain_pct`.
+        window, `gain_pct`; see `slow_ranks`.
         """
-        names = [
-            "rank",
-            "verdict",
-            "score",
-            "excess_pct",
-            "z",
-            "gain_ns",
-            "lo_ns",
-            "hi_ns",
-            "gain_pct",
-        ]
-        rows = []
-        for rank in scores.suspects(self.scores):
-            own = self.scores[self.scores["rank"] == rank]
-            worst = own.iloc[int(own["z"].fillna(0).to_numpy("float64").argmax())]
-            change = what_if.as_the_others(self.graph, rank, self.roles)
-            gain = what_if.evaluate(self.graph, change)
-            said = scores.verdict(what_if.step_gains(self.graph, change))
-            if gain.gain_ns is None:
-                said = "slow; what it costs is not known"
-            rows.append(
-                {
-                    "rank": rank, "verdict": said, "score": worst["score"],
-                    "excess_pct": worst["excess_pct"], "z": worst["z"], "gain_ns": gain.gain_ns,
-                    "lo_ns": gain.lo_ns, "hi_ns": gain.hi_ns,
-                    "gain_pct": gain.gain_pct,
-                }
-            )  # fmt: skip
-        return pd.DataFrame(rows, columns=names)
+        rows = [
+            {
+                "rank": slow.rank,
+                "verdict": slow.verdict or "slow; what it costs is not known",
+                "score": slow.score, "excess_pct": slow.excess_pct, "z": slow.z,
+                "gain_ns": slow.gain.gain_ns, "lo_ns": slow.gain.lo_ns, "hi_ns": slow.gain.hi_ns,
+                "gain_pct": slow.gain.gain_pct,
+            }
+            for slow in self.slow_ranks
+        ]  # fmt: skip
+        return pd.DataFrame(rows, columns=_OF_STRAGGLERS)
 
     @cached_property
     def bandwidths(self) -> pd.DataFrame:
@@ -187,10 +212,25 @@ class JobOfRanks:
     @cached_property
     def slow_links(self) -> pd.DataFrame:
         """The groups whose transfers take longer than those of others."""
+        return scores.slow_links(self.bandwidths, self._ranks_of_groups)
+
+    @cached_property
+    def _ranks_of_groups(self) -> dict[str, frozenset[int]]:
         known = self.run.collectives.dropna(subset=["group_key"]).drop_duplicates("group_key")
-        ranks = known["group_ranks"].map(frozenset)
-        of_group = dict(zip(known["group_key"].astype(str), ranks, strict=True))
-        return scores.slow_links(self.bandwidths, of_group)
+        ranks = known["group_ranks"].map(frozenset, na_action="ignore")
+        keys = known["group_key"].astype(str)
+        found = dict(zip(keys, ranks, strict=True))
+        return {key: own for key, own in found.items() if isinstance(own, frozenset)}
+
+    def ranks_of(self, group_key: str) -> frozenset[int]:
+        """Return the ranks of a group; none where that was not recorded."""
+        return self._ranks_of_groups.get(group_key, frozenset())
+
+    def gain(self, name: str, make: Callable[[], what_if.Change]) -> what_if.Gain:
+        """Return what a change gains, by its name: made and replayed once, whoever asks."""
+        if name not in self._gains:
+            self._gains[name] = what_if.evaluate(self.graph, make())
+        return self._gains[name]
 
     @cached_property
     def imbalance(self) -> pd.DataFrame:
@@ -201,6 +241,12 @@ class JobOfRanks:
     def critical_path(self) -> pd.DataFrame:
         """The stretches of the critical path, which add up to the window."""
         return paths.critical_path(self.graph)
+
+    @cached_property
+    def path_excesses(self) -> pd.DataFrame:
+        """The critical path with `excess_ns`: each stretch less its median over other ranks."""
+        path = self.critical_path
+        return path.assign(excess_ns=paths.excesses(self.graph, path, self.roles))
 
     @cached_property
     def blame(self) -> pd.DataFrame:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
+import warnings
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from pyprof2.allocation import give_memory_back
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collectives
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
 from pyprof2.analysis.job.collectives import as_table, with_found
-from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+from pyprof2.analysis.time import host_ranges
+from pyprof2.analysis.time.host_ranges import thinned
+from pyprof2.analysis.time.idle import INPUT, idle_of_ranks, own_root
 from pyprof2.assemble import assemble
 from pyprof2.code_hashes import code_of
-from pyprof2.errors import TraceError, UsageError
+from pyprof2.errors import LeftOutWarning, TraceError, UsageError
 from pyprof2.frames import absolute, is_own_path
 from pyprof2.job import reduce_store
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.rank_tables import RankTables
-from pyprof2.ranks import assign_ranks
+from pyprof2.ranks import assign_ranks, claimed
 from pyprof2.result_tables import CLOCKS
 from pyprof2.results import result_tables
+from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
 from pyprof2.store import StoreWriter, write_table
 from pyprof2.tables import TABLES
@@ -32,8 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
+    import pyarrow as pa
+
     from pyprof2.code_hashes import Code
     from pyprof2.recording import Recording
+    from pyprof2.resumed import Kept
 
 
 def parse(  # noqa: PLR0913 - each is a keyword of the API
@@ -48,7 +57,9 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
 ) -> Path:
     """Read traces, one or more per rank, and write a store; return its path.
 
-    Recordings that one process made one after another are segments of one rank.
+    Recordings that one process made one after another are segments of one rank. Of several files
+    those that cannot be read are left out, with a warning each. Where a folder is named, and the
+    store has been made of some of its files already, only the others are parsed.
 
     Args:
         paths: trace files, or folders of them.
@@ -62,7 +73,7 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
         progress: show a bar on stderr if it takes longer than a second.
 
     Raises:
-        TraceError: a file cannot be read, is no trace, or two claim one rank.
+        TraceError: no file can be read, or two claim one rank.
         OutputExistsError: the store exists, and `force` is not given.
         StoreError: the store cannot be written.
     """
@@ -76,45 +87,101 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
         # Its workers may work in another folder.
         files, out = [file.absolute() for file in files], out.absolute()
     root = None if source_root is None else absolute(source_root)
-    with (
-        StoreWriter(out, force=force) as writer,
-        _Workers(min(jobs, len(files)), executor) as workers,
-    ):
-        recordings = _read(files, writer, workers, progress=progress)
-        writer.finish(_write(files, recordings, writer.folder, workers, root))
+    again = any(path.is_dir() for path in named) and not force
+    kept = find_kept(out, files, root) if again else None
+    if kept is not None and len(kept.sources) == len(files):
+        return out
+    with _Workers(min(jobs, len(files)), executor) as workers:
+        job = _Job(files, root, workers, progress=progress)
+        with StoreWriter(out, force=force or kept is not None) as writer:
+            failed = job.parse(writer, kept)
+    for file, error in failed:
+        warnings.warn(f"{file} is left out of {out}: {error}", LeftOutWarning, stacklevel=2)
     return out
 
 
-def _read(
-    files: Sequence[Path], writer: StoreWriter, workers: _Workers, *, progress: bool
-) -> list[tuple[Path, Recording]]:
-    """Return what is recorded in each file, one after another."""
-    folders = [writer.scratch(str(number)) for number in range(len(files))]
-    with _Progress(files, shown=progress) as bar:
-        callbacks = [bar.callback(workers.parallel)] * len(files)
-        read = workers.map(_read_file, files, folders, callbacks)
-        return [(file, found) for file, each in zip(files, read, strict=True) for found in each]
+class _Read(NamedTuple):
+    """What is recorded in each file, one after another, and why others could not be read."""
+
+    recordings: list[tuple[Path, Recording]]
+    failed: list[tuple[Path, TraceError]]
 
 
-def _write(
-    files: Sequence[Path],
-    recordings: Sequence[tuple[Path, Recording]],
-    folder: Path,
-    workers: _Workers,
-    root: str | None,
-) -> dict[str, Any]:
-    """Write the tables of all ranks; return the manifest."""
-    groups, ranks = assign_ranks(recordings)
-    tasks = (
-        [[recordings[at][1] for at in group] for group in groups],
-        ranks,
-        [folder] * len(ranks),
-        [root] * len(ranks),
-    )
-    facts = list(workers.map(_write_rank, *tasks))
-    _write_job(folder, ranks)
-    manifest = _manifest(files, recordings, groups, ranks, facts)
-    return manifest | {"code": _code(folder, files, ranks)}
+@dataclass(frozen=True)
+class _Job:
+    """What is to be parsed, and who does it.
+
+    Attributes:
+        files: the recordings.
+        root: the folder of the user's own code, as it was asked for.
+        workers: who reads and writes.
+        progress: whether to show a bar.
+    """
+
+    files: Sequence[Path]
+    root: str | None
+    workers: _Workers
+    progress: bool
+
+    def parse(self, writer: StoreWriter, kept: Kept | None) -> list[tuple[Path, TraceError]]:
+        """Write the store; return the files that are left out.
+
+        Args:
+            writer: of the store.
+            kept: the ranks of the store in its place that need not be parsed again.
+
+        Raises:
+            TraceError: nothing could be read.
+        """
+        todo = [file for file in self.files if kept is None or file.name not in kept.sources]
+        found = self._read(todo, writer)
+        if kept is not None and not kept.goes_with(found.recordings):
+            kept, found = None, self._read(self.files, writer)
+        if kept is None and not found.recordings:
+            raise found.failed[0][1]
+        writer.finish(self._write(found, writer.folder, kept or NOTHING_KEPT))
+        return found.failed
+
+    def _read(self, files: Sequence[Path], writer: StoreWriter) -> _Read:
+        folders = [writer.scratch(f"{len(files)}-{number}") for number in range(len(files))]
+        found = _Read([], [])
+        with _Progress(files, shown=self.progress) as bar:
+            callbacks = [bar.callback(self.workers.parallel)] * len(files)
+            read = self.workers.map(_read_file, files, folders, callbacks)
+            for file, each in zip(files, read, strict=True):
+                if isinstance(each, TraceError):
+                    found.failed.append((file, each))
+                else:
+                    found.recordings.extend((file, recording) for recording in each)
+        return found
+
+    def _write(self, found: _Read, folder: Path, kept: Kept) -> dict[str, Any]:
+        """Write the tables of all ranks; return the manifest."""
+        recordings = found.recordings
+        groups, ranks = assign_ranks(recordings)
+        tasks = (
+            [[recordings[at][1] for at in group] for group in groups],
+            ranks,
+            [folder] * len(ranks),
+            [self.root] * len(ranks),
+        )
+        facts = list(self.workers.map(_write_rank, *tasks))
+        kept.copy(folder)
+        _write_job(folder, sorted([*ranks, *kept.numbers]))
+        read = {file for file, _ in recordings}
+        whole = [file for file in self.files if file in read or file.name in kept.sources]
+        order = [file.name for file in whole]
+        entries = [*_entries(recordings, groups, ranks, facts), *kept.ranks]
+        return {
+            "sources": [kept.sources.get(file.name) or _source(file) for file in whole],
+            # A store that is kept in part names each file once.
+            "ranks": sorted(entries, key=lambda e: order.index(e["source"]))
+            if kept.ranks
+            else entries,
+            "failed": [{"path": str(file), "error": str(error)} for file, error in found.failed],
+            "source_root": self.root,
+            "code": _code(folder, whole, [*ranks, *kept.numbers]),
+        }
 
 
 def default_store(trace: Path) -> Path:
@@ -127,7 +194,9 @@ class _Workers:
     """Runs the same step for each trace: here, in processes of their own, or elsewhere."""
 
     def __init__(self, jobs: int, executor: Executor | None = None) -> None:
-        self._pool = ProcessPoolExecutor(jobs) if executor is None and jobs > 1 else None
+        self._pool: ProcessPoolExecutor | None = None
+        if executor is None and jobs > 1:
+            self._pool = ProcessPoolExecutor(jobs, initializer=give_memory_back)
         self._executor = self._pool if executor is None else executor
         self._started: list[Future[Any]] = []
         self.parallel = self._executor is not None
@@ -188,9 +257,13 @@ class _Progress:
 
 def _read_file(
     file: Path, folder: Path, on_progress: Callable[[int], None] | None
-) -> list[Recording]:
+) -> list[Recording] | TraceError:
+    """Return what is recorded in a file, or why it cannot be read: the others are kept."""
     # A cluster does a task again where a worker has died in the middle of it.
-    return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
+    try:
+        return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
+    except TraceError as error:
+        return error
 
 
 def _write_rank(
@@ -239,38 +312,47 @@ def _write_recording(
     nbytes = 0
     for name, parts in assemble(recording, rank, root, facts):
         nbytes += write_table(folder, name, rank, parts)
-    tables = RankTables(folder, rank).several(INPUT)
-    nbytes += write_table(folder, "idle", rank, [idle_of_ranks(tables, root)])
+    nbytes += write_table(folder, "idle", rank, [_idle(RankTables(folder, rank), root)])
     tables = RankTables(folder, rank).several(collectives.INPUT)
     members = collectives.collectives_of_rank(tables, rank)
     nbytes += write_table(folder, "collectives", rank, [members])
     return facts | {"table_bytes": nbytes}
 
 
-def _manifest(
-    files: Sequence[Path],
+def _idle(tables: RankTables, root: str | None) -> pa.Table:
+    """Return table `idle` of a recording whose canonical tables are written."""
+    needed = {name: columns for name, columns in INPUT.items() if name != "ranges"}
+    # The column of the one rank is as long as the others, and nobody looks at it.
+    needed |= {n: [c for c in columns if c != "rank"] for n, columns in needed.items()}
+    found = tables.several(needed | {"trace": INPUT["trace"]})
+    folder = root or own_root(found["trace"])
+    found["ranges"] = tables.reduced("ranges", host_ranges.COLUMNS, partial(thinned, root=folder))
+    return idle_of_ranks(found, root)
+
+
+def _entries(
     recordings: Sequence[tuple[Path, Recording]],
     groups: Sequence[Sequence[int]],
     ranks: Sequence[int],
     facts: Sequence[Sequence[dict[str, int]]],
-) -> dict[str, Any]:
-    return {
-        "sources": [_source(file) for file in files],
-        "ranks": [
-            {
-                "rank": rank,
-                "source": recordings[at][0].name,
-                "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
-                "skipped": dict(recordings[at][1].skipped),
-                "annotated": dict(recordings[at][1].annotated),
-                **({"entry": entry} if (entry := recordings[at][1].entry) else {}),
-                "scanned": dict(recordings[at][1].scanned),
-                **fact,
-            }
-            for group, rank, of_group in zip(groups, ranks, facts, strict=True)
-            for at, fact in zip(group, of_group, strict=True)
-        ],
-    }
+) -> list[dict[str, Any]]:
+    """Return what the manifest says of each recording, rank by rank."""
+    says_so = [rank is not None for rank in claimed(recordings)]
+    return [
+        {
+            "rank": rank,
+            CLAIMED: says_so[at],
+            "source": recordings[at][0].name,
+            "problems": recordings[at][1].problems | dict.fromkeys(load_extensions(), 1),
+            "skipped": dict(recordings[at][1].skipped),
+            "annotated": dict(recordings[at][1].annotated),
+            **({"entry": entry} if (entry := recordings[at][1].entry) else {}),
+            "scanned": dict(recordings[at][1].scanned),
+            **fact,
+        }
+        for group, rank, of_group in zip(groups, ranks, facts, strict=True)
+        for at, fact in zip(group, of_group, strict=True)
+    ]
 
 
 def _code(folder: Path, files: Sequence[Path], ranks: Sequence[int]) -> list[Code]:
@@ -300,6 +382,4 @@ def _began(trace: Mapping[str, Any], files: Sequence[Path]) -> float:
 
 
 def _source(file: Path) -> dict[str, Any]:
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return {"path": str(file), "bytes": file.stat().st_size, "sha256": digest}
+    return {"path": str(file), "bytes": file.stat().st_size, "sha256": digest_of(file)}

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from pyprof2.store import STORED, open_parts, read_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
-
-    import pyarrow as pa
 
     from pyprof2.parts import TableParts
 
@@ -51,6 +51,18 @@ class RankTables:
     def several(self, needed: Mapping[str, Collection[str] | None]) -> dict[str, pa.Table]:
         """Return tables by name, each with the columns needed; None: all."""
         return {name: self.read(name, columns) for name, columns in needed.items()}
+
+    def reduced(
+        self, name: str, columns: Collection[str], reduce: Callable[[pa.Table], pa.Table]
+    ) -> pa.Table:
+        """Return what a function leaves of a table, as it is stored, which it is given in parts.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        parts = self.parts(name)
+        left = [reduce(parts.read(number, columns)) for number in range(len(parts))]
+        return pa.concat_tables([STORED[name].schema(columns).empty_table(), *left])
 
     def parts(self, name: str) -> TableParts:
         """Return a table as it is stored, whose rows are read part by part.

@@ -40,12 +40,7 @@ def assign_ranks(recordings: Sequence[tuple[Path, Recording]]) -> tuple[list[lis
     Raises:
         TraceError: two processes claim one rank.
     """
-    recorded = Counter(file for file, _ in recordings)
-    found: list[Source] = []
-    for file, recording in recordings:
-        # A file of several processes is not that of one rank, whatever its name says.
-        in_name = _rank_in_name(file.name) if recorded[file] == 1 else None
-        found.append((file, recording, in_name if recording.rank is None else recording.rank))
+    found = [(*each, rank) for each, rank in zip(recordings, claimed(recordings), strict=True)]
     groups = _group_segments(found)
     of_group = [[found[at][2] for at in group if found[at][2] is not None] for group in groups]
     claims = [numbers[0] if numbers else None for numbers in of_group]
@@ -61,6 +56,17 @@ def assign_ranks(recordings: Sequence[tuple[Path, Recording]]) -> tuple[list[lis
     _warn_of_strangers([[found[at] for at in group] for group in groups])
     free = (number for number in range(2 * len(claims)) if number not in claims)
     return groups, [next(free) if claim is None else claim for claim in claims]
+
+
+def claimed(recordings: Sequence[tuple[Path, Recording]]) -> list[int | None]:
+    """Return the rank that each recording says, or its file's name; None for neither."""
+    recorded = Counter(file for file, _ in recordings)
+    ranks = []
+    for file, recording in recordings:
+        # A file of several processes is not that of one rank, whatever its name says.
+        in_name = _rank_in_name(file.name) if recorded[file] == 1 else None
+        ranks.append(in_name if recording.rank is None else recording.rank)
+    return ranks
 
 
 def _rank_in_name(name: str) -> int | None:

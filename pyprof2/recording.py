@@ -124,6 +124,8 @@ class Spool:
             for table, schema in RAW_SCHEMAS.items()
         }
         self.counts: Counter[str] = Counter()
+        self.known: Counter[tuple[str, str]] = Counter()
+        """How many values, not null, there are in a column of a table."""
 
     def append(self, table: str, columns: dict[str, Any], count: int) -> None:
         """Append `count` rows; a column that is missing is null, a text column holds codes."""
@@ -134,6 +136,8 @@ class Spool:
             _as_array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type)
             for f in schema
         ]
+        for name, array in zip(schema.names, arrays, strict=True):
+            self.known[table, name] += len(array) - array.null_count
         waiting = self._waiting.setdefault(table, [])
         waiting.append(pa.record_batch(arrays, schema=schema))
         self.counts[table] += count

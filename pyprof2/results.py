@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from pyprof2.analysis.summaries import ledger, summary, utilization
 from pyprof2.analysis.time import line_table, steps
-from pyprof2.analysis.time.step_windows import step_windows
+from pyprof2.analysis.time.step_windows import only_steps, step_windows
 from pyprof2.result_tables import LEDGER, UTILIZATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     import pandas as pd
 
@@ -21,27 +21,28 @@ if TYPE_CHECKING:
     from pyprof2.tables import Table
 
 
-def _all_needed() -> dict[str, set[str]]:
+def _together(*parts: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
     needed: defaultdict[str, set[str]] = defaultdict(set)
-    for each in (
-        steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED, line_table.INPUT,
-    ):  # fmt: skip
+    for each in parts:
         for name, columns in each.items():
             needed[name].update(columns)
     return dict(needed)
 
 
-_NEEDED: Final = _all_needed()
+_NEEDED: Final = _together(steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED)
+_OF_STEPS: Final = (*steps.INPUT["ranges"], "pid", "tid")
 
 
 def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
     """Yield the tables of results of a rank, each with its name.
 
     Args:
-        rank: its canonical tables; each is read once, only the columns that are needed.
+        rank: its canonical tables, of which the columns that are needed are read.
     """
-    tables = rank.several(_NEEDED)
-    windows = step_windows(tables["ranges"], [tables["kernels"], tables["copies"]])
+    # Of the ranges only steps count, and there may be more frames than anything else.
+    ranges = rank.reduced("ranges", _OF_STEPS, only_steps)
+    tables = _read(rank, _NEEDED, ranges)
+    windows = step_windows(ranges, [tables["kernels"], tables["copies"]])
     yield "steps", steps.steps_of_rank(tables, windows, rank.rank)
     yield "summary", summary.totals(tables, rank.rank).table()
     bins = ledger.of_tables(tables)
@@ -49,7 +50,17 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
     yield "ledger", _arrow(LEDGER, bins)
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
     yield "utilization", _arrow(UTILIZATION, used)
+    # No more columns at once than one of them needs: ops may be millions.
+    del tables
+    tables = _read(rank, line_table.INPUT, ranges)
     yield "lines", line_table.lines_of_rank(tables, rank.rank)
+
+
+def _read(
+    rank: RankTables, needed: Mapping[str, Collection[str]], ranges: pa.Table
+) -> dict[str, pa.Table]:
+    found = rank.several({name: needed[name] for name in needed if name != "ranges"})
+    return found | {"ranges": ranges}
 
 
 def _arrow(table: Table, frame: pd.DataFrame) -> pa.Table:

@@ -428,7 +428,9 @@ class Run:
         def of_rank(rank: RankTables) -> Callable[[str], pa.Table]:
             return lambda name: rank.read(name, INPUT[name])
 
-        return facts_of_parts(map(of_rank, self._ranks), self.table("devices").to_pylist(), device)
+        devices = self.table("devices").to_pylist()
+        job = self.ranks if len(self._ranks) > 1 else None
+        return facts_of_parts(map(of_rank, self._ranks), devices, device, job)
 
     @cached_property
     def devices(self) -> pd.DataFrame:

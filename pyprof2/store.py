@@ -39,7 +39,7 @@ MANIFEST: Final = "manifest.json"
 STORED: Final = TABLES | RESULTS
 """The tables of a store, by name."""
 
-_TOOL: Final = "pyprof2"
+TOOL: Final = "pyprof2"
 _ROW_GROUP: Final = 1 << 17
 _RANK_FILE: Final = re.compile(r"rank-(0|[1-9][0-9]{0,8})\.parquet", re.ASCII)
 _PARTIAL: Final = ".partial"
@@ -67,6 +67,12 @@ class _Rank(TypedDict):
     pairs_agree: NotRequired[int]
     nodes_lost: NotRequired[int]
     entry: NotRequired[_Entry]
+    claimed: NotRequired[bool]
+
+
+class _Failed(TypedDict):
+    path: str
+    error: str
 
 
 class _Manifest(TypedDict):
@@ -75,6 +81,8 @@ class _Manifest(TypedDict):
     sources: list[dict[str, str | int]]
     ranks: list[_Rank]
     code: NotRequired[list[Code]]
+    failed: NotRequired[list[_Failed]]
+    source_root: NotRequired[str | None]
 
 
 class StoreWriter:
@@ -135,7 +143,7 @@ class StoreWriter:
         """Write the manifest and drop the scratch folders: the store is complete."""
         for folder in self.folder.glob("scratch-*"):
             shutil.rmtree(folder)
-        head = {"schema_version": SCHEMA_VERSION, "tool": f"{_TOOL} {__version__}"}
+        head = {"schema_version": SCHEMA_VERSION, "tool": f"{TOOL} {__version__}"}
         manifest = head | {"sources": [], "ranks": []} | manifest
         (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
@@ -399,7 +407,7 @@ def _is_only_a_store(path: Path) -> bool:
     """Whether a folder holds a manifest of ours, of any version, tables of ranks, and no more."""
     try:
         manifest = _load_manifest(path)
-        ours = str(manifest["tool"]).split()[0] == _TOOL and "schema_version" in manifest
+        ours = str(manifest["tool"]).split()[0] == TOOL and "schema_version" in manifest
         return ours and all(
             entry.name in (MANIFEST, CLAIM) or bool(entry.is_dir() and _rank_files(entry))
             for entry in path.iterdir()

@@ -24,6 +24,9 @@ GAIN_MIN: Final = 0.01
 _SPREAD_MIN: Final = 0.01
 _ENOUGH: Final = 3
 
+STRAGGLER: Final = "straggler"
+"""The verdict on a rank that costs time, and the beginning of it where only some steps do."""
+
 SCORES: Final = ("busy_ns", "host_ns")
 """Time in kernels that do not communicate; idle time for which the host is to blame."""
 
@@ -101,12 +104,18 @@ def verdict(gains: pd.DataFrame) -> str:
     Returns:
         `straggler` (in at least half of the steps), `straggler in steps …`, or `slow, hidden`.
     """
-    costs = gains["lo_ns"] >= GAIN_MIN * gains["step_ns"]
+    costs = costly(gains)
     if costs.any() and 2 * costs.sum() >= len(costs):
-        return "straggler"
+        return STRAGGLER
     if costs.any():
-        return f"straggler in steps {', '.join(map(str, gains.loc[costs, 'step']))}"
+        return f"{STRAGGLER} in steps {', '.join(map(str, gains.loc[costs, 'step']))}"
     return "slow, hidden"
+
+
+def costly(gains: pd.DataFrame) -> pd.Series:
+    """Return for each step whether a rank costs 1 % of it or more, for certain."""
+    found: pd.Series = gains["lo_ns"] >= GAIN_MIN * gains["step_ns"]
+    return found
 
 
 def imbalance(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:

@@ -47,6 +47,8 @@ class Annotated:
     def of(cls, recording: Recording, row: Int) -> Annotated:
         """Read the columns, in the order that `row` gives."""
         names = ("direction", "recompute", "accumulate", "thread_nr")
+        if not any(recording.spool.known[("ops", name)] for name in names):
+            return cls.none(len(row))
         table = recording.read("ops", names, row)
         code, words = code_column(table, "direction")
         of_code = np.array([*(_direction_code(word) for word in words), -1])
@@ -55,6 +57,13 @@ class Annotated:
             for name in ("recompute", "accumulate")
         )
         return cls(of_code[code], recompute, accumulate, int_column(table, "thread_nr", -1))
+
+    @classmethod
+    def none(cls, count: int) -> Annotated:
+        """Return that nothing is said of so many ops, in columns that take no memory."""
+        no_code: Int = np.broadcast_to(np.array(-1, np.int64), count)
+        no_flag: Bool = np.broadcast_to(np.array([False]), count)
+        return cls(no_code, no_flag, no_flag, no_code)
 
 
 def _direction_code(word: str) -> int:

@@ -39,6 +39,11 @@ def find_lacks(
     yield from _facts(summary, manifest)
 
 
+_PARSE_AGAIN: Final = (
+    "copy the file again, and parse the folder again: only what is missing is read"
+)
+
+
 def problem_lines(manifest: Mapping[str, Any]) -> list[str]:
     """Return a line for each kind of damage and loss that was met while parsing, with its count."""
     counts: Counter[str] = Counter()
@@ -46,7 +51,13 @@ def problem_lines(manifest: Mapping[str, Any]) -> list[str]:
         for problem, count in _known(rank):
             if not problem.is_harmless:
                 counts[problem.text] += count
-    return [f"{text} ({count:,})" for text, count in sorted(counts.items())]
+    lines = [f"{text} ({count:,})" for text, count in sorted(counts.items())]
+    return [*_left_out(manifest), *lines]
+
+
+def _left_out(manifest: Mapping[str, Any]) -> list[str]:
+    """Return a line for each recording that the store lacks because it could not be read."""
+    return [f"left out: {failed['error']}" for failed in manifest.get("failed", ())]
 
 
 def _known(rank: Mapping[str, Any]) -> list[tuple[Problem, int]]:
@@ -67,6 +78,8 @@ def _still_to_do(advice: Advice, summary: Mapping[str, Any]) -> Advice:
 
 
 def _problems(manifest: Mapping[str, Any], advice: Advice) -> Iterator[Finding]:
+    for text in _left_out(manifest):
+        yield Finding("problem", text, 1, None, _PARSE_AGAIN)
     for rank in manifest["ranks"]:
         for problem, count in _known(rank):
             what_to_do = problem.advice_of(advice)

@@ -179,7 +179,7 @@ class Host:
         self._ops = Events.of(tables["ops"], self.threads)
         code, names = code_column(tables["ops"], "op")
         self._op_is_comm = _marked(code, names, _COMMUNICATION.match)
-        op_loads = _marked(code, names, _is_loader)
+        op_loads = _marked(code, names, is_loader)
         loads, comm = _kinds_of_ranges(ranges)
         self._loading = _together(
             Events.of(ranges, self.threads, loads), self._ops.where(op_loads[self._ops.row])
@@ -193,7 +193,7 @@ class Host:
         """Return by process the first start and the last end of what tells that it is at work."""
         ranges = tables["ranges"]
         step = pc.equal(ranges["kind"].cast("string"), "step").to_numpy()
-        loader = _marked(*code_column(ranges, "name"), _is_loader)
+        loader = _marked(*code_column(ranges, "name"), is_loader)
         count = len(self.threads.pids)
         first = np.full(count, np.iinfo(np.int64).max)
         last = np.full(count, np.iinfo(np.int64).min)
@@ -261,7 +261,8 @@ class Host:
         return lookup(called.row, np.where(own >= 0, own, other), -1)
 
 
-def _is_loader(name: str) -> bool:
+def is_loader(name: str) -> bool:
+    """Whether a range is the wait for a data loader's next batch."""
     return name.startswith(_LOADER)
 
 
@@ -277,8 +278,8 @@ def _kinds_of_ranges(ranges: pa.Table) -> tuple[Bool, Bool]:
     is_note, is_frame = (
         kind == (kinds.index(k) if k in kinds else -2) for k in ("annotation", "python")
     )
-    loads = is_note & _marked(code, names, lambda n: _is_loader(n) or _USERS_LOADING.match(n))
-    loads |= is_frame & _marked(code, names, _is_loader_frame)
+    loads = is_note & _marked(code, names, lambda n: is_loader(n) or _USERS_LOADING.match(n))
+    loads |= is_frame & _marked(code, names, is_loader_frame)
     return loads, is_note & _marked(code, names, _COMMUNICATION.match)
 
 
@@ -287,7 +288,8 @@ def loading_ranges(ranges: pa.Table) -> Bool:
     return _kinds_of_ranges(ranges)[0]
 
 
-def _is_loader_frame(name: str) -> bool:
+def is_loader_frame(name: str) -> bool:
+    """Whether a frame is code of PyTorch's data loader."""
     frame = parse_frame(name)
     return frame is not None and bool(_LOADER_CODE.search(frame[0].replace("\\", "/")))
 

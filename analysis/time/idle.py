@@ -202,7 +202,7 @@ def idle_of_ranks(
     """
     parts = [IDLE.empty()]
     for rank, own in recordings(tables):
-        folder = root or next((r for r in own["trace"]["source_root"].to_pylist() if r), None)
+        folder = root or own_root(own["trace"])
         part = idle_time(own, folder, normal_ns)
         seen = sum(each.num_rows for each in parts if each["rank"].to_pylist()[:1] == [rank])
         gap = pc.add(part["gap_id"], seen)
@@ -242,14 +242,25 @@ def windows_of_ranks(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
 
 def recordings(tables: Mapping[str, pa.Table]) -> Iterator[tuple[int, dict[str, pa.Table]]]:
     """Yield each rank with the tables of each of its recordings, in order."""
-    for rank in tables["trace"]["rank"].unique().to_pylist():
-        own = {n: t.filter(pc.equal(t["rank"], rank)) for n, t in tables.items()}
+    ranks = tables["trace"]["rank"].unique().to_pylist()
+    for rank in ranks:
+        # Of one rank all rows are, and no copy of them is made.
+        own = dict(tables) if len(ranks) == 1 else _of_rank(tables, rank)
         begins = np.sort(int_column(own["trace"], "start_ns", NEVER))
         if len(begins) == 1:
             yield rank, own
             continue
         for at in range(len(begins)):
             yield rank, {name: _of_recording(table, begins, at) for name, table in own.items()}
+
+
+def own_root(trace: pa.Table) -> str | None:
+    """Return the folder of the user's own code that a recording names."""
+    return next((root for root in trace["source_root"].to_pylist() if root), None)
+
+
+def _of_rank(tables: Mapping[str, pa.Table], rank: int) -> dict[str, pa.Table]:
+    return {name: table.filter(pc.equal(table["rank"], rank)) for name, table in tables.items()}
 
 
 def _of_recording(table: pa.Table, begins: Int, at: int) -> pa.Table:

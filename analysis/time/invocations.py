@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_steps import NONE
-from pyprof2.analysis.time.line_table import INPUT, RankWork, device_rows, host_rows
+from pyprof2.analysis.time.line_table import INPUT, RankWork, device_rows, host_rows, host_time_of
 from pyprof2.columns import int_array, text_array
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
 
 def _work(known: RankWork, ledger: str, in_step: Bool) -> tuple[Int, Int, Int]:
     """Return time, phase and call of the work of a step that has an op."""
-    rows = device_rows(known) if ledger == "device" else host_rows(known)[0]
+    rows = device_rows(known) if ledger == "device" else host_rows(known, host_time_of(known))
     if "time_ns" not in rows.sums:
         nothing = np.empty(0, np.int64)
         return nothing, nothing, nothing

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyprof2.analysis.linking.link import Threads
 from pyprof2.analysis.time import line_ops
 from pyprof2.analysis.time.line_ops import PHASES
-from pyprof2.analysis.time.line_steps import NONE, Steps, find_steps, host_time
+from pyprof2.analysis.time.line_steps import NONE, HostTime, Steps, find_steps, host_time
+from pyprof2.analysis.time.step_windows import only_steps
 from pyprof2.columns import combine_keys, int_array, lookup, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.time.line_ops import LineOps
@@ -48,6 +48,7 @@ INPUT: Final = {
 
 _COSTED: Final = ("ok", "assumed", "in_parent")
 _COUNTS: Final = ("flops", "bytes")
+_SUMMED: Final = ("cost_status", *_COUNTS)
 
 
 class Rows(NamedTuple):
@@ -90,8 +91,7 @@ class RankWork(NamedTuple):
     @classmethod
     def of(cls, tables: Mapping[str, pa.Table]) -> RankWork:
         """Find them."""
-        ops, ranges = tables["ops"], tables["ranges"]
-        ranges = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
+        ops, ranges = tables["ops"], only_steps(tables["ranges"])
         threads = Threads.of([ops, ranges])
         thread = threads.number(ops)
         steps = find_steps(ranges, threads, _busiest(thread, ops), tables["trace"])
@@ -107,12 +107,18 @@ def lines_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
         rank: the number.
     """
     known = RankWork.of(tables)
-    host, threads = host_rows(known)
-    ledgers = {"device": device_rows(known), "host": host, "threads": threads}
     sources = code_column(tables["idle"], "source")[1]
-    parts = [_table(name, rows, known, sources) for name, rows in ledgers.items()]
+    parts = [_table(name, rows, known, sources) for name, rows in _ledgers(known)]
     whole = pa.concat_tables([LINES.conform(_ranked(part, rank)) for part in parts])
     return whole.unify_dictionaries()
+
+
+def _ledgers(known: RankWork) -> Iterator[tuple[str, Rows]]:
+    """Yield the ledgers one by one: the rows of each are many."""
+    yield "device", device_rows(known)
+    found = host_time_of(known)
+    yield "host", host_rows(known, found)
+    yield "threads", thread_rows(known, found)
 
 
 def _ranked(part: pa.Table, rank: int) -> pa.Table:
@@ -162,44 +168,59 @@ def _idle_rows(known: RankWork, idle: pa.Table) -> Rows:
     return Rows(step, _none(op), op, np.where(op >= 0, -1, source), sums)
 
 
-def host_rows(known: RankWork) -> tuple[Rows, Rows]:
-    """Return the ops of the steps' threads, clipped to the steps, what is between, and the rest."""
-    ops, steps = known.tables["ops"], known.steps
+def host_time_of(known: RankWork) -> HostTime:
+    """Return which ops take how much of the steps' threads."""
+    ops = known.tables["ops"]
     start, self_ns = int_column(ops, "start_ns", 0), int_column(ops, "self_ns", 0)
     end = start + np.maximum(0, int_column(ops, "dur_ns", 0))
-    found = host_time(steps, known.thread, start, end, self_ns)
-    # An op that reaches into a step was called, and does its work, where it begins.
-    begun = start[found.op] >= steps.start[found.step]
-    own = _op_sums(known, found.op, found.time, begun)
+    return host_time(known.steps, known.thread, start, end, self_ns)
+
+
+def host_rows(known: RankWork, found: HostTime) -> Rows:
+    """Return the ops of the steps' threads, clipped to the steps, and what is between them."""
+    steps = known.steps
+    own = _op_sums(known, found.op, found.time, _begun(known, found))
     between = np.arange(len(found.between))
-    of_steps = _stacked(
+    return _stacked(
         [
             Rows(found.step, steps.thread[found.step], found.op, _none(found.op), own),
             Rows(between, steps.thread, _none(between), _none(between), {"time_ns": found.between}),
         ]
     )
-    rest, elsewhere = self_ns.copy(), np.ones(len(self_ns), bool)
+
+
+def thread_rows(known: RankWork, found: HostTime) -> Rows:
+    """Return the ops, and the time of ops, that are none of the steps' threads in a step."""
+    rest = int_column(known.tables["ops"], "self_ns", 0).copy()
+    elsewhere = np.ones(len(rest), bool)
     np.subtract.at(rest, found.op, found.time)
-    elsewhere[found.op[begun]] = False
+    elsewhere[found.op[_begun(known, found)]] = False
     rows = np.flatnonzero(elsewhere | (rest > 0))
     sums = _op_sums(known, rows, rest[rows], elsewhere[rows])
-    return of_steps, Rows(known.step[rows], known.thread[rows], rows, _none(rows), sums)
+    return Rows(known.step[rows], known.thread[rows], rows, _none(rows), sums)
+
+
+def _begun(known: RankWork, found: HostTime) -> Bool:
+    """Return which ops begin in the step: one that reaches into it was called where it begins."""
+    start = int_column(known.tables["ops"], "start_ns", 0)
+    begun: Bool = start[found.op] >= known.steps.start[found.step]
+    return begun
 
 
 def _op_sums(known: RankWork, rows: Int, time: Int, begun: Bool) -> dict[str, Int]:
     """Return what the ops at these rows add; `begun`: those whose calls and counts are added."""
-    sums = _sums(known.tables["ops"].take(pa.array(rows)), time)
+    sums = _sums(known.tables["ops"].select(_SUMMED).take(pa.array(rows)), time)
     for name in _COUNTS:
         sums[name] = np.where(begun, sums[name], 0)
     calls = known.lines.begins[rows] & begun
-    return sums | {"count": begun.astype(np.int64), "calls": calls.astype(np.int64)}
+    return sums | {"count": begun.astype(np.int8), "calls": calls.astype(np.int8)}
 
 
 def _sums(rows: pa.Table, time: Int) -> dict[str, Int]:
     """Return time and counts of kernels, copies or ops; of unknown counts how many are known."""
     status, statuses = code_column(rows, "cost_status")
     known = {
-        f"{name}_known": (int_column(rows, name, NONE) != NONE).astype(np.int64) for name in _COUNTS
+        f"{name}_known": (int_column(rows, name, NONE) != NONE).astype(np.int8) for name in _COUNTS
     }
     return {
         "time_ns": time,
@@ -238,9 +259,10 @@ def _stacked(parts: Sequence[Rows]) -> Rows:
     """Return the rows of several; what one does not add is 0."""
     nothing = np.empty(0, np.int64)
     names = dict.fromkeys(name for part in parts for name in part.sums)
+    # Each column is let go once it is in the whole: there are many, and they are long.
     sums = {
         name: np.concatenate(
-            [nothing, *(part.sums.get(name, np.zeros_like(part.op)) for part in parts)]
+            [part.sums.pop(name, np.zeros(len(part.op), np.int8)) for part in parts]
         )
         for name in names
     }
@@ -292,7 +314,7 @@ def _key(columns: Sequence[Int]) -> Int:
 
 def _added(values: Int, group: Int, count: int) -> Int:
     sums = np.zeros(count, np.int64)
-    np.add.at(sums, group, values)
+    np.add.at(sums, group, values.astype(np.int64, copy=False))  # other types take a slow way
     return sums
 
 

@@ -92,13 +92,18 @@ def step_ranges(ranges: pa.Table) -> StepWindows:
     Args:
         ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
     """
-    steps = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
+    steps = only_steps(ranges)
     name, names = code_column(steps, "name")
     numbers = [step_number(text) for text in names]
     number = np.array([*(_NONE if n is None else n for n in numbers), _NONE], np.int64)[name]
     start = int_column(steps, "start_ns", 0)
     end = start + int_column(steps, "dur_ns", 0)
     return StepWindows(*_joined(number, start, end))
+
+
+def only_steps(ranges: pa.Table) -> pa.Table:
+    """Return the ranges that are steps."""
+    return ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
 
 
 def _joined(number: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:

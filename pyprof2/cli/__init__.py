@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -38,7 +39,7 @@ from pyprof2.cli import (
     skyline_report,
     whatif,
 )
-from pyprof2.errors import Pyprof2Error, StoreError, TerminatedError, UsageError
+from pyprof2.errors import LeftOutWarning, Pyprof2Error, StoreError, TerminatedError, UsageError
 from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
@@ -210,7 +211,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> None:
     """Run the command; where a store's values make it fail, it is the store that is refused."""
     try:
-        args.run(args)
+        with warnings.catch_warnings():
+            # What is left out is said with what else is wrong with a store.
+            warnings.simplefilter("ignore", LeftOutWarning)
+            args.run(args)
     except _OF_WRONG_VALUES as error:
         from pyprof2.store import is_store
 

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.batch.tried import Tried
     from pyprof2.entry.sweep import Sweep
     from pyprof2.reports.batch import BatchQuery
+    from pyprof2.run import Run
 
 _EXAMPLES: Final = """examples:
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2   those, and 64
-  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 --at 24 --memory 80GB"""
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 --at 24 --memory 80GB
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 -o dials.html --code train.py"""
 
 
 def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
@@ -47,6 +49,13 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     )
     _add_questions(command)
     _add_entry(command)
+    command.add_argument(
+        "--code",
+        type=Path,
+        metavar="FILE",
+        help="a program or a YAML file: the page that -o NAME.html writes, with dials to drag, "
+        "makes a patch of its batch size",
+    )
     arguments.add_format(command)
     arguments.add_output(command)
     command.set_defaults(run=run)
@@ -146,6 +155,8 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
 
 def run(args: argparse.Namespace) -> None:
     """Show what other batch sizes take."""
+    is_page = args.output is not None and args.output.suffix == ".html"
+    _check_page(args, is_page=is_page)
     target = arguments.target_of(args)
     _check_csv_files(args)
     _check(args)
@@ -155,11 +166,15 @@ def run(args: argparse.Namespace) -> None:
     capacity = args.memory if args.device is None else capacity_bytes(args.device)
     batches, given = args.at or ([], {})
     query = BatchQuery(tuple(batches), given, capacity, target)
+    runs: dict[int, Run] = {}
     if args.entry is None:
-        model = _of_recordings(args)
+        model, runs = _of_recordings(args)
     else:
         model, query = _of_entry(args, query)
-    show(model, query)
+    if is_page:
+        _write_page(model, query, runs, args)
+    else:
+        show(model, query)
     if args.csv_files is not None:
         _write_csv_files(model, args)
 
@@ -184,6 +199,40 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(msg)
 
 
+def _check_page(args: argparse.Namespace, *, is_page: bool) -> None:
+    """See that what is said of a page goes together.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if args.code is not None and not is_page:
+        msg = "--code is for the page with dials: say -o NAME.html too"
+        raise UsageError(msg)
+    if is_page and args.format not in (None, "table"):
+        msg = f"--format {args.format} is no page: leave it out, or give -o another suffix"
+        raise UsageError(msg)
+
+
+def _write_page(
+    model: Model, query: BatchQuery, runs: dict[int, Run], args: argparse.Namespace
+) -> None:
+    """Write the page with the dials, and print where it is."""
+    from pyprof2 import __version__
+    from pyprof2.batches import held_by_category
+    from pyprof2.reports.cells import clean
+    from pyprof2.reports.dials import DialsQuery, parts_of_page
+
+    code = None
+    if args.code is not None:
+        from pyprof2.lsp.patches import code_of
+
+        code = code_of(args.code, [int(size) for size in model.batches])
+    values = [] if code is None else [place["value"] for place in code["places"] if place["value"]]
+    asked = DialsQuery(query, __version__, values, code, held_by_category(runs))
+    files.write_parts(parts_of_page(model, asked), args.output)
+    print(clean(str(args.output)))
+
+
 def _check_csv_files(args: argparse.Namespace) -> None:
     """Raise unless the files may be written."""
     if args.csv_files is None:
@@ -202,10 +251,14 @@ def _write_csv_files(model: Model, args: argparse.Namespace) -> None:
             entry.say(line)
 
 
-def _of_recordings(args: argparse.Namespace) -> Model:
+def _of_recordings(args: argparse.Namespace) -> tuple[Model, dict[int, Run]]:
+    """Return the model of recordings, and what it is of."""
     from pyprof2.batches import batch_model
+    from pyprof2.run import load
 
-    return batch_model(dict(args.inputs), progress=arguments.wants_progress(args))
+    progress = arguments.wants_progress(args)
+    runs = {size: load(path, progress=progress) for size, path in dict(args.inputs).items()}
+    return batch_model(runs), runs
 
 
 def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, BatchQuery]:

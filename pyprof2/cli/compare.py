@@ -12,12 +12,14 @@ from pyprof2.cli import arguments
 if TYPE_CHECKING:
     from pyprof2.gates import Gate
 
+RANK: Final = "rank"
 FAILED: int = 3
 """The exit code where a gate fails."""
 
 _EXAMPLES: Final = """examples:
   pyprof2 compare before.pyprof2 after.pyprof2
   pyprof2 compare before.pyprof2 after.pyprof2 --steps 2:5 --by layer,op
+  pyprof2 compare before.pyprof2 after.pyprof2 --by rank
   pyprof2 compare before.pyprof2 after.pyprof2 --fail-on 'time>3%'   for CI"""
 
 
@@ -53,7 +55,8 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         "--by",
         type=arguments.names,
         metavar="AXIS[,AXIS…]",
-        help="sum the parts along: layer, op, signature, source, range",
+        help="sum the parts along: layer, op, signature, source, range; rank, alone: a row for "
+        "each rank",
     )
     arguments.add_top(command, "only N parts")
     command.add_argument(
@@ -94,11 +97,13 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.reports.comparison import ComparisonQuery, show
 
     axes = tuple(args.by or ())
+    by_rank = axes == (RANK,)
+    axes = () if by_rank else axes
     found = compare(
         args.a, args.b, steps=args.steps, by=axes, force=args.force,
         progress=arguments.wants_progress(args),
     )  # fmt: skip
-    show(found, ComparisonQuery(axes, args.top, target))
+    show(found, ComparisonQuery(axes, by_rank, args.top, target))
     failed = failures(found, args.fail_on)
     for line in failed:
         print(f"pyprof2: {line}", file=sys.stderr)

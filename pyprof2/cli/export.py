@@ -42,7 +42,9 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     )
     _add_stack_options(command)
     command.add_argument(
-        "--no-findings", action="store_true", help="of --perfetto: do not look for findings"
+        "--no-findings",
+        action="store_true",
+        help="of --perfetto: do not look for findings and the critical path",
     )
     arguments.add_rank(command)
     arguments.add_file(command)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, messages
+from pyprof2.errors import TraceError
 from pyprof2.parsers.formats import FORMATS, in_words
 from pyprof2.reports.cells import clean
 
@@ -30,7 +31,9 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         parents=[common],
         help="turn recordings into a store",
         description="Read recordings, one per rank, and write the tables that all else reads. "
-        "Prints the path of the store.",
+        "Prints the path of the store. Of several recordings those that cannot be read are left "
+        "out, and the exit code is 1. Where a directory is parsed again into its store, only the "
+        "recordings that this lacks are read.",
         epilog=_EXAMPLES,
         formatter_class=arguments.WithExamples,
         allow_abbrev=False,
@@ -70,10 +73,12 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
 
 def run(args: argparse.Namespace) -> None:
     """Parse `args.traces`, and print where the store is."""
+    from pyprof2.allocation import give_memory_back
     from pyprof2.analysis.summaries.checks import problem_lines
     from pyprof2.run import parse
     from pyprof2.store import read_manifest
 
+    give_memory_back()
     with _executor(args.dask) as executor:
         store = parse(
             args.traces,
@@ -85,10 +90,15 @@ def run(args: argparse.Namespace) -> None:
             progress=arguments.wants_progress(args),
         )
     print(clean(str(store)))
+    manifest = read_manifest(store)
     if not args.quiet:
-        messages.warn(problem_lines(read_manifest(store)), store)
+        messages.warn(problem_lines(manifest), store)
         command = f"pyprof2 prof {shlex.quote(str(store))} --by op"
         print(f"pyprof2: next: {clean(command)}", file=sys.stderr)
+    if failed := manifest.get("failed"):
+        count = len(failed) + len(manifest["sources"])
+        msg = f"{store}: {len(failed)} of {count} recordings are left out: {failed[0]['error']}"
+        raise TraceError(msg)
 
 
 def _executor(address: str | None) -> AbstractContextManager[Executor | None]:

@@ -6,11 +6,12 @@ Each answers with an object: `ok`, and what there is to say in `text`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from lsprotocol import types as lsp
 
 from pyprof2.lsp import features, kept, shown
+from pyprof2.lsp.breakdown import opened, rows
 from pyprof2.lsp.server import Server, uri_of
 from pyprof2.lsp.session import BASELINE, MAIN, SCOPE
 from pyprof2.lsp.worker import WorkerError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 _MOST: Final = 1_000_000_000
 _MOST_OFFERED: Final = 12
+_PATIENCE: Final = 15.0
+"""Seconds that a panel may wait for the recording, and again for the file that it shows."""
 
 
 def said(ls: Server, text: str, *, ok: bool, quiet: bool = False) -> Answer:
@@ -85,7 +88,20 @@ async def _show_layer(ls: Server, *given: Any) -> Answer:
     place = next(ls.session.locations(str(given[0]) if given else ""), None)
     if place is None:
         return said(ls, f"no line of the workspace is known of layer {given}", ok=False)
-    return await _show(ls, *place)
+    return await show_line(ls, *place)
+
+
+async def _breakdown(ls: Server, *given: Any) -> Answer:
+    """Take `below` of a row, or nothing; once asked, the editor hears when the answer changed."""
+    ls.has_panel = True
+    wanted = given[0] if given and isinstance(given[0], dict) else {}
+    session = ls.session
+    await session.loaded(_PATIENCE)
+    if file := opened(session, wanted.get("uri")):
+        await session.settle(file.document.uri, _PATIENCE)
+    found, costs = rows(session, wanted), session.costs
+    of = {"ledger": costs["ledger"], "memory_of": costs["memory_of"]} if costs else {}
+    return {"ok": costs is not None, "text": session.title(), "rows": found, **of}
 
 
 async def _tell_state(ls: Server, *_: Any) -> Answer:
@@ -117,7 +133,7 @@ def _age(path: str) -> str:
     return shown.age(max(0.0, time.time() - Path(path).stat().st_mtime))
 
 
-async def _show(ls: Server, path: str, line: int) -> Answer:
+async def show_line(ls: Server, path: str, line: int) -> Answer:
     """Open a file at a line, where the editor can be asked to; else say where it is."""
     window = ls.client_capabilities.window
     where = f"{path}:{line + 1}"
@@ -152,14 +168,19 @@ def _state(ls: Server) -> Answer:
 # -- the batch size ------------------------------------------------------------------------------
 
 
+def is_batch(value: Any) -> TypeGuard[int]:
+    """Return whether a value is a number that a batch size can be."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST
+
+
 async def _set_batch_size(ls: Server, *given: Any) -> Answer:
     """Take a batch size, and the key of a place if there are several."""
     batch = given[0] if given else None
-    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= _MOST:
+    if not is_batch(batch):
         return said(ls, f"{batch!r} is no batch size of 1 or more", ok=False)
     await analyse_all(ls)
     found = await _place(ls, given[1] if len(given) > 1 else None)
-    return found if isinstance(found, dict) else await _set_batch(ls, *found, batch)
+    return found if isinstance(found, dict) else await set_batch(ls, *found, batch)
 
 
 async def _batch_sizes(ls: Server, *_: Any) -> Answer:
@@ -223,10 +244,12 @@ async def _place(ls: Server, wanted: Any) -> tuple[File, Candidate] | Answer:
         place = features.place_of(file, candidate)
         return said(ls, f"{place}: {candidate.text}: {candidate.refusal}", ok=False)
     ls.session.kept.put(kept.CANDIDATE, key)
+    ls.dials.changed()
     return file, candidate
 
 
-async def _set_batch(ls: Server, file: File, candidate: Candidate, batch: int) -> Answer:
+async def set_batch(ls: Server, file: File, candidate: Candidate, batch: int) -> Answer:
+    """Put a number in the place of a batch size, in one step of undo."""
     place = features.place_of(file, candidate)
     if candidate.value == batch:
         return said(ls, f"{place}: it is {batch} already", ok=True)
@@ -251,6 +274,7 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "pyprof2.setScope": _scope,
     features.SHOW_LAYER: _show_layer,
     "pyprof2.state": _tell_state,
+    "pyprof2.breakdown": _breakdown,
     features.SET_BATCH: _set_batch_size,
     "pyprof2.batchSizes": _batch_sizes,
     "pyprof2.chooseBatchSize": _choose_batch_size,

@@ -76,6 +76,7 @@ class Costs(TypedDict):
         by_function: whether lines are where functions begin, not where they call.
         device: its name.
         memory_of: the device whose peak `memory` is of.
+        peak_bytes: that peak; 0: not recorded.
         leading: first dimensions of inputs in forward, and the share of calls that have them.
         files: by path as it was recorded.
         layers: `path:line` of the layer's own calls.
@@ -92,6 +93,7 @@ class Costs(TypedDict):
     by_function: bool
     device: str
     memory_of: str
+    peak_bytes: int
     leading: list[tuple[int, float]]
     files: dict[str, FileCosts]
     layers: dict[str, str]
@@ -117,7 +119,7 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
     profile = run.line_profile(LineQuery(within=within))
     root = next(iter(run.source_roots), None)
     files = _files(profile.table, root)
-    memory_of = _add_memory(run, files)
+    memory_of, peak = _add_memory(run, files)
     _add_rates(run, files)
     _add_code(run, files)
     trace = run.trace.iloc[0]
@@ -131,6 +133,7 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
         by_function=run.lines_are_functions,
         device=", ".join(dict.fromkeys(str(n) for n in run.devices["name"].dropna())),
         memory_of=memory_of,
+        peak_bytes=peak,
         leading=leading_dimensions(run),
         files=files,
         layers=_layers(run),
@@ -192,11 +195,11 @@ def _text(value: Any) -> str | None:
     return None if pd.isna(value) else str(value)
 
 
-def _add_memory(run: Run, files: dict[str, FileCosts]) -> str:
-    """Add what each line holds at the peak of the device with the most; return its name."""
+def _add_memory(run: Run, files: dict[str, FileCosts]) -> tuple[str, int]:
+    """Add what each line holds at the peak of the device with the most; return it and the peak."""
     memory = run.memory_by_device()
     if not memory.curves:
-        return ""
+        return "", 0
     rows = memory.rows(("line",), "peak")
     devices = rows.groupby(["rank", "device_type", "device"], dropna=False, observed=True)
     sums = devices["bytes"].sum()
@@ -207,7 +210,7 @@ def _add_memory(run: Run, files: dict[str, FileCosts]) -> str:
         path, _, at = str(line).rpartition(":")
         if path in files and at.isdecimal():
             files[path]["memory"][str(int(at) - 1)] = int(held)
-    return kind if kind == "cpu" else f"{kind}:{number}"
+    return kind if kind == "cpu" else f"{kind}:{number}", int(sums[rank, kind, number])
 
 
 def _add_rates(run: Run, files: dict[str, FileCosts]) -> None:

@@ -130,7 +130,8 @@ def hover_text(session: Session, file: File, line: Line) -> str:
     words += [
         f"- before: {text.strip(' ()')}" for text in [_was(session, file, line["recorded"])] if text
     ]
-    words.append(shown.markdown(session.title()))
+    # A paragraph of its own: else it would go on the last point of the list.
+    words.append(f"\n{shown.markdown(session.title())}")
     return "\n".join(f"{word}  " for word in words)
 
 

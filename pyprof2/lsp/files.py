@@ -161,13 +161,3 @@ class File:
     def drop(self, name: str) -> None:
         """Forget what a recording says."""
         self._views.pop(name, None)
-
-
-def language_of(language: str | None, path: str | None) -> str:
-    """Return the language of a file, as its editor or its name says."""
-    name = (path or "").lower()
-    if language == "python" or name.endswith((".py", ".pyw")):
-        return "python"
-    if language in ("yaml", "yml") or name.endswith((".yaml", ".yml")):
-        return "yaml"
-    return language or ""

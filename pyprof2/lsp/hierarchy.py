@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path
@@ -11,6 +11,8 @@ from pygls.uris import from_fs_path
 from pyprof2.lsp import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyprof2.lsp.costs import Costs
     from pyprof2.lsp.files import File
     from pyprof2.lsp.session import Session
@@ -28,15 +30,22 @@ def items_at(session: Session, file: File, line: int) -> list[lsp.CallHierarchyI
     view = session.view(file)
     here = [f for f in view.functions if f["line"] == line and not f["is_class"]]
     first, last = (here[0]["first"], here[0]["last"]) if here else (line, line)
+    recorded = [found["recorded"] for found in view.lines if first <= found["now"] <= last]
+    return [_item(session, costs, at) for at in of_lines(session, file, recorded)[:_MOST]]
+
+
+def of_lines(session: Session, file: File, recorded: Collection[int]) -> list[int]:
+    """Return the branches of lines by where they were recorded."""
+    costs = session.costs
+    if costs is None:
+        return []
     names = {
-        f"{there}:{found['recorded'] + 1}"
-        for found in view.lines
-        if first <= found["now"] <= last
+        f"{there}:{line + 1}"
+        for line in recorded
         for there, place in session.recordings["main"]["local"].items()
         if os.path.realpath(place) == file.path
     }
-    rows = [at for at, row in enumerate(costs["tree"]) if row[_NAME] in names]
-    return [_item(session, costs, at) for at in rows[:_MOST]]
+    return [at for at, row in enumerate(costs["tree"]) if row[_NAME] in names]
 
 
 def below(session: Session, item: lsp.CallHierarchyItem) -> list[lsp.CallHierarchyOutgoingCall]:
@@ -44,9 +53,13 @@ def below(session: Session, item: lsp.CallHierarchyItem) -> list[lsp.CallHierarc
     costs, number = session.costs, _number(session, item)
     if costs is None or number is None:
         return []
-    rows = [at for at, row in enumerate(costs["tree"]) if row[_PARENT] == number]
-    found = [_item(session, costs, at) for at in rows[:_MOST]]
+    found = [_item(session, costs, at) for at in children(costs, number)[:_MOST]]
     return [lsp.CallHierarchyOutgoingCall(each, [item.selection_range]) for each in found]
+
+
+def children(costs: Costs, number: int) -> list[int]:
+    """Return the branches right below one; -1: the roots."""
+    return [at for at, row in enumerate(costs["tree"]) if row[_PARENT] == number]
 
 
 def above(session: Session, item: lsp.CallHierarchyItem) -> list[lsp.CallHierarchyIncomingCall]:
@@ -67,30 +80,51 @@ def _number(session: Session, item: lsp.CallHierarchyItem) -> int | None:
     return number if isinstance(number, int) and 0 <= number < len(costs["tree"]) else None
 
 
-def _item(session: Session, costs: Costs, at: int) -> lsp.CallHierarchyItem:
+class Branch(NamedTuple):
+    """A branch of the tree.
+
+    Attributes:
+        number: of it.
+        kind: what it is: `line`, `op`, or what else there is in the tree.
+        name: without the folders of a path.
+        time: of all steps, ns.
+        words: calls of a step, and the module, if there are such.
+        path, line: of the line that it is, or that called it.
+    """
+
+    number: int
+    kind: str
+    name: str
+    time: int
+    words: list[str]
+    path: str
+    line: int
+
+
+def branch(session: Session, costs: Costs, at: int) -> Branch:
+    """Return a branch by its number."""
     row = costs["tree"][at]
-    path, line = _place(session, costs, at)
-    where = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
-    words = [shown.milliseconds(row[_TIME], costs["steps"])]
-    words.append(f"{shown.share(row[_TIME], costs):.1f} %")
-    if row[_CALLS]:
-        words.append(shown.times(row[_CALLS], costs["steps"]))
-    if row[_MODULE]:
-        words.append(row[_MODULE])
-    kind = lsp.SymbolKind.Function if row[_KIND] == _LINE else lsp.SymbolKind.Operator
+    name = str(row[_NAME]).replace("\\", "/").rpartition("/")[2]
+    words = [shown.times(row[_CALLS], costs["steps"])] if row[_CALLS] else []
+    words += [row[_MODULE]] if row[_MODULE] else []
+    return Branch(at, row[_KIND], name, row[_TIME], words, *_place(session, costs, at))
+
+
+def _item(session: Session, costs: Costs, at: int) -> lsp.CallHierarchyItem:
+    found = branch(session, costs, at)
+    where = lsp.Range(lsp.Position(found.line, 0), lsp.Position(found.line, 0))
+    words = [shown.milliseconds(found.time, costs["steps"])]
+    words += [f"{shown.share(found.time, costs):.1f} %", *found.words]
+    kind = lsp.SymbolKind.Function if found.kind == _LINE else lsp.SymbolKind.Operator
     return lsp.CallHierarchyItem(
-        shown.plain(_short(row)),
+        shown.plain(found.name),
         kind,
-        from_fs_path(path) or "",
+        from_fs_path(found.path) or "",
         where,
         where,
         detail=shown.plain(", ".join(words)),
         data={"node": at, "path": costs["path"]},
     )
-
-
-def _short(row: list[Any]) -> str:
-    return str(row[_NAME]).replace("\\", "/").rpartition("/")[2]
 
 
 def _place(session: Session, costs: Costs, at: int) -> tuple[str, int]:

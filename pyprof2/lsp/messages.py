@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 15.0
 """Seconds that a question may wait for the recording; editors give up after 20 and more."""
-_WATCHED: Final = ("**/*.pyprof2/manifest.json", "**/*.json.gz", "**/*.sqlite")
+# Of a folder that is moved into its place editors see the folder, and nothing that is in it.
+_WATCHED: Final = (
+    "**/*.pyprof2", "**/*.pyprof2/manifest.json", "**/*.json.gz", "**/*.sqlite",
+)  # fmt: skip
 
 
 # -- beginning and settings ----------------------------------------------------------------------
@@ -115,7 +118,9 @@ def _hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     return None if file is None else features.hover(ls.session, file, params.position.line)
 
 
-def _symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+async def _symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+    # Editors keep them until the next edit, and none can be told to ask again.
+    await ls.session.settle(params.text_document.uri, _PATIENCE)
     file = ls.file(params.text_document.uri)
     return [] if file is None else features.symbols(ls.session, file)
 

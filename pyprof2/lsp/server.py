@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
@@ -20,8 +20,12 @@ from pyprof2.reports.cells import clean
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from pyprof2.lsp.dials import Dials
     from pyprof2.lsp.files import File
     from pyprof2.lsp.profiling import Failure
+
+CHANGED: Final = "pyprof2/changed"
+"""Sent to an editor with a panel when what the panel shows may be out of date."""
 
 
 class Server(LanguageServer):
@@ -31,13 +35,18 @@ class Server(LanguageServer):
         session: what it knows.
         profiling: the recording that it makes.
         failure: why the last one failed.
+        has_panel: whether the editor asked for the breakdown, and shows it.
+        dials: the page with the dials.
     """
+
+    dials: Dials
 
     def __init__(self) -> None:
         super().__init__("pyprof2", __version__)
         self.session = Session(self.refresh)
         self.profiling = Profiling()
         self.failure: Failure | None = None
+        self.has_panel = False
         self.ending: list[Callable[[], None]] = [self.session.close, self.profiling.cancel]
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_reporting = False
@@ -87,11 +96,14 @@ class Server(LanguageServer):
 
     async def refresh(self) -> None:
         """Tell the editor to ask anew, where it said that it can be told, and send findings."""
+        self.dials.changed()
         hint, lens = self.capabilities.inlay_hint, self.capabilities.code_lens
         if hint and hint.refresh_support:
             self.workspace_inlay_hint_refresh(None)
         if lens and lens.refresh_support:
             self.workspace_code_lens_refresh(None)
+        if self.has_panel:
+            self.protocol.notify(CHANGED)
         for uri in list(self.session.files):
             self.publish(uri)
 
@@ -134,17 +146,21 @@ class Server(LanguageServer):
 def make_server() -> Server:
     """Return a server that knows its messages."""
     from pyprof2.lsp.commands import COMMANDS
+    from pyprof2.lsp.dials import Dials
+    from pyprof2.lsp.dials_commands import DIALS_COMMANDS
     from pyprof2.lsp.messages import HANDLERS
     from pyprof2.lsp.recording_commands import RECORDING_COMMANDS
 
     server = Server()
+    server.dials = Dials(server)
+    server.ending.append(server.dials.close)
     options = {
         lsp.TEXT_DOCUMENT_CODE_ACTION: lsp.CodeActionOptions([lsp.CodeActionKind.RefactorRewrite]),
         lsp.TEXT_DOCUMENT_INLAY_HINT: lsp.InlayHintOptions(resolve_provider=True),
     }
     for message, handler in HANDLERS.items():
         server.feature(message, options.get(message))(handler)
-    for name, command in (COMMANDS | RECORDING_COMMANDS).items():
+    for name, command in (COMMANDS | RECORDING_COMMANDS | DIALS_COMMANDS).items():
         server.command(name)(command)
     return server
 

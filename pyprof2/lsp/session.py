@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.lsp import kept, shown
-from pyprof2.lsp.files import Document, File, View, language_of
+from pyprof2.lsp.files import Document, File, View
 from pyprof2.lsp.recordings import CHANGED, MISSING, UNKNOWN
 from pyprof2.lsp.settings import Settings
+from pyprof2.lsp.text import language_of
 from pyprof2.lsp.worker import Worker, WorkerError
 
 if TYPE_CHECKING:
@@ -168,6 +169,10 @@ class Session:
         costs = self.costs
         if costs is None:
             return None, ""
+        shown_path = os.path.realpath(costs["path"])
+        for size, path in self.by_batch().items():
+            if os.path.realpath(path) == shown_path:
+                return size, f"batch {size}"
         own = (self.kept.get(kept.BATCHES) or {}).get(costs["path"])
         if isinstance(own, int):
             return own, f"batch {own}"
@@ -177,6 +182,16 @@ class Session:
         if len(found) != 1:
             return None, ""
         return found[0], f"batch {found[0]} in {100 * likely[found[0]]:.0f} % of the shapes"
+
+    def by_batch(self) -> dict[int, str]:
+        """Return the recordings of known batch sizes: those that are named, else our own.
+
+        Of several of our own with one batch size it is the last.
+        """
+        root = self.roots[0] if self.roots else ""
+        named = {int(size): str(Path(root, path)) for size, path in self.settings.batches.items()}
+        own: dict[str, int] = self.kept.get(kept.BATCHES) or {}
+        return named or {size: path for path, size in own.items() if Path(path).is_dir()}
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -230,6 +245,13 @@ class Session:
             if is_loaded and (file.is_current or file.language != "python"):
                 return
             await asyncio.sleep(_PAUSE / 4)
+
+    async def loaded(self, seconds: float) -> None:
+        """Wait until the recording is read, the last one that was looked for, but not for ever."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (task := self._loading) and not task.done() and (left := end - loop.time()) > 0:
+            await asyncio.wait({task}, timeout=left)
 
     async def analyse(self, uri: str, *, force: bool = False) -> None:
         """See that what is known of a file is of its current text."""

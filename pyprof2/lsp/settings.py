@@ -24,10 +24,12 @@ class Settings:
         threshold: lines below this share of the step have no hint, in %.
         maxHints: so many lines and functions of a file have one, those with the most time.
         recording: the store or trace to show; empty: the newest that is of the workspace.
+        batches: recordings that the dials are made of, by batch size; empty: those that the server
+            made itself.
         pathMap: folders as they are called where it was recorded, and here.
         onSave: whether saving records anew: `off`, `ask` or `on`.
         capture: the script to record, and its arguments.
-        python: the interpreter that runs it.
+        python: the interpreter that runs it; given as empty: that of the server.
         restricted: nothing may run, whatever was allowed before.
     """
 
@@ -37,6 +39,7 @@ class Settings:
     threshold: float = 1.0
     maxHints: int = 60  # noqa: N815 - as a configuration writes it
     recording: str = ""
+    batches: dict[str, str] = field(default_factory=dict)
     pathMap: dict[str, str] = field(default_factory=dict)  # noqa: N815 - the same
     onSave: str = OFF  # noqa: N815 - the same
     capture: tuple[str, ...] = ()
@@ -45,18 +48,29 @@ class Settings:
 
     def changed(self, given: Mapping[str, Any] | None) -> tuple[Settings, list[str]]:
         """Return the settings with what is given, and what is wrong with the rest of it."""
-        values, wrong = {}, []
+        values: dict[str, Any] = {}
+        wrong = []
         for name, value in (given or {}).items():
             current = getattr(self, name, None)
             if name not in self.__dataclass_fields__:
                 wrong.append(f"{name}: no such setting")
             elif (known := _as(current, value)) is None:
                 wrong.append(f"{name}: {value!r} is no {type(current).__name__}")
+            elif name == "batches" and (bad := [b for b in known if not _is_size(b)]):
+                wrong.append(f"batches: {bad[0]!r} is no batch size")
             elif name == "onSave" and known not in (OFF, ASK, ON):
                 wrong.append(f"onSave: {value!r} is none of off, ask, on")
+            elif name == "python":
+                # Editors send what is not set as empty.
+                values[name] = known or sys.executable
             else:
                 values[name] = known
         return replace(self, **values), wrong
+
+
+def _is_size(text: str) -> bool:
+    """Return whether a text is a batch size, as JSON has to write it before a recording."""
+    return text.isascii() and text.isdecimal() and int(text) > 0
 
 
 def _as(current: Any, value: Any) -> Any:

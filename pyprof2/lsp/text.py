@@ -131,3 +131,13 @@ def change_between(old: Text, new: Text) -> Change:
     while last < shorter - first and before[-1 - last] == after[-1 - last]:
         last += 1
     return Change(first, len(before) - first - last, len(after) - first - last)
+
+
+def language_of(language: str | None, path: str | None) -> str:
+    """Return the language of a file, as its editor or its name says."""
+    name = (path or "").lower()
+    if language == "python" or name.endswith((".py", ".pyw")):
+        return "python"
+    if language in ("yaml", "yml") or name.endswith((".yaml", ".yml")):
+        return "yaml"
+    return language or ""

@@ -134,8 +134,21 @@ def _search(roots: list[str]) -> list[str]:
     return [str(path) for path in search(roots)]
 
 
+def _dials(recordings: dict[str, str], sizes: list[int]) -> Any:
+    from pyprof2 import __version__
+    from pyprof2.batches import batch_model, held_by_category
+    from pyprof2.reports.batch import BatchQuery
+    from pyprof2.reports.dials import DialsQuery, document
+    from pyprof2.run import load
+
+    runs = {int(size): load(path) for size, path in recordings.items()}
+    query = DialsQuery(BatchQuery(), __version__, sizes, held=held_by_category(runs))
+    return document(batch_model(runs), query)
+
+
 _TASKS: Final[dict[str, Callable[..., Any]]] = {
     "analyse": _analyse,
+    "dials": _dials,
     "newest": _newest,
     "read": _read,
     "search": _search,

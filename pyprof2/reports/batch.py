@@ -87,8 +87,16 @@ def show(model: Model, query: BatchQuery) -> None:
     query.target.write_lines(_lines(model, found, query))
 
 
-def _lines(model: Model, rows: list[dict[str, object]], query: BatchQuery) -> Iterator[str]:
+def notes(model: Model, query: BatchQuery) -> Iterator[str]:
+    """Yield what a model rests on, what is not known, and what larger batches can give."""
     yield from _heading(model)
+    yield from _missing(list(rows(model, [int(model.batches[0])], query.given)))
+    yield from _limit_lines(model, query)
+
+
+def _lines(model: Model, rows: list[dict[str, object]], query: BatchQuery) -> Iterator[str]:
+    first, *others = _heading(model)
+    yield from (cells.bold(first), *others)
     yield ""
     known = [row for row in rows if row["value"] is not None]
     if known:
@@ -109,11 +117,11 @@ def _heading(model: Model) -> Iterator[str]:
     steps = ", ".join(str(len(each.work_ns)) for each in model.recordings)
     kind = "steps" if model.has_steps else "passes (no step is recorded)"
     if model.clock is None:
-        yield cells.bold(f"recorded: batch {sizes}; {steps} {kind}")
+        yield f"recorded: batch {sizes}; {steps} {kind}"
     else:
         spread = max(each.spread for each in model.recordings)
         rounds = ", ".join(str(len(each.step_ns)) for each in model.recordings)
-        yield cells.bold(f"measured: batch {sizes}; {model.clock}")
+        yield f"measured: batch {sizes}; {model.clock}"
         yield (
             f"{rounds} processes took times, of which the fastest counts; they differ by up to "
             f"{_pct(spread)}; one more of each was recorded, {steps} steps"

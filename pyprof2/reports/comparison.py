@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2 import units
+from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
 from pyprof2.tables import Column
 
@@ -23,6 +24,13 @@ _TOP: Final = 10
 _LEAST_STEPS: Final = 3
 _AXES: Final = ("layer", "op")
 """What the parts of the terms are summed along by default."""
+
+_NAMED: Final = 3
+_OF_RANK: Final = (
+    "rank", "a_ns", "b_ns", "delta_ns", "compute_only_delta_ns", "comm_only_delta_ns",
+    "exposed_wait_delta_ns", "idle_delta_ns", "comp_comm_delta_ns", "copy_only_delta_ns",
+    "copy_overlap_delta_ns", "changed",
+)  # fmt: skip
 
 TERM_COLUMNS: Final = (
     Column("term", pa.string(), "What the part of the difference comes from."),
@@ -44,19 +52,25 @@ class ComparisonQuery:
 
     Attributes:
         axes: along which the parts are summed.
+        ranks: a row for each rank instead.
         top: how many of the parts; None: 10 in a table, else all.
         target: where to write.
     """
 
     axes: tuple[str, ...] = ()
+    ranks: bool = False
     top: int | None = None
     target: files.Target = field(default_factory=files.Target)
 
 
 def show(compared: Compared, query: ComparisonQuery) -> None:
     """Write the terms, in a table the largest of their parts too."""
+    if query.ranks and not compared.has_ranks:
+        msg = "--by rank: both need several ranks whose devices did anything"
+        raise UsageError(msg)
     if not query.target.is_text:
-        frame = parts_by(compared.comparison, query.axes) if query.axes else None
+        frame = compared.ranks if query.ranks else None
+        frame = parts_by(compared.comparison, query.axes) if query.axes else frame
         frame = term_rows(compared.comparison) if frame is None else frame
         known = [*TERM_COLUMNS, *(Column(n, pa.string(), "") for n in query.axes)]
         top = query.top or len(frame)
@@ -124,6 +138,10 @@ def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
     yield from heading[2:]
     yield ""
     yield from _term_lines(found, query)
+    if compared.has_ranks:
+        yield from _rank_lines(compared, query)
+    if query.ranks:
+        return
     axes = query.axes or tuple(axis for axis in _AXES if found.details[axis].notna().any())
     parts = parts_by(found, axes)
     if len(parts):
@@ -144,6 +162,46 @@ def _term_lines(found: Comparison, query: ComparisonQuery) -> Iterator[str]:
     if found.step_ns[0]:
         total["delta_pct"] = float(100 * (found.step_ns[1] / found.step_ns[0] - 1))
     yield from _drawn(rows.dropna(axis="columns", how="all"), [("step", total)], query)
+
+
+def rank_rows(compared: Compared) -> pd.DataFrame:
+    """Return the rows of ranks, those that changed by themselves first, then by difference."""
+    rows = compared.ranks
+    order = rows.assign(_same=rows["changed"].isna(), _size=-rows["delta_ns"].abs())
+    return rows.loc[order.sort_values(["_same", "_size", "rank"]).index].reset_index(drop=True)
+
+
+def rank_sentence(rows: pd.DataFrame) -> str:
+    """Return which ranks changed by themselves, in words."""
+    found = rows[rows["changed"].notna()]
+    if found.empty:
+        return "no rank's own times changed unlike those of the others"
+    words = [
+        f"rank {row['rank']} {row['changed']} ({_signed(row, 'compute')} in kernels, "
+        f"{_signed(row, 'host')} its host)"
+        for row in found.head(_NAMED).to_dict("records")
+    ]
+    more = len(found) - _NAMED
+    return "; ".join([*words, *([f"{more} more ranks"] if more > 0 else [])])
+
+
+def _signed(row: dict[Any, Any], name: str) -> str:
+    value = row[f"{name}_delta_ns"]
+    if pd.isna(value):
+        return "not known"
+    sign = "-" if value < 0 else "+"
+    return f"{sign}{units.format_time(round(abs(value)))}"
+
+
+def _rank_lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
+    rows = rank_rows(compared)
+    yield ""
+    yield f"by rank, per step: {rank_sentence(rows)}"
+    top = query.top if query.ranks and query.top else _TOP
+    shown = rows[[name for name in _OF_RANK if rows[name].notna().any()]]
+    yield from _drawn(shown.head(top), [], query)
+    if len(rows) > top:
+        yield f"{len(rows) - top} more ranks: --by rank --top {len(rows)}"
 
 
 def heading_lines(compared: Compared) -> list[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.job.parts import PARTS
-from pyprof2.analysis.job.paths import excesses, path_sums
+from pyprof2.analysis.job.paths import path_sums
+from pyprof2.analysis.job.slow_ranks import blame_words
 from pyprof2.analysis.job.waits import transfer_floors
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
@@ -21,6 +22,7 @@ from pyprof2.units import format_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.job import JobOfRanks
 
 _ROWS_SHOWN: Final = 40
@@ -69,7 +71,8 @@ def by_rank(job: JobOfRanks) -> pd.DataFrame:
         rows = job.scores[job.scores["score"] == f"{score}_ns"].set_index("rank")
         frame[f"{score}_excess_pct"] = rows["excess_pct"].reindex(frame.index).astype("float64")
         frame[f"{score}_z"] = rows["z"].reindex(frame.index).astype("Float64")
-    said = job.stragglers.set_index("rank")["verdict"].astype(object)
+    known = job.stragglers if job.is_replayed else pd.DataFrame({"rank": [], "verdict": []})
+    said = known.set_index("rank")["verdict"].astype(object)
     return frame.assign(verdict=said.reindex(frame.index)).reset_index()
 
 
@@ -205,41 +208,57 @@ def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
 def _notes(job: JobOfRanks, width: int) -> list[str]:
     """Return sentences on what costs time, and on what the numbers rest."""
     found = [""]
-    for text in (*_straggling(job), *_pairs(job), *_path(job), *_clocks(job), *_unmatched(job)):
+    for text in sentences(job):
         found += textwrap.wrap(cells.clean(text), width, break_on_hyphens=False)
     return found
 
 
+def sentences(job: JobOfRanks) -> Iterator[str]:
+    """Give sentences on what costs time, and on what the numbers rest."""
+    if job.is_replayed:
+        yield from _straggling(job)
+    yield from _pairs(job)
+    if job.is_replayed:
+        yield from _path(job)
+    yield from _clocks(job)
+    yield from _unmatched(job)
+
+
 def _straggling(job: JobOfRanks) -> Iterator[str]:
     """Say which ranks are slow, what that costs, and where most of it is."""
-    for row in job.stragglers.to_dict("records"):
-        what = "computes" if row["score"] == "busy_ns" else "waits for its host"
-        head = f"rank {row['rank']} {what} {row['excess_pct']:.1f} % longer than ranks of its role"
-        if pd.isna(row["gain_ns"]):
-            yield f"{head}: {row['verdict']}"
+    for slow in job.slow_ranks:
+        head = f"rank {slow.rank} {slow.what}"
+        gain = slow.gain
+        if gain.gain_ns is None or gain.lo_ns is None or gain.hi_ns is None:
+            yield f"{head}: slow; what it costs is not known"
             continue
-        lo, hi = (format_time(int(row[name])) for name in ("lo_ns", "hi_ns"))
-        gain = format_time(int(row["gain_ns"]))
-        place = _place(job, int(row["rank"]))
+        lo, hi, most = (format_time(ns) for ns in (gain.lo_ns, gain.hi_ns, gain.gain_ns))
         yield (
-            f"{head}: {row['verdict']}; as the others it would save {gain} ({lo} to {hi}), "
-            f"{row['gain_pct']:.1f} % of the recording{place}"
+            f"{head}: {slow.verdict}; as the others it would save {most} ({lo} to {hi}), "
+            f"{gain.gain_pct:.1f} % of the recording{_place(job, slow)}"
         )
+        if slow.is_straggler:
+            yield blame_words(slow, line_of(job, slow))
 
 
-def _place(job: JobOfRanks, rank: int) -> str:
+def _place(job: JobOfRanks, slow: SlowRank) -> str:
     """Return which call of a rank has most of its excess on the critical path."""
-    path = job.critical_path
-    frame = path.assign(excess_ns=excesses(job.graph, path, job.roles))
-    own = frame[(frame["rank"] == rank) & frame["excess_ns"].notna()]
-    sums = own.groupby(["kind", "op", "source"], dropna=False)["excess_ns"].sum().reset_index()
-    if sums.empty or sums["excess_ns"].max() <= 0:
+    place = slow.place
+    if place is None:
         return ""
-    kind, op, source, excess = sums.iloc[int(sums["excess_ns"].to_numpy(float).argmax())]
-    where = shown_line(source, job.run.source_roots) if isinstance(source, str) else None
-    names = [text for text in (op, where) if isinstance(text, str)]
-    time = format_time(round(excess))
-    return f"; most on the critical path: {kind} {' at '.join(names)}, {time} over other ranks"
+    names = [word for word in (place.op, line_of(job, slow)) if word]
+    cause = f" ({place.cause.replace('_', ' ')})" if place.cause else ""
+    time = format_time(round(place.excess_ns))
+    return (
+        f"; most on the critical path: {place.kind} {' at '.join(names)}{cause}, {time} over "
+        "other ranks"
+    )
+
+
+def line_of(job: JobOfRanks, slow: SlowRank) -> str | None:
+    """Return the line that most of a slow rank's excess belongs to, as to be shown."""
+    source = slow.place.source if slow.place else None
+    return None if source is None else shown_line(source, job.run.source_roots)
 
 
 def _pairs(job: JobOfRanks) -> Iterator[str]:

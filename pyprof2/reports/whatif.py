@@ -39,10 +39,15 @@ def show(gains: pd.DataFrame, target: Target) -> None:
 
 
 def _notes(gains: pd.DataFrame, width: int) -> Iterator[str]:
-    texts = ["gain: by replay; lo, hi: without and with what was inferred of waits between streams"]
+    for text in notes_on(gains):
+        yield from textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def notes_on(gains: pd.DataFrame) -> Iterator[str]:
+    """Give what the columns mean, and what is not modelled."""
+    yield "gain: by replay; lo, hi: without and with what was inferred of waits between streams"
     if gains["gain_ns"].isna().any():
         limit = f"{100 * MODEL_ERROR_MAX:g} %"
         alone = f"it stands alone where the replay is off by more than {limit}"
-        texts.append(f"bound: no more can be gained; {alone}")
-    for text in (*texts, NOT_MODELLED):
-        yield from textwrap.wrap(text, width, break_on_hyphens=False)
+        yield f"bound: no more can be gained; {alone}"
+    yield NOT_MODELLED

@@ -15,10 +15,11 @@ from lsprotocol import converters
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
 
+from pyprof2.lsp.server import CHANGED
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
 PROFILES: Final = sorted(path.stem for path in Path(__file__).parent.glob("editors/*.json"))
 """Editors whose `initialize` was recorded: `python -m tests.lsp.record_editor`."""
@@ -37,13 +38,18 @@ class Editor:
         said: the messages.
         edits: what the server wanted to change.
         refreshed: how often it was told to ask anew, by what.
+        changed: how often it was told that its panel is, at which versions of the file.
         diagnostics: the last ones of each file.
         progress: titles and texts of progress.
         refuses: whether it refuses edits.
+        tells: whether it says what an edit of the server changed, before it answers.
         answer: what will have the answer of a command that was begun.
     """
 
-    def __init__(self, profile: str, root: Path, state: Path, **options: Any) -> None:
+    def __init__(
+        self, profile: str, root: Path, state: Path, through: Sequence[str] = (), **options: Any
+    ) -> None:
+        """Start the server, perhaps through another command, as ssh is one."""
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self.answers: dict[str, str] = {}
@@ -51,22 +57,24 @@ class Editor:
         self.said: list[str] = []
         self.edits: list[lsp.WorkspaceEdit] = []
         self.refreshed: list[str] = []
+        self.changed: list[int] = []
         self.diagnostics: dict[str, list[lsp.Diagnostic]] = {}
         self.progress: list[str] = []
         self.uri, self.text, self.version = "", "", 0
-        self.refuses = False
+        self.refuses = self.tells = False
         self.answer: Any = None
         self._client = LanguageClient("tests", "1")
         self._listen()
         known = json.loads((Path(__file__).parent / f"editors/{profile}.json").read_text())
         self.profile = known
-        self.pid = self.call(self._start(root, state, known, options))
+        self.pid = self.call(self._start(root, state, known, through, options))
 
-    async def _start(self, root: Path, state: Path, known: Any, options: Any) -> int:
+    async def _start(
+        self, root: Path, state: Path, known: Any, through: Sequence[str], options: Any
+    ) -> int:
         environment = os.environ | {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
-        await self._client.start_io(
-            sys.executable, "-P", "-m", "pyprof2", "lsp", env=environment, cwd=str(root)
-        )
+        command = [*through, sys.executable, "-P", "-m", "pyprof2", "lsp"]
+        await self._client.start_io(*command, env=environment, cwd=str(root))
         converter = converters.get_converter()
         folders = [lsp.WorkspaceFolder(root.as_uri(), root.name)]
         is_bare = known["clientInfo"]["name"] == "helix"  # outside of a repository
@@ -101,6 +109,7 @@ class Editor:
             lsp.CLIENT_REGISTER_CAPABILITY: lambda _: None,
             lsp.WORKSPACE_INLAY_HINT_REFRESH: lambda *_: self.refreshed.append("hints"),
             lsp.WORKSPACE_CODE_LENS_REFRESH: lambda *_: self.refreshed.append("lenses"),
+            CHANGED: lambda *_: self.changed.append(self.version),
         }
         for name, handler in handlers.items():
             self._client.feature(name)(handler)
@@ -158,7 +167,13 @@ class Editor:
         self.edits.append(edit)
         if self.refuses:
             return lsp.ApplyWorkspaceEditResult(applied=False, failure_reason="text changed")
-        return lsp.ApplyWorkspaceEditResult(applied=self.apply(edit))
+        applied = self.apply(edit)
+        if applied and self.tells:
+            whole = lsp.TextDocumentContentChangeWholeDocument(self.text)
+            document = lsp.VersionedTextDocumentIdentifier(uri=self.uri, version=self.version)
+            params = lsp.DidChangeTextDocumentParams(document, [whole])
+            self._client.text_document_did_change(params)
+        return lsp.ApplyWorkspaceEditResult(applied=applied)
 
     def apply(self, edit: lsp.WorkspaceEdit) -> bool:
         """Apply an edit as one change; an edit of another version is refused."""

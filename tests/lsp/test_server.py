@@ -1,4 +1,4 @@
-"""The server over stdio, as four real editors speak with it."""
+"""The server over stdio, as five real editors speak with it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_each_editor_gets_hints_and_an_edit_of_the_number_alone(
     editor = opened(start, script, profile)
     before = editor.text
 
-    assert editor.encoding == {"neovim-0.10.4": "utf-16", "emacs-30.1": "utf-32"}.get(
+    wide = ("neovim-0.10.4", "vscode-1.139.1")
+    assert editor.encoding == {**dict.fromkeys(wide, "utf-16"), "emacs-30.1": "utf-32"}.get(
         profile, "utf-8"
     )
     assert editor.hints() == HINTS
@@ -132,6 +133,8 @@ def test_hover_says_everything(editor: Editor) -> None:
         "1 op call in forward", "memory at the peak on cuda:0: 3 MB",
     ):  # fmt: skip
         assert words in text
+    # What is of the recording is no part of the list's last point.
+    assert "\n\npyprof2: net.pyprof2" in text
     assert "main: 0.802 ms" in editor.hover(11)
     assert editor.hover(1) == ""
 
@@ -235,6 +238,19 @@ def test_symbols_have_totals_and_calls_are_the_breakdown(editor: Editor) -> None
         ("train.py:8", "0.1 ms, 12.5 %, 1 op call, blocks.0", 7),
     ]
     assert [a.from_.name for a in above] == ["train.py:13"]
+
+
+def test_symbols_asked_for_at_once_wait_for_their_totals(
+    start: Callable[..., Editor], tmp_path: Path
+) -> None:
+    script = workspace(tmp_path / "ws")
+    editor = start(script.parent)
+    editor.open(script)
+    document = lsp.TextDocumentIdentifier(editor.uri)
+
+    symbols = editor.ask("text_document_document_symbol_async", lsp.DocumentSymbolParams(document))
+
+    assert [s.detail for s in symbols][1:] == ["0.802 ms, 100.0 %, 3 op calls"]
 
 
 def test_a_layer_leads_to_its_line_where_it_is_now(editor: Editor, script: Path) -> None:

@@ -167,13 +167,16 @@ def gain_bound(facts: Facts, found: Sequence[tuple[Rule, Found | None]]) -> dict
     still does in ops and GPU calls when the remedies have taken theirs off it (calls that wait
     for the device are none of its work); what the kernels of the busiest stream need for their
     FLOPs and bytes at the peak rates; and the communication as it was recorded, without what was
-    exposed if that is a finding.
+    exposed if that is a finding. Of several ranks waits are no communication that must stay, and
+    neither is the work of a host whose rank is to be as the others.
     """
     fires = [each for _, each in found if each is not None and each.status == FIRES]
     removed = [each.removed for each in fires if each.removed is not None]
     slugs = {rule.slug for rule, each in found if each is not None and each.status == FIRES}
     host, device = _host_ns(facts, removed), _device_ns(facts, slugs)
+    host *= "host-pause" not in slugs
     comm = _comm_ns(facts) - ("exposed-communication" in slugs) * exposed_ns(facts)
+    comm = max(0, comm - _waits_ns(facts))
     devices = max(1, facts["idle"]["device"].nunique(dropna=False))
     bound = max(0, facts.window_ns // devices - max(host, device, comm))
     return {
@@ -226,6 +229,14 @@ def _device_ns(facts: Facts, slugs: set[str]) -> int:
         [kernels["device"].fillna(-1).to_numpy(), kernels["stream"].fillna(-1).to_numpy()]
     )
     return int(by.sum().max()) if len(kernels) else 0
+
+
+def _waits_ns(facts: Facts) -> int:
+    """Return how long a rank waited in collectives for others."""
+    if facts.job is None:
+        return 0
+    members = facts.job.members
+    return int(members.loc[members["rank"] == facts.rank, "wait_ns"].sum())
 
 
 def _comm_ns(facts: Facts) -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.summaries.advice.ranks import Together
 
 _WORK: Final = (
     "rank", "kernel_id", "start_ns", "dur_ns", "launch_ns", "launch_id", "device", "device_type",
@@ -91,6 +92,7 @@ class Facts:
         world_size: how many ranks the job has, 1 where that is not recorded.
         profiler: `kineto` or `nsight`.
         memory: of its devices.
+        job: what all ranks tell together; None where one was recorded.
     """
 
     rank: int
@@ -101,6 +103,7 @@ class Facts:
     world_size: int
     profiler: str
     memory: MemoryProfile
+    job: Together | None = None
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         """Return a table."""
@@ -192,6 +195,7 @@ def facts_of_parts(
     parts: Iterable[Callable[[str], pa.Table]],
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
+    job: Together | None = None,
 ) -> Iterator[Facts]:
     """Yield what was recorded of each rank whose devices did anything.
 
@@ -200,6 +204,7 @@ def facts_of_parts(
             asked for one after another, so that few of them are in memory together.
         devices: as for `facts_of_ranks`.
         override: the same.
+        job: what all ranks tell together; None where one was recorded.
     """
     for read in parts:
         # What takes the most memory for a while comes first.
@@ -209,7 +214,7 @@ def facts_of_parts(
         windows = windows_of_ranks({n: own[n].select(IDLE[n]) for n in _RECORDED})
         if len(windows):
             judge = partial(devices_of, devices=devices, override=override)
-            yield _of_rank(own, read, windows, judge, memory)
+            yield replace(_of_rank(own, read, windows, judge, memory), job=job)
 
 
 def _memory_of(read: Callable[[str], pa.Table]) -> MemoryProfile:

@@ -13,6 +13,7 @@ from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm, is_pinned
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.analysis.summaries.advice.needs import needs
+from pyprof2.analysis.summaries.advice.ranks import exposed_with_cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,10 @@ NCCL_SINCE: Final = 3.5
 def exposed_communication(facts: Facts) -> Found | None:
     """Collectives ran while no other work did: the device was busy, but with waiting.
 
-    How much of it is transfer, and how much is waiting for other ranks, one rank cannot tell.
+    How much of it is transfer, and how much is waiting for other ranks, one rank cannot tell; where
+    all were recorded the finding says it, and at stake is what a replay gains in which nothing
+    waits for a transfer. Waits for ranks are no lost time: what a late rank costs is another
+    finding.
     """
     kernels = facts["kernels"]
     own = kernels[is_comm(kernels)]
@@ -47,9 +51,13 @@ def exposed_communication(facts: Facts) -> Found | None:
     share = facts.share(exposed)
     if share < EXPOSED_PCT:
         return None
+    ids = own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]
+    job = facts.job
+    told = exposed_with_cause(facts, job, exposed) if job is not None and job.is_replayed else None
+    if told is not None:
+        return replace(told, evidence={"kernels": ids})
     times = own.groupby("kernel_short", observed=True)["dur_ns"].sum().sort_values(ascending=False)
     text = f"{share:.1f} % of the time only collectives ran; most in {times.index[0]}"
-    ids = own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]
     return Found(text, exposed, 0, exposed, "time in which only they ran", {"kernels": ids})
 
 

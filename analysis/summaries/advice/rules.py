@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyprof2.analysis.summaries.advice import device, host, job, memory, recording
+from pyprof2.analysis.summaries.advice import device, host, job, memory, ranks, recording
 from pyprof2.analysis.summaries.advice.findings import Rule
 
 _WARM_UP: Final = "record later steps: schedule(wait=…, warmup=…), capture --steps A:B"
@@ -96,6 +96,38 @@ RULES: Final = (
         "out, take 5 % of the kernels' time or more",
         "larger batches, several at once on streams, split reductions",
         device.small_grids,
+    ),
+    Rule(
+        "straggler", "One rank is slow, and the others wait",
+        "its time in kernels is over 3 spreads and 2 % above ranks of its role, and a replay in "
+        "which it takes as long as they do gains 1 % of a step or more for certain",
+        "see its device (clocks, temperature, what else runs there) and its share of the work; "
+        "pyprof2 ranks --by blame names the calls",
+        ranks.straggler,
+    ),
+    Rule(
+        "host-pause", "The host of one rank is late, and the others wait",
+        "idle time by its host is over 3 spreads and 2 % above ranks of its role, and a replay "
+        "without that gains 1 % of a step or more for certain",
+        "look at what this process alone does at the line: data, logging, checkpoints, garbage "
+        "collection; and at what else its machine runs",
+        ranks.host_pause,
+    ),
+    Rule(
+        "slow-link", "The links of one group are slow",
+        "the median transfer is over 3 spreads and 2 % above those of two or more other groups, "
+        "and a replay with theirs gains 1 % or more for certain",
+        "see which links and network cards the group uses (NCCL_DEBUG=INFO, nvidia-smi topo -m), "
+        "and measure them alone with nccl-tests",
+        ranks.slow_link,
+    ),
+    Rule(
+        "load-imbalance", "Ranks have unequal work",
+        "in half of the steps or more the longest of a role computes 5 % above its mean, and a "
+        "replay with the work spread evenly gains 1 % or more for certain",
+        "sort or pack batches by length, balance experts (auxiliary loss, capacity), split layers "
+        "of a pipeline by time",
+        ranks.load_imbalance,
     ),
     Rule(
         "exposed-communication", "Nothing runs beside communication",

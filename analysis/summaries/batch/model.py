@@ -152,15 +152,21 @@ class Model:
         self, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
     ) -> float:
         """Return the time of all parts, as at a recording but for the batch; see `Work.at`."""
+        return sum(self.part_times(like, batch, given, stretch))
+
+    def part_times(
+        self, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
+    ) -> list[float]:
+        """Return the time of each of `parts`, as at a recording but for the batch, ns."""
         amounts = {
             name: self.work.at(name, like, batch, given, stretch) for name in (ELEMENTS, FLOPS)
         }
-        return sum(
+        return [
             fit.line.fixed
             + fit.line.slope
             * (batch * stretch if fit.measure == SAMPLES else float(amounts[fit.measure][at]))
             for at, fit in enumerate(self.parts)
-        )
+        ]
 
     @cached_property
     def residual(self) -> float:
@@ -253,7 +259,7 @@ class Model:
         missing = self._missing(measure)
         if missing:
             return Answer(measure, None, None, None, missing)
-        at = self._recording_of(batch, given)
+        at = self.recording_of(batch, given)
         if at is not None:
             return Answer(measure, *seen(self.recordings[at], measure), MEASURED)
         value, lo, hi = self._predicted(measure, batch, given)
@@ -272,8 +278,8 @@ class Model:
             return NOT_RECORDED
         return None
 
-    def _recording_of(self, batch: int, given: Mapping[str, int]) -> int | None:
-        """Return the recording of exactly this batch size and these dimensions."""
+    def recording_of(self, batch: int, given: Mapping[str, int]) -> int | None:
+        """Return the recording of exactly this batch size and these dimensions; None: none."""
         for at, each in enumerate(self.recordings):
             free = {name: values[at] for name, values in self.work.free.items()}
             if each.batch == batch and all(free[name] == value for name, value in given.items()):

@@ -65,15 +65,15 @@ def shortage(
     parts = -(-batch // found.largest)
     micro = -(-batch // parts)
     part = model.answer(MEMORY, micro, given).value or 0.0
-    grows = answer.value - _fixed(model, batch, given)
+    grows = answer.value - fixed_memory(model, batch, given)
     return Shortage(
         batch, round(answer.hi - usable), parts, micro, round(answer.value - part),
         round(grows), round(_HALF * grows), answer.status,
     )  # fmt: skip
 
 
-def _fixed(model: Model, batch: int, given: Mapping[str, int]) -> float:
-    """Return what does not grow with the batch, in the phase that has most at it."""
+def fixed_memory(model: Model, batch: int, given: Mapping[str, int]) -> float:
+    """Return the bytes that do not grow with the batch, in the phase that has most at it."""
     like = model.nearest(batch, given)
     over = model.scale(like, batch, given)
     curve = max(model.memory.values(), key=lambda each: each.value(over))

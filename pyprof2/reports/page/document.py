@@ -12,6 +12,7 @@ from pyprof2.reports.page import html, profile
 from pyprof2.reports.page.columns import cut
 from pyprof2.reports.page.comparison import comparison_of
 from pyprof2.reports.page.idle import idle_of, windows_of
+from pyprof2.reports.page.job import job_of
 from pyprof2.reports.page.lines import lines_of
 from pyprof2.reports.page.memory import memory_of
 from pyprof2.reports.page.overview import bounds_of, findings_of, heading_of, quality_of
@@ -112,6 +113,7 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         "timeline": timeline_of(run, zero),
         "lines": lines_of(run),
         "memory": memory_of(run, zero),
+        "job": job_of(run, query.input),
         "sources": _sources(run, query),
         "comparison": _comparison(run, query),
     }

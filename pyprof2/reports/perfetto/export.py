@@ -9,6 +9,7 @@ from pyprof2.reports.files import open_binary
 from pyprof2.reports.perfetto.device import write_idle, write_steps, write_work
 from pyprof2.reports.perfetto.findings import write_findings
 from pyprof2.reports.perfetto.host import write_launches, write_ops, write_ranges
+from pyprof2.reports.perfetto.job import write_job
 from pyprof2.reports.perfetto.memory import write_memory
 from pyprof2.reports.perfetto.packets import Writer
 from pyprof2.reports.perfetto.rank import Rank
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyprof2.run import Run
 
 MOST_ROWS_FOR_FINDINGS: Final = 2_000_000
-"""The rules look at a whole recording at once; of a longer one findings are left out."""
+"""Rules and replay look at a whole recording at once; of a longer one both are left out."""
 _ROWS: Final = ("kernels", "copies", "launches", "ops", "ranges")
 _PARTS: Final = (
     write_steps, write_idle, write_work, write_memory, write_ops, write_launches, write_ranges,
@@ -33,7 +34,7 @@ class PerfettoQuery:
     Attributes:
         path: the file; None: stdout.
         rank: only this one; None: all.
-        findings: whether to look for findings.
+        findings: whether to look for findings, and for the critical path.
     """
 
     path: Path | None = None
@@ -60,10 +61,13 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
             if query.rank in {None, tables.rank}:
                 rank = Rank(tables, writer, at, shifts[tables.rank])
                 write_findings(rank, [row for row in fires if row["rank"] == tables.rank])
+                write_job(rank, run.ranks, replayed=wants and run.ranks.is_replayed)
                 for write_part in _PARTS:
                     write_part(rank)
     if query.findings and too_many:
-        return ["too long to look for findings in it; 'pyprof2 advise' does"]
+        return [
+            "too long to look for findings and the critical path; 'pyprof2 advise' and 'ranks' do"
+        ]
     return []
 
 

@@ -23,7 +23,7 @@ NULL: Final = -(1 << 62)
 """What stands for null where a number may be negative."""
 TIMES: Final = ("start_ns", "dur_ns")
 
-FINDINGS, DEVICES, PROCESSES, MEMORY = range(4)
+FINDINGS, JOB, DEVICES, PROCESSES, MEMORY = range(5)
 """The places of what is below a rank."""
 _FLOWS: Final = 1 << 40
 """The flows of one kind in one rank have numbers below it."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TEXTS: Final = (
     "kernel", "copy_kind", "signature", "layer", "source", "direction", "bound", "tensor_core",
     "cause", "group", "op", "call", "thread", "note", "finding", "severity", "limit", "evidence",
-    "remedy",
+    "remedy", "kind", "group_desc", "group_key", "dtype", "match",
 )  # fmt: skip
 """The columns that are shown as text."""
 SHARES: Final = ("roofline_pct",)

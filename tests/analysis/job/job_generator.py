@@ -33,7 +33,9 @@ class Job:
         gap_us: what the host does between two launches: more than a kernel takes, and it is late.
         slow: factor of the durations of kernels, by rank.
         pause: by rank: the step and how long its host does nothing at the middle of it, in us.
+        uneven: factor of the durations of kernels of one rank, another one in each step.
         links: factor of the transfers of all ranks.
+        one_stream: whether collectives are on the stream of the other kernels.
         offsets_us, drift: of the clocks.
         bias_us: by which a larger message ends earlier on odd ranks.
     """
@@ -43,7 +45,9 @@ class Job:
     gap_us: float = 20.0
     slow: dict[int, float] = field(default_factory=dict)
     pause: dict[int, tuple[int, float]] = field(default_factory=dict)
+    uneven: float = 1.0
     links: float = 1.0
+    one_stream: bool = False
     offset_us: float = 2000.0
     drift: float = 5e-6
     bias_us: float = 0.0
@@ -79,6 +83,7 @@ def simulate(job: Job) -> Made:
     waits, ends = np.zeros(n), []
     for step in range(job.steps):
         begin = host.copy()
+        work = slow * np.where(np.arange(n) == step % n, job.uneven, 1.0)
         for call in range(KERNELS):
             host = host + job.gap_us * rng.lognormal(0, job.noise, n)
             if call == KERNELS // 2:
@@ -90,7 +95,7 @@ def simulate(job: Job) -> Made:
             is_last = call == KERNELS - 1
             # Behind a wait for another stream a kernel starts a little later than it might.
             start = np.maximum(np.maximum(comp, host + LATENCY_US), comm + 2.0 if is_last else 0.0)
-            dur = (60.0 if call % 2 else 110.0) * rng.lognormal(0, job.noise, n) * slow
+            dur = (60.0 if call % 2 else 110.0) * rng.lognormal(0, job.noise, n) * work
             comp = start + dur
             said = {"what": "kernel", "name": f"gemm_{call % 5}", "step": step, "stream": 7}
             _note(events, said, launched, start, dur)
@@ -98,7 +103,8 @@ def simulate(job: Job) -> Made:
                 continue
             host = host + 3.0 * rng.lognormal(0, job.noise, n)
             launched, host = host, host + LAUNCH_US
-            arrival = np.maximum(np.maximum(comm, host + LATENCY_US), comp + 2.0)
+            behind = comp if job.one_stream else np.maximum(comm, comp + 2.0)
+            arrival = np.maximum(behind, host + LATENCY_US)
             size = SIZES[call // 8 % 2]
             transfer = (
                 job.links * (150.0 if size == SIZES[0] else 300.0) * rng.lognormal(0, 2 * job.noise)
@@ -106,8 +112,14 @@ def simulate(job: Job) -> Made:
             skew = rng.uniform(0, 2 * job.noise * 100, n)
             biased = job.bias_us * (np.arange(n) % 2) * (size == SIZES[1])
             comm = arrival.max() + transfer + skew - biased
+            comp = comm if job.one_stream else comp
             waits += arrival.max() - arrival
-            said = {"what": "reduce", "name": str(size), "step": step, "stream": 20}
+            said = {
+                "what": "reduce",
+                "name": str(size),
+                "step": step,
+                "stream": 7 if job.one_stream else 20,
+            }
             _note(events, said, launched, arrival, comm - arrival)
         for rank in range(n):
             events[rank].append(

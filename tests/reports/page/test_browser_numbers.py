@@ -265,7 +265,7 @@ def test_a_row_of_the_roofline_explains_itself_as_explain_does(
 def test_the_heat_map_of_ranks_is_of_the_steps(open_page: Open, reported: Reported) -> None:
     expected = pyprof2.load(reported.store).steps
 
-    rows = open_page(reported.page, "page=ranks").rows()
+    rows = open_page(reported.page, "page=ranks").rows(1)
 
     found = {(int(r["rank"]), int(r["step"])): int(r["window_ns"]) for r in rows}
     columns = zip(expected["rank"], expected["step"], expected["dur_ns"], strict=True)

@@ -6,6 +6,7 @@ import { icicle } from "./icicle.js";
 import { idle } from "./idle.js";
 import { memory } from "./memory.js";
 import { overview } from "./overview.js";
+import { path } from "./path.js";
 import { ranks } from "./ranks.js";
 import { roofline } from "./roofline.js";
 import { source } from "./source.js";
@@ -30,6 +31,7 @@ export const PAGES = [
   source,
   idle,
   findings,
+  path,
   compare,
   ranks,
 ];

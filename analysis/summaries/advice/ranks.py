@@ -1,0 +1,306 @@
+"""Rules on many ranks: who is slow, which link, and whether work is uneven, as far as replay shows.
+
+No rule is made of waits: they are what others do to a rank. What is at stake is what a replay of
+the whole job gains, and where a replay cannot tell, the verdict is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import pandas as pd
+
+from pyprof2.analysis.job.remedies import evenly_spread, links_as_others
+from pyprof2.analysis.job.scores import GAIN_MIN, costly
+from pyprof2.analysis.job.slow_ranks import BUSY, blame_words
+from pyprof2.analysis.job.what_if import as_the_others, scale_transfers
+from pyprof2.analysis.summaries.advice.facts import ends, is_comm
+from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.units import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyprof2.analysis.job.job_graph import JobGraph
+    from pyprof2.analysis.job.slow_ranks import SlowRank
+    from pyprof2.analysis.job.what_if import Change, Gain
+    from pyprof2.analysis.summaries.advice.facts import Facts
+
+IMBALANCE_PCT: Final = 5
+ALONE_PCT: Final = 10
+RATIO_PCT: Final = 2
+_NAMED: Final = 3
+_REPLAYED: Final = "by replay of all ranks"
+_ALL_RANKS: Final = "all ranks of the job, one file each"
+_WAITS: Final = (
+    "what streams waited for, which this recording does not tell: pyprof2 whatif has the bound"
+)
+_MORE_RANKS: Final = "more ranks of the same role: of two nobody knows which one is usual"
+_FEWER: Final = "fewer steps, or see pyprof2 ranks and pyprof2 whatif, which replay any size"
+_HIDDEN: Final = "nothing to gain yet: queues or other ranks hide it"
+
+
+class Together(Protocol):
+    """What all ranks tell together: `pyprof2.job.JobOfRanks`."""
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether there is little enough work to replay without being asked."""
+
+    @property
+    def graph(self) -> JobGraph:
+        """All events of all ranks."""
+
+    @property
+    def roles(self) -> dict[int, Any]:
+        """The role of each rank."""
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """How far each rank's own times are from those of its role."""
+
+    @property
+    def slow_ranks(self) -> list[SlowRank]:
+        """The ranks that stand out, each with what it costs."""
+
+    @property
+    def slow_links(self) -> pd.DataFrame:
+        """The groups whose transfers take longer than those of others."""
+
+    @property
+    def imbalance(self) -> pd.DataFrame:
+        """The load imbalance of each step and role."""
+
+    @property
+    def bandwidths(self) -> pd.DataFrame:
+        """One row per instance of a collective."""
+
+    @property
+    def members(self) -> pd.DataFrame:
+        """The members of all ranks, with wait and transfer."""
+
+    @property
+    def parts(self) -> pd.DataFrame:
+        """The parts of each device's windows."""
+
+    def ranks_of(self, group_key: str) -> frozenset[int]:
+        """The ranks of a group."""
+
+    def gain(self, name: str, make: Callable[[], Change]) -> Gain:
+        """What a change gains, by its name: made and replayed once, however many ranks ask."""
+
+
+def straggler(facts: Facts) -> Found | None:
+    """One rank computes longer than others of its role, and all wait for it.
+
+    Compared are busy times of kernels that do not communicate, never waits; what is at stake is
+    what a replay gains in which this rank takes as long as the others, call by call. A rank that
+    is slow and costs nothing, because queues or others hide it, is told without a stake. Of two
+    ranks nobody knows which one is usual; of one that was recorded alone, nothing.
+    """
+    if facts.job is None:
+        return _recorded_alone(facts)
+    if not facts.job.is_replayed:
+        return unknown("there is too much work to replay it here", _FEWER)
+    return _slow(facts, facts.job, computes=True) or _one_of_two(facts, facts.job)
+
+
+def host_pause(facts: Facts) -> Found | None:
+    """The host of one rank comes late where those of others do not, and all wait for it.
+
+    As for stragglers, by the idle time that the host is to blame for. Its cause and line are those
+    by which its idle time exceeds that of the others most.
+    """
+    job = facts.job
+    return None if job is None or not job.is_replayed else _slow(facts, job, computes=False)
+
+
+def _slow(facts: Facts, job: Together, *, computes: bool) -> Found | None:
+    """Return what is said of a rank that stands out by one of its times; None where it does not."""
+    slow = next((each for each in job.slow_ranks if each.rank == facts.rank), None)
+    if slow is None or (slow.score == BUSY) != computes:
+        return None
+    line = slow.place.source if slow.place else None
+    gain, evidence = slow.gain, _evidence(facts, slow)
+    if gain.gain_ns is None:
+        text = f"it {slow.what}; what that costs the replay cannot tell"
+        return unknown(text, _WAITS, hi_ns=gain.bound_ns, lo_ns=0, source=line)
+    if not slow.is_straggler or not _is_left(facts, slow):
+        text = f"slow, hidden: it {slow.what}, and no step would be {100 * GAIN_MIN:g} % shorter"
+        return Found(text, evidence=evidence, source=line, remedy=_HIDDEN)
+    text = f"{blame_words(slow)}; it {slow.what}"
+    return replace(_gained(text, gain, "it takes as long as the others"), evidence=evidence,
+                   source=line)  # fmt: skip
+
+
+def _is_left(facts: Facts, slow: SlowRank) -> bool:
+    """Return whether any step in which it costs is among those that are looked at."""
+    found = slow.steps.loc[costly(slow.steps), "step"]
+    return not facts.has_steps or bool(found.isna().any() or found.isin(facts.steps.step).any())
+
+
+def _evidence(facts: Facts, slow: SlowRank) -> dict[str, Any]:
+    """Return the kernels of the rank that its excess is in, the longest first."""
+    place = slow.place
+    if place is None or place.op is None or place.kind != "kernel":
+        return {}
+    kernels = facts["kernels"]
+    own = kernels[(kernels["op"] == place.op).to_numpy(bool)]
+    return {"kernels": own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]}
+
+
+def _gained(text: str, gain: Gain, if_what: str) -> Found:
+    """Return a finding whose stake is what a replay gains; unknown where it cannot tell."""
+    if gain.gain_ns is None or gain.lo_ns is None or gain.hi_ns is None:
+        return unknown(text, _WAITS, hi_ns=gain.bound_ns, lo_ns=0)
+    lo, hi, expected = (max(0, ns) for ns in (gain.lo_ns, gain.hi_ns, gain.gain_ns))
+    note = f"; {gain.note}" if gain.note else ""
+    return Found(text, hi, lo, expected, f"if {if_what}, {_REPLAYED}{note}")
+
+
+def _recorded_alone(facts: Facts) -> Found | None:
+    """Return what says that a rank of several was recorded alone; None where it hardly waits."""
+    kernels = facts["kernels"]
+    start, end = ends(kernels[is_comm(kernels)])
+    share = facts.share(int((end - start).sum()))
+    if facts.world_size < 2 or share < ALONE_PCT:
+        return None
+    text = f"collectives take {share:.1f} % of the time, and 1 of {facts.world_size} ranks was read"
+    return unknown(text, _ALL_RANKS)
+
+
+def _one_of_two(facts: Facts, job: Together) -> Found | None:
+    """Return what says that one of two ranks computes longer, and that replay gains without it."""
+    rank = facts.rank
+    own = job.scores[(job.scores["score"] == BUSY) & (job.scores["rank"] == rank)]
+    if len(own) != 1 or int(own["peers"].iloc[0]) != 1:
+        return None
+    (other,) = (r for r in job.roles if r != rank and job.roles[r] == job.roles.get(rank))
+    both = job.scores[(job.scores["score"] == BUSY)].set_index("rank")["time_ns"]
+    ratio = 100 * (float(both[rank]) / max(1.0, float(both[other])) - 1)
+    if ratio < RATIO_PCT:
+        return None
+    gain = job.gain(
+        f"rank {rank} as rank {other}", lambda: as_the_others(job.graph, rank, job.roles)
+    )
+    text = f"it computes {ratio:.1f} % longer than rank {other}"
+    if not _pays(gain):
+        return None
+    return unknown(text, _MORE_RANKS, hi_ns=gain.hi_ns or gain.bound_ns, lo_ns=0)
+
+
+def slow_link(facts: Facts) -> Found | None:
+    """Collectives of one group take longer than the same ones of other groups.
+
+    Compared are medians of transfers, without waits, by kind and bytes, among three groups or more:
+    what is at stake is what a replay gains in which this group is as fast as the others. Which of
+    its ranks has the slow link only several groups can tell.
+    """
+    job = facts.job
+    if job is None or not job.is_replayed or job.slow_links.empty:
+        return None
+    links = job.slow_links
+    if not any(facts.rank in job.ranks_of(str(key)) for key in links["group_key"].unique()):
+        return None
+    gain = job.gain(
+        "slow links as the others", lambda: links_as_others(job.graph, job.bandwidths, links)
+    )
+    if not _pays(gain):
+        return None
+    longest = links.sort_values("transfer_ns", ascending=False, kind="stable").head(_NAMED)
+    text = "; ".join(_link_words(job, row) for row in longest.to_dict("records"))
+    rank = links["rank"].dropna()
+    text += f"; rank {int(rank.iloc[0])} is in all of these groups" if len(rank) else ""
+    return _gained(text, gain, "they are as fast as others")
+
+
+def _link_words(job: Together, row: dict[Any, Any]) -> str:
+    ranks = ", ".join(map(str, sorted(job.ranks_of(str(row["group_key"])))[:8]))
+    size = "" if pd.isna(row["bytes"]) else f" of {int(row['bytes'])} bytes"
+    time = format_time(round(row["transfer_ns"]))
+    return (
+        f"{row['kind']}{size} among ranks {ranks} transfers in {time}, {row['ratio']:.2f} times "
+        "the median of other groups"
+    )
+
+
+def load_imbalance(facts: Facts) -> Found | None:
+    """Ranks of one role have unequal work, and none of them all the time: experts, or lengths.
+
+    The largest busy time over the mean, less 1, by step. At stake is what a replay gains in which
+    each call takes the mean over the ranks, so that the work stays what it is. Silent where it
+    is always the same rank: that is another rule.
+    """
+    job = facts.job
+    if job is None or not job.is_replayed or any(slow.score == BUSY for slow in job.slow_ranks):
+        return None
+    table = job.imbalance
+    uneven = table[table["imbalance_pct"] >= IMBALANCE_PCT]
+    count, steps = (each["step"].nunique(dropna=False) for each in (uneven, table))
+    longest = set(uneven["rank"])
+    if not count or 2 * count < steps or facts.rank not in longest or len(longest) < 2:
+        return None
+    gain = job.gain("work spread evenly", lambda: evenly_spread(job.graph, job.roles))
+    if not _pays(gain):
+        return None
+    most = uneven.sort_values("imbalance_pct").iloc[-1]
+    own = uneven.loc[uneven["rank"] == facts.rank, "step"].nunique(dropna=False)
+    text = (
+        f"the rank that works longest takes {uneven['imbalance_pct'].mean():.1f} % more than the "
+        f"mean of its role, up to {most['imbalance_pct']:.1f} %; this one in {own} of "
+        f"{steps} windows of steps"
+    )
+    return _gained(text, gain, "the work of each call is spread evenly")
+
+
+def _pays(gain: Gain) -> bool:
+    """Return whether a replay gains 1 % for certain, or cannot tell."""
+    return gain.lo_ns is None or gain.lo_ns >= GAIN_MIN * gain.window_ns
+
+
+def exposed_with_cause(facts: Facts, job: Together, exposed: int) -> Found | None:
+    """Return what exposed communication is of: waits, which other rules look at, and transfers.
+
+    Args:
+        facts: of the rank.
+        job: all ranks.
+        exposed: how long only collectives ran on this rank.
+
+    Returns:
+        What a replay gains in which transfers take no time: with perfect overlap they would hide
+        no more. None where most of the exposed time cannot be told apart.
+    """
+    own = job.parts[job.parts["rank"] == facts.rank]
+    names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")
+    wait, transfer, rest = (int(own[name].fillna(0).sum()) for name in names)
+    if 2 * rest > wait + transfer + rest:
+        return None
+    gain = job.gain("transfers × 0", lambda: scale_transfers(job.graph, 0.0))
+    shares = [100 * ns / max(1, wait + transfer + rest) for ns in (wait, transfer)]
+    text = (
+        f"{facts.share(exposed):.1f} % of the time only collectives ran: {shares[0]:.1f} % of it "
+        f"waits for {_waited_for(facts, job)}, {shares[1]:.1f} % transfers{_most_bytes(facts, job)}"
+    )
+    found = _gained(text, gain, "nothing ever waits for a transfer; waits for ranks stay")
+    return replace(found, lo_ns=0)
+
+
+def _waited_for(facts: Facts, job: Together) -> str:
+    """Return the rank that was last most often where this one waited."""
+    own = job.members[(job.members["rank"] == facts.rank) & job.members["last_rank"].notna()]
+    others = own.loc[own["last_rank"] != facts.rank, "last_rank"].value_counts()
+    if not len(others):
+        return "other ranks"
+    return f"other ranks, most often rank {others.index[0]} ({others.iloc[0]} of {len(own)})"
+
+
+def _most_bytes(facts: Facts, job: Together) -> str:
+    """Return the kind and group with most of the transfer time of a rank."""
+    own = job.members[(job.members["rank"] == facts.rank) & job.members["transfer_ns"].notna()]
+    if own.empty:
+        return ""
+    times = own.groupby(["kind", "group_desc"], dropna=False, observed=True)["transfer_ns"].sum()
+    kind, group = times.index[int(times.to_numpy(np.int64).argmax())]
+    return f", most in {kind}" + (f" of group {group}" if isinstance(group, str) and group else "")

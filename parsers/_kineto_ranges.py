@@ -1,0 +1,154 @@
+"""The raw table of ranges of a Kineto recording, and what our own markers say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pyprof2.parsers._columns import flags
+from pyprof2.parsers._labels import label_marker, label_text
+from pyprof2.parsers._memory_tags import tag_columns
+from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
+from pyprof2.problems import MARKER_OF_OP
+from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS, TextCodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyprof2.markers import Marker
+    from pyprof2.parsers._kineto_columns import EventColumns
+    from pyprof2.parsers._kineto_shared import Shared
+    from pyprof2.parsers._labels import Label
+
+INTERNAL: Final = "internal"
+"""The kind of ranges of what PyTorch recorded like ops, such as what its compiler does."""
+_MARKER: Final = "marker"
+_RECORDED_OPS: Final = ("aten::", "autograd::", "c10d::")
+_MODULE_PREFIX: Final = "nn.Module: "
+
+
+class RangeTables:
+    """Appends ranges, and what markers stand for.
+
+    Attributes:
+        process, cpu, entry: what our annotation says of the process, of its CPU, and of the entry
+            point that is run.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self.process: Marker | None = None
+        self.entry: Marker | None = None
+        self.cpu: Marker | None = None
+        self._shared = shared
+        self._labels: dict[str, Label] = {}
+        self._ranges = StepRanges(shared.spool)
+
+    def finish(self, ops: OpSpan) -> None:
+        """Append what could not be before the end of the recording was known.
+
+        Args:
+            ops: when the first and the last op began.
+        """
+        end = self._shared.span[1]
+        self._shared.annotated[ANNOTATED_STEPS] += self._ranges.finish(ops, end)
+
+    def add(self, events: EventColumns) -> None:
+        self.append(events.group, events)
+
+    def append(self, kind: str, events: EventColumns) -> None:
+        self.append_timed(kind, *self._shared.times(events))
+
+    def append_timed(self, kind: str, events: EventColumns, columns: dict[str, Any]) -> None:
+        for column, part in (("kind", 0), ("name", 1)):
+            codes = self._shared.spool.texts["ranges"][column]
+            meaning = self._shared.meaning(kind, column, _code_of_range(kind, part, codes))
+            columns[column] = meaning.codes(events.name)
+        self._ranges.append(columns | self._shared.thread(events), len(events))
+
+    def add_markers(self, events: EventColumns) -> None:
+        """Append what our annotation wrote among the ops."""
+        labels = [self._label(name) for name in events.name.to_list()]
+        for label in labels:
+            if label.problem is not None:
+                self._shared.problems[label.problem] += 1
+        whats = np.array([label.what for label in labels], object)
+        self.append(_MARKER, events.where(whats == "range"))
+        self._add_wrapped(events.where(whats == "op"))
+        for label in labels:
+            if label.what == "process":
+                self.process = label.marker
+            elif label.what == "cpu":
+                self.cpu = label.marker
+            elif label.what == "entry":
+                self.entry = label.marker
+        self._add_memory_tags(events.where(whats == "memory"))
+        self._add_step_marks(events.where(whats == "step"))
+
+    def _label(self, name: str) -> Label:
+        label = self._labels.get(name)
+        if label is None:
+            label = label_marker(name)
+            if label.what != "memory":  # each of them is long, and there is one of each
+                self._labels[name] = label
+        return label
+
+    def _add_memory_tags(self, events: EventColumns) -> None:
+        """Append what the program says of its memory: a row per moment, and one per block."""
+        events, columns = self._shared.times(events)
+        for name, start in zip(events.name.to_list(), columns["start_ns"].tolist(), strict=True):
+            marker = label_marker(name).marker
+            if marker is not None:
+                tags = tag_columns(marker, start, self._shared.spool.texts["memory_tags"])
+                self._shared.spool.append("memory_tags", tags, len(tags["time_ns"]))
+
+    def _add_step_marks(self, events: EventColumns) -> None:
+        marks, columns = self._shared.times(events)
+        pids, tids = (ids.to_pylist() for ids in self._shared.thread(marks).values())
+        starts = columns["start_ns"].tolist()
+        for name, start, pid, tid in zip(marks.name.to_list(), starts, pids, tids, strict=True):
+            marker = self._label(name).marker
+            if marker is not None:
+                self._ranges.mark(StepMark(start, pid, tid, marker.step, marker.event))
+
+    def _add_wrapped(self, events: EventColumns) -> None:
+        """Append calls of functions that the user wrapped; their markers say all of them.
+
+        Ops of PyTorch's the profiler records itself: what claims to be another one is not used.
+        """
+        names = events.name.to_list()
+        own = flags(not self._label(name).name.startswith(_RECORDED_OPS) for name in names)
+        if not own.all():
+            self._shared.problems[MARKER_OF_OP] += int((~own).sum())
+        events, columns = self._shared.times(events.where(own))
+        labels = [self._label(name) for name in events.name.to_list()]
+        texts = self._shared.spool.texts["ops"]
+        columns |= self._shared.thread(events) | {
+            "op": [texts["op"][label.name] for label in labels],
+            "stack": [None if x.stack is None else texts["stack"][x.stack] for x in labels],
+            "signature_id": [
+                None if label.signature is None else self._shared.signatures[label.signature]
+                for label in labels
+            ],
+            "recorded_id": self._shared.numbers.ints(events.args["external_id"]),
+        }
+        self._shared.annotated[ANNOTATED_INPUTS] += sum(
+            label.signature is not None for label in labels
+        )
+        self._shared.spool.append("ops", columns, len(events))
+
+
+def _code_of_range(group: str, part: int, codes: TextCodes) -> Callable[[str], int]:
+    """Return what gives the code of the kind (part 0) or the text (1) of a range."""
+    return lambda name: codes[_range_kind(group, name)[part]]
+
+
+def _range_kind(group: str, name: str) -> tuple[str, str]:
+    """Return the kind of a range, and its text without what only says the kind."""
+    if group == "python":
+        is_module = name.startswith(_MODULE_PREFIX)
+        return ("module", name.removeprefix(_MODULE_PREFIX)) if is_module else (group, name)
+    if group == INTERNAL:
+        return group, name
+    label = label_marker(name) if group == _MARKER else label_text(name)
+    return label.kind or "annotation", label.name

@@ -1,0 +1,227 @@
+"""The breakdown as rows of a panel: files, then functions and lines, then the calls of a line."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from pygls.uris import from_fs_path, to_fs_path
+
+from pyprof2.lsp import hierarchy, shown
+from pyprof2.lsp.costs import total
+from pyprof2.lsp.session import MAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyprof2.lsp.analysis import Function
+    from pyprof2.lsp.costs import Costs
+    from pyprof2.lsp.files import File
+    from pyprof2.lsp.session import Session
+
+FILE, FUNCTION, CLASS, LINE = "file", "function", "class", "line"
+_EVERY_LINE: Final = 1 << 60
+_MOST: Final = 200
+
+
+class Row(TypedDict):
+    """A bar of the panel.
+
+    Attributes:
+        kind: `file`, `class`, `function`, `line`, or a kind of `costs.Costs.tree`.
+        name: what it is.
+        time, memory: of a step, and at the peak, as text; memory empty: none, or not known.
+        time_pct, memory_pct: of the step, and of the peak; null: not known.
+        detail: calls, and the module.
+        stale: whether the code is not as it was recorded.
+        uri, first, last: where it is here, lines from 0; null: nowhere.
+        below: what to ask for to see what it is made of; null: nothing is below it.
+    """
+
+    kind: str
+    name: str
+    time: str
+    time_pct: float
+    memory: str
+    memory_pct: float | None
+    detail: str
+    stale: bool
+    uri: str | None
+    first: int
+    last: int
+    below: dict[str, Any] | None
+
+
+def rows(session: Session, wanted: Mapping[str, Any]) -> list[Row]:
+    """Return what something is made of, what takes the most time first.
+
+    Rows have their times with all that they call, so rows that call one another add up to more.
+
+    Args:
+        session: what is known.
+        wanted: `below` of a row; empty: the files, and the time that no line of them has.
+    """
+    costs = session.costs
+    if costs is None:
+        return []
+    if isinstance(number := wanted.get("node"), int):
+        found = _branches(session, costs, number, wanted.get("recording"))
+    elif (file := opened(session, wanted.get("uri"))) is not None:
+        found = list(_of_file(session, costs, file, wanted))
+    else:
+        found = [] if wanted else [*_files(session, costs), *_rest(session, costs)]
+    return sorted(found, key=lambda row: -row["time_pct"])[:_MOST]
+
+
+def _row(costs: Costs, kind: str, name: str, ns: int, **more: Any) -> Row:
+    found = Row(
+        kind=kind, name=shown.plain(name), time=shown.milliseconds(ns, costs["steps"]),
+        time_pct=shown.share(ns, costs), memory="", memory_pct=None, detail="", stale=False,
+        uri=None, first=0, last=0, below=None,
+    )  # fmt: skip
+    found.update(more)  # type: ignore[typeddict-item]
+    return found
+
+
+def _measured(
+    costs: Costs, values: Sequence[int | None], memory: int | None, detail: str = ""
+) -> dict[str, Any]:
+    """Return the columns of a row of lines beside its time."""
+    calls = shown.value(values, "calls")
+    words = [shown.times(calls, costs["steps"])] if calls else []
+    peak = costs["peak_bytes"]
+    return {
+        "memory": shown.size(memory) if memory else "",
+        "memory_pct": 100 * memory / peak if memory and peak else None,
+        "detail": ", ".join([*words, *([detail] if detail else [])]),
+    }
+
+
+def _files(session: Session, costs: Costs) -> Iterator[Row]:
+    local, states = (session.recordings[MAIN][name] for name in ("local", "states"))
+    for there, file in costs["files"].items():
+        values = total(file["nodes"], 0, _EVERY_LINE)
+        if values is None:
+            continue
+        uri = _uri(session, local.get(there))
+        state = states[there] if states[there] != "same" else ""
+        yield _row(
+            costs, FILE, _short(there, costs["root"]), shown.time_of(values),
+            uri=uri, below=uri and {"uri": uri},
+            **_measured(costs, values, sum(file["memory"].values()), state),
+        )  # fmt: skip
+
+
+def _short(path: str, root: str | None) -> str:
+    return path.removeprefix(f"{root}/") if root else path
+
+
+def _rest(session: Session, costs: Costs) -> Iterator[Row]:
+    """Yield what no line of the files has: roots of the tree that are no file."""
+    for at in hierarchy.children(costs, -1):
+        row = hierarchy.branch(session, costs, at)
+        if row.kind != FILE and row.time:
+            yield _of_branch(session, costs, row)
+
+
+def opened(session: Session, uri: Any) -> File | None:
+    """Return an open file; None: it is not open, or that is no file."""
+    if uri in session.files:
+        return session.files[uri]
+    place = os.path.realpath(path) if isinstance(uri, str) and (path := to_fs_path(uri)) else None
+    return next((f for f in session.files.values() if place and f.path == place), None)
+
+
+def _uri(session: Session, path: str | None) -> str | None:
+    """Return a file as the editor calls it, if it is open."""
+    if path is None:
+        return None
+    uri = from_fs_path(path)
+    file = opened(session, uri)
+    return uri if file is None else file.document.uri
+
+
+def _of_file(
+    session: Session, costs: Costs, file: File, wanted: Mapping[str, Any]
+) -> Iterator[Row]:
+    if isinstance(recorded := wanted.get("recorded"), int):
+        for at in hierarchy.of_lines(session, file, [recorded]):
+            yield from _branches(session, costs, at, costs["path"])
+        return
+    functions = session.view(file).functions
+    of = _function(functions, wanted)
+    if of is None and wanted.get("function"):
+        return
+    inside = [each for each in functions if _is_in(each, of)]
+    yield from _functions(costs, file, inside)
+    yield from _lines(session, costs, file, of, inside)
+
+
+def _function(functions: Sequence[Function], wanted: Mapping[str, Any]) -> Function | None:
+    """Return the function of a name that is nearest to where it was: a name may stand twice."""
+    line = wanted.get("line")
+    alike = [each for each in functions if each["name"] == wanted.get("function")]
+    where = line if isinstance(line, int) else 0
+    return min(alike, key=lambda each: abs(each["line"] - where), default=None)
+
+
+def _is_in(each: Function, of: Function | None) -> bool:
+    """Return whether a function is right below another, or below none."""
+    above = each["name"].rpartition(".")[0]
+    if of is None:
+        return not above
+    return above == of["name"] and of["first"] <= each["first"] <= each["last"] <= of["last"]
+
+
+def _functions(costs: Costs, file: File, inside: Sequence[Function]) -> Iterator[Row]:
+    for each in inside:
+        values = each["values"]
+        if values is None:
+            continue
+        below = {"uri": file.document.uri, "function": each["name"], "line": each["line"]}
+        yield _row(
+            costs, CLASS if each["is_class"] else FUNCTION, each["name"], shown.time_of(values),
+            stale=not each["fresh"], uri=file.document.uri, first=each["line"], last=each["last"],
+            below=below, **_measured(costs, values, each["memory"]),
+        )  # fmt: skip
+
+
+def _lines(
+    session: Session, costs: Costs, file: File, of: Function | None, inside: Sequence[Function]
+) -> Iterator[Row]:
+    """Yield the lines of a function that are in none of those inside of it."""
+    if costs["by_function"]:
+        return
+    uri = file.document.uri
+    first, last = (of["first"], of["last"]) if of else (0, _EVERY_LINE)
+    for line in session.view(file).lines:
+        now = line["now"]
+        if not first <= now <= last or any(f["first"] <= now <= f["last"] for f in inside):
+            continue
+        yield _row(
+            costs, LINE, f"{now + 1}: {file.document.lines[now].strip()}",
+            shown.time_of(line["values"]), stale=not line["fresh"], first=now, last=now,
+            uri=uri, below={"uri": uri, "recorded": line["recorded"]},
+            **_measured(costs, line["values"], line["memory"]),
+        )  # fmt: skip
+
+
+def _branches(session: Session, costs: Costs, number: int, recording: Any) -> list[Row]:
+    """Return the branches right below one; none if it is of another recording."""
+    if recording != costs["path"]:
+        return []
+    found = (
+        hierarchy.branch(session, costs, at) for at in hierarchy.children(costs, max(0, number))
+    )
+    return [_of_branch(session, costs, branch) for branch in found]
+
+
+def _of_branch(session: Session, costs: Costs, branch: hierarchy.Branch) -> Row:
+    is_here = branch.path in session.recordings[MAIN]["local"].values()
+    uri = _uri(session, branch.path) if is_here else None
+    is_parent = bool(hierarchy.children(costs, branch.number))
+    return _row(
+        costs, branch.kind, branch.name, branch.time, uri=uri, first=branch.line,
+        last=branch.line, detail=shown.plain(", ".join(branch.words)),
+        below={"node": branch.number, "recording": costs["path"]} if is_parent else None,
+    )  # fmt: skip

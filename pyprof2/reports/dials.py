@@ -1,0 +1,199 @@
+"""The page with the dials: what each batch size takes, to be dragged; see `docs/batch.rst`.
+
+Python answers for every size that a dial can stand at, so that the page computes no model of its
+own: what it shows is what `pyprof2 batch` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.analysis.summaries.batch import model as batch
+from pyprof2.analysis.summaries.batch.held import held_of
+from pyprof2.analysis.summaries.batch.limits import MARGIN, limits
+from pyprof2.analysis.summaries.batch.savings import fixed_memory
+from pyprof2.analysis.summaries.batch.tried import rows
+from pyprof2.errors import UsageError
+from pyprof2.reports.batch import BatchQuery, notes
+from pyprof2.reports.page.html import Program, packed, page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyprof2.analysis.summaries.batch.limits import Limits
+    from pyprof2.analysis.summaries.batch.model import Answer, Model
+
+SCHEMA: Final = 1
+PROGRAM: Final = Program("dials", "pyprof2 dials")
+SERVED: Final = Program("dials", "pyprof2 dials", connects=True)
+"""The same where a server is at hand, which it may ask."""
+_ALL_BELOW: Final = 256
+_PER_DOUBLING: Final = 64
+"""So many sizes of each doubling, from `_ALL_BELOW` on."""
+_FARTHEST: Final = 64
+"""No size is more times as large as the largest that was recorded; little is known there."""
+
+
+@dataclass(frozen=True)
+class DialsQuery:
+    """What is asked of the page.
+
+    Attributes:
+        batch: what is asked of the model.
+        version: of pyprof2.
+        sizes: batch sizes that a dial must be able to stand at, beside its own.
+        code: where the batch size stands in the code, as `docs/editors.rst` says, with hunks
+            of a patch; None: no code is given.
+        held: by recorded batch size the bytes of each category of memory; empty: not known.
+    """
+
+    batch: BatchQuery
+    version: str
+    sizes: Sequence[int] = ()
+    code: dict[str, Any] | None = None
+    held: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+def parts_of_page(model: Model, query: DialsQuery) -> Iterator[str]:
+    """Give the parts of a file that stands alone.
+
+    Raises:
+        UsageError: neither time nor memory of a batch size is known.
+    """
+    return page(packed(document(model, query)), PROGRAM)
+
+
+def document(model: Model, query: DialsQuery) -> dict[str, Any]:
+    """Return all that the page shows, as plain values; lists are in order of `batches`.
+
+    Raises:
+        UsageError: neither time nor memory of a batch size is known.
+    """
+    asked, measure = query.batch, batch.STEP if model.has_steps else batch.KERNELS
+    capacity = asked.capacity or model.recordings[-1].capacity
+    found = limits(model, capacity, asked.given)
+    sizes = _sizes(model, found, query)
+    answers = _answers(model, sizes, asked)
+    times = [of[measure] for of in answers]
+    memory = [of[batch.MEMORY] for of in answers]
+    if not any(each.value is not None for each in (*times, *memory)):
+        msg = "neither the time of a step or of kernels nor memory is known: nothing to dial"
+        raise UsageError(msg)
+    rates = [batch.throughput(each, size) for size, each in zip(sizes, times, strict=True)]
+    return {
+        "schema": SCHEMA,
+        "version": query.version,
+        "device": model.recordings[-1].device,
+        "recorded": [int(size) for size in model.batches],
+        "measure": measure,
+        "batches": sizes,
+        "status": [_status(of) for of in answers],
+        "time": _columns(times),
+        "throughput": _columns(rates),
+        "memory": _columns(memory),
+        "time_parts": _time_parts(model, sizes, asked),
+        "memory_parts": _memory_parts(model, sizes, query),
+        "limits": _limits(found, capacity, given=asked.capacity is not None),
+        "notes": _notes(model, asked),
+        "code": query.code,
+    }
+
+
+def _sizes(model: Model, found: Limits, query: DialsQuery) -> list[int]:
+    """Return where a dial can stand: all small sizes, some of the large, and those that matter."""
+    last = int(model.batches[-1])
+    most = min(_FARTHEST * last, max(2 * last, (found.largest or 0) * 5 // 4))
+    wanted = [*map(int, model.batches), *query.batch.batches, *query.batch.tried, *query.sizes]
+    most = max(most, *(size for size in wanted if size <= _FARTHEST * last))
+    wanted += [each for each in (found.enough, found.largest, found.knee) if each is not None]
+    if found.largest is not None:
+        wanted.append(found.largest + 1)
+    return sorted({size for size in (*_steps(most), *wanted) if 1 <= size <= most})
+
+
+def _steps(most: int) -> Iterator[int]:
+    """Yield all sizes below 256, then 64 of each doubling, and the last one."""
+    size = 1
+    while size < most:
+        yield size
+        size += 1 if size < _ALL_BELOW else (1 << (size.bit_length() - 1)) // _PER_DOUBLING
+    yield most
+
+
+def _answers(model: Model, sizes: Sequence[int], asked: BatchQuery) -> list[dict[str, Answer]]:
+    """Return by measure what is known of each size; of one that was tried what was found."""
+    found: dict[int, dict[str, Answer]] = {size: {} for size in sizes}
+    for row in rows(model, sizes, asked.given, asked.tried):
+        values = {name: value for name, value in row.items() if name != "batch_size"}
+        answer = batch.Answer(**values)  # type: ignore[arg-type]
+        if row["batch_size"] in found:
+            found[int(str(row["batch_size"]))][answer.measure] = answer
+    return list(found.values())
+
+
+def _status(answers: dict[str, Answer]) -> str:
+    """Return what the numbers of a size rest on: that of a number that is known, if one is."""
+    known = [each.status for each in answers.values() if each.value is not None]
+    return known[0] if known else next(iter(answers.values())).status
+
+
+def _columns(answers: Iterable[Answer]) -> dict[str, list[float | None]] | None:
+    """Return value and ends of the interval; None: of no size is anything known."""
+    found = list(answers)
+    if all(each.value is None for each in found):
+        return None
+    return {name: [getattr(each, name) for each in found] for name in ("value", "lo", "hi")}
+
+
+def _time_parts(model: Model, sizes: Sequence[int], asked: BatchQuery) -> list[dict[str, Any]]:
+    """Return phase, group and times of each part of a step, ns, the longest first."""
+    times = [_times(model, size, asked) for size in sizes]
+    parts = [
+        {"phase": fit.phase, "group": fit.group, "values": [own[at] for own in times]}
+        for at, fit in enumerate(model.parts)
+    ]
+    return sorted(parts, key=lambda part: -part["values"][-1])
+
+
+def _times(model: Model, size: int, asked: BatchQuery) -> list[float]:
+    """Return the time of each part: recorded at a size that was, else of the fits."""
+    at = model.recording_of(size, asked.given)
+    if at is None:
+        return model.part_times(model.nearest(size, asked.given), size, asked.given)
+    own = model.recordings[at].parts
+    return [float(own.get((fit.phase, fit.group), 0.0)) for fit in model.parts]
+
+
+def _memory_parts(model: Model, sizes: Sequence[int], query: DialsQuery) -> list[dict[str, Any]]:
+    """Return name and bytes of what memory is made of: they add up to what is predicted."""
+    if not model.memory:
+        return []
+    held, given = held_of(model, query.held), query.batch.given
+    found = [held and held.at(size, given) for size in sizes]
+    if held is None or not all(found):
+        found = [_by_growth(model, size, given) for size in sizes]
+    parts = [
+        {"name": name, "values": [own[name] for own in found if own]} for name in found[0] or {}
+    ]
+    return sorted(parts, key=lambda part: -part["values"][-1])
+
+
+def _by_growth(model: Model, size: int, given: Mapping[str, int]) -> dict[str, float]:
+    """Return what grows with the batch and what does not, where no more is known."""
+    value = model.answer(batch.MEMORY, size, given).value or 0.0
+    fixed = min(value, fixed_memory(model, size, given))
+    return {"grows with the batch": value - fixed, "does not grow": fixed}
+
+
+def _limits(found: Limits, capacity: int | None, *, given: bool) -> dict[str, Any]:
+    """Return what can be had; `usable_bytes` may be allocated so that a batch still fits."""
+    usable = None if capacity is None else capacity * (1 - MARGIN) / found.reserved_ratio
+    names = ("asymptote", "knee", "enough", "largest", "largest_status", "reserved_ratio")
+    return {name: getattr(found, name) for name in names} | {
+        "capacity_bytes": capacity, "usable_bytes": usable, "capacity_given": given,
+    }  # fmt: skip
+
+
+def _notes(model: Model, asked: BatchQuery) -> list[str]:
+    return [line.strip() for line in notes(model, asked)]

@@ -1,0 +1,123 @@
+"""What ranks did together: collectives, waits, and the critical path with who is to blame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2.recording import code_column
+from pyprof2.reports.perfetto.rank import JOB, Rank, lane_name
+from pyprof2.units import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.job import JobOfRanks
+
+_MEMBER: Final = (
+    "kind", "group_desc", "group_key", "group_size", "seq", "in_bytes", "out_bytes", "dtype",
+)  # fmt: skip
+_FOUND: Final = ("wait_ns", "transfer_ns", "last_rank", "margin_ns", "instance_id", "match")
+_STRETCH: Final = ("kind", "op", "layer", "source", "kernel", "step", "instance", "excess_ns")
+_PATH, _BLAME, _COLLECTIVES, _WAITS = range(4)
+_TEXTS: Final = (
+    "kind", "group_desc", "group_key", "dtype", "match", "op", "layer", "source", "kernel",
+)  # fmt: skip
+
+
+def write_job(rank: Rank, job: JobOfRanks, *, replayed: bool) -> None:
+    """Write what a rank did together with others, on its own clock, below a track `job`.
+
+    Args:
+        rank: which one.
+        job: all of them.
+        replayed: whether to write the critical path and the blame, too.
+    """
+    members = _members(rank, job)
+    _write(rank, members, "collectives", _COLLECTIVES, (*_MEMBER, *_FOUND), lambda row: row["kind"])
+    waits = members[(members["wait_ns"] > 0).fillna(value=False)]
+    waits = waits.assign(dur_ns=waits["wait_ns"].astype("int64"))
+    _write(rank, waits, "waits", _WAITS, (*_MEMBER, *_FOUND), _waits_for)
+    if not replayed:
+        return
+    path = _path(rank, job)
+    shown = _STRETCH if len(job.roles) > 1 else _STRETCH[:-1]
+    _write(rank, path, "critical path", _PATH, shown, _stretch_name)
+    if len(job.roles) > 1:
+        late = path[(path["excess_ns"] > 0).fillna(value=False)]
+        _write(rank, late, "blame", _BLAME, shown, _blame_name)
+
+
+def _members(rank: Rank, job: JobOfRanks) -> pd.DataFrame:
+    """Return the members of a rank, matched where they are."""
+    columns = ["collective_id", "start_ns", "dur_ns", *_MEMBER]
+    own = rank.tables.read("collectives", columns).to_pandas()
+    found = job.members[job.members["rank"] == rank.tables.rank].set_index("collective_id")
+    matched = found[list(_FOUND)].reindex(own["collective_id"]).reset_index(drop=True)
+    frame: pd.DataFrame = pd.concat([own, matched], axis=1)
+    return frame
+
+
+def _path(rank: Rank, job: JobOfRanks) -> pd.DataFrame:
+    """Return the stretches of the critical path that run on a rank, on its own clock."""
+    several = len(job.roles) > 1
+    path = job.path_excesses if several else job.critical_path
+    own = path[path["rank"] == rank.tables.rank].reset_index(drop=True)
+    start = unaligned(job.reduced.align(rank.tables.rank), own["start_ns"].to_numpy(np.int64))
+    found = own.assign(start_ns=start, dur_ns=own["ns"])
+    return found.assign(excess_ns=found["excess_ns"].round()) if several else found
+
+
+def unaligned(align: Callable[[Int], Int], time: Int) -> Int:
+    """Return the times on a rank's own clock that are `time` on that of the reference.
+
+    A clock's drift is some ppm, so that one correction leaves less than a ns.
+    """
+    guess: Int = time - (align(time) - time)
+    found: Int = guess - (align(guess) - time)
+    return found
+
+
+def _waits_for(row: pd.Series) -> str:
+    last = row["last_rank"]
+    return "waits" if pd.isna(last) else f"waits for rank {int(last)}"
+
+
+def _stretch_name(row: pd.Series) -> str:
+    words = [row["kind"], *(w for w in (row["op"] or row["kernel"],) if isinstance(w, str))]
+    return " ".join(words)
+
+
+def _blame_name(row: pd.Series) -> str:
+    return f"+{format_time(round(row['excess_ns']))}: {_stretch_name(row)}"
+
+
+def _write(
+    rank: Rank, found: pd.DataFrame, name: str, place: int, shown: Sequence[str],
+    words: Callable[[pd.Series], str],
+) -> None:  # fmt: skip
+    """Write rows as slices of one track; nothing where there are none."""
+    if found.empty:
+        return
+    columns = {n: pa.array(found[n].astype("int64")) for n in ("start_ns", "dur_ns")}
+    columns |= {n: _column(found[n], is_text=n in _TEXTS) for n in shown}
+    named = pa.table({"name": pa.array([words(row) for _, row in found.iterrows()])})
+    named = named.set_column(0, "name", named["name"].dictionary_encode())
+    group = rank.writer.track("job", rank.root, place=JOB)
+
+    def track(_: int, lane: int) -> int:
+        return rank.writer.track(lane_name(name, lane), group, place=place)
+
+    zeros = np.zeros(len(found), np.int64)
+    rank.write_slices(pa.table(columns), code_column(named, "name"), zeros, track, shown)
+
+
+def _column(values: pd.Series, *, is_text: bool) -> pa.Array:
+    if not is_text:
+        return pa.array(values.astype("Int64"))
+    plain = values.astype(object)
+    return pa.array(plain.where(plain.notna(), None), pa.string()).dictionary_encode()
