@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+import math
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 TextColumn: TypeAlias = "tuple[NDArray[np.int64], Sequence[str | None]]"
 """Codes, -1 for null, and the text of each code; a text that is None is null too."""
+
+
+_CLOSE: Final = 4
+"""Values are close together if they span at most so many times their number."""
 
 
 def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:
@@ -78,11 +83,49 @@ def combine_keys(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
     for column in columns:
         if not len(column) or column.min() == column.max():
             continue
-        values, inverse = np.unique(column, return_inverse=True)
+        values, inverse = distinct(column)
         # Dense after every column, so that the product of two counts always fits.
         if not is_first:
-            inverse = np.unique(code * len(values) + inverse, return_inverse=True)[1]
+            inverse = distinct(code * len(values) + inverse)[1]
         code, is_first = inverse, False
+    return code
+
+
+def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct values in order, and of each row the position of its own among them.
+
+    What `np.unique` gives with its inverse; values that are close together are not sorted.
+    """
+    least = int(column.min()) if len(column) else 0
+    span = int(column.max()) - least + 1 if len(column) else 0
+    if not 0 < span <= _CLOSE * len(column):
+        values, inverse = np.unique(column, return_inverse=True)
+        return values, inverse
+    near = column - least
+    there = np.zeros(span, bool)
+    there[near] = True
+    place = np.cumsum(there) - 1
+    return np.flatnonzero(there) + least, place[near]
+
+
+def pack_keys(most: int, *columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return one integer of 0 or more per row, below `most`, that is equal where all columns are.
+
+    They are found faster than those of `combine_keys`, which are dense.
+
+    Args:
+        most: more than the number of rows.
+        columns: of equal length.
+    """
+    if not len(columns[0]):
+        return np.zeros(0, np.int64)
+    least = [int(column.min()) for column in columns]
+    spans = [int(c.max()) - low + 1 for c, low in zip(columns, least, strict=True)]
+    if math.prod(spans) > most:
+        return combine_keys(*columns)
+    code = np.zeros(len(columns[0]), np.int64)
+    for column, low, span in zip(columns, least, spans, strict=True):
+        code = code * span + (column - low) if span > 1 else code
     return code
 
 

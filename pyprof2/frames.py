@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -118,6 +119,11 @@ def is_own_path(path: str, root: str | None = None) -> bool:
 def is_absolute(path: str) -> bool:
     """Whether a path begins at the root of a file system, Windows' too."""
     return path.startswith(("/", "\\")) or path[1:3] in (":/", ":\\")
+
+
+def absolute(root: Path | str) -> str:
+    """Return a folder as recordings name it; it need not be on this machine."""
+    return str(root) if is_absolute(str(root)) else str(Path(root).absolute())
 
 
 def package_of(path: str) -> str | None:

@@ -21,7 +21,7 @@ from pyprof2.analysis.time.idle import INPUT, idle_of_ranks, own_root
 from pyprof2.assemble import assemble
 from pyprof2.code_hashes import code_of
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError
-from pyprof2.frames import is_absolute, is_own_path
+from pyprof2.frames import absolute, is_own_path
 from pyprof2.job import reduce_store
 from pyprof2.many_ranks import MANY_RANKS, legs_table, parts_of_rank, with_kernels
 from pyprof2.parsers import find_traces, read_recordings
@@ -411,8 +411,3 @@ def _began(trace: Mapping[str, Any], files: Sequence[Path]) -> float:
 
 def _source(file: Path) -> dict[str, Any]:
     return {"path": str(file), "bytes": file.stat().st_size, "sha256": digest_of(file)}
-
-
-def absolute(root: Path | str) -> str:
-    """Return a folder as recordings name it; it need not be on this machine."""
-    return str(root) if is_absolute(str(root)) else str(Path(root).absolute())

@@ -7,6 +7,7 @@ import tempfile
 import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
-from pyprof2.parsing import absolute, default_store, parse
+from pyprof2.frames import absolute
 from pyprof2.rank_tables import RankTables
 from pyprof2.store import STORED, is_store, ranks_of, read_manifest, read_table
 
@@ -33,12 +34,24 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.work_checks import Work
     from pyprof2.formats import Advice
     from pyprof2.job import JobOfRanks
+    from pyprof2.parsing import default_store, parse
     from pyprof2.reports.notebook import Summary
     from pyprof2.reports.plots import Plots
 
 __all__ = ["Run", "default_store", "load", "parse"]
 
 _FEW_LINKED_PCT: Final = 50
+_OF_PARSING: Final = ("default_store", "parse")
+
+
+def __getattr__(name: str) -> Any:
+    """Import what makes a store when it is first used (PEP 562): to read one takes less."""
+    if name not in _OF_PARSING:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module("pyprof2.parsing"), name)
+    globals()[name] = value
+    return value
 
 
 def load(
@@ -65,6 +78,8 @@ def load(
         return Run(path, device, None if source_root is None else absolute(source_root))
     if path.is_dir() and path.suffix == ".pyprof2":
         read_manifest(path)
+    from pyprof2.parsing import parse
+
     folder = tempfile.mkdtemp(prefix="pyprof2-")
     try:
         store = parse(path, Path(folder) / "store", source_root=source_root, progress=progress)
@@ -242,9 +257,14 @@ class Run:
         """
         from pyprof2.analysis.summaries.spent import IDLE_INPUT, spent
 
-        anew = self.source_root is not None
-        idle = self.idle_table() if anew else read_table(self.path, "idle", IDLE_INPUT)
-        return spent(self.summary, self.steps, idle.select(IDLE_INPUT), lambda: self.recorded_parts)
+        def parts() -> Iterator[pa.Table]:
+            if self.source_root is not None:
+                yield self.idle_table().select(IDLE_INPUT)
+                return
+            for table in (rank.parts("idle") for rank in self._ranks):
+                yield from (table.read(part, IDLE_INPUT) for part in range(len(table)))
+
+        return spent(self.summary, self.steps, parts(), lambda: self.recorded_parts)
 
     def _idle_of(self, rank: RankTables) -> pa.Table:
         """Return the table `idle` of a rank."""
@@ -642,7 +662,12 @@ class Run:
         from pyprof2.analysis.summaries import rows
 
         wanted = rows.ALL if columns is None else columns
-        return rows.frame([self._rows_of(*each, wanted) for each in self._counted])
+        counted = list(self._counted)
+        has_gpu = any(totals.has_gpu for _, totals in counted)
+        # Of a million kernels all columns at once take half a gigabyte until they are DataFrames.
+        parts = rows.portions(wanted) if has_gpu else [wanted]
+        frames = (rows.frame([self._rows_of(*each, part) for each in counted]) for part in parts)
+        return rows.beside(frames)
 
     def _rows_of(self, rank: RankTables, totals: Totals, wanted: Collection[str]) -> pa.Table:
         from pyprof2.analysis.summaries import rows

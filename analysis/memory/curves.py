@@ -159,7 +159,8 @@ def curves_of_rank(memory: pa.Table, rank: int) -> Iterator[Curve]:
         rows = np.flatnonzero(key == number)
         name = kinds[kind[rows[0]]] if kind[rows[0]] >= 0 else "unknown"
         ordinal = int(device[rows[0]])
-        events = memory.take(pa.array(rows))
+        # To take all rows is to copy them.
+        events = memory if len(rows) == memory.num_rows else memory.take(pa.array(rows))
         base, notes = (None, []) if name == "cpu" else _base(events)
         curve = Curve(
             rank, name, None if ordinal == NO_NUMBER else ordinal, events, base,

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.axes import check_known_once
 from pyprof2.analysis.linking.user_ranges import SEPARATOR
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, distinct, pack_keys
 from pyprof2.errors import TableError, UsageError
 from pyprof2.tables import Column
 
@@ -127,6 +127,8 @@ _NUMBER: Final = re.compile(r"\d+")
 _COSTED: Final = ("ok", "assumed", "in_parent")
 # A float sum tells whether an int64 sum has wrapped around; the margin is for its rounding.
 _LARGEST_SUM: Final = 9.2e18
+_LARGEST_KEY: Final = 1 << 62
+_FAR: Final = np.iinfo(np.int64).max
 
 
 def select(  # noqa: PLR0913 - one argument for each option of `prof`
@@ -175,7 +177,7 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
             keep &= _is_one_of(rows[column], values)
     if not copies:
         keep &= ~rows["category"].isin(COPY_CATEGORIES).to_numpy(dtype=bool)
-    return rows[keep]
+    return rows.copy(deep=False) if keep.all() else rows[keep]
 
 
 def columns_of(selection: Mapping[str, Any]) -> set[str]:
@@ -257,15 +259,15 @@ def summarize(
         TableError: the times add up to more than an int64 holds.
     """
     check_axes(by, depth, fold_numbers=fold_numbers)
-    keys = pd.DataFrame({AXES[axis]: _key(rows[AXES[axis]]) for axis in by}, index=rows.index)
-    for column in keys.columns.intersection(list(_PATHS)):
+    keys = {AXES[axis]: _key(rows[AXES[axis]]) for axis in by}
+    for column in keys.keys() & _PATHS.keys():
         keys[column] = _renamed(keys[column], partial(_cut, _PATHS[column], depth))
     if fold_numbers:
         keys["range"] = _renamed(keys["range"], partial(_NUMBER.sub, "N"))
-    grouped = keys.groupby(list(keys), sort=True, dropna=False, observed=True)
-    group = grouped.ngroup().to_numpy()
-    _, first = np.unique(group, return_index=True)
-    out = keys.iloc[first].reset_index(drop=True)
+    group = combine_keys(*map(_sort_code, keys.values()))
+    first = _first_rows(group)
+    out = pd.DataFrame({name: key.iloc[first] for name, key in keys.items()})
+    out = out.reset_index(drop=True)
     for name in out.columns[out.dtypes == "category"]:
         out[name] = out[name].astype("str")
     out = out.join(_measure(rows, group, len(first)))
@@ -312,8 +314,34 @@ def _key(values: pd.Series) -> pd.Series:
     """Return the key of each row: numbers as they are, text as a category in sorted order."""
     if pd.api.types.is_integer_dtype(values.dtype):
         return values
-    codes, names = pd.factorize(values)
+    codes, names = _codes(values)
     return _categorical(codes, [str(name) for name in names], values.index)
+
+
+def _codes(texts: pd.Series) -> tuple[Ints, Sequence[Any]]:
+    """Return of each text its position among some that are distinct, and these; -1 for null."""
+    if isinstance(texts.dtype, pd.CategoricalDtype):
+        return texts.cat.codes.to_numpy(), list(texts.cat.categories)
+    codes, names = pd.factorize(texts)
+    return codes, list(names)
+
+
+def _sort_code(key: pd.Series) -> NDArray[np.int64]:
+    """Return numbers that are equal and in order as the keys are, those of null the last."""
+    if isinstance(key.dtype, pd.CategoricalDtype):
+        codes: NDArray[np.int64] = key.cat.codes.to_numpy().astype(np.int64)
+        return codes
+    null = key.isna().to_numpy()
+    values, code = distinct(key.to_numpy(np.int64, na_value=0))
+    found: NDArray[np.int64] = np.where(null, len(values), code).astype(np.int64)
+    return found
+
+
+def _first_rows(group: Ints) -> Ints:
+    """Return the first row of each group; they are numbered from 0."""
+    first = np.zeros(int(group.max()) + 1 if len(group) else 0, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
+    return first
 
 
 def _cut(separator: str, depth: int | None, path: str) -> str:
@@ -345,17 +373,20 @@ def _measure(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
     counts = rows["cost_status"].ne("in_parent").to_numpy(dtype=bool, na_value=True)
     flops = rows["flops"].astype("Int64").where(counts & _tells_flops(rows, group, count))
     nbytes = rows["bytes"].astype("Int64").where(counts)
-    by_group = pd.Series(time, dtype="Int64").groupby(group)
     number = np.bincount(group, minlength=count)
-    time_ns = by_group.sum().reindex(range(count), fill_value=0).astype("int64")
+    time_ns = np.zeros(count, np.int64)
+    np.add.at(time_ns, group, time)
+    least, most = np.full(count, _FAR), np.full(count, -_FAR)
+    np.minimum.at(least, group, time)
+    np.maximum.at(most, group, time)
     sums = {
         "count": number,
         "op_calls": _count_op_calls(rows, group, count),
         "time_ns": time_ns,
         "share_pct": time_ns / (time.sum() or np.nan) * 100,
         "mean_ns": time_ns / np.where(number, number, np.nan),
-        "min_ns": by_group.min().reindex(range(count)),
-        "max_ns": by_group.max().reindex(range(count)),
+        "min_ns": pd.arrays.IntegerArray(least, number == 0),
+        "max_ns": pd.arrays.IntegerArray(most, number == 0),
         "flops": exact_sum(flops, group, count),
         "bytes": exact_sum(nbytes, group, count),
     }
@@ -426,11 +457,13 @@ def _helps_elsewhere(rows: pd.DataFrame, group: Ints) -> Bools:
     if "helps" not in rows or not rows["helps"].any():
         return np.zeros(len(rows), dtype=bool)
     helps = rows["helps"].to_numpy(dtype=bool)
-    op = [rows[name].to_numpy(dtype=np.int64) for name in ("rank", "accounting_op")]
-    pairs = combine_keys(group.astype(np.int64), *op)
-    _, number = np.unique(pairs, return_inverse=True)
-    works = np.bincount(number, ~helps) > 0
-    elsewhere: Bools = helps & ~works[number]
+    count = int(group.max()) + 1
+    parts = [rows[name].to_numpy(dtype=np.int64) for name in ("rank", "accounting_op")]
+    op = pack_keys(_LARGEST_KEY // count, *parts)
+    pair = op * count + group
+    works = ~helps & np.isin(op, op[helps])
+    elsewhere = np.zeros(len(rows), dtype=bool)
+    elsewhere[helps] = np.isin(pair[helps], pair[works], invert=True)
     return elsewhere
 
 
@@ -467,13 +500,15 @@ def _flags(rows: pd.DataFrame, time: Ints, group: Ints, count: int) -> pd.Series
 
 def _most(texts: pd.Series, time: Ints, group: Ints, count: int) -> pd.DataFrame:
     """Return for each group the text that stands for most of its time, with that time."""
-    known = texts.notna().to_numpy()
-    frame = pd.DataFrame(
-        {"group": group[known], "text": texts[known].astype("str"), "time": time[known]}
-    )
-    sums = frame.groupby(["group", "text"])["time"].sum().reset_index()
-    most = sums.sort_values("time", ascending=False, kind="stable").drop_duplicates("group")
-    return most.set_index("group").reindex(range(count))
+    codes, names = _codes(texts)
+    known = codes >= 0
+    pairs, which = distinct(group[known].astype(np.int64) * max(1, len(names)) + codes[known])
+    sums = np.zeros(len(pairs), np.int64)
+    np.add.at(sums, which, time[known])
+    found = pd.DataFrame({"group": pairs // max(1, len(names)), "time": sums})
+    found["text"] = pd.Series([names[at] for at in pairs % max(1, len(names))], dtype="str")
+    found = found.sort_values(["time", "text"], ascending=[False, True], kind="stable")
+    return found.drop_duplicates("group").set_index("group").reindex(range(count))
 
 
 def _percent(part: Ints, whole: Ints) -> Floats:
@@ -492,23 +527,27 @@ def _ratio(
     count: int,
 ) -> Floats:
     """Return sum over sum of the rows that know both; NaN where the lower sum is 0."""
-    known = ~(np.isnan(above) | np.isnan(below))
-    top = np.bincount(group[known], weights=above[known], minlength=count)
-    bottom = np.bincount(group[known], weights=below[known], minlength=count)
+    unknown = np.isnan(above) | np.isnan(below)
+    top = np.bincount(group, np.where(unknown, 0.0, above), count)
+    bottom = np.bincount(group, np.where(unknown, 0.0, below), count)
     ratio: Floats = np.divide(top, bottom, out=np.full(count, np.nan), where=bottom != 0)
     return ratio
 
 
 def exact_sum(values: pd.Series, group: Ints, count: int) -> pd.Series:
     """Return the sums as integers; null where nothing is known or an int64 cannot hold them."""
-    sums = values.groupby(group).sum(min_count=1).reindex(range(count))
-    rough = np.bincount(group, weights=_floats(values.fillna(0)), minlength=count)
-    return sums.where(rough <= _LARGEST_SUM)
+    numbers = values.to_numpy(np.int64, na_value=0)
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, group, numbers)
+    rough = np.bincount(group, numbers, count)
+    known = np.bincount(group, values.notna().to_numpy(), count) > 0
+    return pd.Series(pd.arrays.IntegerArray(sums, ~known | (rough > _LARGEST_SUM)))
 
 
 def _count_op_calls(rows: pd.DataFrame, group: Ints, count: int) -> Ints:
-    calls = pd.DataFrame(
-        {"group": group, "rank": rows["rank"].to_numpy(), "op_id": rows["op_id"].to_numpy()}
-    )
-    distinct = calls[rows["op_id"].notna().to_numpy()].drop_duplicates()
-    return np.bincount(distinct["group"].to_numpy(), minlength=count)
+    known = rows["op_id"].notna().to_numpy()
+    rank, op = rows["rank"].to_numpy(np.int64), rows["op_id"].to_numpy(np.int64, na_value=-1)
+    call = pack_keys(_LARGEST_KEY // max(1, count), rank[known], op[known])
+    pair = np.sort(call * count + group[known])  # np.unique keeps a table of hashes: far slower
+    is_new = np.diff(pair, prepend=-1) > 0
+    return np.bincount(pair[is_new] % max(1, count), minlength=count)

@@ -10,33 +10,24 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
-from pyprof2.analysis.hardware.verdict import examine_ops
 from pyprof2.analysis.linking.stacks import libraries
-from pyprof2.columns import as_pandas, text_array
+from pyprof2.columns import as_pandas, distinct, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import KERNELS, OPS, PROFILE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
-    from pyprof2.analysis.intervals import Bool
+    from pyprof2.analysis.intervals import Bool, Int
 
 _NEVER_NULL: Final = (
     *(c.name for c in KERNELS.columns if not c.nullable), "accounting_op", "helps", "rate_ns",
 )  # fmt: skip
 
-_PARTS: Final = (
-    "cost_op_id",
-    "cost_role",
-    "dur_ns",
-    "op_time_ns",
-    "roofline_pct",
-    "tflops",
-    "gbps",
-)
+_PARTS: Final = ("cost_op_id", "cost_role", "dur_ns", "op_time_ns", "roofline_pct")
 _OF_ACTIVITIES: Final = {
     "least_ns": _PARTS,
     "accounting_op": _PARTS,
@@ -48,6 +39,10 @@ _OF_ACTIVITIES: Final = {
     "stack_id": ("stack_id",),
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
+_RATES: Final = ("least_ns", "accounting_op", "helps")
+_AT_ONCE: Final = 4
+"""How many columns are made at once of a recording with kernels."""
+
 _OF_OPS: Final = (
     "op_id", "rank", "start_ns", "op", "dur_ns", "self_ns", "flops", "bytes", "flops_lo",
     "bytes_lo", "category", "params", "compute_dtype", "cost_status",
@@ -85,9 +80,43 @@ def activity_rows(kernels: pa.Table, copies: pa.Table, wanted: Collection[str] =
         columns["stack_id"] = both["stack_id"]
     if "tensor_core_missed" in wanted:
         columns["tensor_core_missed"] = text_array(missed_reasons(both))
-    if not {"least_ns", "accounting_op", "helps"}.isdisjoint(wanted):
+    if not set(_RATES).isdisjoint(wanted):
         columns |= {name: part for name, part in _rate_parts(both).items() if name in wanted}
-    return pa.table(columns).take(np.argsort(both["kernel_id"].to_numpy(), kind="stable"))
+    return _in_order(pa.table(columns), both["kernel_id"].to_numpy())
+
+
+def _in_order(rows: pa.Table, ids: Int) -> pa.Table:
+    if (ids[1:] >= ids[:-1]).all():
+        return rows
+    return rows.take(np.argsort(ids, kind="stable"))
+
+
+def portions(wanted: Collection[str]) -> Iterator[Sequence[str]]:
+    """Yield the columns `wanted` in groups that `activity_rows` makes without much memory.
+
+    What is made of many columns comes first, while there is nothing else to hold.
+    """
+    rates = [name for name in _RATES if name in wanted]
+    others = [name for name in ALL if name in wanted and name not in _RATES]
+    yield from ([rates] if rates else [])
+    for at in range(0, len(others), _AT_ONCE):
+        yield others[at : at + _AT_ONCE]
+    if not rates and not others:
+        yield ()
+
+
+def beside(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return the columns of frames of the same rows side by side, in the order of `ALL`."""
+    import pandas as pd
+
+    columns: dict[str, pd.Series] = {}
+    for part in frames:
+        columns |= {str(name): column for name, column in part.items()}
+        # Else Arrow keeps what it freed, beside what pandas takes from elsewhere.
+        pa.default_memory_pool().release_unused()
+    order = sorted(columns, key=ALL.index)
+    # In blocks of their own: to put them together would copy them all.
+    return pd.DataFrame({name: columns[name] for name in order}, copy=False)
 
 
 def frame(parts: Sequence[pa.Table]) -> pd.DataFrame:
@@ -109,7 +138,7 @@ def _rate_parts(rows: pa.Table) -> dict[str, pa.Array]:
     helpers have none.
     """
     op, helps = op_numbers(rows), only_helps(rows)
-    ops, group = np.unique(op, return_inverse=True)
+    ops, group = distinct(op)
     time = int_column(rows, "dur_ns", 0)
     working = np.bincount(group, np.where(helps, 0, time), len(ops))[group]
     percent = floats(rows, "roofline_pct")
@@ -150,6 +179,9 @@ def op_rows(
         override: a file that describes the CPU, to use instead.
         wanted: which of the columns `ALL`.
     """
+    # What judges ops takes long to import, and most recordings have kernels instead.
+    from pyprof2.analysis.hardware.verdict import examine_ops
+
     calls = examine_ops(op_calls(ops, signatures), devices, override).table
     columns = {name: calls[name] for name in PROFILE_COLUMNS if name in wanted}
     if "library" in wanted:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.recording import code_column, int_column
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import pandas as pd
-    import pyarrow as pa
 
 IDLE_INPUT: Final = ["cause", "source", "time_ns", "step"]
 """The columns of the table `idle` that `spent` reads."""
@@ -55,7 +60,7 @@ class Spent:
 def spent(
     summary: Mapping[str, Any],
     steps: pd.DataFrame,
-    idle: pa.Table,
+    idle: Iterable[pa.Table],
     recorded_parts: Callable[[], pd.DataFrame],
 ) -> Spent:
     """Return where the time of devices went.
@@ -63,22 +68,33 @@ def spent(
     Args:
         summary: totals of the run.
         steps: its table `steps`.
-        idle: columns `IDLE_INPUT` of its table `idle`.
+        idle: columns `IDLE_INPUT` of its table `idle`, in any number of parts.
         recorded_parts: returns `part` and `time_ns` of all that was recorded; called only where
             there are no steps, and copies and communication take long enough to matter.
     """
-    frame = idle.to_pandas()
-    recorded = int(frame["time_ns"].sum()) + summary["busy_ns"]
+    sums = pa.concat_tables(map(_sums, idle)).unify_dictionaries()
+    recorded = _total(sums) + summary["busy_ns"]
     windows = steps[steps["idle_ns"].notna()]
     if len(windows):
-        frame = frame[frame["step"].notna()]
+        sums = sums.filter(sums["in_step"])
         whole = int(windows["dur_ns"].sum())
         alone = [int(windows[name].sum()) for name in ("copy_only_ns", "comm_only_ns")]
     else:
         whole, alone = recorded, _alone(summary, recorded, recorded_parts)
     copies, comm = (each if each >= LARGE * whole else None for each in alone)
-    idle_ns = int(frame["time_ns"].sum())
-    return Spent(len(windows), whole, idle_ns, copies, comm, *_leading(frame), recorded)
+    return Spent(len(windows), whole, _total(sums), copies, comm, *_leading(sums), recorded)
+
+
+def _sums(idle: pa.Table) -> pa.Table:
+    """Return the idle time by cause, line, and whether it is in a step."""
+    rows = idle.append_column("in_step", idle["step"].is_valid()).unify_dictionaries()
+    keys = ["cause", "source", "in_step"]
+    found = rows.group_by(keys, use_threads=False).aggregate([("time_ns", "sum")])
+    return found.rename_columns([*keys, "time_ns"])
+
+
+def _total(idle: pa.Table) -> int:
+    return int(pc.sum(idle["time_ns"]).as_py() or 0)
 
 
 def _alone(
@@ -93,11 +109,23 @@ def _alone(
     return [int(times.get(name, 0)) for name in _ALONE]
 
 
-def _leading(idle: pd.DataFrame) -> tuple[str | None, int, str | None]:
+def _leading(idle: pa.Table) -> tuple[str | None, int, str | None]:
     """Return the cause of most idle time, that time, and the line that most of it belongs to."""
-    causes = idle.groupby("cause", observed=True)["time_ns"].sum()
-    if causes.empty:
+    cause, time_ns = _most(idle, "cause")
+    if cause is None:
         return None, 0, None
-    cause = causes.idxmax()
-    lines = idle[idle["cause"] == cause].groupby("source", observed=True)["time_ns"].sum()
-    return str(cause), int(causes.max()), None if lines.empty else str(lines.idxmax())
+    source, _ = _most(idle.filter(pc.equal(idle["cause"], cause)), "source")
+    return cause, time_ns, source
+
+
+def _most(idle: pa.Table, column: str) -> tuple[str | None, int]:
+    """Return the text with most of the time, the first of a tie, and that time."""
+    codes, texts = code_column(idle, column)
+    known = codes >= 0
+    sums = np.zeros(len(texts), np.int64)
+    np.add.at(sums, codes[known], int_column(idle, "time_ns", 0)[known])
+    there = np.flatnonzero(np.bincount(codes[known], minlength=len(texts)))
+    if not len(there):
+        return None, 0
+    best = int(there[np.argmax(sums[there])])
+    return texts[best], int(sums[best])

@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.categories import MATRIX_WORK
 from pyprof2.analysis.hardware.roofline import highest_peak
-from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.time.spans import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import lookup, merge_texts, text_array
@@ -219,6 +218,9 @@ def _peak(
     work: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None
 ) -> tuple[float | None, str | None]:
     """Return the peak of all devices that worked, for the dtype of most matrix FLOPs."""
+    # What judges takes long to import, and most who import this only add up what is stored.
+    from pyprof2.analysis.hardware.verdict import devices_of
+
     place, found = devices_of(work, devices, override)
     matrix = _is(work, "category", MATRIX_WORK)
     dtype = _dominant(work.filter(pa.array(matrix)))

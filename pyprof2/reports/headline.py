@@ -185,6 +185,8 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
 
 def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
     """Name what disturbed the recording, as far as it matters for where the time goes."""
+    if not slugs:
+        return
     from pyprof2.analysis.summaries.advice import RULES
 
     spent = run.spent

@@ -19,7 +19,6 @@ from pyprof2.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports import cells, markdown, notes, text
 from pyprof2.reports.heading import heading
 from pyprof2.reports.query import GUESSED, KERNEL, SHARE_COLUMNS, Query, SortKey
-from pyprof2.reports.steps import step_lines
 from pyprof2.reports.table import Content, pyprof_header, shown
 from pyprof2.tables import KERNELS, Column
 
@@ -120,6 +119,8 @@ def _write_sums(profile: Profile) -> None:
 
 
 def _step_remarks(profile: Profile) -> Iterator[str]:
+    from pyprof2.reports.steps import step_lines
+
     yield from notes.step_notes(profile.run)
     yield from step_lines(profile.run, sorted(set(profile.chosen["rank"].tolist())))
 

@@ -24,6 +24,7 @@ from pyprof2.analysis.summaries.advice.job import exposed_ns
 from pyprof2.analysis.summaries.advice.recording import affected_steps, full_queue
 from pyprof2.analysis.summaries.advice.rules import CONTEXT, ON_THE_HOST, RULES
 from pyprof2.analysis.summaries.findings import Finding
+from pyprof2.columns import combine_keys
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+    from pyprof2.analysis.intervals import Int
 
 LEAST_PCT: Final = 1
 _HIGH_PCT: Final = 10
@@ -189,14 +192,28 @@ def _host_ns(facts: Facts, removed: Sequence[Any]) -> int:
     waits = [facts.calls_of("sync", "allocator", "copy_call"), full_queue(facts), full]
     off = [*removed, *map(ends, waits)]
     off_start, off_end = (np.concatenate(column) for column in zip(*off, strict=True))
-    work = pd.concat(
-        [facts[name][["pid", "tid", "start_ns", "dur_ns"]] for name in ("ops", "launches")]
+    off_start, off_end = merged(off_start, off_end)
+    tables = [facts[name] for name in ("ops", "launches")]
+    start, length = (
+        np.concatenate([table[name].to_numpy("int64") for table in tables])
+        for name in ("start_ns", "dur_ns")
     )
+    thread = _threads(tables)
     times = [0]
-    for _, rows in work.groupby(["pid", "tid"], dropna=False):
-        start, end = merged(*ends(rows))
-        times.append(int((end - start - time_within(off_start, off_end, start, end)).sum()))
+    for each in range(int(thread.max()) + 1 if len(thread) else 0):
+        own = thread == each
+        begin, end = merged(start[own], start[own] + length[own])
+        times.append(int((end - begin - time_within(off_start, off_end, begin, end)).sum()))
     return max(times)
+
+
+def _threads(tables: Sequence[pd.DataFrame]) -> Int:
+    """Return a number for the thread of each row of the tables, one after another."""
+    numbers = [
+        np.concatenate([table[name].to_numpy("int64", na_value=-1) for table in tables])
+        for name in ("pid", "tid")
+    ]
+    return combine_keys(*numbers)
 
 
 def _device_ns(facts: Facts, slugs: set[str]) -> int:

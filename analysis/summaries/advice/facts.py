@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_state import loading_ranges
+from pyprof2.analysis.time.idle import INPUT as IDLE
 from pyprof2.analysis.time.idle import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import text_array
@@ -56,6 +57,10 @@ INPUT: Final = {
 }  # fmt: skip
 """The columns of the canonical tables that rules need."""
 
+_RECORDED: Final = ("kernels", "copies", "trace")
+_LONGEST_FIRST: Final = ("idle", "ops", "launches", "signatures", "stalls")
+"""The other tables: to make a DataFrame takes the most memory while there are few yet."""
+
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
 HOST_CAUSES: Final = tuple(cause.name for cause in CAUSES if cause.group in _HOST_GROUPS)
 """What removing work from the host can shorten."""
@@ -78,9 +83,9 @@ class Facts:
 
     Attributes:
         rank: its number.
-        tables: by name, as DataFrames; kernels and copies have a column `place`, the position of
-            their device in `devices`, kernels `missed`, why they missed the Tensor Cores,
-            launches `cause`, the kind of the call, ops and ranges `loads`.
+        tables: by name, as DataFrames, without those of memory; kernels and copies have a column
+            `place`, the position of their device in `devices`, kernels `missed`, why they missed
+            the Tensor Cores, launches `cause`, the kind of the call, ops and ranges `loads`.
         window_ns: the recorded time, of all its devices.
         steps: when each step was.
         devices: what was recorded of each device, with its peaks, after an empty one.
@@ -202,41 +207,55 @@ def facts_of_parts(
         job: what all ranks tell together; None where one was recorded.
     """
     for read in parts:
+        # What takes the most memory for a while comes first.
+        memory = _memory_of(read)
         own = {name: read(name) for name in ("kernels", "copies", "ranges", "trace")}
-        windows = windows_of_ranks(own)
+        # It copies what it is given: of a million kernels only what it needs.
+        windows = windows_of_ranks({n: own[n].select(IDLE[n]) for n in _RECORDED})
         if len(windows):
-            yield replace(_of_rank(own, read, windows, devices, override), job=job)
+            judge = partial(devices_of, devices=devices, override=override)
+            yield replace(_of_rank(own, read, windows, judge, memory), job=job)
+
+
+def _memory_of(read: Callable[[str], pa.Table]) -> MemoryProfile:
+    """Return the memory of the devices of a rank."""
+    rank = next(iter(read("trace")["rank"].to_pylist()), 0)
+    curves = list(curves_of_rank(read("memory"), rank))
+    pa.default_memory_pool().release_unused()
+    return MemoryProfile(Path(), curves, tags=read("memory_tags"))
 
 
 def _of_rank(
     own: dict[str, pa.Table],
     read: Callable[[str], pa.Table],
     windows: pd.DataFrame,
-    devices: Sequence[Mapping[str, Any]],
-    override: Path | str | None,
+    judge: Callable[[pa.Table], tuple[Int, Sequence[tuple[Mapping[str, Any], Device | None]]]],
+    memory: MemoryProfile,
 ) -> Facts:
-    place, found = devices_of(own["kernels"], devices, override)
+    place, found = judge(own["kernels"])
     own["kernels"] = own["kernels"].append_column("place", pa.array(place))
-    of_copies = pa.array(devices_of(own["copies"], devices, override)[0])
-    own["copies"] = own["copies"].append_column("place", of_copies)
+    own["copies"] = own["copies"].append_column("place", pa.array(judge(own["copies"])[0]))
     missed = text_array(missed_reasons(own["kernels"]))
     own["kernels"] = own["kernels"].append_column("missed", missed)
     own["ranges"] = own["ranges"].append_column("loads", pa.array(loading_ranges(own["ranges"])))
     steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])
     trace = own["trace"].to_pylist()
     frames = {name: _frame(own.pop(name)) for name in list(own)}
-    frames |= {name: _frame(read(name)) for name in INPUT if name not in (*frames, "memory_tags")}
-    # Arrow keeps what it freed for itself: that is as much again as the frames.
-    pa.default_memory_pool().release_unused()
-    names = frames["launches"].pop("name")
-    kinds = {name: NAMES[call_cause(name)] for name in names.dropna().unique()}
-    frames["launches"]["cause"] = names.astype(object).map(kinds).astype("category")
+    frames |= {name: _frame(read(name)) for name in _LONGEST_FIRST}
+    frames["launches"]["cause"] = _causes(frames["launches"].pop("name"))
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
     rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
-    curves = list(curves_of_rank(read("memory"), rank))
-    memory = MemoryProfile(Path(), curves, tags=read("memory_tags"))
     return Facts(rank, frames, window_ns, steps, found, size, profiler, memory)
+
+
+def _causes(names: pd.Series) -> pd.Series:
+    """Return the cause of idle time that each call stands for; null for one without a name."""
+    causes = [NAMES[call_cause(name)] for name in names.cat.categories]
+    known = sorted(set(causes))
+    place = np.array([*map(known.index, causes), -1], np.int64)
+    code = place[names.cat.codes.to_numpy()]
+    return pd.Series(pd.Categorical.from_codes(code, pd.Index(known)), names.index)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
@@ -256,6 +275,9 @@ def _frame(table: pa.Table) -> pd.DataFrame:
     frame: pd.DataFrame = table.to_pandas(
         types_mapper=integers.get, self_destruct=True, split_blocks=True
     )
+    del table
+    # Arrow keeps what it freed for itself: that is as much again as the frames.
+    pa.default_memory_pool().release_unused()
     times = [name for name in ("start_ns", "dur_ns", "time_ns") if name in frame]
     return frame.astype(dict.fromkeys(times, "int64"))
 

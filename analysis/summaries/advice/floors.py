@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.hardware.roofline import highest_peak, peak_for
+from pyprof2.columns import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,10 +58,12 @@ def floor_ns(facts: Facts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Fl
         peak: of a device and a dtype, in FLOP/s.
         fewer: by what the bytes are divided.
     """
-    dtypes = rows["compute_dtype"].astype(object).fillna("")
-    keys = list(zip(rows["place"].tolist(), dtypes.tolist(), strict=True))
-    peaks = {(at, dtype): peak(facts.devices[at][1], dtype or None) for at, dtype in set(keys)}
-    rates: Floats = np.array([peaks[key] for key in keys], float)
+    code, names = pd.factorize(rows["compute_dtype"])
+    dtypes = [None, *names]
+    keys, which = distinct(rows["place"].to_numpy("int64") * len(dtypes) + code + 1)
+    pairs = (divmod(key, len(dtypes)) for key in keys.tolist())
+    peaks = [peak(facts.devices[at][1], dtypes[dtype]) for at, dtype in pairs]
+    rates: Floats = np.array(peaks, float)[which]
     flops, nbytes = (rows[name].to_numpy("float64", na_value=0.0) for name in ("flops", "bytes"))
     compute = _seconds(flops, rates)
     memory = _seconds(nbytes / fewer, bandwidth(facts, rows))

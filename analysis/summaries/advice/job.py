@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm, is_pinned
@@ -140,12 +141,16 @@ def memory_limit(facts: Facts) -> Found | None:
 
     Near the limit PyTorch releases and allocates again, which waits for the device.
     """
-    rows = facts["memory"]
-    rows = rows[(rows["device_type"] != "cpu").to_numpy(bool) & rows["allocated_bytes"].notna()]
     sizes = {row.get("device"): row.get("memory_bytes") for row, _ in facts.devices}
-    peaks = rows.groupby("device")["allocated_bytes"].max()
+    peaks = {
+        curve.device: pc.max(curve.events["allocated_bytes"]).as_py()
+        for curve in facts.memory.curves
+        if curve.device_type != "cpu"
+    }
     known = {
-        device: 100 * peak / sizes[device] for device, peak in peaks.items() if sizes.get(device)
+        device: 100 * peak / sizes[device]
+        for device, peak in peaks.items()
+        if peak is not None and sizes.get(device)
     }
     if not known:
         return unknown("how much memory was allocated is not recorded", needs(facts, "memory"))
