@@ -97,8 +97,8 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
         job = _Job(files, root, workers, progress=progress)
         with StoreWriter(out, force=force or kept is not None) as writer:
             failed = job.parse(writer, kept)
-    for file, error in failed:
-        warnings.warn(f"{file} is left out of {out}: {error}", LeftOutWarning, stacklevel=2)
+    for _, error in failed:
+        warnings.warn(f"left out of {out}: {error}", LeftOutWarning, stacklevel=2)
     return out
 
 

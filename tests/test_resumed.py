@@ -63,7 +63,7 @@ def _assert_same(store: Path, expected: Path) -> None:
 def test_a_file_that_cannot_be_read_is_left_out_and_named(folder: Path, tmp_path: Path) -> None:
     (folder / "rank1.json").write_text("hello")
 
-    with pytest.warns(LeftOutWarning, match=r"rank1.json is left out of .*: .*not a trace"):
+    with pytest.warns(LeftOutWarning, match=r"left out of .*: .*rank1.json: not a trace"):
         store = pyprof2.parse(folder, tmp_path / "s")
 
     (failed,) = read_manifest(store)["failed"]

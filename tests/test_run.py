@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pyprof2
-from pyprof2.errors import OutputExistsError, StoreError, TraceError, UsageError
+from pyprof2.errors import LeftOutWarning, OutputExistsError, StoreError, TraceError, UsageError
 from pyprof2.run import Run, default_store, load, parse
-from pyprof2.store import STORED, read_table
+from pyprof2.store import STORED, ranks_of, read_table
 from pyprof2.tables import TABLES
 from tests.kineto_events import copy, frame, json_text, kernel, launched, memory, op, step, trace
 
@@ -191,14 +191,15 @@ def test_more_processes_give_the_same_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_one_bad_file_of_many_leaves_nothing(tmp_path: Path, jobs: int) -> None:
+def test_one_bad_file_of_many_leaves_the_others(tmp_path: Path, jobs: int) -> None:
     sources = [trace(tmp_path / f"rank{rank}.json", kernel(1, 1, 1)) for rank in range(2)]
     sources[1].write_text("hello")
 
-    with pytest.raises(TraceError, match=r"rank1.json: not a trace"):
+    with pytest.warns(LeftOutWarning, match=r"rank1.json: not a trace"):
         parse(sources, tmp_path / "s", jobs=jobs)
 
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["rank0.json", "rank1.json"]
+    assert ranks_of(tmp_path / "s") == [0]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["rank0.json", "rank1.json", "s"]
 
 
 def test_a_process_that_is_killed_is_one_error(
