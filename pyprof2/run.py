@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from dask.dataframe import DataFrame as DaskFrame
 
+    from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.summaries.advice.facts import Facts
     from pyprof2.analysis.summaries.findings import Finding
@@ -666,16 +667,24 @@ class Run:
         has_gpu = any(totals.has_gpu for _, totals in counted)
         # Of a million kernels all columns at once take half a gigabyte until they are DataFrames.
         parts = rows.portions(wanted) if has_gpu else [wanted]
-        frames = (rows.frame([self._rows_of(*each, part) for each in counted]) for part in parts)
+        orders: dict[int, Int] = {}
+        frames = (
+            rows.frame([self._rows_of(*each, part, orders) for each in counted]) for part in parts
+        )
         return rows.beside(frames)
 
-    def _rows_of(self, rank: RankTables, totals: Totals, wanted: Collection[str]) -> pa.Table:
+    def _rows_of(
+        self, rank: RankTables, totals: Totals, wanted: Collection[str], orders: dict[int, Int]
+    ) -> pa.Table:
+        """Return columns of the rows of a rank, and note their order for the next ones."""
         from pyprof2.analysis.summaries import rows
 
         if totals.has_gpu:
-            stored = rows.activity_columns(wanted)
+            stored = rows.activity_columns(wanted, ordered=rank.rank in orders)
             kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
-            return rows.activity_rows(kernels, copies, wanted)
+            if rank.rank not in orders:
+                orders[rank.rank] = rows.order_of(kernels, copies)
+            return rows.activity_rows(kernels, copies, wanted, orders[rank.rank])
         ops, texts = (
             rank.read("ops", rows.op_columns(wanted)),
             rank.read("signatures", ["signature"]),

@@ -33,10 +33,16 @@ pytest_plugins: Final = ("pytester",)
 
 _TRACE_PROPERTY: Final = "real trace"
 _TAKE_MINUTES: Final = (
-    "tests/cli/test_entry.py", "tests/cli/test_examples.py", "tests/entry/test_sweep.py",
-    "tests/lsp/test_recording_anew.py", "tests/lsp/test_server.py", "tests/test_clusters.py",
+    "/tests/analysis/costs/test_extensions.py", "/tests/analysis/costs/test_mutations.py",
+    "/tests/analysis/summaries/advice/test_ranks.py", "/tests/cli/test_capture.py",
+    "/tests/cli/test_demo.py", "/tests/cli/test_entry.py", "/tests/cli/test_examples.py",
+    "/tests/cli/test_own_lines.py", "/tests/cli/test_real_traces.py", "/tests/entry/test_sweep.py",
+    "/tests/lsp/test_recording_anew.py", "/tests/lsp/test_rules.py", "/tests/lsp/test_server.py",
+    "/tests/nvtx/test_compile.py", "/tests/nvtx/test_distributed.py",
+    "/tests/reports/page/test_dials_editor.py", "/tests/test_bombs.py", "/tests/test_clusters.py",
+    "/tests/test_real_traces.py",
 )  # fmt: skip
-"""Files whose tests start programs, one after another."""
+"""Files whose tests start programs, one after another, or read every real trace many times."""
 _NSYS_FAILED: Final = ["End of file", "sem_open", "Local Endpoint is not available", "tag_message"]
 
 # Where CI is set the examples are the same in every run, so a red run can be repeated.
@@ -158,7 +164,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real_trace)
         if {"chromium", "web_modules"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.pages)
-        if item.path.relative_to(ROOT).as_posix() in _TAKE_MINUTES:
+        if item.path.as_posix().endswith(_TAKE_MINUTES):
             item.add_marker(pytest.mark.minutes)
         if item.get_closest_marker("nsys") is not None:
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))

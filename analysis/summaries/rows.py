@@ -56,13 +56,30 @@ ALL: Final = (*PROFILE_COLUMNS, *HIDDEN)
 """The columns that rows may have."""
 
 
-def activity_columns(wanted: Collection[str]) -> list[str]:
-    """Return the columns of `kernels` and `copies` that `activity_rows` makes its columns of."""
+def activity_columns(wanted: Collection[str], *, ordered: bool = False) -> list[str]:
+    """Return the columns of `kernels` and `copies` that `activity_rows` makes its columns of.
+
+    Args:
+        wanted: which of the columns `ALL`.
+        ordered: whether the order of the rows is known, for which their ids are needed.
+    """
     made = {name for column in wanted for name in _OF_ACTIVITIES.get(column, ())}
-    return [name for name in KERNELS.names if name in made or name in {"kernel_id", *wanted}]
+    ids = set() if ordered else {"kernel_id"}
+    return [name for name in KERNELS.names if name in made | ids or name in wanted]
 
 
-def activity_rows(kernels: pa.Table, copies: pa.Table, wanted: Collection[str] = ALL) -> pa.Table:
+def order_of(kernels: pa.Table, copies: pa.Table) -> Int:
+    """Return where, of kernels and copies one after another, each row by id stands."""
+    ids = [table["kernel_id"].to_numpy() for table in (kernels, copies)]
+    return np.argsort(np.concatenate(ids), kind="stable")
+
+
+def activity_rows(
+    kernels: pa.Table,
+    copies: pa.Table,
+    wanted: Collection[str] = ALL,
+    order: Int | None = None,
+) -> pa.Table:
     """Return the kernels and copies of a rank together, in order of their ids.
 
     Why a kernel missed the Tensor Cores stands in `tensor_core_missed`.
@@ -71,7 +88,9 @@ def activity_rows(kernels: pa.Table, copies: pa.Table, wanted: Collection[str] =
         kernels: table `kernels`, at least `activity_columns`.
         copies: table `copies`, the same columns.
         wanted: which of the columns `ALL`.
+        order: of the rows, where it is known; from their ids otherwise.
     """
+    order = order_of(kernels, copies) if order is None else order
     both = pa.concat_tables([kernels, copies]).unify_dictionaries()
     columns = {name: both[name] for name in PROFILE_COLUMNS if name in wanted}
     if "library" in wanted:
@@ -82,27 +101,29 @@ def activity_rows(kernels: pa.Table, copies: pa.Table, wanted: Collection[str] =
         columns["tensor_core_missed"] = text_array(missed_reasons(both))
     if not set(_RATES).isdisjoint(wanted):
         columns |= {name: part for name, part in _rate_parts(both).items() if name in wanted}
-    return _in_order(pa.table(columns), both["kernel_id"].to_numpy())
-
-
-def _in_order(rows: pa.Table, ids: Int) -> pa.Table:
-    if (ids[1:] >= ids[:-1]).all():
-        return rows
-    return rows.take(np.argsort(ids, kind="stable"))
+    rows = pa.table(columns)
+    return rows if (order[1:] > order[:-1]).all() else rows.take(order)
 
 
 def portions(wanted: Collection[str]) -> Iterator[Sequence[str]]:
     """Yield the columns `wanted` in groups that `activity_rows` makes without much memory.
 
-    What is made of many columns comes first, while there is nothing else to hold.
+    What is made of many columns comes first, while there is nothing else to hold, and with those
+    of them that are wanted, so that none is read twice. The ids are in the first group.
     """
-    rates = [name for name in _RATES if name in wanted]
-    others = [name for name in ALL if name in wanted and name not in _RATES]
-    yield from ([rates] if rates else [])
-    for at in range(0, len(others), _AT_ONCE):
-        yield others[at : at + _AT_ONCE]
-    if not rates and not others:
-        yield ()
+    known = {*KERNELS.names, *_OF_ACTIVITIES} - {"kernel_id"}
+    left = [name for name in ALL if name in wanted and name in known]
+    groups = [
+        [name for name in left if name in {*made, *_OF_ACTIVITIES[made[0]]}]
+        for made in (_RATES, ("tensor_core_missed",), ("library",))
+        if not set(made).isdisjoint(left)
+    ]
+    taken = {name for group in groups for name in group}
+    left = [name for name in left if name not in taken]
+    groups += [left[at : at + _AT_ONCE] for at in range(0, len(left), _AT_ONCE)]
+    first, *others = groups or [[]]
+    yield ["kernel_id", *first] if "kernel_id" in wanted else first
+    yield from others
 
 
 def beside(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
