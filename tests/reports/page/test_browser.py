@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TABS: Final = [
     "Overview", "Ops", "Kernels", "Layers", "Lines", "Line tree", "Ranges", "Roofline", "Icicle",
-    "Timeline", "Memory", "Source", "Idle", "Findings", "Compare", "Ranks",
+    "Timeline", "Memory", "Source", "Idle", "Findings", "Critical path", "Compare", "Ranks",
 ]  # fmt: skip
 DEMO: Final = ROOT / "pyprof2" / "data" / "demo.json.gz"
 MODEL_LINE: Final = "/home/me/model.py:18"

@@ -64,7 +64,7 @@ def test_a_finding_of_two_ranks_stands_once_and_says_of_what_its_gain_is(
     titles = opened.page.locator(".finding strong").all_inner_texts()
 
     assert len(titles) == len(set(titles))
-    assert first.startswith("Ranks 0, 1, most in 0: Nothing runs beside copies")
+    assert first.startswith("Ranks 0-1, most in 0: Nothing runs beside copies")
     assert "gains 0 to 921 ms of the 969 ms recorded (at most 95.0 %)" in first
     # They are pinned already: 1,841,627,438 of 1,841,630,798 ns.
     assert "pin_memory" not in first
