@@ -1,6 +1,6 @@
 # The two commands of the README are `make demo` and `make test`; what CI runs is `make check`,
-# `make test`, `make test-slow`, `make test-lowest` and `make test-integrations`. Everything is
-# installed into .venv, and for the last two into .venv-lowest and .venv-integrations, once for each
+# `make test`, `make test-lowest` and `make test-integrations`, with SLOW=1 `make test-slow` too.
+# Everything is installed into .venv, and for the last two into .venv-lowest and .venv-integrations, once for each
 # set of requirements.
 
 # A Python from 3.11 on that can make virtual environments: python3 if it is one, else the
