@@ -52,6 +52,14 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         metavar="STORE",
         help="where to write (default: <stem>.pyprof2 beside the first trace)",
     )
+    _add_workers(command)
+    arguments.add_source_root(command)
+    command.add_argument("--force", action="store_true", help="replace a store that is there")
+    command.set_defaults(run=run)
+
+
+def _add_workers(command: argparse.ArgumentParser) -> None:
+    """Declare who reads several recordings."""
     where = command.add_mutually_exclusive_group()
     where.add_argument(
         "--jobs",
@@ -66,9 +74,6 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="read them on the Dask cluster whose scheduler is there, such as tcp://head:8786; its "
         "workers need pyprof2 and the same file system",
     )
-    arguments.add_source_root(command)
-    command.add_argument("--force", action="store_true", help="replace a store that is there")
-    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
