@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
+
+if TYPE_CHECKING:
+    import argparse
 
 _VIEWS = (
     "rank", "step", "collective", "kind", "match", "clock", "score", "straggler", "imbalance",
@@ -24,7 +27,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "  pyprof2 ranks job.pyprof2\n"
         "  pyprof2 ranks job.pyprof2 --by collective -o collectives.csv\n"
         "  pyprof2 ranks job.pyprof2 --by blame --top 10",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)

@@ -24,7 +24,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "  pyprof2 whatif run.pyprof2 --scale 'op=aten::mm=0.5'\n"
         "  pyprof2 whatif job.pyprof2 --rank 3 --ideal --overlap\n"
         "  pyprof2 whatif job.pyprof2 --transfers 0.5 --format csv",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.WithExamples,
         allow_abbrev=False,
     )
     arguments.add_input(command)
