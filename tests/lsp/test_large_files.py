@@ -47,9 +47,9 @@ async def _nothing() -> None:
     """Tell nobody."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def session() -> Session:
-    """Return a session in which the large file is open and analysed."""
+    """Return a session in which the large file is open and analysed; a test types in it."""
     from pyprof2.lsp.files import File
 
     made = Session(_nothing)
