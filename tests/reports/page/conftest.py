@@ -10,7 +10,7 @@ import pytest
 
 import pyprof2
 from pyprof2 import cli
-from tests.conftest import ROOT
+from tests.conftest import ROOT, once
 from tests.reports.page.opened import LAUNCH, Opened
 from tests.training_trace import write_ranks
 
@@ -61,29 +61,49 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Opened]]:
 
 
 @pytest.fixture(scope="session")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+def reported() -> Reported:
     """Return a report of two ranks in training, compared with the first rank alone."""
-    folder = tmp_path_factory.mktemp("report")
+    folder = once("report of two ranks", _report)
+    return Reported(folder / "job.html", folder / "my job.pyprof2", folder / "before.pyprof2")
+
+
+def _report(folder: Path) -> None:
     ranks = folder / "job"
-    ranks.mkdir()
+    ranks.mkdir(parents=True)
     write_ranks(ranks, 2)
     store = pyprof2.parse(ranks, folder / "my job.pyprof2")
     against = pyprof2.parse(ranks / "rank0.json", folder / "before.pyprof2")
     page = folder / "job.html"
     assert cli.main(["report", str(store), "-o", str(page), "--against", str(against)]) == 0
-    return Reported(page, store, against)
+
+
+@pytest.fixture
+def real_page(shared_trace: Callable[[str], Path]) -> Callable[[str], Path]:
+    """Return a function from the name of a real trace to its report, which is made once."""
+
+    def page_of(name: str) -> Path:
+        trace = shared_trace(name)
+
+        def make(path: Path) -> None:
+            assert cli.main(["report", str(trace), "-o", str(path)]) == 0
+
+        return once(f"{trace.name}.html", make)
+
+    return page_of
 
 
 @pytest.fixture(scope="session")
-def web_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def web_modules() -> Path:
     """Return a copy of `web/` with what `npm ci` installs; skip where that cannot be had."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip("no node and npm to build the page with")
-    folder = tmp_path_factory.mktemp("npm") / "web"
+    return once("web", _install)
+
+
+def _install(folder: Path) -> None:
     shutil.copytree(WEB, folder, ignore=shutil.ignore_patterns("node_modules"))
     command = ["npm", "ci", "--prefer-offline", "--no-progress"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         assert "EINTEGRITY" not in done.stderr
         pytest.skip(f"npm ci: {done.stderr.strip()[-300:]}")
-    return folder

@@ -12,6 +12,7 @@ import pytest
 import pyprof2
 from pyprof2 import cli
 from tests.analysis.job.job_generator import Job, simulate, write
+from tests.conftest import once
 from tests.reports.page.opened import ROWS
 
 if TYPE_CHECKING:
@@ -32,10 +33,15 @@ class Pages(NamedTuple):
     page: Path
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+@pytest.fixture
+def job() -> Pages:
     """Return a job of four ranks, one of them slow, whose group has a hostile name."""
-    folder = tmp_path_factory.mktemp("job")
+    folder = once("report of four ranks", _report)
+    return Pages(folder / "a job.pyprof2", folder / "job.html")
+
+
+def _report(folder: Path) -> None:
+    folder.mkdir()
     files = write(simulate(Job(4, slow={2: 1.2}, one_stream=True)), folder)
     for path in files:
         document = json.loads(path.read_text())
@@ -45,7 +51,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     store = pyprof2.parse(files, folder / "a job.pyprof2")
     page = folder / "job.html"
     assert cli.main(["report", str(store), "-o", str(page)]) == 0
-    return Pages(store, page)
 
 
 def _printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
