@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -10,6 +11,7 @@ import pytest
 
 import pyprof2
 from pyprof2 import cli
+from tests.analysis.job.job_generator import Job, simulate, write
 from tests.conftest import ROOT, once
 from tests.reports.page.opened import LAUNCH, Opened
 from tests.training_trace import write_ranks
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
 WEB: Final = ROOT / "web"
+HOSTILE: Final = "<img src=x onerror=alert(1)>\u202eevil\x1b[31m"
 
 
 class Reported(NamedTuple):
@@ -30,6 +33,13 @@ class Reported(NamedTuple):
     page: Path
     store: Path
     against: Path
+
+
+class Pages(NamedTuple):
+    """A store of a job, and its report."""
+
+    store: Path
+    page: Path
 
 
 @pytest.fixture(scope="session")
@@ -107,3 +117,23 @@ def _install(folder: Path) -> None:
     if done.returncode:
         assert "EINTEGRITY" not in done.stderr
         pytest.skip(f"npm ci: {done.stderr.strip()[-300:]}")
+
+
+@pytest.fixture
+def job() -> Pages:
+    """Return a job of four ranks, one of them slow, whose group has a hostile name."""
+    folder = once("report of four ranks", _report_of_a_job)
+    return Pages(folder / "a job.pyprof2", folder / "job.html")
+
+
+def _report_of_a_job(folder: Path) -> None:
+    folder.mkdir()
+    files = write(simulate(Job(4, slow={2: 1.2}, one_stream=True)), folder)
+    for path in files:
+        document = json.loads(path.read_text())
+        for row in document["traceEvents"]:
+            row["name"] = row["name"].replace("gemm_4", HOSTILE)
+        path.write_text(json.dumps(document))
+    store = pyprof2.parse(files, folder / "a job.pyprof2")
+    page = folder / "job.html"
+    assert cli.main(["report", str(store), "-o", str(page)]) == 0
