@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = """examples:
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2   those, and 64
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 --at 24 --memory 80GB
-  pyprof2 batch --entry train.py -o dials.html --code train.py   dials to drag"""
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 -o dials.html"""
 
 NOTHING_TO_VERIFY: Final = (
     "nothing to verify: larger batch sizes take no longer here, so none is suggested; name larger "
