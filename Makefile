@@ -1,5 +1,5 @@
 # The two commands of the README are `make demo` and `make test`; what CI runs is `make check`,
-# `make test`, `make test-lowest` and `make test-integrations`, with SLOW=1 `make test-slow` too.
+# `make test`, `make test-slow`, `make test-lowest` and `make test-integrations`.
 # Everything is installed into .venv, and for the last two into .venv-lowest and .venv-integrations, once for each
 # set of requirements.
 
@@ -27,15 +27,21 @@ LOWEST_BUT := not slow and not real_trace
 
 # What has a target of its own.
 APART := pages or minutes
+BUT := not release
 
-.PHONY: help demo test test-slow test-lowest in-lowest test-integrations in-integrations check docs fuzz fuzz-native \
+# Tests start hundreds of processes: what Python compiled once is kept, whoever says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test test-slow test-release test-lowest in-lowest test-integrations in-integrations \
+	check docs fuzz fuzz-native \
 	bench \
 	generate requirements dist in-dist web vscode test-vscode pictures clean
 
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
 	@echo 'make test      install, and run the tests (PYTEST_ARGS=…)'
-	@echo 'make test-slow  the tests that take minutes: pages in a browser, long trainings'
+	@echo 'make test-slow  the slow tests: pages in a browser, scripts under capture, trainings'
+	@echo 'make test-release  what measures: batch sizes held back, jobs of 64 ranks'
 	@echo 'make test-lowest   the same for readers and store, with the oldest versions that will do'
 	@echo 'make test-integrations  the tests with other trainers, in an environment of their own'
 	@echo 'make check     lint, format, types, documentation'
@@ -57,10 +63,15 @@ demo: $(VENV)/.annotate
 test: $(VENV)/.annotate,test
 	$(RUN)python -m pytest -n auto -m 'not ($(APART))' --ignore tests/integrations $(PYTEST_ARGS)
 
-# What opens the page of a report in a browser, and what runs trainings for minutes: slow, and
-# rarely broken.
+# What opens the page of a report in a browser, and what starts programs by the hundred: slow, and
+# rarely broken. Tests that share what is dear to make, and all of nsys, run on one worker.
 test-slow: $(VENV)/.annotate,test
-	$(RUN)python -m pytest -n auto -m '$(APART)' --ignore tests/integrations $(PYTEST_ARGS)
+	$(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and $(BUT)' \
+		--ignore tests/integrations $(PYTEST_ARGS)
+
+# What takes minutes alone and measures more than it checks, for a release; nothing beside it.
+test-release: $(VENV)/.annotate,test
+	$(RUN)python -m pytest -m release --ignore tests/integrations $(PYTEST_ARGS)
 
 # The oldest numpy has no wheels for Python 3.13 and later.
 test-lowest:

@@ -1,13 +1,14 @@
 """Take the pictures of a report that the documentation shows: `make pictures`.
 
-They are of recordings that are made here, of two ranks in training on GPUs and of a job of eight,
-and of the one that comes with pyprof2; in `docs/pictures`, as WebP. Chromium is needed, and
-playwright.
+They are of recordings that are made here, of two ranks in training on GPUs, of a job of eight, and
+at three batch sizes, and of the one that comes with pyprof2; in `docs/pictures`, as WebP. Chromium
+is needed, and playwright.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from playwright.sync_api import sync_playwright
 
 from pyprof2 import cli
 from tests.analysis.job.job_generator import Job, name_pause, simulate, write
+from tests.dialled import SIZES, workspace
 from tests.training_trace import write_ranks
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ PAGES: Final = {
 OF_THE_JOB: Final = {"path": "", "ranks": ""}
 """Those of eight ranks, of which one is slow, and one loads data for long in a step."""
 OF_THE_DEMO: Final = {"source": ""}
+OF_THE_DIALS: Final = {"dials": ""}
+"""The page of `pyprof2 batch -o`, with the number in a program."""
 
 
 def main(folder: Path) -> None:
@@ -75,6 +79,7 @@ def reports(scratch: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     words = ["report", str(data / "demo.json.gz"), "-o", str(demo), "--source-root", str(data)]
     cli.main([*words, "-q"])
     yield demo, OF_THE_DEMO
+    yield dials(scratch), OF_THE_DIALS
 
 
 def job(scratch: Path) -> Path:
@@ -86,6 +91,16 @@ def job(scratch: Path) -> Path:
     name_pause(3, files[3])
     page = scratch / "job.html"
     cli.main(["report", str(folder), "-o", str(page), "-q"])
+    return page
+
+
+def dials(scratch: Path) -> Path:
+    """Return the page with the dials, of recordings at three batch sizes."""
+    script = workspace(scratch / "ws")
+    page = scratch / "dials.html"
+    inputs = [f"{size}={script.parent / f'b{size}.pyprof2'}" for size in SIZES]
+    with contextlib.chdir(script.parent):
+        cli.main(["batch", *inputs, "-o", str(page), "--code", script.name, "-q"])
     return page
 
 

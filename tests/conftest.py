@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import functools
 import os
 import shutil
@@ -31,6 +31,7 @@ MORE_TRACES: Final = sorted((SHARED / "traces" / "more").glob("*/*.*"))
 
 pytest_plugins: Final = ("pytester",)
 
+_RUN: Final = "PYPROF2_TESTS_OF_THIS_RUN"
 _TRACE_PROPERTY: Final = "real trace"
 _TAKE_MINUTES: Final = (
     "/tests/analysis/costs/test_extensions.py", "/tests/analysis/costs/test_mutations.py",
@@ -43,6 +44,12 @@ _TAKE_MINUTES: Final = (
     "/tests/test_real_traces.py",
 )  # fmt: skip
 """Files whose tests start programs, one after another, or read every real trace many times."""
+_TOGETHER: Final = (
+    "/tests/analysis/costs/test_mutations.py", "/tests/analysis/time/test_planted_causes.py",
+    "/tests/nvtx/test_distributed.py", "/tests/test_clusters.py", "/tests/lsp/test_server.py",
+    "/tests/reports/page/test_dials_editor.py", "/tests/reports/page/test_dials_page.py",
+)  # fmt: skip
+"""Files whose tests share what is dear to make: one worker runs them, as it runs all of `nsys`."""
 _NSYS_FAILED: Final = ["End of file", "sem_open", "Local Endpoint is not available", "tag_message"]
 
 # Where CI is set the examples are the same in every run, so a red run can be repeated.
@@ -54,17 +61,45 @@ os.environ.setdefault("PYPROF2_ENERGY", "0")
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-@functools.cache
-def _stores() -> Path:
-    """Return a folder for the stores of real traces, which goes with the process."""
-    folder = tempfile.mkdtemp(prefix="pyprof2-tests-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+def pytest_configure(config: pytest.Config) -> None:
+    """Make a folder for what the workers of this run share; it goes when the run ends."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="pyprof2-tests-")
+        os.environ[_RUN] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Let one process of this machine at a time do something."""
+    import fcntl
+
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def once(name: str, make: Callable[[Path], object]) -> Path:
+    """Return a path that the first worker of this run that asks for it has made, for all of them.
+
+    Args:
+        name: of a file or folder, a distinct one for each thing.
+        make: makes it at the path that it gets; where it fails the next one tries again.
+    """
+    path = Path(os.environ[_RUN], name)
+    made = path.with_name(f"{name}.made")
+    with _alone(path.with_name(f"{name}.lock")):
+        if not made.exists():
+            shutil.rmtree(path, ignore_errors=True)
+            make(path)
+            made.touch()
+    return path
 
 
 @functools.cache
 def _store_of(trace: Path) -> Path:
-    return pyprof2.run.parse(trace, _stores() / f"{trace.parent.name}-{trace.name}.pyprof2")
+    name = f"{trace.parent.name}-{trace.name}.pyprof2"
+    return once(name, functools.partial(pyprof2.run.parse, trace))
 
 
 _load: Final = pyprof2.run.load
@@ -88,10 +123,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Run tests of `nsys` one at a time: two of them at once fail in each other's sessions."""
     if item.get_closest_marker("nsys") is None:
         return (yield)
-    import fcntl
-
-    with (Path(tempfile.gettempdir()) / "pyprof2-nsys-tests.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _alone(Path(tempfile.gettempdir()) / "pyprof2-nsys-tests.lock"):
         return (yield)
 
 
@@ -166,7 +198,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.pages)
         if item.path.as_posix().endswith(_TAKE_MINUTES):
             item.add_marker(pytest.mark.minutes)
+        if item.path.as_posix().endswith(_TOGETHER):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.get_closest_marker("nsys") is not None:
+            item.add_marker(pytest.mark.xdist_group("nsys"))
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
 
 

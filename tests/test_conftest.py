@@ -59,3 +59,46 @@ def test_without_the_traces_their_tests_are_skipped_and_the_summary_says_so(
 
     result.assert_outcomes(skipped=3)
     result.stdout.fnmatch_lines(["real traces: none tested, no real traces at *absent*"])
+
+
+ONCE: Final = """
+from pathlib import Path
+
+import pytest
+from conftest import once
+
+def note(word):
+    with open("log", "a") as log:
+        log.write(word + " ")
+
+def make(path):
+    path.mkdir()
+    (path / "part").write_text("whole")
+    if not Path("failed").exists():
+        Path("failed").touch()
+        note("failed")
+        raise OSError
+    note(str(path))
+
+@pytest.mark.parametrize("number", range(8))
+def test_it(number):
+    try:
+        found = once("thing", make)
+    except OSError:
+        found = once("thing", make)
+    assert (found / "part").read_text() == "whole"
+"""
+
+
+def test_what_tests_share_is_made_once_for_all_workers_and_goes_with_the_run(
+    pytester: pytest.Pytester,
+) -> None:
+    shutil.copy(CONFTEST, pytester.path)
+    pytester.makepyfile(ONCE)
+
+    result = pytester.runpytest_subprocess("-n", "2", "-p", "no:cacheprovider")
+
+    result.assert_outcomes(passed=8)
+    failed, made = (pytester.path / "log").read_text().split()
+    assert failed == "failed"
+    assert not Path(made).parent.exists()

@@ -133,18 +133,13 @@ def forward_ops(run: Run, table: Any) -> list[str | None]:
     return [None if at is None else names[at] for at in rows(table, "forward_op_id")]
 
 
-@pytest.mark.parametrize(
-    "renumber",
-    [
-        pytest.param(lambda number: number + 7_000_000, id="ids plus 7 million"),
-        pytest.param(lambda number: 3 * number + 1, id="ids times 3"),
-    ],
-)
 def test_order_time_and_numbering_do_not_matter(
-    kineto_trace: Path, shared: Path, tmp_path: Path, renumber: Callable[[int], int]
+    kineto_trace: Path, shared: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / kineto_trace.name.removesuffix(".gz")
-    copy.write_bytes(disguised(kineto_trace, renumber, seed=len(kineto_trace.name)))
+    copy.write_bytes(
+        disguised(kineto_trace, lambda number: 3 * number + 7_000_001, seed=len(kineto_trace.name))
+    )
     wanted = truth(shared, kineto_trace)
 
     original, found = load(kineto_trace), load(copy)

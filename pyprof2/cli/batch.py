@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = """examples:
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2   those, and 64
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 --at 24 --memory 80GB
-  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 -o dials.html --code train.py"""
+  pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 -o dials.html"""
+
+NOTHING_TO_VERIFY: Final = (
+    "nothing to verify: larger batch sizes take no longer here, so none is suggested; name larger "
+    "ones with --batches"
+)
 
 
 def add_to(commands: arguments.Commands) -> None:
@@ -300,6 +305,7 @@ def _tried(
     found = limits(model, query.capacity or model.recordings[-1].capacity, query.given)
     batch = suggested(found)
     if batch is None:
+        entry.say(NOTHING_TO_VERIFY)
         return {}
     # What fits another device is tried with as much memory as that has.
     run = replace(

@@ -19,7 +19,6 @@ FAILED: int = 3
 _EXAMPLES: Final = """examples:
   pyprof2 compare before.pyprof2 after.pyprof2
   pyprof2 compare before.pyprof2 after.pyprof2 --steps 2:5 --by layer,op
-  pyprof2 compare before.pyprof2 after.pyprof2 --by rank
   pyprof2 compare before.pyprof2 after.pyprof2 --fail-on 'time>3%'   for CI"""
 
 

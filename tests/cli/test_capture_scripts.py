@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -82,6 +84,13 @@ def start(
         cwd=folder, capture_output=True, text=True, check=False, timeout=240,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
     )  # fmt: skip
+
+
+@functools.cache
+def plainly(script: str) -> subprocess.CompletedProcess[str]:
+    """Return how plain Python ends on a script, which is the same for each profiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        return start(Path(folder), "train.py", script=script)
 
 
 def capture(
@@ -224,16 +233,25 @@ ENDINGS: Final = [
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_script_ends_as_under_plain_python(profiler: str, ending: str, tmp_path: Path) -> None:
     script = f"import os, sys, torch\ntorch.ones(2)\n{ending}"
-    plain = start(tmp_path, "train.py", script=script)
-    done = capture(tmp_path, profiler, "train.py")
+    plain = plainly(script)
+    done = capture(tmp_path, profiler, "train.py", script=script)
 
     # A shell adds 128 to the number of the signal by which a process ends.
-    assert done.returncode == (
-        plain.returncode if plain.returncode >= 0 else 128 - plain.returncode
-    )
+    code = plain.returncode if plain.returncode >= 0 else 128 - plain.returncode
+    assert done.returncode == code
     assert done.stdout.startswith(plain.stdout)
     # A traceback in plain Python has the whole path of the script; the last line says what it is.
     assert set(plain.stderr.splitlines()[-1:]) <= set(done.stderr.splitlines())
+    if "os.kill" in ending:  # by what nobody can catch
+        return
+    assert len(load(tmp_path, profiler).ops)
+    if "exit(7)" in ending or ending == "1 / 0":
+        assert f"; the script exited with code {code};" in done.stderr
+    if ending == "1 / 0":
+        lines = done.stderr.splitlines()
+        begin = lines.index("Traceback (most recent call last):")
+        assert lines[begin + 1] == '  File "train.py", line 3, in <module>'
+        assert "ZeroDivisionError: division by zero" in lines
 
 
 @both
@@ -300,8 +318,8 @@ for fails in (in_a_module, in_an_op, in_a_batch, in_backward, on_a_device):
 
 @both
 def test_tracebacks_have_no_frame_of_ours(profiler: str, tmp_path: Path) -> None:
-    plain = start(tmp_path, "train.py", script=ERRORS)
-    done = capture(tmp_path, profiler, "train.py")
+    plain = plainly(ERRORS)
+    done = capture(tmp_path, profiler, "train.py", script=ERRORS)
 
     assert plain.stdout.count("Error\n") == 5
     assert "linear.py forward" in plain.stdout
@@ -358,42 +376,42 @@ def test_every_kind_of_profiler_in_a_script_works(own: str, tmp_path: Path) -> N
     assert forward_matmuls(load(tmp_path, "--kineto"))[0] == MATMULS
 
 
+ENDS_OF_CHILDREN: Final = {
+    "sys.exit(0)": 0,
+    "sys.exit(4)": 4,
+    "1 / 0": 1,
+    "import signal; os.kill(os.getpid(), signal.SIGTERM)": -15,
+    "import atexit; atexit.register(print, 'child leaves'); sys.exit(6)": 6,
+}
 FORK: Final = (
     NET
     + """
 step()
-pid = os.fork()
-if pid == 0:
-    torch.ones(3) * 2
-    {ending}
-_, status = os.waitpid(pid, 0)
-print("child ended with", os.waitstatus_to_exitcode(status), flush=True)
+for ending in {endings}:
+    pid = os.fork()
+    if pid == 0:
+        torch.ones(3) * 2
+        exec(ending)
+    _, status = os.waitpid(pid, 0)
+    print("child ended with", os.waitstatus_to_exitcode(status), flush=True)
 step()
 """
 )
 
 
 @both
-@pytest.mark.parametrize(
-    "ending",
-    [
-        "sys.exit(0)",
-        "sys.exit(4)",
-        "1 / 0",
-        "import signal; os.kill(os.getpid(), signal.SIGTERM)",
-        "import atexit; atexit.register(print, 'child leaves'); sys.exit(6)",
-    ],
-)
 def test_a_forked_child_ends_as_without_us_and_the_parent_goes_on(
-    profiler: str, ending: str, tmp_path: Path
+    profiler: str, tmp_path: Path
 ) -> None:
-    script = FORK.format(ending=ending)
-    plain = start(tmp_path, "train.py", script=script)
-    done = capture(tmp_path, profiler, "train.py")
+    script = FORK.replace("{endings}", repr(list(ENDS_OF_CHILDREN)))
+    plain = plainly(script)
+    done = capture(tmp_path, profiler, "train.py", script=script)
 
     assert done.returncode == 0
     assert done.stdout.startswith(plain.stdout)
-    assert "child ended with" in plain.stdout
+    ends = [line for line in plain.stdout.splitlines() if line != "child leaves"]
+    assert ends == [f"child ended with {code}" for code in ENDS_OF_CHILDREN.values()]
+    assert plain.stdout.count("child leaves") == 1
     assert forward_matmuls(load(tmp_path, profiler)) == {0: MATMULS, 1: MATMULS}
 
 

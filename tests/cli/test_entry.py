@@ -9,10 +9,16 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pandas as pd
 import pytest
 
 import pyprof2
-from pyprof2.cli import main
+from pyprof2.analysis.summaries.batch.recorded import Recorded
+from pyprof2.cli import build_parser, main
+from pyprof2.cli.batch import NOTHING_TO_VERIFY, _tried
+from pyprof2.entry.sweep import Sweep
+from pyprof2.entry_facts import Facts
+from pyprof2.reports.batch import BatchQuery
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SAMPLES: Final = ROOT / "examples" / "entry_points"
@@ -63,7 +69,8 @@ def test_a_sample_runs_unchanged_and_its_iterations_are_the_steps(
     assert {"forward", "backward", "optimizer"} <= set(rows["direction"])
     assert any(str(source).endswith(line) for source in rows["source"])
     # The steps are whole iterations: each has the same ops.
-    assert rows.groupby("step")["op"].count().nunique() == 1
+    counts = rows.groupby("step")["op"].count().tolist()
+    assert counts == counts[:1] * len(counts)
     assert len(run.memory)
     assert f"entry point {file}" in run.check()["finding"].str.cat(sep="|")
 
@@ -195,7 +202,9 @@ def test_a_file_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]
 def test_batch_runs_each_size_in_fresh_processes_and_verifies_what_it_suggests(
     entry: Path, tmp_path: Path
 ) -> None:
-    words = ["--batches", "2,4,8", "--rounds", 2, "--threads", 1, "--verify", "--format", "json"]
+    # Of sizes that take as long as one another none is suggested: these differ by more than chance.
+    words = ["--batches", "256,1024,4096", "--rounds", 2, "--threads", 1, "--verify"]
+    words += ["--format", "json"]
     done = pyprof2_in(tmp_path, "batch", "--entry", entry, *words)
 
     assert done.returncode == 0, done.stderr
@@ -205,4 +214,18 @@ def test_batch_runs_each_size_in_fresh_processes_and_verifies_what_it_suggests(
     assert tried[1] == tried[0] + 1
     # Of each size one process is recorded, and two take times.
     assert times_run(entry) == 3 * (3 + 2)
-    assert {row["batch_size"] for row in found if row["status"] == "measured"} <= {2, 4, 8}
+    assert {row["batch_size"] for row in found if row["status"] == "measured"} <= {256, 1024, 4096}
+
+
+def test_where_no_size_is_suggested_none_is_tried_and_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    steps = pd.Series({("forward", "matmul"): 100.0})
+    same = Facts(threads=1, wall_ns=[5000] * 2, cpu_ns=[5000] * 2, waits=[0] * 2)
+    recordings = {b: Recorded(b, steps, [100], []) for b in (2, 4, 8)}
+    sweep = Sweep(recordings, times={b: [same] for b in recordings})
+    args = build_parser().parse_args(["batch", "--entry", "gone.py", "--verify"])
+
+    assert _tried(args, sweep, sweep.model(), BatchQuery(), lambda: None) == {}
+
+    assert capsys.readouterr().err == f"pyprof2: {NOTHING_TO_VERIFY}\n"

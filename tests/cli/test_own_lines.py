@@ -92,7 +92,7 @@ def lines(run: Run, op: str, column: str) -> set[str]:
     return set(run.ops.loc[run.ops["op"] == op, column].astype(str))
 
 
-@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+@pytest.mark.parametrize("profiler", ["kineto", pytest.param("nsys", marks=pytest.mark.nsys)])
 def test_a_capture_has_the_users_line_and_the_librarys(project: Path, profiler: str) -> None:
     store = parse(captured(project, profiler))
     run = load(store)

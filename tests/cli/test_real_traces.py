@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -15,7 +16,7 @@ from pyprof2.cli import demo
 from pyprof2.reports.files import FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -39,19 +40,28 @@ def test_kernels_and_copies_are_all_the_time_there_is(kineto_trace: Path) -> Non
     )
 
 
-def check_every_axis_and_format(
+def check_axes(
     trace: Path,
     tmp_path: Path,
     invoke: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
+    forms: Callable[[int], Sequence[str]],
 ) -> None:
-    """Each file that `prof` writes has all the time; the table says so on its last rows."""
+    """Each file that `prof` writes has all the time; the table says so on its last rows.
+
+    Args:
+        trace: what is shown.
+        tmp_path: where files are written.
+        invoke: runs the command line.
+        monkeypatch: lets the trace be loaded once.
+        forms: the formats to write the axis of a number in.
+    """
     run = pyprof2.load(trace)
     monkeypatch.setattr("pyprof2.run.load", lambda *_, **__: run)
     rows = run.rows()
     monkeypatch.setattr(run, "rows", lambda columns: rows[[n for n in rows if n in columns]])
-    for axis in ("kernel", *AXES):
-        for form in FORMATS:
+    for number, axis in enumerate(("kernel", *AXES)):
+        for form in forms(number):
             path = tmp_path / f"{axis}.{form}"
             result = invoke("-q", "prof", trace, "--by", axis, "--format", form, "-o", path)
             assert (result.code, result.err) == (0, ""), (axis, form)
@@ -71,19 +81,36 @@ def read_column(path: Path, name: str) -> list[int]:
     return [int(time) for time in pd.read_parquet(path, columns=[name])[name]]
 
 
-def test_every_axis_can_be_had_in_every_format(
+def test_every_axis_can_be_had(
     real_trace: Path,
     tmp_path: Path,
     invoke: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    check_every_axis_and_format(real_trace, tmp_path, invoke, monkeypatch)
+    """Of each trace in one format by turns, so that the traces together have each axis in each."""
+    first = zlib.crc32(real_trace.name.encode())
+    every = list(FORMATS)
+    check_axes(
+        real_trace, tmp_path, invoke, monkeypatch, lambda at: [every[(first + at) % len(every)]]
+    )
+
+
+@pytest.mark.parametrize("name", ["kineto/rn50_v100_w0.json.gz", "nsight/h100_2gpu_1s.sqlite"])
+def test_every_axis_can_be_had_in_every_format(
+    name: str,
+    shared_trace: Callable[[str], Path],
+    tmp_path: Path,
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_axes(shared_trace(name), tmp_path, invoke, monkeypatch, lambda _: list(FORMATS))
 
 
 def test_every_axis_can_be_had_in_every_format_without_a_gpu(
     tmp_path: Path, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_every_axis_and_format(demo._DATA / demo._RECORDING, tmp_path, invoke, monkeypatch)
+    trace = demo._DATA / demo._RECORDING
+    check_axes(trace, tmp_path, invoke, monkeypatch, lambda _: list(FORMATS))
 
 
 def test_steps_of_a_recording_without_a_gpu_have_a_time_and_none_on_a_gpu(

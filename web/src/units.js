@@ -8,8 +8,10 @@ const HEADERS = {
   tflops: "TFLOP/s",
   gbps: "GB/s",
   intensity: "FLOP/B",
+  mfu: "MFU %",
   tensor_core: "TC",
   tensor_core_pct: "TC %",
+  utilization: "utilization %",
 };
 
 function fitting(units, largest, limit) {

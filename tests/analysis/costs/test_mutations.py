@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-TESTS: Final = "tests/analysis/costs"
 
 MUTATIONS: Final = {
     # name: file, the text as it is, the mistake
@@ -81,21 +80,58 @@ def copy_of_the_tree(folder: Path) -> Path:
     return folder
 
 
+RUNNER: Final = """
+import json, os, sys, tempfile
+import hypothesis, pytest, torch, torch.utils.flop_counter, pandas, pyarrow.parquet
+
+def run(tree):
+    os.chdir(tree)
+    sys.path[:] = [tree, *(path for path in sys.path if path)]
+    return pytest.main(["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", *FILES])
+
+FILES = [f"tests/analysis/costs/test_{name}.py" for name in ("ops", "conv", "attention")]
+assert not any(name.partition(".")[0] in ("pyprof2", "tests") for name in sys.modules)
+ends = {}
+for name, tree in json.load(sys.stdin).items():
+    with tempfile.TemporaryFile("w+") as said:
+        child = os.fork()  # what is imported above is imported once
+        if not child:
+            os.dup2(said.fileno(), 1)
+            code = run(tree)
+            sys.stdout.flush()
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        ends[name] = code, said.read()
+print(json.dumps(ends))
+"""
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Return how the tests of formulas end with each mistake: the exit code, and what they say."""
+    trees = {"": str(copy_of_the_tree(tmp_path_factory.mktemp("right")))}
+    for number, (name, (file, right, wrong)) in enumerate(MUTATIONS.items()):
+        path = copy_of_the_tree(tmp_path_factory.mktemp(str(number))) / "analysis" / "costs" / file
+        text = path.read_text()
+        assert text.count(right) >= 1, f"{name}: the formula has changed: change the mutation too"
+        path.write_text(text.replace(right, wrong, 1))
+        trees[name] = str(path.parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER], input=json.dumps(trees), capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    found: dict[str, tuple[int, str]] = json.loads(done.stdout)
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mistake_in_a_formula_turns_a_test_red(name: str, tmp_path: Path) -> None:
-    file, right, wrong = MUTATIONS[name]
-    path = copy_of_the_tree(tmp_path) / "analysis" / "costs" / file
-    text = path.read_text()
-    assert text.count(right) >= 1, "the formula has changed: change the mutation with it"
-    path.write_text(text.replace(right, wrong, 1))
-    files = [f"{TESTS}/test_{name}.py" for name in ("ops", "conv", "attention")]
+def test_a_mistake_in_a_formula_turns_a_test_red(
+    name: str, ends: dict[str, tuple[int, str]]
+) -> None:
+    code, said = ends[name]
 
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-
-    assert done.returncode == 1, done.stdout[-2000:]
-    assert "AssertionError" in done.stdout or "assert" in done.stdout
+    assert ends[""][0] == 0, ends[""][1][-2000:]
+    assert code == 1, said[-2000:]
+    assert "AssertionError" in said or "assert" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -10,7 +11,8 @@ import pytest
 
 import pyprof2
 from pyprof2 import cli
-from tests.conftest import ROOT
+from tests.analysis.job.job_generator import Job, simulate, write
+from tests.conftest import ROOT, once
 from tests.reports.page.opened import LAUNCH, Opened
 from tests.training_trace import write_ranks
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
 WEB: Final = ROOT / "web"
+HOSTILE: Final = "<img src=x onerror=alert(1)>\u202eevil\x1b[31m"
 
 
 class Reported(NamedTuple):
@@ -30,6 +33,13 @@ class Reported(NamedTuple):
     page: Path
     store: Path
     against: Path
+
+
+class Pages(NamedTuple):
+    """A store of a job, and its report."""
+
+    store: Path
+    page: Path
 
 
 @pytest.fixture(scope="session")
@@ -61,29 +71,69 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Opened]]:
 
 
 @pytest.fixture(scope="session")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+def reported() -> Reported:
     """Return a report of two ranks in training, compared with the first rank alone."""
-    folder = tmp_path_factory.mktemp("report")
+    folder = once("report of two ranks", _report)
+    return Reported(folder / "job.html", folder / "my job.pyprof2", folder / "before.pyprof2")
+
+
+def _report(folder: Path) -> None:
     ranks = folder / "job"
-    ranks.mkdir()
+    ranks.mkdir(parents=True)
     write_ranks(ranks, 2)
     store = pyprof2.parse(ranks, folder / "my job.pyprof2")
     against = pyprof2.parse(ranks / "rank0.json", folder / "before.pyprof2")
     page = folder / "job.html"
     assert cli.main(["report", str(store), "-o", str(page), "--against", str(against)]) == 0
-    return Reported(page, store, against)
+
+
+@pytest.fixture
+def real_page(shared_trace: Callable[[str], Path]) -> Callable[[str], Path]:
+    """Return a function from the name of a real trace to its report, which is made once."""
+
+    def page_of(name: str) -> Path:
+        trace = shared_trace(name)
+
+        def make(path: Path) -> None:
+            assert cli.main(["report", str(trace), "-o", str(path)]) == 0
+
+        return once(f"{trace.name}.html", make)
+
+    return page_of
 
 
 @pytest.fixture(scope="session")
-def web_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def web_modules() -> Path:
     """Return a copy of `web/` with what `npm ci` installs; skip where that cannot be had."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip("no node and npm to build the page with")
-    folder = tmp_path_factory.mktemp("npm") / "web"
+    return once("web", _install)
+
+
+def _install(folder: Path) -> None:
     shutil.copytree(WEB, folder, ignore=shutil.ignore_patterns("node_modules"))
     command = ["npm", "ci", "--prefer-offline", "--no-progress"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         assert "EINTEGRITY" not in done.stderr
         pytest.skip(f"npm ci: {done.stderr.strip()[-300:]}")
-    return folder
+
+
+@pytest.fixture
+def job() -> Pages:
+    """Return a job of four ranks, one of them slow, whose group has a hostile name."""
+    folder = once("report of four ranks", _report_of_a_job)
+    return Pages(folder / "a job.pyprof2", folder / "job.html")
+
+
+def _report_of_a_job(folder: Path) -> None:
+    folder.mkdir()
+    files = write(simulate(Job(4, slow={2: 1.2}, one_stream=True)), folder)
+    for path in files:
+        document = json.loads(path.read_text())
+        for row in document["traceEvents"]:
+            row["name"] = row["name"].replace("gemm_4", HOSTILE)
+        path.write_text(json.dumps(document))
+    store = pyprof2.parse(files, folder / "a job.pyprof2")
+    page = folder / "job.html"
+    assert cli.main(["report", str(store), "-o", str(page)]) == 0

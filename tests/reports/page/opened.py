@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import BrowserContext, Locator
+    from playwright.sync_api import BrowserContext, Locator, Page
 
 LAUNCH: Final = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -23,6 +23,32 @@ Object.defineProperty(navigator, "clipboard", {value: {writeText: async (text) =
 }}});
 """
 ROWS: Final = ".tabulator-tableholder .tabulator-row"
+
+
+LOOKS: Final = [
+    {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
+    for scheme in ("light", "dark")
+    for width in (1440, 480)
+]
+"""Options of a browser: light and dark, wide and narrow."""
+
+
+def serious(page: Page, modules: Path) -> list[tuple[str, str, str]]:
+    """Return what axe-core finds serious: the impact, the rule, and the first element's text.
+
+    Args:
+        page: one that is open.
+        modules: the folder in which npm installed axe-core.
+    """
+    if not page.evaluate("'axe' in window"):
+        page.evaluate((modules / "node_modules" / "axe-core" / "axe.min.js").read_text())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    assert len(found["passes"]) > 10
+    return [
+        (each["impact"], each["id"], each["nodes"][0]["html"])
+        for each in found["violations"]
+        if each["impact"] in {"serious", "critical"}
+    ]
 
 
 class Opened:

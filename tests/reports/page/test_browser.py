@@ -41,14 +41,8 @@ def test_every_page_opens_without_errors_and_requests(open_page: Open, reported:
 
 
 @pytest.mark.parametrize("name", ["tl_owlv2_h100", "rn50_v100_w0"])
-def test_real_ones_open_too(
-    open_page: Open, shared_trace: Callable[[str], Path], tmp_path: Path, name: str
-) -> None:
-    page = tmp_path / "real.html"
-    trace = shared_trace(f"kineto/{name}.json.gz")
-    assert cli.main(["report", str(trace), "-o", str(page)]) == 0
-
-    opened = open_page(page)
+def test_real_ones_open_too(open_page: Open, real_page: Callable[[str], Path], name: str) -> None:
+    opened = open_page(real_page(f"kineto/{name}.json.gz"))
     for title in opened.tabs:
         opened.turn_to(title)
 

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.reports.page.opened import LOOKS, serious
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.reports.page.conftest import Reported
+    from tests.reports.page.conftest import Pages, Reported
     from tests.reports.page.opened import Opened
 
     Open = Callable[..., Opened]
 
+each_look = pytest.mark.parametrize(
+    "look", LOOKS, ids=lambda look: f"{look['color_scheme']}-{look['viewport']['width']}"
+)
 
-@pytest.mark.parametrize("width", [1440, 480])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+
+@each_look
 def test_axe_finds_nothing_serious(
-    open_page: Open, reported: Reported, web_modules: Path, scheme: str, width: int
+    open_page: Open, reported: Reported, web_modules: Path, look: dict[str, Any]
 ) -> None:
-    axe = (web_modules / "node_modules" / "axe-core" / "axe.min.js").read_text()
-    size = {"width": width, "height": 900}
-    opened = open_page(reported.page, color_scheme=scheme, viewport=size)
-    opened.ask(axe)
+    opened = open_page(reported.page, **look)
 
     for title in opened.tabs:
         opened.turn_to(title)
-        found = opened.ask("axe.run(document, {resultTypes: ['violations']})")
-        assert len(found["passes"]) > 10
-        told = [
-            (each["impact"], each["id"], each["nodes"][0]["html"]) for each in found["violations"]
-        ]
-        assert [each for each in told if each[0] in {"serious", "critical"}] == [], title
+        assert serious(opened.page, web_modules) == [], title
+
+
+@each_look
+def test_nor_where_a_rank_stands_out_and_what_ifs_have_gains(
+    open_page: Open, job: Pages, web_modules: Path, look: dict[str, Any]
+) -> None:
+    opened = open_page(job.page, **look)
+
+    for title in ("Overview", "Findings", "Critical path", "Ranks"):
+        opened.turn_to(title)
+        assert serious(opened.page, web_modules) == [], title

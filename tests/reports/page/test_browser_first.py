@@ -21,15 +21,10 @@ if TYPE_CHECKING:
     Open = Callable[..., Opened]
 
 
-@pytest.fixture(scope="module")
-def two_gpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def two_gpus(real_page: Callable[[str], Path]) -> Path:
     """Return the page of a recording of two ranks without steps, which copies."""
-    path = request.getfixturevalue("shared") / "traces" / "nsight" / "h100_2gpu_1s.sqlite"
-    if not path.exists():
-        pytest.skip(f"no real trace {path}")
-    page = tmp_path_factory.mktemp("two") / "page.html"
-    assert cli.main(["report", str(path), "-o", str(page)]) == 0
-    return page
+    return real_page("nsight/h100_2gpu_1s.sqlite")
 
 
 def parts(opened: Opened) -> dict[str, int]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-import json
 import shlex
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
-import pyprof2
 from pyprof2 import cli
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.reports.page.opened import ROWS
@@ -18,34 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.reports.page.conftest import Pages
     from tests.reports.page.opened import Opened
 
     Open = Callable[..., Opened]
-
-HOSTILE: Final = "<img src=x onerror=alert(1)>\u202eevil\x1b[31m"
-
-
-class Pages(NamedTuple):
-    """A store of a job, and its report."""
-
-    store: Path
-    page: Path
-
-
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Pages:
-    """Return a job of four ranks, one of them slow, whose group has a hostile name."""
-    folder = tmp_path_factory.mktemp("job")
-    files = write(simulate(Job(4, slow={2: 1.2}, one_stream=True)), folder)
-    for path in files:
-        document = json.loads(path.read_text())
-        for row in document["traceEvents"]:
-            row["name"] = row["name"].replace("gemm_4", HOSTILE)
-        path.write_text(json.dumps(document))
-    store = pyprof2.parse(files, folder / "a job.pyprof2")
-    page = folder / "job.html"
-    assert cli.main(["report", str(store), "-o", str(page)]) == 0
-    return Pages(store, page)
 
 
 def _printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
