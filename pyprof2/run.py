@@ -735,9 +735,9 @@ class Run:
         Raises:
             UsageError: there is no such row or rank.
         """
-        from pyprof2.analysis.summaries.explain import EXPLAINED, explain, parse_reference
+        from pyprof2.analysis.summaries.explain import parse_reference
 
-        wanted = parse_reference(reference)
+        parse_reference(reference)
         ranks = [each.rank for each in self._ranks]
         if rank is None and len(ranks) > 1:
             msg = f"{reference}: in which rank? Add --rank N, one of {_listed(ranks)}"
@@ -746,32 +746,24 @@ class Run:
         if rank not in ranks:
             msg = f"rank {rank}: no such rank; there is {_listed(ranks)}"
             raise UsageError(msg)
-        tables = self._ranks[ranks.index(rank)].several(EXPLAINED)
-        return {"rank": rank} | vars(explain(tables, wanted, self.device))
+        return next(self.explain_all([(rank, reference)]))
 
     def explain_all(self, references: Sequence[tuple[int, str]]) -> Iterator[dict[str, Any]]:
         """Yield what `explain` returns for each of several ranks and references, in their order.
 
-        The tables of a rank are read once for the references that follow one another.
+        The tables of a rank are read once for the references that follow one another, and of
+        them only the rows that these lead to.
         """
         from itertools import groupby
 
-        from pyprof2.analysis.summaries.explain import (
-            EXPLAINED,
-            Explainer,
-            explain,
-            parse_reference,
-        )
+        from pyprof2.analysis.summaries.explain import Explainer, explain, parse_reference
 
         of_rank = {each.rank: each for each in self._ranks}
         for rank, own in groupby(references, key=lambda each: each[0]):
-            read = of_rank[rank].read
-            # In one piece each: to take rows out of many pieces is slow.
-            tables = {name: read(name, EXPLAINED[name]).combine_chunks() for name in EXPLAINED}
-            known = Explainer(tables, self.device)
-            for _, reference in own:
-                found = explain(known, parse_reference(reference))
-                yield {"rank": rank} | vars(found)
+            wanted = [parse_reference(reference) for _, reference in own]
+            known = Explainer(of_rank[rank], wanted, self.device)
+            for reference in wanted:
+                yield {"rank": rank} | vars(explain(known, reference))
 
     @property
     def how_to_record(self) -> Advice:
