@@ -20,7 +20,7 @@ from pyprof2.rank_tables import RankTables
 from pyprof2.store import STORED, is_store, ranks_of, read_manifest, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     import pandas as pd
     from dask.dataframe import DataFrame as DaskFrame
@@ -248,7 +248,8 @@ class Run:
     @cached_property
     def idle(self) -> pd.DataFrame:
         """One row per piece of the time in which a device did nothing, with its cause."""
-        return as_pandas(self.idle_table(), STORED["idle"].never_null)
+        found = self.idle_table() if self.source_root is None else self._idle_of_root
+        return as_pandas(found, STORED["idle"].never_null)
 
     @cached_property
     def spent(self) -> Spent:
@@ -258,14 +259,21 @@ class Run:
         """
         from pyprof2.analysis.summaries.spent import IDLE_INPUT, spent
 
-        def parts() -> Iterator[pa.Table]:
-            if self.source_root is not None:
-                yield self.idle_table().select(IDLE_INPUT)
-                return
-            for table in (rank.parts("idle") for rank in self._ranks):
-                yield from (table.read(part, IDLE_INPUT) for part in range(len(table)))
+        parts = self.idle_parts(IDLE_INPUT)
+        return spent(self.summary, self.steps, parts, lambda: self.recorded_parts)
 
-        return spent(self.summary, self.steps, parts(), lambda: self.recorded_parts)
+    def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of the table `idle` in parts, so that not all of it is in memory."""
+        if self.source_root is not None:
+            yield self._idle_of_root.select(columns)
+            return
+        for table in (rank.parts("idle") for rank in self._ranks):
+            yield from (table.read(part, columns) for part in range(len(table)))
+
+    @cached_property
+    def _idle_of_root(self) -> pa.Table:
+        """The table `idle` with the lines that `source_root` leads to, which takes long to find."""
+        return self.idle_table()
 
     def _idle_of(self, rank: RankTables) -> pa.Table:
         """Return the table `idle` of a rank."""
@@ -411,15 +419,21 @@ class Run:
         return self._advice[1]
 
     @cached_property
-    def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        from pyprof2.analysis.summaries.advice import advice_of_facts
+    def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
+        """What rules find, the joint bounds, and what `_pollution` returns for this device."""
+        from pyprof2.analysis.summaries.advice import advice_of_facts, noting_pollution
 
-        return advice_of_facts(self._facts(self.device))
+        polluted: list[Finding] = []
+        facts = noting_pollution(self._facts(self.device), polluted)
+        return *advice_of_facts(facts), polluted
 
-    def _pollution(self) -> Iterator[Finding]:
+    def _pollution(self) -> Iterable[Finding]:
         """Return what in the recording is the recorder's doing, or the start's."""
         from pyprof2.analysis.summaries.advice import find_pollution
 
+        # To put the facts together takes longer than all rules: where they were, they said it.
+        if self.device is None and "_advice" in self.__dict__:
+            return self._advice[2]
         return find_pollution(self._facts())
 
     def _facts(self, device: Path | str | None = None) -> Iterator[Facts]:
