@@ -59,7 +59,7 @@ def test_a_perfetto_trace_does_not_go_to_a_terminal(
     result = invoke("export", trace, "--perfetto")
 
     assert result.code == 2
-    assert "is binary, and stdout is a terminal; give -o FILE" in result.err
+    assert "is for programs, and stdout is a terminal; give -o FILE" in result.err
 
 
 def test_nothing_is_replaced_without_force(
