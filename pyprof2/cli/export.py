@@ -37,7 +37,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
     kind.add_argument(
         "--chrome",
         action="store_true",
-        help="the same as JSON of Chrome's trace event format, five times as large; FILE.json",
+        help="the same as JSON of Chrome's trace event format, 3.5 times as large; FILE.json",
     )
     kind.add_argument(
         "--folded", action="store_true", help="a line for each stack, 'a;b;c 123'; FILE.txt"

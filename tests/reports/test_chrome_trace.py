@@ -24,18 +24,22 @@ HOSTILE = 'a"\\\n\x1b[31m</script>\u202e'
 
 
 def chrome(run: Run, path: Path) -> list[dict[str, Any]]:
-    """Return the events that are written, read with a reader of JSON that knows no floats."""
+    """Return the events that are written, their times in ns, read without floats.
+
+    Times have three decimals, and are small enough to be floats all the same.
+    """
     assert show(run, PerfettoQuery(path, chrome=True)) == []
     document = json.loads(path.read_text(), parse_float=Decimal)
     assert document["displayTimeUnit"] == "ns"
     events: list[dict[str, Any]] = document["traceEvents"]
+    for event in events:
+        for name in {"ts", "dur"} & event.keys():
+            assert event[name].as_tuple().exponent == -3
+            assert Decimal(repr(float(event[name]))) == event[name]
+            event[name] = int(event[name] * 1000)
+        if "ts" in event:
+            event["ts"] += document["baseTimeNanoseconds"]
     return events
-
-
-def ns(us: Decimal) -> int:
-    """Return a time that is written in us with three decimals, in ns."""
-    assert us.as_tuple().exponent == -3
-    return int(us * 1000)
 
 
 def plain(args: dict[str, Any]) -> str:
@@ -59,8 +63,8 @@ def assert_same(run: Run, folder: Path) -> None:
 
     slices = [event for event in events if event["ph"] == "X"]
     assert sorted(
-        (track[e["pid"], None], track[e["pid"], e["tid"]], e["name"], e["cat"], ns(e["ts"]),
-         ns(e["ts"]) + ns(e["dur"]), plain(e["args"]))
+        (track[e["pid"], None], track[e["pid"], e["tid"]], e["name"], e["cat"], e["ts"],
+         e["ts"] + e["dur"], plain(e["args"]))
         for e in slices
     ) == sorted(
         (s.track[0], " / ".join(s.track[1:]), s.name, s.category, s.start, s.end or 0,
@@ -71,13 +75,13 @@ def assert_same(run: Run, folder: Path) -> None:
     for event in events:
         if event["ph"] == "C":
             key = track[event["pid"], None], *event["name"].split(" / ")
-            counters[key].append((ns(event["ts"]), float(event["args"]["value"])))
+            counters[key].append((event["ts"], float(event["args"]["value"])))
     assert counters == trace.counters
     flows: dict[str, dict[int, tuple[str, str, int]]] = {"s": {}, "f": {}}
     for event in events:
         if event["ph"] in flows:
             assert event["id"] not in flows[event["ph"]]
-            place = track[event["pid"], None], track[event["pid"], event["tid"]], ns(event["ts"])
+            place = track[event["pid"], None], track[event["pid"], event["tid"]], event["ts"]
             flows[event["ph"]][event["id"]] = place
     ends = [("s", "flows_out"), ("f", "flows_in")]
     assert flows == {

@@ -31,7 +31,15 @@ _BETWEEN: Final = ",\n"
 class ChromeWriter(Writer):
     """Writes events one after another; what is known of tracks and texts is as in `Writer`."""
 
-    def __init__(self, write: Callable[[bytes], object]) -> None:
+    def __init__(self, write: Callable[[bytes], object], base: int = 0) -> None:
+        """Write the head.
+
+        Args:
+            write: takes bytes.
+            base: the time in ns that those of the file count from. What reads them takes them for
+                floats, which do not hold the us since 1970 to the ns.
+        """
+        self._base = base
         # Of each kind of text the JSON of those numbered so far; 0 is none.
         self._words: dict[int, list[str]] = {kind: ['""'] for kind in (CATEGORY, NAME, VALUE)}
         self._places: list[tuple[int, str]] = [(0, "")]  # of each track its process and its name
@@ -39,7 +47,8 @@ class ChromeWriter(Writer):
         super().__init__(write)
 
     def _begin(self) -> None:
-        self._write(b'{"displayTimeUnit": "ns", "traceEvents": [\n')
+        head = {"displayTimeUnit": "ns", "baseTimeNanoseconds": self._base}
+        self._write(json.dumps(head)[:-1].encode() + b', "traceEvents": [\n')
 
     def close(self) -> None:
         """Write the end of the file."""
@@ -69,7 +78,7 @@ class ChromeWriter(Writer):
         for first in range(0, len(begins), AT_A_TIME):
             rows = slice(first, first + AT_A_TIME)
             pid, tid = self._place(begins.track[rows])
-            at = (pid, ',"tid":', tid, ',"ts":', _us(begins.start[rows]))
+            at = (pid, ',"tid":', tid, ',"ts":', _us(begins.start[rows] - self._base))
             names = (
                 ',"cat":', self._text(CATEGORY, begins.category[rows]),
                 ',"name":', self._text(NAME, begins.name[rows]),
@@ -106,7 +115,7 @@ class ChromeWriter(Writer):
                 '{"ph":"C","pid":',
                 pid,
                 ',"ts":',
-                _us(time),
+                _us(time - self._base),
                 ',"name":',
                 name,
                 ',"args":{"value":',

@@ -59,7 +59,7 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
     fires = [_without_nulls(row) for row in found if row["status"] == "fires"]
     shifts = _shifts(run)
     with open_binary(query.path, "a trace") as write:
-        writer = ChromeWriter(write) if query.chrome else Writer(write)
+        writer = ChromeWriter(write, _first(run)) if query.chrome else Writer(write)
         for at, tables in enumerate(run.tables_of()):
             if query.rank in {None, tables.rank}:
                 rank = Rank(tables, writer, at, shifts[tables.rank])
@@ -84,6 +84,14 @@ def _without_nulls(row: dict[Any, Any]) -> dict[Any, Any]:
     import pandas as pd
 
     return {name: None if pd.isna(value) else value for name, value in row.items()}
+
+
+def _first(run: Run) -> int:
+    """Return the first time of the first rank."""
+    starts: list[int | None] = (
+        run.tables_of()[0].read("trace", ["start_ns"])["start_ns"].to_pylist()
+    )
+    return min((start for start in starts if start is not None), default=0)
 
 
 def _shifts(run: Run) -> dict[int, int]:
