@@ -91,9 +91,10 @@ def test_a_failed_export_leaves_no_file(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "one of the arguments --perfetto --folded --speedscope is required"),
+        ([], "one of the arguments --perfetto --chrome --folded --speedscope is required"),
         (["--perfetto", "--folded"], "not allowed with argument"),
         (["--perfetto", "--of", "ops"], "--of and --measure are of stacks"),
+        (["--chrome", "--of", "ops"], "--of and --measure are of stacks"),
         (["--perfetto", "--measure", "flops"], "--of and --measure are of stacks"),
         (["--folded", "--no-findings"], "--no-findings is for --perfetto"),
         (["--folded", "--measure", "joules"], "invalid choice"),
