@@ -30,6 +30,14 @@ def give_memory_back() -> None:
         set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
+def release_unused() -> None:
+    """Give back to the system what is free now; what is let go later is kept as before."""
+    pa.default_memory_pool().release_unused()
+    trim = getattr(_c_library(), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _c_library() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from pyprof2.store import STORED, open_parts, read_rank
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
+    from pyprof2.analysis.intervals import Int
     from pyprof2.parts import TableParts
 
 _WITH_SOURCE: Final = ("kernels", "copies", "ops", "memory")
@@ -64,6 +66,26 @@ class RankTables:
         left = [reduce(parts.read(number, columns)) for number in range(len(parts))]
         return pa.concat_tables([STORED[name].schema(columns).empty_table(), *left])
 
+    def rows(self, name: str, at: Int, columns: Collection[str]) -> pa.Table:
+        """Return columns of the rows at ascending positions; only parts that have any are read.
+
+        What is said of the roof is that of the recorded device: it depends on other rows too.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        root = self.source_root if name in _WITH_SOURCE and "source" in columns else None
+        wanted = [n for n in STORED[name].names if n in columns or (root and n == "stack_id")]
+        parts = self.parts(name)
+        of = np.searchsorted(parts.offsets, at, "right") - 1
+        found = [
+            parts.read(part, wanted).take(pa.array(at[of == part] - parts.offsets[part]))
+            for part in np.unique(of).tolist()
+        ]
+        rows = pa.concat_tables([STORED[name].schema(wanted).empty_table(), *found])
+        rows = rows.unify_dictionaries()
+        return rows if root is None else self._chosen_lines(name, rows, root, columns)
+
     def parts(self, name: str) -> TableParts:
         """Return a table as it is stored, whose rows are read part by part.
 
@@ -94,8 +116,14 @@ class RankTables:
         """Return a table; where another root is named, `source` is chosen anew."""
         if self.source_root is None or name not in _WITH_SOURCE or "source" not in wanted:
             return read_rank(self.store, name, self.rank, wanted)
+        rows = read_rank(self.store, name, self.rank, wanted | {"stack_id"})
+        return self._chosen_lines(name, rows, self.source_root, wanted)
+
+    def _chosen_lines(
+        self, name: str, rows: pa.Table, root: str, wanted: Collection[str]
+    ) -> pa.Table:
+        """Return rows with the `source` that the root of the user's own code leads to."""
         from pyprof2.analysis.linking.stacks import with_lines
 
-        rows = read_rank(self.store, name, self.rank, wanted | {"stack_id"})
         stacks = read_rank(self.store, "stacks", self.rank)
-        return STORED[name].conform(with_lines(rows, stacks, self.source_root), wanted)
+        return STORED[name].conform(with_lines(rows, stacks, root), wanted)

@@ -20,7 +20,7 @@ from pyprof2.rank_tables import RankTables
 from pyprof2.store import STORED, is_store, ranks_of, read_manifest, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     import pandas as pd
     from dask.dataframe import DataFrame as DaskFrame
@@ -248,7 +248,8 @@ class Run:
     @cached_property
     def idle(self) -> pd.DataFrame:
         """One row per piece of the time in which a device did nothing, with its cause."""
-        return as_pandas(self.idle_table(), STORED["idle"].never_null)
+        found = self.idle_table() if self.source_root is None else self._idle_of_root
+        return as_pandas(found, STORED["idle"].never_null)
 
     @cached_property
     def spent(self) -> Spent:
@@ -258,14 +259,21 @@ class Run:
         """
         from pyprof2.analysis.summaries.spent import IDLE_INPUT, spent
 
-        def parts() -> Iterator[pa.Table]:
-            if self.source_root is not None:
-                yield self.idle_table().select(IDLE_INPUT)
-                return
-            for table in (rank.parts("idle") for rank in self._ranks):
-                yield from (table.read(part, IDLE_INPUT) for part in range(len(table)))
+        parts = self.idle_parts(IDLE_INPUT)
+        return spent(self.summary, self.steps, parts, lambda: self.recorded_parts)
 
-        return spent(self.summary, self.steps, parts(), lambda: self.recorded_parts)
+    def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of the table `idle` in parts, so that not all of it is in memory."""
+        if self.source_root is not None:
+            yield self._idle_of_root.select(columns)
+            return
+        for table in (rank.parts("idle") for rank in self._ranks):
+            yield from (table.read(part, columns) for part in range(len(table)))
+
+    @cached_property
+    def _idle_of_root(self) -> pa.Table:
+        """The table `idle` with the lines that `source_root` leads to, which takes long to find."""
+        return self.idle_table()
 
     def _idle_of(self, rank: RankTables) -> pa.Table:
         """Return the table `idle` of a rank."""
@@ -411,15 +419,21 @@ class Run:
         return self._advice[1]
 
     @cached_property
-    def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        from pyprof2.analysis.summaries.advice import advice_of_facts
+    def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
+        """What rules find, the joint bounds, and what `_pollution` returns for this device."""
+        from pyprof2.analysis.summaries.advice import advice_of_facts, noting_pollution
 
-        return advice_of_facts(self._facts(self.device))
+        polluted: list[Finding] = []
+        facts = noting_pollution(self._facts(self.device), polluted)
+        return *advice_of_facts(facts), polluted
 
-    def _pollution(self) -> Iterator[Finding]:
+    def _pollution(self) -> Iterable[Finding]:
         """Return what in the recording is the recorder's doing, or the start's."""
         from pyprof2.analysis.summaries.advice import find_pollution
 
+        # To put the facts together takes longer than all rules: where they were, they said it.
+        if self.device is None and "_advice" in self.__dict__:
+            return self._advice[2]
         return find_pollution(self._facts())
 
     def _facts(self, device: Path | str | None = None) -> Iterator[Facts]:
@@ -735,9 +749,9 @@ class Run:
         Raises:
             UsageError: there is no such row or rank.
         """
-        from pyprof2.analysis.summaries.explain import EXPLAINED, explain, parse_reference
+        from pyprof2.analysis.summaries.explain import parse_reference
 
-        wanted = parse_reference(reference)
+        parse_reference(reference)
         ranks = [each.rank for each in self._ranks]
         if rank is None and len(ranks) > 1:
             msg = f"{reference}: in which rank? Add --rank N, one of {_listed(ranks)}"
@@ -746,32 +760,24 @@ class Run:
         if rank not in ranks:
             msg = f"rank {rank}: no such rank; there is {_listed(ranks)}"
             raise UsageError(msg)
-        tables = self._ranks[ranks.index(rank)].several(EXPLAINED)
-        return {"rank": rank} | vars(explain(tables, wanted, self.device))
+        return next(self.explain_all([(rank, reference)]))
 
     def explain_all(self, references: Sequence[tuple[int, str]]) -> Iterator[dict[str, Any]]:
         """Yield what `explain` returns for each of several ranks and references, in their order.
 
-        The tables of a rank are read once for the references that follow one another.
+        The tables of a rank are read once for the references that follow one another, and of
+        them only the rows that these lead to.
         """
         from itertools import groupby
 
-        from pyprof2.analysis.summaries.explain import (
-            EXPLAINED,
-            Explainer,
-            explain,
-            parse_reference,
-        )
+        from pyprof2.analysis.summaries.explain import Explainer, explain, parse_reference
 
         of_rank = {each.rank: each for each in self._ranks}
         for rank, own in groupby(references, key=lambda each: each[0]):
-            read = of_rank[rank].read
-            # In one piece each: to take rows out of many pieces is slow.
-            tables = {name: read(name, EXPLAINED[name]).combine_chunks() for name in EXPLAINED}
-            known = Explainer(tables, self.device)
-            for _, reference in own:
-                found = explain(known, parse_reference(reference))
-                yield {"rank": rank} | vars(found)
+            wanted = [parse_reference(reference) for _, reference in own]
+            known = Explainer(of_rank[rank], wanted, self.device)
+            for reference in wanted:
+                yield {"rank": rank} | vars(explain(known, reference))
 
     @property
     def how_to_record(self) -> Advice:

@@ -278,7 +278,9 @@ def test_the_root_of_sources_is_chosen_of_a_store_too(
     frames = [frame("/w/a.py(1): f", 0, 9), frame("/x/b.py(2): g", 1, 3)]
     made = parse(trace(tmp_path, frames, op("a", 2, 1), op("b", 7, 1)), source_root="/w")
 
-    assert load(made, source_root=root).ops["source"].tolist() == sources
+    run = load(made, source_root=root)
+    assert run.ops["source"].tolist() == sources
+    assert [run.explain(f"op:{op}")["op"]["source"] for op in (0, 1)] == sources
     assert load(made).ops["source"].tolist() == ["/w/a.py:1", "/w/a.py:1"]
     assert load(made).ops["library_source"].tolist() == ["/x/b.py:2", "/w/a.py:1"]
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,18 +18,17 @@ from pyprof2.analysis.costs.formula_text import formula_text
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons
 from pyprof2.analysis.hardware.verdict import examine, examine_ops
 from pyprof2.analysis.linking.user_ranges import BORROWED
+from pyprof2.analysis.summaries.explained_rows import ESTIMATE, LAUNCH, Explained, Reference
 from pyprof2.analysis.summaries.roof_text import roof_of
-from pyprof2.analysis.summaries.rows import is_engine, only_helps, op_calls
+from pyprof2.analysis.summaries.rows import only_helps, op_calls
 from pyprof2.errors import UsageError
-from pyprof2.recording import code_column, int_column
-from pyprof2.tables import KERNELS, OPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from pyprof2.analysis.hardware.verdict import Judged
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.summaries.explained_rows import Tables
 
 LINK_MEANINGS: Final = {
     "external_id": "the launch by correlation id; the op by the recorder's own id, and it encloses "
@@ -50,20 +48,6 @@ RANGE_MEANINGS: Final = (
 )
 """How ranges were found: on the own thread; borrowed from another one."""
 
-_LAUNCH: Final = ("launch_id", "name", "start_ns", "pid", "tid", "kernel_count")
-_UNUSED: Final = (
-    "rank", "pid", "tid", "depth", "forward_thread", "recorded_id", "stack_id", "graph_node_id",
-)  # fmt: skip
-_WORK_COLUMNS: Final = tuple(name for name in KERNELS.names if name not in _UNUSED)
-EXPLAINED: Final = {
-    "kernels": _WORK_COLUMNS,
-    "copies": _WORK_COLUMNS,
-    "launches": _LAUNCH,
-    "ops": tuple(name for name in OPS.names if name == "rank" or name not in _UNUSED),
-    **dict.fromkeys(("signatures", "estimates", "devices")),
-}
-"""The columns of the tables that an explanation rests on; None: all."""
-
 _KERNEL: Final = (
     "kernel_id", "kernel", "category", "device", "device_name", "stream", "step", "start_ns",
     "dur_ns", "copy_kind", "grid", "block", "registers", "shared_bytes", "occupancy_pct",
@@ -72,20 +56,8 @@ _OP: Final = (
     "op_id", "op", "start_ns", "dur_ns", "self_ns", "step", "layer", "source",
     "library_source", "direction", "recompute", "sequence_nr", "category",
 )  # fmt: skip
-_ESTIMATE: Final = ("flops_formula", "flops_numbers", "bytes_read", "bytes_written")
 _COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
-_NODE_NAME: Final = re.compile(r"\w*Backward\d*|.*CppNode<.*")
 _REFERENCE: Final = re.compile(r"(kernel|op):(\d{1,18})")
-
-
-class Reference(NamedTuple):
-    """A row of table `kernels` or `copies`, or of `ops`."""
-
-    kind: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.number}"
 
 
 Facts: TypeAlias = "dict[str, Any]"
@@ -122,55 +94,6 @@ class Explanation:
     roof: Facts | None
 
 
-@dataclass(frozen=True)
-class _Ops:
-    """The ops of one rank and how they belong together, by id."""
-
-    table: pa.Table
-    signatures: pa.Table
-    parent: Int
-    forward: Int
-    nodes: Mapping[int, list[int]]
-
-    @classmethod
-    def of(cls, ops: pa.Table, signatures: pa.Table) -> _Ops:
-        """Take the tables of one rank, in order of their ids."""
-        parent, forward = (int_column(ops, name, -1) for name in ("parent_op_id", "forward_op_id"))
-        codes, names = code_column(ops, "op")
-        is_node = np.array([*(bool(_NODE_NAME.fullmatch(text)) for text in names), False])[codes]
-        rows = np.flatnonzero(is_node & (forward >= 0))
-        nodes: dict[int, list[int]] = {}
-        for row, of in zip(rows.tolist(), forward[rows].tolist(), strict=True):
-            nodes.setdefault(of, []).append(row)
-        return cls(ops, signatures, parent, forward, nodes)
-
-    def row(self, op: int) -> dict[str, Any]:
-        """Return an op as it stands in its table."""
-        return _first(self.table.slice(op, 1))
-
-    def named(self, op: int) -> dict[str, Any]:
-        """Return number and name of an op."""
-        return {"op_id": op, "op": str(self.table["op"][op].as_py())}
-
-    def signature(self, op: int) -> str | None:
-        """Return an op with its inputs as text; None where these were not recorded."""
-        number = self.table["signature_id"][op].as_py()
-        text: str | None = None
-        if number is not None:
-            text = self.signatures["signature"][number].as_py()
-        return text
-
-    def around(self, op: int) -> Iterator[int]:
-        """Give the op and those around it, the innermost first."""
-        while op >= 0:
-            yield op
-            op = int(self.parent[op])
-
-    def nodes_of(self, op: int) -> list[int]:
-        """Return the autograd nodes whose forward op this is."""
-        return self.nodes.get(op, [])
-
-
 def parse_reference(text: str) -> Reference:
     """Return the row that `kernel:7` or `op:7` names.
 
@@ -184,69 +107,52 @@ def parse_reference(text: str) -> Reference:
     return Reference(found[1], int(found[2]))
 
 
-class _Places:
-    """Where rows with a number stand in a table, found for many numbers by sorting once."""
-
-    def __init__(self, table: pa.Table, column: str) -> None:
-        numbers = int_column(table, column, -1)
-        self._table, self._order = table, np.argsort(numbers, kind="stable")
-        self._sorted = numbers[self._order]
-
-    def rows(self, number: int) -> pa.Table:
-        """Return the rows with this number, in their order."""
-        first, last = np.searchsorted(self._sorted, [number, number + 1])
-        return self._table.take(pa.array(self._order[first:last]))
-
-
 class Explainer:
-    """All that is known of the kernels, copies and ops of one rank; for many of them."""
+    """All that is known of some kernels, copies and ops of one rank."""
 
-    def __init__(self, tables: Mapping[str, pa.Table], override: Path | str | None = None) -> None:
-        """Take the tables of a rank.
+    def __init__(
+        self,
+        tables: Tables,
+        references: Collection[Reference],
+        override: Path | str | None = None,
+    ) -> None:
+        """Read what is known of them.
 
         Args:
-            tables: the canonical tables `kernels`, `copies`, `launches`, `ops`, `estimates`,
-                `signatures` and `devices`, each in order of its ids.
+            tables: of a rank, each in order of its ids.
+            references: the rows to explain.
             override: a device's name, or a file that describes one, to use instead of the recorded.
+
+        Raises:
+            UsageError: there is no such row.
         """
         load_extensions()
-        self.tables = tables
+        self.rows = Explained(tables, references)
         self.override = override
-        self.ops = _Ops.of(self.tables["ops"], self.tables["signatures"])
-        self.by_id = [_Places(self.tables[name], "kernel_id") for name in ("kernels", "copies")]
-        self.by_owner = _Places(self.tables["kernels"], "cost_op_id")
-        self.devices = self.tables["devices"].to_pylist()
 
 
-def explain(
-    tables: Mapping[str, pa.Table] | Explainer,
-    reference: Reference,
-    override: Path | str | None = None,
-) -> Explanation:
+def explain(known: Explainer, reference: Reference) -> Explanation:
     """Return all that is known of a kernel, a copy or an op.
 
     Args:
-        tables: as for `Explainer`, or one, which is faster for many references.
+        known: made for this reference, and perhaps for others.
         reference: the row.
-        override: a device's name, or a file that describes one, to use instead of the recorded;
-            what an `Explainer` was made with holds.
 
     Raises:
-        UsageError: there is no such row, or `override` is no device.
+        UsageError: the device that `known` was made with is none.
     """
-    known = tables if isinstance(tables, Explainer) else Explainer(tables, override)
-    tables, ops = known.tables, known.ops
-    row, op = _find(known, reference)
-    owner = _owner(ops, op)
+    rows, ops = known.rows, known.rows.ops
+    place = rows.place(reference)
+    row, op, owner = rows.work(place), place.op, ops.owner(place.op)
     shared, judged = _judge(known, row, owner)
-    cost = _cost(ops, tables["estimates"], (op, owner), row)
+    cost = _cost(rows, (op, owner), row)
     return Explanation(
         reference=str(reference),
         kernel=None if row is None else _kernel(_first(row)),
-        op=None if op is None else _op(ops, op),
-        link=None if row is None else _link(tables["launches"], _first(row)),
-        range=_range(_first(tables["ops"].slice(op or 0, 1) if row is None else row)),
-        pair=None if op is None else _pair(ops, op),
+        op=None if op is None else _op(rows, op),
+        link=None if row is None else _link(rows, _first(row)),
+        range=_range(rows.op(op or 0) if row is None else _first(row)),
+        pair=None if op is None else _pair(rows, op),
         cost=cost,
         communication=_communication(cost, shared),
         sharing=_sharing(shared, owner),
@@ -257,52 +163,14 @@ def explain(
 
 def _judge(known: Explainer, row: pa.Table | None, owner: int | None) -> tuple[pa.Table, Judged]:
     """Return the rows that share the counts, and what is said of them, or of the op itself."""
-    tables, devices = known.tables, known.devices
-    shared = tables["kernels"].slice(0, 0) if row is None else row
+    rows = known.rows
+    shared = rows.no_work() if row is None else row
     if owner is not None:
-        shared = known.by_owner.rows(owner)
-    has_gpu = any(tables[name].num_rows for name in ("kernels", "copies"))
-    if row is None and owner is not None and not has_gpu:
-        one = op_calls(tables["ops"].slice(owner, 1), tables["signatures"])
-        return shared, examine_ops(one, devices, known.override)
-    return shared, examine(shared, devices, known.override)
-
-
-def _find(known: Explainer, reference: Reference) -> tuple[pa.Table | None, int | None]:
-    """Return the kernel or copy, and its op.
-
-    Without GPU activity the rows of the profile are ops, and have a `kernel_id` too.
-    """
-    kind, number = reference
-    tables = known.tables
-    gpu = [tables[name] for name in ("kernels", "copies")]
-    if kind == "kernel" and any(table.num_rows for table in gpu):
-        for place in known.by_id:
-            row = place.rows(number)
-            if row.num_rows:
-                return row, row["op_id"][0].as_py()
-        raise _absent(reference, sum(table.num_rows for table in gpu))
-    ops = np.arange(tables["ops"].num_rows)
-    if kind == "kernel":
-        ops = ops[~is_engine(tables["ops"]["op"])]
-    if number >= len(ops):
-        raise _absent(reference, len(ops))
-    return None, int(ops[number])
-
-
-def _absent(reference: Reference, count: int) -> UsageError:
-    rows = f"{reference.kind}:0 to {reference.kind}:{count - 1}" if count else "no such rows"
-    return UsageError(f"{reference}: not in the recording; there are {rows}")
-
-
-def _owner(ops: _Ops, op: int | None) -> int | None:
-    """Return the op that accounts for an op: itself, or the nearest one around that does."""
-    if op is None:
-        return None
-    status, flops, nbytes = (ops.table[name] for name in ("cost_status", "flops", "bytes"))
-    owner = next(outer for outer in ops.around(op) if status[outer].as_py() != "in_parent")
-    # An op whose work the ops inside account for has a status, but no counts.
-    return owner if flops[owner].is_valid or nbytes[owner].is_valid else None
+        shared = rows.sharing(owner)
+    if row is None and owner is not None and not rows.has_gpu:
+        one = op_calls(*rows.op_table(owner))
+        return shared, examine_ops(one, rows.devices, known.override)
+    return shared, examine(shared, rows.devices, known.override)
 
 
 def _first(table: pa.Table) -> dict[str, Any]:
@@ -320,22 +188,21 @@ def _picked(row: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-def _op(ops: _Ops, op: int) -> dict[str, Any]:
-    return _picked(ops.row(op), _OP) | {
-        "signature": ops.signature(op),
-        "inside": [ops.named(outer) for outer in list(ops.around(op))[1:]],
+def _op(rows: Explained, op: int) -> dict[str, Any]:
+    return _picked(rows.op(op), _OP) | {
+        "signature": rows.ops.signature(op),
+        "inside": [rows.ops.named(outer) for outer in list(rows.ops.around(op))[1:]],
     }
 
 
-def _link(launches: pa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+def _link(rows: Explained, row: Mapping[str, Any]) -> dict[str, Any]:
     launch = row["launch_id"]
-    found = None if launch is None else _first(launches.slice(launch, 1))
     return {
         "link": row["link"],
         "meaning": LINK_MEANINGS.get(row["link"] or ""),
         "note": row["link_note"],
         "correlation_id": row["correlation_id"],
-        "launch": None if found is None else _picked(found, _LAUNCH),
+        "launch": None if launch is None else _picked(rows.launch(launch), LAUNCH),
     }
 
 
@@ -347,47 +214,44 @@ def _range(row: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"range": row["range"], "borrowed": borrowed, "meaning": RANGE_MEANINGS[borrowed]}
 
 
-def _pair(ops: _Ops, op: int) -> dict[str, Any]:
+def _pair(rows: Explained, op: int) -> dict[str, Any]:
     """Return the forward op of an op in backward, and the nodes of an op in forward."""
+    ops = rows.ops
     forward = int(ops.forward[op])
     nodes = next((found for outer in ops.around(op) if (found := ops.nodes_of(outer))), [])
     named = None
     if forward >= 0:
         fields = ("layer", "source", "sequence_nr")
-        named = ops.named(forward) | _picked(ops.row(forward), fields)
+        named = ops.named(forward) | _picked(rows.op(forward), fields)
     return {
-        "sequence_nr": ops.row(op)["sequence_nr"],
+        "sequence_nr": rows.op(op)["sequence_nr"],
         "forward": named,
         "backward": [ops.named(node) for node in nodes],
     }
 
 
 def _cost(
-    ops: _Ops,
-    estimates: pa.Table,
-    which: tuple[int | None, int | None],
-    row: pa.Table | None,
+    rows: Explained, which: tuple[int | None, int | None], row: pa.Table | None
 ) -> dict[str, Any] | None:
     """Return the counts of the op that accounts for the row, with how they were made."""
-    op, owner = which
+    (op, owner), ops = which, rows.ops
     if op is None:
         return None if row is None else _picked(_first(row), ("cost_status", "cost_note"))
     if owner is None and row is not None and _first(row)["link"] == "graph":
         # What a replay does has nothing to do with the op around its launch.
         return _picked(_first(row), ("cost_status", "cost_note"))
     of = op if owner is None else owner
-    facts, formula = ops.row(of), formula_text(ops.named(of)["op"])
-    estimate = facts["estimate_id"]
-    found = {} if estimate is None else _first(estimates.slice(estimate, 1))
+    facts, formula = rows.op(of), formula_text(ops.named(of)["op"])
+    found = rows.estimate(facts["estimate_id"])
     shapes_op = facts["shapes_op_id"]
     other = None if shapes_op is None else ops.named(shapes_op)
     return _picked(facts, ("cost_status", "cost_note", "params", *_COUNTS, "shapes_from")) | {
         "of": ops.named(of),
         "formula": None if formula is None else formula._asdict(),
-        **{name: found.get(name) for name in _ESTIMATE},
+        **{name: found.get(name) for name in ESTIMATE},
         "dtype": facts["compute_dtype"],
         "shapes_op": other and other | {"signature": ops.signature(shapes_op)},
-        "counted_inside": [] if owner is not None else _counted_inside(ops, of),
+        "counted_inside": [] if owner is not None else ops.counted_inside(of),
     }
 
 
@@ -398,20 +262,6 @@ def _communication(cost: Mapping[str, Any] | None, shared: pa.Table) -> dict[str
     time = shared["op_time_ns"][0].as_py() or 0
     found = bandwidth(cost["params"] or "", cost["bytes_read"], cost["bytes_written"], time)
     return None if found is None else found._asdict()
-
-
-def _counted_inside(ops: _Ops, op: int) -> list[dict[str, Any]]:
-    """Return the outermost ops inside an op that account for work of theirs."""
-    found, todo = [], np.flatnonzero(ops.parent == op).tolist()
-    counts = [int_column(ops.table, name, -1) for name in ("flops", "bytes")]
-    counted = np.maximum(*counts) > 0
-    while todo:
-        inner = todo.pop(0)
-        if counted[inner]:
-            found.append(ops.named(inner))
-        else:
-            todo += np.flatnonzero(ops.parent == inner).tolist()
-    return found
 
 
 def _sharing(shared: pa.Table, owner: int | None) -> list[dict[str, Any]] | None:

@@ -20,10 +20,10 @@ def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "export",
-        help="write it for Perfetto, speedscope or a flame graph",
+        help="write it for Perfetto, Chrome, speedscope or a flame graph",
         description="Write a recording for other programs: with --perfetto all of it on a "
-        "timeline, for https://ui.perfetto.dev; with --folded or --speedscope sums by stack, for "
-        "flame graphs.",
+        "timeline, for https://ui.perfetto.dev, with --chrome for chrome://tracing and whatever "
+        "reads its JSON; with --folded or --speedscope sums by stack, for flame graphs.",
     )
     arguments.add_input(command)
     kind = command.add_mutually_exclusive_group(required=True)
@@ -31,6 +31,11 @@ def add_to(commands: arguments.Commands) -> None:
         "--perfetto",
         action="store_true",
         help="streams, threads, flows, counters, idle time and findings; FILE.pftrace",
+    )
+    kind.add_argument(
+        "--chrome",
+        action="store_true",
+        help="the same as JSON of Chrome's trace event format, 3.5 times as large; FILE.json",
     )
     kind.add_argument(
         "--folded", action="store_true", help="a line for each stack, 'a;b;c 123'; FILE.txt"
@@ -42,7 +47,7 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "--no-findings",
         action="store_true",
-        help="of --perfetto: do not look for findings and the critical path",
+        help="of --perfetto and --chrome: do not look for findings and the critical path",
     )
     arguments.add_rank(command)
     arguments.add_file(command)
@@ -68,10 +73,12 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.run import load
 
     loaded = load(args.input, progress=arguments.wants_progress(args))
-    if args.perfetto:
+    if args.perfetto or args.chrome:
         from pyprof2.reports.perfetto.export import PerfettoQuery, show
 
-        lacks = show(loaded, PerfettoQuery(args.output, args.rank, not args.no_findings))
+        lacks = show(
+            loaded, PerfettoQuery(args.output, args.rank, not args.no_findings, args.chrome)
+        )
     else:
         from pyprof2.reports import folded
 
@@ -86,9 +93,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Raise for options that are of another kind."""
-    if args.perfetto and (args.of or args.measure):
+    if (args.perfetto or args.chrome) and (args.of or args.measure):
         msg = "--of and --measure are of stacks: leave them out, or take --folded"
         raise UsageError(msg)
-    if args.no_findings and not args.perfetto:
-        msg = "--no-findings is for --perfetto: stacks have no findings; leave it out"
+    if args.no_findings and not (args.perfetto or args.chrome):
+        msg = "--no-findings is for --perfetto and --chrome: stacks have no findings; leave it out"
         raise UsageError(msg)

@@ -296,7 +296,7 @@ def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], obje
 
 def _refuse_terminal(what: str) -> None:
     if sys.stdout.isatty():
-        msg = f"{what} is binary, and stdout is a terminal; give -o FILE"
+        msg = f"{what} is for programs, and stdout is a terminal; give -o FILE"
         raise UsageError(msg)
 
 

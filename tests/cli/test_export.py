@@ -59,7 +59,7 @@ def test_a_perfetto_trace_does_not_go_to_a_terminal(
     result = invoke("export", trace, "--perfetto")
 
     assert result.code == 2
-    assert "is binary, and stdout is a terminal; give -o FILE" in result.err
+    assert "is for programs, and stdout is a terminal; give -o FILE" in result.err
 
 
 def test_nothing_is_replaced_without_force(
@@ -91,9 +91,10 @@ def test_a_failed_export_leaves_no_file(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "one of the arguments --perfetto --folded --speedscope is required"),
+        ([], "one of the arguments --perfetto --chrome --folded --speedscope is required"),
         (["--perfetto", "--folded"], "not allowed with argument"),
         (["--perfetto", "--of", "ops"], "--of and --measure are of stacks"),
+        (["--chrome", "--of", "ops"], "--of and --measure are of stacks"),
         (["--perfetto", "--measure", "flops"], "--of and --measure are of stacks"),
         (["--folded", "--no-findings"], "--no-findings is for --perfetto"),
         (["--folded", "--measure", "joules"], "invalid choice"),

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from pyprof2.analysis.summaries.advice.advise import advice_of_facts, advise, find_pollution
+from pyprof2.analysis.summaries.advice.advise import (
+    advice_of_facts,
+    advise,
+    find_pollution,
+    noting_pollution,
+)
 from pyprof2.analysis.summaries.advice.alike import alike
 from pyprof2.analysis.summaries.advice.findings import FINDINGS, Rule
 from pyprof2.analysis.summaries.advice.rules import RULES
 
-__all__ = ["FINDINGS", "RULES", "Rule", "advice_of_facts", "advise", "alike", "find_pollution"]
+__all__ = [
+    "FINDINGS", "RULES", "Rule", "advice_of_facts", "advise", "alike", "find_pollution",
+    "noting_pollution",
+]  # fmt: skip

@@ -100,6 +100,13 @@ def find_pollution(facts_of_each: Iterable[Facts]) -> Iterator[Finding]:
                 yield Finding("lack", text, None, None, remedy, facts.rank)
 
 
+def noting_pollution(facts_of_each: Iterable[Facts], polluted: list[Finding]) -> Iterator[Facts]:
+    """Yield the same facts, and put what `find_pollution` finds in them into `polluted`."""
+    for facts in facts_of_each:
+        polluted += find_pollution([facts])
+        yield facts
+
+
 def find(facts: Facts) -> list[tuple[Rule, Found | None]]:
     """Return what each rule finds in a rank; None where it is silent."""
     affected = affected_steps(facts) if facts.has_steps else set()

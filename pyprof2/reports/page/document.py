@@ -7,6 +7,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.allocation import release_unused
 from pyprof2.analysis.summaries.cube import cube
 from pyprof2.comparison import compare
 from pyprof2.reports.page import html, profile
@@ -24,6 +25,7 @@ from pyprof2.reports.page.timeline import timeline_of
 from pyprof2.reports.page.times import zeros
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyprof2.run import Run
@@ -95,27 +97,32 @@ def _shortened(value: Any, length: int) -> Any:
 def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict[str, Any]:
     """Return all but the profile."""
     zero = zeros(run)
-    return {
-        "schema": SCHEMA,
-        "meta": _meta(run, query, zero),
-        "heading": heading_of(run),
-        "steps": steps_of(run, zero, apart),
-        "parts": parts_of(run, zero, apart),
-        "whole": whole_of(run),
-        "findings": findings_of(run),
-        "bounds": bounds_of(run),
-        "quality": quality_of(run),
-        "columns": profile.columns_of(),
-        "roofline": roofline_of(run),
-        "recorded": windows_of(run),
-        "idle": idle_of(run, apart),
-        "timeline": timeline_of(run, zero),
-        "lines": lines_of(run),
-        "memory": memory_of(run, zero),
-        "job": job_of(run, query.input),
-        "sources": _sources(run, query),
-        "comparison": _comparison(run, query),
+    parts: dict[str, Callable[[], Any]] = {
+        "meta": lambda: _meta(run, query, zero),
+        "heading": lambda: heading_of(run),
+        "steps": lambda: steps_of(run, zero, apart),
+        "parts": lambda: parts_of(run, zero, apart),
+        "whole": lambda: whole_of(run),
+        "findings": lambda: findings_of(run),
+        "bounds": lambda: bounds_of(run),
+        "quality": lambda: quality_of(run),
+        "columns": profile.columns_of,
+        "roofline": lambda: roofline_of(run),
+        "recorded": lambda: windows_of(run),
+        "idle": lambda: idle_of(run, apart),
+        "timeline": lambda: timeline_of(run, zero),
+        "lines": lambda: lines_of(run),
+        "memory": lambda: memory_of(run, zero),
+        "job": lambda: job_of(run, query.input),
+        "sources": lambda: _sources(run, query),
+        "comparison": lambda: _comparison(run, query),
     }
+    document: dict[str, Any] = {"schema": SCHEMA}
+    for name, made in parts.items():
+        document[name] = made()
+        # Else what one part leaves free adds to what the next one takes.
+        release_unused()
+    return document
 
 
 def _meta(run: Run, query: ReportQuery, zero: dict[int, int]) -> dict[str, Any]:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.time.boxes import boxes
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
+from pyprof2.columns import as_pandas
 from pyprof2.reports.page.columns import text_column
 from pyprof2.reports.page.host import lanes, recorded_windows
+from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +29,7 @@ MOST_BOXES: Final = 20_000
 MOST_TRACKS: Final = 40
 _ROWS: Final = ("rank", "device", "stream", "start_ns", "dur_ns", "kernel_short", "op", "layer",
                 "category")  # fmt: skip
+_IDLE: Final = ("rank", "device", "start_ns", "time_ns", "cause", "group", "op", "layer")
 _NO_NUMBER: Final = -1
 
 
@@ -33,7 +37,7 @@ def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
     """Return the time lines, the most telling first."""
     on_host = run.summary["no_gpu"]
     rows = lanes(run) if on_host else _work(run)
-    idle = run.idle
+    idle = _idle(run)
     found, left = [], MOST_BOXES
     windows = list(_windows(run))
     sure = sum(window["why"] != "step" for window in windows)
@@ -80,6 +84,12 @@ def _windows(run: Run) -> Iterator[dict[str, Any]]:
 def _work(run: Run) -> pd.DataFrame:
     """Return kernels and copies, each stream a track."""
     return run.rows(_ROWS).rename(columns={"kernel_short": "name", "stream": "track"})
+
+
+def _idle(run: Run) -> pd.DataFrame:
+    """Return what boxes of idle time show."""
+    parts = [IDLE.schema(_IDLE).empty_table(), *run.idle_parts(_IDLE)]
+    return as_pandas(pa.concat_tables(parts).unify_dictionaries(), IDLE.never_null)
 
 
 def _recorded(run: Run) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.reports.files import open_binary
+from pyprof2.reports.perfetto.chrome import ChromeWriter
 from pyprof2.reports.perfetto.device import write_idle, write_steps, write_work
 from pyprof2.reports.perfetto.findings import write_findings
 from pyprof2.reports.perfetto.host import write_launches, write_ops, write_ranges
@@ -35,11 +36,13 @@ class PerfettoQuery:
         path: the file; None: stdout.
         rank: only this one; None: all.
         findings: whether to look for findings, and for the critical path.
+        chrome: write the same as JSON of Chrome's trace event format.
     """
 
     path: Path | None = None
     rank: int | None = None
     findings: bool = True
+    chrome: bool = False
 
 
 def show(run: Run, query: PerfettoQuery) -> list[str]:
@@ -55,8 +58,8 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
     found = run.advise().to_dict("records") if wants else []
     fires = [_without_nulls(row) for row in found if row["status"] == "fires"]
     shifts = _shifts(run)
-    with open_binary(query.path, "a trace of Perfetto's") as write:
-        writer = Writer(write)
+    with open_binary(query.path, "a trace") as write:
+        writer = ChromeWriter(write, _first(run)) if query.chrome else Writer(write)
         for at, tables in enumerate(run.tables_of()):
             if query.rank in {None, tables.rank}:
                 rank = Rank(tables, writer, at, shifts[tables.rank])
@@ -64,6 +67,7 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
                 write_job(rank, run.ranks, replayed=wants and run.ranks.is_replayed)
                 for write_part in _PARTS:
                     write_part(rank)
+        writer.close()
     if query.findings and too_many:
         return [
             "too long to look for findings and the critical path; 'pyprof2 advise' and 'ranks' do"
@@ -80,6 +84,14 @@ def _without_nulls(row: dict[Any, Any]) -> dict[Any, Any]:
     import pandas as pd
 
     return {name: None if pd.isna(value) else value for name, value in row.items()}
+
+
+def _first(run: Run) -> int:
+    """Return the first time of the first rank."""
+    starts: list[int | None] = (
+        run.tables_of()[0].read("trace", ["start_ns"])["start_ns"].to_pylist()
+    )
+    return min((start for start in starts if start is not None), default=0)
 
 
 def _shifts(run: Run) -> dict[int, int]:

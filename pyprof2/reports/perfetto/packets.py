@@ -49,7 +49,7 @@ _UNIT, _UNIT_NAME = 3, 6
 _THE_SEQUENCE: Final = 1
 _ARGUMENT_NAME: Final = 1
 _FLOW_BYTES: Final = 10  # a tag of two bytes, and eight of the id
-_AT_A_TIME: Final = 1 << 14
+AT_A_TIME: Final = 1 << 14
 _PLACES: Final = 1 << 20
 
 
@@ -106,7 +106,13 @@ class Writer:
         self._texts: dict[int, dict[str, int]] = {
             kind: {} for kind in (CATEGORY, NAME, ARGUMENT, VALUE)
         }
+        self._begin()
+
+    def _begin(self) -> None:
         self._write_one(wire.scalar_field(_FLAGS, _CLEARED))
+
+    def close(self) -> None:
+        """Write the end of the file: there is none."""
 
     def track(
         self,
@@ -128,15 +134,15 @@ class Writer:
         number = self._tracks.get(key)
         if number is None:
             number = self._tracks[key] = len(self._tracks) + 1
-            rank = place * _PLACES + min(number, _PLACES - 1)
-            self._describe(number, wire.scalar_field(_RANK, rank), name, parent, counter)
+            order = place * _PLACES + min(number, _PLACES - 1)
+            self._describe(number, order, name, parent, counter)
         return number
 
     def _describe(
-        self, number: int, rank: bytes, name: str, parent: int, counter: int | str | None
+        self, number: int, order: int, name: str, parent: int, counter: int | str | None
     ) -> None:
         content = wire.scalar_field(_UUID, number) + wire.scalar_field(_TRACK_NAME, clean(name))
-        content += wire.scalar_field(_ORDERING, _EXPLICIT) + rank
+        content += wire.scalar_field(_ORDERING, _EXPLICIT) + wire.scalar_field(_RANK, order)
         if parent:
             content += wire.scalar_field(_PARENT, parent)
         if counter is not None:
@@ -187,8 +193,8 @@ class Writer:
         arguments = [
             (self.text(ARGUMENT, argument.name), argument) for argument in begins.arguments
         ]
-        for first in range(0, len(is_end), _AT_A_TIME):
-            part = is_end[first : first + _AT_A_TIME]
+        for first in range(0, len(is_end), AT_A_TIME):
+            part = is_end[first : first + AT_A_TIME]
             before = int(is_end[:first].sum())
             of_ends = slice(before, before + int(part.sum()))
             of_begins = slice(first - before, first - before + int((~part).sum()))
@@ -198,8 +204,8 @@ class Writer:
 
     def counters(self, time: Ints, track: Ints, value: NDArray[np.float64]) -> None:
         """Write values of counters, from these instants on."""
-        for first in range(0, len(time), _AT_A_TIME):
-            part = slice(first, first + _AT_A_TIME)
+        for first in range(0, len(time), AT_A_TIME):
+            part = slice(first, first + AT_A_TIME)
             event = [
                 wire.constant(wire.scalar_field(_TYPE, _COUNTER), len(time[part])),
                 wire.varint_field(_TRACK, track[part]),

@@ -9,7 +9,8 @@ import pytest
 
 from pyprof2.analysis.costs import matmul
 from pyprof2.analysis.costs.formula_text import formula_text
-from pyprof2.analysis.summaries.explain import Reference, parse_reference
+from pyprof2.analysis.summaries.explain import parse_reference
+from pyprof2.analysis.summaries.explained_rows import Reference
 from pyprof2.errors import UsageError
 from tests.kineto_events import copy, kernel, launch, launched, load_events, node, op, step
 

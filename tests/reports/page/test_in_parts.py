@@ -1,0 +1,96 @@
+"""A page and an explanation read a long store in parts, and of most tables only some of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import pyprof2.store
+from pyprof2.errors import StoreError
+from pyprof2.reports.page.document import ReportQuery, packed_document
+from pyprof2.run import load, parse
+from tests.training_trace import training_trace
+
+if TYPE_CHECKING:
+    from pyprof2.run import Run
+
+ROWS_OF_PART = 97
+QUERY = ReportQuery(Path("training.pyprof2"), "1")
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the store of a training as it is, and one of it in parts of a few rows."""
+    folder = tmp_path_factory.mktemp("parts")
+    trace = folder / "training.json"
+    trace.write_bytes(training_trace())
+    whole = parse(trace, folder / "whole.pyprof2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pyprof2.store, "_ROW_GROUP", ROWS_OF_PART)
+        return whole, parse(trace, folder / "cut.pyprof2")
+
+
+def rows(store: Path, table: str) -> list[dict[str, Any]]:
+    """Return the rows of a table, read with nothing of ours."""
+    file = pq.ParquetFile(store / table / "rank-0.parquet")
+    found: list[dict[str, Any]] = file.read().to_pylist()
+    return found
+
+
+@pytest.mark.minutes
+def test_the_page_is_the_same_however_its_store_is_cut(stores: tuple[Path, Path]) -> None:
+    parts = pq.ParquetFile(stores[1] / "idle" / "rank-0.parquet").num_row_groups
+
+    whole, cut = (packed_document(load(store), QUERY) for store in stores)
+
+    assert parts > 1
+    assert whole == cut
+
+
+def test_what_is_explained_are_the_rows_of_the_store(stores: tuple[Path, Path]) -> None:
+    run = load(stores[1])
+    kernels, ops, launches = (rows(stores[1], name) for name in ("kernels", "ops", "launches"))
+    asked = kernels[:: len(kernels) // 40]
+
+    found = list(run.explain_all([(0, f"kernel:{row['kernel_id']}") for row in asked]))
+
+    assert len({row["kernel_id"] // ROWS_OF_PART for row in asked}) > 1
+    for row, facts in zip(asked, found, strict=True):
+        assert {name: row[name] for name in facts["kernel"]} == facts["kernel"]
+        launch = facts["link"]["launch"]
+        assert {name: launches[row["launch_id"]][name] for name in launch} == launch
+        op = {name: value for name, value in facts["op"].items() if name in ops[0]}
+        assert {name: ops[row["op_id"]][name] for name in op} == op
+        shared = [k["kernel_id"] for k in kernels if k["cost_op_id"] == row["cost_op_id"]]
+        assert facts["sharing"] is None or [s["kernel_id"] for s in facts["sharing"]] == shared
+
+
+def damage(store: Path, table: str, column: str) -> None:
+    """Make a column of the last part of a table unreadable."""
+    file = store / table / "rank-0.parquet"
+    parquet = pq.ParquetFile(file)
+    at = parquet.schema_arrow.get_field_index(column)
+    chunk = parquet.metadata.row_group(parquet.num_row_groups - 1).column(at)
+    content = bytearray(file.read_bytes())
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    content[begin : begin + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(("table", "column"), [("kernels", "grid"), ("ops", "library_source")])
+def test_an_explanation_reads_only_the_parts_with_its_rows(
+    stores: tuple[Path, Path], tmp_path: Path, table: str, column: str
+) -> None:
+    store = tmp_path / "damaged.pyprof2"
+    shutil.copytree(stores[1], store)
+    damage(store, table, column)
+    run: Run = load(store)
+    first, last = 0, max(row["kernel_id"] for row in rows(stores[1], "kernels"))
+
+    assert run.explain(f"kernel:{first}") == load(stores[1]).explain(f"kernel:{first}")
+    with pytest.raises(StoreError, match=table):
+        run.explain(f"kernel:{last}")
