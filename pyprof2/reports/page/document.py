@@ -37,6 +37,8 @@ _SIZES: Final = (
     (50_000, None), (20_000, None), (5_000, None), (2_000, 400), (1_000, 100), (500, 20),
 )  # fmt: skip
 """Rows of the profile, and letters of a text, the most first, until the data is small enough."""
+_UNCUT: Final = ("command", "notes")
+"""Half a command line is a wrong one, and half a note says nothing; there are few of both."""
 _NO_SOURCE: Final = "no source code is in this file: --source-root DIR names the folder of yours"
 _NOTHING: Final = "there is nothing to profile in the recording"
 
@@ -88,7 +90,7 @@ def _shortened(value: Any, length: int) -> Any:
     if isinstance(value, str):
         return cut(value, length)
     if isinstance(value, dict):
-        return {name: _shortened(each, length) for name, each in value.items()}
+        return {n: each if n in _UNCUT else _shortened(each, length) for n, each in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], (str, dict, list)):
         return [_shortened(each, length) for each in value]
     return value
