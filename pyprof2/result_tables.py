@@ -211,11 +211,23 @@ ENERGY: Final = Table(
     (
         _RANK,
         Column(
-            "counter", pa.string(), "Where it is from, `rapl` or `nvml`, and whose.", nullable=False
+            "counter",
+            pa.string(),
+            "Where it is from, `rapl`, `nvml` or `nvml-power`, and whose.",
+            nullable=False,
         ),
         Column("joules_per_step", pa.float64(), "Energy of a step; null: see `note`.", "J"),
         Column("lo", pa.float64(), "The least that it may be.", "J"),
         Column("hi", pa.float64(), "The most that it may be.", "J"),
+        Column(
+            "idle_joules",
+            pa.float64(),
+            "What the machine used before the program began, in the time of a step; null: nobody "
+            "asked, see `PYPROF2_ENERGY_IDLE`. Part of `joules_per_step`, and not taken off.",
+            "J",
+        ),
+        Column("idle_lo", pa.float64(), "The least that this may be.", "J"),
+        Column("idle_hi", pa.float64(), "The most that this may be.", "J"),
         Column("joules", pa.float64(), "Between the first reading and the last.", "J"),
         Column("seconds", pa.float64(), "The time between them.", "s"),
         _count("steps", "Steps that begin between them."),

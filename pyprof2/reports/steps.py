@@ -73,8 +73,15 @@ def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         each, low, high = (format_rate(row[name]) for name in ("joules_per_step", "lo", "hi"))
         yield (
             f"{place}: {each} J in a step ({low} to {high}; {format_rate(row['joules'])} J in "
-            f"{row['seconds']:.1f} s, {row['steps']} steps; {row['method']})"
+            f"{row['seconds']:.1f} s, {row['steps']} steps; {row['method']}){_idle_energy(row)}"
         )
+
+
+def _idle_energy(row: dict[Hashable, Any]) -> str:
+    if pd.isna(row["idle_joules"]):
+        return ""
+    each, low, high = (format_rate(row[name]) for name in ("idle_joules", "idle_lo", "idle_hi"))
+    return f"; of them {each} J ({low} to {high}) as before the program began"
 
 
 def _times(windows: pd.DataFrame) -> Iterator[str]:
