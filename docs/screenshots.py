@@ -1,8 +1,8 @@
 """Take the pictures of a report that the documentation shows: `make pictures`.
 
-They are of recordings that are made here, of two ranks in training on GPUs, of a job of eight and at
-three batch sizes, and of the one that comes with pyprof2; in `docs/pictures`, as WebP. Chromium is
-needed, and playwright.
+They are of recordings that are made here, of two ranks in training on GPUs, of a job of eight and
+at three batch sizes, and of the one that comes with pyprof2; in `docs/pictures`, as WebP. Chromium
+is needed, and playwright.
 """
 
 from __future__ import annotations
