@@ -235,6 +235,23 @@ ENERGY: Final = Table(
         Column("note", pa.string(), "Why there is no energy of a step."),
     ),
 )
+SPENDING: Final = Table(
+    "spending",
+    "One row per recording and measure of `pyprof2 spend`. Not stored.",
+    (
+        Column("recording", pa.string(), "Its name, as it was given.", nullable=False),
+        Column("measure", pa.string(), "`time`, `energy`, `idle_energy`, `carbon` or `price`.",
+               nullable=False),
+        Column("rank", pa.int64(), "Of the job; null: of all of it."),
+        Column("counter", pa.string(), "Of energy: where it is from, as in `energy`."),
+        Column("value", pa.float64(), "Of a step, or of as many as were asked for."),
+        Column("lo", pa.float64(), "The least that it may be."),
+        Column("hi", pa.float64(), "The most that it may be."),
+        Column("unit", pa.string(), "`s`, `J`, `g` of CO2, or `price`: what it was given in.",
+               nullable=False),
+        Column("note", pa.string(), "What it rests on, or why there is no value."),
+    ),
+)  # fmt: skip
 CLOCKS: Final = Table(
     "clocks",
     "One row per rank: how its clock differs from that of a reference rank, by the collectives "

@@ -37,6 +37,7 @@ from pyprof2.cli import (
     ranks,
     report,
     skyline_report,
+    spend,
     whatif,
 )
 from pyprof2.errors import LeftOutWarning, Pyprof2Error, StoreError, TerminatedError, UsageError
@@ -67,6 +68,7 @@ __all__ = [
     "ranks",
     "report",
     "skyline_report",
+    "spend",
     "whatif",
 ]
 
@@ -93,6 +95,7 @@ _COMMANDS: Final = (
     advise,
     compare,
     batch,
+    spend,
     report,
     export,
     skyline_report,
