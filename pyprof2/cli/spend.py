@@ -16,19 +16,16 @@ _EXAMPLES: Final = """examples:
   pyprof2 spend net.pyprof2 --grams-per-kwh 380 --pue 1.2"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "spend",
-        parents=[common],
         help="say what a step spends of time, energy, carbon and money",
         description="Say what a step spends: its time with an interval, the energy that counters "
         "of the recording machine counted, and, by what you say of the electricity and the price, "
         "grams of CO2 and money. Of several recordings one after another. Where no energy was "
         "counted there is none, and no carbon; nothing is looked up.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     command.add_argument(
         "inputs",
