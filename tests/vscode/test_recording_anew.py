@@ -75,6 +75,40 @@ def trust(code: CodeServer) -> None:
     heading.wait_for(state="hidden")
 
 
+def is_not_offered(code: CodeServer) -> None:
+    """Look for the command in a workspace that is not trusted."""
+    code.page.keyboard.press("F1")
+    code.page.locator(".quick-input-widget input").first.fill(">pyprof2: Re")
+    offered = code.page.locator(".quick-input-list .monaco-list-row")
+    offered.filter(has_text="Restart the Server").wait_for()
+    assert not offered.filter(has_text="Record Anew").count()
+    code.page.keyboard.press("Escape")
+
+
+def refuse(code: CodeServer) -> None:
+    """Ask for a recording, and do not allow it."""
+    code.press("pyprof2: Record Anew")
+    question = said(code, "may this run in")
+    assert "-m pyprof2 capture --kineto train.py" in question.inner_text()
+    click(question, "Do not run")
+    said(code, "not allowed: nothing was run")
+    assert running() == []
+
+
+def allow_and_cancel(code: CodeServer) -> None:
+    """Ask for a recording, allow it, and cancel it while it runs."""
+    code.press("pyprof2: Record Anew")
+    click(said(code, "may this run in"), "Allow")
+    wait(lambda: len(running()) == 2)
+    # A message that is long there goes to the status bar, which leads back to it.
+    code.press("Notifications: Show Notifications")
+    progress = said(code, "trained 3 times")
+    assert "pyprof2: recording" in progress.inner_text()
+    progress.get_by_role("button", name="Cancel", exact=True).click()
+    said(code, "pyprof2: cancelled")
+    wait(lambda: running() == [], 15)
+
+
 def test_consent_progress_and_cancel_are_clicked_and_then_there_are_numbers(
     code_server: Callable[..., CodeServer], tmp_path: Path
 ) -> None:
@@ -88,32 +122,10 @@ def test_consent_progress_and_cancel_are_clicked_and_then_there_are_numbers(
     code = code_server(folder, trusted=False, **{"pyprof2.capture": ["train.py"]})
     code.run(f"{OPEN}", path=str(script))
 
-    # Not trusted: not even offered.
-    code.page.keyboard.press("F1")
-    code.page.locator(".quick-input-widget input").first.fill(">pyprof2: Re")
-    offered = code.page.locator(".quick-input-list .monaco-list-row")
-    offered.filter(has_text="Restart the Server").wait_for()
-    assert not offered.filter(has_text="Record Anew").count()
-    code.page.keyboard.press("Escape")
+    is_not_offered(code)
     trust(code)
-
-    code.press("pyprof2: Record Anew")
-    question = said(code, "may this run in")
-    assert "-m pyprof2 capture --kineto train.py" in question.inner_text()
-    click(question, "Do not run")
-    said(code, "not allowed: nothing was run")
-    assert running() == []
-
-    code.press("pyprof2: Record Anew")
-    click(said(code, "may this run in"), "Allow")
-    wait(lambda: len(running()) == 2)
-    # A message that is long there goes to the status bar, which leads back to it.
-    code.press("Notifications: Show Notifications")
-    progress = said(code, "trained 3 times")
-    assert "pyprof2: recording" in progress.inner_text()
-    progress.get_by_role("button", name="Cancel", exact=True).click()
-    said(code, "pyprof2: cancelled")
-    wait(lambda: running() == [], 15)
+    refuse(code)
+    allow_and_cancel(code)
 
     # Allowed already: nothing asks, and this time it ends by itself.
     forever.unlink()
