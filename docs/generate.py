@@ -42,7 +42,7 @@ from pyprof2.cli import build_parser
 from pyprof2.parsers.formats import FORMATS
 from pyprof2.problems import PROBLEMS
 from pyprof2.reports.batch import BATCH_COLUMNS
-from pyprof2.result_tables import ENERGY, FINDINGS, RESULTS
+from pyprof2.result_tables import ENERGY, FINDINGS, RESULTS, SPENDING
 from pyprof2.skipped import SKIPPED
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
@@ -102,7 +102,9 @@ def tables() -> str:
 
 def results() -> str:
     """Return a section for each table of what was found."""
-    return "\n\n".join(_table_section(table) for table in (*RESULTS.values(), ENERGY, FINDINGS))
+    return "\n\n".join(
+        _table_section(table) for table in (*RESULTS.values(), ENERGY, SPENDING, FINDINGS)
+    )
 
 
 def _table_section(table: Table) -> str:

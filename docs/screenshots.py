@@ -1,6 +1,6 @@
 """Take the pictures of a report that the documentation shows: `make pictures`.
 
-They are of recordings that are made here, of two ranks in training on GPUs, of a job of eight, and
+They are of recordings that are made here, of two ranks in training on GPUs, of a job of eight and
 at three batch sizes, and of the one that comes with pyprof2; in `docs/pictures`, as WebP. Chromium
 is needed, and playwright.
 """
@@ -8,7 +8,6 @@ is needed, and playwright.
 from __future__ import annotations
 
 import base64
-import contextlib
 import shutil
 import sys
 import tempfile
@@ -18,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 from playwright.sync_api import sync_playwright
 
 from pyprof2 import cli
+from tests import dialled
 from tests.analysis.job.job_generator import Job, name_pause, simulate, write
-from tests.dialled import SIZES, workspace
 from tests.training_trace import write_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PICTURES: Final = ROOT / "docs" / "pictures"
@@ -43,8 +42,8 @@ PAGES: Final = {
 OF_THE_JOB: Final = {"path": "", "ranks": ""}
 """Those of eight ranks, of which one is slow, and one loads data for long in a step."""
 OF_THE_DEMO: Final = {"source": ""}
-OF_THE_DIALS: Final = {"dials": ""}
-"""The page of `pyprof2 batch -o`, with the number in a program."""
+BEYOND: Final = 52
+"""Where the dials are dragged to: it was not recorded, and fits."""
 
 
 def main(folder: Path) -> None:
@@ -62,6 +61,9 @@ def main(folder: Path) -> None:
                 for scheme, width in LOOKS if name == "overview" else LOOKS[:3]:
                     file = folder / f"report-{name}-{scheme}-{width}.webp"
                     take(browser, f"{report.as_uri()}#page={name}&{fragment}", file)
+        dials = page_with_dials(Path(scratch)).as_uri()
+        for scheme, width in LOOKS:
+            take(browser, dials, folder / f"batch-dials-{scheme}-{width}.webp", drag)
         browser.close()
 
 
@@ -79,7 +81,6 @@ def reports(scratch: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     words = ["report", str(data / "demo.json.gz"), "-o", str(demo), "--source-root", str(data)]
     cli.main([*words, "-q"])
     yield demo, OF_THE_DEMO
-    yield dials(scratch), OF_THE_DIALS
 
 
 def job(scratch: Path) -> Path:
@@ -94,17 +95,26 @@ def job(scratch: Path) -> Path:
     return page
 
 
-def dials(scratch: Path) -> Path:
-    """Return the page with the dials, of recordings at three batch sizes."""
-    script = workspace(scratch / "ws")
+def page_with_dials(scratch: Path) -> Path:
+    """Return the page of recordings at three batch sizes, beside the program."""
+    script = dialled.workspace(scratch / "dials")
     page = scratch / "dials.html"
-    inputs = [f"{size}={script.parent / f'b{size}.pyprof2'}" for size in SIZES]
-    with contextlib.chdir(script.parent):
-        cli.main(["batch", *inputs, "-o", str(page), "--code", script.name, "-q"])
+    recordings = [f"{size}={script.with_name(f'b{size}.pyprof2')}" for size in dialled.SIZES]
+    cli.main(["batch", *recordings, "-o", str(page), "--code", str(script), "-q"])
     return page
 
 
-def take(browser: Browser, address: str, file: Path) -> None:
+def drag(page: Page) -> None:
+    """Move the dials from the batch size of the program to another one, by keys."""
+    dial = page.locator("#dial-throughput")
+    dial.focus()
+    while int(dial.get_attribute("aria-valuenow") or BEYOND) < BEYOND:
+        page.keyboard.press("ArrowUp")
+
+
+def take(
+    browser: Browser, address: str, file: Path, prepare: Callable[[Page], None] | None = None
+) -> None:
     """Take one picture, of the whole page where that is not too tall."""
     _, _, scheme, width = file.stem.split("-")
     dark = scheme == "dark"
@@ -114,6 +124,8 @@ def take(browser: Browser, address: str, file: Path) -> None:
     page = context.new_page()
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
+    if prepare is not None:
+        prepare(page)
     page.wait_for_timeout(300)
     height = min(TALLEST, int(page.evaluate("document.documentElement.scrollHeight")))
     clip = {"x": 0, "y": 0, "width": int(width), "height": height, "scale": 1}

@@ -33,8 +33,8 @@ memory     an instant: what blocks of memory are for                  moment, na
 cpu        an instant: what the CPU can do, as measured               name, threads,
                                                                       flop_per_s, bytes_per_s,
                                                                       cache_bytes
-energy     a range without length: what counters have counted         joules
-           since the first such range
+energy     a range without length: what counters have counted         joules, idle_joules,
+           since the first such range                                 idle_seconds
 ========== ========================================================== ========================
 
 A step is known to be one only when an optimizer steps, so the events of steps are what happened,
@@ -150,6 +150,7 @@ class Marker:
         bytes_per_s: highest bandwidth of the memory that was measured.
         cache_bytes: size of the last cache before the memory.
         joules: by the name of the counter.
+        idle_joules, idle_seconds: what counters counted before the program began, and for how long.
         moment: where the training is.
         category: what the blocks are for.
         blocks: address and size of each.
@@ -182,6 +183,8 @@ class Marker:
     bytes_per_s: float | None = None
     cache_bytes: int | None = None
     joules: dict[str, float] | None = None
+    idle_joules: dict[str, float] | None = None
+    idle_seconds: float | None = None
     moment: Moment | None = None
     category: HeldFor | None = None
     blocks: tuple[tuple[int, int], ...] | None = None
@@ -323,6 +326,8 @@ class _Wire(msgspec.Struct):
     bytes_per_s: _Bandwidth | None = None
     cache_bytes: _Bytes | None = None
     joules: dict[str, _Joules] | None = None
+    idle_joules: dict[str, _Joules] | None = None
+    idle_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] | None = None
     moment: Moment | None = None
     category: HeldFor | None = None
     blocks: _Blocks | None = None

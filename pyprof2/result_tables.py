@@ -211,11 +211,23 @@ ENERGY: Final = Table(
     (
         _RANK,
         Column(
-            "counter", pa.string(), "Where it is from, `rapl` or `nvml`, and whose.", nullable=False
+            "counter",
+            pa.string(),
+            "Where it is from, `rapl`, `nvml` or `nvml-power`, and whose.",
+            nullable=False,
         ),
         Column("joules_per_step", pa.float64(), "Energy of a step; null: see `note`.", "J"),
         Column("lo", pa.float64(), "The least that it may be.", "J"),
         Column("hi", pa.float64(), "The most that it may be.", "J"),
+        Column(
+            "idle_joules",
+            pa.float64(),
+            "What the machine used before the program began, in the time of a step; null: nobody "
+            "asked, see `PYPROF2_ENERGY_IDLE`. Part of `joules_per_step`, and not taken off.",
+            "J",
+        ),
+        Column("idle_lo", pa.float64(), "The least that this may be.", "J"),
+        Column("idle_hi", pa.float64(), "The most that this may be.", "J"),
         Column("joules", pa.float64(), "Between the first reading and the last.", "J"),
         Column("seconds", pa.float64(), "The time between them.", "s"),
         _count("steps", "Steps that begin between them."),
@@ -223,6 +235,23 @@ ENERGY: Final = Table(
         Column("note", pa.string(), "Why there is no energy of a step."),
     ),
 )
+SPENDING: Final = Table(
+    "spending",
+    "One row per recording and measure of `pyprof2 spend`. Not stored.",
+    (
+        Column("recording", pa.string(), "Its name, as it was given.", nullable=False),
+        Column("measure", pa.string(), "`time`, `energy`, `idle_energy`, `carbon` or `price`.",
+               nullable=False),
+        Column("rank", pa.int64(), "Of the job; null: of all of it."),
+        Column("counter", pa.string(), "Of energy: where it is from, as in `energy`."),
+        Column("value", pa.float64(), "Of a step, or of as many as were asked for."),
+        Column("lo", pa.float64(), "The least that it may be."),
+        Column("hi", pa.float64(), "The most that it may be."),
+        Column("unit", pa.string(), "`s`, `J`, `g` of CO2, or `price`: what it was given in.",
+               nullable=False),
+        Column("note", pa.string(), "What it rests on, or why there is no value."),
+    ),
+)  # fmt: skip
 CLOCKS: Final = Table(
     "clocks",
     "One row per rank: how its clock differs from that of a reference rank, by the collectives "

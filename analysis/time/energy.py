@@ -14,23 +14,45 @@ from pyprof2.result_tables import ENERGY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyprof2.markers import Marker
+
 RANGES: Final = ("start_ns", "name", "kind")
 """The columns of table `ranges` that this is found in."""
 
 KIND: Final = "energy"
 """Of these ranges."""
 _NS_PER_S: Final = 10**9
-_METHODS: Final = {
-    "rapl": ("RAPL, the whole package with all programs on it", 0.001),
-    "nvml": ("NVML, total energy of the GPU", 0.1),
-}
-"""By the beginning of a counter's name: what it is, and how old its value may be, in seconds."""
-_UNKNOWN: Final = ("a counter of the recorder", 1.0)
+_SPREAD: Final = "/spread"
+"""What follows the name of a counter of samples: how far its joules may be off."""
 _LEAST_SHARE: Final = 0.95
 """So much of the time must be in steps for the energy to be that of steps."""
 _STILL: Final = "the counter does not move"
 _OUTSIDE: Final = "{:.0f} % of the time is outside of steps"
 _NO_STEPS: Final = "no step begins between two readings"
+
+
+class _Method(NamedTuple):
+    """What a counter is.
+
+    Attributes:
+        text: in words.
+        period: how old its value may be, in seconds.
+        accuracy: by what share the value itself may be wrong.
+    """
+
+    text: str
+    period: float
+    accuracy: float = 0.0
+
+
+_METHODS: Final = {
+    "rapl": _Method("RAPL, the whole package with all programs on it", 0.001),
+    "nvml": _Method("NVML, total energy of the GPU", 0.1),
+    # NVML's documentation of nvmlDeviceGetPowerUsage: accurate to 5 %, on some GPUs a mean of 1 s.
+    "nvml-power": _Method("NVML, power of the GPU, sampled and integrated", 1.0, 0.05),
+}
+"""By the beginning of a counter's name."""
+_UNKNOWN: Final = _Method("a counter of the recorder", 1.0)
 
 
 class _Span(NamedTuple):
@@ -46,29 +68,35 @@ def energy(ranges: pa.Table, steps: pd.DataFrame, rank: int) -> pd.DataFrame:
 
     Of a counter the first and the last reading count; they are at beginnings of steps, when no work
     was left on GPUs. A value may be as old as the counter's period at both ends, so the interval is
-    ± one period of its mean power.
+    ± one period of its mean power; of samples also ± their accuracy, and ± half of the difference
+    between neighbours for the time between them. What the machine used before the program began is
+    beside it, for the time of a step, and not taken off.
 
     Args:
         ranges: the columns `RANGES` of the rank.
         steps: the table `steps`.
         rank: the number.
     """
-    readings = sorted(_readings(ranges))
+    said = sorted(_readings(ranges), key=lambda each: each[0])
+    readings = [(at, marker.joules or {}) for at, marker in said]
     windows = steps.loc[steps["rank"] == rank, ["host_start_ns", "host_dur_ns"]].drop_duplicates()
     names = dict.fromkeys(name for _, joules in readings for name in joules)
-    rows = [_row(name, list(_spans(name, readings)), windows, rank) for name in names]
+    idle = next((marker for _, marker in said if marker.idle_joules), None)
+    rows = [
+        _row(name, readings, windows, rank, idle) for name in names if not name.endswith(_SPREAD)
+    ]
     frame = pd.DataFrame([row for row in rows if row], columns=ENERGY.names)
     numbers = {c.name: "Float64" for c in ENERGY.columns if str(c.type) == "double"}
     return frame.astype(numbers | {"rank": "int64", "steps": "int64"})
 
 
-def _readings(ranges: pa.Table) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield the time and what each counter said of each reading."""
+def _readings(ranges: pa.Table) -> Iterator[tuple[int, Marker]]:
+    """Yield the time and the marker of each reading."""
     is_reading = pc.equal(ranges["kind"].cast(pa.string()), KIND)
     for row in ranges.filter(is_reading).to_pylist():
         marker = parse_marker(row["name"])
         if marker is not None and marker.joules:
-            yield row["start_ns"], marker.joules
+            yield row["start_ns"], marker
 
 
 def _spans(name: str, readings: list[tuple[int, dict[str, float]]]) -> Iterator[_Span]:
@@ -87,24 +115,64 @@ def _spans(name: str, readings: list[tuple[int, dict[str, float]]]) -> Iterator[
         yield _Span(first[0], last[0], last[1] - first[1])
 
 
-def _row(name: str, spans: list[_Span], windows: pd.DataFrame, rank: int) -> dict[str, Any] | None:
-    spans = [span for span in spans if span.end_ns > span.start_ns]
+def _row(
+    name: str,
+    readings: list[tuple[int, dict[str, float]]],
+    windows: pd.DataFrame,
+    rank: int,
+    idle: Marker | None,
+) -> dict[str, Any] | None:
+    spans = [span for span in _spans(name, readings) if span.end_ns > span.start_ns]
     if not spans:
         return None
     joules, length = sum(s.joules for s in spans), sum(s.end_ns - s.start_ns for s in spans)
+    count, inside = _steps_in(spans, windows)
+    method = _METHODS.get(name.partition(":")[0], _UNKNOWN)
+    note = _note(joules, count, inside / length)
+    spread = sum(span.joules for span in _spans(name + _SPREAD, readings))
+    seconds = length / _NS_PER_S
+    found = _around(joules, seconds / len(spans), spread, method)
+    before = _idle(name, idle, method, seconds)
+    each, base = (
+        [None] * 3 if note is not None or values is None else [value / count for value in values]
+        for values in (found, before)
+    )
+    values = (rank, name, *each, *base, joules, seconds, count, method.text, note)
+    return dict(zip(ENERGY.names, values, strict=True))
+
+
+def _steps_in(spans: list[_Span], windows: pd.DataFrame) -> tuple[int, int]:
+    """Return how many steps begin in spans, and the time of these within them."""
     count, inside = 0, 0
+    starts, ends = windows["host_start_ns"], windows.sum(axis="columns")
     for span in spans:
-        starts, ends = windows["host_start_ns"], windows.sum(axis="columns")
         begun = (starts >= span.start_ns) & (starts < span.end_ns)
         count += int(begun.sum())
         inside += int((ends[begun].clip(upper=span.end_ns) - starts[begun]).sum())
-    method, period = _METHODS.get(name.partition(":")[0], _UNKNOWN)
-    note = _note(joules, count, inside / length)
-    each = joules / count if note is None else None
-    error = period * len(spans) * _NS_PER_S / length
-    bounds = (None, None) if each is None else (each * max(0.0, 1 - error), each * (1 + error))
-    values = (rank, name, each, *bounds, joules, length / _NS_PER_S, count, method, note)
-    return dict(zip(ENERGY.names, values, strict=True))
+    return count, inside
+
+
+def _around(
+    joules: float, seconds: float, spread: float, method: _Method
+) -> tuple[float, float, float]:
+    """Return joules that were counted in spans of so many seconds, the least and the most."""
+    error = joules * (method.period / seconds + method.accuracy) + spread
+    return joules, max(0.0, joules - error), joules + error
+
+
+def _idle(
+    name: str, idle: Marker | None, method: _Method, seconds: float
+) -> tuple[float, float, float] | None:
+    """Return what would have been used in some seconds as before the program began."""
+    if idle is None or not idle.idle_joules or not idle.idle_seconds:
+        return None
+    joules = idle.idle_joules.get(name)
+    if not joules:
+        return None
+    spread = idle.idle_joules.get(name + _SPREAD, 0.0)
+    scale = seconds / idle.idle_seconds
+    least_to_most = _around(joules, idle.idle_seconds, spread, method)
+    return least_to_most[0] * scale, least_to_most[1] * scale, least_to_most[2] * scale
 
 
 def _note(joules: float, count: int, share: float) -> str | None:

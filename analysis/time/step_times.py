@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from math import comb
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
 _MADS: Final = 3 * 1.4826
 """Three standard deviations of normal data, in median absolute deviations."""
 _LEAST_SHARE: Final = 0.02
+_SURE: Final = 0.95
 
 
 def step_windows_of(steps: pd.DataFrame) -> pd.DataFrame:
@@ -49,6 +51,26 @@ def step_times(windows: pd.DataFrame) -> pd.DataFrame:
             "mad_ns": far.groupby(windows["rank"]).median(),
         }
     )
+
+
+def median_interval(times: Sequence[int]) -> tuple[int, int] | None:
+    """Return between which times the median of all such steps is, at 95 % or more.
+
+    Of no distribution: each step is above the median or below it as a coin falls, so between the
+    k-th shortest and the k-th longest it is with 1 - 2 * P(fewer than k of n coins). Steps that
+    slow down or speed up together are not such coins.
+
+    Returns:
+        The shortest such interval; None: there is none of fewer than six steps.
+    """
+    count, left_out, outside = len(times), 0, 0
+    while 2 * (outside + comb(count, left_out)) <= (1 - _SURE) * 2**count:
+        outside += comb(count, left_out)
+        left_out += 1
+    if not left_out:
+        return None
+    ordered = sorted(times)
+    return ordered[left_out - 1], ordered[-left_out]
 
 
 def outlier_steps(windows: pd.DataFrame) -> pd.DataFrame:

@@ -38,6 +38,7 @@ from pyprof2.cli import (
     ranks,
     report,
     skyline_report,
+    spend,
     whatif,
 )
 from pyprof2.errors import LeftOutWarning, Pyprof2Error, StoreError, TerminatedError, UsageError
@@ -68,6 +69,7 @@ __all__ = [
     "ranks",
     "report",
     "skyline_report",
+    "spend",
     "whatif",
 ]
 
@@ -94,6 +96,7 @@ _COMMANDS: Final = (
     advise,
     compare,
     batch,
+    spend,
     report,
     export,
     skyline_report,

@@ -2,12 +2,12 @@
 
 CPUs: the files of RAPL under `/sys/class/powercap`, which many machines let only root read. Of each
 only the whole packages count: their parts, such as cores, are inside of them. They count what all
-programs on the machine use. GPUs: `nvmlDeviceGetTotalEnergyConsumption`, through the package
-nvidia-ml-py, of those on which this process has memory.
+programs on the machine use. GPUs: those on which this process has memory; see `gpu_energy`.
 
 A counter that cannot be read is not there, and one that fails, or that may have wrapped around
 unseen, is not read again. Nothing is estimated. The environment variable `PYPROF2_ENERGY=0` turns
-it off.
+it off; `PYPROF2_ENERGY_IDLE=2` waits two seconds before the program begins, and says what the
+machine used in them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 
+from pyprof2.errors import UsageError
 from pyprof2.markers import Marker
+from pyprof2.nvtx.gpu_energy import SPREAD, nvml_counters, used_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 SWITCH: Final = "PYPROF2_ENERGY"
+IDLE: Final = "PYPROF2_ENERGY_IDLE"
+"""Seconds to wait before the program begins, to see what the machine uses without it."""
 POWERCAP: Final = Path("/sys/class/powercap")
 
 _PACKAGES: Final = "intel-rapl:[0-9]*"
@@ -34,9 +37,9 @@ _PACKAGES: Final = "intel-rapl:[0-9]*"
 _MOST_WATTS: Final = 2000.0
 """No package uses more: so long as a counter cannot have gone around, a fall is one wrap."""
 _MICRO: Final = 1e-6
-_MILLI: Final = 1e-3
 _LEAST_SECONDS: Final = 1.0
 """Between two readings that are written; each time twice as long, so that they cost nothing."""
+_LONGEST_IDLE: Final = 60.0
 _READ_SECONDS: Final = 0.5
 """Between two readings, to see every wrap."""
 
@@ -46,9 +49,11 @@ class Counter(Protocol):
 
     Attributes:
         name: where it is from, and what it is of, such as `rapl:package-0`.
+        spread: how far the joules may be off, where they are a sum of samples.
     """
 
     name: str
+    spread: float | None
 
     def joules(self, now: float) -> float:
         """Return what it has counted since it was first read.
@@ -63,6 +68,8 @@ class Counter(Protocol):
 
 class Rapl:
     """A package of CPUs."""
+
+    spread: float | None = None
 
     def __init__(self, folder: Path) -> None:
         """Read it for the first time.
@@ -94,25 +101,6 @@ class Rapl:
         return self._total * _MICRO
 
 
-@dataclass
-class Nvml:
-    """A GPU, which counts in millijoules since its driver was loaded."""
-
-    name: str
-    read: Callable[[], int]
-    first: int | None = None
-
-    def joules(self, now: float) -> float:  # noqa: ARG002 -- it does not wrap around
-        """Return the joules since the first reading."""
-        value = self.read()
-        if self.first is None:
-            self.first = value
-        if value < self.first:
-            msg = f"{self.name}: counts backwards"
-            raise ValueError(msg)
-        return (value - self.first) * _MILLI
-
-
 def rapl_counters(root: Path = POWERCAP) -> Iterator[Counter]:
     """Yield the packages below a folder that can be read."""
     for folder in sorted(root.glob(_PACKAGES)):
@@ -125,58 +113,23 @@ def rapl_counters(root: Path = POWERCAP) -> Iterator[Counter]:
                 yield counter
 
 
-def nvml_counters(uuids: Sequence[str]) -> Iterator[Counter]:
-    """Yield the GPUs that count energy; none without NVML.
-
-    Args:
-        uuids: of the GPUs, as NVML names them.
-    """
-    try:
-        import pynvml
-    except ImportError:
-        return
-    try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError, OSError):
-        return
-    for uuid in uuids:
-        with contextlib.suppress(pynvml.NVMLError):
-            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-            # Older GPUs count none, and say so here.
-            pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-            yield Nvml(f"nvml:{uuid}", _reader(pynvml, handle))
-
-
-def _reader(pynvml: Any, handle: Any) -> Callable[[], int]:
-    def read() -> int:
-        try:
-            return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-        except pynvml.NVMLError as error:
-            raise OSError(str(error)) from error
-
-    return read
-
-
-def used_gpus() -> list[str]:
-    """Return the UUIDs of the GPUs on which this process has memory."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return []
-    used = [at for at in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(at)]
-    found = (getattr(torch.cuda.get_device_properties(at), "uuid", None) for at in used)
-    return [f"GPU-{uuid}" for uuid in found if uuid is not None]
-
-
 class Meter:
     """Reads the counters now and then, where a step begins."""
 
-    def __init__(self, find: Callable[[], Sequence[Counter]], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Sequence[Counter]],
+        clock: Callable[[], float],
+        idle: tuple[dict[str, float], float] | None = None,
+    ) -> None:
         """Wait for the first step.
 
         Args:
             find: returns the counters.
             clock: seconds, that do not go back.
+            idle: what `used_in` said before the program began; the first reading has it too.
         """
-        self._find, self._clock = find, clock
+        self._find, self._clock, self._idle = find, clock, idle
         self._counters: list[Counter] | None = None
         self._first = self._read_at = 0.0
         self._wait = _LEAST_SECONDS
@@ -201,21 +154,66 @@ class Meter:
         if is_due and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # what was launched before is no part of what comes
         self._read_at = now
-        joules = self._readings(now)
-        return Marker("energy", joules=joules) if is_due and joules else None
+        joules = readings(self._counters, self._clock())
+        self._counters = [each for each in self._counters if each.name in joules]
+        if not is_due or not joules:
+            return None
+        idle, seconds = self._idle if now == self._first and self._idle else (None, None)
+        return Marker("energy", joules=joules, idle_joules=idle, idle_seconds=seconds)
 
-    def _readings(self, now: float) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for counter in list(self._counters or ()):
-            try:
-                found[counter.name] = counter.joules(now)
-            except (OSError, ValueError):
-                self._counters = [each for each in self._counters or () if each is not counter]
-        return found
+
+def readings(counters: Sequence[Counter], now: float) -> dict[str, float]:
+    """Return what counters say, without those that fail; see `Counter.joules`."""
+    found: dict[str, float] = {}
+    for counter in counters:
+        with contextlib.suppress(OSError, ValueError):
+            found[counter.name] = counter.joules(now)
+            if counter.spread is not None:
+                found[counter.name + SPREAD] = counter.spread
+    return found
+
+
+def used_in(
+    seconds: float,
+    counters: Sequence[Counter],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[dict[str, float], float] | None:
+    """Wait, and return what counters counted meanwhile, and for how many seconds; None: nothing."""
+    start = clock()
+    before = readings(counters, start)
+    sleep(seconds)
+    end = clock()
+    after = readings(counters, end)
+    found = {name: after[name] - joules for name, joules in before.items() if name in after}
+    return (found, end - start) if found else None
 
 
 def machine_meter() -> Meter | None:
     """Return what reads this machine's counters; None where it is turned off."""
     if os.environ.get(SWITCH) == "0":
         return None
-    return Meter(lambda: [*rapl_counters(POWERCAP), *nvml_counters(used_gpus())], time.monotonic)
+    seconds = _idle_seconds()
+    everything = [*rapl_counters(POWERCAP), *nvml_counters(None)] if seconds else []
+    return Meter(
+        lambda: [*rapl_counters(POWERCAP), *nvml_counters(used_gpus())],
+        time.monotonic,
+        used_in(seconds, everything) if everything else None,
+    )
+
+
+def _idle_seconds() -> float:
+    """Return how long to wait before the program begins.
+
+    Raises:
+        UsageError: the environment says what is no such time.
+    """
+    text = os.environ.get(IDLE, "") or "0"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_IDLE:
+        msg = f"{IDLE} is {text!r}; it can be a number of seconds, {_LONGEST_IDLE:.0f} at most"
+        raise UsageError(msg)
+    return seconds

@@ -9,6 +9,7 @@ import pandas as pd
 from pyprof2.analysis.summaries.compared_calls import NEEDED
 from pyprof2.analysis.summaries.odd_steps import largest_terms, step_difference
 from pyprof2.analysis.time.step_times import (
+    median_interval,
     median_step,
     outlier_steps,
     step_times,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _RANKS_SHOWN: Final = 8
 _OUTLIERS_SHOWN: Final = 5
+_NARROW_PCT: Final = 2.0
 _STATES: Final = {
     "compute_only_ns": "computing",
     "comm_only_ns": "exposed communication",
@@ -73,8 +75,15 @@ def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         each, low, high = (format_rate(row[name]) for name in ("joules_per_step", "lo", "hi"))
         yield (
             f"{place}: {each} J in a step ({low} to {high}; {format_rate(row['joules'])} J in "
-            f"{row['seconds']:.1f} s, {row['steps']} steps; {row['method']})"
+            f"{row['seconds']:.1f} s, {row['steps']} steps; {row['method']}){_idle_energy(row)}"
         )
+
+
+def _idle_energy(row: dict[Hashable, Any]) -> str:
+    if pd.isna(row["idle_joules"]):
+        return ""
+    each, low, high = (format_rate(row[name]) for name in ("idle_joules", "idle_lo", "idle_hi"))
+    return f"; of them {each} J ({low} to {high}) as before the program began"
 
 
 def _times(windows: pd.DataFrame) -> Iterator[str]:
@@ -83,7 +92,19 @@ def _times(windows: pd.DataFrame) -> Iterator[str]:
     for row in times[times["count"] > 1].head(_RANKS_SHOWN).to_dict("records"):
         median, low, high = (_time(row[name]) for name in ("median_ns", "q1_ns", "q3_ns"))
         place = _of_rank(row["rank"], len(times))
-        yield f"{place}{row['count']} steps, median {median}, the middle half {low} to {high}"
+        sure = _interval(windows.loc[windows["rank"] == row["rank"], "dur_ns"], row["median_ns"])
+        yield f"{place}{row['count']} steps, median {median}, the middle half {low} to {high}{sure}"
+
+
+def _interval(times: pd.Series[Any], median: float) -> str:
+    """Return between which times the median is, with the reason where that is no narrow range."""
+    between = median_interval(times.tolist())
+    if between is None:
+        return ""
+    low, high = between
+    half_pct = 50 * (high - low) / median if median else 0.0
+    more = f" (± {format_rate(half_pct)} %: record more)" if half_pct > _NARROW_PCT else ""
+    return f"; the median of all such steps {_time(low)} to {_time(high)} at 95 %{more}"
 
 
 def _states(row: Mapping[Any, Any]) -> Iterator[str]:

@@ -16,11 +16,14 @@ import pytest
 import torch
 
 import pyprof2
-from pyprof2.nvtx import energy
-from pyprof2.nvtx.energy import SWITCH, Meter, Rapl, rapl_counters
+from pyprof2.errors import UsageError
+from pyprof2.markers import Marker
+from pyprof2.nvtx import energy, gpu_energy
+from pyprof2.nvtx.energy import SWITCH, Meter, Rapl, rapl_counters, used_in
+from pyprof2.nvtx.gpu_energy import Power
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -195,6 +198,20 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, device *found) {
   *found = &gpus[!strcmp(uuid, "GPU-old")];
   return 0;
 }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 1; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *found) { *found = &gpus[1]; return 0; }
+int nvmlDeviceGetUUID(device gpu, char *uuid, unsigned length) {
+  strcpy(uuid, "GPU-old");
+  return 0;
+}
+static int usages;
+int nvmlDeviceGetPowerUsage(device gpu, unsigned *milliwatts) {
+  if (gpu != (device)&gpus[1]) return 3;
+  usages++;
+  *milliwatts = 120000;
+  return 0;
+}
+int used(void) { return usages; }
 int nvmlDeviceGetTotalEnergyConsumption(device gpu, unsigned long long *energy) {
   if (gpu == (device)&gpus[1]) return 3;
   if (++counts > 4) return 999;
@@ -203,14 +220,33 @@ int nvmlDeviceGetTotalEnergyConsumption(device gpu, unsigned long long *energy) 
 }
 """
 PROGRAM: Final = """
+import ctypes
+import gc
 import json
-from pyprof2.nvtx.energy import nvml_counters
-found = list(nvml_counters(["GPU-a", "GPU-old", "GPU-none"]))
-said = [[each.name, each.joules(0.0), each.joules(1.0), each.joules(2.0)] for each in found]
+import threading
+import time
+from pyprof2.nvtx.gpu_energy import nvml_counters
+counts, tells = nvml_counters(["GPU-a", "GPU-old", "GPU-none"])
+said = [[counts.name, counts.joules(0.0), counts.joules(1.0), counts.joules(2.0)]]
 try:
-    found[0].joules(3.0)
+    counts.joules(3.0)
 except OSError as error:
     said.append(type(error).__name__)
+
+start = time.monotonic()
+first = tells.joules(start)
+time.sleep(0.6)
+end = time.monotonic()
+said.append([tells.name, first, tells.joules(end) / (end - start), tells.spread])
+said.append([each.name for each in nvml_counters(None)])
+usages = ctypes.CDLL("libnvidia-ml.so.1").used()
+del tells
+gc.collect()
+for _ in range(100):
+    time.sleep(0.1)
+    if threading.active_count() == 1:
+        break
+said.append([usages, threading.active_count()])
 print(json.dumps(said))
 """
 
@@ -230,9 +266,81 @@ def test_gpus_that_count_energy_are_read_through_nvml(tmp_path: Path) -> None:
         env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
 
+    counted, refused, sampled, everything, (usages, threads) = json.loads(done.stdout)
     # The first count is of the look whether it counts: 1.5 J lie between two.
-    assert json.loads(done.stdout) == [["nvml:GPU-a", 0, 1.5, 3.0], "OSError"]
+    assert (counted, refused) == (["nvml:GPU-a", 0, 1.5, 3.0], "OSError")
+    # One that counts nothing tells its power, 120 W; a thread asks, and ends when nobody does.
+    assert sampled == ["nvml-power:GPU-old", 0, pytest.approx(120), 0]
+    assert everything == ["nvml-power:GPU-old"]
+    assert usages > 5
+    assert threads == 1
+
+
+@pytest.mark.parametrize("times", [range(11), (0, 0.3, 1.1, 1.2, 4, 9.5, 10)], ids=["even", "odd"])
+@pytest.mark.parametrize(
+    ("slope", "joules"), [(0, 100 * 10), (20, 100 * 10 + 20 * 10**2 / 2)], ids=["flat", "ramp"]
+)
+def test_the_integral_of_power_is_that_of_a_closed_formula(
+    times: Iterable[float], slope: float, joules: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_energy, "_GAP_SECONDS", 6)
+    monkeypatch.setattr(gpu_energy, "_keep_sampling", lambda _: None)
+    clock = Clock()
+    power = Power("nvml-power:GPU-x", lambda: round(1000 * (100 + slope * clock.now)))
+
+    found = []
+    for clock.now in times:
+        found.append(power.joules(clock.now))
+
+    assert found[0] == 0
+    assert found[-1] == pytest.approx(joules)
+    # Between two samples it may have been as one of them all the time.
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert power.spread == pytest.approx(sum(slope * gap**2 / 2 for gap in gaps))
+    assert power.joules(clock.now - 1) == found[-1]
+
+
+def test_power_that_was_not_sampled_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_energy, "_keep_sampling", lambda _: None)
+    clock, power = Clock(), Power("nvml-power:GPU-x", lambda: 100_000)
+    meter = Meter(lambda: [power], clock)
+
+    assert meter.due() == Marker("energy", joules={power.name: 0, f"{power.name}/spread": 0})
+    clock.now = 1.1
+    assert meter.due() is None
+    with pytest.raises(ValueError, match=r"not sampled for 1\.1 s"):
+        power.joules(1.2)
+
+
+def test_the_first_reading_says_what_was_used_before_the_program_began(tmp_path: Path) -> None:
+    file, clock = zone(tmp_path, "intel-rapl:0", "package-0", most=10**12), Clock()
+    counters = list(rapl_counters(tmp_path))
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+        file.write_text(str(round(30e6 * seconds)))
+
+    idle = used_in(2, counters, clock, sleep)
+    meter = Meter(lambda: list(rapl_counters(tmp_path)), clock, idle)
+
+    assert idle == ({"rapl:package-0": 60}, 2)
+    first = meter.due()
+    assert first is not None
+    assert (first.idle_joules, first.idle_seconds) == idle
+    clock.now += 2
+    second = meter.due()
+    assert second is not None
+    assert second.idle_joules is None
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "61", "nan"])
+def test_a_time_to_wait_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(energy.IDLE, text)
+    monkeypatch.setenv(SWITCH, "1")
+
+    with pytest.raises(UsageError, match=r"PYPROF2_ENERGY_IDLE is .* seconds, 60 at most"):
+        energy.machine_meter()
 
 
 def test_without_nvml_no_gpu_is_read() -> None:
-    assert list(energy.nvml_counters(["GPU-a"])) == []
+    assert list(gpu_energy.nvml_counters(["GPU-a"])) == []

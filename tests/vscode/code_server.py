@@ -35,36 +35,22 @@ class CodeServer:
 
     page: Page
 
-    def __init__(self, program: Path, folder: Path, workspace: Path, **settings: Any) -> None:
-        """Start one with our extension and the driver; settings are those of the user."""
+    def __init__(
+        self, program: Path, extensions: Path, folder: Path, workspace: Path, **settings: Any
+    ) -> None:
+        """Prepare one with extensions that are installed; settings are those of the user."""
         self.folder, self.workspace = folder, workspace
         self.hosts: set[str] = set()
         self._asked = 0
         self._driver = folder / "driver"
         self._driver.mkdir(parents=True)
-        self._command = [
-            str(program / "node"), str(program / "entry.js"),
-            "--config", str(folder / "config.yaml"), "--user-data-dir", str(folder / "data"),
-            "--extensions-dir", str(folder / "extensions"), *_OPTIONS,
-        ]  # fmt: skip
-        for extension in (EXTENSION, _packed(_DRIVER, folder / "driver.vsix")):
-            subprocess.run(
-                [*self._command, "--install-extension", str(extension)],
-                env=self._environment(), check=True, capture_output=True,
-            )  # fmt: skip
+        self._command = _command(program, folder, extensions)
         chosen = folder / "data" / "User" / "settings.json"
         chosen.parent.mkdir(parents=True, exist_ok=True)
         chosen.write_text(json.dumps(_QUIET | settings))
 
     def _environment(self) -> dict[str, str]:
-        return os.environ | {
-            # Without it extensions are looked for in the net.
-            "EXTENSIONS_GALLERY": "{}",
-            "HOME": str(self.folder),
-            "XDG_STATE_HOME": str(self.folder / "state"),
-            "PYTHONPATH": str(ROOT),
-            "PYPROF2_DRIVER": str(self._driver),
-        }
+        return _own(self.folder) | {"PYPROF2_DRIVER": str(self._driver)}
 
     def start(self, browser: Browser, *, trusted: bool) -> None:
         """Serve the workspace, and open it in a browser."""
@@ -142,6 +128,37 @@ _QUIET: Final = {
     "pyprof2.interpreter": sys.executable,
 }  # fmt: skip
 """Settings of the user without which windows of others stand in the way."""
+
+
+def install(program: Path, folder: Path) -> Path:
+    """Return the folder of our extension and the driver, installed; servers can share it."""
+    folder.mkdir(exist_ok=True)
+    extensions = folder / "extensions"
+    packed = (EXTENSION, _packed(_DRIVER, folder / "driver.vsix"))
+    wanted = [word for path in packed for word in ("--install-extension", str(path))]
+    subprocess.run(
+        [*_command(program, folder, extensions), *wanted],
+        env=_own(folder), check=True, capture_output=True,
+    )  # fmt: skip
+    return extensions
+
+
+def _command(program: Path, folder: Path, extensions: Path) -> list[str]:
+    return [
+        str(program / "node"), str(program / "entry.js"),
+        "--config", str(folder / "config.yaml"), "--user-data-dir", str(folder / "data"),
+        "--extensions-dir", str(extensions), *_OPTIONS,
+    ]  # fmt: skip
+
+
+def _own(folder: Path) -> dict[str, str]:
+    return os.environ | {
+        # Without it extensions are looked for in the net.
+        "EXTENSIONS_GALLERY": "{}",
+        "HOME": str(folder),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "PYTHONPATH": str(ROOT),
+    }
 
 
 def _packed(folder: Path, path: Path) -> Path:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.vscode.code_server import CodeServer
 
-__all__ = ["chromium", "code_server"]
+__all__ = ["chromium", "code_server", "extensions"]
 
 
 def _program() -> Path:
@@ -32,21 +32,29 @@ def _program() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def code_server(
-    chromium: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., CodeServer]]:
-    """Return a function that starts VS Code with a workspace; all are ended."""
-    from tests.vscode.code_server import EXTENSION, CodeServer
+@pytest.fixture(scope="session")
+def extensions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of our extension and the driver, which are installed once."""
+    from tests.vscode.code_server import EXTENSION, install
 
     program = _program()
     if not EXTENSION.exists():
         pytest.skip("no extension: make vscode")
+    return install(program, tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture(scope="module")
+def code_server(
+    chromium: Browser, extensions: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., CodeServer]]:
+    """Return a function that starts VS Code with a workspace; all are ended."""
+    from tests.vscode.code_server import CodeServer
+
     servers: list[CodeServer] = []
 
     def started(workspace: Path, *, trusted: bool = True, **settings: Any) -> CodeServer:
         folder = tmp_path_factory.mktemp("code-server")
-        servers.append(CodeServer(program, folder, workspace, **settings))
+        servers.append(CodeServer(_program(), extensions, folder, workspace, **settings))
         servers[-1].start(chromium, trusted=trusted)
         return servers[-1]
 

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from pyprof2.run import Run
 
 REPORTS: Final = ("time", "memory", "both", "deepview")
-_COMPONENTS: Final = {"rapl": "ENERGY_CPU_DRAM", "nvml": "ENERGY_NVIDIA"}
+_COMPONENTS: Final = {
+    "rapl": "ENERGY_CPU_DRAM",
+    "nvml": "ENERGY_NVIDIA",
+    "nvml-power": "ENERGY_NVIDIA",
+}
 _NO_MEMORY: Final = (
     "no allocation is recorded, so there is no memory report; record with "
     "profile(profile_memory=True)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 
 from pyprof2.markers import Marker, format_marker
@@ -21,6 +22,11 @@ def reading(ts: int, **joules: float) -> Event:
     """Return a reading; names are of packages."""
     counters = {f"{name.replace('_', ':')}": value for name, value in joules.items()}
     return op(format_marker(Marker("energy", joules=counters), quoteless=True), ts, 1)
+
+
+def named_reading(ts: int, joules: dict[str, float], **more: Any) -> Event:
+    """Return a reading of counters by their names."""
+    return op(format_marker(Marker("energy", joules=joules, **more), quoteless=True), ts, 1)
 
 
 def steps(count: int, length: int = SECOND // 2, apart: int = SECOND // 2) -> list[Event]:
@@ -46,6 +52,34 @@ def test_it_is_the_first_reading_to_the_last_over_the_steps_between(tmp_path: Pa
     # One millisecond of four seconds, at each end.
     assert found["joules_per_step"] == 50
     assert (found["lo"], found["hi"]) == pytest.approx((50 * (1 - 1 / 4000), 50 * (1 + 1 / 4000)))
+
+
+def test_power_that_was_sampled_has_its_accuracy_and_spread_in_the_interval(
+    tmp_path: Path,
+) -> None:
+    at_first = {"nvml-power:GPU-x": 0.0, "nvml-power:GPU-x/spread": 0.0}
+    in_the_end = {"nvml-power:GPU-x": 1000.0, "nvml-power:GPU-x/spread": 30.0}
+    found = row(
+        tmp_path, named_reading(900, at_first), named_reading(10 * SECOND + 900, in_the_end),
+        steps(22),
+    )  # fmt: skip
+
+    assert (found["steps"], found["joules_per_step"]) == (20, 50)
+    # 5 % of 1000 J, 1 s of 10 s of them, and 30 J.
+    assert found["hi"] - 50 == pytest.approx((50 + 100 + 30) / 20)
+    assert 50 - found["lo"] == pytest.approx((50 + 100 + 30) / 20)
+    assert pd.isna(found["idle_joules"])
+
+
+def test_what_was_used_before_is_beside_it_and_not_taken_off(tmp_path: Path) -> None:
+    first = named_reading(900, {"rapl:package": 0.0}, idle_joules={"rapl:package": 40.0},
+                         idle_seconds=2.0)  # fmt: skip
+    found = row(tmp_path, first, reading(4 * SECOND + 900, rapl_package=400), steps(10))
+
+    assert found["joules_per_step"] == 50
+    # 20 W in steps of half a second, ± 1 ms of the 2 s in which that was counted.
+    assert found["idle_joules"] == pytest.approx(10)
+    assert (found["idle_lo"], found["idle_hi"]) == pytest.approx((10 - 10 / 2000, 10 + 10 / 2000))
 
 
 def test_a_gpu_counts_in_longer_periods(tmp_path: Path) -> None:

@@ -1,0 +1,100 @@
+"""`pyprof2 spend`: what a step spends of time, energy, carbon and money."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.cli import arguments
+
+if TYPE_CHECKING:
+    import argparse
+
+_EXAMPLES: Final = """examples:
+  pyprof2 spend monday.pyprof2 tuesday.pyprof2           one run after another
+  pyprof2 spend net.pyprof2 --price 2.50 --steps 50000   what an epoch costs
+  pyprof2 spend net.pyprof2 --grams-per-kwh 380 --pue 1.2"""
+
+
+def add_to(commands: arguments.Commands) -> None:
+    """Declare the command and its arguments."""
+    command = commands.add_parser(
+        "spend",
+        help="say what a step spends of time, energy, carbon and money",
+        description="Say what a step spends: its time with an interval, the energy that counters "
+        "of the recording machine counted, and, by what you say of the electricity and the price, "
+        "grams of CO2 and money. Of several recordings one after another. Where no energy was "
+        "counted there is none, and no carbon; nothing is looked up.",
+        epilog=_EXAMPLES,
+    )
+    command.add_argument(
+        "inputs",
+        nargs="+",
+        type=Path,
+        metavar="STORE|TRACE",
+        help="what parse wrote, or recordings; in the order in which they are shown",
+    )
+    _add_rates(command)
+    arguments.add_format(command)
+    arguments.add_output(command)
+    command.set_defaults(run=run)
+
+
+def _add_rates(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--price",
+        type=_price,
+        metavar="N",
+        help="of an hour of all machines that the job runs on, in any currency",
+    )
+    command.add_argument(
+        "--grams-per-kwh",
+        type=_grams,
+        metavar="N",
+        help="of CO2 and the like, of the electricity; your supplier, or the statistics of your "
+        "country, say it",
+    )
+    command.add_argument(
+        "--pue",
+        type=_pue,
+        default=1.0,
+        metavar="N",
+        help="how many times as much the building uses as the machines in it; default: 1",
+    )
+    command.add_argument(
+        "--steps",
+        type=arguments.positive,
+        default=1,
+        metavar="N",
+        help="of N steps, such as those of an epoch; default: of one",
+    )
+
+
+def _price(text: str) -> float:
+    return arguments.not_negative(text, "a price")
+
+
+def _grams(text: str) -> float:
+    return arguments.not_negative(text, "a number of grams")
+
+
+def _pue(text: str) -> float:
+    import argparse
+
+    value = arguments.not_negative(text, "a power usage effectiveness")
+    if value < 1:
+        msg = f"{text!r} is less than 1: a building uses no less than the machines in it"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def run(args: argparse.Namespace) -> None:
+    """Show what the steps of `args.inputs` spend."""
+    target = arguments.target_of(args)
+    from pyprof2.analysis.summaries.spending import Rates
+    from pyprof2.reports.spend import show
+    from pyprof2.run import load
+
+    progress = arguments.wants_progress(args)
+    runs = [(str(path), load(path, progress=progress)) for path in args.inputs]
+    show(runs, Rates(args.price, args.grams_per_kwh, args.pue, args.steps), target)
