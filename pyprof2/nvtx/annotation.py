@@ -192,6 +192,7 @@ def start(options: Options, sink: Sink | None) -> None:
         hooks.hook_dataloaders(session, steps, undo)
         source_mode = SourceMode(session)
         hooks.hook_threads(session, source_mode, undo)
+        hooks.hook_c10d(session, undo)
         if options.sink != "nvtx":
             hooks.hook_profiler(session, steps, source_mode, undo, memory)
         if memory is not None:
