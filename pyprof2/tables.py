@@ -501,6 +501,7 @@ STALLS: Final = Table(
             pa.int64(),
             "Of a wait for an event: the call that recorded the event, as `correlation_id`.",
         ),
+        Column("waits_for_stream", pa.int64(), "The queue that this event was recorded on."),
     ),
 )
 IDLE: Final = Table(

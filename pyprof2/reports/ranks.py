@@ -125,6 +125,7 @@ VIEWS: Final[Mapping[str, Callable[[JobOfRanks], pd.DataFrame]]] = {
     "step": _by_step,
     "collective": _by_collective,
     "kind": _by_kind,
+    "layer": lambda job: job.traffic,
     "match": _by_match,
     "clock": lambda job: job.clock_frame,
     "score": lambda job: job.scores,

@@ -80,7 +80,10 @@ def test_members_match_by_marker_whatever_their_order_and_step() -> None:
 
 def test_ranks_that_began_to_count_at_different_places_match_by_order() -> None:
     """The second one counts from one collective later: number 0 there is number 1 here."""
-    rows = [{"rank": 0, "seq": 1, "issued_ns": 1}, {"rank": 1, "seq": 0, "issued_ns": 1}]
+    rows: list[dict[str, Any]] = [
+        {"rank": 0, "seq": 1, "issued_ns": 1},
+        {"rank": 1, "seq": 0, "issued_ns": 1},
+    ]
     found = _matched(rows[0], rows[1] | {"seq_since": 1})
 
     assert found["match"].tolist() == ["order", "order"]
