@@ -170,7 +170,7 @@ def show(job: JobOfRanks, query: RanksQuery) -> None:
 def _heading(job: JobOfRanks) -> Iterator[str]:
     members = job.members
     matched = int(members["instance_id"].notna().sum())
-    steps = job.parts["step"].nunique()
+    steps = job.parts["step"].nunique() or members["step"].nunique()
     yield cells.bold(
         f"{len(job.roles)} {_plural('rank', len(job.roles))}, {steps} {_plural('step', steps)}, "
         f"{len(members)} parts in collectives, {matched} of them matched with those of other ranks"

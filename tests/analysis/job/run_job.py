@@ -43,6 +43,7 @@ def network(kind: str) -> nn.Module:
         return replicated
     for layer in (model[0], model[2]):
         fully_shard(layer, reshard_after_forward=True)
+    fully_shard(model)  # has no weights of its own; it tells FSDP the layers' names
     return model
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 COMM, OWN = 20, 7
 
 
-def _wait(number: int, at: float, onto: int, other: int, **host: Any) -> list[dict[str, Any]]:
+def _wait(
+    number: int, at: float, onto: int, other: int, later: float = 0.15, **host: Any
+) -> list[dict[str, Any]]:
     """Return how an event of one stream is recorded, and how another one is to wait for it."""
     said = {
         "cuda_sync_kind": "Stream Wait Event", "wait_on_stream": other, "stream": onto,
@@ -28,8 +30,8 @@ def _wait(number: int, at: float, onto: int, other: int, **host: Any) -> list[di
     }  # fmt: skip
     rows = [
         launch(at, number, dur=0.1, name="cudaEventRecord"),
-        launch(at + 0.15, number + 1, dur=0.1, name="cudaStreamWaitEvent"),
-        complete("cuda_sync", "Stream Wait Event", at + 0.15, 0.1, tid=onto, pid=0, args=said),
+        launch(at + later, number + 1, dur=0.1, name="cudaStreamWaitEvent"),
+        complete("cuda_sync", "Stream Wait Event", at + later, 0.1, tid=onto, pid=0, args=said),
     ]
     return [row | (host if row["cat"] == "cuda_runtime" else {}) for row in rows]
 
@@ -79,7 +81,7 @@ def test_a_stream_waits_for_what_was_launched_before_the_event(tmp_path: Path) -
     """
     events = [
         launch(0, 1), kernel(10, 50, 1),
-        *_wait(50, 6, COMM, OWN),
+        *_wait(50, 6, COMM, OWN, later=6),
         launch(8, 2), kernel(61, 30, 2),
         launch(20, 3), kernel(159, 5, 3, {"stream": COMM}),
     ]  # fmt: skip
@@ -92,6 +94,18 @@ def test_a_stream_waits_for_what_was_launched_before_the_event(tmp_path: Path) -
     assert starts[graph.graph.target[edge]] == 159_000
     assert not (kinds == WAIT).any()
     assert graph.replay_error_ns == 0
+
+
+def test_a_wait_that_is_recorded_is_not_inferred_too(tmp_path: Path) -> None:
+    events = [
+        launch(0, 1), kernel(10, 50, 1),
+        *_wait(50, 6, COMM, OWN),
+        launch(20, 2), kernel(62, 5, 2, {"stream": COMM}),
+    ]  # fmt: skip
+    kinds = load_events(tmp_path, *events).ranks.graph.edge_kind
+
+    assert (kinds == AWAITED).sum() == 1
+    assert not (kinds == WAIT).any()
 
 
 def test_the_waits_of_a_real_recording_are_between_its_streams(

@@ -114,9 +114,13 @@ def test_of_two_ranks_nobody_is_to_blame_and_of_equal_ones_nobody() -> None:
 
 def test_a_gap_in_which_work_was_handed_over_is_no_ranks_own() -> None:
     """The host may wait there for the others, as in the backward of another thread."""
-    (found, *_), _ = _job((0, 0))
+    ops = _ops(("c10d::allreduce_", 10, 2), ("step", 90, 5), ("c10d::allreduce_", 100, 2))
+    rows = [{"issued_ns": 10}, {"issued_ns": 100}]
+    frame = members(*rows).assign(instance_id=pd.array([0, 1], "Int64"))
+    found = stretches(ops, frame, 0)
 
-    assert found[found["kind"] == "host"]["op"].tolist() == ["read", "c10d::allreduce_"]
+    assert found[found["kind"] == "host"]["ns"].tolist() == [5]
+    assert found[found["kind"] == "op"]["ns"].tolist() == [2, 5, 2]
 
 
 def test_the_last_rank_is_to_blame_where_it_is_known() -> None:
