@@ -147,11 +147,10 @@ class _Reader:
         self._database = database
         self._folder = folder
         self._on_progress = on_progress
-        self._done = 0
         self._processes: dict[int | None, Process] = {}
         self._ranges: dict[int | None, RangeReader] = {}
         self._all_known = False
-        self._left_out = 0
+        self._done = self._left_out = 0
         self._refuse_other_files()
         self._strings = Strings(database, _STRINGS)
         self._row_count = 0

@@ -46,11 +46,8 @@ def assign_ranks(recordings: Sequence[tuple[Path, Recording]]) -> tuple[list[lis
     claims = [numbers[0] if numbers else None for numbers in of_group]
     twice = [rank for rank, count in Counter(claims).items() if rank is not None and count > 1]
     if twice:
-        files = ", ".join(
-            str(found[group[0]][0])
-            for group, claim in zip(groups, claims, strict=True)
-            if claim == twice[0]
-        )
+        of_first = [at for at, claim in enumerate(claims) if claim == twice[0]]
+        files = ", ".join(str(found[groups[at][0]][0]) for at in of_first)
         msg = f"{files}: both are of rank {twice[0]}; parse each into a store of its own"
         raise TraceError(msg)
     _warn_of_strangers([[found[at] for at in group] for group in groups])

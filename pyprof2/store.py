@@ -177,8 +177,7 @@ def write_table(folder: Path, name: str, rank: int, parts: Iterable[pa.Table]) -
     table = STORED[name]
     path = folder / name
     path.mkdir(exist_ok=True)
-    nbytes = 0
-    schema = table.schema()
+    schema, nbytes = table.schema(), 0
     # Numbers are mostly distinct: a dictionary of them costs time, and makes files larger.
     texts = [f.name for f in schema if pa.types.is_dictionary(f.type) or pa.types.is_string(f.type)]
     with pq.ParquetWriter(

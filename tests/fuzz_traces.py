@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import gc
-import importlib
 import os
-import pkgutil
 import resource
 import shutil
 import signal
@@ -25,14 +23,12 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyprof2.analysis
-import pyprof2.cli
 from pyprof2.cli import main as pyprof2_main
 from tests import mutate_names, mutate_pages, mutate_sqlite, mutate_store, mutate_trace
 
@@ -49,9 +45,9 @@ SECONDS_MAX: Final = 60
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or _ROOT.parent / "shared")
-_PARSERS: Final = ("pyprof2.parsers.kineto", "pyprof2.parsers.nsight")
 _CRASHED: Final = 99
 _NO_SUCH_ROW: Final = 2
+_FIRST: Final = 5
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,8 @@ def fuzz(
             names.
     """
     maker, bases = KINDS[kind].maker, KINDS[kind].bases()
-    _import_everything()
+    for seed in range(_FIRST):
+        _warm_up(partial(maker.mutate, seed, bases))
     running: dict[int, tuple[int, Path, float]] = {}
     todo = list(reversed(seeds))
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -125,13 +122,16 @@ def fuzz(
             yield outcome
 
 
-def _import_everything() -> None:
-    """Import what the commands import late, so that each process need not do it again."""
-    for name in ("pandas", "pyarrow.parquet", *_PARSERS):
-        importlib.import_module(name)
-    for package in (pyprof2.analysis, pyprof2.cli):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+def _warm_up(make: Callable[[], Mutant]) -> None:
+    """Run the commands here: what they import and compile, each process then has.
+
+    Arrow, whose threads do not come along, makes new ones in a process that was forked.
+    """
+    with tempfile.TemporaryDirectory(prefix="fuzz-first-") as folder, suppress(SystemExit):
+        make().write(trace := Path(folder, "trace"))
+        with Path(folder, "said").open("w") as said, redirect_stdout(said), redirect_stderr(said):
+            for _, words in _commands(trace, Path(folder, "store")):
+                pyprof2_main(words)
 
 
 def _start(make: Callable[[], Mutant], place: Path) -> int:

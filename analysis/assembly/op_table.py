@@ -70,16 +70,12 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
 def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
     """Return where in the program the ops are."""
     around, no_notes = linked.op_ranges.at(rows), np.full(len(rows), -1)
+    texts = {
+        "layer": linked.layer, "source": linked.source, "library_source": linked.library_source
+    }  # fmt: skip
     return {
         "step": int_array(linked.step[rows], NO_ID),
-        **{
-            name: text_array((column[0][rows], column[1]))
-            for name, column in (
-                ("layer", linked.layer),
-                ("source", linked.source),
-                ("library_source", linked.library_source),
-            )
-        },
+        **{name: text_array((code[rows], words)) for name, (code, words) in texts.items()},
         "stack_id": int_array(linked.stack[rows], -1),
         "range": text_array((around.path, linked.paths)),
         "link_note": text_array(with_borrowed((no_notes, []), around.borrowed)),

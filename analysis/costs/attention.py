@@ -540,9 +540,8 @@ def attention_backward(call: OpCall) -> Cost:
     sizes = _sizes(q, k, v, places)
     work = _work(call, places, sizes)
     widths = sizes.widths(3, 2)
-    grad = maybe_tensor(call, places.q - 1)
-    out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
-    bias, row = maybe_tensor(call, places.bias), fresh(q.shape[:-1], "f32")
+    grad, bias = (maybe_tensor(call, at) for at in (places.q - 1, places.bias))
+    out, row = fresh((*q.shape[:-1], sizes.value_width), q.dtype), fresh(q.shape[:-1], "f32")
     tallied = tally(
         2 * work.value * widths,
         read=[grad or out, q, k, v, out, row, row, bias],

@@ -300,18 +300,14 @@ def convolution_backward(call: OpCall) -> Cost:
 def _gradients(
     grad: Tensor, x: Tensor, weight: Tensor, mask: tuple[bool, ...], *, transposed: bool
 ) -> Cost:
-    mask = (*mask, False)[:3]
-    wants_x, wants_weight, wants_bias = mask
+    wants_x, wants_weight, _ = mask = (*mask, False)[:3]
     width = grad.shape[1] if len(grad.shape) == len(weight.shape) else grad.shape[0]
     each = 2 * _terms(_batched(x, weight), weight, _batched(grad, weight), transposed=transposed)
+    gradients = (like(x), like(weight), fresh((width,), grad.dtype))
     return tally(
         (wants_x + wants_weight) * each,
         read=[*[grad] * sum(mask), weight if wants_x else None, x if wants_weight else None],
-        written=[
-            like(x) if wants_x else None,
-            like(weight) if wants_weight else None,
-            fresh((width,), grad.dtype) if wants_bias else None,
-        ],
+        written=[made for made, is_wanted in zip(gradients, mask, strict=True) if is_wanted],
         dtype=grad.dtype,
         params=_backward_params(grad, x, weight, mask, transposed=transposed),
     )

@@ -118,9 +118,8 @@ def flex_attention(call: OpCall) -> Cost:
     out = fresh((batch, heads, rows, value_width), q.dtype)
     backward = "backward" in call.op
     widths = 3 * d + 2 * d_v if backward else d + d_v
-    read, written = ([q, k, v, out, out], [like(q), like(k), like(v)])
-    if not backward:
-        read, written = [q, k, v], [out]
+    read = [q, k, v, out, out] if backward else [q, k, v]
+    written = [like(q), like(k), like(v)] if backward else [out]
     cost = tally(2 * pairs * widths, read=read, written=written, dtype=q.dtype)
     params = f"B={batch},H={heads},Sq={rows},Sk={keys},D={width}"
     least = size(out)

@@ -81,14 +81,11 @@ def _capacities(text: str) -> dict[str, dict[float, float]]:
         return {exact.name: CAPACITIES_GIB[exact.name]}
     words = [word for word in re.split(r"[-_\s]+", text.strip().lower()) if word]
     last = _SIZE.fullmatch(words[-1]) if len(words) > 1 else None
-    size = float(last[1]) if last else None
-    names = words[:-1] if last else words
-    if not names:
-        return {}
+    size, names = (float(last[1]), words[:-1]) if last else (None, words)
     found = {}
     for device in DEVICES:
         sizes = CAPACITIES_GIB.get(device.name, {})
         kept = {card: gib for card, gib in sizes.items() if size in (None, card)}
-        if kept and set(names) <= set(device.name.lower().split()):
+        if names and kept and set(names) <= set(device.name.lower().split()):
             found[device.name] = kept
     return found

@@ -266,16 +266,18 @@ def _most_agree(agree: Any, others: Any, found: Any) -> Any:
     return (found > 0) & ((agree > others) | (others == 0))
 
 
+def _that_agree_most(trials: list[_Trial]) -> list[_Trial]:
+    top = max((t.agreement for t in trials), default=None)
+    return [t for t in trials if t.agreement == top]
+
+
 def _one_for_each_number(trials: dict[int, list[_Trial]]) -> list[_Trial]:
     """Return the best trial of each number that has one, the surest first.
 
     Where names and flows are alike, numbers and first ops of threads go up together, and of what
     that leaves the latest is taken: a thread is alive when its nodes run.
     """
-    best: dict[int, list[_Trial]] = {}
-    for number, found in trials.items():
-        top = max((t.agreement for t in found), default=None)
-        best[number] = [t for t in found if t.agreement == top]
+    best = {number: _that_agree_most(found) for number, found in trials.items()}
     taken = {found[0].order for found in best.values() if len(found) == 1}
     chosen, above = [], max((t.order for found in best.values() for t in found), default=0) + 1
     for number in sorted((number for number, found in best.items() if found), reverse=True):

@@ -91,9 +91,8 @@ def infer(lives: Lives, op: TextColumn, trained: Int) -> Int:
     whole = np.isin(lives.began_step, trained) if len(trained) else True
     found[outlives & whole] = _CODE["output"]
     found[(began == _BACKWARD) & (later | (ended == _ZERO_GRAD)) & known] = _CODE["gradient"]
-    found[(began == _OPTIMIZER) & (lives.never | (later & (ended == _OPTIMIZER)))] = _CODE[
-        "optimizer_state"
-    ]
+    is_state = (began == _OPTIMIZER) & (lives.never | (later & (ended == _OPTIMIZER)))
+    found[is_state] = _CODE["optimizer_state"]
     return _by_name(found, op)
 
 

@@ -157,15 +157,14 @@ def curves_of_rank(memory: pa.Table, rank: int) -> Iterator[Curve]:
     key = combine_keys(np.asarray(kind, np.int64), device)
     for number in np.unique(key):
         rows = np.flatnonzero(key == number)
-        name = kinds[kind[rows[0]]] if kind[rows[0]] >= 0 else "unknown"
-        ordinal = int(device[rows[0]])
+        first = rows[0]
+        name = kinds[kind[first]] if kind[first] >= 0 else "unknown"
         # To take all rows is to copy them.
         events = memory if len(rows) == memory.num_rows else memory.take(pa.array(rows))
         base, notes = (None, []) if name == "cpu" else _base(events)
         curve = Curve(
-            rank, name, None if ordinal == NO_NUMBER else ordinal, events, base,
-            LINELESS, notes=notes,
-            facts=_recorded_facts(events),
+            rank, name, None if device[first] == NO_NUMBER else int(device[first]), events, base,
+            LINELESS, notes=notes, facts=_recorded_facts(events),
         )  # fmt: skip
         yield _checked(curve)
 

@@ -54,6 +54,7 @@ def difference(
         numbers[f"{side}_blocks"] = both[f"blocks_{side}"].astype("Int64").mask(lacks, 0)
     found = both[keys].assign(**numbers)
     found["difference_bytes"] = found["b_bytes"] - found["a_bytes"]
-    order = found["difference_bytes"].abs().sort_values(ascending=False, kind="stable").index
-    found = found.loc[order].reset_index(drop=True)
+    found = found.sort_values(
+        "difference_bytes", ascending=False, kind="stable", key=abs, ignore_index=True
+    )
     return found[[c.name for c in DIFFERENCE_COLUMNS if c.name in found]]

@@ -125,18 +125,14 @@ def _unknown_of_ops(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
     kernels, ops, backward = s["kernel_count"], s["op_count"], s["backward_count"]
     linked = s["linked_count"]
     yield from (
-        ("linked kernels whose op has no shapes", s["shapeless_count"], linked,
-         advice_on.shapes),
+        ("linked kernels whose op has no shapes", s["shapeless_count"], linked, advice_on.shapes),
         ("ops without recorded inputs", ops - s["ops_with_shapes_count"] if not kernels else 0, ops,
          advice_on.shapes),
         ("backward kernels without a forward op", backward - s["backward_paired_count"], backward,
          "gradients are accumulated without a forward op; for others record whole steps"),
-        ("no layers", 1 if ops and not s["ops_with_layer_count"] else 0, None,
-         advice_on.layers),
-        ("no source lines", 1 if ops and not s["ops_with_source_count"] else 0, None,
-         advice_on.sources),
-        ("no steps", 1 if ops and not s["steps"] else 0, None,
-         advice_on.steps),
+        ("no layers", int(ops and not s["ops_with_layer_count"]), None, advice_on.layers),
+        ("no source lines", int(ops and not s["ops_with_source_count"]), None, advice_on.sources),
+        ("no steps", int(ops and not s["steps"]), None, advice_on.steps),
     )  # fmt: skip
 
 

@@ -61,8 +61,7 @@ def _cut(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
     begins = np.maximum(start[row], begin[at])
     time = np.minimum(stop[row], end[at]) - begins
     cut = rows.iloc[row].drop(columns="step", errors="ignore")
-    step = windows["step"].to_numpy(np.int64)[at]
-    return cut.assign(step=step, start_ns=begins, time_ns=time)
+    return cut.assign(step=windows["step"].to_numpy(np.int64)[at], start_ns=begins, time_ns=time)
 
 
 def compared_calls(pieces: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:

@@ -91,9 +91,8 @@ def difference(leaves: Leaves, steps: tuple[int, int]) -> dict[str, Numbers]:
 def _side(leaves: Leaves, side: int, steps: int) -> _Side:
     count, time = leaves.counts[side], leaves.times[side]
     of, group = leaves.signature, leaves.group
-    groups = int(group.max()) + 1 if len(group) else 0
     by_signature, time_by_signature = (_summed(x, of, len(group)) for x in (count, time))
-    by_group = _summed(by_signature, group, groups)
+    by_group = _summed(by_signature, group, int(group.max(initial=-1)) + 1)
     return _Side(
         n=by_group / steps,
         p=_ratio(by_signature, by_group[group]),
@@ -138,12 +137,11 @@ def jackknife(
         return None
     whole = [np.ones(count) for count in blocks]
     variance = 0.0
-    for side, count in enumerate(blocks):
-        found = []
-        for left_out in range(count):
-            weights = [w.copy() for w in whole]
-            weights[side][left_out] = 0
-            found.append(values((weights[0], weights[1])))
+    for side, (count, other) in enumerate(zip(blocks, reversed(whole), strict=True)):
+        found = [
+            values((other, without_one) if side else (without_one, other))
+            for without_one in 1 - np.eye(count)
+        ]
         variance = variance + (count - 1) * np.var(np.array(found), axis=0)
     error: NDArray[np.float64] = np.sqrt(variance)
     return error

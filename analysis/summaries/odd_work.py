@@ -70,13 +70,10 @@ def find_odd_work(kernels: pa.Table, copies: pa.Table, rank: int) -> Iterator[Fi
     start, dur = work["start_ns"].to_numpy(), work["dur_ns"].to_numpy()
     others = np.abs(start[start != 0])
     is_far = bool(len(others)) and int(others.min()) > _HOUR_NS
+    at_zero = (start == 0).sum() * is_far
     for what, count, advice in (
         ("GPU work that lasts over an hour", (dur > _HOUR_NS).sum(), _TIMES_WRONG),
-        (
-            "GPU work at time 0, hours from all other work",
-            (start == 0).sum() * is_far,
-            _TIMES_WRONG,
-        ),
+        ("GPU work at time 0, hours from all other work", at_zero, _TIMES_WRONG),
         ("GPU work that is in the file more than once", _repeats(work).sum(), _TWICE),
     ):
         if count:

@@ -224,8 +224,7 @@ def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
     columns |= {
         "kernel_id": pa.array(np.arange(ops.num_rows)),
         "dur_ns": ops["self_ns"],
-        "kernel": ops["op"],
-        "kernel_short": ops["op"],
+        **dict.fromkeys(("kernel", "kernel_short"), ops["op"]),
         "device_type": _constant("cpu", ops.num_rows),
         "cost_op_id": ops["op_id"],
         "op_time_ns": ops["dur_ns"],

@@ -23,6 +23,7 @@ LARGE: Final = 0.1
 """The least share of the time from which copies and communication are looked at."""
 
 _ALONE: Final = ("copies", "comm_exposed")
+_OF_WINDOWS: Final = ("dur_ns", "copy_only_ns", "comm_only_ns")
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,7 @@ def spent(
     windows = steps[steps["idle_ns"].notna()]
     if len(windows):
         sums = sums.filter(sums["in_step"])
-        whole = int(windows["dur_ns"].sum())
-        alone = [int(windows[name].sum()) for name in ("copy_only_ns", "comm_only_ns")]
+        whole, *alone = (int(windows[name].sum()) for name in _OF_WINDOWS)
     else:
         whole, alone = recorded, _alone(summary, recorded, recorded_parts)
     copies, comm = (each if each >= LARGE * whole else None for each in alone)

@@ -160,9 +160,8 @@ def _distinct(name: Int, parent: Int) -> tuple[Int, Int, Int]:
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         rows = order[first:last]
         outer = np.where(parent[rows] >= 0, node[parent[rows]], -1)
-        keys, inverse = np.unique(
-            np.stack((outer, name[rows]), axis=1), axis=0, return_inverse=True
-        )
+        both = np.stack((outer, name[rows]), axis=1)
+        keys, inverse = np.unique(both, axis=0, return_inverse=True)
         node[rows] = count + inverse.ravel()
         count += len(keys)
         above.append(keys[:, 0])

@@ -97,9 +97,8 @@ def _uncosted(ops: pd.DataFrame, kind: str, record_shapes: str) -> Iterator[Find
         yield Finding("lack", text, row["count"], row["share_pct"], advice)
     rest = ops.iloc[len(shown) :]
     if len(rest):
-        text = f"{_WORDS[kind]}: all other ops"
-        share = float(rest["share_pct"].sum())
-        yield Finding("lack", text, int(rest["count"].sum()), share)
+        count, share = int(rest["count"].sum()), float(rest["share_pct"].sum())
+        yield Finding("lack", f"{_WORDS[kind]}: all other ops", count, share)
 
 
 def find_devices(devices: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

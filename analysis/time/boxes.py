@@ -68,11 +68,6 @@ def _merged(track: Int, start: Int, end: Int, begin: int, size: int) -> Boxes:
     first = np.flatnonzero(np.r_[True, ~same])
     group = np.cumsum(np.r_[True, ~same]) - 1
     by_length = np.lexsort((-length, group))
-    return Boxes(
-        track[first],
-        start[first],
-        np.maximum.reduceat(end, first),
-        by_length[first],
-        np.diff(np.r_[first, len(track)]),
-        np.add.reduceat(length, first),
-    )
+    last, total = np.maximum.reduceat(end, first), np.add.reduceat(length, first)
+    count = np.diff(np.r_[first, len(track)])
+    return Boxes(track[first], start[first], last, by_length[first], count, total)

@@ -199,10 +199,8 @@ def device_work(kernels: pa.Table, copies: pa.Table) -> dict[int, Work]:
         for name in ("blocks_per_sm", "occupancy_pct")
     ]
     whole = Work(start, start + np.maximum(0, length), kind, *known)
-    return {
-        each: Work(*(column[device == each] for column in whole))
-        for each in np.unique(device).tolist()
-    }
+    pieces = ((each, device == each) for each in np.unique(device).tolist())
+    return {each: Work(*(column[own] for column in whole)) for each, own in pieces}
 
 
 def steps_of_rank(tables: Mapping[str, pa.Table], windows: StepWindows, rank: int) -> pa.Table:

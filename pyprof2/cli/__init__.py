@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from pyprof2 import __version__
 from pyprof2.cli import (
     advise,
+    arguments,
     batch,
     capture,
     check,
@@ -109,7 +110,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="pyprof2",
         description="Turn a recording of a PyTorch program into a profile of every GPU kernel.",
         epilog="Start with: pyprof2 demo",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"pyprof2 {__version__}")
     parser.add_argument(
@@ -119,17 +119,22 @@ def build_parser() -> argparse.ArgumentParser:
         help="print the completion script of a shell",
     )
     parser.set_defaults(verbose=False, quiet=False)
-    _add_common(parser)
-    common = argparse.ArgumentParser(add_help=False)
-    _add_common(common)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in _COMMANDS:
-        command.add_to(commands, common)
+        command.add_to(commands)
     return parser
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose messages show arguments as text that no terminal acts on."""
+    """A parser whose messages show arguments as text that no terminal acts on.
+
+    That of pyprof2, and that of each of its commands: an option has its whole name, texts of
+    several lines keep them, and what every command takes may stand before its name and after it.
+    """
+
+    def __init__(self, **texts: Any) -> None:
+        super().__init__(formatter_class=arguments.WithExamples, allow_abbrev=False, **texts)
+        _add_common(self)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         lines = [clean(line) for line in message.split("\n")]
@@ -208,6 +213,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return FINE
 
 
+def _broken_store(args: argparse.Namespace, error: BaseException) -> Path | None:
+    from pyprof2.store import is_store
+
+    store = getattr(args, "input", None)
+    if store is None or isinstance(error, Pyprof2Error) or not is_store(store):
+        return None
+    return store  # type: ignore[no-any-return]
+
+
 def _run(args: argparse.Namespace) -> None:
     """Run the command; where a store's values make it fail, it is the store that is refused."""
     try:
@@ -216,10 +230,8 @@ def _run(args: argparse.Namespace) -> None:
             warnings.simplefilter("ignore", LeftOutWarning)
             args.run(args)
     except _OF_WRONG_VALUES as error:
-        from pyprof2.store import is_store
-
-        store = getattr(args, "input", None)
-        if store is None or isinstance(error, Pyprof2Error) or not is_store(store):
+        store = _broken_store(args, error)
+        if store is None:
             raise
         msg = (
             f"{store}: its tables hold what cannot be used ({type(error).__name__}; -v shows "

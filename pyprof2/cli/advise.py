@@ -15,24 +15,19 @@ _EXAMPLES: Final = """examples:
   pyprof2 advise net.pyprof2 -o advice.json        a row for each rule"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "advise",
-        parents=[common],
         help="say what to change, and how much time is at stake",
         description="Say what to change: findings with the time at stake, from least to most, and "
         "what they rest on. A table shows what fires and what cannot be judged; the other formats "
         "have a row for each rule.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     arguments.add_rank(command)
-    command.add_argument(
-        "--device", metavar="NAME|FILE", help="use the roofs of this device, or of a JSON file"
-    )
+    arguments.add_roofs(command)
     arguments.add_format(command)
     arguments.add_output(command)
     arguments.add_source_root(command)

@@ -52,6 +52,13 @@ def add_source_root(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_roofs(command: argparse.ArgumentParser) -> None:
+    """Declare the device to hold times against."""
+    command.add_argument(
+        "--device", metavar="NAME|FILE", help="use the roofs of this device, or of a JSON file"
+    )
+
+
 def add_output(command: argparse.ArgumentParser | argparse._ArgumentGroup, force: str = "") -> None:
     """Declare where to write; `target_of` reads it.
 

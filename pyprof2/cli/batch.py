@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import UsageError
@@ -26,19 +26,16 @@ _EXAMPLES: Final = """examples:
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2 -o dials.html --code train.py"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "batch",
-        parents=[common],
         help="say what other batch sizes take in time and memory",
         description="Say what a step takes in time and memory at batch sizes that were not tried, "
         "from recordings at three or more others: each number with an interval, and how sure it "
         "is. Or run an entry point at four batch sizes, each in fresh processes, and say it from "
         "that: pyprof2 batch --entry entry_point.py --batches 4,8,16,32 --at 24",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     command.add_argument(
         "inputs",
@@ -213,6 +210,14 @@ def _check_page(args: argparse.Namespace, *, is_page: bool) -> None:
         raise UsageError(msg)
 
 
+def _code(model: Model, path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    from pyprof2.lsp.patches import code_of
+
+    return code_of(path, [int(size) for size in model.batches])
+
+
 def _write_page(
     model: Model, query: BatchQuery, runs: dict[int, Run], args: argparse.Namespace
 ) -> None:
@@ -222,11 +227,7 @@ def _write_page(
     from pyprof2.reports.cells import clean
     from pyprof2.reports.dials import DialsQuery, parts_of_page
 
-    code = None
-    if args.code is not None:
-        from pyprof2.lsp.patches import code_of
-
-        code = code_of(args.code, [int(size) for size in model.batches])
+    code = _code(model, args.code)
     values = [] if code is None else [place["value"] for place in code["places"] if place["value"]]
     asked = DialsQuery(query, __version__, values, code, held_by_category(runs))
     files.write_parts(parts_of_page(model, asked), args.output)

@@ -67,11 +67,10 @@ _NSYS_WINDOW: Final = (
 """Record from the beginning of one range to its end, whose name need not be registered."""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "capture",
-        parents=[common],
         help="run a script under a profiler, with its ops, layers and lines marked",
         description="Run SCRIPT as python does, with pyprof2.init() done for it, and record it: "
         "with Nsight Systems, or with torch.profiler. What the script prints and its exit code "
@@ -80,7 +79,6 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "SCRIPT, or accelerate launch -m pyprof2 capture SCRIPT; the names of the recordings then "
         "end with the rank. In place of a script --entry FILE runs an entry point of Skyline or "
         "DeepView: 3 iterations to warm up, and 5 that are recorded, or those of --steps.",
-        allow_abbrev=False,
     )
     _add_recording(command)
     entry.add_to(command, "--device")
@@ -305,6 +303,18 @@ def _window_name() -> str:
 
 
 def _require_script(args: argparse.Namespace) -> None:
+    _refuse_launchers(args)
+    script = args.script
+    if args.module or Path(script).exists():
+        return
+    if shutil.which(script) is not None:
+        msg = f"{script}: is a program; name the Python script: pyprof2 capture train.py"
+    else:
+        msg = f"{script}: no such file; name the script to run (-m for a module)"
+    raise CaptureError(msg)
+
+
+def _refuse_launchers(args: argparse.Namespace) -> None:
     script = args.script
     launcher = _LAUNCHERS.get(script if args.module else Path(script).name)
     if launcher is not None:
@@ -314,13 +324,6 @@ def _require_script(args: argparse.Namespace) -> None:
             f"SCRIPT"
         )
         raise CaptureError(msg)
-    if args.module or Path(script).exists():
-        return
-    if shutil.which(script) is not None:
-        msg = f"{script}: is a program; name the Python script: pyprof2 capture train.py"
-    else:
-        msg = f"{script}: no such file; name the script to run (-m for a module)"
-    raise CaptureError(msg)
 
 
 def _stem(wanted: Path | None, script: str, *, is_module: bool) -> Path:

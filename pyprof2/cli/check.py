@@ -15,17 +15,14 @@ _EXAMPLES: Final = """examples:
   pyprof2 check net.pyprof2 --format json   for a program that reads it"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "check",
-        parents=[common],
         help="say what a recording has and lacks",
         description="Say what a recording has and lacks, with counts, and for each lack how to "
         "record it next time. The exit code is 0 whatever it finds, 1 if it cannot be read.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     command.add_argument(

@@ -23,17 +23,14 @@ _EXAMPLES: Final = """examples:
   pyprof2 compare before.pyprof2 after.pyprof2 --fail-on 'time>3%'   for CI"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "compare",
-        parents=[common],
         help="say what makes one run slower than another",
         description="Say what makes the steps of B slower or faster than those of A: terms that "
         "add up to the difference exactly, each with two standard errors around it.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     for name in "ab":
         command.add_argument(

@@ -32,17 +32,15 @@ _NSYS_VIEW: Final = "--by layer,direction --top 8"
 _VIEWS: Final = ("--by op --top 8", "--by layer --top 8", "--sort dur_us --top 8")
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "demo",
-        parents=[common],
         help="train a small network, record it, and show its profile",
         description="Train a small network on the GPU, or on the CPU if there is none; record "
         "it, parse the recording, and show the profile. Without torch a recording of the same "
         "network serves, which comes with pyprof2. Where nsys is installed, it records the same "
         "script too.",
-        allow_abbrev=False,
     )
     command.add_argument(
         "-o",
@@ -68,10 +66,13 @@ def run(args: argparse.Namespace) -> None:
             print(f"\n$ pyprof2 prof {_STORE} {options}\n")
             prof.show(loaded, _query(options))
         _show_nsys(folder, quiet=args.quiet)
-    if args.output is None:
-        print("\nTo keep the script, the recording and the store: pyprof2 demo -o DIR")
-    else:
-        print(f"\nThe script, the recording and the store are in {shlex.quote(str(args.output))}")
+    print(f"\n{_where(args.output)}")
+
+
+def _where(folder: Path | None) -> str:
+    if folder is None:
+        return "To keep the script, the recording and the store: pyprof2 demo -o DIR"
+    return f"The script, the recording and the store are in {shlex.quote(str(folder))}"
 
 
 @contextlib.contextmanager

@@ -69,6 +69,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _refuse_own_options(args: argparse.Namespace) -> None:
+    for name, option in _OWN.items():
+        if getattr(args, name, None) is not None:
+            msg = f"{option} is for entry points: say --entry FILE, or leave it out"
+            raise UsageError(msg)
+
+
 def check(args: argparse.Namespace, given: Any, what: str) -> None:
     """See that there is an entry point, or what else the command takes, and not both.
 
@@ -82,14 +89,11 @@ def check(args: argparse.Namespace, given: Any, what: str) -> None:
         CaptureError: torch is missing, or the file.
     """
     if args.entry is None:
-        for name, option in _OWN.items():
-            if getattr(args, name, None) is not None:
-                msg = f"{option} is for entry points: say --entry FILE, or leave it out"
-                raise UsageError(msg)
-        if not given:
-            msg = f"name {what}, or an entry point to run: --entry FILE"
-            raise UsageError(msg)
-        return
+        _refuse_own_options(args)
+        if given:
+            return
+        msg = f"name {what}, or an entry point to run: --entry FILE"
+        raise UsageError(msg)
     if given:
         msg = f"--entry runs a file, and {what} is given as well: leave one of them out"
         raise UsageError(msg)

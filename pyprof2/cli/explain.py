@@ -13,16 +13,14 @@ if TYPE_CHECKING:
     import argparse
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "explain",
-        parents=[common],
         help="say what a number of one kernel or op rests on",
         description="Say all that is known of one kernel or op and what it rests on: its inputs, "
         "the formula with its numbers, the link, the forward-backward pair, the Tensor Core "
         "verdict, the roof.",
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     command.add_argument(
@@ -31,9 +29,7 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         help="the row: its kernel_id or op_id, as prof shows them",
     )
     command.add_argument("--rank", type=int, metavar="N", help="whose, where there are several")
-    command.add_argument(
-        "--device", metavar="NAME|FILE", help="the device whose roofs to use, or a JSON of them"
-    )
+    arguments.add_roofs(command)
     command.add_argument(
         "--format", choices=explanation.FORMATS, default="text", help="default: text"
     )

@@ -16,16 +16,14 @@ _OF = ("layers", "lines", "ops")
 _MEASURES = ("time_ns", "flops", "bytes", "count")
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "export",
-        parents=[common],
         help="write it for Perfetto, speedscope or a flame graph",
         description="Write a recording for other programs: with --perfetto all of it on a "
         "timeline, for https://ui.perfetto.dev; with --folded or --speedscope sums by stack, for "
         "flame graphs.",
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     kind = command.add_mutually_exclusive_group(required=True)

@@ -15,17 +15,14 @@ _EXAMPLES: Final = """examples:
   pyprof2 idle net.pyprof2 --rank 0 -o gaps.csv         every piece of a gap"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "idle",
-        parents=[common],
         help="say why devices did nothing",
         description="Say why devices did nothing: every nanosecond without a kernel or a copy has "
         "one cause, and with the time in which a device was busy they add up to what was recorded.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     command.add_argument(

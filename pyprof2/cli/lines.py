@@ -15,18 +15,15 @@ _EXAMPLES: Final = """examples:
   pyprof2 lines net.pyprof2 --step 3:5 -o lines.csv   the whole tree"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "lines",
-        parents=[common],
         help="say what each line of code costs",
         description="Say what each line of code costs: a tree of files, the lines that call, and "
         "the ops that they call, forward and backward. Its times add up to those of the steps. Of "
         "a recording, or of an entry point that is run: pyprof2 lines --entry entry_point.py",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command, required=False)
     arguments.add_ledger(command)

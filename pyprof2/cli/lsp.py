@@ -15,17 +15,15 @@ if TYPE_CHECKING:
 _NEEDED = ("pygls", "yaml")
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command."""
     command = commands.add_parser(
         "lsp",
-        parents=[common],
         help="serve an editor: costs beside the lines, the batch size in the code",
         description="Serve an editor over stdin and stdout, as the Language Server Protocol says: "
         "what the newest recording of the workspace says of its lines, and the batch size in the "
         "code. An editor starts it; see the page on editors for how. Nothing of the workspace "
         "runs before you allow it.",
-        allow_abbrev=False,
     )
     # Editors' clients add it to what they start.
     command.add_argument("--stdio", action="store_true", help="the default, and all there is")

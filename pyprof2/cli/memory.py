@@ -16,19 +16,16 @@ _EXAMPLES: Final = """examples:
   pyprof2 memory before.pickle after.pickle           what the second holds more"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "memory",
-        parents=[common],
         help="say who holds the memory of a device",
         description="Say who holds the memory of a device, at the peak or another moment: by "
         "category, layer, line and op. The rows of a device add up to what is allocated, to the "
         "byte. Reads what torch.cuda.memory._dump_snapshot writes, too. Of two, it shows what the "
         "second holds more. With --entry FILE an entry point is run and recorded first.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     command.add_argument(
         "input", type=Path, nargs="?", metavar="STORE|TRACE|SNAPSHOT", help="what was recorded"

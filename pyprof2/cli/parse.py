@@ -24,19 +24,16 @@ _EXAMPLES: Final = """examples:
   pyprof2 parse net.nsys-rep --source-root ~/net   whose lines are yours"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "parse",
-        parents=[common],
         help="turn recordings into a store",
         description="Read recordings, one per rank, and write the tables that all else reads. "
         "Prints the path of the store. Of several recordings those that cannot be read are left "
         "out, and the exit code is 1. Where a directory is parsed again into its store, only the "
         "recordings that this lacks are read.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     command.add_argument(
         "traces",

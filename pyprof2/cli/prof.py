@@ -20,25 +20,20 @@ _EXAMPLES: Final = """examples:
   pyprof2 prof net.pyprof2 --category matmul -o matmul.csv   every kernel"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "prof",
-        parents=[common],
         help="show the profile",
         description="Show the profile: a row for every kernel and copy, or summed along axes. "
         "A recording without GPU activity has a row for every op call.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     _add_shape(command)
     _add_selection(command)
     _add_output(command)
-    command.add_argument(
-        "--device", metavar="NAME|FILE", help="the device whose roofs to use, or a JSON of them"
-    )
+    arguments.add_roofs(command)
     arguments.add_source_root(command)
     command.set_defaults(run=run)
 

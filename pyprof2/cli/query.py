@@ -37,10 +37,7 @@ def read_query(args: argparse.Namespace) -> Query:
     _check(args, axes)
     available = available_columns(axes)
     columns = [column_named(name, available) for name in args.columns or ()]
-    sort = [
-        SortKey(column_named(name.removeprefix("+"), available), name.startswith("+"))
-        for name in args.sort or ()
-    ]
+    sort = [_sort_key(name, available) for name in args.sort or ()]
     for names in (columns, [key.column for key in sort]):
         _check_once(names)
     selection = {name: getattr(args, name) for name in _SELECTORS} | {"copies": not args.no_copies}
@@ -61,15 +58,23 @@ def _axes_for(asked: Sequence[str], *, pyprof: bool, is_text: bool) -> tuple[str
     return ("op",) if "op" in found else ()
 
 
+def _sort_key(name: str, available: Sequence[str]) -> SortKey:
+    return SortKey(column_named(name.removeprefix("+"), available), name.startswith("+"))
+
+
+def _refuse_options_of_sums(args: argparse.Namespace) -> None:
+    if args.depth is not None:
+        msg = "--depth cuts the paths of layers and ranges: add --by layer or --by range"
+        raise UsageError(msg)
+    if args.fold_numbers:
+        msg = "--fold-numbers puts ranges together: add --by range"
+        raise UsageError(msg)
+
+
 def _check(args: argparse.Namespace, axes: tuple[str, ...]) -> None:
     """Raise for options that make no sense together."""
     if axes in ((), KERNEL):
-        if args.depth is not None:
-            msg = "--depth cuts the paths of layers and ranges: add --by layer or --by range"
-            raise UsageError(msg)
-        if args.fold_numbers:
-            msg = "--fold-numbers puts ranges together: add --by range"
-            raise UsageError(msg)
+        _refuse_options_of_sums(args)
     elif "kernel" in axes:
         msg = "axis kernel has a row for every kernel and goes with no other; to sum, take name"
         raise UsageError(msg)

@@ -15,11 +15,10 @@ _VIEWS = (
 )  # fmt: skip
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "ranks",
-        parents=[common],
         help="say where a job of many ranks loses its time",
         description="Say where a job of many ranks loses its time: what each rank did, who waited "
         "for whom, which rank is slow and what that costs, and what the critical path is made of.",
@@ -28,8 +27,6 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "  pyprof2 ranks job.pyprof2 --by collective -o collectives.csv\n"
         "  pyprof2 ranks job.pyprof2 --by layer\n"
         "  pyprof2 ranks job.pyprof2 --by blame --top 10",
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     command.add_argument(

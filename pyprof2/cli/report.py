@@ -23,18 +23,15 @@ _EXAMPLES: Final = """examples:
   pyprof2 report after.pyprof2 --against before.pyprof2 -o change.html"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "report",
-        parents=[common],
         help="write a page to look at, in one HTML file",
         description="Write a page to look at: steps, findings, tables of ops, kernels, layers and "
         "lines, the roofline, idle time, memory. One HTML file that loads nothing. Prints its "
         "path.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     command.add_argument(

@@ -21,19 +21,16 @@ _EXAMPLES: Final = """examples:
   pyprof2 skyline-report net.pyprof2 -o net.json --batch-size 64   DeepView"""
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "skyline-report",
-        parents=[common],
         help="write it as Skyline's and DeepView's reports",
         description="Write what calls of one step cost, and what weights and activations take, as "
         "the SQLite files of Skyline's commands time and memory, version 1; FILE.json gets the "
         "JSON of DeepView's analysis. Files are for programs that read those: lines and memory "
         "show more.",
         epilog=_EXAMPLES,
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     command.add_argument(

@@ -11,11 +11,10 @@ from pyprof2.errors import UsageError
 _AXES = ("op", "layer", "kernel", "kind")
 
 
-def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> None:
+def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "whatif",
-        parents=[common],
         help="say what a run would gain without something",
         description="Say what a run, of one rank or many, would gain if something took another "
         "time: by replay of what waited for what, as an interval, or only a bound where the "
@@ -24,8 +23,6 @@ def add_to(commands: arguments.Commands, common: argparse.ArgumentParser) -> Non
         "  pyprof2 whatif run.pyprof2 --scale 'op=aten::mm=0.5'\n"
         "  pyprof2 whatif job.pyprof2 --rank 3 --ideal --overlap\n"
         "  pyprof2 whatif job.pyprof2 --transfers 0.5 --format csv",
-        formatter_class=arguments.WithExamples,
-        allow_abbrev=False,
     )
     arguments.add_input(command)
     command.add_argument(

@@ -94,15 +94,15 @@ def _rank(candidate: Candidate) -> int:
 # -- Python --------------------------------------------------------------------------------------
 
 
+_SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 def _places(node: ast.AST, prefix: str) -> Iterator[tuple[str, str, ast.expr]]:
     """Yield kind, name and value of all places in what is below a node."""
     for child in ast.iter_child_nodes(node):
-        inner = prefix
+        inner = f"{prefix}{child.name}." if isinstance(child, _SCOPES) else prefix
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from _defaults(child, prefix)
-            inner = f"{prefix}{child.name}."
-        elif isinstance(child, ast.ClassDef):
-            inner = f"{prefix}{child.name}."
         elif isinstance(child, ast.Call):
             yield from _arguments(child, prefix)
         elif isinstance(child, (ast.Assign, ast.AnnAssign)):
@@ -130,14 +130,18 @@ def _defaults(
             yield kind, f"{prefix}{function.name}({argument.arg})", value
 
 
+def _of_argparse(call: ast.Call, prefix: str) -> Iterator[tuple[str, str, ast.expr]]:
+    flag = next((f for f in map(_flag, call.args) if f is not None), None)
+    for keyword in call.keywords:
+        if keyword.arg == "default" and flag is not None:
+            yield "argparse", f"{prefix}{flag}", keyword.value
+
+
 def _arguments(call: ast.Call, prefix: str) -> Iterator[tuple[str, str, ast.expr]]:
     """Yield arguments of calls: of a DataLoader, of argparse, and of anything else by name."""
     called = _last_name(call.func)
     if called == "add_argument":
-        flag = next((f for f in map(_flag, call.args) if f is not None), None)
-        for keyword in call.keywords:
-            if keyword.arg == "default" and flag is not None:
-                yield "argparse", f"{prefix}{flag}", keyword.value
+        yield from _of_argparse(call, prefix)
         return
     kind = "loader" if called.endswith("DataLoader") else "keyword"
     if kind == "loader" and len(call.args) > 1 and not isinstance(call.args[0], ast.Starred):

@@ -80,21 +80,24 @@ def _candidates(path: Path, text: Text) -> list[Candidate]:
         raise Pyprof2Error(msg) from error
 
 
+def _why_not(candidate: Candidate, recorded: Sequence[int]) -> str:
+    if candidate.value is None or candidate.value in recorded:
+        return candidate.refusal
+    return (
+        f"it is {candidate.value}, and the recordings have batches of "
+        f"{', '.join(map(str, recorded))}: it was changed since, or something else says it when "
+        "the program runs"
+    )
+
+
 def _place(
     name: str, text: Text, candidate: Candidate, found: Sequence[Candidate], recorded: Sequence[int]
 ) -> dict[str, Any]:
     alike = [each for each in found if each[:2] == candidate[:2]]
-    refusal = candidate.refusal
-    if candidate.value is not None and candidate.value not in recorded:
-        sizes = ", ".join(map(str, recorded))
-        refusal = (
-            f"it is {candidate.value}, and the recordings have batches of {sizes}: it was changed "
-            "since, or something else says it when the program runs"
-        )
     return {
         "key": [name, candidate.kind, candidate.name, alike.index(candidate)],
         "place": f"{name}:{candidate.line + 1}", "name": candidate.name, "text": candidate.text,
-        "value": candidate.value, "refusal": refusal,
+        "value": candidate.value, "refusal": _why_not(candidate, recorded),
         "hunk": _hunk(name, text, candidate) if candidate.value is not None else None,
     }  # fmt: skip
 

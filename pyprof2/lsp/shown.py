@@ -88,16 +88,14 @@ def times(calls: int, steps: int) -> str:
 
 def details(line: Line, costs: Costs) -> Iterator[str]:
     """Yield all that is known of a line, as rows of Markdown."""
-    values, steps = line["values"], costs["steps"]
-    ns = time_of(values)
+    values, steps, ns = line["values"], costs["steps"], time_of(line["values"])
     what = "GPU time" if costs["ledger"] == "device" else "host time"
     unit = "a step" if steps else "the recording"
     yield f"**{milliseconds(ns, steps)}** of {unit}, {share(ns, costs):.1f} % ({what})"
     if not line["fresh"]:
         yield f"{STALE} the code around it is not as it was recorded"
     yield from _phases(values, steps)
-    calls = value(values, "calls")
-    yield f"- {times(calls or 0, steps)} in forward"
+    yield f"- {times(value(values, 'calls') or 0, steps)} in forward"
     if line["memory"]:
         of = f" on {costs['memory_of']}" if costs["memory_of"] else ""
         yield f"- memory at the peak{of}: {size(line['memory'])}"

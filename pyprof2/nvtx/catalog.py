@@ -152,8 +152,7 @@ class Catalog:
         if self._options.shapes:
             marker = replace(marker, inputs=op.describe(args, kwargs, left_out))
         if op.collective:
-            group = group_of(values)
-            size = collective_bytes(values)
+            group, size = group_of(values), collective_bytes(values)
             marker = replace(marker, bytes=size, group=group.name, ranks=group.ranks)
         return None if self._messages is None else self._messages.of_marker(marker)
 

@@ -30,7 +30,7 @@ import torch
 from pyprof2.markers import Marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 SWITCH: Final = "PYPROF2_CPU_PEAKS"
 
@@ -174,6 +174,15 @@ def _measure_apart(threads: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _least_of_each(work: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the seconds that each takes at least; they take turns, so others disturb all alike."""
+    least = dict.fromkeys(work, float("inf"))
+    for _ in range(_TRIES):
+        for name, run in work.items():
+            least[name] = min(least[name], _least_seconds(run))
+    return least
+
+
 def measure() -> dict[str, Any]:
     """Return name, threads, highest rates and cache of the CPU, in FLOP/s, B/s and B.
 
@@ -185,10 +194,7 @@ def measure() -> dict[str, Any]:
     cache = _cache_bytes()
     count = min(max(_COPY_BYTES, cache or 0), _COPY_BYTES_MAX) // 4
     work = {name: _product(name, size) for name, size in _SIZES.items()} | {"copy": _copy(count)}
-    least = dict.fromkeys(work, float("inf"))
-    for _ in range(_TRIES):
-        for name, run in work.items():
-            least[name] = min(least[name], _least_seconds(run))
+    least = _least_of_each(work)
     return {
         "name": _cpu_name(),
         "threads": torch.get_num_threads(),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -192,16 +193,14 @@ class MemoryTags:
             held = dict(_described(self._held()))
         new = [block for key, block in held.items() if self._told.get(key) != block]
         self._told = held
-        self._session.mark(Marker("memory", moment=moment, name=name))
+        marker = partial(Marker, "memory", moment=moment)
+        self._session.mark(marker(name=name))
         new.sort(key=lambda block: block[:2])
         for (category, device), group in itertools.groupby(new, key=lambda block: block[:2]):
             blocks = tuple(block[2:] for block in group)
             for at in range(0, len(blocks), BLOCKS_AT_MOST):
                 part = blocks[at : at + BLOCKS_AT_MOST]
-                marker = Marker(
-                    "memory", moment=moment, device=device, category=category, blocks=part
-                )
-                self._session.mark(marker)
+                self._session.mark(marker(device=device, category=category, blocks=part))
 
     def _held(self) -> Iterator[tuple[HeldFor, Iterable[UntypedStorage]]]:
         """Yield storages and what they are for; of several the last one counts."""

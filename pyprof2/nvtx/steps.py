@@ -107,9 +107,7 @@ class Steps:
         self._meter = meter
         self._said: tuple[Marker | None, ...] = ()
         self._phase = _Phase.NOTHING
-        self._again = False
-        self._called = False
-        self._trains = False
+        self._again = self._called = self._trains = False
         self._thread: int | None = None
         self._clock = OptimizerClock()
         self._batch = -1

@@ -129,13 +129,11 @@ def _finding(
     if len(row["ranks"]) == 1:
         place = place.partition(",")[0] + ": " if place else ""
     yield from _wrap(f"{row['rule']}: {place}{row['finding']}", width, head, " " * 7)
-    details = {
-        "gain": _gain(row, bound),
-        "source": row["source"],
-        "do": row["remedy"],
-        "see": row["evidence"],
-    }
-    for name, text in details.items():
+    details = (
+        ("gain", _gain(row, bound)), ("source", row["source"]),
+        ("do", row["remedy"]), ("see", row["evidence"]),
+    )  # fmt: skip
+    for name, text in details:
         if isinstance(text, str) and text:
             yield from _wrap(text, width, f"       {name:7}", " " * 14)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.batch.limits import Limits
     from pyprof2.analysis.summaries.batch.model import Model, PartFit
-    from pyprof2.analysis.summaries.batch.savings import Shortage
+    from pyprof2.analysis.summaries.batch.savings import Checkpoint, Shortage
     from pyprof2.analysis.summaries.batch.tried import Tried
 
 BATCH_COLUMNS: Final = (
@@ -271,6 +271,12 @@ def _shortage_lines(model: Model, query: BatchQuery, found: Limits, capacity: in
     yield from _state_lines(model, lacks)
 
 
+def _again(each: Checkpoint) -> str:
+    if each.time_ns is None:
+        return ""
+    return f", for {units.format_time(each.time_ns)} of forward again in each step"
+
+
 def _checkpoint_lines(model: Model, lacks: Shortage, query: BatchQuery) -> Iterator[str]:
     """Say which layers to run again in backward, and what that frees."""
     found = list(itertools.islice(checkpoints(model, lacks.batch, query.given), _CHECKPOINTS))
@@ -281,25 +287,25 @@ def _checkpoint_lines(model: Model, lacks: Shortage, query: BatchQuery) -> Itera
         )
     for each in found:
         several = f" ({each.layers} of them)" if each.layers > 1 else ""
-        time = "" if each.time_ns is None else (
-            f", for {units.format_time(each.time_ns)} of forward again in each step"
-        )  # fmt: skip
         yield (
             f"  checkpoint {cells.clean(each.layer)}{several}: frees {_bytes(each.less)} at the "
             f"peak{_enough(each.less, lacks)}; {_bytes(each.kept)} are not kept for backward, of "
-            f"which {_bytes(each.again)} come back while one runs again{time}; most at "
+            f"which {_bytes(each.again)} come back while one runs again{_again(each)}; most at "
             f"{cells.clean(each.line or 'no known line')}"
         )
+
+
+_STATE_NOT_RECORDED: Final = (
+    "  the optimizer's state is older than the recordings, which do not say what it takes: "
+    "record with pyprof2 capture --memory, or run it with --entry"
+)
 
 
 def _state_lines(model: Model, lacks: Shortage) -> Iterator[str]:
     """Say what a process frees whose optimizer's state is shared among several."""
     state = state_bytes(model)
     if state is None:
-        yield (
-            "  the optimizer's state is older than the recordings, which do not say what it takes: "
-            "record with pyprof2 capture --memory, or run it with --entry"
-        )
+        yield _STATE_NOT_RECORDED
         return
     parts = (
         f"{_bytes(size)} with {processes}{_enough(size, lacks)}"

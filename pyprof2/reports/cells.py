@@ -154,17 +154,12 @@ def _aligned(columns: Sequence[Cells], footer: Sequence[object]) -> str:
     rows += [list(row) for row in zip(*(c.texts for c in columns), strict=True)]
     if footer:
         rows.insert(-len(footer), tabulate.SEPARATING_LINE)
-    # As a row of its own: tabulate makes columns two wider than their headers.
+    sides = ["left" if column.is_text else "right" for column in columns]
+    # The header is a row of its own: tabulate makes columns two wider than their headers.
     with _counting_characters():
-        table = tabulate.tabulate(
-            rows,
-            tablefmt="simple",
-            disable_numparse=True,
-            colalign=["left" if column.is_text else "right" for column in columns],
-        )
-    table = table.replace(_FILLER, "").replace(_INDENT, " ")
-    lines = [line.rstrip() for line in table.splitlines()[1:-1]]
-    return "\n".join(lines)
+        table = tabulate.tabulate(rows, tablefmt="simple", disable_numparse=True, colalign=sides)
+    lines = table.replace(_FILLER, "").replace(_INDENT, " ").splitlines()[1:-1]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 @contextmanager
@@ -258,8 +253,7 @@ def _format_column(
         clean(item) if isinstance(item, str) else NULL if _is_word(item) else form(item)
         for item in items
     ]
-    header = _HEADERS.get(name, label)
-    return Cells(name, _widen(header), [_widen(cell) for cell in cells], is_text)
+    return Cells(name, _widen(_HEADERS.get(name, label)), [_widen(cell) for cell in cells], is_text)
 
 
 def _label(columns: list[Cells], words: Sequence[str]) -> list[Cells]:

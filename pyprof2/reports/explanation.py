@@ -296,8 +296,7 @@ def _needs(roof: Facts) -> Iterator[str]:
     """Give the least times: counts over peaks."""
     if roof["flops"] is not None and roof["peak_flop_per_s"] is not None:
         peak = f"{roof['peak_flop_per_s'] / 1e12:g} TFLOP/s ({roof['dtype']}, {roof['unit']} units)"
-        if roof["saving"] is not None:
-            saving = roof["saving"]
+        if (saving := roof["saving"]) is not None:
             peak += f" × {saving['factor']:.4g}, saved by {saving['evidence']},"
         yield f"compute: {_number(roof['flops'])} flops at {peak} need {_time(roof['compute_ns'])}"
     if roof["bytes"] is not None and roof["memory_bytes_per_s"] is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.reports import cells, files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
@@ -24,6 +24,15 @@ def write(findings: pd.DataFrame, form: str) -> None:
         files.write_frame(findings, form, None)
 
 
+def _words(record: Mapping[Any, Any], several: bool) -> Iterator[str]:  # noqa: FBT001
+    if several and (rank := _shown(record["rank"])):
+        yield f"rank {rank}:"
+    yield _shown(record["finding"])
+    figures = [_shown(record["count"], ",d"), _shown(record["share_pct"], ".1f", " %")]
+    if any(figures):
+        yield f"({', '.join(filter(None, figures))})"
+
+
 def _lines(findings: pd.DataFrame, width: int) -> Iterator[str]:
     """Give each finding with its count and share, and below it the advice."""
     if findings.empty:
@@ -33,14 +42,8 @@ def _lines(findings: pd.DataFrame, width: int) -> Iterator[str]:
     head = max(len(str(record["severity"])) for record in records) + 2
     several = len(set(findings["rank"].dropna())) > 1
     for record in records:
-        words = [_shown(record["finding"])]
-        if several and (rank := _shown(record["rank"])):
-            words.insert(0, f"rank {rank}:")
-        figures = [_shown(record["count"], ",d"), _shown(record["share_pct"], ".1f", " %")]
-        if any(figures):
-            words.append(f"({', '.join(filter(None, figures))})")
         first = f"{_shown(record['severity']):{head}}"
-        yield from _wrap(" ".join(words), width, first, " " * head)
+        yield from _wrap(" ".join(_words(record, several)), width, first, " " * head)
         if advice := _shown(record["advice"]):
             yield from _wrap(advice, width, " " * head + "-> ", " " * (head + 3))
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _ROWS_SHOWN: Final = 30
 _ENTERED: Final = " > "
+_LEDGERS: Final = {
+    "device": "time of kernels and copies, by the line that launched them",
+    "host": "time of the step's thread, by the line that it ran",
+}
 _DROPPABLE: Final = (
     "min_ns", "max_ns", "tflops", "tensor_core_pct", "other_ns", "idle_caused_ns", "overall_calls",
     "module",
@@ -246,13 +250,8 @@ def _footer(profile: LineProfile, query: LineQuery) -> list[tuple[str, dict[str,
 def _heading(profile: LineProfile, query: LineQuery) -> Iterator[str]:
     """Say what the table is of."""
     numbers = sorted({number for _, number in profile.steps if number is not None})
-    what = (
-        "time of kernels and copies, by the line that launched them"
-        if profile.ledger == "device"
-        else "time of the step's thread, by the line that it ran"
-    )
     parts = [*([query.phase] if query.phase else []), *([query.within] if query.within else [])]
-    yield cells.bold(f"{what}{''.join(f'; only {part}' for part in parts)}")
+    yield cells.bold(f"{_LEDGERS[profile.ledger]}{''.join(f'; only {part}' for part in parts)}")
     if not numbers:
         yield "no steps were recorded: the whole recording is one"
         return

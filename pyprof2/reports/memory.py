@@ -99,14 +99,11 @@ def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> N
         target.write_frame(rows.head(query.top or len(rows)), DIFFERENCE_COLUMNS)
         return
     lines = [f"{_WORDS[query.at]}: B less A", f"A {a.path}", f"B {b.path}", ""]
-    several = rows[["rank", "device_type", "device"]].drop_duplicates()
-    for key in several.to_dict("records"):
-        same = (rows["rank"] == key["rank"]) & (rows["device_type"] == key["device_type"])
-        device = key["device"]
-        same &= rows["device"].isna() if pd.isna(device) else rows["device"] == device
-        own = rows[same].drop(columns=["rank", "device_type", "device"])
+    columns = ["rank", "device_type", "device"]
+    for device, of_device in rows.groupby(columns, dropna=False, sort=False):
+        own = of_device.drop(columns=columns)
         total = int(own["difference_bytes"].sum())
-        name = _device_name(key["rank"], key["device_type"], device)
+        name = _device_name(*device)  # type: ignore[arg-type]
         lines.append(cells.bold(f"{name}: {'+' if total >= 0 else ''}{_size(total)}"))
         lines += _drawn(own, query, query.top or _ROWS_SHOWN)
     target.write_lines(lines)
@@ -209,14 +206,11 @@ def _lines(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     if not profile.curves:
         yield _NOTHING
         return
-    largest = max(
-        int(t["peak_over_base_bytes"]) + _known(t["base_bytes"]) for *_, t in _devices(profile)
-    )
+    largest = max(_held(totals) for *_, totals in _devices(profile))
     for number, (curve, _, totals) in enumerate(_devices(profile)):
         yield from ([""] if number else [])
         yield from _heading(curve, totals)
-        own = int(totals["peak_over_base_bytes"]) + _known(totals["base_bytes"])
-        if own < _SMALL * largest and not query.axes:
+        if _held(totals) < _SMALL * largest and not query.axes:
             continue
         yield from _remarks(profile, number, totals)
         if query.capacity is not None and curve.device_type != "cpu":
@@ -396,6 +390,10 @@ def _milliseconds(time_ns: int) -> str:
 def _device_name(rank: int, device_type: str, device: Any) -> str:
     ordinal = "" if pd.isna(device) else f":{device}"
     return f"rank {rank}, {device_type}{ordinal}"
+
+
+def _held(totals: Mapping[str, Any]) -> int:
+    return int(totals["peak_over_base_bytes"]) + _known(totals["base_bytes"])
 
 
 def _known(value: Any) -> int:

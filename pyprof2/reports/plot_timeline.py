@@ -85,14 +85,14 @@ def bars_of_work(run: Run, window: Window) -> pd.DataFrame:
         one, and a `height` below 1, so that its area is right.
     """
     rows = _work(run, window.rank)
+    place = "device " + rows["device"].astype("str") + ", stream " + rows["stream"].astype("str")
     op, kernel = rows["op"].astype("str"), rows["kernel_short"].astype("str")
     layer = rows["layer"].astype("str").where(rows["layer"].notna(), "")
     label = op.where(rows["op"].notna(), kernel)
     label = (layer + ": " + label).where(layer != "", label)
-    device, stream = (rows[name].astype("str") for name in ("device", "stream"))
     frame = pd.DataFrame(
         {
-            "place": "device " + device + ", stream " + stream,
+            "place": place,
             "kind": rows["category"].astype("str"),
             "label": label,
             "start_ns": rows["start_ns"],

@@ -18,7 +18,7 @@ from pyprof2.reports.plot_timeline import bars_of_idle, bars_of_work, choose_win
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from plotly.graph_objects import Figure
 
@@ -71,9 +71,7 @@ class Plots:
             figure.add_scatter(x=x, y=y, mode="lines", name=escape(name), hoverinfo="name")
         share = 100 * known["time_ns"].sum() / max(1, rows["time_ns"].sum())
         figure.update_layout(title=f"Signatures under the roof: {share:.1f} % of the time")
-        figure.update_xaxes(type="log", title="FLOP per byte", exponentformat="power")
-        figure.update_yaxes(type="log", title="TFLOP/s", exponentformat="power")
-        return figure
+        return _with_log_axes(figure, "FLOP per byte", "TFLOP/s")
 
     def _roofs(self) -> Iterator[tuple[str, float, float]]:
         """Yield name, FLOP/s and bytes per second of each roof; those of one height are one."""
@@ -202,19 +200,22 @@ def _colours() -> list[str]:
     return [*qualitative.Dark24, *qualitative.Light24]
 
 
+def _with_log_axes(figure: Figure, x: str, y: str) -> Figure:
+    figure.update_xaxes(type="log", title=x, exponentformat="power")
+    figure.update_yaxes(type="log", title=y, exponentformat="power")
+    return figure
+
+
+def _facts(row: Mapping[Any, Any]) -> Iterator[str]:
+    yield _short(row["signature"])
+    yield f"{format_time(row['time_ns'])}, {row['share_pct']:.1f} %, {row['count']} times"
+    yield f"{format_rate(row['tflops'])} TFLOP/s, {format_rate(row['gbps'])} GB/s"
+    yield _of_roof(row["roofline_pct"])
+
+
 def _dots(go: Any, rows: pd.DataFrame) -> Any:
     area = rows["time_ns"] / max(1, rows["time_ns"].max() if len(rows) else 1)
-    hover = [
-        "<br>".join(
-            [
-                _short(row["signature"]),
-                f"{format_time(row['time_ns'])}, {row['share_pct']:.1f} %, {row['count']} times",
-                f"{format_rate(row['tflops'])} TFLOP/s, {format_rate(row['gbps'])} GB/s",
-                _of_roof(row["roofline_pct"]),
-            ]
-        )
-        for row in rows.to_dict("records")
-    ]
+    hover = ["<br>".join(_facts(row)) for row in rows.to_dict("records")]
     size = np.maximum(_SMALLEST_DOT, _LARGEST_DOT * np.sqrt(area))
     return go.Scatter(
         x=rows["intensity"], y=rows["tflops"], mode="markers", name="signatures", text=hover,

@@ -86,6 +86,13 @@ def _times(windows: pd.DataFrame) -> Iterator[str]:
         yield f"{place}{row['count']} steps, median {median}, the middle half {low} to {high}"
 
 
+def _states(row: Mapping[Any, Any]) -> Iterator[str]:
+    for name, words in _STATES.items():
+        if row[name] > 0:
+            share = share_text(round(row[name]), round(row["dur_ns"]))
+            yield f"{words} {_time(row[name])} ({share})"
+
+
 def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
     """Give for each device what it did, on average over steps, and how well it was used."""
     used = steps[steps["idle_ns"].notna()]
@@ -93,12 +100,7 @@ def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
     means = used.groupby(keys, dropna=False)[["dur_ns", *_STATES]].mean().reset_index()
     for row in means.merge(run.use_over_steps, on=keys).head(_RANKS_SHOWN).to_dict("records"):
         place = f"rank {row['rank']}, device {row['device']}: " if len(means) > 1 else ""
-        states = [
-            f"{words} {_time(row[name])} ({share_text(round(row[name]), round(row['dur_ns']))})"
-            for name, words in _STATES.items()
-            if row[name] > 0
-        ]
-        yield f"{place}in a step, on average: {', '.join(states)}"
+        yield f"{place}in a step, on average: {', '.join(_states(row))}"
         shares = [
             f"{words} {row[name]:.1f} %"
             for name, words in zip(SHARES, _SHARE_NAMES, strict=True)

@@ -41,8 +41,7 @@ def memory_peaks(memory: pa.Table, span: tuple[int, int] | None = None) -> Memor
     """
     if not memory.num_rows:
         return None
-    events = memory.to_pandas()
-    events["live"] = _live(events)
+    events = memory.to_pandas().assign(live=_live)
     events = events[events["device_type"].astype(object) == _device_type(events)]
     largest = events.groupby(events["device"].fillna(-1).astype("int64"))["live"].max().idxmax()
     events = events[events["device"].fillna(-1).astype("int64") == largest]

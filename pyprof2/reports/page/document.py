@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -70,10 +71,8 @@ def packed_document(run: Run, query: ReportQuery) -> str:
     data = ""
     for most, length in _SIZES:
         found = cube(rows, apart, most)
-        folded = (
-            *steps_notes(run, apart), *profile.notes_of(found), *notes_of(document["roofline"]),
-        )  # fmt: skip
-        notes = [*document["meta"]["notes"], *folded]
+        folded = steps_notes(run, apart), profile.notes_of(found), notes_of(document["roofline"])
+        notes = [*document["meta"]["notes"], *itertools.chain(*folded)]
         whole = document | profile.tables_of(run, found)
         whole |= {"meta": document["meta"] | {"notes": notes}}
         data = html.packed(whole if length is None else _shortened(whole, length))

@@ -81,18 +81,17 @@ def _too_large() -> dict[str, Any]:
 
 def _replayed(job: JobOfRanks, store: Path) -> dict[str, Any]:
     show = {"source": lambda line: shown_line(line, job.run.source_roots)}
-    blame = job.blame.head(MOST_BLAME) if len(job.roles) > 1 else job.blame.head(0)
+    blame = job.blame.head(MOST_BLAME if len(job.roles) > 1 else 0)
+    blame = blame.rename(columns={"ns": "time_ns"})
     gains = list(_gains(job, store))
     frame = what_if.gains_frame([each.gain for each in gains])
     frame = frame.assign(command=pd.Series([each.command for each in gains], dtype=object))
-    path = path_rows(job.critical_path, job.graph.window_ns)
-    blame = blame.rename(columns={"ns": "time_ns"})
     blamed = table(blame.drop(columns="step", errors="ignore"), show)
     if len(blame):
         blamed["columns"]["step"] = numbers(blame["step"])
     return {
         "window_ns": job.graph.window_ns,
-        "path": table(path, show),
+        "path": table(path_rows(job.critical_path, job.graph.window_ns), show),
         "blame": blamed if len(blame) else None,
         "whatif": table(frame),
         "notes": list(notes_on(frame)),

@@ -133,10 +133,8 @@ def write_idle(rank: Rank) -> None:
         slices = rows.slices_of(rank.writer, found, causes, group, _IDLE_SHOWN, rank.shift)
         devices = Groups()
         number = devices.number(int_column(found, "device", NULL))
-        tracks = [
-            rank.writer.track("idle", rank.device(device), place=_IDLE)
-            for (device,) in devices.keys
-        ]
+        parents = [rank.device(device) for (device,) in devices.keys]
+        tracks = [rank.writer.track("idle", parent, place=_IDLE) for parent in parents]
         slices.track = np.array(tracks, np.int64)[number]
         # They come device by device, and of each one after another.
         is_end = np.tile([False, True], found.num_rows)

@@ -105,15 +105,15 @@ def _write(
         return
     columns = {n: pa.array(found[n].astype("int64")) for n in ("start_ns", "dur_ns")}
     columns |= {n: _column(found[n], is_text=n in _TEXTS) for n in shown}
-    named = pa.table({"name": pa.array([words(row) for _, row in found.iterrows()])})
-    named = named.set_column(0, "name", named["name"].dictionary_encode())
+    columns["name"] = pa.array([words(row) for _, row in found.iterrows()]).dictionary_encode()
+    table = pa.table(columns)
     group = rank.writer.track("job", rank.root, place=JOB)
 
     def track(_: int, lane: int) -> int:
         return rank.writer.track(lane_name(name, lane), group, place=place)
 
-    zeros = np.zeros(len(found), np.int64)
-    rank.write_slices(pa.table(columns), code_column(named, "name"), zeros, track, shown)
+    parents = np.zeros(len(found), np.int64)
+    rank.write_slices(table, code_column(table, "name"), parents, track, shown)
 
 
 def _column(values: pd.Series, *, is_text: bool) -> pa.Array:

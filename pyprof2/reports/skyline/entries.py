@@ -201,8 +201,7 @@ class Entries:
             key=lambda at: (curves[at].device_type != "cpu", curves[at].over_base(curves[at].peak)),
         )
         curve, entries = curves[best], profile.entries[best]
-        base = curve.base
-        peak = None if base is None else base + curve.over_base(curve.peak)
+        peak = None if curve.base is None else curve.base + curve.over_base(curve.peak)
         weights = _weights(curve, entries)
         activations = self._activations(curve, entries)
         name = curve.device_type + ("" if curve.device is None else f":{curve.device}")
