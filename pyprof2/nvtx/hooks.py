@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pyprof2.markers import Marker
-from pyprof2.nvtx.collectives import CollectiveMarks
+from pyprof2.nvtx.collective_marks import CollectiveMarks
 from pyprof2.nvtx.internals import (
     NO_TASK,
     allow_disabling_saved_hooks,
