@@ -260,11 +260,11 @@ hide_from_dynamo(
     tuple(
         f"pyprof2.{name}"
         for name in (
-            "markers", "signatures", "nvtx.calls", "nvtx.catalog",
-            "nvtx.collective_marks", "nvtx.collectives", "nvtx.describe", "nvtx.energy", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers",
-            "nvtx.memory_tags", "nvtx.ops", "nvtx.pairing", "nvtx.replacing", "nvtx.schema",
-            "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources", "nvtx.steps",
-            "nvtx.storages", "nvtx.threads",
+            "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
+            "nvtx.collectives", "nvtx.describe", "nvtx.energy", "nvtx.hooks", "nvtx.knowledge",
+            "nvtx.layers", "nvtx.memory_tags", "nvtx.ops", "nvtx.pairing", "nvtx.replacing",
+            "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
+            "nvtx.steps", "nvtx.storages", "nvtx.threads",
         )
     )
 )  # fmt: skip
