@@ -35,8 +35,18 @@ from tests.analysis.job.real_program import step_program
 
 TRACE: Final = "kineto/hta_diff_control_a100.json.gz"
 SLOW: Final = 1.2
-READ: Final = ("kernels", "copies", "launches")
-REDUCED: Final = ("collectives", "trace", "parts", "legs", "steps", "idle", "summary")
+READ: Final = ("kernels", "copies", "launches", "stalls")
+REDUCED: Final = (
+    "collectives",
+    "trace",
+    "parts",
+    "legs",
+    "steps",
+    "idle",
+    "summary",
+    "ledger",
+    "utilization",
+)
 
 
 def main() -> None:

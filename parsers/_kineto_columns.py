@@ -64,6 +64,7 @@ _STALL: Final = {
     "stream": _number("stream"),
     "correlation": _number("correlation"),
     "recorded_by": _number("wait_on_cuda_event_record_corr_id"),
+    "recorded_on": _number("wait_on_stream"),
 }
 
 ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {

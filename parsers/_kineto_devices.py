@@ -60,6 +60,7 @@ class DeviceTables:
             "stream": self._ids(events.args["stream"]),
             "correlation_id": self._ids(events.args["correlation"], least=1),
             "waits_for_correlation_id": self._ids(events.args["recorded_by"], least=1),
+            "waits_for_stream": self._ids(events.args["recorded_on"]),
         }
         if is_overhead:  # a wait stands on the device and its stream
             thread = self._shared.thread(events)

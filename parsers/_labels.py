@@ -138,6 +138,8 @@ def _label_range(marker: Marker) -> Label:
     if marker.kind == "energy":
         # Counters have names of their own, so the text stays as it is for whoever adds them up.
         return Label("range", format_marker(marker), "energy")
+    if marker.kind == "collective":
+        return Label("range", format_marker(marker), "collective", marker=marker)
     return Label("nothing", "")
 
 

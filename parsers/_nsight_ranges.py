@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.markers import DOMAIN, pack_payload
+from pyprof2.markers import DOMAIN, format_marker, pack_payload
 from pyprof2.parsers._labels import Label, label_marker
 from pyprof2.parsers._names import cut_names
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
@@ -161,10 +162,25 @@ class RangeReader:
             whole["payload"] = rows["int64Value"]
             self._add_ops(whole, label, is_op)
         if is_other.any():
-            named = {name: codes_array(label[name]) for name in ("name", "kind")}
+            names = self._with_numbers(label, codes, rows["int64Value"])
+            named = {"name": codes_array(names), "kind": codes_array(label["kind"])}
             named["domain"] = self._domain_codes(ints(rows["domainId"], _DEFAULT_DOMAIN))
             columns = where(columns | named, is_other)
             self._ranges.append(columns, int(is_other.sum()))
+
+    def _with_numbers(self, label: Labelled, codes: Int, payload: pa.Array) -> NDArray[np.int32]:
+        """Return the codes of names; markers of collectives get the number in their payload."""
+        texts = self._process.spool.texts["ranges"]
+        of_collective = label["kind"] == texts["kind"]["collective"]
+        names = label["name"]
+        if of_collective.any():
+            names, numbers = names.copy(), ints(payload, -1)
+            for at in np.flatnonzero(of_collective & (numbers >= 0)).tolist():
+                marker = self._labels.labels[codes[at]].marker
+                if marker is not None:
+                    numbered = replace(marker, number=int(numbers[at]))
+                    names[at] = texts["name"][format_marker(numbered)]
+        return names
 
     def _count_problems(self, codes: Int) -> None:
         for code, count in zip(*np.unique(codes, return_counts=True), strict=True):

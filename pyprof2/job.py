@@ -10,8 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.job import paths, scores, waits, what_if
+from pyprof2.analysis.job import paths, scores, traffic, waits, what_if
 from pyprof2.analysis.job.clocks import clock_frame
+from pyprof2.analysis.job.host_stretches import OPS, host_blame, stretches
 from pyprof2.analysis.job.job_graph import JobGraph, job_graph
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
@@ -159,10 +160,10 @@ class JobOfRanks:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """For each rank and step how long its devices computed, and its host was late."""
+        """For each rank and step how long its devices computed, its host was late, and it was."""
         by = self.parts.astype({"step": "Int64"}).groupby(["rank", "step"], dropna=False)
-        sums = by[["compute_ns", "host_ns"]].sum().reset_index()
-        return sums.rename(columns={"compute_ns": "busy_ns"})
+        sums = by[["compute_ns", "host_ns"]].sum().assign(window_ns=by["window_ns"].max())
+        return sums.reset_index().rename(columns={"compute_ns": "busy_ns"})
 
     @cached_property
     def _late_hosts(self) -> pd.DataFrame:
@@ -193,7 +194,7 @@ class JobOfRanks:
             rank, str(worst["score"]), float(worst["excess_pct"]), float(worst["z"]),
             int(worst["peers"]), None if gain.gain_ns is None else scores.verdict(steps), gain,
             steps, self._place_of(rank),
-            ranks_made_to_wait(self.members, rank),
+            ranks_made_to_wait(self.members, rank), float(worst["excess_ns"]),
         )  # fmt: skip
 
     @cached_property
@@ -233,6 +234,12 @@ class JobOfRanks:
     def bandwidths(self) -> pd.DataFrame:
         """One row per instance of a collective: bytes, transfer, rates."""
         return waits.bandwidths(self.members)
+
+    @cached_property
+    def traffic(self) -> pd.DataFrame:
+        """What the collectives of each layer and direction move; `traffic.traffic`."""
+        table = read_table(self.run.path, "collectives", traffic.PLACES)
+        return traffic.traffic(self.members, as_pandas(table, ("rank", "collective_id")))
 
     @cached_property
     def slow_links(self) -> pd.DataFrame:
@@ -288,8 +295,21 @@ class JobOfRanks:
 
     @cached_property
     def blame(self) -> pd.DataFrame:
-        """The parts of the critical path by their excess over other ranks, the worst first."""
+        """The parts of the critical path by their excess over other ranks, the worst first.
+
+        Where no device works, who was late for each collective by what its host did before it.
+        """
+        if not self.is_large and all(
+            self._rank_graph(rank).activities is None for rank in self._numbers
+        ):
+            return host_blame(self._stretches(), self.members, self.roles)
         return paths.blame(self.graph, self.critical_path, self.roles)
+
+    def _stretches(self) -> list[pd.DataFrame]:
+        return [
+            stretches(each.read("ops", OPS), self._members_of(each.rank), each.rank)
+            for each in self.run.tables_of()
+        ]
 
     def what_if(
         self,

@@ -35,6 +35,12 @@ cpu        an instant: what the CPU can do, as measured               name, thre
                                                                       cache_bytes
 energy     a range without length: what counters have counted         joules, idle_joules,
            since the first such range                                 idle_seconds
+collective a range without length inside a call of c10d: which        op, group, desc, ranks
+           collective of its group it is, and what it moves           or span, number, since,
+                                                                      peer, dtype, in_bytes,
+                                                                      out_bytes, sent_bytes,
+                                                                      received_bytes,
+                                                                      uneven, waits
 ========== ========================================================== ========================
 
 A step is known to be one only when an optimizer steps, so the events of steps are what happened,
@@ -57,7 +63,8 @@ memory format are PyTorch's number for it.
 A recorder that copies range names into JSON without escaping them gets the *quoteless* form:
 `'` stands for `"`, and what would need escaping is percent-encoded. `parse_marker` reads both.
 
-The range of an op carries a number as its payload, see `pack_payload`.
+The range of an op carries a number as its payload, see `pack_payload`. That of a collective has
+its `number` there where the recorder keeps payloads, so that its text is the same every time.
 
 Nothing here is trusted: `parse_marker` gives None for every text that is not a marker, or that
 claims what cannot be (see the page *Limits* of the documentation), and never raises or evaluates.
@@ -110,6 +117,7 @@ Kind: TypeAlias = Literal[
     "entry",
     "window",
     "memory",
+    "collective",
 ]
 Direction: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
 Moment: TypeAlias = Literal["forward", "call", "backward", "gradients", "optimizer"]
@@ -155,6 +163,17 @@ class Marker:
         category: what the blocks are for.
         blocks: address and size of each.
         batch: samples in a step.
+        desc: of a collective: the description of its group.
+        span: its ranks, where they are evenly spaced: the first one, how many, and how far apart.
+        number: of the collective in its group, from 0; of a send or recv to or from its peer.
+        since: PyTorch's own number of the group when this began to count; None: it has none.
+        peer: the other rank of a send or recv; the rank that a broadcast begins at, or that a
+            reduce ends at.
+        dtype: of its elements.
+        in_bytes, out_bytes: what goes in and comes out on this rank.
+        sent_bytes, received_bytes: what of it goes to others and comes from others.
+        uneven: whether the parts of an all-to-all differ in size.
+        waits: whether the call returns only when the collective has ended.
     """
 
     kind: Kind
@@ -189,6 +208,18 @@ class Marker:
     category: HeldFor | None = None
     blocks: tuple[tuple[int, int], ...] | None = None
     batch: int | None = None
+    desc: str | None = None
+    span: tuple[int, int, int] | None = None
+    number: int | None = None
+    since: int | None = None
+    peer: int | None = None
+    dtype: str | None = None
+    in_bytes: int | None = None
+    out_bytes: int | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+    uneven: bool = False
+    waits: bool = False
 
 
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
@@ -332,6 +363,18 @@ class _Wire(msgspec.Struct):
     category: HeldFor | None = None
     blocks: _Blocks | None = None
     batch: _Count | None = None
+    desc: str | None = None
+    span: tuple[_Place, _Place, _Place] | None = None
+    number: _Count | None = None
+    since: _Count | None = None
+    peer: _Place | None = None
+    dtype: str | None = None
+    in_bytes: _Bytes | None = None
+    out_bytes: _Bytes | None = None
+    sent_bytes: _Bytes | None = None
+    received_bytes: _Bytes | None = None
+    uneven: bool = False
+    waits: bool = False
 
 
 _decoder = msgspec.json.Decoder(_Wire)

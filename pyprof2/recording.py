@@ -88,6 +88,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "device": _I64,
             "stream": _I64, "kind": TEXT, "name": TEXT, "correlation_id": _I64,
             "waits_for_correlation_id": _I64,
+            "waits_for_stream": _I64,
         }
     ),
     "flows": pa.schema(

@@ -405,7 +405,8 @@ RANGES: Final = Table(
             "kind",
             TEXT,
             "`step`, `annotation`, `layer`, `source`, `module`, `python`, `internal` work of "
-            "PyTorch's, `energy`, a reading of counters, or `marker` of PyProf's.",
+            "PyTorch's, `energy`, a reading of counters, `collective`, what our annotation says of "
+            "one, or `marker` of PyProf's.",
         ),
         Column("domain", TEXT, "NVTX domain; null for the default one, or without domains."),
     ),
@@ -500,6 +501,7 @@ STALLS: Final = Table(
             pa.int64(),
             "Of a wait for an event: the call that recorded the event, as `correlation_id`.",
         ),
+        Column("waits_for_stream", pa.int64(), "The queue that this event was recorded on."),
     ),
 )
 IDLE: Final = Table(
@@ -597,6 +599,11 @@ COLLECTIVES: Final = Table(
         Column("group_ranks", pa.list_(pa.int64()), "Its ranks, in its own order."),
         Column("seq", pa.int64(), "Number of the collective in its group."),
         Column("seq_source", TEXT, "`recorded` or `marker`; null without number."),
+        Column(
+            "seq_since",
+            pa.int64(),
+            "Of a marker: PyTorch's own number of the group when the annotation began to count.",
+        ),
         Column("in_bytes", pa.int64(), "What goes in on this rank.", "B"),
         Column("out_bytes", pa.int64(), "What comes out on this rank.", "B"),
         Column("send_bytes_to_others", pa.int64(), "What this rank sends to others.", "B"),

@@ -19,6 +19,7 @@ from pyprof2.analysis.intervals import Nest
 from pyprof2.analysis.job.descriptions import Described, describe, together
 from pyprof2.analysis.job.groups import with_group_keys
 from pyprof2.analysis.job.kinds import is_collective_op, is_comm_op, kind_of, transport_of
+from pyprof2.analysis.job.marked import markers_of_ops, with_markers
 from pyprof2.analysis.job.workers import on_workers
 from pyprof2.columns import lookup, row_of
 from pyprof2.recording import code_column, int_column
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyprof2.analysis.intervals import Int
+    from pyprof2.markers import Marker
     from pyprof2.tables import Table
 
 INPUT: Final = {
@@ -40,7 +42,7 @@ INPUT: Final = {
         "layer", "source", "direction", "comm_seq",
     ),
     "signatures": ("signature_id", "op", "inputs"),
-    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "domain"),
+    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "domain", "kind"),
 }  # fmt: skip
 """The columns of the tables that members are made of."""
 
@@ -65,10 +67,11 @@ def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
         rank: its number.
     """
     ops = _Ops(tables["ops"], tables["signatures"], rank)
+    markers = ops.markers(tables["ranges"])
     kernels = _comm_kernels(tables["kernels"])
-    frame = _members_of_kernels(kernels, ops, tables["ranges"])
+    frame = _members_of_kernels(kernels, ops, tables["ranges"], markers)
     alone = ops.without_kernel(frame)
-    of_ops = on_workers(_members_of_ops(alone, ops), tables["ranges"])
+    of_ops = on_workers(_members_of_ops(alone, ops, markers), tables["ranges"])
     frame = pd.concat([frame, of_ops], ignore_index=True)
     frame = frame.sort_values(["start_ns", "dur_ns"], ascending=[True, False], kind="stable")
     frame = with_group_keys(frame.reset_index(drop=True))
@@ -190,6 +193,14 @@ class _Ops:
         found: Int = rest[np.array(keep, bool)]
         return found
 
+    def markers(self, ranges: pa.Table) -> dict[int, list[Marker]]:
+        """Return what our annotation says inside of each outermost op."""
+        found: dict[int, list[Marker]] = {}
+        inside = markers_of_ops(ranges, self.table, np.flatnonzero(self._comm))
+        for row in sorted(inside):  # by position: in order of time
+            found.setdefault(int(self.outer[row]), []).extend(inside[row])
+        return found
+
     def column(self, name: str, rows: Int) -> list[Any]:
         """Return the values of a column at these positions; None at -1."""
         taken: list[Any] = self.table[name].take(pa.array(rows, mask=rows < 0)).to_pylist()
@@ -233,7 +244,9 @@ class _Descriptions(dict[int, Described]):
         return found
 
 
-def _members_of_kernels(kernels: pd.DataFrame, ops: _Ops, ranges: pa.Table) -> pd.DataFrame:
+def _members_of_kernels(
+    kernels: pd.DataFrame, ops: _Ops, ranges: pa.Table, markers: Mapping[int, list[Marker]]
+) -> pd.DataFrame:
     at = ops.positions(kernels["op_id"].fillna(-1).to_numpy(np.int64))
     calls = _coalesced(kernels, at, ops)
     at[list(calls)] = [rows[0] for rows in calls.values()]
@@ -259,6 +272,7 @@ def _members_of_kernels(kernels: pd.DataFrame, ops: _Ops, ranges: pa.Table) -> p
         transport=pd.Series(carried, dtype=object),
     )
     frame = _with_descriptions(frame, [said for said, _ in says])
+    frame = _typed(with_markers(frame, at, markers))
     return _share_bytes(frame).drop(columns=["kernel_short", "device_type", "pid", "tid"])
 
 
@@ -308,7 +322,7 @@ def _transport(kernel: str | None, op: str | None, device_type: str | None) -> s
     return "rccl" if found == "nccl" and device_type == "hip" else found
 
 
-def _members_of_ops(rows: Int, ops: _Ops) -> pd.DataFrame:
+def _members_of_ops(rows: Int, ops: _Ops, markers: Mapping[int, list[Marker]]) -> pd.DataFrame:
     says = [ops.said(row) for row in rows.tolist()]
     names = ops.column("op", rows)
     frame = pd.DataFrame(
@@ -328,7 +342,8 @@ def _members_of_ops(rows: Int, ops: _Ops) -> pd.DataFrame:
         }
         | {name: ops.column(name, rows) for name in _TAKEN}
     )
-    return _with_descriptions(frame, [said for said, _ in says])
+    frame = _with_descriptions(frame, [said for said, _ in says])
+    return _typed(with_markers(frame, rows, markers))
 
 
 _SAID: Final[Mapping[str, Callable[[Described], Any]]] = {
@@ -357,7 +372,7 @@ def _with_descriptions(frame: pd.DataFrame, says: list[Described]) -> pd.DataFra
     }
     frame = frame.reset_index(drop=True).assign(**columns)
     source = frame["seq"].notna().map({True: "recorded", False: None})
-    return _typed(frame.assign(seq_source=source.astype(object)))
+    return frame.assign(seq_source=source.astype(object))
 
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = (
     "rank", "collective_id", "step", "start_ns", "dur_ns", "issued_ns", "stream", "kind", "dtype",
     "group_key", "group_desc", "group_size", "seq", "in_bytes", "out_bytes", "peer", "coalesced",
-    "uneven", "send_bytes_to_others", "recv_bytes_from_others",
+    "uneven", "send_bytes_to_others", "recv_bytes_from_others", "seq_source", "seq_since",
 )  # fmt: skip
 """The columns of `collectives` that are read for this and what follows of it."""
 
@@ -65,7 +65,7 @@ def match_members(members: pd.DataFrame, job: Job) -> pd.DataFrame:
     found.loc[one, "match_note"] = _ONE
     found.loc[strange & ~one, "match_note"] = _STRANGER
     left = ~one & ~strange
-    for rule in (_by_pair, _by_number, _by_order):
+    for rule in (_by_marker, _by_pair, _by_number, _by_order):
         rows = frame[left]
         if not len(rows):
             break
@@ -129,21 +129,51 @@ def _by_pair(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
     return result
 
 
+def _by_marker(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
+    """Match by group and the number of our annotation, where all ranks began to count as one.
+
+    A send has the number of the recv of its peer. Groups of which a rank began at another place, or
+    does not know where, are left to the other rules.
+    """
+    marked = (rows["seq_source"] == "marker").to_numpy(bool) & rows["seq"].notna().to_numpy(bool)
+    rows = rows[marked & rows["group_key"].notna().to_numpy(bool)]
+    since = rows.groupby("group_key")["seq_since"]
+    rows = rows[(since.transform("nunique", dropna=False) == 1) & rows["seq_since"].notna()]
+    if not len(rows):
+        return pd.DataFrame(columns=["key", "match", "match_note"])
+    rank, peer = rows["rank"].astype("Int64"), rows["peer"].astype("Int64")
+    is_pair = rows["kind"].isin(POINT_TO_POINT).to_numpy(bool)
+    is_send = (rows["kind"] == "send").to_numpy(bool)
+    ends = {
+        "_from": rank.where(is_send, peer).where(is_pair, -1).fillna(-2),
+        "_to": peer.where(is_send, rank).where(is_pair, -1).fillna(-2),
+        "_sign": _signature(rows).where(~is_pair, "pair"),
+    }
+    return _same_number(rows.assign(**ends), ["group_key", "_from", "_to", "seq"], "marker")
+
+
 def _by_number(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
-    """Match by group and number; one that comes twice on a rank is not matched."""
-    rows = rows[rows["group_key"].notna() & rows["seq"].notna()]
-    keys = rows.groupby(["group_key", "seq"])
-    twice = rows.duplicated(["rank", "group_key", "seq"], keep=False)
-    bad = twice.groupby([rows["group_key"], rows["seq"]]).transform("any")
-    differs = keys["kind"].transform("nunique") > 1
+    """Match by group and number, as the recorder has it."""
+    recorded = (rows["seq_source"] != "marker").to_numpy(bool) & rows["seq"].notna().to_numpy(bool)
+    rows = rows[rows["group_key"].notna().to_numpy(bool) & recorded]
+    rows = rows.assign(_sign=rows["kind"].astype(str))
+    return _same_number(rows, ["group_key", "seq"], "seq")
+
+
+def _same_number(rows: pd.DataFrame, by: list[str], word: str) -> pd.DataFrame:
+    """Match what has the same number; one that comes twice on a rank is not matched."""
+    keys = rows.groupby(by)
+    twice = rows.duplicated(["rank", *by], keep=False)
+    bad = twice.groupby([rows[name] for name in by]).transform("any")
+    differs = keys["_sign"].transform("nunique") > 1
     alone = keys["rank"].transform("nunique") == 1
     note = pd.Series(None, rows.index, object)
     note[alone] = _ALONE
-    note[differs] = "members with this number are of different kinds"
+    note[differs] = "members with this number are of different kinds or sizes"
     note[bad] = "a rank has this number twice: a restart, or the counter began again"
     good = ~(bad | differs | alone)
-    key = pd.Series(list(zip(rows["group_key"], rows["seq"], strict=True)), rows.index, object)
-    match = pd.Series("unmatched", rows.index, object).mask(good, "seq")
+    key = pd.Series(list(zip(*(rows[name] for name in by), strict=True)), rows.index, object)
+    match = pd.Series("unmatched", rows.index, object).mask(good, word)
     return pd.DataFrame({"key": key.where(good, None), "match": match, "match_note": note})
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph
 from pyprof2.analysis.job.rank_graph import (
+    AWAITED,
     COPY,
     FIFO,
     HOST,
@@ -39,6 +40,7 @@ _GAPS: Final = {
     HOST: "host",
     SYNC: "sync",
     WAIT: "lag",
+    AWAITED: "lag",
     START: "host",
 }
 """What the time between two events is, by the kind of edge: `latency` is from the end of a launch

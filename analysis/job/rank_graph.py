@@ -31,14 +31,22 @@ _OF_ACTIVITIES: Final = (
 INPUT: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": _OF_ACTIVITIES,
     "copies": _OF_ACTIVITIES,
-    "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "name"),
+    "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "name", "correlation_id"),
+    "stalls": (
+        "kind",
+        "device",
+        "stream",
+        "correlation_id",
+        "waits_for_correlation_id",
+        "waits_for_stream",
+    ),
 }
 """The columns of the tables that a graph is made of."""
 
 ROOT, LAUNCH, KERNEL, COPY, MEMBER = range(5)
 """Kinds of events."""
-FIFO, LAUNCHED, HOST, SYNC, WAIT, START = range(6)
-"""Kinds of edges; `WAIT` is inferred."""
+FIFO, LAUNCHED, HOST, SYNC, WAIT, START, AWAITED = range(7)
+"""Kinds of edges; `WAIT` is inferred, `AWAITED` is a wait of a stream that was recorded."""
 
 BLOCKED_NS: Final = 20_000
 """A call that took longer waited for something."""
@@ -124,7 +132,8 @@ def rank_graph(
     ends = np.r_[0, launches.end, starts[first:] + dur]
     starts[0] = ends[0] = int(starts[1:].min()) if begin is None else begin
     times = (starts, ends)
-    edges = _activity_edges(activities, launches, times, first)
+    awaited = _awaited(tables, activities)
+    edges = _activity_edges(activities, launches, times, first, awaited)
     edges += _host_edges(launches, times, first)
     # Nothing is pinned to the clock: what waits for nothing else waits for the root.
     bare = np.setdiff1d(np.arange(1, len(starts)), np.concatenate([e.target for e in edges]))
@@ -221,7 +230,7 @@ def _blocks(launches: pa.Table) -> Bool:
 
 
 def _activity_edges(
-    activities: pa.Table, launches: _Launches, times: tuple[Int, Int], first: int
+    activities: pa.Table, launches: _Launches, times: tuple[Int, Int], first: int, awaited: Edges
 ) -> list[Edges]:
     start, end = (column[first:] for column in times)
     count = len(start)
@@ -236,13 +245,65 @@ def _activity_edges(
     good = (launch >= 0) & (lookup(times[0], 1 + launch, 0) <= start)
     fifo = Edges.of(np.where(before >= 0, first + before, -1), node, FIFO)
     launched = Edges.of(np.where(good, 1 + launch, -1), node, LAUNCHED)
-    fifo_end = lookup(end, before, NO_STEP)
-    launch_end = np.where(good, lookup(times[1], 1 + launch, 0), NO_STEP)
-    issued = int_column(activities, "launch_ns", NO_STEP)
-    issued = np.where(issued == NO_STEP, int_column(activities, "start_ns", 0), issued)
-    waits = _waited_for(start, end, np.maximum(fifo_end, launch_end), queue, issued)
+    allowed = np.maximum(
+        lookup(end, before, NO_STEP), np.where(good, lookup(times[1], 1 + launch, 0), NO_STEP)
+    )
+    # An event that ended after what waits for it began was recorded on another clock, or anew.
+    true = end[awaited.source] <= start[awaited.target]
+    source, target, kind = (column[true] for column in awaited)
+    np.maximum.at(allowed, target, end[source])
+    waits = _waited_for(start, end, allowed, queue, _issued(activities))
     wait = Edges.of(np.where(waits >= 0, first + waits, -1), node, WAIT)
-    return [fifo, launched, wait]
+    return [fifo, launched, wait, Edges(first + source, first + target, kind)]
+
+
+def _issued(activities: pa.Table) -> Int:
+    """Return when each activity was launched, or where that is not known began."""
+    issued = int_column(activities, "launch_ns", NO_STEP)
+    return np.where(issued == NO_STEP, int_column(activities, "start_ns", 0), issued)
+
+
+def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> Edges:
+    """Return the edges of waits that were recorded, between activities by position.
+
+    A stream that is to wait for an event lets what is launched to it after that call begin when
+    what was launched to the other stream before the event was recorded has ended.
+    """
+    stalls, calls = tables["stalls"], tables["launches"]
+    code, words = code_column(stalls, "kind")
+    is_wait = np.array([*(word == "stream_wait" for word in words), False])[code]
+    chosen = stalls.filter(pa.array(is_wait))
+    names = ("device", "stream", "waits_for_stream", "correlation_id", "waits_for_correlation_id")
+    device, onto, other, waited, noted = (int_column(chosen, name, -1) for name in names)
+    called = int_column(calls, "correlation_id", -2)
+    order = np.argsort(called, kind="stable")
+    begin = int_column(calls, "start_ns", 0)[order]
+    waits_at, noted_at = (
+        lookup(begin, row_of(called[order], each), NO_STEP) for each in (waited, noted)
+    )
+    known = (waits_at != NO_STEP) & (noted_at != NO_STEP) & (other >= 0)
+    rows = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
+    if known.any():
+        places = (device[known], other[known], noted_at[known])
+        rows[0] = _beside(activities, *places, before=True)
+        rows[1] = _beside(activities, device[known], onto[known], waits_at[known], before=False)
+    good = (rows[0] >= 0) & (rows[1] >= 0)
+    source, target = np.unique(np.stack([rows[0][good], rows[1][good]]), axis=1)
+    return Edges(source, target, np.full(len(source), AWAITED))
+
+
+def _beside(activities: pa.Table, device: Int, stream: Int, time: Int, *, before: bool) -> Int:
+    """Return the last activity launched to a stream before a time, or the first one after; -1."""
+    issued = _issued(activities)
+    own, on = (int_column(activities, name, -1) for name in ("device", "stream"))
+    found = np.full(len(time), -1)
+    for number, queue in {*zip(device.tolist(), stream.tolist(), strict=True)}:
+        rows = np.flatnonzero((own == number) & (on == queue))
+        order = np.append(rows[np.argsort(issued[rows], kind="stable")], -1)
+        asked = (device == number) & (stream == queue)
+        place = np.searchsorted(issued[order[:-1]], time[asked], "left") - int(before)
+        found[asked] = order[place]  # the one before the first is -1, as the one after the last
+    return found
 
 
 def _waited_for(start: Int, end: Int, allowed: Int, queue: Int, issued: Int) -> Int:

@@ -52,7 +52,8 @@ def scores(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:
     """Return how far each rank's times are from those of the ranks of its role.
 
     Args:
-        times: `rank`, `step`, and `SCORES` of each; ranks and steps once.
+        times: `rank`, `step`, and `SCORES` of each; ranks and steps once. `window_ns`, if known,
+            is the measure where most ranks of a role have no such time at all.
         roles: of the ranks.
 
     Returns:
@@ -60,18 +61,19 @@ def scores(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:
         median of the role, `excess_pct`, `z` (null with fewer than three ranks of a role), `peers`.
     """
     whole = times.groupby("rank")[list(SCORES)].mean()
+    least = _SPREAD_MIN * float(times["window_ns"].median()) if "window_ns" in times else 0.0
     rows = []
     for role in dict.fromkeys(roles.get(rank) for rank in whole.index):
         same = whole[[roles.get(rank) == role for rank in whole.index]]
-        rows += [_scored(same[name], name) for name in SCORES]
+        rows += [_scored(same[name], name, least) for name in SCORES]
     return pd.concat(rows, ignore_index=True).sort_values(["rank", "score"], ignore_index=True)
 
 
-def _scored(values: pd.Series, name: str) -> pd.DataFrame:
+def _scored(values: pd.Series, name: str, least: float = 0.0) -> pd.DataFrame:
     middle = float(values.median())
     excess = values - middle
     spread = MAD_TO_SIGMA * float(excess.abs().median())
-    base = max(spread, _SPREAD_MIN * middle)
+    base = max(spread, _SPREAD_MIN * middle) or least
     z = excess / base if base > 0 else excess * 0
     if len(values) < _ENOUGH:
         z = z * np.nan
@@ -89,8 +91,12 @@ def _scored(values: pd.Series, name: str) -> pd.DataFrame:
 
 
 def suspects(found: pd.DataFrame) -> list[int]:
-    """Return the ranks that stand out by a score: z above 3 and more than 2 % of the median."""
-    stands_out = (found["z"] > Z_MIN).fillna(value=False) & (found["excess_pct"] > 100 * EXCESS_MIN)
+    """Return the ranks that stand out by a score: z above 3 and more than 2 % of the median.
+
+    Of a median of 0 there is no share; z is of a hundredth of the step there.
+    """
+    share = found["excess_pct"].isna() | (found["excess_pct"] > 100 * EXCESS_MIN)
+    stands_out = (found["z"] > Z_MIN).fillna(value=False) & share
     ranks: list[int] = sorted(found.loc[stands_out, "rank"].unique().tolist())
     return ranks
 

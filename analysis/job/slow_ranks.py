@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.job.scores import STRAGGLER, costly
@@ -46,7 +47,7 @@ class SlowRank(NamedTuple):
     Attributes:
         rank: its number.
         score: `busy_ns` (it computes longer) or `host_ns` (its host is late).
-        excess_pct: of that time over the median of its role.
+        excess_pct: of that time over the median of its role; NaN where that is 0.
         z: the same in spreads of the others.
         peers: how many other ranks have its role.
         verdict: `straggler`, `straggler in steps …`, `slow, hidden`; None where the replay is too
@@ -55,6 +56,7 @@ class SlowRank(NamedTuple):
         steps: the same by step, as `what_if.step_gains` returns it.
         place: where most of its excess is; None where no stretch of the path has any.
         waiting: how many ranks waited in collectives that it was the last to reach.
+        excess_ns: of that time of a step over the median of its role.
     """
 
     rank: int
@@ -67,6 +69,7 @@ class SlowRank(NamedTuple):
     steps: pd.DataFrame
     place: Place | None
     waiting: int
+    excess_ns: float
 
     @property
     def is_straggler(self) -> bool:
@@ -77,6 +80,9 @@ class SlowRank(NamedTuple):
     def what(self) -> str:
         """What it does longer than others, in words."""
         done = "computes" if self.score == BUSY else "waits for its host"
+        if math.isnan(self.excess_pct):
+            time = format_time(round(self.excess_ns))
+            return f"{done} for {time} of every step, the median rank of its role not at all"
         if self.excess_pct > _TIMES_PCT:
             return f"{done} {1 + self.excess_pct / 100:.1f} times as long as the ranks of its role"
         return f"{done} {self.excess_pct:.1f} % longer than the ranks of its role"

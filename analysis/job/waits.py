@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.costs.comm import bus_factor
+from pyprof2.analysis.job.kinds import POINT_TO_POINT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +86,7 @@ def _waits(rows: pd.DataFrame, clocks: Mapping[int, Clock]) -> dict[str, pd.Seri
     error = np.array([clocks[each].error for each in rank.tolist()])
     doubt = np.zeros(len(first))
     np.maximum.at(doubt, which, error)
-    missing = (rows["members_recorded"] < rows["group_size"]).fillna(value=False).to_numpy(bool)
+    missing = are_missing(rows).to_numpy(bool)
     known = ~missing & (margin > doubt[which])
     late = rank[order[last]][which]
     note = np.full(len(rank), None, object)
@@ -99,6 +100,13 @@ def _waits(rows: pd.DataFrame, clocks: Mapping[int, Clock]) -> dict[str, pd.Seri
         "wait_ns": wait, "transfer_ns": dur - wait, "last_rank": culprit, "margin_ns": blank,
         "note": note,
     }  # fmt: skip
+
+
+def are_missing(rows: pd.DataFrame) -> pd.Series:
+    """Return whether not all members of an instance are recorded; a send has two, in any group."""
+    pair = rows["kind"].isin(POINT_TO_POINT).to_numpy(bool)
+    expected = rows["group_size"].astype("Int64").mask(pair, 2)
+    return (rows["members_recorded"] < expected).fillna(value=False)
 
 
 def payload(members: pd.DataFrame) -> pd.Series:
@@ -136,7 +144,7 @@ def bandwidths(members: pd.DataFrame) -> pd.DataFrame:
         bytes=by["_payload"].max(), transfer_ns=time.median().astype("Float64"),
         least_ns=time.min(), most_ns=time.max(), factor=_factors(rows, found),
     )  # fmt: skip
-    whole = ~(found["members_recorded"] < found["group_size"]).fillna(value=False)
+    whole = ~are_missing(found)
     rate = whole & (found["bytes"] >= SMALL_BYTES).fillna(value=False) & (found["transfer_ns"] > 0)
     algbw = (found["bytes"] / found["transfer_ns"]).where(rate)
     return found.assign(algbw_gbps=algbw, busbw_gbps=algbw * found["factor"]).reset_index()

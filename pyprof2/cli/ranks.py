@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import argparse
 
 _VIEWS = (
-    "rank", "step", "collective", "kind", "match", "clock", "score", "straggler", "imbalance",
-    "bubble", "link", "path", "blame",
+    "rank", "step", "collective", "kind", "layer", "match", "clock", "score", "straggler",
+    "imbalance", "bubble", "link", "path", "blame",
 )  # fmt: skip
 
 
@@ -25,6 +25,7 @@ def add_to(commands: arguments.Commands) -> None:
         epilog="examples:\n"
         "  pyprof2 ranks job.pyprof2\n"
         "  pyprof2 ranks job.pyprof2 --by collective -o collectives.csv\n"
+        "  pyprof2 ranks job.pyprof2 --by layer\n"
         "  pyprof2 ranks job.pyprof2 --by blame --top 10",
     )
     arguments.add_input(command)
@@ -33,9 +34,9 @@ def add_to(commands: arguments.Commands) -> None:
         choices=_VIEWS,
         default="rank",
         help="a row for each rank (default); rank and step; collective of a rank; kind, group and "
-        "size of collectives; way in which they were matched; clock of a rank; score; straggler; "
-        "load imbalance of a step; pipeline bubble of a step; slow link; stretch of the critical "
-        "path; part of it by excess over other ranks",
+        "size of collectives; layer and direction that communicate; way in which they were "
+        "matched; clock of a rank; score; straggler; load imbalance of a step; pipeline bubble of "
+        "a step; slow link; stretch of the critical path; part of it by excess over other ranks",
     )
     command.add_argument("--rank", type=int, metavar="N", help="only rows of this rank")
     command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")

@@ -192,6 +192,7 @@ def start(options: Options, sink: Sink | None) -> None:
         hooks.hook_dataloaders(session, steps, undo)
         source_mode = SourceMode(session)
         hooks.hook_threads(session, source_mode, undo)
+        hooks.hook_c10d(session, undo)
         if options.sink != "nvtx":
             hooks.hook_profiler(session, steps, source_mode, undo, memory)
         if memory is not None:
@@ -259,8 +260,9 @@ hide_from_dynamo(
     tuple(
         f"pyprof2.{name}"
         for name in (
-            "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collectives",
-            "nvtx.describe", "nvtx.energy", "nvtx.gpu_energy", "nvtx.hooks", "nvtx.knowledge",
+            "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
+            "nvtx.collectives", "nvtx.describe", "nvtx.energy", "nvtx.gpu_energy", "nvtx.hooks",
+            "nvtx.knowledge",
             "nvtx.layers", "nvtx.memory_tags", "nvtx.ops", "nvtx.pairing", "nvtx.replacing",
             "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
             "nvtx.steps", "nvtx.storages", "nvtx.threads",

@@ -26,13 +26,14 @@ def group_of(values: Iterable[Any]) -> Group:
     if not (dist.is_available() and dist.is_initialized()):
         return Group(None, None)
     for value in values:
-        group = _group_of_value(value)
+        group = group_of_value(value)
         if group is not None:
             return Group(group.group_name, tuple(dist.get_process_group_ranks(group)))
     return Group(None, None)
 
 
-def _group_of_value(value: Any) -> Any:
+def group_of_value(value: Any) -> Any:
+    """Return the group that an argument is, as an object or by name; None: it is none."""
     try:
         if isinstance(value, torch.ScriptObject):
             return dist.ProcessGroup.unbox(value)

@@ -11,17 +11,19 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import autograd
+from torch import autograd, distributed
 from torch.autograd import profiler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pyprof2.markers import Marker
+from pyprof2.nvtx.collective_marks import CollectiveMarks
 from pyprof2.nvtx.internals import (
     NO_TASK,
     allow_disabling_saved_hooks,
     current_task,
     hide_frame,
+    hook_collectives,
     inside_transform,
     is_compiled_graph,
     is_tracing,
@@ -155,6 +157,23 @@ def hook_threads(session: Session, source_mode: SourceMode, undo: ExitStack) -> 
 
     # What every thread runs first, also where a subclass overrides `run`.
     replace(threading.Thread, "_bootstrap_inner", around, undo)
+
+
+def hook_c10d(session: Session, undo: ExitStack) -> None:
+    """Mark every collective: which of its group it is, and what it moves."""
+    if not distributed.is_available():
+        return
+    marks = CollectiveMarks(session)
+
+    def around(op: Any, run: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+        marks.mark(op, args)
+        try:
+            return run()
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    undo.callback(hook_collectives(around))
 
 
 def hook_memory(memory: MemoryTags, undo: ExitStack) -> None:

@@ -60,6 +60,9 @@ never sees it."""
 
 NO_TASK: Final = -1
 
+_NO_COLLECTIVES: Final = ("check_for_nan",)
+"""Ops of c10d in which nobody talks to anybody."""
+
 _MODULE_CALL: Final = "_call_impl"
 _DYNAMO_CALL: Final = "unpatched_nn_module_call_impl"
 
@@ -290,6 +293,41 @@ def resolve_group(name: str) -> Any:
     from torch.distributed import distributed_c10d
 
     return getattr(distributed_c10d, "_resolve_process_group")(name)  # noqa: B009 -- untyped
+
+
+def hook_collectives(around: Callable[[Any, Callable[[], Any], tuple[Any, ...]], Any]) -> Any:
+    """Have a function run around every call of c10d, from Python or C++; return what ends that.
+
+    Each op gets a kernel for the key that all calls pass on their way to the backend, below modes
+    and autograd; so DDP's own calls are seen, and what runs is the same.
+
+    Args:
+        around: called with the op, what calls it, and its arguments.
+    """
+    key = _C.DispatchKey.BackendSelect
+    after = _C._dispatch_keyset_full_after(key)
+    library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
+
+    def kernel(op: Any) -> Callable[..., Any]:
+        def call(keys: Any, *args: Any) -> Any:
+            return around(op, lambda: op.redispatch(keys & after, *args), args)
+
+        return call
+
+    for name in _C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        if namespace == "c10d" and "." not in rest and rest not in _NO_COLLECTIVES:
+            op = getattr(torch.ops.c10d, rest).default
+            library.impl(rest, kernel(op), "BackendSelect", with_keyset=True)
+    return library._destroy
+
+
+def own_number(group: Any) -> int | None:
+    """Return how many collectives PyTorch has counted of a group; None: its backend counts none."""
+    try:
+        return int(group._get_sequence_number_for_group())
+    except RuntimeError:
+        return None
 
 
 def uses_dynamo() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import weakref
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,6 +68,11 @@ class Session(Knowledge):
     def marks_calls(self) -> bool:
         """Whether the lines that call modules are marked: ops tell their own ones only."""
         return self.marks_lines or (self.options.source and self.writes_ops)
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything is written at the moment."""
+        return self.recording and (self.kineto or self.sink is not None)
 
     # -- whether ops are marked ----------------------------------------------------------------
 
@@ -191,20 +197,28 @@ class Session(Knowledge):
             attributes.payload = NO_SEQUENCE
             self.sink.mark(attributes, self.sink.domain)
 
-    def mark_range(self, marker: Marker) -> None:
-        """Write a range without length, for what is to be a row of table `ranges`."""
+    def mark_range(self, marker: Marker, number: int | None = None) -> None:
+        """Write a range without length, for what is to be a row of table `ranges`.
+
+        Args:
+            marker: what it says.
+            number: of the marker, which is the payload where there is one: texts are kept.
+        """
         if self.kineto and self.recording:
-            self.mark(marker)
+            self.mark(marker if number is None else replace(marker, number=number))
         elif self.messages is not None and self.writes_ops:
-            end = self._push(self.state(), self.messages.of_marker(marker))
+            message = self.messages.of_marker(marker)
+            end = self._push(self.state(), message, NO_SEQUENCE if number is None else number)
             if end is not None:
                 end()
 
-    def _push(self, state: ThreadState, message: Any) -> Callable[[], object] | None:
+    def _push(
+        self, state: ThreadState, message: Any, payload: int = NO_SEQUENCE
+    ) -> Callable[[], object] | None:
         if self.sink is None:
             return None
         state.attributes.message = message
-        state.attributes.payload = NO_SEQUENCE
+        state.attributes.payload = payload
         self.sink.push(state.attributes, self.sink.domain)
         return partial(self.sink.pop, self.sink.domain)
 

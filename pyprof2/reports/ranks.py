@@ -125,6 +125,7 @@ VIEWS: Final[Mapping[str, Callable[[JobOfRanks], pd.DataFrame]]] = {
     "step": _by_step,
     "collective": _by_collective,
     "kind": _by_kind,
+    "layer": lambda job: job.traffic,
     "match": _by_match,
     "clock": lambda job: job.clock_frame,
     "score": lambda job: job.scores,
@@ -169,7 +170,7 @@ def show(job: JobOfRanks, query: RanksQuery) -> None:
 def _heading(job: JobOfRanks) -> Iterator[str]:
     members = job.members
     matched = int(members["instance_id"].notna().sum())
-    steps = job.parts["step"].nunique()
+    steps = job.parts["step"].nunique() or members["step"].nunique()
     yield cells.bold(
         f"{len(job.roles)} {_plural('rank', len(job.roles))}, {steps} {_plural('step', steps)}, "
         f"{len(members)} parts in collectives, {matched} of them matched with those of other ranks"

@@ -11,10 +11,11 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "kind": "all_reduce", "dtype": "f32", "group_key": None, "group_desc": None,
     "group_size": None, "seq": None, "in_bytes": None, "out_bytes": None, "peer": None,
     "coalesced": 1, "uneven": None, "send_bytes_to_others": None, "recv_bytes_from_others": None,
+    "seq_source": None, "seq_since": None,
 }  # fmt: skip
 _WHOLE: Final = (
     "step", "issued_ns", "stream", "group_size", "seq", "in_bytes", "out_bytes", "peer",
-    "coalesced", "send_bytes_to_others", "recv_bytes_from_others",
+    "coalesced", "send_bytes_to_others", "recv_bytes_from_others", "seq_since",
 )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROLES = dict.fromkeys(range(3), "all")
-NOTHING = {name: TABLES[name].empty() for name in ("kernels", "copies", "launches")}
+NOTHING = {name: TABLES[name].empty() for name in ("kernels", "copies", "launches", "stalls")}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
+from pyprof2.analysis.summaries.advice.advise import gain_bound
 from pyprof2.run import Run, load, parse
 from tests.analysis.job.job_generator import Job, Made, name_pause, simulate, write
 
@@ -189,6 +190,18 @@ def test_waiting_for_a_straggler_is_no_stake_of_communication(tmp_path: Path) ->
     # What the straggler costs can be won on every rank.
     bounds = run.gain_bounds.set_index("rank")["bound_ns"]
     assert bounds[0] >= straggler["expected_ns"]
+
+
+def test_waits_are_no_communication_that_must_stay(tmp_path: Path) -> None:
+    """Without a finding on what is exposed, the transfers bound all remedies, as simulated."""
+    job = Job(4, slow={2: 2.0}, one_stream=True)
+    made = simulate(job)
+    facts = _run(job, tmp_path, made)._facts(None)
+
+    for each in facts:
+        took = sum(e["dur"] for e in made.events[each.rank] if e["what"] == "reduce")
+        left = 1000 * (took - made.waits_us[each.rank])
+        assert gain_bound(each, [])["comm_ns"] == pytest.approx(left, rel=0.05), each.rank
 
 
 def test_of_two_ranks_nobody_knows_which_one_is_usual(tmp_path: Path) -> None:
