@@ -81,3 +81,17 @@ def test_on_a_gpu_there_is_a_snapshot_also_when_memory_runs_out(tmp_path: Path, 
     profile: Any = pyprof2.memory(tmp_path / "train.pickle")
     assert profile.curves[0].events.num_rows > 0
     assert bool(profile.curves[0].failures) == bool(end)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_peak_on_a_gpu_is_that_of_pytorch_less_what_it_rounds(tmp_path: Path) -> None:
+    script = TRAINING.replace("model = ", "torch.set_default_device('cuda')\nmodel = ", 1)
+
+    done = capture(tmp_path, f"{script}print('peak', torch.cuda.max_memory_allocated())\n")
+
+    said = int(done.stdout.rpartition("peak ")[2])
+    (curve,) = pyprof2.memory(tmp_path / "train.pickle").curves
+    assert curve.base is not None
+    # Each block is rounded up to 512 bytes; of the peak there are no more than were ever made.
+    rounded = said - (curve.base + curve.over_base(curve.peak))
+    assert 0 <= rounded < 512 * curve.events.num_rows
