@@ -158,7 +158,7 @@ def clocks_of_job(members: pd.DataFrame, same_clock: Mapping[int, object]) -> di
         members: `rank`, `instance_id`, `kind`, `start_ns`, `dur_ns`, `in_bytes`, `group_key`.
         same_clock: by rank what is equal for ranks of one clock; None: it is not known.
     """
-    edges = _edges(_shared(members), same_clock)
+    edges = _edges(_shared(members), same_clock) if len(members) else {}
     ranks = sorted({*members["rank"].unique().tolist(), *same_clock})
     found: dict[int, Clock] = {}
     for number, root in enumerate(ranks):

@@ -67,6 +67,8 @@ def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
         rank: its number.
     """
     ops = _Ops(tables["ops"], tables["signatures"], rank)
+    if not ops.communicate and not pc.any(_is_comm(tables["kernels"])).as_py():
+        return COLLECTIVES.empty()
     markers = ops.markers(tables["ranges"])
     kernels = _comm_kernels(tables["kernels"])
     frame = _members_of_kernels(kernels, ops, tables["ranges"], markers)
@@ -111,8 +113,12 @@ def _is_null(value: Any) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
 
 
+def _is_comm(kernels: pa.Table) -> pa.ChunkedArray:
+    return pc.equal(kernels["category"].cast(pa.string()), "comm")
+
+
 def _comm_kernels(kernels: pa.Table) -> pd.DataFrame:
-    chosen = kernels.filter(pc.equal(kernels["category"].cast(pa.string()), "comm"))
+    chosen = kernels.filter(_is_comm(kernels))
     frame: pd.DataFrame = chosen.drop_columns(["category"]).to_pandas(types_mapper=_nullable)
     found: pd.DataFrame = frame.astype(
         dict.fromkeys(("kernel_short", "device_type", *_TAKEN[1:]), object)
@@ -147,6 +153,11 @@ class _Ops:
         own = np.flatnonzero(self._comm)
         self.outer = self._outermost(own)
         self.described = self._best(own)
+
+    @property
+    def communicate(self) -> bool:
+        """Whether any of them does."""
+        return bool(self._comm.any())
 
     def _outermost(self, rows: Int) -> Int:
         """Return the outermost op that communicates, by position, for these ops; else -1."""
