@@ -1,5 +1,6 @@
 # The two commands of the README are `make demo` and `make test`; what CI runs is `make check`,
-# `make test`, `make test-vscode`, `make test-slow`, `make test-lowest` and `make test-integrations`.
+# `make test`, `make test-vscode`, `make test-lowest` and `make test-integrations`, with SLOW=1
+# `make test-slow` too.
 # Everything is installed into .venv, and for the last two into .venv-lowest and .venv-integrations,
 # once for each set of requirements.
 
