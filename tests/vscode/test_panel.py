@@ -123,11 +123,12 @@ def lit(code: CodeServer) -> list[str]:
     """Return the lines of code that are marked: those at the height of a decoration."""
     page = code.page
     found = []
-    for mark in page.locator(".view-overlays [class*='ced-'][class*='TextEditorDecoration']").all():
-        box = mark.bounding_box()
-        for line in page.locator(".view-line").all() if box else []:
+    # All at once: one may go while the next is looked at.
+    marks = page.locator(".view-overlays [class*='ced-'][class*='TextEditorDecoration']")
+    for top in marks.evaluate_all("all => all.map(one => one.getBoundingClientRect().y)"):
+        for line in page.locator(".view-line").all():
             place = line.bounding_box()
-            if box and place and abs(place["y"] - box["y"]) < 3:
+            if place and abs(place["y"] - top) < 3:
                 found.append(" ".join(line.inner_text().split()).partition("0.")[0].strip())
     return found
 
