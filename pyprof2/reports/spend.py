@@ -42,16 +42,20 @@ def show(runs: list[tuple[str, Run]], rates: Rates, target: Target) -> None:
         # A column of nulls alone would have no type.
         target.write_frame(rows.astype(dict.fromkeys(texts, "str")), SPENDING.columns)
         return
+    drawn = [] if rows.empty else ["", *_table(rows, target)]
+    target.write_lines([*_heading(rates), *drawn, *_notes(runs, rows)])
+
+
+def _table(rows: pd.DataFrame, target: Target) -> list[str]:
     shown = rows.dropna(axis="columns", how="all").copy()
     for name in ("value", "lo", "hi"):
         if name in shown:
-            said = [None if pd.isna(value) else format_rate(value) for value in shown[name]]
+            # Four digits, however small: a step of a tenth of a second costs some 0.0001.
+            said = [None if pd.isna(value) else f"{value:.4g}" for value in shown[name]]
             shown[name] = pd.Series(said, dtype=object)
     if target.form == "markdown":
-        drawn = cells.render_markdown(shown, [])
-    else:
-        drawn, _ = cells.render(shown, [], cells.terminal_width(target.width))
-    target.write_lines([*_heading(rates), "", *drawn.splitlines(), *_notes(runs, rows)])
+        return cells.render_markdown(shown, []).splitlines()
+    return cells.render(shown, [], cells.terminal_width(target.width))[0].splitlines()
 
 
 def _heading(rates: Rates) -> Iterator[str]:

@@ -72,6 +72,32 @@ def test_carbon_and_money_are_those_of_the_formula_and_of_every_recording(
     assert (price["lo"], price["hi"]) == pytest.approx((0.1, 0.5))
 
 
+def test_the_price_of_one_short_step_keeps_its_digits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recording(tmp_path, "a", None, *[SECOND_US // 10] * 6)
+
+    assert main(["spend", "-q", str(path), "--price", "3"]) == 0
+
+    # 3 an hour are 0.0000833… in a tenth of a second.
+    assert "8.333e-05" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "json", "csv"])
+def test_a_recording_without_steps_spends_nothing_that_is_known(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace(tmp_path / "none.json", op("aten::mm", 500, 5))
+
+    assert main(["spend", "-q", str(path), "--price", "2", "--format", form]) == 0
+
+    said = capsys.readouterr().out
+    if form in ("table", "markdown"):
+        assert said.splitlines()[-1].endswith("none.json: no steps are recorded")
+    else:
+        assert "time" not in said.partition("\n")[2]
+
+
 def test_the_interval_of_the_median_is_that_of_the_tables() -> None:
     # Ranks of the order statistics, as statistics books have them for 95 %.
     known = {5: None, 6: (1, 6), 8: (1, 8), 9: (2, 8), 10: (2, 9), 15: (4, 12), 20: (6, 15),
