@@ -254,11 +254,10 @@ class _CompiledEvents:
 
     def check(self, whole: Any) -> None:
         """Raise Refused unless the lists that were read are those of the snapshot, and no more."""
-        traces = _dict(whole, "the whole").get("device_traces")
-        first = self.sink.device
-        if len(_list(traces, "device_traces")) < first + len(self._counts) or (
-            traces[first] is not self.sink or any(traces[first + 1 : first + len(self._counts)])
-        ):
+        found = _dict(whole, "the whole").get("device_traces")
+        traces = _list(found, "device_traces")
+        first, end = self.sink.device, self.sink.device + len(self._counts)
+        if len(traces) < end or traces[first] is not self.sink or any(traces[first + 1 : end]):
             msg = "events that are not where they were"
             raise Refused(msg)
 
