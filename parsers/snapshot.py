@@ -112,10 +112,11 @@ def _from_columns(path: Path, content: mmap.mmap | bytes) -> Snapshot:
 
 def _numbers(
     content: mmap.mmap | bytes, parts: list[tuple[Any, ...]]
-) -> dict[str, NDArray[np.int64]]:
+) -> dict[str, NDArray[np.int64 | np.int32]]:
     """Return the columns, of which each is in parts: name, kind of number, how many.
 
-    Where a fourth is given, all of them are that number, and none of them is in `content`.
+    Where a fourth is given, all of them are that number, and none of them is in `content`. A column
+    stays as narrow as it was written: of a large snapshot each copy takes a tenth of a second.
     """
     found: dict[str, list[NDArray[Any]]] = {}
     at = 0
@@ -126,7 +127,7 @@ def _numbers(
         values = np.frombuffer(content, kind, count, at)
         at += values.nbytes
         found.setdefault(name, []).append(values)
-    return {name: np.concatenate(each, dtype=np.int64) for name, each in found.items()}
+    return {name: np.concatenate(each) for name, each in found.items()}
 
 
 _COLUMNS: Final = {

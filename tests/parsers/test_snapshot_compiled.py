@@ -166,7 +166,11 @@ def test_a_file_that_ends_anywhere_is_read_by_neither(tmp_path: Path) -> None:
 def test_both_see_the_same_where_a_frame_ends_anywhere(tmp_path: Path) -> None:
     # An unpickler goes astray where a frame ends within an opcode, and reads others than are there.
     content = bytearray(_SAMPLES["torch 2.0, protocol 4"])
+    inner = bytearray(_with(b"\x95" + struct.pack("<Q", 6) + b"\x8c\x04size\x94J\1\2\3\4u"))
     read = 0
+    for length in range(len(inner)):
+        inner[3:11] = struct.pack("<Q", length)
+        assert difference(bytes(inner), tmp_path / "x.pickle") is None, length
     for length in range(0, len(content), 3):
         content[3:11] = struct.pack("<Q", length)
         read += by_compiled(bytes(content), tmp_path / "x.pickle") is not None
