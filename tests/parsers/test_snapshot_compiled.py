@@ -143,6 +143,17 @@ def test_a_hostile_event_is_read_by_neither(inside: bytes, tmp_path: Path) -> No
     assert by_python(_with(inside), tmp_path / "x.pickle") is None
 
 
+@pytest.mark.parametrize(
+    "key", [b"h\x07K\x02", b"\x8c\x04size\x94K\x02"], ids=["from the memo", "as text"]
+)
+def test_a_key_that_comes_twice_is_left_to_the_reader_in_python(key: bytes, tmp_path: Path) -> None:
+    content = _with(b"\x8c\x04size\x94K\x01" + key + b"u")
+
+    assert by_compiled(content, tmp_path / "x.pickle") is None
+    columns, _ = by_python(content, tmp_path / "x.pickle")
+    assert columns["event.size"] == [2]
+
+
 def test_no_opcode_that_runs_or_names_anything_is_read_wherever_it_stands(tmp_path: Path) -> None:
     content = _SAMPLES["the third of four devices, protocol 4"]
     places = [at for _, _, at in pickletools.genops(content) if at]
