@@ -66,9 +66,11 @@ test: $(VENV)/.annotate,test
 	$(RUN)python -m pytest -n auto -m 'not ($(APART))' --ignore tests/integrations $(PYTEST_ARGS)
 
 # What opens the page of a report in a browser, and what starts programs by the hundred: slow, and
-# rarely broken. Tests that share what is dear to make, and all of nsys, run on one worker.
+# rarely broken. Tests that share what is dear to make, and all of nsys, run on one worker. With
+# PART=3/20 one file in twenty, the fourth part.
+PART ?= 0/1
 test-slow: $(VENV)/.annotate,test
-	$(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and $(BUT)' \
+	PYPROF2_PART='$(PART)' $(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and $(BUT)' \
 		--ignore tests/integrations $(PYTEST_ARGS)
 
 # What takes minutes alone and measures more than it checks, for a release; nothing beside it.
