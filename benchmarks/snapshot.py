@@ -8,10 +8,10 @@ less than 30 s of CPU time, which a machine with nothing else to do takes on the
 less than 4 GB; and the peak over what was
 there before is the one that was made.
 
-On two cores with a load of five to nine, where times scatter by a third, 500 MB (8.7 million events)
-took 16.9, 17.0 and 17.8 s of CPU time and 2.1 to 2.4 GB; in turns with them, before there was a
-compiled reader of events, 42.8, 43.0 and 45.8 s. The process that unpickles took 4.6 s of it and
-0.81 GB, of which 0.5 GB are the file; with PYPROF2_PURE=1, right after it, 32.7 s and 0.71 GB.
+On two cores with a load of five to nine, where times scatter by a third, 500 MB (8.7 million
+events) took 16.9, 17.0 and 17.8 s of CPU time and 2.1 to 2.4 GB; in turns with them, before there
+was a compiled reader of events, 42.8, 43.0 and 45.8 s. The process that unpickles took 4.6 s of it
+and 0.81 GB, of which 0.5 GB are the file; with PYPROF2_PURE=1, right after it, 32.7 s and 0.71 GB.
 """
 
 from __future__ import annotations
