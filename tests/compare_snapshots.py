@@ -137,9 +137,10 @@ def _newest() -> Json:
         block(512, "inactive", frames=[]),
     ]
     first, *_ = events
-    told = dict.fromkeys(first, 1)
+    twice = "expandable_segments:True"
+    told = dict.fromkeys(first, 1) | {"conf": twice, "again": twice}
     whole = snapshot([segment(*blocks)], events)
-    return whole | {"allocator_settings": told | {"deep": {"a": 1.5, "b": True}}}
+    return whole | {"allocator_settings": told | {"deep": {"a": 1.5, "b": twice}}}
 
 
 def _oldest() -> Json:
