@@ -17,7 +17,8 @@ BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cos
               perfetto_export snapshot report_page remedies
 CONSTRAINTS := constraints.txt
 # What is installed is made from them: what changes in one of them is installed anew.
-BUILT := setup.cfg setup.py pyproject.toml parsers/_scan.c
+BUILT := setup.cfg setup.py pyproject.toml parsers/_dictionary.h parsers/_scan.c \
+         parsers/_snapshot_events.c
 REQUIREMENTS := $(BUILT) constraints.txt
 # What CI installs, by hash.
 HASHED := requirements/ci.txt
@@ -55,7 +56,7 @@ help:
 	@echo 'make test-vscode  test it in code-server, which is installed into ~/.cache once'
 	@echo 'make pictures  take the pictures of the documentation anew, with Chromium'
 	@echo 'make fuzz      damaged traces, exports and stores, and long names; none may crash'
-	@echo 'make fuzz-native  the compiled scanner with sanitizers (SECONDS=60)'
+	@echo 'make fuzz-native  the compiled readers with sanitizers (SECONDS=60)'
 	@echo 'make bench     measure the speed that we claim'
 
 demo: $(VENV)/.annotate
@@ -135,6 +136,7 @@ fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind stores
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind names
 	$(RUN)python -m tests.compare_scanners --count 2000
+	$(RUN)python -m tests.compare_snapshots --count 2000
 
 # gcc or clang, and its sanitizers.
 SECONDS ?= 60
