@@ -451,18 +451,35 @@ def check_opcodes(file: IO[bytes], size: int) -> Place | None:
 
 def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place | None:
     """Check the opcodes from `at` on, all of them or up to the events; see `check_opcodes`."""
-    place, frame = None, 0
-    while (at := _PLAIN.match(data, at).end()) < len(data):  # type: ignore[union-attr]
+    place, frame, end = None, 0, len(data)
+    while (at := _PLAIN.match(data, at, end).end()) < len(data):  # type: ignore[union-attr]
+        if at == end:
+            end = len(data)
+            continue
         code = data[at]
         if code == _STOP or (place and is_up_to_events):
             return place
         if code == _FRAME:
-            frame = at
+            frame, end = at, _end_of_frame(data, at, end)
         if code == _SHORT_TEXT and place is None:
             place = _place(data, at, frame)
         at = _next(data, at, code)
+        if end < min(at, len(data)):
+            msg = f"byte {end}: a frame that ends within an opcode is not in a memory snapshot"
+            raise Refused(msg)
     msg = "ends too early"
     raise Refused(msg)
+
+
+def _end_of_frame(data: mmap.mmap, at: int, end: int) -> int:
+    """Return where the frame that begins at `at` ends; the one before it ends at `end`.
+
+    The unpickler reads a frame as one piece: what crosses its end, it would read as other opcodes.
+    """
+    if end != len(data):
+        msg = f"byte {at}: a frame within a frame is not in a memory snapshot"
+        raise Refused(msg)
+    return at + 9 + int.from_bytes(data[at + 1 : at + 9], "little")
 
 
 def _place(data: mmap.mmap, at: int, frame: int) -> Place | None:

@@ -43,6 +43,33 @@ def _sample(protocol: int) -> bytes:
     return pickle.dumps(snapshot([segment(*blocks)], events), protocol)
 
 
+def test_a_frame_ends_between_two_opcodes(tmp_path: Path) -> None:
+    content = _sample(4)
+    ends = {at for _, _, at in pickletools.genops(content)}
+    path = tmp_path / "x.pickle"
+    begin = 2 + 9  # after the version, and the frame's own opcode and length
+
+    for length in range(1, 400):
+        path.write_bytes(content[:3] + length.to_bytes(8, "little") + content[begin:])
+        with path.open("rb") as file:
+            if begin + length in ends:
+                check_opcodes(file, len(content))
+            else:
+                with pytest.raises(Refused):
+                    check_opcodes(file, len(content))
+
+
+def test_a_frame_within_a_frame_is_refused(tmp_path: Path) -> None:
+    content = _sample(4)
+    path = tmp_path / "x.pickle"
+    begin = 2 + 9
+    inner = b"\x95" + (3).to_bytes(8, "little")
+    path.write_bytes(content[:3] + (400).to_bytes(8, "little") + inner + content[begin:])
+
+    with path.open("rb") as file, pytest.raises(Refused, match="a frame within a frame"):
+        check_opcodes(file, len(content) + 9)
+
+
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_an_opcode_that_is_refused_is_found_wherever_it_stands(
     protocol: int, tmp_path: Path
