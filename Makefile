@@ -90,7 +90,7 @@ test-integrations:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-integrations' \
 		HASHED='$(HASHED) requirements/ci-integrations.txt' in-integrations
 
-in-integrations: $(VENV)/.annotate,test,integrations
+in-integrations: $(VENV)/.annotate,test,integrations $(VENV)/.timm
 	$(RUN)python -m pytest tests/integrations $(PYTEST_ARGS)
 
 check: $(VENV)/.annotate,test,docs
@@ -195,6 +195,12 @@ $(VENV)/.lowest: $(BUILT) constraints-lowest.txt | $(VENV)
 	$(RUN)python -m pip install --disable-pip-version-check -e . $(TESTERS)
 	@touch '$@'
 endif
+
+# Apart, for one training: torchvision of PyPI is for CUDA, and beside torch for CPUs its import fails,
+# which ends that of transformers where it is found.
+$(VENV)/.timm: requirements/ci-timm.txt | $(VENV)
+	$(RUN)python -m pip install $(BY_HASH) -q --upgrade --target $(VENV)/timm -r $<
+	@touch '$@'
 
 $(VENV):
 	@test -n '$(PYTHON)' || { echo 'no Python 3.11 … 3.14 with venv found; say PYTHON=…' >&2; exit 1; }

@@ -21,7 +21,6 @@ training fails, changes, or loses a step, or if under 90 % of its op time has a 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import re
@@ -30,7 +29,8 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.machinery import PathFinder
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +52,8 @@ PACKAGES: Final = {
     "timm_loop": "timm",
 }
 """What each training needs beside torch."""
+APART: Final = Path(sys.prefix) / "timm"
+"""Where timm and torchvision are, for one training alone; see the Makefile."""
 STEPS: Final = (3, 4, 5, 6)
 OWN_LINES: Final = 0.9
 """The share of the op time that has a line of the training's own, at least."""
@@ -99,20 +101,26 @@ class Outcome:
 def why_not(name: str) -> str | None:
     """Return why a training cannot run here; None if it can."""
     package = PACKAGES[name]
-    if package is None or importlib.util.find_spec(package) is not None:
+    if package is None or PathFinder.find_spec(package, [*_apart(name), *sys.path]) is not None:
         return None
     return f"{package} is not installed: make test-integrations installs it"
+
+
+def _apart(name: str) -> list[str]:
+    return [str(APART)] if PACKAGES[name] == APART.name else []
 
 
 def run(name: str, folder: Path) -> Outcome:
     """Run a training alone, with its steps recorded, and under capture."""
     script = str(FOLDER / f"{name}.py")
-    alone, _ = _train([script], folder, PYPROF2="0")
-    inside, printed = _train([script], folder, PYPROF2="3:6")
+    paths = os.pathsep.join([str(ROOT), *_apart(name)])
+    alone, _ = _train([script], folder, PYPROF2="0", PYTHONPATH=paths)
+    inside, printed = _train([script], folder, PYPROF2="3:6", PYTHONPATH=paths)
     captured, _ = _train(
         ["-m", "pyprof2", "-q", "capture", "--kineto", "-o", "captured", script],
         folder,
         PYPROF2="0",
+        PYTHONPATH=paths,
     )
     recording = pyprof2.load(folder / f"{name}.pyprof2")
     whole = pyprof2.load(folder / "captured.json.gz")
@@ -131,7 +139,7 @@ def _train(command: Sequence[str], folder: Path, **environment: str) -> tuple[di
     """Run Python, and return what the training reports, and all that it printed."""
     done = subprocess.run(
         [sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"} | environment,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"} | environment,
     )  # fmt: skip
     if done.returncode:
         msg = f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}"
@@ -173,7 +181,9 @@ def table(outcomes: dict[str, Outcome]) -> str:
         steps = ", ".join(map(str, outcome.steps)) + ("" if outcome.has_right_steps else ": wrong")
         pairs = zip(vars(outcome.inside).values(), vars(outcome.captured).values(), strict=True)
         shares = [f"{inside:.1%} / {captured:.1%}" for inside, captured in pairs]
-        made_with = f"{package} {version(package)}" if package else f"torch {version('torch')}"
+        wanted = package or "torch"
+        (found, *_) = distributions(name=wanted, path=[*_apart(name), *sys.path])
+        made_with = f"{wanted} {found.version}"
         lines += _row(f"``{name}``", made_with, "yes" if outcome.is_equal else "no", steps, *shares)
     return "\n".join(lines)
 

@@ -24,19 +24,24 @@ WITHOUT_HASH: Final = ("torch", "uv")
 """What these files leave out; uv is what writes them."""
 HEAD: Final = "# Written by `make requirements`: the files that have been seen of each version.\n"
 _OF_TRAINERS: Final = "# What the tests with other trainers need"
+_OF_TIMM: Final = "# What the test with timm needs"
 
 
 def sections() -> dict[str, list[str]]:
     """Return the requirements of each file."""
     text = CONSTRAINTS.read_text(encoding="utf-8")
     parts = re.split(r"(?m)^(?=# What )", text)
-    trainers = "".join(part for part in parts if part.startswith(_OF_TRAINERS))
-    others = "".join(part for part in parts if not part.startswith(_OF_TRAINERS))
+    trainers, timm = (
+        "".join(part for part in parts if part.startswith(head))
+        for head in (_OF_TRAINERS, _OF_TIMM)
+    )
+    others = "".join(part for part in parts if not part.startswith((_OF_TRAINERS, _OF_TIMM)))
     pins = _pins(others)
     return {
         "build.txt": [pin for pin in pins if pin.startswith("setuptools==")],
         "ci.txt": pins,
         "ci-integrations.txt": _pins(trainers),
+        "ci-timm.txt": _pins(timm),
         "ci-lowest.txt": _pins(LOWEST.read_text(encoding="utf-8")),
     }
 
