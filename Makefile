@@ -17,7 +17,8 @@ BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cos
               perfetto_export snapshot report_page remedies
 CONSTRAINTS := constraints.txt
 # What is installed is made from them: what changes in one of them is installed anew.
-BUILT := setup.cfg setup.py pyproject.toml parsers/_scan.c
+BUILT := setup.cfg setup.py pyproject.toml parsers/_dictionary.h parsers/_scan.c \
+         parsers/_snapshot_events.c
 REQUIREMENTS := $(BUILT) constraints.txt
 # What CI installs, by hash.
 HASHED := requirements/ci.txt
@@ -55,7 +56,7 @@ help:
 	@echo 'make test-vscode  test it in code-server, which is installed into ~/.cache once'
 	@echo 'make pictures  take the pictures of the documentation anew, with Chromium'
 	@echo 'make fuzz      damaged traces, exports and stores, and long names; none may crash'
-	@echo 'make fuzz-native  the compiled scanner with sanitizers (SECONDS=60)'
+	@echo 'make fuzz-native  the compiled readers with sanitizers (SECONDS=60)'
 	@echo 'make bench     measure the speed that we claim'
 
 demo: $(VENV)/.annotate
@@ -65,9 +66,11 @@ test: $(VENV)/.annotate,test
 	$(RUN)python -m pytest -n auto -m 'not ($(APART))' --ignore tests/integrations $(PYTEST_ARGS)
 
 # What opens the page of a report in a browser, and what starts programs by the hundred: slow, and
-# rarely broken. Tests that share what is dear to make, and all of nsys, run on one worker.
+# rarely broken. Tests that share what is dear to make, and all of nsys, run on one worker. With
+# PART=3/20 one file in twenty, the fourth part.
+PART ?= 0/1
 test-slow: $(VENV)/.annotate,test
-	$(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and $(BUT)' \
+	PYPROF2_PART='$(PART)' $(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and $(BUT)' \
 		--ignore tests/integrations $(PYTEST_ARGS)
 
 # What takes minutes alone and measures more than it checks, for a release; nothing beside it.
@@ -82,7 +85,7 @@ test-lowest:
 in-lowest: $(VENV)/.lowest
 	$(RUN)python -m pytest -n auto -m '$(LOWEST_BUT)' $(LOWEST) $(PYTEST_ARGS)
 
-# transformers, lightning and accelerate bring much with them, which nothing else needs.
+# transformers, lightning, accelerate and timm bring much with them, which nothing else needs.
 test-integrations:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-integrations' \
 		HASHED='$(HASHED) requirements/ci-integrations.txt' in-integrations
@@ -133,6 +136,7 @@ fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind stores
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind names
 	$(RUN)python -m tests.compare_scanners --count 2000
+	$(RUN)python -m tests.compare_snapshots --count 2000
 
 # gcc or clang, and its sanitizers.
 SECONDS ?= 60

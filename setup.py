@@ -1,4 +1,4 @@
-"""Build the compiled scanner, where there is a compiler; without one all works, more slowly.
+"""Build the compiled readers, where there is a compiler; without one all works, more slowly.
 
 The metadata is in setup.cfg. With PYPROF2_PURE=1 nothing is compiled: the wheel is for any machine.
 """
@@ -10,12 +10,19 @@ import os
 from setuptools import Extension, setup
 
 PURE = os.environ.get("PYPROF2_PURE", "") not in ("", "0")
-SCANNER = Extension(
-    "pyprof2.parsers._scan", ["parsers/_scan.c"], optional=True, py_limited_api=True
-)
+COMPILED = [
+    Extension(
+        f"pyprof2.parsers.{name}",
+        [f"parsers/{name}.c"],
+        depends=["parsers/_dictionary.h"],
+        optional=True,
+        py_limited_api=True,
+    )
+    for name in ("_scan", "_snapshot_events")
+]
 
 if __name__ == "__main__":
     setup(
-        ext_modules=[] if PURE else [SCANNER],
+        ext_modules=[] if PURE else COMPILED,
         options={} if PURE else {"bdist_wheel": {"py_limited_api": "cp311"}},
     )

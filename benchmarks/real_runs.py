@@ -49,6 +49,7 @@ PACKAGES: Final = {
     "transformers_trainer": "transformers",
     "lightning_trainer": "lightning",
     "accelerate_loop": "accelerate",
+    "timm_loop": "timm",
 }
 """What each training needs beside torch."""
 STEPS: Final = (3, 4, 5, 6)

@@ -16,22 +16,30 @@ Nearly all of a large snapshot is one list of events. Where the opcodes say that
 object of ours is put in the place of that list, and takes the events a thousand at a time, while
 they are read: each is a row then, and its dictionary is emptied. Unpickled as a whole they would
 take seven bytes of memory for each byte of the file, and more time to walk than to read.
+
+Where it is installed, a compiled reader (`_snapshot_events.c`) takes the lists of events, and makes
+rows without making objects first; what stands before and behind them is unpickled here, as ever.
+Whatever goes wrong on that way, the file is read again without it: what is refused, and why, is
+decided here alone.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib.machinery
+import importlib.util
 import io
 import json
 import mmap
 import os
 import pickle
+import pickletools
 import re
 import struct
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, NoReturn
@@ -45,6 +53,8 @@ _SECONDS_BASE: Final = 3
 _SECONDS_PER_GB: Final = 200
 _MOST_DEPTH: Final = 8
 _LONGEST_TEXT: Final = 1 << 20
+_LONGEST_REST: Final = 1 << 20
+"""What stands behind the events is small; where it is not, the compiled reader is not used."""
 _AT_ONCE: Final = 2048
 """So many events are read at once: they stay in the processor's cache."""
 _NO_NOTE: Final = frozenset({"", "N/A", None})
@@ -71,7 +81,7 @@ _SHORT_TEXT, _TEXT, _PUT, _FRAME, _STOP = b"\x8cXr\x95."
 _LIST, _SINK = b"]\x94", b"NQ\x94"
 """An empty list, and in its place what `persistent_load` returns; both are then in the memo."""
 _EVENTS: Final = re.compile(
-    rb"\x8c\x0ddevice_traces\x94(?P<frame>\x95.{8})?\]\x94\(?(?P<empty>(?:\]\x94)*)\]\x94"
+    rb"\x8c\x0ddevice_traces\x94(?P<frame>\x95.{8})?\]\x94(?P<many>\(?)(?P<empty>(?:\]\x94)*)\]\x94"
     rb"(?=\(\}\x94\()",
     re.DOTALL,
 )
@@ -79,6 +89,12 @@ _EVENTS: Final = re.compile(
 without."""
 
 _EVENT_NUMBERS: Final = {"addr": -1, "size": 0, "time_us": -1, "device_free": -1}
+_EVENT_TEXTS: Final = ("action", "note")
+_COMPILED_COLUMNS: Final = (
+    *((key, "q", missing) for key, missing in _EVENT_NUMBERS.items()),
+    *((key, "i", -1) for key in (*_EVENT_TEXTS, "stack")),
+)
+"""The columns of the compiled reader in its order, with what stands where an event lacks them."""
 _SEGMENT_NUMBERS: Final = {
     "device": 0, "address": -1, "total_size": 0, "allocated_size": 0, "active_size": -1,
     "requested_size": -1,
@@ -106,6 +122,13 @@ _KNOWN: Final = {
 }  # fmt: skip
 
 
+_DAMAGED: Final = (
+    pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, OverflowError,
+    RecursionError, AttributeError, struct.error,
+)  # fmt: skip
+"""What is raised where a pickle, or what is in it, is not what it should be."""
+
+
 class Refused(Exception):  # noqa: N818 - what is refused is the file, nothing went wrong
     """The file is no snapshot, or one that is meant to do harm; the text says which."""
 
@@ -122,6 +145,20 @@ class _PlainUnpickler(pickle.Unpickler):
         """Refuse every object that is not in the file."""
         msg = "refers to objects outside of the file"
         raise Refused(msg)
+
+
+class _CompiledUnpickler(_PlainUnpickler):
+    """One that lets the compiled reader read the events, when it comes to where they were."""
+
+    def __init__(self, file: _Spliced, events: _CompiledEvents) -> None:
+        super().__init__(file)
+        self._file = file
+        self._events = events
+
+    def persistent_load(self, _pid: Any, /) -> _Sink:
+        """Read the events, and go on behind them."""
+        self._file.go_on(self._events.read(self.memo.copy()))
+        return self._events.sink
 
 
 class _StreamingUnpickler(_PlainUnpickler):
@@ -151,18 +188,22 @@ class _Sink:
 
 
 class _Spliced:
-    """A pickle with another object in the place of a list."""
+    """A pickle with another object in the place of a list; where it is cut, it ends there."""
 
-    def __init__(self, file: IO[bytes], place: Place) -> None:
+    def __init__(self, file: IO[bytes], place: Place, *, is_cut: bool = False) -> None:
         file.seek(0)
         head = bytearray(file.read(place.at) + _SINK)
-        # A frame is read as one piece, and this one is longer now.
-        length = slice(place.frame + 1, place.frame + 9)
-        longer = int.from_bytes(head[length], "little") + len(_SINK) - len(_LIST)
-        head[length] = longer.to_bytes(8, "little")
+        # A frame is read as one piece, and this one has another length now.
+        end = len(head) if is_cut else place.stop + len(_SINK) - len(_LIST)
+        length = end - place.frame - 9
+        head[place.frame + 1 : place.frame + 9] = length.to_bytes(8, "little")
         self._head = io.BytesIO(head)
-        self._rest = file
+        self._rest = io.BytesIO() if is_cut else file
         file.seek(len(_LIST), os.SEEK_CUR)
+
+    def go_on(self, rest: bytes) -> None:
+        """Let other bytes follow where the pickle was cut."""
+        self._rest = io.BytesIO(rest)
 
     def read(self, size: int) -> bytes:
         """Return the next bytes."""
@@ -174,8 +215,118 @@ class _Spliced:
         return self._head.readline() or self._rest.readline()
 
 
-def main(source: str, target: str) -> int:
+class _CompiledEvents:
+    """What the compiled reader is told of a snapshot, and what is made of its answers."""
+
+    def __init__(self, data: mmap.mmap, place: Place, columns: Columns, library: str) -> None:
+        self.sink = _Sink(columns, place.device)
+        self._data = data
+        self._place = place
+        self._columns = columns
+        self._memo: dict[int, Any] = {}
+        self._counts: list[int] = []
+        seed = int.from_bytes(os.urandom(8), "little")
+        make = _library(library).Reader
+        self._reader = make(self._known, columns.known_frame, columns.known_stack, seed)
+
+    def read(self, memo: dict[int, Any]) -> bytes:
+        """Add the events to the columns; return the opcodes that follow, to be unpickled.
+
+        Args:
+            memo: what was memoized before, by index.
+        """
+        self._memo = memo
+        first, place = len(memo), self._place
+        if first and max(memo) != first - 1:
+            msg = "a memo with gaps"
+            raise Refused(msg)
+        # The list itself is in the memo, too.
+        at = place.at + len(_LIST)
+        found = self._reader.read(self._data, at, place.stop, first + 1, place.many)
+        if found is None:
+            msg = "events in another form"
+            raise Refused(msg)
+        end, stop, memoized, self._counts = found
+        self._columns.add_compiled(self._reader, self._counts, place.device)
+        _check(self._data, end)
+        rest = self._rest(end, stop, range(first + 1, memoized))
+        return _LIST[:1] * (len(self._counts) - 1) + rest
+
+    def check(self, whole: Any) -> None:
+        """Raise Refused unless the lists that were read are those of the snapshot, and no more."""
+        found = _dict(whole, "the whole").get("device_traces")
+        traces = _list(found, "device_traces")
+        first, end = self.sink.device, self.sink.device + len(self._counts)
+        if len(traces) < end or traces[first] is not self.sink or any(traces[first + 1 : end]):
+            msg = "events that are not where they were"
+            raise Refused(msg)
+
+    def _known(self, index: int) -> bytes | tuple[int, int]:
+        """Return what the memo had at an index: a text, or the number of a frame or of a stack."""
+        found = self._memo[index]
+        if type(found) is str:
+            return found.encode()
+        if type(found) is dict:
+            return 0, self._columns.frame_number(found)
+        return 1, self._columns.stack_number(_list(found, "frames"))
+
+    def _rest(self, at: int, stop: int, moved: range) -> bytes:
+        """Return the opcodes from `at` on, with memo indices as if the events had none of `moved`.
+
+        A text among the events stands for its index. `stop` is where the frame ends; frames are
+        left out, and no opcode may be in two of them, where an unpickler would go astray.
+        """
+        rest = self._data[at:]
+        if len(rest) > _LONGEST_REST:
+            msg = "too much behind the events"
+            raise Refused(msg)
+        parts: list[bytes] = []
+        frame_end = stop - at
+        found: Any = [*pickletools.genops(rest), (None, None, len(rest))]
+        for (code, value, begin), (_, _, end) in pairwise(found):
+            in_frame = begin < frame_end < len(rest)
+            if in_frame and (end > frame_end or code.name == "FRAME"):
+                raise Refused(code.name)
+            if code.name == "FRAME":
+                frame_end = begin + 9 + value
+            elif code.code in "hj":
+                parts.append(self._moved(value, moved))
+            elif code.code in "qr" or frame_end > len(rest):
+                raise Refused(code.name)
+            else:
+                parts.append(rest[begin:end])
+        return b"".join(parts)
+
+    def _moved(self, index: int, moved: range) -> bytes:
+        """Return the opcode for what was at an index of the memo with the events in it."""
+        if index not in moved:
+            index -= len(moved) if index >= moved.stop else 0
+            return b"j" + index.to_bytes(4, "little")
+        text: bytes | None = self._reader.text(index)
+        if text is None:
+            msg = "something among the events is in another place, too"
+            raise Refused(msg)
+        return b"X" + len(text).to_bytes(4, "little") + text
+
+
+def _library(path: str) -> Any:
+    """Load the compiled reader from a file: its folder is on no path of this process."""
+    loader = importlib.machinery.ExtensionFileLoader("_snapshot_events", path)
+    spec = importlib.util.spec_from_loader("_snapshot_events", loader)
+    if spec is None:
+        raise ImportError(path)
+    library = importlib.util.module_from_spec(spec)
+    loader.exec_module(library)
+    return library
+
+
+def main(source: str, target: str, library: str = "") -> int:
     """Read the pickle `source`, write its columns to `target`, and end the process.
+
+    Args:
+        source: the pickle.
+        target: the file to write.
+        library: the compiled reader; nothing: there is none.
 
     Returns:
         The exit code, where the file is refused.
@@ -185,19 +336,18 @@ def main(source: str, target: str) -> int:
         size = Path(source).stat().st_size
         _limit(size)
         with Path(source).open("rb") as file:
-            place = check_opcodes(file, size)
-            with Path(target).open("wb") as out:
-                read(file, place, Columns(out))
+            if not (library and read_compiled(file, size, Path(target), library)):
+                place = check_opcodes(file, size)
+                with Path(target).open("wb") as out:
+                    read(file, place, Columns(out))
         # The system takes the memory back much faster than Python gives up every object.
         os._exit(0)
     except Refused as error:
         return _say(str(error))
     except MemoryError:
         return _say("would take far more memory than a snapshot of its size does")
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError) as error:
+    except _DAMAGED as error:
         return _say(f"damaged ({type(error).__name__}: {str(error)[:80]})")
-    except (OverflowError, RecursionError, AttributeError, struct.error) as error:
-        return _say(f"damaged ({type(error).__name__})")
 
 
 def read(file: IO[bytes], place: Place | None, columns: Columns) -> None:
@@ -215,6 +365,39 @@ def read(file: IO[bytes], place: Place | None, columns: Columns) -> None:
         sink = _Sink(columns, place.device)
         columns.add(_StreamingUnpickler(_Spliced(file, place), sink).load(), sink)
     columns.end()
+
+
+def read_compiled(file: IO[bytes], size: int, target: Path, library: str) -> bool:
+    """Read a snapshot with the compiled reader.
+
+    Args:
+        file: the pickle, of which nothing is checked.
+        size: its bytes.
+        target: the file to write.
+        library: the compiled reader.
+
+    Returns:
+        Whether it did; if not, the reader in Python says what is to be done with the file.
+    """
+    if not size:
+        return False
+    try:
+        with (
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            target.open("wb") as out,
+        ):
+            place = _check(data, 0, is_up_to_events=True)
+            if place is None:
+                return False
+            columns = Columns(out)
+            events = _CompiledEvents(data, place, columns, library)
+            found = _CompiledUnpickler(_Spliced(file, place, is_cut=True), events).load()
+            events.check(found)
+            columns.add(found, events.sink)
+            columns.end()
+    except (Refused, *_DAMAGED, MemoryError, ImportError, SystemError, OSError):
+        return False
+    return True
 
 
 def _say(text: str) -> int:
@@ -237,11 +420,16 @@ def _limit(size: int) -> None:
 
 
 class Place(NamedTuple):
-    """Where in a pickle the list of events is, the frame around it, and of which device it is."""
+    """Where in a pickle the list of events is, and of which device it is.
+
+    The frame around it begins at `frame` and ends at `stop`; there may be `many` lists after it.
+    """
 
     at: int
     frame: int
+    stop: int
     device: int
+    many: bool
 
 
 def check_opcodes(file: IO[bytes], size: int) -> Place | None:
@@ -254,21 +442,25 @@ def check_opcodes(file: IO[bytes], size: int) -> Place | None:
     Returns:
         The first list of events that has any; None: it is in another form than torch writes.
     """
-    place, frame = None, 0
     if not size:
         msg = "empty"
         raise Refused(msg)
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at = 0
-        while (at := _PLAIN.match(data, at).end()) < size:  # type: ignore[union-attr]
-            code = data[at]
-            if code == _STOP:
-                return place
-            if code == _FRAME:
-                frame = at
-            if code == _SHORT_TEXT and place is None:
-                place = _place(data, at, frame)
-            at = _next(data, at, code)
+        return _check(data, 0)
+
+
+def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place | None:
+    """Check the opcodes from `at` on, all of them or up to the events; see `check_opcodes`."""
+    place, frame = None, 0
+    while (at := _PLAIN.match(data, at).end()) < len(data):  # type: ignore[union-attr]
+        code = data[at]
+        if code == _STOP or (place and is_up_to_events):
+            return place
+        if code == _FRAME:
+            frame = at
+        if code == _SHORT_TEXT and place is None:
+            place = _place(data, at, frame)
+        at = _next(data, at, code)
     msg = "ends too early"
     raise Refused(msg)
 
@@ -283,7 +475,8 @@ def _place(data: mmap.mmap, at: int, frame: int) -> Place | None:
     end = frame + 9 + int.from_bytes(data[frame + 1 : frame + 9], "little")
     if data[frame] != _FRAME or not frame < place < end:
         return None
-    return Place(place, frame, len(found["empty"]) // len(_LIST))
+    device = len(found["empty"]) // len(_LIST)
+    return Place(place, frame, end, device, bool(found["many"]))
 
 
 def _next(data: mmap.mmap, at: int, code: int) -> int:
@@ -311,7 +504,7 @@ class Columns:
     """The numbers of a snapshot as columns in a file, its texts and stacks each once."""
 
     def __init__(self, out: IO[bytes]) -> None:
-        self.parts: list[tuple[str, str, int]] = []
+        self.parts: list[tuple[str, str, int] | tuple[str, str, int, int]] = []
         self.texts: dict[str, dict[str, int]] = {}
         self.unread: Counter[str] = Counter()
         self._out = out
@@ -331,9 +524,9 @@ class Columns:
         # A snapshot of torch 1.13 is the list of its segments.
         whole = {"segments": found} if isinstance(found, list) else found
         self._keys("snapshot", [_dict(whole, "the whole")])
-        self._add_segments(_dicts(whole.get("segments") or [], "segments"))
         traces = whole.get("device_traces") or []
         self._add_traces(_list(traces, "device_traces"), sink)
+        self._add_segments(_dicts(whole.get("segments") or [], "segments"))
         self.device_count = len(traces)
         self.settings = _plain_settings(whole.get("allocator_settings"))
         self.non_torch = _non_torch(whole.get("pyprof2_devices"))
@@ -347,9 +540,8 @@ class Columns:
         self.parts.append((name, kind, len(values)))
 
     def _write_same(self, name: str, kind: str, value: int, count: int) -> None:
-        """Write one value many times."""
-        self._out.write(struct.pack(f"={kind}", value) * count)
-        self.parts.append((name, kind, count))
+        """Let a column have one value many times: nothing is written."""
+        self.parts.append((name, kind, count, value))
 
     def _once(self, items: list[Any], what: str) -> list[Any]:
         """Return a list that was not seen before: one in many places would be walked for ever."""
@@ -456,12 +648,18 @@ class Columns:
         numbers = list(map(known.get, map(id, stacks)))
         if None in numbers:
             for frames in stacks:
-                if id(frames) not in known:
-                    known[id(frames)] = self._stack(frames)
-                    # What nobody else keeps would leave its identity to another.
-                    self._kept.append(frames)
+                self.stack_number(frames)
             numbers = list(map(known.get, map(id, stacks)))
         self._write(name, "i", numbers)  # type: ignore[arg-type]  # none is missing now
+
+    def stack_number(self, frames: Any) -> int:
+        """Return the number of a stack, which is looked at once; -1: it has no frames."""
+        number = self._stack_at.get(id(frames))
+        if number is None:
+            number = self._stack_at[id(frames)] = self._stack(frames)
+            # What nobody else keeps would leave its identity to another.
+            self._kept.append(frames)
+        return number
 
     def _stack(self, frames: Any) -> int:
         """Return the number of a stack; -1: it has no frames."""
@@ -470,13 +668,16 @@ class Columns:
         ids = tuple(map(id, _list(frames, "frames")))
         number = self._stack_of.get(ids)
         if number is None:
-            at = self._frame_at
-            for frame in _dicts(frames, "frames"):
-                if id(frame) not in at:
-                    at[id(frame)] = self._frame(frame)
-            stack = tuple([at[each] for each in ids])
+            stack = tuple(map(self.frame_number, _dicts(frames, "frames")))
             number = self._stacks.setdefault(stack, len(self._stacks))
             self._stack_of[ids] = number
+        return number
+
+    def frame_number(self, frame: dict[Any, Any]) -> int:
+        """Return the number of a frame, which is looked at once."""
+        number = self._frame_at.get(id(frame))
+        if number is None:
+            number = self._frame_at[id(frame)] = self._frame(frame)
         return number
 
     def _frame(self, frame: dict[str, Any]) -> int:
@@ -485,7 +686,34 @@ class Columns:
         if not (isinstance(path, str) and isinstance(name, str) and type(line) is int):
             msg = "a frame without filename, line and name"
             raise Refused(msg)
+        return self.known_frame(path, line, name)
+
+    def known_frame(self, path: str, line: int, name: str) -> int:
+        """Return the number of a frame of which all is known."""
         return self._frames.setdefault((path, line, name), len(self._frames))
+
+    def known_stack(self, frames: bytes) -> int:
+        """Return the number of a stack whose frames have these numbers, 32 bits each."""
+        return self._stacks.setdefault(tuple(memoryview(frames).cast("i")), len(self._stacks))
+
+    def add_compiled(self, reader: Any, counts: list[int], device: int) -> None:
+        """Add what the compiled reader has read: so many events of `device`, and of those after."""
+        for number, count in enumerate(counts, device):
+            self._write_same("event.device", "i", number, count)
+        for which, (key, kind, missing) in enumerate(_COMPILED_COLUMNS):
+            count = reader.write(which, self._out.write)
+            if count:
+                self.parts.append((f"event.{key}", kind, count))
+            else:
+                self._write_same(f"event.{key}", kind, missing, sum(counts))
+        for which, key in enumerate(_EVENT_TEXTS):
+            words = reader.words(which)
+            self.texts[f"event.{key}"] = {word.decode(): at for at, word in enumerate(words)}
+        odd = [f"event key {word.decode()[:40]}" for word in reader.words(len(_EVENT_TEXTS))]
+        if len(set(odd)) < len(odd):
+            msg = "keys that differ behind their beginning alone"
+            raise Refused(msg)
+        self.unread |= Counter(odd)
 
     def end(self) -> None:
         """Write the header behind the numbers, and last how many bytes it has."""

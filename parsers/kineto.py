@@ -12,10 +12,10 @@ The file is cut into pieces, a scanner makes columns of each, and a builder tabl
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.parsers._compiled import is_pure
 from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
 from pyprof2.parsers._kineto_builder import TableBuilder
 from pyprof2.parsers._kineto_events import Job
@@ -88,8 +88,7 @@ def read_recordings(
 
 
 def _default_scanner() -> str:
-    is_pure = os.environ.get("PYPROF2_PURE", "") not in ("", "0")
-    return "compiled" if "compiled" in SCANNERS and not is_pure else "python"
+    return "compiled" if "compiled" in SCANNERS and not is_pure() else "python"
 
 
 def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:

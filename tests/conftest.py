@@ -7,6 +7,7 @@ import functools
 import os
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ MORE_TRACES: Final = sorted((SHARED / "traces" / "more").glob("*/*.*"))
 pytest_plugins: Final = ("pytester",)
 
 _RUN: Final = "PYPROF2_TESTS_OF_THIS_RUN"
+_PART: Final = "PYPROF2_PART"
 _TRACE_PROPERTY: Final = "real trace"
 _TAKE_MINUTES: Final = (
     "/tests/analysis/costs/test_extensions.py", "/tests/analysis/costs/test_mutations.py",
@@ -187,7 +189,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, names, ids=ids, indirect=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that use real traces or a browser, so that `-m real_trace` selects them.
 
     A test runs again where `nsys` lost its own daemon, as happens on a busy machine: version 2022.4
@@ -205,6 +207,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("nsys") is not None:
             item.add_marker(pytest.mark.xdist_group("nsys"))
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
+    items[:] = [item for item in items if _is_in_part(item.path.relative_to(config.rootpath))]
+
+
+def _is_in_part(path: Path) -> bool:
+    """Return whether a file of tests is in the part that PYPROF2_PART names: K/N, K from 0."""
+    number, _, parts = os.environ.get(_PART, "0/1").partition("/")
+    # Of the name, not of its place in a list: a new file moves no other.
+    return zlib.crc32(path.as_posix().encode()) % int(parts) == int(number)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,11 +1,12 @@
-"""Run the compiled scanner on damaged bytes, built so that no fault of its memory goes unseen.
+"""Run the compiled readers on damaged bytes, built so that no fault of their memory goes unseen.
 
 Usage: python -m tests.fuzz_native [--seconds N] [--seed S]
 
-The scanner is compiled with the sanitizers of addresses and of undefined behaviour, which end the
-process at the first fault; each object of Python's is a block of memory of its own. Text number
-S + i is the same in every run; so what fails is named, and fails again. Whether the scanner sees
-what the one in Python sees is a matter of `make fuzz`.
+The scanner of traces and the reader of memory snapshots are compiled with the sanitizers of
+addresses and of undefined behaviour, which end the process at the first fault; each object of
+Python's is a block of memory of its own. Text number S + i is the same in every run, and so is
+snapshot number S + i; so what fails is named, and fails again. Each of them is run for half of the
+time. Whether they see what the readers in Python see is a matter of `make fuzz`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from __future__ import annotations
 import argparse
 import importlib.machinery
 import importlib.util
+import io
 import os
 import random
 import subprocess
 import sys
 import time
+from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,8 +29,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "native"
-_NAME: Final = "pyprof2.parsers._scan"
-_LIBRARY: Final = FOLDER / "pyprof2" / "parsers" / "_scan.abi3.so"
+_NAMES: Final = ("_scan", "_snapshot_events")
+_LIBRARIES: Final = [FOLDER / "pyprof2" / "parsers" / f"{name}.abi3.so" for name in _NAMES]
 _FLAGS: Final = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined"
 _SETTINGS: Final = {
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",
@@ -48,7 +51,7 @@ _TOKENS: Final = (
 
 
 def build() -> str | None:
-    """Compile the scanner with the sanitizers; return the library to load first, if it worked."""
+    """Compile the readers with the sanitizers; return the library to load first, if it worked."""
     environment = {**os.environ, "CFLAGS": _FLAGS, "LDFLAGS": "-fsanitize=address,undefined"}
     environment.pop("PYPROF2_PURE", None)
     folders = ["-b", str(FOLDER), "-t", str(FOLDER / "objects")]
@@ -57,16 +60,23 @@ def build() -> str | None:
     compiler = os.environ.get("CC", "cc")
     asked = [compiler, "-print-file-name=libasan.so"]
     found = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
-    return found if _LIBRARY.exists() and Path(found).is_absolute() else None
+    is_built = all(path.exists() for path in _LIBRARIES)
+    return found if is_built and Path(found).is_absolute() else None
 
 
-def _load() -> Callable[..., Any]:
-    """Load the scanner that was built here, in place of the one that is installed."""
-    loader = importlib.machinery.ExtensionFileLoader(_NAME, str(_LIBRARY))
-    spec = importlib.util.spec_from_file_location(_NAME, _LIBRARY, loader=loader)
+def _load(which: int) -> Any:
+    """Load a module that was built here, in place of the one that is installed."""
+    name, path = f"pyprof2.parsers.{_NAMES[which]}", _LIBRARIES[which]
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    sys.modules[_NAME] = importlib.util.module_from_spec(spec)
-    loader.exec_module(sys.modules[_NAME])
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def _scanner() -> Callable[..., Any]:
+    _load(0)
     from pyprof2.parsers import _kineto_native
 
     def make(seed: int) -> Any:
@@ -112,8 +122,46 @@ def damaged(seed: int, events: Sequence[bytes]) -> bytes:
     return bytes(text)
 
 
+def _fuzz_snapshots(seconds: float, seed: int) -> None:
+    from tests import compare_snapshots
+
+    make = _load(1).Reader
+    contents = [each for each in compare_snapshots.samples().values() if len(each) < 1 << 16]
+    began, number, understood = time.monotonic(), seed, 0
+    while time.monotonic() - began < seconds:
+        content = compare_snapshots.damaged(number, contents)
+        print(f"--seed {number}", file=sys.stderr)
+        understood += _read_events(make, content)
+        number += 1
+    print(f"{number - seed} damaged snapshots, {understood} of them understood, no fault of memory")
+
+
+def _known(index: int) -> bytes | tuple[int, int]:
+    """Return something for what stands before the events: they may refer to anything."""
+    return (b"frames", b"action", b"/a.py", (0, index), (1, index), (1, -1))[index % 6]
+
+
+def _read_events(make: Callable[..., Any], content: bytes) -> bool:
+    """Let the compiled reader read the events of a pickle; return whether it did."""
+    from pyprof2.parsers import _snapshot_pickle
+
+    begin = content.find(b"(}\x94(", content.find(b"device_traces"))
+    columns = _snapshot_pickle.Columns(io.BytesIO())
+    reader = make(_known, columns.known_frame, columns.known_stack, begin)
+    # An array ends where its memory does; a bytes object has a byte more.
+    memoized, many = content[:begin].count(b"\x94"), True
+    found = reader.read(array("B", content), max(begin, 0), len(content), memoized, many)
+    for which in range(3):
+        reader.words(which)
+    if found is not None:
+        columns.add_compiled(reader, found[3], 0)
+        for index in range(found[2] + 1):
+            reader.text(index)
+    return found is not None
+
+
 def _fuzz(seconds: float, seed: int) -> None:
-    make, events = _load(), _events()
+    make, events = _scanner(), _events()
     began, number, understood = time.monotonic(), seed, 0
     scanner = make(seed)
     while time.monotonic() - began < seconds:
@@ -130,13 +178,14 @@ def _fuzz(seconds: float, seed: int) -> None:
 
 def main() -> int:
     """Build, and fuzz in a process that has the sanitizers."""
-    parser = argparse.ArgumentParser(description="Run the compiled scanner on damaged bytes.")
+    parser = argparse.ArgumentParser(description="Run the compiled readers on damaged bytes.")
     parser.add_argument("--seconds", type=float, default=60, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the first; default: %(default)s")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.here:
-        _fuzz(args.seconds, args.seed)
+        _fuzz(args.seconds / 2, args.seed)
+        _fuzz_snapshots(args.seconds / 2, args.seed)
         return 0
     library = build()
     if library is None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 ADDRESS_BYTES_MAX: Final = 4 << 30
 RESIDENT_BYTES_MAX: Final = 600 << 20
+RESIDENT_TIMES_SIZE: Final = 4
+"""So many bytes more for each byte of the file: a few of the stores become 50 MB large."""
 SECONDS_MAX: Final = 60
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
@@ -211,7 +213,8 @@ def _judge(seed: int, place: Path, status: int, usage: Any, seconds: float) -> O
     elif os.WEXITSTATUS(status):
         faults.append(f"ended with code {os.WEXITSTATUS(status)}")
     resident = usage.ru_maxrss * 1024
-    if resident > RESIDENT_BYTES_MAX:
+    size = sum(path.lstat().st_size for path in [place / "trace", *place.glob("trace/**/*")])
+    if resident > RESIDENT_BYTES_MAX + RESIDENT_TIMES_SIZE * size:
         faults.append(f"{resident >> 20} MB of memory")
     codes = _lines(place / "codes")
     errors = (place / "errors").read_bytes() if (place / "errors").exists() else b""

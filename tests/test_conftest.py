@@ -102,3 +102,22 @@ def test_what_tests_share_is_made_once_for_all_workers_and_goes_with_the_run(
     failed, made = (pytester.path / "log").read_text().split()
     assert failed == "failed"
     assert not Path(made).parent.exists()
+
+
+def test_the_parts_of_a_run_have_each_file_once(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(CONFTEST, pytester.path)
+    names = {f"test_{letter}" for letter in "abcdefgh"}
+    pytester.makepyfile(**{name: f"def {name}():\n    pass\n" for name in names})
+
+    parts = []
+    for part in range(3):
+        monkeypatch.setenv("PYPROF2_PART", f"{part}/3")
+        result = pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider", "-v")
+        lines = [line for line in result.outlines if " PASSED" in line]
+        parts.append({line.split("::")[1].split()[0] for line in lines})
+
+    assert sum(map(len, parts)) == len(names)
+    assert set.union(*parts) == names
+    assert all(parts)

@@ -201,7 +201,8 @@ def _packed(
 
 
 MODULE_FILES: Final = {path.relative_to(ROOT).as_posix() for path in MODULES.values()}
-SCANNER: Final = "pyprof2/parsers/_scan.abi3.so"
+LIBRARIES: Final = {f"pyprof2/parsers/{name}.abi3.so" for name in ("_scan", "_snapshot_events")}
+SOURCES: Final = {f"parsers/{name}" for name in ("_dictionary.h", "_scan.c", "_snapshot_events.c")}
 
 
 def test_a_pure_wheel_from_a_checkout_without_links_holds_all_modules(
@@ -222,7 +223,7 @@ def test_a_compiled_wheel_is_for_every_python_from_the_oldest_one_on(
     name, packed = _packed(checkout_without_links, tmp_path, PYPROF2_PURE="")
 
     assert "-cp311-abi3-" in name
-    assert {SCANNER} == {name for name in packed if name.endswith((".so", ".pyd"))}
+    assert {name for name in packed if name.endswith((".so", ".pyd"))} == LIBRARIES
     assert packed >= MODULE_FILES
 
 
@@ -232,7 +233,7 @@ def test_a_compiler_that_fails_is_no_error(checkout_without_links: Path, tmp_pat
     _, packed = _packed(copy, tmp_path / "out", PYPROF2_PURE="", CC="false")
 
     assert packed >= MODULE_FILES
-    assert SCANNER not in packed
+    assert not packed & LIBRARIES
 
 
 def test_a_source_archive_holds_what_a_wheel_is_built_from(
@@ -240,7 +241,7 @@ def test_a_source_archive_holds_what_a_wheel_is_built_from(
 ) -> None:
     _, packed = _packed(checkout_without_links, tmp_path, "sdist")
 
-    assert {*BUILT_FROM, "parsers/_scan.c", "parsers/kineto.py"} <= packed
+    assert {*BUILT_FROM, *SOURCES, "parsers/kineto.py"} <= packed
     assert not {name for name in packed if name.endswith((".so", ".pyd"))}
 
 

@@ -37,7 +37,9 @@ def findings_table(found: Iterable[Finding], *, several_ranks: bool = False) -> 
     """
     import pandas as pd
 
-    frame = _typed(pd.DataFrame([astuple(each) for each in found], columns=COLUMNS))
+    # As objects: a count that fits no column, of a damaged store, is an error and no float.
+    rows = [astuple(each) for each in found]
+    frame = _typed(pd.DataFrame(rows, columns=COLUMNS, dtype=object))
     if several_ranks:
         frame = merge_ranks(frame)
     order = frame["severity"].map({name: at for at, name in enumerate(_ORDER)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import pandas as pd
@@ -142,11 +143,16 @@ def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
 
 
 def outlier_notes(run: Run) -> dict[tuple[int, int], str]:
-    """Return of the steps furthest off what is different in them, by rank and start."""
+    """Return of the odd steps how far off they are, by rank and start.
+
+    Of those furthest off also what was different in them.
+    """
     windows = step_windows_of(run.steps)
-    odd = outlier_steps(windows).head(_OUTLIERS_SHOWN)
+    odd = outlier_steps(windows)
     keys = zip(odd["rank"].tolist(), odd["start_ns"].tolist(), strict=True)
-    return dict(zip(keys, _notes(run, windows, odd), strict=True))
+    explained = _notes(run, windows, odd.head(_OUTLIERS_SHOWN))
+    others = map(_over, odd.iloc[_OUTLIERS_SHOWN:].to_dict("records"))
+    return dict(zip(keys, chain(explained, others), strict=True))
 
 
 def _notes(run: Run, windows: pd.DataFrame, odd: pd.DataFrame) -> Iterator[str]:
@@ -155,10 +161,13 @@ def _notes(run: Run, windows: pd.DataFrame, odd: pd.DataFrame) -> Iterator[str]:
         return
     rows = run.rows(NEEDED)
     for window in odd.to_dict("records"):
-        more = "more" if window["over_ns"] > 0 else "less"
         usual = median_step(windows, window["rank"])
-        time = _time(abs(window["over_ns"]))
-        yield f"takes {time} {more} than the median{_difference(run, rows, usual, window)}"
+        yield f"{_over(window)}{_difference(run, rows, usual, window)}"
+
+
+def _over(window: Mapping[Hashable, Any]) -> str:
+    more = "more" if window["over_ns"] > 0 else "less"
+    return f"takes {_time(abs(window['over_ns']))} {more} than the median"
 
 
 def _difference(

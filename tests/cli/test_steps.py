@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyprof2.reports.steps import outlier_notes
+from pyprof2.run import load, parse
 from tests.builders import kineto_trace
 from tests.kineto_events import kernel, launch, launched, op, step
 
@@ -87,3 +89,18 @@ def test_one_step_has_no_distribution(profile: Callable[..., Any]) -> None:
     assert not any("median" in line for line in lines)
     assert lines[-2].startswith("in a step, on average: computing 40.000 us (40.0 %)")
     assert lines[-1] == "from the first step to the last: GPU utilization 40.0 %"
+
+
+def test_each_odd_step_has_a_note_and_those_furthest_off_say_why(tmp_path: Path) -> None:
+    made = [events(device=True, rank=rank) for rank in range(7)]
+    for rank, own in enumerate(made):
+        with gzip.open(tmp_path / f"rank-{rank}.json.gz", "wt") as file:
+            json.dump(kineto_trace(*own), file)
+    run = load(parse([tmp_path], tmp_path / "store"))
+
+    notes = outlier_notes(run)
+
+    why = "; against step 0: kernel speed +80.000 us"
+    assert len(notes) == len(made)
+    off = "takes 80.000 us more than the median"
+    assert sorted(note.removeprefix(off) for note in notes.values()) == ["", "", *[why] * 5]

@@ -9,7 +9,6 @@ and FILE.json: the trace of one of them.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from pyprof2.nvtx.annotation import init, shutdown, start
 from pyprof2.nvtx.options import Options
 from tests.nvtx.recorder import Recorder
+from tests.worker_processes import run_workers
 
 
 def parallel(kind: str, model: nn.Sequential) -> nn.Module:
@@ -99,10 +99,4 @@ def findings(recorder: Recorder, *, same: bool) -> dict[str, Any]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        context = multiprocessing.get_context("spawn")
-        workers = [context.Process(target=work, args=(rank, folder)) for rank in range(2)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        sys.exit(max(abs(worker.exitcode or 0) for worker in workers))
+        sys.exit(run_workers(work, ((rank, folder) for rank in range(2))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 import pyprof2
 from pyprof2.errors import UsageError
-from tests.analysis.job.job_generator import Job, simulate, write
+from tests.analysis.job.job_generator import Job, rename_ops, simulate, write
 from tests.kineto_events import load_events, op
 from tests.reports.test_notebook import Page
 
@@ -29,11 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a job whose rank 2 is slow, in an op of a hostile name."""
     folder = tmp_path_factory.mktemp("job")
     files = write(simulate(Job(3, slow={2: 1.3}, one_stream=True)), folder)
-    for path in files:
-        document = json.loads(path.read_text())
-        for row in document["traceEvents"]:
-            row["name"] = row["name"].replace("gemm_", EVIL)
-        path.write_text(json.dumps(document))
+    rename_ops(files, "gemm_", EVIL)
     return pyprof2.load(pyprof2.parse(files, folder / "job.pyprof2"))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 LAUNCH_US, LATENCY_US = 4.0, 3.0
@@ -226,6 +227,15 @@ def _write_rank(made: Made, rank: int, path: Path, *, seq: bool) -> Path:
     job = {"rank": rank, "world_size": size, "backend": "nccl"}
     path.write_text(json.dumps({"distributedInfo": job, "traceEvents": rows}))
     return path
+
+
+def rename_ops(files: Sequence[Path], name: str, by: str) -> None:
+    """Call the ops and kernels of traces that were written by another name, or part of one."""
+    for path in files:
+        document = json.loads(path.read_text())
+        for row in document["traceEvents"]:
+            row["name"] = row["name"].replace(name, by)
+        path.write_text(json.dumps(document))
 
 
 def name_pause(rank: int, path: Path) -> None:

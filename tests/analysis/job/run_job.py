@@ -10,7 +10,6 @@ process RANK, if one is named, sleeps for 20 ms in every step.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import sys
 import time
 from contextlib import nullcontext
@@ -25,6 +24,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import pyprof2
+from tests.worker_processes import run_workers
 
 RANKS, STEPS, WIDTH, BATCH = 4, 5, 64, 16
 DELAY_S = 0.02
@@ -109,15 +109,7 @@ def main() -> int:
     kind, folder = sys.argv[1:3]
     late = int(sys.argv[3]) if len(sys.argv) > 3 else -1
     sink = sys.argv[4] if len(sys.argv) > 4 else "kineto"
-    context = multiprocessing.get_context("spawn")
-    workers = [
-        context.Process(target=work, args=(rank, kind, folder, late, sink)) for rank in range(RANKS)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return max(abs(worker.exitcode or 0) for worker in workers)
+    return run_workers(work, ((rank, kind, folder, late, sink) for rank in range(RANKS)))
 
 
 if __name__ == "__main__":

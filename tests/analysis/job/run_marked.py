@@ -9,7 +9,6 @@ in `step`, and by hand in the test.
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import pyprof2
+from tests.worker_processes import run_workers
 
 RANKS, STEPS, WIDTH = 3, 2, 8
 
@@ -82,13 +82,7 @@ def main() -> int:
     """Start the processes; return 0 if all ended well."""
     sink, folder = sys.argv[1:3]
     (Path(folder) / "store").unlink(missing_ok=True)
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=run, args=(r, sink, folder)) for r in range(RANKS)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return max(abs(worker.exitcode or 0) for worker in workers)
+    return run_workers(run, ((rank, sink, folder) for rank in range(RANKS)))
 
 
 if __name__ == "__main__":

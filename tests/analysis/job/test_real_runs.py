@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
 
 from pyprof2.run import Run, load, parse
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 pytest.importorskip("torch")
 
@@ -21,6 +24,8 @@ ROOT: Final = SCRIPT.parents[3]
 RANKS, STEPS, WIDTH = 4, 5, 64
 LAYER: Final = 4 * (WIDTH * WIDTH + WIDTH)
 """Bytes of a layer: weight and bias, f32."""
+ATTEMPTS: Final = 3
+DELAY_NS, DISTURBED_NS = 20_000_000, 500_000
 
 
 def _recorded(folder: Path, *args: str) -> Run:
@@ -101,6 +106,7 @@ def _noted(folder: Path, what: str) -> np.ndarray[tuple[int, int], np.dtype[np.f
 
 
 @pytest.mark.minutes
+@pytest.mark.release  # two in a hundred of 20 ms: nothing may run beside it
 @pytest.mark.parametrize("sink", ["kineto", pytest.param("nvtx", marks=pytest.mark.nsys)])
 def test_a_late_process_its_line_and_its_delay_are_named(tmp_path: Path, sink: str) -> None:
     """Rank 2 sleeps in one line of every step, before it hands its one bucket of gradients over.
@@ -108,10 +114,29 @@ def test_a_late_process_its_line_and_its_delay_are_named(tmp_path: Path, sink: s
     How long the others wait for it is less than it sleeps, for they compute meanwhile, and share
     the cores: so the delay is what its host takes longer than theirs, between the same two ops.
     """
-    run = _recorded(tmp_path, "ddp", "2", sink)
-    between = _noted(tmp_path, "between")
-    others = np.delete(between, 2, axis=0)
-    true = between[2] - np.median(others, axis=0)
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        run = _recorded(folder, "ddp", "2", sink)
+        found = _late(run)
+        true, is_undisturbed = _delays(folder)
+        if sink == "kineto":  # with Nsight Systems nothing says how long work takes
+            check_waits(run, folder)
+        by_step = found.dropna(subset="step").astype({"step": "int64"})
+        measured = [
+            abs(ns / true[step] - 1)
+            for step, ns in zip(by_step["step"], by_step["worst_ns"], strict=True)
+            if is_undisturbed[step]
+        ]
+        if measured:
+            # Of a step: a process may be stopped between the clock and the op, too.
+            assert np.median(measured) < 0.02
+            return
+    pytest.skip("in every step the machine stopped a process for half a millisecond or more")
+
+
+def _late(run: Run) -> pd.DataFrame:
+    """Return what is blamed on the late line, which is of one rank, by time of its host."""
     (line,) = [
         number
         for number, text in enumerate(SCRIPT.read_text().splitlines(), 1)
@@ -119,16 +144,22 @@ def test_a_late_process_its_line_and_its_delay_are_named(tmp_path: Path, sink: s
     ]
     blame = run.ranks.blame
     found = blame[blame["op"] == "aten::full"]
-
     assert len(found)
     assert set(found["rank"]) == {2}
     assert set(found["kind"]) == {"host"}
     assert {Path(source).name for source in found["source"]} == {f"run_job.py:{line}"}
-    for row in found.itertuples():
-        # Unless the machine stopped the process just between the two clocks.
-        assert np.min(np.abs(row.worst_ns / true - 1)) < 0.02
-    if sink == "kineto":  # with Nsight Systems nothing says how long work takes
-        check_waits(run, tmp_path)
+    return found
+
+
+def _delays(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return by how much rank 2 was late in each step, and whether nothing else took any time.
+
+    Where the machine stops a process for long, that may be before one clock and after the other.
+    """
+    between = _noted(folder, "between")
+    others = np.delete(between, 2, axis=0)
+    disturbed = (others > DISTURBED_NS).any(axis=0) | (between[2] > DELAY_NS + DISTURBED_NS)
+    return between[2] - np.median(others, axis=0), ~disturbed
 
 
 def check_waits(run: Run, folder: Path) -> None:
@@ -136,7 +167,7 @@ def check_waits(run: Run, folder: Path) -> None:
     handed = _noted(folder, "handed")
     true = handed.max(axis=0) - handed
     members = run.ranks.members.query("kind == 'all_reduce'")
-    table = members.pivot(index="rank", columns="instance_id", values="wait_ns").to_numpy(float)
+    table = members.pivot_table("wait_ns", "rank", "instance_id").to_numpy(float)
     assert table.shape == true.shape
     long = true > 5e6
     off = np.abs(table[long] / true[long] - 1)

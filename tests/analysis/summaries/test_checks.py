@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.summaries.checks import find_lacks
-from pyprof2.analysis.summaries.findings import COLUMNS, findings_table, merge_ranks
+from pyprof2.analysis.summaries.findings import COLUMNS, Finding, findings_table, merge_ranks
 from pyprof2.parsers.formats import advice_of
 from pyprof2.run import load
 from tests.kineto_events import (
@@ -213,3 +213,11 @@ def test_nothing_is_advised_that_was_done(tmp_path: Path) -> None:
 
     assert "record_shapes" not in advice["linked kernels whose op has no shapes"]
     assert "warm-up" not in advice["kernels without a launch in the recording"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_count_that_fits_no_column_is_an_error_and_no_float() -> None:
+    found = [Finding("info", "events", 1 << 63), Finding("info", "no count", None)]
+
+    with pytest.raises(OverflowError):
+        findings_table(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -11,7 +10,7 @@ import pytest
 
 import pyprof2
 from pyprof2 import cli
-from tests.analysis.job.job_generator import Job, simulate, write
+from tests.analysis.job.job_generator import Job, rename_ops, simulate, write
 from tests.conftest import ROOT, once
 from tests.reports.page.opened import LAUNCH, Opened
 from tests.training_trace import write_ranks
@@ -129,11 +128,7 @@ def job() -> Pages:
 def _report_of_a_job(folder: Path) -> None:
     folder.mkdir()
     files = write(simulate(Job(4, slow={2: 1.2}, one_stream=True)), folder)
-    for path in files:
-        document = json.loads(path.read_text())
-        for row in document["traceEvents"]:
-            row["name"] = row["name"].replace("gemm_4", HOSTILE)
-        path.write_text(json.dumps(document))
+    rename_ops(files, "gemm_4", HOSTILE)
     store = pyprof2.parse(files, folder / "a job.pyprof2")
     page = folder / "job.html"
     assert cli.main(["report", str(store), "-o", str(page)]) == 0

@@ -2,7 +2,7 @@
 import { Table } from "../document.js";
 import { encodeText } from "../state.js";
 import { showTable } from "../table.js";
-import { el, multiline } from "../text.js";
+import { el, multiline, shown, titled } from "../text.js";
 import { time } from "../units.js";
 import { copy } from "../clipboard.js";
 import { legend } from "./parts.js";
@@ -110,7 +110,7 @@ function whatIfs(host, app, job) {
   showTable(host, app, {
     label: "What-ifs",
     columns: [
-      { name: "what", text: true, minWidth: 200 },
+      { name: "what", text: true, minWidth: 200, cell: (value) => el("span", { class: "two-lines", title: titled(value) }, shown(value)) },
       ...["gain_ns", "lo_ns", "hi_ns", "gain_pct", "bound_ns", "model_error_pct"].map((name) => ({ name })),
       { name: "note", text: true, minWidth: 160 },
     ],
