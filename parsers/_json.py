@@ -62,6 +62,8 @@ _BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \r\n\t"
 _COMMA_BYTES: Final = 2
 """What mostly stands between two elements: a comma and a blank."""
+_WINDOW_BYTES: Final = 1 << 12
+"""Of a block first so much is searched for where an element starts: mostly some do."""
 _PASSED_BYTES: Final = 1 << 14
 """What was walked is cut off in such pieces: an error of Python's decoder counts all lines before
 it."""
@@ -180,27 +182,37 @@ class JsonStream:
                 break
         raise TraceError(_no_array(self.path, head, self.key))
 
-    def _elements(self, blocks: Iterator[bytes], rest: bytes) -> Iterator[bytes]:
-        searched = 0
-        for block in itertools.chain((b"",), blocks):
-            rest += block
-            cut = _last_start(rest, searched)
-            if cut < 0 and len(rest) > CHUNK_BYTES:
-                cut = _last_start(rest, 0, _ANY_START)
+    def _elements(self, blocks: Iterator[bytes], first: bytes) -> Iterator[bytes]:
+        rest = b""
+        for read in itertools.chain((first,), blocks):
+            # Mostly the block itself tells where to cut: then it is copied once.
+            block, cut = read, _last_start(read, max(0, len(read) - _WINDOW_BYTES))
+            if cut <= 0:
+                block, searched, rest = rest + read, len(rest), b""
+                cut = _last_start(block, searched)
+                if cut < 0 and len(block) > CHUNK_BYTES:
+                    cut = _last_start(block, 0, _ANY_START)
             if cut > 0:
-                end = _end_before(rest, cut)
+                end = _end_before(block, cut)
                 self._unused = 0
-                yield b"".join((b"[", memoryview(rest)[:end], b"]"))
+                yield b"".join((b"[", rest, memoryview(block)[:end], b"]"))
                 if self.is_given_up:
                     return
-                rest = rest[end - self._unused if self._unused or self._is_closed else cut :]
+                rest = self._left(rest, block, end, cut)
+            else:
+                rest = block
             if self._is_closed:
                 self._read_trailer(rest, blocks)
                 return
             if len(rest) > ELEMENT_BYTES_MAX:
                 break
-            searched = len(rest)
         yield from self._last_elements(rest, blocks)
+
+    def _left(self, rest: bytes, block: bytes, end: int, cut: int) -> bytes:
+        """Return what comes after the elements that were yielded, and those of them not used."""
+        if self._unused or self._is_closed:
+            return (rest + block)[len(rest) + end - self._unused :]
+        return block[cut:]
 
     def _last_elements(self, text: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the last elements of the array, and read what stands behind the array."""
@@ -501,7 +513,7 @@ def _end_before(text: bytes, cut: int) -> int:
 
 def _last_start(text: bytes, begin: int, start: re.Pattern[bytes] = _ELEMENT_START) -> int:
     """Return where the last element that starts behind `begin` starts, or -1."""
-    window = 1 << 12  # of all that is inflated it is searched: mostly some events are in so much
+    window = _WINDOW_BYTES
     while True:
         at = max(begin, len(text) - window)
         starts = [match.end(1) for match in start.finditer(text, at)]

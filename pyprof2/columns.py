@@ -108,6 +108,27 @@ def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     return np.flatnonzero(there) + least, place[near]
 
 
+def short(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return positions or codes in half the memory: there are fewer rows than 31 bits count."""
+    found: NDArray[Any] = values.astype(np.int32)
+    return found
+
+
+def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first row of each group of equal keys, in order of the keys, and each row's group.
+
+    What `np.unique` gives with its index and inverse, where there are few distinct keys: these
+    alone are sorted, not the rows.
+    """
+    encoded = pa.array(key).dictionary_encode()
+    code = encoded.indices.to_numpy()  # in the order in which keys come first
+    new = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1) > 0)
+    order = np.argsort(encoded.dictionary.to_numpy())
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return new[order], place[code]
+
+
 def pack_keys(most: int, *columns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return one integer of 0 or more per row, below `most`, that is equal where all columns are.
 

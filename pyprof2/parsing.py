@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from pyprof2.allocation import give_memory_back
+from pyprof2.allocation import give_memory_back, pieces_kept, release_unused
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collectives
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
@@ -263,7 +263,8 @@ def _read_file(
     """Return what is recorded in a file, or why it cannot be read: the others are kept."""
     # A cluster does a task again where a worker has died in the middle of it.
     try:
-        return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
+        with pieces_kept():
+            return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
     except TraceError as error:
         return error
 
@@ -275,6 +276,7 @@ def _write_rank(
     facts = _write_canonical(segments, rank, folder, root)
     for name, table in result_tables(RankTables(folder, rank)):
         write_table(folder, name, rank, [table])
+        release_unused()
     return facts
 
 
@@ -340,7 +342,9 @@ def _write_recording(
     nbytes = 0
     for name, parts in assemble(recording, rank, root, facts):
         nbytes += write_table(folder, name, rank, parts)
+        release_unused()
     nbytes += write_table(folder, "idle", rank, [_idle(RankTables(folder, rank), root)])
+    release_unused()
     tables = RankTables(folder, rank).several(collectives.INPUT)
     members = collectives.collectives_of_rank(tables, rank)
     nbytes += write_table(folder, "collectives", rank, [members])

@@ -30,6 +30,8 @@ def _together(*parts: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
 
 
 _NEEDED: Final = _together(steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED)
+_OPS_OF_KERNELS: Final = ("category",)
+"""What utilization needs of ops where kernels do the work; a ledger needs none of them."""
 _OF_STEPS: Final = (*steps.INPUT["ranges"], "pid", "tid")
 
 
@@ -41,19 +43,22 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
     """
     # Of the ranges only steps count, and there may be more frames than anything else.
     ranges = rank.reduced("ranges", _OF_STEPS, only_steps)
-    tables = _read(rank, _NEEDED, ranges)
+    # Nor more columns at once than one of them needs: ops may be millions.
+    tables = _read(rank, _NEEDED | {"ops": ()}, ranges)
     windows = step_windows(ranges, [tables["kernels"], tables["copies"]])
     yield "steps", steps.steps_of_rank(tables, windows, rank.rank)
-    yield "summary", summary.totals(tables, rank.rank).table()
+    ops = {"ops": rank.read("ops", summary.NEEDED["ops"])}
+    yield "summary", summary.totals(tables | ops, rank.rank).table()
+    del ops
+    by_kernels = tables["kernels"].num_rows > 0
+    tables["ops"] = rank.read("ops", _OPS_OF_KERNELS if by_kernels else _NEEDED["ops"])
     bins = ledger.of_tables(tables)
     bins.insert(0, "rank", rank.rank)
     yield "ledger", _arrow(LEDGER, bins)
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
     yield "utilization", _arrow(UTILIZATION, used)
-    # No more columns at once than one of them needs: ops may be millions.
     del tables
-    tables = _read(rank, line_table.INPUT, ranges)
-    yield "lines", line_table.lines_of_rank(tables, rank.rank)
+    yield "lines", line_table.lines_of_rank(_read(rank, line_table.INPUT, ranges), rank.rank)
 
 
 def _read(

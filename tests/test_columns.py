@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyprof2.columns import as_pandas, int_array, lookup, merge_texts, text_array
+from pyprof2.columns import as_pandas, groups_of, int_array, lookup, merge_texts, text_array
 
 
 def texts(codes: list[int], words: list[str | None]) -> list[str | None]:
@@ -76,3 +76,22 @@ def test_whole_numbers_stay_whole_in_pandas() -> None:
         "text": "category",
     }  # fmt: skip
     assert found["key"].tolist() == [2**62 + 1]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param([5, -3, 5, 1 << 61, -3], id="unsorted"),
+        pytest.param([1, 2, 3], id="all apart"),
+        pytest.param([4, 4], id="all equal"),
+        pytest.param([], id="none"),
+    ],
+)
+def test_groups_are_those_that_sorting_finds(key: list[int]) -> None:
+    rows = np.array(key, np.int64)
+
+    first, group = groups_of(rows)
+
+    _, wanted_first, wanted_group = np.unique(rows, return_index=True, return_inverse=True)
+    assert first.tolist() == wanted_first.tolist()
+    assert group.tolist() == wanted_group.tolist()

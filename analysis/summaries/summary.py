@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.analysis.time.spans import recorded_span
+from pyprof2.recording import code_column
 from pyprof2.result_tables import SUMMARY
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _on_other_threads(unlinked: pa.Table, ops: pa.Table) -> int:
 
 def _costed(kernels: pa.Table, ops: pa.Table) -> dict[str, int]:
     """Return the time of kernels whose FLOPs are known, and of ops, of which in all how much."""
-    ops = ops.filter(pa.array(~is_engine(ops["op"])))
+    ops = ops.select(["self_ns", "flops", "cost_status"]).filter(pa.array(~is_engine(ops["op"])))
     known = pc.or_(pc.is_valid(ops["flops"]), _is(ops["cost_status"], "in_parent"))
     return {
         "costed_ns": _sum(kernels["dur_ns"].filter(pc.is_valid(kernels["flops"]))),
@@ -251,7 +252,8 @@ def _true(column: pa.ChunkedArray) -> int:
 
 
 def _is(column: pa.ChunkedArray, text: str) -> pa.ChunkedArray:
-    return pc.fill_null(pc.equal(column.cast(pa.string()), text), False)  # noqa: FBT003
+    code, texts = code_column(pa.table([column], ["text"]), "text")
+    return pa.chunked_array([code == (texts.index(text) if text in texts else -2)])
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -9,7 +9,7 @@ import numpy as np
 from pyprof2.analysis.intervals import nearest_marked
 from pyprof2.analysis.linking.link import DIRECTIONS
 from pyprof2.analysis.linking.passes import ENGINE
-from pyprof2.columns import lookup
+from pyprof2.columns import lookup, short
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def line_ops(ops: pa.Table) -> LineOps:
         ops: the columns `INPUT` of the canonical table of one rank, in order of `op_id`.
     """
     parent, forward, stack = (
-        int_column(ops, name, -1) for name in ("parent_op_id", "forward_op_id", "stack_id")
+        short(int_column(ops, name, -1)) for name in ("parent_op_id", "forward_op_id", "stack_id")
     )
     begins = (parent < 0) | (lookup(stack, parent, -1) != stack)
     call = nearest_marked(parent, begins)
@@ -66,12 +66,12 @@ def line_ops(ops: pa.Table) -> LineOps:
     call = np.where(same, lookup(call, origin, -1), call)
     name, names = code_column(ops, "op")
     called = (lookup(name, call, -1), [text.removeprefix(ENGINE) for text in names])
-    return LineOps(stack, call, called, code_column(ops, "layer"), _phases(ops), begins)
+    return LineOps(stack, short(call), called, code_column(ops, "layer"), _phases(ops), begins)
 
 
 def _phases(ops: pa.Table) -> Int:
     code, words = code_column(ops, "direction")
     of_word = [DIRECTIONS.index(word) if word in DIRECTIONS else -1 for word in words]
     again = ops["recompute"].fill_null(False).to_numpy()  # noqa: FBT003
-    phase: Int = np.where(again, _RECOMPUTE, np.array([*of_word, -1])[code])
+    phase: Int = np.where(again, _RECOMPUTE, np.array([*of_word, -1], np.int32)[code])
     return phase

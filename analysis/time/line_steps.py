@@ -9,7 +9,7 @@ import numpy as np
 from pyprof2.analysis.intervals import Nest, last_not_after
 from pyprof2.analysis.linking.link import step_number
 from pyprof2.analysis.time.step_windows import step_ranges
-from pyprof2.columns import row_of
+from pyprof2.columns import row_of, short
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -118,9 +118,8 @@ def host_time(steps: Steps, thread: Int, start: Int, end: Int, self_ns: Int) -> 
         time = self_ns[rows]
         if is_cut:
             time = _innermost_within(start[rows], end[rows], begin, finish)
-        parts.append((rows, np.full(len(rows), at), time))
-    nothing = np.empty(0, np.int64)
-    op, step, time = (np.concatenate([nothing, *each]) for each in zip(*parts, strict=True))
+        parts.append((short(rows), np.full(len(rows), at, np.int32), time))
+    op, step, time = (np.concatenate(each) for each in zip(*parts, strict=True))
     between = steps.end - steps.start
     np.subtract.at(between, step, time)
     return HostTime(op, step, time, between)

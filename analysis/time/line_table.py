@@ -19,7 +19,7 @@ from pyprof2.analysis.time import line_ops
 from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_steps import NONE, HostTime, Steps, find_steps, host_time
 from pyprof2.analysis.time.step_windows import only_steps
-from pyprof2.columns import combine_keys, int_array, lookup, text_array
+from pyprof2.columns import combine_keys, groups_of, int_array, lookup, short, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import LINES
 
@@ -49,6 +49,8 @@ INPUT: Final = {
 _COSTED: Final = ("ok", "assumed", "in_parent")
 _COUNTS: Final = ("flops", "bytes")
 _SUMMED: Final = ("cost_status", *_COUNTS)
+_OF_OPS: Final = (*_SUMMED, "start_ns", "dur_ns", "self_ns")
+"""The columns of `ops` that the ledgers are summed from."""
 
 
 class Rows(NamedTuple):
@@ -96,7 +98,10 @@ class RankWork(NamedTuple):
         thread = threads.number(ops)
         steps = find_steps(ranges, threads, _busiest(thread, ops), tables["trace"])
         step = steps.find(int_column(ops, "step", NONE), int_column(ops, "start_ns", 0))
-        return cls(tables, line_ops.line_ops(ops), threads, thread, steps, step)
+        lines = line_ops.line_ops(ops)
+        # There may be millions of ops: of a column that is not needed any more nothing is kept.
+        kept = dict(tables) | {"ops": ops.select(_OF_OPS)}
+        return cls(kept, lines, threads, short(thread), steps, short(step))
 
 
 def lines_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
@@ -107,7 +112,8 @@ def lines_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
         rank: the number.
     """
     known = RankWork.of(tables)
-    sources = code_column(tables["idle"], "source")[1]
+    del tables
+    sources = code_column(known.tables["idle"], "source")[1]
     parts = [_table(name, rows, known, sources) for name, rows in _ledgers(known)]
     whole = pa.concat_tables([LINES.conform(_ranked(part, rank)) for part in parts])
     return whole.unify_dictionaries()
@@ -140,7 +146,7 @@ def device_rows(known: RankWork) -> Rows:
     if not any(table.num_rows for table in activities):
         return _stacked([])
     work = pa.concat_tables([table.select(_WORK) for table in activities]).unify_dictionaries()
-    at = np.flatnonzero(known.lines.begins)
+    at = short(np.flatnonzero(known.lines.begins))
     calls = Rows(known.step[at], _none(at), at, _none(at), {"calls": np.ones_like(at)})
     return _stacked([_work_rows(known, work), calls, _idle_rows(known, known.tables["idle"])])
 
@@ -158,14 +164,14 @@ def _work_rows(known: RankWork, work: pa.Table) -> Rows:
     }
     began = np.where(launch == NONE, start, launch)
     step = known.steps.find(int_column(work, "step", NONE), began)
-    return Rows(step, _none(op), op, _none(op), sums)
+    return Rows(short(step), _none(op), short(op), _none(op), sums)
 
 
 def _idle_rows(known: RankWork, idle: pa.Table) -> Rows:
     step = known.steps.find(int_column(idle, "step", NONE), int_column(idle, "start_ns", 0))
     op, (source, _) = int_column(idle, "op_id", -1), code_column(idle, "source")
     sums = {"idle_caused_ns": int_column(idle, "time_ns", 0)}
-    return Rows(step, _none(op), op, np.where(op >= 0, -1, source), sums)
+    return Rows(short(step), _none(op), short(op), np.where(op >= 0, -1, source), sums)
 
 
 def host_time_of(known: RankWork) -> HostTime:
@@ -180,11 +186,12 @@ def host_rows(known: RankWork, found: HostTime) -> Rows:
     """Return the ops of the steps' threads, clipped to the steps, and what is between them."""
     steps = known.steps
     own = _op_sums(known, found.op, found.time, _begun(known, found))
-    between = np.arange(len(found.between))
+    between = short(np.arange(len(found.between)))
+    thread = short(steps.thread)
     return _stacked(
         [
-            Rows(found.step, steps.thread[found.step], found.op, _none(found.op), own),
-            Rows(between, steps.thread, _none(between), _none(between), {"time_ns": found.between}),
+            Rows(found.step, thread[found.step], found.op, _none(found.op), own),
+            Rows(between, thread, _none(between), _none(between), {"time_ns": found.between}),
         ]
     )
 
@@ -195,7 +202,7 @@ def thread_rows(known: RankWork, found: HostTime) -> Rows:
     elsewhere = np.ones(len(rest), bool)
     np.subtract.at(rest, found.op, found.time)
     elsewhere[found.op[_begun(known, found)]] = False
-    rows = np.flatnonzero(elsewhere | (rest > 0))
+    rows = short(np.flatnonzero(elsewhere | (rest > 0)))
     sums = _op_sums(known, rows, rest[rows], elsewhere[rows])
     return Rows(known.step[rows], known.thread[rows], rows, _none(rows), sums)
 
@@ -252,12 +259,12 @@ def _is_one_of(code: Int, texts: Sequence[str], wanted: Sequence[str]) -> Bool:
 
 
 def _none(like: Int) -> Int:
-    return np.full(len(like), -1)
+    return short(np.full(len(like), -1))
 
 
 def _stacked(parts: Sequence[Rows]) -> Rows:
     """Return the rows of several; what one does not add is 0."""
-    nothing = np.empty(0, np.int64)
+    nothing = np.empty(0, np.int32)
     names = dict.fromkeys(name for part in parts for name in part.sums)
     # Each column is let go once it is in the whole: there are many, and they are long.
     sums = {
@@ -281,7 +288,7 @@ def _table(ledger: str, rows: Rows, known: RankWork, sources: Sequence[str]) -> 
     lines, steps, threads = known.lines, known.steps, known.threads
     of_op = (lines.stack, lines.call[0], lines.layer[0], lines.phase)
     keys = (rows.step, rows.thread, rows.source, *(lookup(code, rows.op, -1) for code in of_op))
-    _, first, group = np.unique(_key(keys), return_index=True, return_inverse=True)
+    first, group = groups_of(_key(keys))
     step, thread, source, stack, call, layer, phase = (key[first] for key in keys)
     sums = {name: _added(values, group, len(first)) for name, values in rows.sums.items()}
     return pa.table(
