@@ -132,21 +132,24 @@ class Trail:
         places: what they lead to, by the place from where that module is called.
     """
 
-    __slots__ = ("places", "steps", "to_module")
+    __slots__ = ("_inner", "_outermost", "places", "steps", "to_module")
 
     def __init__(self, steps: tuple[tuple[CodeType, int], ...], *, to_module: bool) -> None:
         self.steps = steps
+        self._inner, self._outermost = steps[:-1], steps[-1]
         self.to_module = to_module
         self.places: dict[Place | None, Place] = {}
 
     def last_of(self, frame: FrameType | None) -> FrameType | None:
         """Return the outermost of the frames, from `frame` outwards; None if they are others."""
-        last = None
-        for code, lasti in self.steps:
+        # For every op, and every frame of a library around it: nothing here that is not needed.
+        for code, lasti in self._inner:
             if frame is None or frame.f_code is not code or frame.f_lasti != lasti:
                 return None
-            last, frame = frame, frame.f_back
-        return last
+            frame = frame.f_back
+        code, lasti = self._outermost
+        is_same = frame is not None and frame.f_code is code and frame.f_lasti == lasti
+        return frame if is_same else None
 
 
 class Sources:
