@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.summaries import ledger, summary, utilization
 from pyprof2.analysis.time import line_table, steps
+from pyprof2.analysis.time.spans import recorded_span
 from pyprof2.analysis.time.step_windows import only_steps, step_windows
 from pyprof2.result_tables import LEDGER, UTILIZATION
 
@@ -50,7 +51,9 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
     ops = {"ops": rank.read("ops", summary.NEEDED["ops"])}
     yield "summary", summary.totals(tables | ops, rank.rank).table()
     del ops
-    by_kernels = tables["kernels"].num_rows > 0
+    # Where kernels take no time at all, that of the recording is that of its ops.
+    activities = [tables["kernels"], tables["copies"]]
+    by_kernels = tables["kernels"].num_rows and recorded_span(activities, tables["trace"])
     tables["ops"] = rank.read("ops", _OPS_OF_KERNELS if by_kernels else _NEEDED["ops"])
     bins = ledger.of_tables(tables)
     bins.insert(0, "rank", rank.rank)
