@@ -132,6 +132,8 @@ TRUTH: Final[dict[str, tuple[Callable[[], Made], tuple[int, int, int, int]]]] = 
     "checkpointed": (lambda: gpt(1, (0,)), (234_240, 468_544, 150_532, 0)),
 }  # fmt: skip
 """Counted by hand, and by `torch.distributed._tools.mem_tracker`."""
+RANDOM_STATE: Final = 5056
+"""Bytes of the state of the CPU's generator of random numbers, of MT19937."""
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -163,7 +165,10 @@ def test_the_rows_of_the_table_are_exact_and_say_the_same(name: str, tmp_path: P
     assert sums["parameter", "exact"] == parameters
     assert sums["optimizer_state", "exact"] == state
     assert sums["activation", "exact"] == activations
-    assert {certainty for _, certainty in sums} == {"exact"}
+    # The random state that checkpoint keeps is allocated in no op: that it is of forward follows
+    # from the op before it, which is sometimes of none.
+    unsure = {key: size for key, size in sums.items() if key[1] != "exact"}
+    assert not unsure or (name == "checkpointed" and unsure == {("unknown", "none"): RANDOM_STATE})
 
 
 def test_live_at_the_end_of_forward_is_what_another_tracker_counts(tmp_path: Path) -> None:
