@@ -70,7 +70,7 @@ test: $(VENV)/.annotate,test
 # PART=3/20 one file in twenty, the fourth part.
 PART ?= 0/1
 test-slow: $(VENV)/.annotate,test
-	PYPROF2_PART='$(PART)' $(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and $(BUT)' \
+	$(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and $(BUT)' --part $(PART) \
 		--ignore tests/integrations $(PYTEST_ARGS)
 
 # What takes minutes alone and measures more than it checks, for a release; nothing beside it.

@@ -33,7 +33,6 @@ MORE_TRACES: Final = sorted((SHARED / "traces" / "more").glob("*/*.*"))
 pytest_plugins: Final = ("pytester",)
 
 _RUN: Final = "PYPROF2_TESTS_OF_THIS_RUN"
-_PART: Final = "PYPROF2_PART"
 _TRACE_PROPERTY: Final = "real trace"
 _TAKE_MINUTES: Final = (
     "/tests/analysis/costs/test_extensions.py", "/tests/analysis/costs/test_mutations.py",
@@ -207,12 +206,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("nsys") is not None:
             item.add_marker(pytest.mark.xdist_group("nsys"))
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
-    items[:] = [item for item in items if _is_in_part(item.path.relative_to(config.rootpath))]
+    part = config.getoption("--part")
+    items[:] = [item for item in items if _is_in(part, item.path.relative_to(config.rootpath))]
 
 
-def _is_in_part(path: Path) -> bool:
-    """Return whether a file of tests is in the part that PYPROF2_PART names: K/N, K from 0."""
-    number, _, parts = os.environ.get(_PART, "0/1").partition("/")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs some of the files alone."""
+    # Not a variable: tests that run tests would hand it on.
+    parser.addoption("--part", default="0/1", metavar="K/N", help="run part K, from 0, of N parts")
+
+
+def _is_in(part: str, path: Path) -> bool:
+    """Return whether a file of tests is in a part, K/N."""
+    number, _, parts = part.partition("/")
     # Of the name, not of its place in a list: a new file moves no other.
     return zlib.crc32(path.as_posix().encode()) % int(parts) == int(number)
 

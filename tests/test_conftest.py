@@ -105,7 +105,7 @@ def test_what_tests_share_is_made_once_for_all_workers_and_goes_with_the_run(
 
 
 def test_the_parts_of_a_run_have_each_file_once(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester,
 ) -> None:
     shutil.copy(CONFTEST, pytester.path)
     names = {f"test_{letter}" for letter in "abcdefgh"}
@@ -113,8 +113,8 @@ def test_the_parts_of_a_run_have_each_file_once(
 
     parts = []
     for part in range(3):
-        monkeypatch.setenv("PYPROF2_PART", f"{part}/3")
-        result = pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider", "-v")
+        options = ("-p", "no:randomly", "-p", "no:cacheprovider", "-v", "--part", f"{part}/3")
+        result = pytester.runpytest_subprocess(*options)
         lines = [line for line in result.outlines if " PASSED" in line]
         parts.append({line.split("::")[1].split()[0] for line in lines})
 
