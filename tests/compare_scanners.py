@@ -10,10 +10,7 @@ The texts that stand for it are everything that a builder reads, value by value,
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +19,11 @@ from pyprof2.errors import TraceError
 from pyprof2.parsers._json import JsonStream
 from pyprof2.parsers.kineto import SCANNERS
 from tests import fuzz_traces, mutate_trace
+from tests.compare_readers import compare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from pyprof2.parsers._kineto_columns import EventColumns, Scan
 
@@ -86,20 +85,7 @@ def differences(seeds: Sequence[int], folder: Path) -> Iterator[tuple[int, str]]
 
 def main() -> int:
     """Compare the scanners on damaged traces, and say on which they differ."""
-    parser = argparse.ArgumentParser(description="Compare the scanners on damaged traces.")
-    parser.add_argument("--count", type=int, default=2000, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of the first; default: %(default)s")
-    args = parser.parse_args()
-    if "compiled" not in SCANNERS:
-        print("the compiled scanner was not built: nothing to compare")
-        return 0
-    failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for seed, found in differences(range(args.seed, args.seed + args.count), Path(folder)):
-            failed += 1
-            print(f"--seed {seed} --count 1: {found}")
-    print(f"{args.count} damaged traces seen by two scanners, {failed} of them differently")
-    return int(failed > 0)
+    return compare("traces", "scanners", differences if "compiled" in SCANNERS else None)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ compiled one may leave any file to the one in Python; what it does not leave, bo
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import pickle
@@ -16,19 +15,19 @@ import pickletools
 import random
 import struct
 import sys
-import tempfile
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.parsers import _snapshot_pickle as reader
 from pyprof2.parsers._compiled import library
 from pyprof2.parsers.snapshot import COMPILED, _numbers
+from tests.compare_readers import compare
 from tests.snapshots import TORCH, alloc, block, flat, forward, frame, free, segment, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from tests.snapshots import Json
 
@@ -244,20 +243,7 @@ def left() -> dict[str, bytes]:
 
 def main() -> int:
     """Compare the readers on damaged snapshots, and say on which they differ."""
-    parser = argparse.ArgumentParser(description="Compare the readers on damaged snapshots.")
-    parser.add_argument("--count", type=int, default=2000, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of the first; default: %(default)s")
-    args = parser.parse_args()
-    if not library(COMPILED):
-        print("the compiled reader was not built: nothing to compare")
-        return 0
-    failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for seed, found in differences(range(args.seed, args.seed + args.count), Path(folder)):
-            failed += 1
-            print(f"--seed {seed} --count 1: {found}")
-    print(f"{args.count} damaged snapshots seen by two readers, {failed} of them differently")
-    return int(failed > 0)
+    return compare("snapshots", "readers", differences if library(COMPILED) else None)
 
 
 if __name__ == "__main__":
