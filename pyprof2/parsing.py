@@ -32,7 +32,7 @@ from pyprof2.result_tables import CLOCKS, LEGS, PARTS
 from pyprof2.results import result_tables
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
-from pyprof2.store import StoreWriter, write_table
+from pyprof2.store import StoreWriter, TableWriters, write_table
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
@@ -339,10 +339,14 @@ def _write_recording(
     recording: Recording, rank: int, folder: Path, root: str | None
 ) -> dict[str, int]:
     facts: dict[str, int] = {}
-    nbytes = 0
-    for name, parts in assemble(recording, rank, root, facts):
-        nbytes += write_table(folder, name, rank, parts)
-        release_unused()
+    with (
+        tempfile.TemporaryDirectory(prefix="scratch-windows-", dir=folder) as scratch,
+        TableWriters(folder, rank) as writers,
+    ):
+        for name, parts in assemble(recording, rank, root, facts, Path(scratch)):
+            writers.write(name, parts)
+            release_unused()
+    nbytes = writers.nbytes
     nbytes += write_table(folder, "idle", rank, [_idle(RankTables(folder, rank), root)])
     release_unused()
     tables = RankTables(folder, rank).several(collectives.INPUT)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -44,9 +44,14 @@ _MEAN_NODE: Final = re.compile(r"MeanBackward\d*")
 
 
 class DistinctCalls:
-    """The calls that signatures describe, parsed when they are first asked for."""
+    """The calls that signatures describe, parsed when they are first asked for.
+
+    Attributes:
+        estimated: for who estimates them, what was found, by call and clues.
+    """
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
+        self.estimated: dict[Any, Any] = {}
         self._signatures = signatures
         self._calls: dict[int, OpCall] = {}
 
