@@ -25,7 +25,7 @@ from pyprof2.signatures import OpCall
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyprof2.analysis.costs.evidence import Clue, DistinctCalls, OpEvidence
+    from pyprof2.analysis.costs.evidence import Clue, OpEvidence
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.linking.link import Ops
 
@@ -184,7 +184,7 @@ def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estima
     for key in keys.tolist():
         of_call, of_evidence = divmod(key, width)
         if of_call < len(calls):
-            found = _estimated(calls, of_call, evidence.distinct[of_evidence])
+            found = _estimated(evidence, of_call, of_evidence)
         else:
             found = _without_inputs(ops.names[of_call - len(calls)]), None
         estimates.append(found[0])
@@ -192,16 +192,15 @@ def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estima
     return which, estimates, needed
 
 
-def _estimated(
-    calls: DistinctCalls, number: int, clues: tuple[Clue | None, ...]
-) -> tuple[Estimate, _Needed]:
-    """Return the estimate of a call and what it rests on; asked once of each call and clues."""
-    if (number, clues) not in calls.estimated:
-        found = estimate(calls[number], put_together(clues))
-        places = needed_clues(calls[number], clues, found)
-        needed = {at: clue for at in places if (clue := clues[at]) is not None}
-        calls.estimated[number, clues] = found, needed
-    known: tuple[Estimate, _Needed] = calls.estimated[number, clues]
+def _estimated(evidence: OpEvidence, number: int, of_clues: int) -> tuple[Estimate, _Needed]:
+    """Return the estimate of a call and what it rests on; found once for each call and clues."""
+    call, clues = evidence.calls[number], evidence.distinct[of_clues]
+    key = number, evidence.keys[of_clues]
+    if key not in evidence.calls.estimated:
+        found = estimate(call, put_together(clues))
+        needed = {at: clues[at] for at in needed_clues(call, clues, found)}
+        evidence.calls.estimated[key] = found, needed
+    known: tuple[Estimate, _Needed] = evidence.calls.estimated[key]
     return known
 
 
