@@ -19,7 +19,7 @@ from pyprof2.analysis.linking.link import step_number
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _NONE = -(1 << 62)
 
@@ -65,12 +65,13 @@ class StepWindows(NamedTuple):
         return _summed(self.step, busy)
 
 
-def step_windows(ranges: pa.Table, activities: Sequence[pa.Table]) -> StepWindows:
+def step_windows(ranges: pa.Table, activities: Iterable[pa.Table]) -> StepWindows:
     """Return the windows of the steps of one rank.
 
     Args:
         ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
-        activities: columns `launch_ns`, `start_ns`, `dur_ns` of `kernels` and `copies`.
+        activities: columns `launch_ns`, `start_ns`, `dur_ns` of `kernels` and `copies`, or of their
+            parts.
     """
     step, start, end = step_ranges(ranges)
     last = end.copy()
