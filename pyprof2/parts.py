@@ -43,7 +43,8 @@ class TableParts:
         self._row_count = row_count
         self._parquet = pq.ParquetFile(file)
         groups = range(self._parquet.metadata.num_row_groups)
-        counts = [self._parquet.metadata.row_group(group).num_rows for group in groups]
+        # Of no rows there is one part, too: it says which columns there are.
+        counts = [self._parquet.metadata.row_group(group).num_rows for group in groups] or [0]
         self.offsets: NDArray[np.int64] = np.cumsum([0, *counts])
 
     def __len__(self) -> int:
@@ -61,6 +62,8 @@ class TableParts:
         Raises:
             StoreError: it is damaged, or its keys are of rows that do not exist.
         """
+        if not self.row_count:
+            return self.table.schema(columns).empty_table()
         try:
             found = self._parquet.read_row_group(part, columns=list(columns))
         except (OSError, pa.ArrowException) as error:
@@ -78,7 +81,9 @@ class TableParts:
         """
         at = self._parquet.schema_arrow.get_field_index(column)
         least, greatest = np.full(len(self), -_FAR), np.full(len(self), _FAR)
-        for part in range(len(self)):
+        if not self.row_count:
+            return greatest, least
+        for part in range(self._parquet.metadata.num_row_groups):
             chunk = self._parquet.metadata.row_group(part).column(at)
             stats = chunk.statistics
             if chunk.path_in_schema != column or stats is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from pyprof2.analysis.parted import InMemory
 from pyprof2.analysis.summaries import ledger, summary, utilization
 from pyprof2.analysis.time import line_table, steps
 from pyprof2.analysis.time.spans import recorded_span
@@ -14,7 +15,7 @@ from pyprof2.analysis.time.step_windows import only_steps, step_windows
 from pyprof2.result_tables import LEDGER, UTILIZATION
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     import pandas as pd
 
@@ -36,8 +37,8 @@ _OPS_OF_KERNELS: Final = ("category",)
 _OF_STEPS: Final = (*steps.INPUT["ranges"], "pid", "tid")
 
 
-def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the tables of results of a rank, each with its name.
+def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
+    """Yield the name of each table of results of a rank, with its rows, in parts.
 
     Args:
         rank: its canonical tables, of which the columns that are needed are read.
@@ -47,9 +48,9 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
     # Nor more columns at once than one of them needs: ops may be millions.
     tables = _read(rank, _NEEDED | {"ops": ()}, ranges)
     windows = step_windows(ranges, [tables["kernels"], tables["copies"]])
-    yield "steps", steps.steps_of_rank(tables, windows, rank.rank)
+    yield "steps", [steps.steps_of_rank(tables, windows, rank.rank)]
     ops = {"ops": rank.read("ops", summary.NEEDED["ops"])}
-    yield "summary", summary.totals(tables | ops, rank.rank).table()
+    yield "summary", [summary.totals(tables | ops, rank.rank).table()]
     del ops
     # Where kernels take no time at all, that of the recording is that of its ops.
     activities = [tables["kernels"], tables["copies"]]
@@ -57,11 +58,12 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, pa.Table]]:
     tables["ops"] = rank.read("ops", _OPS_OF_KERNELS if by_kernels else _NEEDED["ops"])
     bins = ledger.of_tables(tables)
     bins.insert(0, "rank", rank.rank)
-    yield "ledger", _arrow(LEDGER, bins)
+    yield "ledger", [_arrow(LEDGER, bins)]
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
-    yield "utilization", _arrow(UTILIZATION, used)
+    yield "utilization", [_arrow(UTILIZATION, used)]
     del tables
-    yield "lines", line_table.lines_of_rank(_read(rank, line_table.INPUT, ranges), rank.rank)
+    parts = {name: rank.parts(name) for name in line_table.INPUT if name != "ranges"}
+    yield "lines", line_table.lines_of_rank(parts | {"ranges": InMemory(ranges)}, rank.rank)
 
 
 def _read(
