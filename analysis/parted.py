@@ -6,16 +6,19 @@ A part is what is read of a table at once; a stretch is as many parts as need on
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.recording import int_column
+from pyprof2.columns import lookup, short
+from pyprof2.recording import TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Int
 
@@ -24,7 +27,7 @@ ENDLESS: Final = 1 << 62
 
 
 class Parted(Protocol):
-    """A table of one rank that is read in parts."""
+    """A table of one rank that is read in parts, at least one."""
 
     @property
     def offsets(self) -> Int:
@@ -115,12 +118,12 @@ def stretches(
         refers_to: a column of row numbers; no row refers to one of a later stretch.
     """
     least, most = table.bounds("start_ns")
-    if not len(least):
-        return
     later = np.r_[np.minimum.accumulate(least[::-1])[::-1][1:], ENDLESS]
     is_end = np.maximum.accumulate(most) <= later
     if refers_to is not None:
         is_end &= np.maximum.accumulate(table.bounds(refers_to)[1]) < table.offsets[1:]
+    # What only parts without rows follow is the end, too.
+    is_end &= later < ENDLESS
     is_end[-1] = True
     since = -ENDLESS
     for first, end in pairwise([0, *(np.flatnonzero(is_end) + 1).tolist()]):
@@ -130,28 +133,42 @@ def stretches(
         since = until
 
 
-def in_time_order(tables: Sequence[Parted], columns: Sequence[str]) -> Iterator[list[pa.Table]]:
-    """Yield the rows of several tables that start in the same time, of each a table.
+def in_time_order(
+    tables: Sequence[Parted], columns: Sequence[Sequence[str]]
+) -> Iterator[tuple[list[pa.Table], int]]:
+    """Yield the rows of several tables that start in the same time, and the end of this time.
 
     Within a table rows stay in their order. All rows that start at one time are yielded together,
-    none after one that starts later; so it is one after another what all rows at once are.
+    none after one that starts later; so they are one after another what all rows at once are.
 
     Args:
         tables: rows in order of `start_ns`, as a rule.
-        columns: to be read, `start_ns` among them.
+        columns: to be read of each, `start_ns` among them.
     """
-    readers = [stretches(table, columns) for table in tables if len(table.offsets) > 1]
+    readers = [stretches(table, names) for table, names in zip(tables, columns, strict=True)]
     held = [next(reader) for reader in readers]
-    while held:
+    while True:
         # What starts before this is all there: of each table more may follow from it on.
         until = min(each.until for each in held)
         cut = [_cut(each.rows, until) for each in held]
-        yield [before for before, _ in cut]
-        rest = [each._replace(rows=after) for each, (_, after) in zip(held, cut, strict=True)]
-        del cut
+        yield [before for before, _ in cut], until
         if until == ENDLESS:
             return
+        rest = [each._replace(rows=after) for each, (_, after) in zip(held, cut, strict=True)]
+        del cut
         held = [_more(each, reader, until) for each, reader in zip(rest, readers, strict=True)]
+
+
+def least_from(table: Parted, columns: Sequence[str]) -> Callable[[int], int]:
+    """Return what gives the least row that those from a part on name, of each row that it begins.
+
+    Args:
+        table: of which rows name others.
+        columns: their numbers.
+    """
+    least = np.minimum.reduce([table.bounds(name)[0] for name in columns])
+    named = np.r_[np.minimum.accumulate(least[::-1])[::-1], ENDLESS]
+    return lambda row: min(row, int(named[np.searchsorted(table.offsets, row)]))
 
 
 def _cut(rows: pa.Table, until: int) -> tuple[pa.Table, pa.Table]:
@@ -169,3 +186,49 @@ def _more(held: Stretch, reader: Iterator[Stretch], until: int) -> Stretch:
         return held
     found = next(reader)
     return found._replace(rows=pa.concat_tables([held.rows, found.rows]))
+
+
+class RunningCodes:
+    """Codes of a text column that is read in parts: those of all parts at once."""
+
+    def __init__(self) -> None:
+        self._codes = TextCodes()
+
+    def add(self, part: pa.Table, name: str) -> Int:
+        """Return the codes of a part, -1 for null; texts are numbered as they come first."""
+        code, texts = code_column(part, name)
+        known = [self._codes[text] for text in texts]
+        found: Int = np.array([*known, -1], np.int32)[code]
+        return found
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each code."""
+        return list(self._codes)
+
+
+class Tail:
+    """A column by row number, of which the beginning is forgotten when nobody asks for it."""
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._values: NDArray[Any] = np.empty(0, np.int32)
+
+    @property
+    def end(self) -> int:
+        """The number of rows so far."""
+        return self._first + len(self._values)
+
+    def extend(self, values: Int) -> None:
+        """Add the next rows."""
+        self._values = np.concatenate((self._values, short(values)))
+
+    def at(self, rows: Int) -> Int:
+        """Return the values of rows; -1 for none, which is -1."""
+        return lookup(self._values, np.where(rows >= 0, rows - self._first, -1), -1)
+
+    def forget(self, before: int) -> None:
+        """Let go of the rows before this one."""
+        if before > self._first:
+            self._values = self._values[before - self._first :].copy()
+            self._first = before

@@ -41,7 +41,8 @@ class TableParts:
         self.table = table
         self._file = file
         self._row_count = row_count
-        self._parquet = pq.ParquetFile(file)
+        # Nothing is read ahead, nor by threads of Arrow's, each of which keeps memory of its own.
+        self._parquet = pq.ParquetFile(file, pre_buffer=False)
         groups = range(self._parquet.metadata.num_row_groups)
         # Of no rows there is one part, too: it says which columns there are.
         counts = [self._parquet.metadata.row_group(group).num_rows for group in groups] or [0]
@@ -65,7 +66,7 @@ class TableParts:
         if not self.row_count:
             return self.table.schema(columns).empty_table()
         try:
-            found = self._parquet.read_row_group(part, columns=list(columns))
+            found = self._parquet.read_row_group(part, columns=list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(type(error).__name__) from error
         what = find_fault(self.table, found, self._row_count, int(self.offsets[part]))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from pyprof2.analysis.intervals import nearest_marked
 from pyprof2.analysis.linking.link import DIRECTIONS
 from pyprof2.analysis.linking.passes import ENGINE
+from pyprof2.analysis.parted import RunningCodes, Tail
 from pyprof2.columns import lookup, short
-from pyprof2.recording import TextCodes, code_column, int_column
+from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.columns import TextColumn
@@ -57,52 +57,6 @@ def line_ops(ops: pa.Table) -> LineOps:
         ops: the columns `INPUT` of the canonical table of one rank, in order of `op_id`.
     """
     return OpsAtLines().add(ops)
-
-
-class RunningCodes:
-    """Codes of a text column that is read in parts: those of all parts at once."""
-
-    def __init__(self) -> None:
-        self._codes = TextCodes()
-
-    def add(self, part: pa.Table, name: str) -> Int:
-        """Return the codes of a part, -1 for null; texts are numbered as they come first."""
-        code, texts = code_column(part, name)
-        known = [self._codes[text] for text in texts]
-        found: Int = np.array([*known, -1], np.int32)[code]
-        return found
-
-    @property
-    def texts(self) -> list[str]:
-        """The text of each code."""
-        return list(self._codes)
-
-
-class Tail:
-    """A column by row number, of which the beginning is forgotten when nobody asks for it."""
-
-    def __init__(self) -> None:
-        self._first = 0
-        self._values: NDArray[Any] = np.empty(0, np.int32)
-
-    @property
-    def end(self) -> int:
-        """The number of rows so far."""
-        return self._first + len(self._values)
-
-    def extend(self, values: Int) -> None:
-        """Add the next rows."""
-        self._values = np.concatenate((self._values, short(values)))
-
-    def at(self, rows: Int) -> Int:
-        """Return the values of rows; -1 for none, which is -1."""
-        return lookup(self._values, np.where(rows >= 0, rows - self._first, -1), -1)
-
-    def forget(self, before: int) -> None:
-        """Let go of the rows before this one."""
-        if before > self._first:
-            self._values = self._values[before - self._first :].copy()
-            self._first = before
 
 
 class _Call(NamedTuple):

@@ -13,9 +13,17 @@ import pyarrow as pa
 
 from pyprof2.analysis.intervals import Covered
 from pyprof2.analysis.linking.link import Threads
-from pyprof2.analysis.parted import ENDLESS, in_time_order, parts_of, stretches, whole
+from pyprof2.analysis.parted import (
+    ENDLESS,
+    RunningCodes,
+    in_time_order,
+    least_from,
+    parts_of,
+    stretches,
+    whole,
+)
 from pyprof2.analysis.time import line_ops
-from pyprof2.analysis.time.line_ops import OpsAtLines, RunningCodes
+from pyprof2.analysis.time.line_ops import OpsAtLines
 from pyprof2.analysis.time.line_rows import COUNTS, NOWHERE, Rows
 from pyprof2.analysis.time.line_steps import NONE, HostTimes, StepOps, cut_steps, find_steps
 from pyprof2.analysis.time.step_windows import only_steps
@@ -102,11 +110,13 @@ class LineWork:
         """Yield the ops in stretches, with what they add to ledgers."""
         ops, lines = self._tables["ops"], OpsAtLines()
         ledgers = HostLedgers(self.steps, self._cut_steps())
+        # No op after a stretch is a part of one before this, nor is such a one its forward op.
+        least = least_from(ops, ("parent_op_id", "forward_op_id"))
         for rows, first, since, until in stretches(ops, INPUT["ops"], "forward_op_id"):
             part = self._part(rows, first, lines.add(rows))
             columns = op_columns(rows, part, self.threads.number(rows))
             yield part, [*ledgers.add(columns, since, until), *self._calls(part)]
-            lines.forget(least_named_from(ops, first + rows.num_rows))
+            lines.forget(least(first + rows.num_rows))
         self.between = ledgers.between()
 
     def _cut_steps(self) -> Bool:
@@ -131,7 +141,8 @@ class LineWork:
         if not self.has_gpu:
             return
         place, covered, sources = np.concatenate(self._places), Covered(), RunningCodes()
-        for parts in in_time_order([self._tables["kernels"], self._tables["copies"]], _WORK):
+        activities = [self._tables["kernels"], self._tables["copies"]]
+        for parts, _ in in_time_order(activities, [_WORK, _WORK]):
             work = pa.concat_tables(parts).unify_dictionaries()
             at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
             yield _work_rows(work, at, self.steps, covered)
@@ -151,18 +162,6 @@ def _busiest(thread: Int, ops: pa.Table) -> int:
     """Return the thread whose ops take the most time; 0 without ops."""
     time = np.bincount(thread, int_column(ops, "self_ns", 0)) if len(thread) else np.zeros(1)
     return int(time.argmax())
-
-
-def least_named_from(ops: Parted, row: int) -> int:
-    """Return the first op that those from a row on name as parent or as forward op, or that row.
-
-    Args:
-        ops: the table.
-        row: the first one of a part.
-    """
-    part = int(np.searchsorted(ops.offsets, row))
-    bounds = [ops.bounds(name)[0][part:] for name in ("parent_op_id", "forward_op_id")]
-    return int(min(row, *(least.min(initial=ENDLESS) for least in bounds)))
 
 
 def _start_end(rows: pa.Table) -> tuple[Int, Int]:
