@@ -31,7 +31,7 @@ from pyprof2.analysis.hardware.roofline import highest_peak
 from pyprof2.analysis.parted import RunningCodes, parts_of, whole
 from pyprof2.analysis.time.spans import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
-from pyprof2.columns import lookup, merge_texts, text_array
+from pyprof2.columns import lookup, merge_texts, narrow, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import UTILIZATION
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.parted import Parted
@@ -167,7 +166,7 @@ def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
     words = RunningCodes()
     parts = (words.add(part, "category") for part in parts_of(tables["ops"], ["category"]))
     # One word of a few for each op: of millions they are megabytes.
-    codes = np.concatenate([_narrow(part) for part in parts])
+    codes = np.concatenate([narrow(part) for part in parts])
     for kernels in parts_of(tables["kernels"], _OF_WORK):
         owner = int_column(kernels, "cost_op_id", -1)
         # Ids of ops are dense within a rank, so they are positions.
@@ -175,11 +174,6 @@ def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
         category = text_array(merge_texts(of_op, code_column(kernels, "category")))
         at = kernels.column_names.index("category")
         yield kernels.set_column(at, "category", category)
-
-
-def _narrow(codes: Int) -> NDArray[Any]:
-    kind = np.min_scalar_type(-1 - int(codes.max(initial=0)))
-    return codes.astype(kind)
 
 
 def _accounting(ops: Parted) -> Iterator[pa.Table]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pyprof2.columns import combine_keys, groups_of, short
+from pyprof2.columns import combine_keys, groups_of, narrow, short
 from pyprof2.recording import TextCodes
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ class Rows(NamedTuple):
     place: Int
     source: Int
     sums: NumberColumns
+
+    def at(self, rows: Int) -> Rows:
+        """Return some of them."""
+        keys = (key[rows] for key in self[:4])
+        return Rows(*keys, {name: values[rows] for name, values in self.sums.items()})
 
 
 class Places:
@@ -108,7 +113,8 @@ class Sums:
 def _summed(rows: Rows) -> Rows:
     first, group = groups_of(_key(rows[:4]))
     step, thread, place, source = (key[first] for key in rows[:4])
-    sums = {name: _added(values, group, len(first)) for name, values in rows.sums.items()}
+    # Most are small, and there are many columns.
+    sums = {n: narrow(_added(values, group, len(first))) for n, values in rows.sums.items()}
     return Rows(step, thread, place, source, sums)
 
 

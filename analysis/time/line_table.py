@@ -8,7 +8,7 @@ ops they add up to the step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["INPUT", "lines_of_rank"]
 
+_SLICE: Final = 1 << 15
+
 
 def lines_of_rank(tables: Mapping[str, Parted], rank: int) -> Iterator[pa.Table]:
-    """Yield the table `lines` of a rank, ledger by ledger.
+    """Yield the table `lines` of a rank in parts, ledger by ledger.
 
     Args:
         tables: the columns `INPUT` of its canonical tables, each in the order of its keys; of
@@ -48,16 +50,22 @@ def lines_of_rank(tables: Mapping[str, Parted], rank: int) -> Iterator[pa.Table]
     for rows in work.devices():
         sums["device"].add(rows)
     for name in LEDGERS:
-        part = _table(name, sums.pop(name).rows(), work, places)
-        yield LINES.conform(part.append_column("rank", pa.array(np.full(part.num_rows, rank))))
+        for part in _tables(name, sums.pop(name).rows(), work, places):
+            yield LINES.conform(part.append_column("rank", pa.array(np.full(part.num_rows, rank))))
+
+
+def _tables(ledger: str, rows: Rows, work: LineWork, places: Places) -> Iterator[pa.Table]:
+    """Yield the sums by step, thread, line, call, layer and phase, in this order."""
+    of_op = places.columns(rows.place)
+    order = np.lexsort((*reversed(of_op), rows.source, rows.thread, rows.step))
+    del of_op
+    for at in range(0, max(1, len(order)), _SLICE):
+        yield _table(ledger, rows.at(order[at : at + _SLICE]), work, places)
 
 
 def _table(ledger: str, rows: Rows, work: LineWork, places: Places) -> pa.Table:
-    """Return the sums by step, thread, line, call, layer and phase, in this order."""
-    of_op = places.columns(rows.place)
-    order = np.lexsort((*reversed(of_op), rows.source, rows.thread, rows.step))
-    stack, call, layer, phase = (column[order] for column in of_op)
-    step, thread, source = (key[order] for key in (rows.step, rows.thread, rows.source))
+    step, thread, _, source, sums = rows
+    stack, call, layer, phase = places.columns(rows.place)
     steps, threads = work.steps, work.threads
     return pa.table(
         {
@@ -72,13 +80,16 @@ def _table(ledger: str, rows: Rows, work: LineWork, places: Places) -> pa.Table:
             "op": text_array((call, places.calls)),
             "phase": text_array((phase, PHASES)),
         }
-        | _sum_columns({name: values[order] for name, values in rows.sums.items()})
+        | _sum_columns(sums)
     )
 
 
 def _sum_columns(sums: dict[str, Int]) -> dict[str, pa.Array]:
     """Return the columns; null is what the ledger has not, and a count that is unknown."""
-    columns = {name: pa.array(sums[name]) for name in ("calls", "count", "time_ns", "costed_ns")}
+    columns = {
+        name: pa.array(sums[name], pa.int64())
+        for name in ("calls", "count", "time_ns", "costed_ns")
+    }
     for name in COUNTS:
-        columns[name] = pa.array(sums[name], mask=sums[f"{name}_known"] == 0)
-    return columns | {name: pa.array(sums[name]) for name in OF_DEVICES if name in sums}
+        columns[name] = pa.array(sums[name], pa.int64(), mask=sums[f"{name}_known"] == 0)
+    return columns | {name: pa.array(sums[name], pa.int64()) for name in OF_DEVICES if name in sums}

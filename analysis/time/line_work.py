@@ -27,7 +27,7 @@ from pyprof2.analysis.time.line_ops import OpsAtLines
 from pyprof2.analysis.time.line_rows import COUNTS, NOWHERE, Rows
 from pyprof2.analysis.time.line_steps import NONE, HostTimes, StepOps, cut_steps, find_steps
 from pyprof2.analysis.time.step_windows import only_steps
-from pyprof2.columns import lookup, short
+from pyprof2.columns import lookup, narrow, short
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class LineWork:
     def _part(self, rows: pa.Table, first: int, lines: LineOps) -> OpPart:
         number, start = int_column(rows, "step", NONE), int_column(rows, "start_ns", 0)
         place = self._place_of(lines, first)
-        self._places.append(place)
+        self._places.append(narrow(place))
         return OpPart(lines, place, short(self.steps.find(number, start)))
 
     def _calls(self, part: OpPart) -> Iterator[tuple[str, Rows]]:
