@@ -253,6 +253,37 @@ def union_length(start: Int, end: Int) -> int:
     return int(np.maximum(0, end - np.maximum(start, covered)).sum())
 
 
+class Covered:
+    """What intervals cover that none before them did, by key: a device, or a thread.
+
+    They may come in parts, in order of time.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[int, int] = {}
+
+    def add(self, key: Int, start: Int, end: Int) -> Int:
+        """Return from when on each is the only one of those of its key that began before it.
+
+        It is so until its end, and of ones that begin together the longest comes first: so these
+        pieces are apart from one another, and together they are the union.
+
+        Args:
+            key: of each interval.
+            start: of each, not before the latest one of the part before.
+            end: of each.
+        """
+        found = end.copy()
+        for each in np.unique(key).tolist():
+            rows = np.flatnonzero(key == each)
+            rows = rows[np.lexsort((-end[rows], start[rows]))]
+            begin, finish = start[rows], end[rows]
+            latest = np.maximum.accumulate(np.r_[self._until.get(each, begin[0]), finish])
+            found[rows] = np.minimum(finish, np.maximum(begin, latest[:-1]))
+            self._until[each] = int(latest[-1])
+        return found
+
+
 def time_within(start: Int, end: Int, begin: Int, finish: Int) -> Int:
     """Return for each span `[begin, finish]` the time in it that any of the intervals covers."""
     start, end = merged(start, end)

@@ -275,8 +275,8 @@ def _write_rank(
 ) -> list[dict[str, int]]:
     """Write the tables of a rank, and return facts on each of its recordings."""
     facts = _write_canonical(segments, rank, folder, root)
-    for name, table in result_tables(RankTables(folder, rank)):
-        write_table(folder, name, rank, [table])
+    for name, parts in result_tables(RankTables(folder, rank)):
+        write_table(folder, name, rank, parts)
         release_unused()
     return facts
 

@@ -43,9 +43,11 @@ class TableParts:
         self.table = table
         self._file = file
         self._row_count = row_count
-        self._parquet = pq.ParquetFile(file)
+        # Nothing is read ahead, nor by threads of Arrow's, each of which keeps memory of its own.
+        self._parquet = pq.ParquetFile(file, pre_buffer=False)
         groups = range(self._parquet.metadata.num_row_groups)
-        counts = [self._parquet.metadata.row_group(group).num_rows for group in groups]
+        # Of no rows there is one part, too: it says which columns there are.
+        counts = [self._parquet.metadata.row_group(group).num_rows for group in groups] or [0]
         self.offsets: NDArray[np.int64] = np.cumsum([0, *counts])
 
     def __len__(self) -> int:
@@ -63,8 +65,10 @@ class TableParts:
         Raises:
             StoreError: it is damaged, or its keys are of rows that do not exist.
         """
+        if not self.row_count:
+            return self.table.schema(columns).empty_table()
         try:
-            found = self._parquet.read_row_group(part, columns=list(columns))
+            found = self._parquet.read_row_group(part, columns=list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(type(error).__name__) from error
         what = find_fault(self.table, found, self._row_count, int(self.offsets[part]))
@@ -84,7 +88,9 @@ class TableParts:
         """
         at = self._parquet.schema_arrow.get_field_index(column)
         least, greatest = np.full(len(self), -_FAR), np.full(len(self), _FAR)
-        for part in range(len(self)):
+        if not self.row_count:
+            return greatest, least
+        for part in range(self._parquet.metadata.num_row_groups):
             chunk = self._parquet.metadata.row_group(part).column(at)
             stats = chunk.statistics
             if chunk.path_in_schema != column or stats is None:
