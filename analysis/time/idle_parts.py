@@ -307,7 +307,7 @@ class _HostRows:
         self.launches.keep(self._calls_from(time)(self.launches.rows))
 
     def _calls_from(self, time: int) -> Callable[[pa.Table], Bool]:
-        """Return what marks the calls that end after a time, and each process's last launch before."""
+        """Return what marks the calls that end after a time, and last launches before it."""
         threads = self._host.threads
 
         def wanted(calls: pa.Table) -> Bool:
