@@ -181,3 +181,12 @@ def test_of_what_ended_before_the_only_gap_no_more_is_held_than_a_part() -> None
         assert [part.num_rows for part in idle_parts(parts, tables)] == [1]
 
     assert max(seen) <= 50
+
+
+def test_a_wait_between_two_launches_is_known_across_windows() -> None:
+    calls = [call(-20, -10), call(20, 25, "cudaStreamWaitEvent"), call(40, 50)]
+    tables = recording([work(0, 100, 0), work(100_000, 100_010, 2)], calls)
+
+    assert [row["note"] for row in rows_in_windows(tables, 1, 1)] == [
+        "a wait call precedes the launch"
+    ]
