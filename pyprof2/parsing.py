@@ -14,6 +14,7 @@ from pyprof2.allocation import give_memory_back, pieces_kept, release_unused
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collectives
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
+from pyprof2.analysis.job.collective_rows import rows_of_collectives
 from pyprof2.analysis.job.collectives import as_table, with_found
 from pyprof2.analysis.time.idle import INPUT, idle_of_recording
 from pyprof2.analysis.time.idle_parts import IN_PARTS
@@ -349,8 +350,7 @@ def _write_recording(
     nbytes = writers.nbytes
     nbytes += write_table(folder, "idle", rank, _idle(RankTables(folder, rank), root))
     release_unused()
-    tables = RankTables(folder, rank).several(collectives.INPUT)
-    members = collectives.collectives_of_rank(tables, rank)
+    members = collectives.collectives_of_rank(_of_collectives(RankTables(folder, rank)), rank)
     nbytes += write_table(folder, "collectives", rank, [members])
     return facts | {"table_bytes": nbytes}
 
@@ -362,6 +362,15 @@ def _idle(tables: RankTables, root: str | None) -> Iterator[pa.Table]:
     with tempfile.TemporaryDirectory(prefix="scratch-idle-", dir=tables.store) as folder:
         spool = partial(SpooledParts, Path(folder, "ranges.arrow"))
         yield from idle_of_recording(parts, whole, tables.rank, root, spool)
+
+
+def _of_collectives(tables: RankTables) -> dict[str, pa.Table]:
+    """Return what collectives are made of, of a recording whose canonical tables are written."""
+    found = rows_of_collectives(
+        {name: tables.parts(name) for name in ("kernels", "ops", "ranges")},
+        lambda name, at: tables.rows(name, at, collectives.INPUT[name]),
+    )
+    return found | {"signatures": tables.read("signatures", collectives.INPUT["signatures"])}
 
 
 def _entries(

@@ -21,6 +21,7 @@ from pyprof2.columns import lookup
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
@@ -89,10 +90,15 @@ def read_calls(launches: Parts, launching: Bool, facts: HostFacts) -> CallFacts:
 
 def _lines_from(told: RowsInTime, times: Int, facts: HostFacts) -> Lines:
     """Return the lines at some times; what ended before them is held no longer."""
-    told.read_until(int(times.max()) + 1)
-    start, dur, tells = (int_column(told.rows, n, 0) for n in ("start_ns", "dur_ns", "tells"))
-    told.keep((tells & (BELOW_ROOT | OWN) > 0) & (start + dur > times.min()))
-    return Lines(told.rows, facts.threads)
+    since = int(times.min())
+
+    def wanted(rows: pa.Table) -> Bool:
+        start, dur, tells = (int_column(rows, n, 0) for n in ("start_ns", "dur_ns", "tells"))
+        found: Bool = (tells & (BELOW_ROOT | OWN) > 0) & (start + dur > since)
+        return found
+
+    told.keep(wanted(told.rows))
+    return Lines(told.read_until(int(times.max()) + 1, wanted), facts.threads)
 
 
 class _Waits:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     """Keeps parts that come one by one, of numbers, until each is read again."""
 
 _EVENT: Final = ("start_ns", "dur_ns", "pid", "tid")
+_SLICE: Final = 1 << 15
+"""How many ranges are looked at in one go, where a part of the table has more."""
 
 
 def in_memory(schema: pa.Schema, parts: Iterator[pa.Table]) -> Parts:
@@ -71,7 +73,12 @@ def read_host(
         spool: keeps what ranges tell.
     """
     reader = _Reader(root)
-    told = spool(TOLD, (reader.range_part(part) for part in _each(tables["ranges"], COLUMNS)))
+    ranges = (
+        part.slice(at, _SLICE)
+        for part in _each(tables["ranges"], COLUMNS)
+        for at in range(0, part.num_rows, _SLICE)
+    )
+    told = spool(TOLD, map(reader.range_part, ranges))
     for name in ("launches", "ops"):
         for part in _each(tables[name], _EVENT):
             reader.event_part(part)

@@ -38,7 +38,7 @@ from pyprof2.columns import lookup, row_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.time.call_facts import CallFacts
@@ -274,7 +274,7 @@ class _HostRows:
             calls: that launched these, and the one of the last gap; in order of their ids.
         """
         until = int(gaps.end[-1])
-        launches = self.launches.read_until(until + 1)
+        launches = self.launches.read_until(until + 1, self._calls_from(int(gaps.start[0])))
         start, end = _spans(launches)
         near = self._launching[int_column(launches, "launch_id", -1)] & (start <= until)
         near |= _holds_any(gaps, start, end)
@@ -296,25 +296,32 @@ class _HostRows:
         return united(self._near(self._ops, gaps), others, "op_id")
 
     def _near(self, rows: RowsInTime, gaps: Gaps) -> pa.Table:
-        held = rows.read_until(int(gaps.end[-1]) + 1)
+        since = int(gaps.start[0])
+        held = rows.read_until(int(gaps.end[-1]) + 1, lambda part: _spans(part)[1] >= since)
         return held.filter(pa.array(_holds_any(gaps, *_spans(held))))
 
     def drop_before(self, time: int) -> None:
         """Hold no longer what ended before a time, but the last launch of each process."""
         for rows in (self._ops, self._told):
             rows.keep(_spans(rows.rows)[1] >= time)
-        launches = self.launches.rows
-        start, end = _spans(launches)
+        self.launches.keep(self._calls_from(time)(self.launches.rows))
+
+    def _calls_from(self, time: int) -> Callable[[pa.Table], Bool]:
+        """Return what marks the calls that end after a time, and last launches before it."""
         threads = self._host.threads
-        process = threads.process(threads.number(launches))
-        early = np.flatnonzero(
-            self._launching[int_column(launches, "launch_id", -1)] & (start < time)
-        )
-        early = early[np.lexsort((start[early], process[early]))]
-        last = np.flatnonzero(np.diff(process[early], append=-1) != 0)
-        wanted = end >= time
-        wanted[early[last]] = True
-        self.launches.keep(wanted)
+
+        def wanted(calls: pa.Table) -> Bool:
+            start, end = _spans(calls)
+            process = threads.process(threads.number(calls))
+            launching = self._launching[int_column(calls, "launch_id", -1)]
+            early = np.flatnonzero(launching & (start < time))
+            early = early[np.lexsort((start[early], process[early]))]
+            last = np.flatnonzero(np.diff(process[early], append=-1) != 0)
+            found: Bool = end >= time
+            found[early[last]] = True
+            return found
+
+        return wanted
 
 
 def _spans(rows: pa.Table) -> tuple[Int, Int]:

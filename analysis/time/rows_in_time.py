@@ -16,7 +16,7 @@ from pyprof2.columns import row_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
 
@@ -91,11 +91,18 @@ class RowsInTime:
         self._recent: deque[tuple[int, pa.Table]] = deque(maxlen=_RECENT)
         self.rows = parts.empty(columns)
 
-    def read_until(self, time: int) -> pa.Table:
-        """Return what is held, once all rows that begin before the time are."""
+    def read_until(self, time: int, wanted: Callable[[pa.Table], Bool] | None = None) -> pa.Table:
+        """Return what is held, once all rows that begin before the time are.
+
+        Args:
+            time: in ns.
+            wanted: which rows of a part to hold at all, where not all; asked for those that are
+                read now.
+        """
         held = [self.rows]
         while self._next < len(self._parts) and self._begin[self._next] < time:
-            held.append(self._part(self._next))
+            part = self._part(self._next)
+            held.append(part if wanted is None else part.filter(pa.array(wanted(part))))
             self._next += 1
         self.rows = pa.concat_tables([part for part in held if part.num_rows] or held[:1])
         return self.rows

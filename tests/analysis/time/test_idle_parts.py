@@ -6,13 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyprof2
 from pyprof2.analysis.time.idle import idle_time, own_root
 from pyprof2.analysis.time.idle_parts import IN_PARTS, idle_parts
-from pyprof2.analysis.time.rows_in_time import PartsInMemory
+from pyprof2.analysis.time.rows_in_time import PartsInMemory, RowsInTime
 from pyprof2.parts import SpooledParts
 from pyprof2.rank_tables import RankTables
 from pyprof2.store import ranks_of
@@ -149,3 +150,34 @@ def test_work_that_was_launched_long_before_still_has_its_call_op_and_line() -> 
     assert [(row["op"], row["source"]) for row in queued] == [
         (f"aten::x{i}", f"net.py:{i}") for i in range(1, 8)
     ]
+
+
+def test_the_last_launcher_speaks_for_a_silent_thread_however_long_ago_it_launched() -> None:
+    unknown = [work(20 * i, 20 * i + 10) for i in range(1, 6)]
+    calls = [call(-20, -10, tid=2), call(150, 160, tid=3)]
+    ops = [op(112, 150, "aten::zero", tid=1), op(115, 140, "aten::main", tid=2)]
+    tables = recording([work(0, 10, 0), *unknown, work(160, 170, 1)], calls, ops=ops)
+    rows = rows_in_windows(tables, 1, 1)
+
+    assert [(r["op"], r["start_ns"], r["time_ns"]) for r in rows if r["cause"] == "host_op"] == [
+        ("aten::zero", 112, 3), ("aten::main", 115, 25), ("aten::zero", 140, 10)
+    ]  # fmt: skip
+
+
+def test_of_what_ended_before_the_only_gap_no_more_is_held_than_a_part() -> None:
+    ops = [op(i, i + 1) for i in range(400)]
+    calls = [call(i, i + 1) for i in range(400)]
+    tables = recording([work(0, 400, 0)], calls, ops=ops, window=(0, 410))
+    parts = {name: in_parts(tables[name], 10) for name in IN_PARTS}
+    seen: list[int] = []
+
+    def read_until(self: RowsInTime, *args: Any) -> pa.Table:
+        seen.append(until(self, *args).num_rows)
+        return self.rows
+
+    until = RowsInTime.read_until
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowsInTime, "read_until", read_until)
+        assert [part.num_rows for part in idle_parts(parts, tables)] == [1]
+
+    assert max(seen) <= 50
