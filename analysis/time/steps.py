@@ -59,6 +59,11 @@ Every other one is `copy_overlap_ns`: it copies while it does anything else.
 """
 
 
+_TIMES: Final = (
+    *STATES, "copy_overlap_ns", "busy_kernels_ns", "sm_unknown", "occupancy_unknown",
+)  # fmt: skip
+"""The times that are added up; the last ones of kernels of which something is unknown."""
+
 SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
 
 
@@ -263,11 +268,6 @@ class DeviceUse:
             self._times["sm_unknown"] == 0,
             self._times["occupancy_unknown"] == 0,
         )
-
-
-_TIMES: Final = (
-    *STATES, "copy_overlap_ns", "busy_kernels_ns", "sm_unknown", "occupancy_unknown",
-)  # fmt: skip
 
 
 def _in_states(pieces: WindowPieces, kind: Int) -> dict[str, Bool]:
