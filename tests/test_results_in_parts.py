@@ -21,7 +21,7 @@ from pyprof2.rank_tables import RankTables
 from pyprof2.result_tables import RESULTS
 from pyprof2.run import load
 from pyprof2.store import ranks_of
-from tests.builders import canonical, parted
+from tests.builders import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,11 +37,24 @@ READ = {
 }  # fmt: skip
 
 
+class Stored(InMemory):
+    """A table whose parts have texts of their own each, as those of a file have."""
+
+    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a part."""
+        rows = super().read(part, columns)
+        texts = [name for name in rows.column_names if pa.types.is_dictionary(rows[name].type)]
+        for name in texts:
+            own = rows[name].cast(pa.string()).dictionary_encode()
+            rows = rows.set_column(rows.column_names.index(name), name, own)
+        return rows
+
+
 def results(
     tables: Mapping[str, pa.Table], devices: Sequence[Mapping[str, Any]], rank: int, size: int
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the tables of results, from tables in parts of so many rows."""
-    of = parted(tables, size)
+    of = {name: Stored(table, size) for name, table in tables.items()}
     work = chain(*(parts_of(of[name], READ[name]) for name in ("kernels", "copies")))
     windows = step_windows(tables["ranges"], work)
     found = {
@@ -213,7 +226,7 @@ def test_what_an_op_is_at_its_line_does_not_depend_on_parts(seed: int, size: int
     made = Made(seed)
     ops = canonical("ops", *made.ops)
     finder, calls, begins, names = OpsAtLines(), [], [], []
-    for stretch in stretches(InMemory(ops, size), [*INPUT, "start_ns"], "forward_op_id"):
+    for stretch in stretches(Stored(ops, size), [*INPUT, "start_ns"], "forward_op_id"):
         found = finder.add(stretch.rows)
         calls += found.at.tolist()
         begins += found.begins.tolist()

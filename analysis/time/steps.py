@@ -140,7 +140,7 @@ class WindowPieces:
         last = [] if before is None or before.last is None else [before.last]
         changes = (work.start[self._new], work.end[self._over], bounds, np.array(last, np.int64))
         self._times = np.unique(np.concatenate(changes))
-        self.last = int(self._times[-1]) if len(self._times) else None
+        self.last: int | None = int(self._times[-1]) if len(self._times) else None
         self.levels: dict[str, float] = {}
         self._levels_before = before.levels if before is not None and last else {}
         begin, length = self._times[:-1], np.diff(self._times)
@@ -224,7 +224,8 @@ class DeviceUse:
         both = [each for each in (self._going_on, work) if each is not None]
         if not both:
             return
-        now = Work(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
+        columns: list[Any] = [np.concatenate(each) for each in zip(*both, strict=True)]
+        now = Work(*columns)
         self._pieces = WindowPieces(
             now, *self._windows, since=self._since, until=until, before=self._pieces
         )
