@@ -15,9 +15,8 @@ from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collectives
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
 from pyprof2.analysis.job.collectives import as_table, with_found
-from pyprof2.analysis.time import host_ranges
-from pyprof2.analysis.time.host_ranges import thinned
-from pyprof2.analysis.time.idle import INPUT, idle_of_ranks, own_root
+from pyprof2.analysis.time.idle import INPUT, idle_of_recording
+from pyprof2.analysis.time.idle_parts import IN_PARTS
 from pyprof2.assemble import assemble
 from pyprof2.code_hashes import code_of
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError
@@ -26,13 +25,14 @@ from pyprof2.job import reduce_store
 from pyprof2.many_ranks import MANY_RANKS, legs_table, parts_of_rank, with_kernels
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
+from pyprof2.parts import SpooledParts
 from pyprof2.rank_tables import RankTables
 from pyprof2.ranks import assign_ranks, claimed
 from pyprof2.result_tables import CLOCKS, LEGS, PARTS
 from pyprof2.results import result_tables
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
-from pyprof2.store import StoreWriter, write_table
+from pyprof2.store import StoreWriter, TableWriters, write_table
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
@@ -339,11 +339,15 @@ def _write_recording(
     recording: Recording, rank: int, folder: Path, root: str | None
 ) -> dict[str, int]:
     facts: dict[str, int] = {}
-    nbytes = 0
-    for name, parts in assemble(recording, rank, root, facts):
-        nbytes += write_table(folder, name, rank, parts)
-        release_unused()
-    nbytes += write_table(folder, "idle", rank, [_idle(RankTables(folder, rank), root)])
+    with (
+        tempfile.TemporaryDirectory(prefix="scratch-windows-", dir=folder) as scratch,
+        TableWriters(folder, rank) as writers,
+    ):
+        for name, parts in assemble(recording, rank, root, facts, Path(scratch)):
+            writers.write(name, parts)
+            release_unused()
+    nbytes = writers.nbytes
+    nbytes += write_table(folder, "idle", rank, _idle(RankTables(folder, rank), root))
     release_unused()
     tables = RankTables(folder, rank).several(collectives.INPUT)
     members = collectives.collectives_of_rank(tables, rank)
@@ -351,15 +355,13 @@ def _write_recording(
     return facts | {"table_bytes": nbytes}
 
 
-def _idle(tables: RankTables, root: str | None) -> pa.Table:
-    """Return table `idle` of a recording whose canonical tables are written."""
-    # The column of the one rank is as long as the others, and nobody looks at it.
-    needed = {n: [c for c in columns if c != "rank"] for n, columns in INPUT.items()}
-    del needed["ranges"]
-    found = tables.several(needed | {"trace": INPUT["trace"]})
-    folder = root or own_root(found["trace"])
-    found["ranges"] = tables.reduced("ranges", host_ranges.COLUMNS, partial(thinned, root=folder))
-    return idle_of_ranks(found, root)
+def _idle(tables: RankTables, root: str | None) -> Iterator[pa.Table]:
+    """Yield the table `idle` of a recording whose canonical tables are written, in parts."""
+    parts = {name: tables.parts(name) for name in IN_PARTS}
+    whole = tables.several({name: INPUT[name] for name in ("stalls", "trace")})
+    with tempfile.TemporaryDirectory(prefix="scratch-idle-", dir=tables.store) as folder:
+        spool = partial(SpooledParts, Path(folder, "ranges.arrow"))
+        yield from idle_of_recording(parts, whole, tables.rank, root, spool)
 
 
 def _entries(

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from pyprof2.errors import StoreError
 from pyprof2.store_checks import find_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -74,6 +76,10 @@ class TableParts:
             raise self._damaged(what)
         return self.table.conform(found, columns)
 
+    def empty(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns without rows, in the order of the table."""
+        return self.table.schema(columns).empty_table()
+
     def bounds(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the least and the greatest value of a column of whole numbers, of each part.
 
@@ -98,3 +104,49 @@ class TableParts:
     def _damaged(self, what: str) -> StoreError:
         msg = f"{self._file}: {what}; make the store anew with 'pyprof2 parse --force'"
         return StoreError(msg)
+
+
+class SpooledParts:
+    """Parts of a table of numbers, in a file that is ours: written once, each read by itself."""
+
+    def __init__(self, file: Path, schema: pa.Schema, parts: Iterable[pa.Table]) -> None:
+        """Write the parts, each of which may be made when it is asked for.
+
+        Args:
+            file: to be written; it does not exist yet.
+            schema: columns of whole numbers without null.
+            parts: that have these columns.
+        """
+        self._file, self._schema = file, schema
+        counts, self._bounds = [0], []
+        with pa.ipc.new_file(file, schema) as writer:
+            for part in parts:
+                if not part.num_rows:
+                    continue
+                writer.write_batch(part.combine_chunks().to_batches()[0])
+                counts.append(part.num_rows)
+                self._bounds.append(
+                    {n: tuple(pc.min_max(part[n]).as_py().values()) for n in schema.names}
+                )
+        self.offsets: NDArray[np.int64] = np.cumsum(counts)
+
+    def __len__(self) -> int:
+        """Return the number of parts."""
+        return len(self._bounds)
+
+    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a part."""
+        # Not mapped: what is read once would stay in memory until the file is closed.
+        with pa.OSFile(str(self._file)) as source:
+            batch = pa.ipc.open_file(source).get_batch(part)
+        return pa.Table.from_batches([batch]).select(columns)
+
+    def empty(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns without rows."""
+        return self._schema.empty_table().select(columns)
+
+    def bounds(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the least and the greatest value of a column, of each part."""
+        found = [each[column] for each in self._bounds]
+        least, greatest = np.array(found, np.int64).reshape(-1, 2).T
+        return least, greatest

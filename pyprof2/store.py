@@ -6,6 +6,7 @@ are mailed around: what is read is checked first, and nothing is replaced that i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import json
@@ -169,27 +170,59 @@ class StoreWriter:
             shutil.rmtree(old, ignore_errors=True)
 
 
+class TableWriters:
+    """Writes one rank's rows of tables, in parts; as a context manager it closes the files.
+
+    Attributes:
+        nbytes: what the rows take in memory.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.nbytes = 0
+        self._folder, self._rank = folder, rank
+        self._files = contextlib.ExitStack()
+        self._writers: dict[str, pq.ParquetWriter] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def write(self, name: str, parts: Iterable[pa.Table]) -> None:
+        """Append rows to a table.
+
+        Raises:
+            TableError: a part does not have the table's columns.
+        """
+        if name not in self._writers:
+            self._writers[name] = self._files.enter_context(self._open(name))
+        for part in parts:
+            checked = STORED[name].conform(part)
+            self.nbytes += checked.nbytes
+            self._writers[name].write_table(checked, row_group_size=_ROW_GROUP)
+
+    def _open(self, name: str) -> pq.ParquetWriter:
+        schema, path = STORED[name].schema(), self._folder / name
+        path.mkdir(exist_ok=True)
+        # Numbers are mostly distinct: a dictionary of them costs time, and makes files larger.
+        kinds = (pa.types.is_dictionary, pa.types.is_string)
+        texts = [field.name for field in schema if any(is_kind(field.type) for is_kind in kinds)]
+        return pq.ParquetWriter(
+            path / f"rank-{self._rank}.parquet", schema, compression="zstd", compression_level=1,
+            use_dictionary=texts or False,
+        )  # fmt: skip
+
+
 def write_table(folder: Path, name: str, rank: int, parts: Iterable[pa.Table]) -> int:
     """Write one rank's rows of a table, part by part; return their bytes in memory.
 
     Raises:
         TableError: a part does not have the table's columns.
     """
-    table = STORED[name]
-    path = folder / name
-    path.mkdir(exist_ok=True)
-    schema, nbytes = table.schema(), 0
-    # Numbers are mostly distinct: a dictionary of them costs time, and makes files larger.
-    texts = [f.name for f in schema if pa.types.is_dictionary(f.type) or pa.types.is_string(f.type)]
-    with pq.ParquetWriter(
-        path / f"rank-{rank}.parquet", schema, compression="zstd", compression_level=1,
-        use_dictionary=texts or False,
-    ) as writer:  # fmt: skip
-        for part in parts:
-            checked = table.conform(part)
-            nbytes += checked.nbytes
-            writer.write_table(checked, row_group_size=_ROW_GROUP)
-    return nbytes
+    with TableWriters(folder, rank) as writers:
+        writers.write(name, parts)
+    return writers.nbytes
 
 
 def is_store(path: Path) -> bool:
