@@ -131,7 +131,7 @@ class Made:
 
     def activities(self, first: int, count: int, *, kernels: bool) -> list[dict[str, Any]]:
         """Return kernels or copies, in order of start."""
-        found = []
+        found: list[dict[str, Any]] = []
         for start in np.sort(self.chance.integers(0, 2 * self.long, count)).tolist():
             op = self.some(None, self.up_to(len(self.ops))) if self.ops else None
             launch = self.some(None, max(0, start - 7))

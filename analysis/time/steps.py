@@ -232,7 +232,8 @@ class DeviceUse:
         self._add(self._pieces, now)
         self._since = until
         goes_on = now.end >= until
-        self._going_on = Work(*(column[goes_on] for column in now))
+        rest: list[Any] = [column[goes_on] for column in now]
+        self._going_on = Work(*rest)
 
     def _add(self, pieces: WindowPieces, work: Work) -> None:
         is_kernel = work.kind != COPY
