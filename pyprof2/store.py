@@ -7,6 +7,7 @@ are mailed around: what is read is checked first, and nothing is replaced that i
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import json
 import os
@@ -324,7 +325,9 @@ def open_parts(path: Path, name: str, rank: int) -> TableParts:
     """
     try:
         file = _file_of(path, name, rank)
-        parts = TableParts(file, STORED[name], lambda other: _row_count(file, other))
+        # Asked for each part again, and each time it is the whole metadata of another file.
+        row_count = functools.cache(functools.partial(_row_count, file))
+        parts = TableParts(file, STORED[name], row_count)
         parquet = pq.ParquetFile(file)
         _refuse_expansion(file, parquet.metadata)
         what = _fault_of_columns(parquet.schema_arrow, STORED[name].schema())
