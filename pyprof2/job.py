@@ -42,6 +42,8 @@ _OF_STRAGGLERS: Final = (
 )  # fmt: skip
 MOST_REPLAYED: Final = 300_000
 """Kernels and copies of all ranks that advice and reports replay at most."""
+_ASKED_FOR: Final = 2
+"""So many times as many are put into one graph where that is what is asked for."""
 _TOO_MANY: Final = (
     "{} ranks are too many for one graph of all their work: --by straggler, or whatif with --rank "
     "or --transfers"
@@ -106,7 +108,7 @@ class JobOfRanks:
         Raises:
             UsageError: there are too many.
         """
-        if self.is_large:
+        if self.is_large and self._activities > _ASKED_FOR * MOST_REPLAYED:
             raise UsageError(_TOO_MANY.format(len(self._numbers)))
         members = {rank: self._members_of(rank) for rank in self._numbers}
         first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
@@ -116,8 +118,12 @@ class JobOfRanks:
     @property
     def is_replayed(self) -> bool:
         """Whether there is little enough work that advice and reports replay it."""
+        return self._activities <= MOST_REPLAYED
+
+    @property
+    def _activities(self) -> int:
         summary = self.run.summary
-        return int(summary["kernel_count"] + summary["copy_count"]) <= MOST_REPLAYED
+        return int(summary["kernel_count"] + summary["copy_count"])
 
     @property
     def _numbers(self) -> list[int]:
@@ -331,7 +337,8 @@ class JobOfRanks:
             self._rank_graph(rank).activities is None for rank in self._numbers
         ):
             return host_blame(self._stretches(), self.members, self.roles)
-        return paths.blame(self.graph, self.critical_path, self.roles)
+        path = paths.critical_path(self.graph) if self.is_large else self.critical_path
+        return paths.blame(self.graph, path, self.roles)
 
     def _stretches(self) -> list[pd.DataFrame]:
         return [

@@ -10,6 +10,7 @@ from pyprof2 import job as job_module
 from pyprof2 import many_ranks, parsing
 from pyprof2.analysis.job.job_graph import host_times
 from pyprof2.analysis.job.scores import standing_out
+from pyprof2.errors import UsageError
 from pyprof2.run import load, parse
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import complete, copy, kernel, launch, load_events
@@ -88,6 +89,25 @@ def test_a_slow_device_whose_host_got_behind_is_slow_by_its_device(
     assert found.is_large == is_large
     assert late[["rank", "score"]].to_numpy().tolist() == [[1, "host_ns"], [1, "busy_ns"]]
     assert rows == [[1, "slow, hidden", "busy_ns"]]
+
+
+def test_who_is_to_blame_of_many_ranks_is_said_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 ranks, 4 steps of 28: 448 kernels go into one graph for it up to twice the usual number."""
+    for module in (job_module, many_ranks, parsing):
+        monkeypatch.setattr(module, "MANY_RANKS", 3)
+    monkeypatch.setattr(job_module, "MOST_REPLAYED", 448 // 2)
+    found = _found(Job(4, pause={1: (2, PAUSE_US)}, gap_us=200), tmp_path)
+    worst = found.blame.iloc[0]
+
+    assert found.is_large
+    assert (worst["rank"], worst["kind"], worst["step"]) == (1, "host", 2)
+    assert worst["op"] == "aten::gemm_2"
+    assert worst["worst_ns"] == pytest.approx(1000 * PAUSE_US, rel=0.02)
+    monkeypatch.setattr(job_module, "MOST_REPLAYED", 448 // 2 - 1)
+    with pytest.raises(UsageError, match="too many for one graph"):
+        _ = load(found.run.path).ranks.blame
 
 
 def test_what_a_host_took_by_hand(tmp_path: Path) -> None:
