@@ -172,6 +172,8 @@ def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
     Returns:
         Positions among the rows; -1 where there is none. Of equal rows the last.
     """
+    if not len(key):
+        return np.full(len(time), -1, np.int64)
     packing = _Packing.of(key, start)
     if packing is None:
         found = _last_by_sorting(key, start, query_key, time)
@@ -217,9 +219,7 @@ class _Packing(NamedTuple):
 
     @classmethod
     def of(cls, key: Int, time: Int) -> _Packing | None:
-        """Find it for rows; None if the numbers would not fit, or there are no rows."""
-        if not len(key):
-            return None
+        """Find it for rows, of which there are some; None if the numbers would not fit."""
         first, least = int(time.min()), int(key.min())
         keys, span = int(key.max()) - least + 3, int(time.max()) - first + 2
         fits = keys * span < _WIDEST and min(first, least) > -_WIDEST

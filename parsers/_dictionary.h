@@ -59,14 +59,16 @@ typedef struct {
 static uint64_t hash_of(const u8 *at, size_t size, uint64_t seed)
 {
     uint64_t hash = seed ^ (size * UINT64_C(0x9E3779B97F4A7C15)), word;
-    while (size) {
-        size_t part = size < 8 ? size : 8;
-        word = 0;
-        memcpy(&word, at, part);
+    for (; size >= 8; at += 8, size -= 8) {
+        memcpy(&word, at, 8);
         hash = (hash ^ word) * UINT64_C(0xFF51AFD7ED558CCD);
         hash ^= hash >> 32;
-        at += part;
-        size -= part;
+    }
+    if (size) {
+        for (word = 0; size; size--)
+            word = word << 8 | at[size - 1];
+        hash = (hash ^ word) * UINT64_C(0xFF51AFD7ED558CCD);
+        hash ^= hash >> 32;
     }
     return hash ^ hash >> 29;
 }

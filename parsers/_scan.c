@@ -36,10 +36,42 @@ typedef struct {
 
 /* ---- JSON: each function returns where it got to, NULL where it does not understand. ---- */
 
-static const u8 *blank(const u8 *at)
+#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+static uint64_t eight(const u8 *at)
 {
-    while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')
+    uint64_t x;
+    memcpy(&x, at, 8);
+    return x;
+}
+
+/* How many bytes stand before the first one that is marked, of 8 bytes that are read at once; a byte
+   is marked by any bit in it. 0 is always right: then they are looked at one by one. */
+static int before_marked(uint64_t marked)
+{
+#if defined(__GNUC__) && defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return __builtin_ctzll(marked) / 8;
+#else
+    (void)marked;
+    return 0;
+#endif
+}
+
+static const u8 *blank(const u8 *at, const u8 *end)
+{
+    while (*at <= ' ') {
+        if (*at != ' ' && *at != '\n' && *at != '\r' && *at != '\t')
+            break;
         at++;
+        while (end - at >= 8 && *at == ' ') { /* an indent */
+            uint64_t other = eight(at) ^ EACH(' ');
+            if (other) {
+                at += before_marked(other);
+                break;
+            }
+            at += 8;
+        }
+    }
     return at;
 }
 
@@ -108,24 +140,26 @@ static const u8 *wide(const u8 *at) /* one character of UTF-8 that is not ASCII 
     return NULL;
 }
 
-#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
-
-static int is_plain(const u8 *at) /* whether 8 bytes of a string need no second look */
+/* The bytes of a string that need a second look: marked in the first of them, and maybe after it. */
+static uint64_t special(uint64_t x)
 {
-    uint64_t x, quote, slash;
-    memcpy(&x, at, 8);
-    quote = x ^ EACH('"');
-    slash = x ^ EACH('\\');
-    return !((x | ((x - EACH(0x20)) & ~x) | ((quote - EACH(1)) & ~quote)
-              | ((slash - EACH(1)) & ~slash)) & EACH(0x80));
+    uint64_t quote = x ^ EACH('"'), slash = x ^ EACH('\\');
+    return (x | ((x - EACH(0x20)) & ~x) | ((quote - EACH(1)) & ~quote)
+            | ((slash - EACH(1)) & ~slash)) & EACH(0x80);
 }
 
 /* From behind the opening quote to the closing one. */
 static const u8 *string_end(const u8 *at, const u8 *end, int *escaped)
 {
     while (at) {
-        while (end - at >= 8 && is_plain(at))
+        while (end - at >= 8) {
+            uint64_t marked = special(eight(at));
+            if (marked) {
+                at += before_marked(marked);
+                break;
+            }
             at += 8;
+        }
         if (*at == '"')
             return at;
         if (*at == '\\') {
@@ -191,7 +225,7 @@ static const u8 *key_end(const u8 *at, const u8 *end) /* from the quote to behin
     int escaped = 0;
     if (*at != '"' || !(at = string_end(at + 1, end, &escaped)))
         return NULL;
-    at = blank(at + 1);
+    at = blank(at + 1, end);
     return *at == ':' ? at + 1 : NULL;
 }
 
@@ -219,13 +253,13 @@ static const u8 *value_end(const u8 *at, const u8 *end)
     uint64_t open = 0;
     int depth = 0;
     for (;;) {
-        at = blank(at);
+        at = blank(at, end);
         if (*at == '{' || *at == '[') {
             if (depth == DEPTH_MAX)
                 return NULL;
             open = open << 1 | (*at == '{');
             depth++;
-            at = blank(at + 1);
+            at = blank(at + 1, end);
             if (*at != ((open & 1) ? '}' : ']')) {
                 if ((open & 1) && !(at = key_end(at, end)))
                     return NULL;
@@ -237,7 +271,7 @@ static const u8 *value_end(const u8 *at, const u8 *end)
         for (;;) { /* behind a value, or at the bracket that closes an empty level */
             if (!depth)
                 return at;
-            at = blank(at);
+            at = blank(at, end);
             if (*at != ((open & 1) ? '}' : ']'))
                 break;
             at++;
@@ -246,7 +280,7 @@ static const u8 *value_end(const u8 *at, const u8 *end)
         }
         if (*at != ',')
             return NULL;
-        at = blank(at + 1);
+        at = blank(at + 1, end);
         if ((open & 1) && !(at = key_end(at, end)))
             return NULL;
     }
@@ -264,6 +298,23 @@ static const u8 *read_int(const u8 *at, const u8 *stop, Value *out)
     out->bits = negative ? -value : value;
     out->kind = INT;
     return stop;
+}
+
+/* A whole number of few digits, as most are; NULL: it may be another one. */
+static const u8 *short_int(const u8 *at, Value *out)
+{
+    const u8 *first = at;
+    int64_t value = 0;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (at - first == DIGITS_MAX)
+            return NULL;
+        value = value * 10 + (*at - '0');
+    }
+    if (at == first || (*first == '0' && at - first > 1) || *at == '.' || *at == 'e' || *at == 'E')
+        return NULL;
+    out->bits = value;
+    out->kind = INT;
+    return at;
 }
 
 static const u8 *read_float(const u8 *at, const u8 *stop, Value *out)
@@ -365,6 +416,7 @@ typedef struct {
     Buffer order;       /* int32_t: the groups in it, in order */
     Group *groups;
     int group_count;
+    int32_t last_phase, last_category, last_pair; /* the pair of the event before; -1: none */
     int failed; /* Python could not say of which group a pair is */
 } Scanner;
 
@@ -406,6 +458,21 @@ static const u8 *read_text(Scanner *self, const u8 *at, const u8 *end, size_t mo
     return *code < 0 ? short_of_memory(*code) : stop + 1;
 }
 
+/* A text that is often the one of the event before, whose code that is; -1: there was none. */
+static const u8 *read_usual(Scanner *self, const u8 *at, const u8 *end, int32_t last, int32_t *code)
+{
+    if (last >= 0) {
+        size_t size;
+        const u8 *word = word_of(&self->texts, last, &size);
+        if (*at == '"' && (size_t)(end - at) > size + 1 && at[size + 1] == '"'
+            && !memcmp(at + 1, word, size)) {
+            *code = last;
+            return at + size + 2;
+        }
+    }
+    return read_text(self, at, end, NAME_MAX_BYTES, code);
+}
+
 static const u8 *read_raw(Scanner *self, const u8 *at, const u8 *end, Value *out)
 {
     const u8 *stop = value_end(at, end);
@@ -438,7 +505,11 @@ static const u8 *read_value(Scanner *self, const u8 *at, const u8 *end, int take
         out->bits = code;
         return stop;
     }
-    if (takes == AS_TEXT || !(stop = number_end(at, &is_float)) || (is_float && takes == AS_ID))
+    if (takes == AS_TEXT)
+        return NULL;
+    if ((stop = short_int(at, out)))
+        return stop;
+    if (!(stop = number_end(at, &is_float)) || (is_float && takes == AS_ID))
         return NULL;
     return is_float ? read_float(at, stop, out) : read_int(at, stop, out);
 }
@@ -470,8 +541,8 @@ static const u8 *read_key(const u8 *at, const u8 *end, const u8 **key, size_t *s
         return NULL;
     *key = at + 1;
     *size = (size_t)(stop - at - 1);
-    at = blank(stop + 1);
-    return *at == ':' ? blank(at + 1) : NULL;
+    at = blank(stop + 1, end);
+    return *at == ':' ? blank(at + 1, end) : NULL;
 }
 
 static const u8 *read_args(Scanner *self, const u8 *at, const u8 *end, Event *event)
@@ -483,7 +554,7 @@ static const u8 *read_args(Scanner *self, const u8 *at, const u8 *end, Event *ev
         event->args[number].kind = NONE;
     if (*at != '{')
         return NULL;
-    at = blank(at + 1);
+    at = blank(at + 1, end);
     if (*at == '}')
         return at + 1;
     for (;;) {
@@ -495,12 +566,12 @@ static const u8 *read_args(Scanner *self, const u8 *at, const u8 *end, Event *ev
                         : read_value(self, at, end, group->keys[number].takes, &event->args[number]);
         if (BAD(at))
             return at;
-        at = blank(at);
+        at = blank(at, end);
         if (*at == '}')
             return at + 1;
         if (*at != ',')
             return NULL;
-        at = blank(at + 1);
+        at = blank(at + 1, end);
     }
 }
 
@@ -508,10 +579,16 @@ static const u8 *read_args(Scanner *self, const u8 *at, const u8 *end, Event *ev
 static int find_pair(Scanner *self, Event *event)
 {
     int32_t pair[2] = {event->phase, event->category}, group;
-    int32_t code = code_of(&self->pairs, (const u8 *)pair, sizeof pair, self->seed);
+    int32_t code;
     size_t phase_size, category_size, none = 0;
     const u8 *phase, *category;
     PyObject *answer;
+    if (pair[0] == self->last_phase && pair[1] == self->last_category) {
+        event->pair = self->last_pair;
+        event->group = ((const int32_t *)self->pair_groups.data)[event->pair];
+        return 1;
+    }
+    code = code_of(&self->pairs, (const u8 *)pair, sizeof pair, self->seed);
     if (code < 0)
         return short_of_memory(code) ? -1 : 0;
     event->pair = code;
@@ -540,6 +617,9 @@ static int find_pair(Scanner *self, Event *event)
         self->failed = 0;
     }
     event->group = ((const int32_t *)self->pair_groups.data)[code];
+    self->last_phase = pair[0];
+    self->last_category = pair[1];
+    self->last_pair = code;
     return 1;
 }
 
@@ -569,8 +649,9 @@ static const u8 *read_field(Scanner *self, const u8 *key, size_t size, const u8 
     if (IS_KEY("ph") || IS_KEY("cat")) {
         if (event->has_args) /* these were read as those of another group */
             return NULL;
-        return read_text(self, at, end, NAME_MAX_BYTES,
-                         key[0] == 'p' ? &event->phase : &event->category);
+        return key[0] == 'p'
+                   ? read_usual(self, at, end, self->last_phase, &event->phase)
+                   : read_usual(self, at, end, self->last_category, &event->category);
     }
     if (!IS_KEY("args"))
         return value_end(at, end);
@@ -594,7 +675,7 @@ static const u8 *read_event(Scanner *self, const u8 *at, const u8 *end, Event *e
     size_t size;
     if (*at != '{')
         return NULL;
-    at = blank(at + 1);
+    at = blank(at + 1, end);
     if (*at != '}') {
         for (;;) {
             if (!(at = read_key(at, end, &key, &size)))
@@ -602,12 +683,12 @@ static const u8 *read_event(Scanner *self, const u8 *at, const u8 *end, Event *e
             at = read_field(self, key, size, at, end, event, &held);
             if (BAD(at))
                 return at;
-            at = blank(at);
+            at = blank(at, end);
             if (*at == '}')
                 break;
             if (*at != ',')
                 return NULL;
-            at = blank(at + 1);
+            at = blank(at + 1, end);
         }
     }
     if (event->phase < 0)
@@ -714,12 +795,12 @@ static const u8 *keep_event(Scanner *self, const u8 *at, const Event *event)
 static const u8 *read_events(Scanner *self, const u8 *at, const u8 *end, Py_ssize_t *count)
 {
     Event event;
-    at = blank(at);
+    at = blank(at, end);
     if (*at != '[')
         return NULL;
-    at = blank(at + 1);
+    at = blank(at + 1, end);
     if (*at == ']')
-        return blank(at + 1);
+        return blank(at + 1, end);
     for (;;) {
         event.phase = event.category = event.name = event.pair = event.group = -1;
         event.pid.kind = event.tid.kind = event.id.kind = NONE;
@@ -732,12 +813,12 @@ static const u8 *read_events(Scanner *self, const u8 *at, const u8 *end, Py_ssiz
         if (BAD(at))
             return at;
         ++*count;
-        at = blank(at);
+        at = blank(at, end);
         if (*at == ']')
-            return blank(at + 1);
+            return blank(at + 1, end);
         if (*at != ',')
             return NULL;
-        at = blank(at + 1);
+        at = blank(at + 1, end);
     }
 }
 
@@ -973,6 +1054,7 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *args, PyObject *named
     if (!(self = (Scanner *)allocate(type, 0)))
         return NULL;
     self->seed = seed;
+    self->last_phase = self->last_category = self->last_pair = -1;
     self->group_of = Py_NewRef(group_of);
     if (!add_groups(self, groups)) {
         Py_DECREF(self);

@@ -13,10 +13,16 @@ import pyarrow.compute as pc
 from pyprof2.analysis.job import paths, scores, traffic, waits, what_if
 from pyprof2.analysis.job.clocks import clock_frame
 from pyprof2.analysis.job.host_stretches import OPS, host_blame, stretches
-from pyprof2.analysis.job.job_graph import JobGraph, job_graph
+from pyprof2.analysis.job.job_graph import JobGraph, host_times, job_graph
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
-from pyprof2.analysis.job.slow_ranks import Place, SlowRank, ranks_made_to_wait, worst_place
+from pyprof2.analysis.job.slow_ranks import (
+    BUSY,
+    Place,
+    SlowRank,
+    ranks_made_to_wait,
+    worst_place,
+)
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
@@ -36,6 +42,8 @@ _OF_STRAGGLERS: Final = (
 )  # fmt: skip
 MOST_REPLAYED: Final = 300_000
 """Kernels and copies of all ranks that advice and reports replay at most."""
+_ASKED_FOR: Final = 2
+"""So many times as many are put into one graph where that is what is asked for."""
 _TOO_MANY: Final = (
     "{} ranks are too many for one graph of all their work: --by straggler, or whatif with --rank "
     "or --transfers"
@@ -100,7 +108,7 @@ class JobOfRanks:
         Raises:
             UsageError: there are too many.
         """
-        if self.is_large:
+        if self.is_large and self._activities > _ASKED_FOR * MOST_REPLAYED:
             raise UsageError(_TOO_MANY.format(len(self._numbers)))
         members = {rank: self._members_of(rank) for rank in self._numbers}
         first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
@@ -110,8 +118,12 @@ class JobOfRanks:
     @property
     def is_replayed(self) -> bool:
         """Whether there is little enough work that advice and reports replay it."""
+        return self._activities <= MOST_REPLAYED
+
+    @property
+    def _activities(self) -> int:
         summary = self.run.summary
-        return int(summary["kernel_count"] + summary["copy_count"]) <= MOST_REPLAYED
+        return int(summary["kernel_count"] + summary["copy_count"])
 
     @property
     def _numbers(self) -> list[int]:
@@ -183,19 +195,41 @@ class JobOfRanks:
 
     @cached_property
     def slow_ranks(self) -> list[SlowRank]:
-        """The ranks that stand out by their own times, each with what it costs, and where."""
-        return [self._slow(rank) for rank in scores.suspects(self.scores)]
+        """The ranks that stand out by their own times, each with what it costs, and where.
 
-    def _slow(self, rank: int) -> SlowRank:
-        own = self.scores[self.scores["rank"] == rank]
-        worst = own.iloc[int(own["z"].fillna(0).to_numpy("float64").argmax())]
+        One whose device waits longer for its host, but whose host is no slower than others' and
+        that costs nothing, only got behind once: it is not among them.
+        """
+        rows = scores.standing_out(self.scores)
+        ranks = sorted(rows["rank"].unique().tolist())
+        found = (self._slow(rank, rows[rows["rank"] == rank]) for rank in ranks)
+        return [slow for slow in found if slow is not None]
+
+    def _slow(self, rank: int, own: pd.DataFrame) -> SlowRank | None:
         gain, steps = self._without(rank)
+        verdict = None if gain.gain_ns is None else scores.verdict(steps)
+        if verdict in (None, scores.HIDDEN) and not self._host_is_slow(rank):
+            own = own[own["score"] == BUSY]
+        if own.empty:
+            return None
+        worst = own.iloc[int(own["z"].to_numpy("float64").argmax())]
         return SlowRank(
             rank, str(worst["score"]), float(worst["excess_pct"]), float(worst["z"]),
-            int(worst["peers"]), None if gain.gain_ns is None else scores.verdict(steps), gain,
-            steps, self._place_of(rank),
+            int(worst["peers"]), verdict, gain, steps, self._place_of(rank),
             ranks_made_to_wait(self.members, rank), float(worst["excess_ns"]),
         )  # fmt: skip
+
+    def _host_is_slow(self, rank: int) -> bool:
+        """Return whether a rank's host itself takes longer than those of its role."""
+        if self.is_large:
+            return scores.host_is_slow(self.many.host_times(rank), rank, self.window_ns)
+        same = [each for each, role in self.roles.items() if role == self.roles[rank]]
+        times = self._host_times.reindex(same).fillna(0)
+        return scores.host_is_slow(times, rank, self.window_ns)
+
+    @cached_property
+    def _host_times(self) -> pd.Series:
+        return host_times(self.graph)
 
     @cached_property
     def stragglers(self) -> pd.DataFrame:
@@ -303,7 +337,8 @@ class JobOfRanks:
             self._rank_graph(rank).activities is None for rank in self._numbers
         ):
             return host_blame(self._stretches(), self.members, self.roles)
-        return paths.blame(self.graph, self.critical_path, self.roles)
+        path = paths.critical_path(self.graph) if self.is_large else self.critical_path
+        return paths.blame(self.graph, path, self.roles)
 
     def _stretches(self) -> list[pd.DataFrame]:
         return [

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job import parts, what_if
 from pyprof2.analysis.job.collectives import as_table
-from pyprof2.analysis.job.job_graph import INNER, job_graph
+from pyprof2.analysis.job.job_graph import INNER, host_times, job_graph
 from pyprof2.analysis.job.leg_job import LegJob, leg_job
 from pyprof2.analysis.job.legs import KEYS, Timing, legs_of
 from pyprof2.analysis.job.rank_graph import COPY, INPUT, KERNEL, NO_STEP, rank_graph
@@ -94,6 +94,22 @@ def _named(legs: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
     return legs.drop(columns=["source", "target"]).assign(**ends)
 
 
+class _Changed(NamedTuple):
+    """A rank as the others.
+
+    Attributes:
+        change: what is changed, in the graph of it and its peers.
+        legs: of the rank, as they would be.
+        excess: what it takes longer than the others: `kind`, `op`, `source`, `excess_ns`.
+        host_times: of it and its peers.
+    """
+
+    change: what_if.Change
+    legs: pd.DataFrame
+    excess: pd.DataFrame
+    host_times: pd.Series
+
+
 @dataclass
 class ManyRanks:
     """A job by its legs.
@@ -109,9 +125,7 @@ class ManyRanks:
     reduced: Reduced
     roles: Mapping[int, Any]
     graph_of: Callable[[int], tuple[RankGraph, pd.DataFrame]]
-    _known: dict[int, tuple[what_if.Change, pd.DataFrame, pd.DataFrame]] = field(
-        default_factory=dict
-    )
+    _known: dict[int, _Changed] = field(default_factory=dict)
 
     @cached_property
     def _legs(self) -> pd.DataFrame:
@@ -139,7 +153,7 @@ class ManyRanks:
         Raises:
             UsageError: no other rank has its role.
         """
-        change, legs, _ = self._changed(rank)
+        change, legs = self._changed(rank)[:2]
         known = self._legs[list(KEYS)].merge(legs[list(KEYS)], indicator=True, how="right")
         new = legs[(known["_merge"] == "right_only").to_numpy(bool)]
         job = self.job
@@ -157,19 +171,22 @@ class ManyRanks:
 
         The last one is how much longer it took than in other ranks, over the recording.
         """
-        *_, excess = self._changed(rank)
+        excess = self._changed(rank).excess
         sums = excess.groupby(["kind", "op", "source"], dropna=False)["excess_ns"].sum()
         kind, op, source = sums.index[int(sums.to_numpy().argmax())]
         op, source = (text if isinstance(text, str) else None for text in (op, source))
         return str(kind), op, source, int(sums.max())
 
-    def _changed(self, rank: int) -> tuple[what_if.Change, pd.DataFrame, pd.DataFrame]:
-        """Return a rank as the others, its legs as they would be, and what it takes longer."""
+    def host_times(self, rank: int) -> pd.Series:
+        """Return how long the hosts of a rank and of `PEERS` of its role were at work, by rank."""
+        return self._changed(rank).host_times
+
+    def _changed(self, rank: int) -> _Changed:
         if rank not in self._known:
             self._known[rank] = self._change(rank)
         return self._known[rank]
 
-    def _change(self, rank: int) -> tuple[what_if.Change, pd.DataFrame, pd.DataFrame]:
+    def _change(self, rank: int) -> _Changed:
         others = [r for r in self.roles if r != rank and self.roles[r] == self.roles.get(rank)]
         at = np.unique(np.linspace(0, len(others) - 1, min(PEERS, len(others))).astype(int))
         chosen = [rank, *(others[each] for each in at.tolist())]
@@ -183,7 +200,9 @@ class ManyRanks:
         own = (job.graph.target < count) & (job.edge_kind != INNER)
         legs = legs_of(graph, Timing(duration[:count], lag[own]))
         excess = _excess(job, job.graph.duration - duration, (job.graph.lag - lag)[own], own)
-        return change, _named(legs, found[rank][1]).assign(rank=rank), excess
+        named = _named(legs, found[rank][1]).assign(rank=rank)
+        hosts = host_times(job).reindex(chosen).fillna(0)
+        return _Changed(change, named, excess, hosts)
 
 
 def _excess(job: JobGraph, durations: Int, lags: Int, own: Bool) -> pd.DataFrame:

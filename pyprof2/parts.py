@@ -29,7 +29,7 @@ class TableParts:
 
     Attributes:
         table: which one.
-        offsets: the number of rows before each part, and at the end that of all.
+        offsets: the number of rows before each part, at least one, and at the end that of all.
     """
 
     def __init__(self, file: Path, table: Table, row_count: Callable[[str], int]) -> None:

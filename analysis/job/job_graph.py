@@ -33,6 +33,7 @@ MEETING, TRANSFER = 5, 6
 
 INNER: Final = -1
 """The kind of the edges between a member, its meeting and its transfer."""
+_COPIES: Final = ("memcpy", "memset")
 _LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
 
 
@@ -296,3 +297,21 @@ def host_gaps(job: JobGraph) -> tuple[Int, Int]:
     edge = job.carried[events]
     keep = edge >= 0
     return events[keep], edge[keep]
+
+
+def host_times(job: JobGraph) -> pd.Series:
+    """Return how long each rank's host was at work itself, in ns, by rank.
+
+    That is the gaps before its launches, and the calls that launch kernels. What it waits for is in
+    neither: a gap begins where the last thing ended that it comes after, be it a call or work of
+    the device, and calls of copies, which may wait for the device, are left out. So is what is
+    before its first launch, for recordings do not begin at one moment.
+    """
+    events, edges = host_gaps(job)
+    follows = job.kind[job.graph.source[edges]] != ROOT
+    events, edges = events[follows], edges[follows]
+    is_copy = np.array([*(word in _COPIES for word in job.labels.texts["category"]), False])
+    calls = np.flatnonzero((job.kind == LAUNCH) & ~is_copy[job.labels.codes["category"]])
+    took = pd.Series(np.r_[job.graph.lag[edges], job.graph.duration[calls]])
+    sums: pd.Series = took.groupby(job.rank[np.r_[events, calls]]).sum()
+    return sums

@@ -26,6 +26,8 @@ _ENOUGH: Final = 3
 
 STRAGGLER: Final = "straggler"
 """The verdict on a rank that costs time, and the beginning of it where only some steps do."""
+HIDDEN: Final = "slow, hidden"
+"""The verdict on one that stands out and costs nothing."""
 
 SCORES: Final = ("busy_ns", "host_ns")
 """Time in kernels that do not communicate; idle time for which the host is to blame."""
@@ -90,15 +92,28 @@ def _scored(values: pd.Series, name: str, least: float = 0.0) -> pd.DataFrame:
     )
 
 
-def suspects(found: pd.DataFrame) -> list[int]:
-    """Return the ranks that stand out by a score: z above 3 and more than 2 % of the median.
+def standing_out(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores by which ranks stand out: z above 3 and more than 2 % of the median.
 
     Of a median of 0 there is no share; z is of a hundredth of the step there.
     """
     share = found["excess_pct"].isna() | (found["excess_pct"] > 100 * EXCESS_MIN)
-    stands_out = (found["z"] > Z_MIN).fillna(value=False) & share
-    ranks: list[int] = sorted(found.loc[stands_out, "rank"].unique().tolist())
-    return ranks
+    return found[(found["z"] > Z_MIN).fillna(value=False) & share]
+
+
+def host_is_slow(times: pd.Series, rank: int, window_ns: int) -> bool:
+    """Return whether a rank's host itself takes longer than others', by 1 % of the window or more.
+
+    A host that got behind once stays behind for as long as hosts do not wait for one another: then
+    its device idles after each collective anew, which says nothing of how fast the host is.
+
+    Args:
+        times: how long the host of each rank was at work, of it and the others of its role.
+        rank: which one.
+        window_ns: of the recording.
+    """
+    excess = float(times[rank]) - float(times.drop(rank).median())
+    return excess >= GAIN_MIN * window_ns
 
 
 def verdict(gains: pd.DataFrame) -> str:
@@ -115,7 +130,7 @@ def verdict(gains: pd.DataFrame) -> str:
         return STRAGGLER
     if costs.any():
         return f"{STRAGGLER} in steps {', '.join(map(str, gains.loc[costs, 'step']))}"
-    return "slow, hidden"
+    return HIDDEN
 
 
 def costly(gains: pd.DataFrame) -> pd.Series:

@@ -36,6 +36,11 @@ NEEDED: Final = {
 }  # fmt: skip
 """The columns that `totals` reads of each table."""
 
+_SPAN: Final = ("start_ns", "dur_ns")
+_BUSY: Final = ("device", *_SPAN)
+_THREAD: Final = ["pid", "tid"]
+_OF_OPS: Final = tuple(name for name in NEEDED["ops"] if name not in _SPAN)
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -188,12 +193,6 @@ _NAMES: Final = (
     "ops_with_source_count", "layer_count", "source_count", "costed_pct", "ledger",
 )  # fmt: skip
 """What a summary holds, in order."""
-
-
-_SPAN: Final = ("start_ns", "dur_ns")
-_BUSY: Final = ("device", *_SPAN)
-_THREAD: Final = ["pid", "tid"]
-_OF_OPS: Final = tuple(name for name in NEEDED["ops"] if name not in _SPAN)
 
 
 def _busy(tables: Mapping[str, Parted]) -> dict[str, int]:

@@ -59,6 +59,8 @@ NEEDED: Final = {
 """The columns that it reads of each table."""
 
 _SPAN: Final = ("start_ns", "dur_ns")
+_SUMS: Final = ("known", "flops", "once", "five", "time", "known_time")
+_OF_WORK: Final = tuple(name for name in NEEDED["kernels"] if name != "start_ns")
 _WHOLE: Final = -1
 _FIRST, _LAST = -(1 << 62), 1 << 62
 
@@ -155,9 +157,6 @@ def _gpu_time(tables: Sequence[Parted], steps: Int) -> Int | None:
     return times
 
 
-_OF_WORK: Final = tuple(name for name in NEEDED["kernels"] if name != "start_ns")
-
-
 def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
     """Yield the kernels with the category of the op that accounts for them, where there is one.
 
@@ -211,9 +210,6 @@ def _is(table: pa.Table, name: str, words: Sequence[str]) -> Bool:
     codes, texts = code_column(table, name)
     found: Bool = np.array([*(text in words for text in texts), False])[codes]
     return found
-
-
-_SUMS: Final = ("known", "flops", "once", "five", "time", "known_time")
 
 
 class _Work:

@@ -53,8 +53,9 @@ class Rows(NamedTuple):
 
     def at(self, rows: Int) -> Rows:
         """Return some of them."""
-        keys = (key[rows] for key in self[:4])
-        return Rows(*keys, {name: values[rows] for name, values in self.sums.items()})
+        step, thread, place, source = (key[rows] for key in self[:4])
+        sums = {name: values[rows] for name, values in self.sums.items()}
+        return Rows(step, thread, place, source, sums)
 
 
 class Places:

@@ -59,6 +59,11 @@ Every other one is `copy_overlap_ns`: it copies while it does anything else.
 """
 
 
+_TIMES: Final = (
+    *STATES, "copy_overlap_ns", "busy_kernels_ns", "sm_unknown", "occupancy_unknown",
+)  # fmt: skip
+"""The times that are added up; the last ones of kernels of which something is unknown."""
+
 SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
 
 
@@ -135,7 +140,7 @@ class WindowPieces:
         last = [] if before is None or before.last is None else [before.last]
         changes = (work.start[self._new], work.end[self._over], bounds, np.array(last, np.int64))
         self._times = np.unique(np.concatenate(changes))
-        self.last = int(self._times[-1]) if len(self._times) else None
+        self.last: int | None = int(self._times[-1]) if len(self._times) else None
         self.levels: dict[str, float] = {}
         self._levels_before = before.levels if before is not None and last else {}
         begin, length = self._times[:-1], np.diff(self._times)
@@ -219,14 +224,16 @@ class DeviceUse:
         both = [each for each in (self._going_on, work) if each is not None]
         if not both:
             return
-        now = Work(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
+        columns: list[Any] = [np.concatenate(each) for each in zip(*both, strict=True)]
+        now = Work(*columns)
         self._pieces = WindowPieces(
             now, *self._windows, since=self._since, until=until, before=self._pieces
         )
         self._add(self._pieces, now)
         self._since = until
         goes_on = now.end >= until
-        self._going_on = Work(*(column[goes_on] for column in now))
+        rest: list[Any] = [column[goes_on] for column in now]
+        self._going_on = Work(*rest)
 
     def _add(self, pieces: WindowPieces, work: Work) -> None:
         is_kernel = work.kind != COPY
@@ -263,11 +270,6 @@ class DeviceUse:
             self._times["sm_unknown"] == 0,
             self._times["occupancy_unknown"] == 0,
         )
-
-
-_TIMES: Final = (
-    *STATES, "copy_overlap_ns", "busy_kernels_ns", "sm_unknown", "occupancy_unknown",
-)  # fmt: skip
 
 
 def _in_states(pieces: WindowPieces, kind: Int) -> dict[str, Bool]:

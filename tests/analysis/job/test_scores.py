@@ -9,7 +9,7 @@ import pytest
 
 from pyprof2.analysis.job.compared_ranks import compared_ranks
 from pyprof2.analysis.job.parts import PARTS
-from pyprof2.analysis.job.scores import bubbles, scores, suspects
+from pyprof2.analysis.job.scores import bubbles, scores, standing_out
 
 ROLES = dict.fromkeys(range(4), "same")
 
@@ -36,11 +36,11 @@ def test_a_late_host_stands_out_where_the_others_never_are_late(
 
     assert own["z"] == late
     assert math.isnan(own["excess_pct"])
-    assert suspects(rows) == found
+    assert standing_out(rows)["rank"].tolist() == found
 
 
 def test_without_the_length_of_steps_nothing_is_known_of_it() -> None:
-    assert suspects(scores(_times([0, 0, 0, 5], None), ROLES)) == []
+    assert standing_out(scores(_times([0, 0, 0, 5], None), ROLES)).empty
 
 
 def test_bubbles_of_a_pipeline_by_hand() -> None:
