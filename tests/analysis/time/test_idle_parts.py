@@ -137,7 +137,8 @@ def test_work_that_was_launched_long_before_still_has_its_call_op_and_line() -> 
     frame = note(0, 30, "/me/train.py(5): main", "python")
     kernels = [work(40 + 20 * i, 50 + 20 * i, i) for i in range(8)]
     calls = [call(i, i + 1) | {"op_id": i} for i in range(8)]
-    ops = [op(i, i + 1, f"aten::x{i}", source=f"net.py:{i}") for i in range(8)]
+    sources = [None if i % 2 else f"net.py:{i}" for i in range(8)]
+    ops = [op(i, i + 1, f"aten::x{i}", source=source) for i, source in enumerate(sources)]
     last = op(150, 200, "aten::late")
     tables = recording(
         [row | {"op_id": i} for i, row in enumerate(kernels)], calls, ops=[*ops, last],
@@ -148,7 +149,7 @@ def test_work_that_was_launched_long_before_still_has_its_call_op_and_line() -> 
     assert rows == idle_time(tables, "/me").to_pylist()
     queued = [row for row in rows if row["cause"] == "kernel_gap"]
     assert [(row["op"], row["source"]) for row in queued] == [
-        (f"aten::x{i}", f"net.py:{i}") for i in range(1, 8)
+        (f"aten::x{i}", sources[i] or "/me/train.py:5") for i in range(1, 8)
     ]
 
 
