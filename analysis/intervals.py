@@ -172,6 +172,8 @@ def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
     Returns:
         Positions among the rows; -1 where there is none. Of equal rows the last.
     """
+    if not len(key):
+        return np.full(len(time), -1, np.int64)
     packing = _Packing.of(key, start)
     if packing is None:
         found = _last_by_sorting(key, start, query_key, time)
@@ -217,9 +219,7 @@ class _Packing(NamedTuple):
 
     @classmethod
     def of(cls, key: Int, time: Int) -> _Packing | None:
-        """Find it for rows; None if the numbers would not fit, or there are no rows."""
-        if not len(key):
-            return None
+        """Find it for rows, of which there are some; None if the numbers would not fit."""
         first, least = int(time.min()), int(key.min())
         keys, span = int(key.max()) - least + 3, int(time.max()) - first + 2
         fits = keys * span < _WIDEST and min(first, least) > -_WIDEST
@@ -251,6 +251,37 @@ def union_length(start: Int, end: Int) -> int:
     start, end = start[order], end[order]
     covered = np.maximum.accumulate(np.concatenate((start[:1], end[:-1])))
     return int(np.maximum(0, end - np.maximum(start, covered)).sum())
+
+
+class Covered:
+    """What intervals cover that none before them did, by key: a device, or a thread.
+
+    They may come in parts, in order of time.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[int, int] = {}
+
+    def add(self, key: Int, start: Int, end: Int) -> Int:
+        """Return from when on each is the only one of those of its key that began before it.
+
+        It is so until its end, and of ones that begin together the longest comes first: so these
+        pieces are apart from one another, and together they are the union.
+
+        Args:
+            key: of each interval.
+            start: of each, not before the latest one of the part before.
+            end: of each.
+        """
+        found = end.copy()
+        for each in np.unique(key).tolist():
+            rows = np.flatnonzero(key == each)
+            rows = rows[np.lexsort((-end[rows], start[rows]))]
+            begin, finish = start[rows], end[rows]
+            latest = np.maximum.accumulate(np.r_[self._until.get(each, begin[0]), finish])
+            found[rows] = np.minimum(finish, np.maximum(begin, latest[:-1]))
+            self._until[each] = int(latest[-1])
+        return found
 
 
 def time_within(start: Int, end: Int, begin: Int, finish: Int) -> Int:

@@ -81,7 +81,7 @@ def watched() -> Stages:
     stages.watch("spool", recording.Spool, "append")
     stages.watch("spool", recording.Spool, "finish")
     stages.watch("link and cost", parsing, "assemble", yields=True)
-    stages.watch("idle time", parsing, "idle_of_ranks")
+    stages.watch("idle time", parsing, "idle_of_recording", yields=True)
     stages.watch("results", parsing, "result_tables", yields=True)
     stages.watch("write", parsing, "write_table")
     return stages

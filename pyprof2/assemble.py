@@ -5,21 +5,28 @@ Tables are handed on one by one, and big ones in parts, so that no two big ones 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
-from pyprof2.analysis.assembly.linked import link_recording
+from pyprof2.analysis.assembly.linked import Shared, link_recording
 from pyprof2.analysis.assembly.memory_table import memory_table
 from pyprof2.analysis.assembly.op_table import estimate_table, op_table
+from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.recording import int_column
+from pyprof2.segments import ids_after, shifted
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.linking.windows import Window
     from pyprof2.recording import Recording
 
 _SLICE: Final = 1 << 17
@@ -27,34 +34,82 @@ _NUMBERED: Final = {"ranges": "range_id", "stalls": "stall_id"}
 
 
 def assemble(
-    recording: Recording, rank: int, source_root: str | None, facts: dict[str, int]
+    recording: Recording,
+    rank: int,
+    source_root: str | None,
+    facts: dict[str, int],
+    folder: Path,
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-    """Yield each canonical table's name with its rows, in parts.
+    """Yield each canonical table's name with its rows, in parts, window by window.
 
     Args:
         recording: the raw tables.
         rank: its rank.
         source_root: the folder of the user's own code; by default the recorded one.
         facts: takes up counts for the manifest.
+        folder: an empty one, for what is needed until the last table is read.
     """
-    yield "ranges", _ranked(rank, _in_time_order(recording, "ranges", ("start_ns", "dur_ns")))
-    yield "stalls", _ranked(rank, _in_time_order(recording, "stalls", ("start_ns", "dur_ns")))
     source_root = source_root or recording.source_root
-    linked = link_recording(recording, source_root)
-    facts["pairs_recorded"] = linked.pairs.flow_count
-    facts["pairs_agree"] = linked.pairs.flow_agree_count
-    facts["nodes_lost"] = linked.pairs.lost_count
-    for name, parts in activity_tables(recording, linked):
-        yield name, _ranked(rank, parts)
-    yield "ops", _ranked(rank, op_table(recording, linked))
-    yield "estimates", _ranked(rank, [estimate_table(linked.costs)])
-    yield "memory", _ranked(rank, memory_table(recording, linked))
-    yield "memory_tags", _ranked(rank, _in_time_order(recording, "memory_tags", ("time_ns",)))
-    yield "stacks", _ranked(rank, [linked.stacks])
-    del linked
+    facts |= dict.fromkeys(("pairs_recorded", "pairs_agree", "nodes_lost"), 0)
+    windows, shared = windows_of(recording, folder), Shared(recording)
+    counts: Counter[str] = Counter()
+    late = {name: _Late() for name in ("kernels", "copies")}
+    for at, window in enumerate(windows.each):
+        ids = ids_after(counts) | {"kernel_id": 0}
+        for name, parts in _tables_of(window, source_root, shared, facts, windows.activity_ids(at)):
+            rows = (shifted(part, ids) for part in parts)
+            in_order = late[name].in_order(rows, windows.following(at)) if name in late else rows
+            yield name, _counted(name, _ranked(rank, in_order), counts)
+    yield "estimates", _ranked(rank, [estimate_table(shared.descriptions)])
+    yield "stacks", _ranked(rank, [shared.stacks.table()])
     yield "signatures", _ranked(rank, [_signatures(recording)])
     yield "devices", _ranked(rank, [_rows("devices", recording.devices)])
     yield "trace", _ranked(rank, [_rows("trace", [recording.trace | {"source_root": source_root}])])
+
+
+def _tables_of(
+    window: Window, source_root: str | None, shared: Shared, facts: dict[str, int], activity_id: Int
+) -> Iterator[tuple[str, Iterator[pa.Table]]]:
+    """Yield the tables of a window whose rows are of some time, with ids from 0 on."""
+    recording = window.recording
+    yield "ranges", _in_time_order(window, "ranges", ("start_ns", "dur_ns"))
+    yield "stalls", _in_time_order(window, "stalls", ("start_ns", "dur_ns"))
+    linked = link_recording(recording, source_root, shared)
+    facts["pairs_recorded"] += linked.pairs.flow_count
+    facts["pairs_agree"] += linked.pairs.flow_agree_count
+    facts["nodes_lost"] += linked.pairs.lost_count
+    yield from activity_tables(recording, linked, activity_id)
+    yield "ops", op_table(recording, linked)
+    yield "memory", memory_table(recording, linked)
+    yield "memory_tags", _in_time_order(window, "memory_tags", ("time_ns",))
+
+
+class _Late:
+    """Puts rows of windows in order: the GPU may begin what is launched in one after the next's."""
+
+    def __init__(self) -> None:
+        self._held: list[pa.Table] = []
+
+    def in_order(self, parts: Iterable[pa.Table], following: int) -> Iterator[pa.Table]:
+        """Yield what begins before a time, of these rows and those that are held; hold the rest."""
+        for part in parts:
+            last = part.num_rows and pc.max(part["start_ns"]).as_py() >= following
+            if self._held or last:
+                self._held.append(part)
+            else:
+                yield part
+        if self._held:
+            rows = pa.concat_tables(self._held).unify_dictionaries()
+            rows = rows.take(pc.sort_indices(rows["kernel_id"]))
+            begun = int(pc.sum(pc.less(rows["start_ns"], following)).as_py())
+            self._held = [rows.slice(begun)] if begun < rows.num_rows else []
+            yield rows.slice(0, begun)
+
+
+def _counted(name: str, parts: Iterable[pa.Table], counts: Counter[str]) -> Iterator[pa.Table]:
+    for part in parts:
+        counts[name] += part.num_rows
+        yield part
 
 
 def _ranked(rank: int, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -67,10 +122,13 @@ def _rows(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _in_time_order(recording: Recording, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Yield a raw table sorted by time, longer ones first, and numbered."""
+def _in_time_order(window: Window, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
+    """Yield what of a raw table begins in a window, sorted by time, longer ones first, numbered."""
+    recording = window.recording
     start, *lengths = (int_column(recording.read(name, [key]), key, 0) for key in keys)
     order = np.lexsort((*(-length for length in lengths), start))
+    own = np.searchsorted(start[order], (window.begin, window.end))
+    order = order[slice(*own)]
     del start, lengths
     for at in range(0, len(order), _SLICE):
         rows = order[at : at + _SLICE]

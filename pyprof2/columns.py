@@ -114,6 +114,12 @@ def short(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
+def narrow(values: NDArray[np.int64]) -> NDArray[Any]:
+    """Return whole numbers in as little memory as their type can be."""
+    least, most = int(values.min(initial=0)), int(values.max(initial=0))
+    return values.astype(np.min_scalar_type(min(least, -1 - most)), copy=False)
+
+
 def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first row of each group of equal keys, in order of the keys, and each row's group.
 

@@ -14,10 +14,10 @@ from pyprof2.allocation import give_memory_back, pieces_kept, release_unused
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collectives
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
+from pyprof2.analysis.job.collective_rows import rows_of_collectives
 from pyprof2.analysis.job.collectives import as_table, with_found
-from pyprof2.analysis.time import host_ranges
-from pyprof2.analysis.time.host_ranges import thinned
-from pyprof2.analysis.time.idle import INPUT, idle_of_ranks, own_root
+from pyprof2.analysis.time.idle import INPUT, idle_of_recording
+from pyprof2.analysis.time.idle_parts import IN_PARTS
 from pyprof2.assemble import assemble
 from pyprof2.code_hashes import code_of
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError
@@ -26,13 +26,14 @@ from pyprof2.job import reduce_store
 from pyprof2.many_ranks import MANY_RANKS, legs_table, parts_of_rank, with_kernels
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
+from pyprof2.parts import SpooledParts
 from pyprof2.rank_tables import RankTables
 from pyprof2.ranks import assign_ranks, claimed
 from pyprof2.result_tables import CLOCKS, LEGS, PARTS
 from pyprof2.results import result_tables
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
-from pyprof2.store import StoreWriter, write_table
+from pyprof2.store import StoreWriter, TableWriters, write_table
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
@@ -274,8 +275,8 @@ def _write_rank(
 ) -> list[dict[str, int]]:
     """Write the tables of a rank, and return facts on each of its recordings."""
     facts = _write_canonical(segments, rank, folder, root)
-    for name, table in result_tables(RankTables(folder, rank)):
-        write_table(folder, name, rank, [table])
+    for name, parts in result_tables(RankTables(folder, rank)):
+        write_table(folder, name, rank, parts)
         release_unused()
     return facts
 
@@ -339,27 +340,37 @@ def _write_recording(
     recording: Recording, rank: int, folder: Path, root: str | None
 ) -> dict[str, int]:
     facts: dict[str, int] = {}
-    nbytes = 0
-    for name, parts in assemble(recording, rank, root, facts):
-        nbytes += write_table(folder, name, rank, parts)
-        release_unused()
-    nbytes += write_table(folder, "idle", rank, [_idle(RankTables(folder, rank), root)])
+    with (
+        tempfile.TemporaryDirectory(prefix="scratch-windows-", dir=folder) as scratch,
+        TableWriters(folder, rank) as writers,
+    ):
+        for name, parts in assemble(recording, rank, root, facts, Path(scratch)):
+            writers.write(name, parts)
+            release_unused()
+    nbytes = writers.nbytes
+    nbytes += write_table(folder, "idle", rank, _idle(RankTables(folder, rank), root))
     release_unused()
-    tables = RankTables(folder, rank).several(collectives.INPUT)
-    members = collectives.collectives_of_rank(tables, rank)
+    members = collectives.collectives_of_rank(_of_collectives(RankTables(folder, rank)), rank)
     nbytes += write_table(folder, "collectives", rank, [members])
     return facts | {"table_bytes": nbytes}
 
 
-def _idle(tables: RankTables, root: str | None) -> pa.Table:
-    """Return table `idle` of a recording whose canonical tables are written."""
-    # The column of the one rank is as long as the others, and nobody looks at it.
-    needed = {n: [c for c in columns if c != "rank"] for n, columns in INPUT.items()}
-    del needed["ranges"]
-    found = tables.several(needed | {"trace": INPUT["trace"]})
-    folder = root or own_root(found["trace"])
-    found["ranges"] = tables.reduced("ranges", host_ranges.COLUMNS, partial(thinned, root=folder))
-    return idle_of_ranks(found, root)
+def _idle(tables: RankTables, root: str | None) -> Iterator[pa.Table]:
+    """Yield the table `idle` of a recording whose canonical tables are written, in parts."""
+    parts = {name: tables.parts(name) for name in IN_PARTS}
+    whole = tables.several({name: INPUT[name] for name in ("stalls", "trace")})
+    with tempfile.TemporaryDirectory(prefix="scratch-idle-", dir=tables.store) as folder:
+        spool = partial(SpooledParts, Path(folder, "ranges.arrow"))
+        yield from idle_of_recording(parts, whole, tables.rank, root, spool)
+
+
+def _of_collectives(tables: RankTables) -> dict[str, pa.Table]:
+    """Return what collectives are made of, of a recording whose canonical tables are written."""
+    found = rows_of_collectives(
+        {name: tables.parts(name) for name in ("kernels", "ops", "ranges")},
+        lambda name, at: tables.rows(name, at, collectives.INPUT[name]),
+    )
+    return found | {"signatures": tables.read("signatures", collectives.INPUT["signatures"])}
 
 
 def _entries(

@@ -8,6 +8,7 @@ the number of distinct texts alone.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -29,6 +30,7 @@ _I64: Final = pa.int64()
 _F64: Final = pa.float64()
 
 _BATCH_ROWS: Final = 1 << 15
+_SLICE_ROWS: Final = 1 << 18
 
 ANNOTATED_INPUTS: Final = "inputs of op calls"
 ANNOTATED_STEPS: Final = "steps"
@@ -120,6 +122,7 @@ class Spool:
         self._folder = folder
         self._writers: dict[str, pa.RecordBatchFileWriter] = {}
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
+        self._batches: dict[str, list[int]] | None = None
         self.texts: dict[str, dict[str, TextCodes]] = {
             table: {f.name: TextCodes() for f in schema if f.type == TEXT}
             for table, schema in RAW_SCHEMAS.items()
@@ -153,6 +156,18 @@ class Spool:
         rows = pa.Table.from_batches(self._waiting.pop(table)).combine_chunks()
         self._writers[table].write_table(rows)
 
+    def part(self, folder: Path, batches: dict[str, list[int]], counts: Counter[str]) -> Spool:
+        """Return some of the rows as they lie in another folder, with the same texts.
+
+        Args:
+            folder: a file for each table, as this one has.
+            batches: by table, the numbers of the batches of the file that the part has.
+            counts: how many rows these have.
+        """
+        part = copy.copy(self)
+        part._folder, part._batches, part.counts = folder, batches, counts  # noqa: SLF001
+        return part
+
     def finish(self) -> None:
         """Close the files; nothing can be appended after it, and it can go to another process."""
         for table in list(self._waiting):
@@ -178,11 +193,32 @@ class Spool:
             ]
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    def _codes(self, table: str, column: str) -> pa.ChunkedArray:
+    def raw(self, table: str, columns: Sequence[str]) -> pa.Table:
+        """Return columns in the order of the file, text as codes into `texts`."""
+        return self._batch_rows(table, columns, slice(None))
+
+    def slices(self, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield what `raw` returns, some rows at a time: no more than those are in memory."""
+        per_slice = _SLICE_ROWS // _BATCH_ROWS
+        at = 0
+        while (rows := self._batch_rows(table, columns, slice(at, at + per_slice))).num_rows:
+            yield rows
+            at += per_slice
+
+    def _batch_rows(self, table: str, columns: Sequence[str], wanted: slice) -> pa.Table:
+        if not self.counts[table]:
+            return _code_schema(table, columns).empty_table()
         # The file is mapped: of what is selected here, only the pages that are read are loaded.
         # (IpcReadOptions.included_fields would copy the whole file.)
         with pa.memory_map(str(self._folder / f"{table}.arrow")) as source:
-            return pa.ipc.open_file(source).read_all()[column]
+            file = pa.ipc.open_file(source)
+            every = range(file.num_record_batches)
+            own = every if self._batches is None else self._batches[table]
+            batches = [file.get_batch(number) for number in own[wanted]]
+            return pa.Table.from_batches(batches, file.schema).select(list(columns))
+
+    def _codes(self, table: str, column: str) -> pa.ChunkedArray:
+        return self.raw(table, [column])[column]
 
     def _decode(self, table: str, field: pa.Field, codes: pa.ChunkedArray) -> pa.ChunkedArray:
         if field.type != TEXT:
@@ -211,10 +247,10 @@ def _take(column: pa.ChunkedArray, rows: Rows) -> pa.Array:
     return span.combine_chunks().take(pa.array(rows - first))
 
 
-def _code_schema(table: str) -> pa.Schema:
-    return pa.schema(
-        [(f.name, pa.int32() if f.type == TEXT else f.type) for f in RAW_SCHEMAS[table]]
-    )
+def _code_schema(table: str, columns: Sequence[str] | None = None) -> pa.Schema:
+    schema = RAW_SCHEMAS[table]
+    fields = schema if columns is None else [schema.field(name) for name in columns]
+    return pa.schema([(f.name, pa.int32() if f.type == TEXT else f.type) for f in fields])
 
 
 def _as_array(values: Any, kind: pa.DataType) -> pa.Array:

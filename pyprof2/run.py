@@ -661,11 +661,13 @@ class Run:
 
     def _utilization_of(self, rank: RankTables) -> pd.DataFrame:
         """Return the utilization of a rank with the peaks of the device that was named."""
+        from pyprof2.analysis.parted import InMemory
         from pyprof2.analysis.summaries.utilization import NEEDED, utilization
         from pyprof2.analysis.time.step_windows import StepWindows
 
         windows = StepWindows.of(rank.read("steps"))
-        return utilization(rank.several(NEEDED), windows, rank.devices(), self.device, rank.rank)
+        tables = {name: InMemory(table) for name, table in rank.several(NEEDED).items()}
+        return utilization(tables, windows, rank.devices(), self.device, rank.rank)
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.

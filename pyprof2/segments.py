@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyprof2.recording import Recording
@@ -66,16 +66,13 @@ def joined(
     calls = _correlation_shifts(folders, rank)
     seen: list[dict[str, Any]] = []
     for at, folder in enumerate(folders):
-        added = {
-            column: sum(count[table] for count in counts[:at] for table in tables)
-            for column, tables in _COUNTED_IN.items()
-        }
+        added = ids_after({table: sum(count[table] for count in counts[:at]) for table in TABLES})
         added |= dict.fromkeys(("correlation_id", "waits_for_correlation_id"), calls[at])
         added["unix_ns"] = -shifts[at]
         added |= {each: shifts[at] for each in _TIMES if (name, each) not in _LENGTHS}
         file = _file(folder, name, rank)
         for group in range(file.num_row_groups):
-            part = _add(file.read_row_group(group), added)
+            part = shifted(file.read_row_group(group), added)
             if name == "devices":
                 part = pa.Table.from_pylist(
                     [row for row in part.to_pylist() if row not in seen], part.schema
@@ -84,11 +81,19 @@ def joined(
             yield part
 
 
+def ids_after(row_counts: Mapping[str, int]) -> dict[str, int]:
+    """Return what to add to ids of rows that come after so many of each table."""
+    return {
+        column: sum(row_counts[table] for table in tables) for column, tables in _COUNTED_IN.items()
+    }
+
+
 def _file(folder: Path, name: str, rank: int) -> pq.ParquetFile:
     return pq.ParquetFile(folder / name / f"rank-{rank}.parquet")
 
 
-def _add(table: pa.Table, added: dict[str, int]) -> pa.Table:
+def shifted(table: pa.Table, added: Mapping[str, int]) -> pa.Table:
+    """Return a table with something added to the columns of these names that it has."""
     for at, name in enumerate(table.column_names):
         if added.get(name):
             table = table.set_column(at, table.field(at), pc.add(table[name], added[name]))

@@ -6,6 +6,8 @@ are mailed around: what is read is checked first, and nothing is replaced that i
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import glob
 import json
 import os
@@ -168,25 +170,56 @@ class StoreWriter:
             shutil.rmtree(old, ignore_errors=True)
 
 
+class TableWriters:
+    """Writes one rank's rows of tables, in parts; as a context manager it closes the files.
+
+    Attributes:
+        nbytes: what the rows take in memory.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.nbytes = 0
+        self._folder, self._rank = folder, rank
+        self._files = contextlib.ExitStack()
+        self._writers: dict[str, pq.ParquetWriter] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def write(self, name: str, parts: Iterable[pa.Table]) -> None:
+        """Append rows to a table.
+
+        Raises:
+            TableError: a part does not have the table's columns.
+        """
+        if name not in self._writers:
+            self._writers[name] = self._files.enter_context(self._open(name))
+        for part in parts:
+            checked = STORED[name].conform(part)
+            self.nbytes += checked.nbytes
+            self._writers[name].write_table(checked, row_group_size=_ROW_GROUP)
+
+    def _open(self, name: str) -> pq.ParquetWriter:
+        schema, path = STORED[name].schema(), self._folder / name
+        path.mkdir(exist_ok=True)
+        return pq.ParquetWriter(
+            path / f"rank-{self._rank}.parquet", schema, compression="zstd", compression_level=1,
+            **_encoding(schema),
+        )  # fmt: skip
+
+
 def write_table(folder: Path, name: str, rank: int, parts: Iterable[pa.Table]) -> int:
     """Write one rank's rows of a table, part by part; return their bytes in memory.
 
     Raises:
         TableError: a part does not have the table's columns.
     """
-    table = STORED[name]
-    path = folder / name
-    path.mkdir(exist_ok=True)
-    schema, nbytes = table.schema(), 0
-    with pq.ParquetWriter(
-        path / f"rank-{rank}.parquet", schema, compression="zstd", compression_level=1,
-        **_encoding(schema),
-    ) as writer:  # fmt: skip
-        for part in parts:
-            checked = table.conform(part)
-            nbytes += checked.nbytes
-            writer.write_table(checked, row_group_size=_ROW_GROUP)
-    return nbytes
+    with TableWriters(folder, rank) as writers:
+        writers.write(name, parts)
+    return writers.nbytes
 
 
 def _encoding(schema: pa.Schema) -> dict[str, Any]:
@@ -305,7 +338,9 @@ def open_parts(path: Path, name: str, rank: int) -> TableParts:
     """
     try:
         file = _file_of(path, name, rank)
-        parts = TableParts(file, STORED[name], lambda other: _row_count(file, other))
+        # Asked for each part again, and each time it is the whole metadata of another file.
+        row_count = functools.cache(functools.partial(_row_count, file))
+        parts = TableParts(file, STORED[name], row_count)
         parquet = pq.ParquetFile(file)
         _refuse_expansion(file, parquet.metadata)
         what = _fault_of_columns(parquet.schema_arrow, STORED[name].schema())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
+from pyprof2.analysis.parted import InMemory
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS, TABLES, TEXT, Column
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ def canonical(name: str, *rows: Mapping[str, Any]) -> pa.Table:
         msg = f"no such columns: {sorted(unknown)}"
         raise ValueError(msg)
     return pa.Table.from_pylist(full, schema=table.schema())
+
+
+def parted(tables: Mapping[str, pa.Table], size: int | None = None) -> dict[str, InMemory]:
+    """Return tables as they are read in parts of so many rows; None: of all."""
+    return {name: InMemory(table, size) for name, table in tables.items()}
 
 
 def kineto_trace(*events: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+
+from tests.builders import mm_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROGRAM = """
 import resource
@@ -38,3 +46,22 @@ def test_pages_of_pieces_are_cleared_once_and_those_of_other_blocks_each_time() 
     assert given_back > pages / 2
     assert kept < pages / 10
     assert again > pages / 2
+
+
+def test_parse_takes_nothing_from_the_allocator_of_arrow_s_own(tmp_path: Path) -> None:
+    trace = tmp_path / "mm.json"
+    trace.write_text(json.dumps(mm_trace()))
+    program = """
+import sys
+from pyprof2.cli import main
+main(["parse", "-q", sys.argv[1]])
+import pyarrow as pa
+own = {"mimalloc", "jemalloc"} & set(pa.supported_memory_backends())
+print([getattr(pa, f"{name}_memory_pool")().max_memory() for name in own])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(trace)], capture_output=True, text=True, check=True
+    )
+
+    taken = json.loads(done.stdout.splitlines()[-1])
+    assert taken == [0] * len({"mimalloc", "jemalloc"} & set(pa.supported_memory_backends()))

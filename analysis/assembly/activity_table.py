@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -48,13 +49,18 @@ _NOTES: Final = [
 
 
 def activity_tables(
-    recording: Recording, linked: Linked
+    recording: Recording, linked: Linked, activity_id: Int
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
     """Yield the names of `launches`, `kernels` and `copies` with their rows, in parts.
 
     They lack the column `rank`. All kernels of an op are in one part: they share its cost.
+
+    Args:
+        recording: the raw tables.
+        linked: what was found of them.
+        activity_id: of each GPU activity its id.
     """
-    launches, found = linked.launches, linked.activities
+    launches, found = linked.launches, replace(linked.activities, id=activity_id)
     yield "launches", _launch_parts(recording, launches, found)
     for name, kept in (("kernels", found.is_kernel), ("copies", ~found.is_kernel)):
         chosen = found.at(kept)

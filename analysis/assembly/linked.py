@@ -18,7 +18,7 @@ from pyprof2.analysis.linking.pair import Pairs, pair
 from pyprof2.analysis.linking.stacks import Around, Stacks, choose_lines
 from pyprof2.analysis.linking.user_ranges import Found, UserRanges, choose_users
 from pyprof2.columns import TextColumn, combine_keys, lookup, merge_texts
-from pyprof2.recording import Recording, code_column, int_column
+from pyprof2.recording import Recording, TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +70,21 @@ class Linked:
     launch_ranges: Found
 
 
+class Shared:
+    """What the windows of a recording have in common, and find once.
+
+    Attributes:
+        stacks: the distinct stacks.
+        calls: the distinct calls.
+        descriptions: those of the estimates.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.stacks = Stacks()
+        self.calls = DistinctCalls(recording.signatures)
+        self.descriptions: TextCodes = TextCodes()
+
+
 class _Around(NamedTuple):
     """What is around the ops: stacks and layers by op, and the ranges that linking needs later.
 
@@ -78,7 +93,6 @@ class _Around(NamedTuple):
 
     stack: Int
     line: Int
-    stacks: Stacks
     layer: TextColumn
     sharded: TextColumn
     steps: Ranges
@@ -86,29 +100,36 @@ class _Around(NamedTuple):
     modules: list[Ranges]
 
 
-def _look_around(recording: Recording, ops: Ops, pairs: Pairs, threads: Threads) -> _Around:
+def _look_around(
+    recording: Recording, ops: Ops, pairs: Pairs, threads: Threads, stacks: Stacks
+) -> _Around:
     recorded = recording.read("ops", ["layer", "stack"], ops.row)
     # There may be more frames than ops: they are let go with this function.
     ranges = link.read_ranges(recording, threads)
-    stacks = Stacks()
     lines = code_column(recorded, "stack")
     stack = _stacks_of(stacks, ops, ranges, lines)
     layer = merge_texts(code_column(recorded, "layer"), _layers_around(ops, pairs.forward, ranges))
     steps, annotations, *modules = (
         ranges.get(kind, NO_RANGES) for kind in ("step", "annotation", "module", "layer")
     )
-    sharded = link.link_sharded(annotations, layer[1], ops.thread, ops.start)
-    return _Around(stack, lines[0], stacks, layer, sharded, steps, annotations, modules)
+    # What FSDP calls a layer may be meant of any that is known at all.
+    known = [*recording.spool.texts["ops"]["layer"], *layer[1]]
+    sharded = link.link_sharded(annotations, known, ops.thread, ops.start)
+    return _Around(stack, lines[0], layer, sharded, steps, annotations, modules)
 
 
-def link_recording(recording: Recording, source_root: str | None = None) -> Linked:
+def link_recording(
+    recording: Recording, source_root: str | None = None, shared: Shared | None = None
+) -> Linked:
     """Return what can be known of the recording's ops and GPU activities.
 
     Args:
         recording: the raw tables.
         source_root: the folder of the user's own code.
+        shared: what earlier windows of it have found; it takes up what is found now.
     """
     load_extensions()
+    shared = shared or Shared(recording)
     tables = ("ops", "launches", "ranges", "flows", "memory")
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link.link_ops(recording, threads)
@@ -116,7 +137,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     launches = link_launches(recording, ops, threads)
     activities = link_activities(recording, launches, ops, threads)
     signature = int_column(recording.read("ops", ["signature_id"], ops.row), "signature_id", -1)
-    around = _look_around(recording, ops, pairs, threads)
+    around = _look_around(recording, ops, pairs, threads, shared.stacks)
     annotations = around.annotations
     users = UserRanges.of(choose_users(recording, annotations), threads)
     direction = link.link_directions(ops, threads, annotations, around.modules)
@@ -124,7 +145,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
     inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
     origin = _origins(ops, pairs)
     stack = _stack_of(ops, around, origin, inherits)
-    lines = around.stacks.table()
+    lines = shared.stacks.table()
     source, library_source = (
         (lookup(codes, stack, -1), texts) for codes, texts in choose_lines(lines, source_root)
     )
@@ -134,7 +155,7 @@ def link_recording(recording: Recording, source_root: str | None = None) -> Link
         pairs=pairs,
         launches=launches,
         activities=activities,
-        costs=_costs_of(recording, ops, pairs, signature, activities),
+        costs=_costs_of(recording, ops, pairs, signature, activities, shared),
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
         layer=merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops)),
@@ -161,13 +182,17 @@ def _stack_of(ops: Ops, around: _Around, origin: Int, inherits: Bool) -> Int:
 
 
 def _costs_of(
-    recording: Recording, ops: Ops, pairs: Pairs, signature: Int, activities: Activities
+    recording: Recording,
+    ops: Ops,
+    pairs: Pairs,
+    signature: Int,
+    activities: Activities,
+    shared: Shared,
 ) -> OpCosts:
     """Return the costs of the ops, with what else in the recording says of their inputs."""
     names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
-    calls = DistinctCalls(recording.signatures)
-    evidence = find_evidence(ops, pairs, signature, calls, (activities.op, names))
-    return cost_ops(ops, evidence)
+    evidence = find_evidence(ops, pairs, signature, shared.calls, (activities.op, names))
+    return cost_ops(ops, evidence, shared.descriptions)
 
 
 def _layers_around(ops: Ops, forward: Int, ranges: dict[str, Ranges]) -> TextColumn:

@@ -14,10 +14,10 @@ from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import int_array, lookup, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyprof2.analysis.assembly.linked import Linked
-    from pyprof2.analysis.costs.attribute import OpCosts
+    from pyprof2.analysis.costs.attribute import Described, OpCosts
     from pyprof2.analysis.intervals import Int
     from pyprof2.recording import Recording
 
@@ -28,9 +28,9 @@ _RECORDED: Final = (
 )  # fmt: skip
 
 
-def estimate_table(costs: OpCosts) -> pa.Table:
+def estimate_table(distinct: Iterable[Described]) -> pa.Table:
     """Return the canonical table `estimates`, without the column `rank`."""
-    _, distinct = costs.described
+    distinct = list(distinct)
     columns = zip(*distinct, strict=True) if distinct else ([], [], [], [])
     names = ("flops_formula", "flops_numbers", "bytes_read", "bytes_written")
     types = (pa.string(), pa.string(), pa.int64(), pa.int64())
@@ -96,7 +96,7 @@ class _OfEstimate(NamedTuple):
 
 def _of_estimates(costs: OpCosts) -> _OfEstimate:
     return _OfEstimate(
-        costs.described[0],
+        costs.described,
         {name: costs.counts(name) for name in COUNTS},
         costs.status(),
         {

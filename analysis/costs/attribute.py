@@ -73,6 +73,7 @@ class OpCosts:
         owner: for each op the position of the op that accounts for it, -1 for none.
         category: for each op its category as a code into `categories`, -1 for none.
         fills: for each op whether it only fills memory with a number.
+        descriptions: the distinct descriptions of estimates that are known so far.
     """
 
     estimate: Int
@@ -83,6 +84,7 @@ class OpCosts:
     category: Int
     categories: list[str]
     fills: Bool
+    descriptions: TextCodes
 
     def counts(self, field: str) -> Int:
         """Return one of the counts (`flops`, `bytes_lo`, …) of each estimate."""
@@ -105,19 +107,18 @@ class OpCosts:
         return [None if e.cost is None else getattr(e.cost, field) or None for e in self.estimates]
 
     @cached_property
-    def described(self) -> tuple[Int, list[Described]]:
-        """The number of each estimate's description, -1 for none; and the distinct ones.
+    def described(self) -> Int:
+        """The number of each estimate's description, -1 for none.
 
         Estimates of ops that account for nothing have none.
         """
         accounts = np.unique(self.estimate[self.owner == np.arange(len(self.owner))])
-        distinct: TextCodes = TextCodes()
         number = np.full(max(1, len(self.estimates)), -1, np.int64)
         for at in accounts.tolist():
             cost = self.estimates[at].cost
             if cost is not None:
-                number[at] = distinct[Described.of(cost)]
-        return number, list(distinct)
+                number[at] = self.descriptions[Described.of(cost)]
+        return number
 
     def is_matrix_work(self, op: Int) -> Bool:
         """Return of ops by position, -1 for none, which are matrix products."""
@@ -145,12 +146,13 @@ def _count(found: Estimate, field: str) -> int:
     return UNKNOWN if value is None else int(value)
 
 
-def cost_ops(ops: Ops, evidence: OpEvidence) -> OpCosts:
+def cost_ops(ops: Ops, evidence: OpEvidence, descriptions: TextCodes | None = None) -> OpCosts:
     """Estimate every op, once per distinct call, and find out which op accounts for which.
 
     Args:
         ops: the nested ops.
         evidence: their calls, and what is known of each from elsewhere.
+        descriptions: those of earlier estimates, to which are added those of these.
     """
     of_name = [category_of(name) for name in ops.names]
     categories = sorted({text for text in of_name if text})
@@ -161,7 +163,10 @@ def cost_ops(ops: Ops, evidence: OpEvidence) -> OpCosts:
     owners = _owners(ops, which, estimates)
     words = [None if clues is None else _shapes_from(clues.values()) for clues in needed]
     shapes_op = _shapes_op(which, needed, evidence.origins)
-    return OpCosts(which, estimates, words, shapes_op, owners, category, categories, fills)
+    return OpCosts(
+        which, estimates, words, shapes_op, owners, category, categories, fills,
+        TextCodes() if descriptions is None else descriptions,
+    )  # fmt: skip
 
 
 _Needed: TypeAlias = "dict[int, Clue] | None"
@@ -179,14 +184,24 @@ def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estima
     for key in keys.tolist():
         of_call, of_evidence = divmod(key, width)
         if of_call < len(calls):
-            clues = evidence.distinct[of_evidence]
-            estimates.append(found := estimate(calls[of_call], put_together(clues)))
-            places = needed_clues(calls[of_call], clues, found)
-            needed.append({at: clue for at in places if (clue := clues[at]) is not None})
+            found = _estimated(evidence, of_call, of_evidence)
         else:
-            estimates.append(_without_inputs(ops.names[of_call - len(calls)]))
-            needed.append(None)
+            found = _without_inputs(ops.names[of_call - len(calls)]), None
+        estimates.append(found[0])
+        needed.append(found[1])
     return which, estimates, needed
+
+
+def _estimated(evidence: OpEvidence, number: int, of_clues: int) -> tuple[Estimate, _Needed]:
+    """Return the estimate of a call and what it rests on; found once for each call and clues."""
+    call, clues = evidence.calls[number], evidence.distinct[of_clues]
+    key = number, evidence.keys[of_clues]
+    if key not in evidence.calls.estimated:
+        found = estimate(call, put_together(clues))
+        needed = {at: clues[at] for at in needed_clues(call, clues, found)}
+        evidence.calls.estimated[key] = found, needed
+    known: tuple[Estimate, _Needed] = evidence.calls.estimated[key]
+    return known
 
 
 def _shapes_from(clues: Iterable[Clue]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -44,9 +44,14 @@ _MEAN_NODE: Final = re.compile(r"MeanBackward\d*")
 
 
 class DistinctCalls:
-    """The calls that signatures describe, parsed when they are first asked for."""
+    """The calls that signatures describe, parsed when they are first asked for.
+
+    Attributes:
+        estimated: for who estimates them, what was found, by call and key of its clues.
+    """
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
+        self.estimated: dict[Any, Any] = {}
         self._signatures = signatures
         self._calls: dict[int, OpCall] = {}
 
@@ -77,6 +82,7 @@ class OpEvidence:
         which: for each op the position of its clues in `distinct`.
         distinct: the clues of ops: what the forward op, the gradient, the next call, views, the
             node and the kernels say; None for those that say nothing.
+        keys: what tells these from all others of the calls, with the number of the forward op.
         origins: for each of these places, by op, the position of the op that said it, or -1.
     """
 
@@ -84,6 +90,7 @@ class OpEvidence:
     signature: Int
     which: Int
     distinct: list[tuple[Clue | None, ...]]
+    keys: list[tuple[int | Clue | None, ...]]
     origins: tuple[Int, ...]
 
 
@@ -113,11 +120,12 @@ def find_evidence(
     )
     distinct, which = _distinct(codes)
     clues = [*known, None]
-    found = [
-        (_of_forward(calls, number), *(clues[code] for code in rest))
+    keys = [
+        (number, *(clues[code] for code in rest))
         for number, *rest in np.stack(distinct, 1).tolist()
     ]
-    return OpEvidence(calls, signature, which, found, origins)
+    found = [(_of_forward(calls, number), *rest) for number, *rest in keys]
+    return OpEvidence(calls, signature, which, found, keys, origins)
 
 
 def put_together(clues: Iterable[Clue | None]) -> Evidence:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Nest
+from pyprof2.analysis.job.collective_rows import RANGE_WORDS
 from pyprof2.analysis.job.descriptions import Described, describe, together
 from pyprof2.analysis.job.groups import with_group_keys
 from pyprof2.analysis.job.kinds import is_collective_op, is_comm_op, kind_of, transport_of
@@ -54,7 +55,6 @@ FOUND: Final = (
 
 _KEYS: Final = ("collective_id", "rank", "start_ns", "dur_ns")
 _DEPTH_MAX: Final = 64
-_RANGE_WORDS: Final = r"^(?:p?nccl)[A-Z]\w+$"
 _TAKEN: Final = ("step", "layer", "source", "direction")
 _WHOLE: Final = {column.name for column in COLLECTIVES.columns if column.type == pa.int64()}
 
@@ -313,7 +313,7 @@ def _ranges_around(kernels: pd.DataFrame, ranges: pa.Table) -> list[str | None]:
     """Return the innermost range of NCCL's own around each launch."""
     code, names = code_column(ranges, "name")
     own = np.array(
-        [*pc.match_substring_regex(pa.array(names, pa.string()), _RANGE_WORDS).to_pylist(), False],
+        [*pc.match_substring_regex(pa.array(names, pa.string()), RANGE_WORDS).to_pylist(), False],
         bool,
     )
     chosen = ranges.filter(pa.array(own[code]))

@@ -24,6 +24,11 @@ _WORK: Final = re.compile(r"gloo:(?!.*(?:wait|monitored))")
 _HANDED: Final = re.compile(r"c10d::|_c10d_functional(?:_autograd)?::")
 
 
+def is_work(name: str) -> bool:
+    """Whether a range is a collective that a worker does."""
+    return bool(_WORK.match(name))
+
+
 def on_workers(members: pd.DataFrame, ranges: pa.Table) -> pd.DataFrame:
     """Return members of ops with the times of the work that they handed over.
 
@@ -57,7 +62,7 @@ def _handed_over(members: pd.DataFrame) -> Int:
 def _work(ranges: pa.Table) -> tuple[Int, Int]:
     """Return start and duration of the ranges in which workers communicate, in order."""
     code, names = code_column(ranges, "name")
-    is_work = np.array([*(bool(_WORK.match(name)) for name in names), False], bool)[code]
-    start, dur = (int_column(ranges, name, 0)[is_work] for name in ("start_ns", "dur_ns"))
+    works = np.array([*map(is_work, names), False], bool)[code]
+    start, dur = (int_column(ranges, name, 0)[works] for name in ("start_ns", "dur_ns"))
     order = np.lexsort((dur, start))
     return start[order], dur[order]

@@ -101,10 +101,11 @@ def link_directions(
     in_closure = has_closure & _is_numbered(ops, around)
     direction[stepping] = np.where(in_closure[stepping], _FORWARD, _OPTIMIZER)
     # The gradient that backward starts from has no number.
-    root = has_closure & _between(_FORWARD, _BACKWARD, ops, threads, direction)
-    direction[root] = _FORWARD
+    rows = np.flatnonzero(has_closure)
+    direction[_between(_FORWARD, _BACKWARD, rows, ops, threads, direction)] = _FORWARD
     loose = (direction == _FORWARD) & ~stepping & ~ops.recompute & (around.module == NO_ID)
-    direction[loose & _between(_BACKWARD, _OPTIMIZER, ops, threads, direction)] = _OTHER
+    rows = np.flatnonzero(loose)
+    direction[_between(_BACKWARD, _OPTIMIZER, rows, ops, threads, direction)] = _OTHER
     return direction
 
 
@@ -133,20 +134,24 @@ def _is_numbered(ops: Ops, around: Surroundings) -> Bool:
     return found
 
 
-def _between(first: int, then: int, ops: Ops, threads: Threads, direction: Int) -> Bool:
-    """Return which ops come between ops of two directions, of all in their process with either.
+def _between(first: int, then: int, rows: Int, ops: Ops, threads: Threads, direction: Int) -> Int:
+    """Return which of some ops come between ops of two directions, of all in their process.
 
     Backward may run on other threads; the others are on the thread of the op itself.
     """
+    if not (direction == first).any() or not (direction == then).any():
+        return rows[:0]
     work = np.flatnonzero((direction == first) | (direction == then))
     process = threads.process(ops.thread)
     nest = Nest.of(process[work], ops.start[work], ops.start[work])
     work = work[nest.order]
-    before = last_not_after(nest.thread, nest.start, process, ops.start)
-    between: Bool = (before >= 0) & (before + 1 < len(work))
-    rows = np.flatnonzero(between)
-    for code, at in ((first, work[before[rows]]), (then, work[before[rows] + 1])):
+    before = last_not_after(nest.thread, nest.start, process[rows], ops.start[rows])
+    has_both = (before >= 0) & (before + 1 < len(work))
+    rows, before = rows[has_both], before[has_both]
+    between = np.ones(len(rows), bool)
+    for code, at in ((first, work[before]), (then, work[before + 1])):
         on_thread = (ops.thread[at] == ops.thread[rows]) | (code == _BACKWARD)
         here = on_thread & (process[at] == process[rows])
-        between[rows] &= here & (direction[at] == code)
-    return between
+        between &= here & (direction[at] == code)
+    found: Int = rows[between]
+    return found

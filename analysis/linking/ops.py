@@ -149,7 +149,7 @@ def _rows_that_ran(recording: Recording, threads: Threads, row: Int, start: Int)
     tries out, or runs to capture it, has.
     """
     kind, kinds = code_column(recording.read("ranges", ["kind"]), "kind")
-    if "internal" not in kinds or recording.spool.counts["activities"]:
+    if "internal" not in kinds or recording.spool.known["activities", "start_ns"]:
         return row
     rows = np.flatnonzero(kind == kinds.index("internal"))
     ranges = ranges_at(recording, threads, rows).named(lambda text: text.endswith(_COMPILING))

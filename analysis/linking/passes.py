@@ -103,7 +103,7 @@ def find_passes(calls: Calls) -> Passes:
 
 
 def _nodes(calls: Calls) -> Bool:
-    node = calls.named(_is_node_name) | calls.is_node
+    node = calls.named(is_node_name) | calls.is_node
     # Whatever its name is: the op of that name inside the engine's range is the node.
     code = {text: number for number, text in enumerate(calls.names)}
     inside = [
@@ -116,7 +116,8 @@ def _nodes(calls: Calls) -> Bool:
     return node
 
 
-def _is_node_name(name: str) -> bool:
+def is_node_name(name: str) -> bool:
+    """Whether a name alone says that an op is a node of autograd."""
     return bool(_NODE_NAME.match(name)) and not _NO_NODE_NAME.search(name)
 
 

@@ -46,12 +46,18 @@ def candidates(key: Int, start: Int, wanted: Int, time: Int) -> tuple[Int, Bool]
         where there is none. And whether it starts not after the activity.
     """
     order = np.lexsort((start, key))
-    if not len(order):
+    found, is_before = among_sorted(key[order], start[order], wanted, time)
+    return lookup(order, found, -1), is_before
+
+
+def among_sorted(key: Int, start: Int, wanted: Int, time: Int) -> tuple[Int, Bool]:
+    """Return what `candidates` does, of launches that are sorted by id and start."""
+    if not len(key):
         return np.full(len(wanted), -1, np.int64), np.zeros(len(wanted), bool)
-    found = last_not_after(key[order], start[order], wanted, time)
+    found = last_not_after(key, start, wanted, time)
     is_before = found >= 0
     # A clock that drifts can put the kernel before its launch.
-    first = np.minimum(np.searchsorted(key[order], wanted), len(order) - 1)
-    late = ~is_before & (key[order][first] == wanted)
+    first = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+    late = ~is_before & (key[first] == wanted)
     found[late] = first[late]
-    return lookup(order, found, -1), is_before
+    return found, is_before

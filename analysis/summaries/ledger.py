@@ -5,6 +5,7 @@ A recording without GPU activity has the same bins over the self time of its ops
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,13 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Int, nearest_marked
+from pyprof2.analysis.parted import InMemory, Tail, least_from, parts_of
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
+
+    from pyprof2.analysis.parted import Parted
 
 BINS: Final = {
     "ok": "costed",
@@ -42,15 +46,18 @@ _MISSING: Final = ("no_shapes", "no_formula")
 _IN_PARENT: Final = "in_parent"
 
 
-def of_tables(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
+def of_tables(tables: Mapping[str, Parted]) -> pd.DataFrame:
     """Return the ledger of a rank: of its GPU time, without a GPU of its op time.
 
     Args:
         tables: columns `NEEDED` of the rank's canonical tables.
     """
     kernels, copies = tables["kernels"], tables["copies"]
-    has_gpu = kernels.num_rows or copies.num_rows
-    return ledger(kernels, copies) if has_gpu else op_ledger(tables["ops"])
+    if not kernels.row_count and not copies.row_count:
+        return _op_ledger(tables["ops"])
+    parts = (_kernel_bins(part) for part in parts_of(kernels, NEEDED["kernels"]))
+    others = (_copy_bins(part) for part in parts_of(copies, NEEDED["copies"]))
+    return _sum(chain(parts, others))
 
 
 def ledger(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
@@ -68,8 +75,15 @@ def ledger(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
         Table `ledger` without the column `rank`: a row for every one of `BINS`, in that order;
         `share_pct` is null where there is no time at all.
     """
-    bins = np.concatenate((_bins(kernels), np.full(copies.num_rows, len(BINS) - 1)))
-    return _sum(bins, np.concatenate([int_column(t, "dur_ns", 0) for t in (kernels, copies)]))
+    return _sum((_kernel_bins(kernels), _copy_bins(copies)))
+
+
+def _kernel_bins(kernels: pa.Table) -> tuple[Int, Int]:
+    return _bins(kernels), int_column(kernels, "dur_ns", 0)
+
+
+def _copy_bins(copies: pa.Table) -> tuple[Int, Int]:
+    return np.full(copies.num_rows, len(BINS) - 1), int_column(copies, "dur_ns", 0)
 
 
 def op_ledger(ops: pa.Table) -> pd.DataFrame:
@@ -80,13 +94,30 @@ def op_ledger(ops: pa.Table) -> pd.DataFrame:
     Args:
         ops: canonical table `ops`, in order of `op_id`.
     """
-    status, statuses = code_column(ops, "cost_status")
+    return _op_ledger(InMemory(ops))
+
+
+def _op_ledger(ops: Parted) -> pd.DataFrame:
+    return _sum(_op_bins(ops))
+
+
+def _op_bins(ops: Parted) -> Iterator[tuple[Int, Int]]:
+    """Yield the bin and the self time of ops, part by part."""
     # Ids are dense, so they are positions.
-    parent = int_column(ops, "parent_op_id", -1)
-    accounts = status != (statuses.index(_IN_PARENT) if _IN_PARENT in statuses else -1)
-    bins = _bins(ops)[nearest_marked(parent, accounts)] if ops.num_rows else status
-    rows = ~is_engine(ops["op"])
-    return _sum(bins[rows], int_column(ops, "self_ns", 0)[rows])
+    known, least = Tail(), least_from(ops, ["parent_op_id"])
+    for part in parts_of(ops, NEEDED["ops"]):
+        parent, first = int_column(part, "parent_op_id", -1), known.end
+        status, statuses = code_column(part, "cost_status")
+        accounts = status != (statuses.index(_IN_PARENT) if _IN_PARENT in statuses else -1)
+        inside = np.where(parent >= first, parent - first, -1)
+        # Up to the op that accounts, or to one whose parent has its bin already.
+        top = nearest_marked(inside, accounts | (inside < 0))
+        is_own = accounts | (parent < 0)
+        bins = np.where(is_own, _bins(part), known.at(np.where(inside < 0, parent, -1)))[top]
+        known.extend(bins)
+        known.forget(least(known.end))
+        rows = ~is_engine(part["op"])
+        yield bins[rows], int_column(part, "self_ns", 0)[rows]
 
 
 def merge_ledgers(ledgers: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -110,10 +141,13 @@ def _bins(table: pa.Table) -> Int:
     return np.where(is_comm, names.index("comm"), bins)
 
 
-def _sum(bins: Int, time: Int) -> pd.DataFrame:
-    sums = np.zeros(len(BINS), np.int64)
-    np.add.at(sums, bins, time)
-    return _frame(sums, np.bincount(bins, minlength=len(BINS)).astype(np.int64))
+def _sum(parts: Iterable[tuple[Int, Int]]) -> pd.DataFrame:
+    """Return the ledger of rows whose bins and times come in parts."""
+    sums, count = np.zeros(len(BINS), np.int64), np.zeros(len(BINS), np.int64)
+    for bins, time in parts:
+        np.add.at(sums, bins, time)
+        count += np.bincount(bins, minlength=len(BINS))
+    return _frame(sums, count)
 
 
 def _frame(time: Int, count: Int) -> pd.DataFrame:

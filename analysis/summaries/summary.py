@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.intervals import union_length
+from pyprof2.analysis.intervals import Covered
+from pyprof2.analysis.parted import in_time_order, parts_of, stretches, whole
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.analysis.time.spans import recorded_span
-from pyprof2.recording import code_column
+from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import SUMMARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from pyprof2.analysis.intervals import Bool
+    from pyprof2.analysis.parted import Parted
 
 NEEDED: Final = {
     "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "device_name", "op_id", "layer",
@@ -29,6 +35,11 @@ NEEDED: Final = {
     "trace": ("start_ns", "profiler"),
 }  # fmt: skip
 """The columns that `totals` reads of each table."""
+
+_SPAN: Final = ("start_ns", "dur_ns")
+_BUSY: Final = ("device", *_SPAN)
+_THREAD: Final = ["pid", "tid"]
+_OF_OPS: Final = tuple(name for name in NEEDED["ops"] if name not in _SPAN)
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,7 @@ class Totals:
         return cls(**row)
 
 
-def totals(tables: Mapping[str, pa.Table], rank: int = 0) -> Totals:
+def totals(tables: Mapping[str, Parted], rank: int = 0) -> Totals:
     """Return the totals of a rank.
 
     Busy time is the union of intervals per device, so work that overlaps counts once.
@@ -99,23 +110,25 @@ def totals(tables: Mapping[str, pa.Table], rank: int = 0) -> Totals:
         tables: columns `NEEDED` of the rank's canonical tables.
         rank: its number.
     """
-    kernels, ops = tables["kernels"], tables["ops"]
-    names = _texts(kernels["device_name"]) or _texts(tables["devices"]["name"])
+    trace = whole(tables["trace"], NEEDED["trace"])
+    ops, kernels = _Ops(tables), _Kernels()
+    for stretch in stretches(tables["kernels"], NEEDED["kernels"]):
+        kernels.add(stretch.rows, ops)
+    names = sorted(kernels.names) or _texts(whole(tables["devices"], ["name"])["name"])
     facts: dict[str, Any] = {
-        "profiler": next(iter(_texts(tables["trace"]["profiler"])), None),
+        "profiler": next(iter(_texts(trace["profiler"])), None),
         "devices": [name for name in names if name],
-        **_times(kernels, tables["copies"], ops, tables["trace"]),
-        **_links(kernels, ops),
-        "shapes_count": _with_shapes(kernels, ops, tables["signatures"]),
-        "shapeless_count": _without_shapes(kernels, ops, tables["signatures"]),
-        "ops_with_shapes_count": _true(pc.is_valid(ops["signature_id"])),
-        "ops_with_sequence_count": _true(pc.is_valid(ops["sequence_nr"])),
-        "ops_with_layer_count": _true(pc.is_valid(ops["layer"])),
-        **with_source(kernels, ops),
-        "layer_count": _true(pc.is_valid(kernels["layer"])),
-        **_costed(kernels, ops),
+        "copy_count": tables["copies"].row_count,
+        "copy_time_ns": sum(_sum(p["dur_ns"]) for p in parts_of(tables["copies"], ["dur_ns"])),
+        "other_threads_count": kernels.on_other_threads(ops),
+        **_busy(tables),
+        **ops.counts,
+        **kernels.counts,
     }
-    return Totals(rank, **facts)
+    has_gpu = kernels.counts["kernel_count"] or facts["copy_count"]
+    of = ("kernels", "copies") if has_gpu else ("ops",)
+    spans = chain.from_iterable(parts_of(tables[name], _SPAN) for name in of)
+    return Totals(rank, span_ns=recorded_span(spans, trace), **facts)
 
 
 def with_source(kernels: pa.Table, ops: pa.Table) -> dict[str, Any]:
@@ -182,59 +195,128 @@ _NAMES: Final = (
 """What a summary holds, in order."""
 
 
-def _times(kernels: pa.Table, copies: pa.Table, ops: pa.Table, trace: pa.Table) -> dict[str, int]:
-    """Return how much there is, and how long it took."""
-    both = pa.concat_tables([t.select(["device", "start_ns", "dur_ns"]) for t in (kernels, copies)])
+def _busy(tables: Mapping[str, Parted]) -> dict[str, int]:
+    """Return how many devices there are, and the time in which each did anything, added up."""
+    devices, busy, covered = set(), 0, Covered()
+    activities = [tables["kernels"], tables["copies"]]
+    for parts, _ in in_time_order(activities, [_BUSY, _BUSY]):
+        both = pa.concat_tables([part.select(_BUSY) for part in parts])
+        devices.update(pc.unique(both["device"]).to_pylist())
+        busy += _alone(both, covered)
+    return {"gpu_count": len(devices), "busy_ns": busy}
+
+
+def _alone(rows: pa.Table, covered: Covered) -> int:
+    """Return the time in which each device did anything that it did not before, added up."""
+    start = int_column(rows, "start_ns", 0)
+    end = start + int_column(rows, "dur_ns", 0)
+    return int((end - covered.add(int_column(rows, "device", -1), start, end)).sum())
+
+
+class _Ops:
+    """What the ops of a rank add to its totals.
+
+    Attributes:
+        counts: added up.
+        is_shaped: whether each has a recorded shape of its own; the last of what is none.
+        threads: on which there are any, each once.
+    """
+
+    def __init__(self, tables: Mapping[str, Parted]) -> None:
+        signatures = whole(tables["signatures"], ["has_shapes"])["has_shapes"]
+        shaped = np.append(signatures.to_numpy(zero_copy_only=False), values=False).astype(bool)
+        self.counts: Counter[str] = Counter()
+        is_shaped, threads = [], []
+        for ops in parts_of(tables["ops"], _OF_OPS):
+            self.counts.update(_op_counts(ops))
+            is_shaped.append(shaped[int_column(ops, "signature_id", -1)])
+            threads.append(_distinct(ops))
+        self.is_shaped = np.concatenate([*is_shaped, np.zeros(1, bool)])
+        self.threads = pa.concat_tables(threads).group_by(_THREAD).aggregate([])
+
+
+def _op_counts(ops: pa.Table) -> dict[str, int]:
+    names = ("signature_id", "sequence_nr", "layer", "source")
+    signature, sequence, layer, source = (_true(pc.is_valid(ops[name])) for name in names)
+    is_work = pa.array(~is_engine(ops["op"]))
+    status, known = _is(ops["cost_status"], "in_parent"), pc.is_valid(ops["flops"])
     return {
-        "kernel_count": kernels.num_rows,
-        "copy_count": copies.num_rows,
-        "kernel_time_ns": _sum(kernels["dur_ns"]),
-        "copy_time_ns": _sum(copies["dur_ns"]),
-        "gpu_count": len(pc.unique(both["device"])),
-        "busy_ns": _busy(both),
-        "busy_kernels_ns": _busy(kernels),
-        "span_ns": recorded_span([both if both.num_rows else ops], trace),
         "op_count": ops.num_rows,
         "op_time_ns": _sum(ops["self_ns"]),
+        "ops_with_shapes_count": signature,
+        "ops_with_sequence_count": sequence,
+        "ops_with_layer_count": layer,
+        "ops_with_source_count": source,
+        "op_row_time_ns": _sum(ops["self_ns"].filter(is_work)),
+        "costed_op_ns": _sum(ops["self_ns"].filter(pc.and_(is_work, pc.or_(known, status)))),
     }
 
 
-def _links(kernels: pa.Table, ops: pa.Table) -> dict[str, int]:
-    """Return how many kernels have a launch, an op, a forward op, and why others have none."""
+def _distinct(rows: pa.Table) -> pa.Table:
+    return rows.select(_THREAD).group_by(_THREAD, use_threads=False).aggregate([])
+
+
+class _Kernels:
+    """What the kernels of a rank add to its totals.
+
+    Attributes:
+        counts: added up.
+        names: of their devices.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.names: set[str] = set()
+        self._covered = Covered()
+        self._unlinked: list[pa.Table] = []
+
+    def add(self, kernels: pa.Table, ops: _Ops) -> None:
+        """Add kernels, in order of time."""
+        self.counts.update(_links(kernels) | _shapes(kernels, ops.is_shaped))
+        self.counts["busy_kernels_ns"] += _alone(kernels, self._covered)
+        self.names.update(_texts(kernels["device_name"]))
+        has_op, is_graph = pc.is_valid(kernels["op_id"]), _is(kernels["link"], "graph")
+        loose = pc.and_not(pc.and_not(pc.is_valid(kernels["launch_id"]), has_op), is_graph)
+        launched = kernels.select(_THREAD).filter(loose).group_by(_THREAD, use_threads=False)
+        self._unlinked.append(launched.aggregate([([], "count_all")]))
+
+    def on_other_threads(self, ops: _Ops) -> int:
+        """Return how many were launched on threads that have no op, where others have some."""
+        if not ops.counts["op_count"]:
+            return 0
+        launched = pa.concat_tables(self._unlinked)
+        return _sum(launched.join(ops.threads, _THREAD, join_type="left anti")["count_all"])
+
+
+def _links(kernels: pa.Table) -> dict[str, int]:
+    """Return how many kernels have a launch, an op, a forward op, and what is known of others."""
     op, is_graph = pc.is_valid(kernels["op_id"]), _is(kernels["link"], "graph")
-    loose = pc.and_not(pc.invert(op), is_graph)
-    backward = _is(kernels["direction"], "backward")
+    backward, time = _is(kernels["direction"], "backward"), kernels["dur_ns"]
     return {
+        "kernel_count": kernels.num_rows,
+        "kernel_time_ns": _sum(time),
         "launched_count": _true(pc.is_valid(kernels["launch_id"])),
         "linked_count": _true(op),
-        "other_threads_count": _on_other_threads(kernels.filter(loose), ops),
-        "linked_ns": _sum(kernels["dur_ns"].filter(op)),
+        "linked_ns": _sum(time.filter(op)),
         "backward_count": _true(backward),
         "backward_paired_count": _true(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
         "recompute_count": _true(kernels["recompute"]),
         "graph_count": _true(is_graph),
         "loose_graph_count": _true(pc.and_not(is_graph, op)),
+        "layer_count": _true(pc.is_valid(kernels["layer"])),
+        "source_count": _true(pc.is_valid(kernels["source"])),
+        "costed_ns": _sum(time.filter(pc.is_valid(kernels["flops"]))),
     }
 
 
-def _on_other_threads(unlinked: pa.Table, ops: pa.Table) -> int:
-    """Return how many kernels were launched on threads that have no op, where others have some."""
-    if not ops.num_rows:
-        return 0
-    thread = ["pid", "tid"]
-    launched = unlinked.filter(pc.is_valid(unlinked["launch_id"])).select(thread)
-    there = ops.select(thread).group_by(thread).aggregate([])
-    return int(launched.join(there, thread, join_type="left anti").num_rows)
-
-
-def _costed(kernels: pa.Table, ops: pa.Table) -> dict[str, int]:
-    """Return the time of kernels whose FLOPs are known, and of ops, of which in all how much."""
-    ops = ops.select(["self_ns", "flops", "cost_status"]).filter(pa.array(~is_engine(ops["op"])))
-    known = pc.or_(pc.is_valid(ops["flops"]), _is(ops["cost_status"], "in_parent"))
+def _shapes(kernels: pa.Table, is_shaped: Bool) -> dict[str, int]:
+    """Return how many kernels have an op with a shape, and without; of graphs not the latter."""
+    op = int_column(kernels, "op_id", -1)
+    shaped = is_shaped[op]
+    is_own = ~_is(kernels["link"], "graph").to_numpy()
     return {
-        "costed_ns": _sum(kernels["dur_ns"].filter(pc.is_valid(kernels["flops"]))),
-        "op_row_time_ns": _sum(ops["self_ns"]),
-        "costed_op_ns": _sum(ops["self_ns"].filter(known)),
+        "shapes_count": int(shaped.sum()),
+        "shapeless_count": int((is_own & (op >= 0) & ~shaped).sum()),
     }
 
 
@@ -258,25 +340,3 @@ def _is(column: pa.ChunkedArray, text: str) -> pa.ChunkedArray:
 
 def _share(part: int, whole: int) -> float | None:
     return 100 * part / whole if whole else None
-
-
-def _busy(rows: pa.Table) -> int:
-    """Return the time in which each device did anything, added up."""
-    device = rows["device"].fill_null(-1).to_numpy()
-    start = rows["start_ns"].to_numpy()
-    end = start + rows["dur_ns"].to_numpy()
-    of_device = [device == each for each in np.unique(device).tolist()]
-    return sum(union_length(start[at], end[at]) for at in of_device)
-
-
-def _without_shapes(kernels: pa.Table, ops: pa.Table, signatures: pa.Table) -> int:
-    """Return how many kernels have an op without a shape; not those that a graph replays."""
-    own = kernels.filter(pc.invert(_is(kernels["link"], "graph")))
-    return _true(pc.is_valid(own["op_id"])) - _with_shapes(own, ops, signatures)
-
-
-def _with_shapes(kernels: pa.Table, ops: pa.Table, signatures: pa.Table) -> int:
-    """Return how many kernels belong to an op that has a recorded shape of its own."""
-    shaped = np.append(signatures["has_shapes"].to_numpy(zero_copy_only=False), values=False)
-    signature = np.append(ops["signature_id"].fill_null(-1).to_numpy(), -1)
-    return int(shaped[signature[kernels["op_id"].fill_null(-1).to_numpy()]].sum())

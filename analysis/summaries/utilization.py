@@ -19,6 +19,7 @@ TF32, else the vector lanes.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -27,19 +28,21 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.categories import MATRIX_WORK
 from pyprof2.analysis.hardware.roofline import highest_peak
+from pyprof2.analysis.parted import RunningCodes, parts_of, whole
 from pyprof2.analysis.time.spans import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
-from pyprof2.columns import lookup, merge_texts, text_array
+from pyprof2.columns import lookup, merge_texts, narrow, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import UTILIZATION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.parted import Parted
 
 _PANDAS: Final = {pa.int64(): "Int64", pa.float64(): "float64", pa.string(): "object"}
 COLUMNS: Final = {column.name: _PANDAS[column.type] for column in UTILIZATION.columns}
@@ -55,12 +58,15 @@ NEEDED: Final = {
 }  # fmt: skip
 """The columns that it reads of each table."""
 
+_SPAN: Final = ("start_ns", "dur_ns")
+_SUMS: Final = ("known", "flops", "once", "five", "time", "known_time")
+_OF_WORK: Final = tuple(name for name in NEEDED["kernels"] if name != "start_ns")
 _WHOLE: Final = -1
 _FIRST, _LAST = -(1 << 62), 1 << 62
 
 
 def utilization(
-    tables: Mapping[str, pa.Table],
+    tables: Mapping[str, Parted],
     windows: StepWindows,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
@@ -84,32 +90,33 @@ def utilization(
     import pandas as pd
 
     frame = pd.DataFrame(columns=list(COLUMNS))
-    if any(tables[name].num_rows for name in ("kernels", "copies", "ops")):
-        frame = _of_steps(tables, _times(windows, tables), devices, override)
+    if any(tables[name].row_count for name in ("kernels", "copies", "ops")):
+        walls, busy = _times(windows, tables)
+        work = _Work(np.array(list(walls), np.int64), devices, override)
+        for part in _by_op(tables) if tables["kernels"].row_count else _accounting(tables["ops"]):
+            work.add(part)
+        frame = _of_steps(tables, walls, busy, work)
         frame.insert(0, "rank", rank)
     return frame.astype(COLUMNS)
 
 
 def _of_steps(
-    own: Mapping[str, pa.Table],
-    times: tuple[Mapping[int, int], Mapping[int, int] | None],
-    devices: Sequence[Mapping[str, Any]],
-    override: Path | str | None,
+    own: Mapping[str, Parted],
+    walls: Mapping[int, int],
+    busy: Mapping[int, int] | None,
+    work: _Work,
 ) -> pd.DataFrame:
-    """Return the rows of one rank; `times` are those of each step and of work in it, in order."""
+    """Return the rows of one rank; times are those of each step and of work in it, in order."""
     import pandas as pd
 
-    walls, busy = times
     steps = np.array(list(walls), np.int64)
-    has_kernels = own["kernels"].num_rows
-    work = _by_op(own["kernels"], own["ops"]) if has_kernels else _accounting(own["ops"])
     frame = pd.DataFrame({"step": pd.array(steps, "Int64"), "wall_ns": list(walls.values())})
     frame["busy_ns"] = None if busy is None else [busy[step] for step in walls]
     frame["step"] = frame["step"].where(frame["step"] != _WHOLE)
     frame["gpu_ns"] = _gpu_time([own["kernels"], own["copies"]], steps)
-    for name, column in _flops(work, steps).items():
+    for name, column in work.flops().items():
         frame[name] = column
-    frame["peak_flop_per_s"], frame["peak"] = _peak(work, devices, override)
+    frame["peak_flop_per_s"], frame["peak"] = work.peak()
     could = frame["peak_flop_per_s"].astype("float64") * frame["wall_ns"] / 1e9
     could = could.where(could > 0)
     frame["mfu_pct"] = 100 * frame["model_flops"].astype("float64") / could
@@ -139,47 +146,64 @@ def _sums(table: pa.Table, steps: Int, values: Int) -> Int:
     return sums
 
 
-def _gpu_time(tables: Sequence[pa.Table], steps: Int) -> Int | None:
+def _gpu_time(tables: Sequence[Parted], steps: Int) -> Int | None:
     """Return the summed time of what was launched in each step; None without a GPU."""
-    if not any(table.num_rows for table in tables):
+    if not any(table.row_count for table in tables):
         return None
-    times: Int = np.sum([_sums(t, steps, int_column(t, "dur_ns", 0)) for t in tables], axis=0)
+    parts = chain.from_iterable(parts_of(table, ("step", "dur_ns")) for table in tables)
+    times = np.zeros(len(steps), np.int64)
+    for part in parts:
+        times += _sums(part, steps, int_column(part, "dur_ns", 0))
     return times
 
 
-def _by_op(kernels: pa.Table, ops: pa.Table) -> pa.Table:
-    """Return the kernels with the category of the op that accounts for them, where there is one.
+def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
+    """Yield the kernels with the category of the op that accounts for them, where there is one.
 
     A kernel of `aten::copy_` inside a convolution may have done all its work, or nothing of it.
     """
-    codes, words = code_column(ops, "category")
-    owner = int_column(kernels, "cost_op_id", -1)
-    # Ids of ops are dense within a rank, so they are positions.
-    of_op = lookup(codes, np.where(owner < len(codes), owner, -1), -1), words
-    category = text_array(merge_texts(of_op, code_column(kernels, "category")))
-    at = kernels.column_names.index("category")
-    return kernels.set_column(at, "category", category)
+    words = RunningCodes()
+    parts = (words.add(part, "category") for part in parts_of(tables["ops"], ["category"]))
+    # One word of a few for each op: of millions they are megabytes.
+    codes = np.concatenate([narrow(part) for part in parts])
+    for kernels in parts_of(tables["kernels"], _OF_WORK):
+        owner = int_column(kernels, "cost_op_id", -1)
+        # Ids of ops are dense within a rank, so they are positions.
+        of_op = lookup(codes, np.where(owner < len(codes), owner, -1), -1), words.texts
+        category = text_array(merge_texts(of_op, code_column(kernels, "category")))
+        at = kernels.column_names.index("category")
+        yield kernels.set_column(at, "category", category)
 
 
-def _accounting(ops: pa.Table) -> pa.Table:
-    """Return the ops that account for FLOPs, in the shape of kernels: without a GPU they work."""
-    ops = ops.filter(pc.is_valid(ops["flops"]))
-    return ops.append_column("device", pa.nulls(ops.num_rows, pa.int64()))
+def _accounting(ops: Parted) -> Iterator[pa.Table]:
+    """Yield the ops that account for FLOPs, in the shape of kernels: without a GPU they work."""
+    for part in parts_of(ops, NEEDED["ops"]):
+        found = part.filter(pc.is_valid(part["flops"]))
+        yield found.append_column("device", pa.nulls(found.num_rows, pa.int64()))
 
 
 def _times(
-    windows: StepWindows, own: Mapping[str, pa.Table]
+    windows: StepWindows, own: Mapping[str, Parted]
 ) -> tuple[dict[int, int], dict[int, int] | None]:
     """Return the time of each step and, with a GPU, how much of it devices were busy."""
     activities = [own["kernels"], own["copies"]]
-    has_gpu = any(table.num_rows for table in activities)
+    has_gpu = any(table.row_count for table in activities)
     if len(windows.step):
         return windows.time_by_step(), windows.busy_by_step(activities) if has_gpu else None
-    trace = own["trace"]
-    whole = recorded_span(activities, trace) or recorded_span([own["ops"]], trace)
+    length = _gpu_span(own) or recorded_span(parts_of(own["ops"], _SPAN), _trace(own))
     every = np.array([_WHOLE])
     always = StepWindows(every, np.array([_FIRST]), np.array([_LAST]))
-    return {_WHOLE: whole}, always.busy_by_step(activities) if has_gpu else None
+    return {_WHOLE: length}, always.busy_by_step(activities) if has_gpu else None
+
+
+def _gpu_span(own: Mapping[str, Parted]) -> int:
+    """Return the time of the recordings of a rank from their first kernel or copy to the last."""
+    parts = chain.from_iterable(parts_of(own[name], _SPAN) for name in ("kernels", "copies"))
+    return recorded_span(parts, _trace(own))
+
+
+def _trace(own: Mapping[str, Parted]) -> pa.Table:
+    return whole(own["trace"], NEEDED["trace"])
 
 
 def _is(table: pa.Table, name: str, words: Sequence[str]) -> Bool:
@@ -188,58 +212,90 @@ def _is(table: pa.Table, name: str, words: Sequence[str]) -> Bool:
     return found
 
 
-def _flops(work: pa.Table, steps: Int) -> dict[str, pd.Series]:
-    """Return the FLOPs of the model and of the hardware, and how much of the time they cover."""
-    import pandas as pd
+class _Work:
+    """What the matrix work of a rank adds up to; it comes in parts."""
 
-    matrix = work.filter(pa.array(_is(work, "category", MATRIX_WORK)))
+    def __init__(
+        self, steps: Int, devices: Sequence[Mapping[str, Any]], override: Path | str | None
+    ) -> None:
+        self._steps, self._devices, self._override = steps, devices, override
+        self._sums = {name: np.zeros(len(steps), np.int64) for name in _SUMS}
+        self._dtypes = RunningCodes()
+        self._flops_of_dtype: dict[int, float] = {}
+        self._used: set[tuple[int, int]] = set()
+        self._has_flops = False
+
+    def add(self, work: pa.Table) -> None:
+        """Take up work."""
+        # What judges takes long to import, and most who import this only add up what is stored.
+        from pyprof2.analysis.hardware.verdict import devices_of
+
+        matrix = work.filter(pa.array(_is(work, "category", MATRIX_WORK)))
+        place, _ = devices_of(matrix, self._devices, self._override)
+        device = int_column(matrix, "device", -1)
+        self._used |= set(zip(place.tolist(), device.tolist(), strict=True))
+        flops = int_column(matrix, "flops", 0)
+        self._has_flops |= bool(flops.any())
+        for name, values in _flops(matrix, flops).items():
+            self._sums[name] += _sums(matrix, self._steps, values)
+        self._add_dtypes(self._dtypes.add(matrix, "compute_dtype"), flops)
+
+    def _add_dtypes(self, codes: Int, flops: Int) -> None:
+        """Add up FLOPs as floats one by one: there may be more than 64 bits hold."""
+        sums = np.array(
+            [self._flops_of_dtype.get(at, 0.0) for at in range(len(self._dtypes.texts))]
+        )
+        np.add.at(sums, codes[codes >= 0], flops[codes >= 0])
+        self._flops_of_dtype = dict(enumerate(sums.tolist()))
+
+    def flops(self) -> dict[str, pd.Series]:
+        """Return the FLOPs of model and hardware, and how much of the time they cover."""
+        import pandas as pd
+
+        known, flops, once, five, time, known_time = (pd.Series(self._sums[n]) for n in _SUMS)
+        return {
+            "model_flops": (once + five * 4 // 5).where(known > 0).astype("Int64"),
+            "hardware_flops": flops.where(known > 0).astype("Int64"),
+            "counted_pct": 100 * known_time / time.where(time > 0),
+        }
+
+    def peak(self) -> tuple[float | None, str | None]:
+        """Return the peak of all devices that worked, for the dtype of most matrix FLOPs."""
+        from pyprof2.analysis.hardware.verdict import devices_of
+
+        nothing = pa.table({"device": pa.array([], pa.int64())})
+        _, found = devices_of(nothing, self._devices, self._override)
+        total, words = 0.0, []
+        for at, _ in sorted(self._used):
+            device = found[at][1]
+            highest = highest_peak(device, self._dominant())
+            if device is None or highest is None:
+                return None, None
+            total += highest[0]
+            words.append(f"{device.name}, {highest[1]}")
+        count = f"{len(words)} × " if len(words) > 1 else ""
+        return (total, f"{count}{'; '.join(dict.fromkeys(words))}") if words else (None, None)
+
+    def _dominant(self) -> str | None:
+        sums = [self._flops_of_dtype[at] for at in sorted(self._flops_of_dtype)]
+        if not sums or not self._has_flops:
+            return None
+        return self._dtypes.texts[int(np.argmax(sums))]
+
+
+def _flops(matrix: pa.Table, flops: Int) -> dict[str, Int]:
+    """Return what is added up of matrix work, by step."""
     known = matrix["flops"].is_valid().to_numpy()
-    flops, time = (int_column(matrix, name, 0) for name in ("flops", "dur_ns"))
+    time = int_column(matrix, "dur_ns", 0)
     again = matrix["recompute"].fill_null(False).to_numpy()  # noqa: FBT003
     of_model = _is(matrix, "direction", ("forward", "backward")) & ~again
     # Of the five products of a fused attention's backward one only repeats the forward.
     fused = _is(matrix, "category", ("attention",)) & _is(matrix, "direction", ("backward",))
-
-    def sums(values: Int) -> pd.Series:
-        return pd.Series(_sums(matrix, steps, values))
-
-    any_known = sums(known.astype(np.int64)) > 0
-    whole = sums(time)
-    once = sums(np.where(of_model & ~fused, flops, 0))
-    five = sums(np.where(of_model & fused, flops, 0))
     return {
-        "model_flops": (once + five * 4 // 5).where(any_known).astype("Int64"),
-        "hardware_flops": sums(flops).where(any_known).astype("Int64"),
-        "counted_pct": 100 * sums(np.where(known, time, 0)) / whole.where(whole > 0),
+        "known": known.astype(np.int64),
+        "flops": flops,
+        "once": np.where(of_model & ~fused, flops, 0),
+        "five": np.where(of_model & fused, flops, 0),
+        "time": time,
+        "known_time": np.where(known, time, 0),
     }
-
-
-def _peak(
-    work: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None
-) -> tuple[float | None, str | None]:
-    """Return the peak of all devices that worked, for the dtype of most matrix FLOPs."""
-    # What judges takes long to import, and most who import this only add up what is stored.
-    from pyprof2.analysis.hardware.verdict import devices_of
-
-    place, found = devices_of(work, devices, override)
-    matrix = _is(work, "category", MATRIX_WORK)
-    dtype = _dominant(work.filter(pa.array(matrix)))
-    used = np.unique(np.stack((place, int_column(work, "device", -1)))[:, matrix], axis=1)
-    total, words = 0.0, []
-    for at in used[0].tolist():
-        device = found[at][1]
-        highest = highest_peak(device, dtype)
-        if device is None or highest is None:
-            return None, None
-        total += highest[0]
-        words.append(f"{device.name}, {highest[1]}")
-    count = f"{len(words)} × " if len(words) > 1 else ""
-    return (total, f"{count}{'; '.join(dict.fromkeys(words))}") if words else (None, None)
-
-
-def _dominant(matrix: pa.Table) -> str | None:
-    codes, texts = code_column(matrix, "compute_dtype")
-    flops: Int = int_column(matrix, "flops", 0)
-    if not texts or not flops.any():
-        return None
-    return texts[int(np.bincount(codes[codes >= 0], flops[codes >= 0], len(texts)).argmax())]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.columns import combine_keys, lookup, row_of
+from pyprof2.columns import combine_keys, groups_of, lookup, row_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Int
 
@@ -83,7 +83,8 @@ class Gaps(NamedTuple):
         before: when the last activity before on the stream of `next` ended; `NEVER`: none did.
         previous_launch: when the call began that launched that one; `NEVER` where not recorded.
         later_launch: the first start of a launch of later work of that stream; far off: of none.
-        latest_launch: row of the latest call that launched work of the device; -1 for none.
+        latest_launch: of the gap at the end, the latest call that launched work of the device; -1
+            for none.
     """
 
     device: Int
@@ -99,48 +100,124 @@ class Gaps(NamedTuple):
     def __len__(self) -> int:
         return len(self.device)
 
+    def with_others(self, others: Gaps) -> Gaps:
+        """Return these gaps, and then the others."""
+        return Gaps(*(np.concatenate(both) for both in zip(self, others, strict=True)))
 
-def find_gaps(activities: Activities, window: tuple[int, int] | None) -> Gaps:
-    """Return the gaps of all devices that did anything.
 
-    Args:
-        activities: of one recording.
-        window: start and end of the recording; a device's reaches further where its work does.
+class GapFinder:
+    """Finds the gaps of one device, from windows of its activities in order of time.
+
+    Attributes:
+        device: the ordinal.
+        until: the time up to which gaps are found: no later one begins before it.
+        count: the number of gaps so far.
+        latest_launch: the id of the latest call so far that launched work of the device, or -1.
     """
-    a = activities
-    group = combine_keys(a.device, a.stream)
-    on_stream = (
-        _before(group, a.end, NEVER),
-        _before(group, a.launched, NEVER),
-        -_before(group[::-1], -np.where(a.launch >= 0, a.launched, _LATER)[::-1], -_LATER)[::-1],
-    )
-    devices = np.unique(a.device).tolist()
-    parts = [_of_device(a, np.flatnonzero(a.device == each), window, on_stream) for each in devices]
-    none = (np.empty(0, np.int64),) * len(Gaps._fields)
-    return Gaps(*(np.concatenate(column) for column in zip(none, *parts, strict=True)))
+
+    def __init__(self, device: int, window: tuple[int, int]) -> None:
+        """Begin at the start of the recording.
+
+        Args:
+            device: the ordinal, `NEVER` for null.
+            window: when the recording of its work began and ended, see `recording_window`.
+        """
+        self.device = device
+        self.until, self._last = window
+        self.count = 0
+        self._is_first = True
+        self._ended: dict[int, int] = {}
+        self._launched: dict[int, int] = {}
+        self._latest = NEVER
+        self.latest_launch = -1
+
+    def next(self, a: Activities, later: Mapping[int, int]) -> Gaps:
+        """Return the gaps that activities end.
+
+        Args:
+            a: those of a window; `launch` is a row of `launch_id`.
+            later: by stream the first start of a launch of work in later windows.
+        """
+        latest = np.maximum.accumulate(np.r_[self.until, a.end])
+        following = np.flatnonzero(a.start > latest[:-1])
+        found = self._gaps(
+            latest[:-1][following], a.start[following], following, self._on_stream(a, later)
+        )
+        found.is_first[(following == 0) & self._is_first] = 1
+        self._is_first, self.until = self._is_first and not len(a.start), int(latest[-1])
+        return found
+
+    def take_launches(self, a: Activities, launch_id: Int) -> None:
+        """Take up which call was the latest one that launched any of these activities."""
+        at = int(np.argmax(a.launched)) if len(a.launched) else -1
+        if at >= 0 and a.launched[at] > self._latest:
+            self._latest = int(a.launched[at])
+            self.latest_launch = int(launch_id[a.launch[at]])
+
+    def end(self) -> Gaps:
+        """Return the gap at the end of the recording, if there is one."""
+        is_one = self._last > self.until
+        begin, finish = (np.full(int(is_one), t) for t in (self.until, self._last))
+        none = (np.empty(0, np.int64),) * 3
+        return self._gaps(begin, finish, np.full(int(is_one), -1), none)
+
+    def _on_stream(self, a: Activities, later: Mapping[int, int]) -> tuple[Int, Int, Int]:
+        """Return for each activity the columns `before`, `previous_launch`, `later_launch`."""
+        streams, group = np.unique(a.stream, return_inverse=True)
+        names = streams.tolist()
+        ended, launched, coming = (
+            np.array([known.get(each, none) for each in names], np.int64)[group]
+            for known, none in (
+                (self._ended, NEVER), (self._launched, NEVER), (later, _LATER)
+            )
+        )  # fmt: skip
+        launch = np.where(a.launch >= 0, a.launched, _LATER)
+        found = (
+            np.maximum(_before(group, a.end, NEVER), ended),
+            np.maximum(_before(group, a.launched, NEVER), launched),
+            np.minimum(-_before(group[::-1], -launch[::-1], -_LATER)[::-1], coming),
+        )
+        for known, values in ((self._ended, a.end), (self._launched, a.launched)):
+            most = np.full(len(names), NEVER)
+            np.maximum.at(most, group, values)
+            for each, value in zip(names, most.tolist(), strict=True):
+                known[each] = max(known.get(each, NEVER), value)
+        return found
+
+    def _gaps(self, start: Int, end: Int, following: Int, on_stream: Sequence[Int]) -> Gaps:
+        before, previous, later = (
+            lookup(column, following, missing)
+            for column, missing in zip(on_stream, (NEVER, NEVER, _LATER), strict=True)
+        )
+        device = np.full(len(start), self.device)
+        launch = np.where(following < 0, self.latest_launch, -1)
+        is_first = np.zeros(len(start), np.int64)
+        self.count += len(start)
+        return Gaps(device, start, end, following, is_first, before, previous, later, launch)
 
 
-def _of_device(
-    a: Activities, rows: Int, window: tuple[int, int] | None, on_stream: Sequence[Int]
-) -> Gaps:
-    start, end = a.start[rows], a.end[rows]
-    first, last = recording_window(start, end, window)
-    latest = np.maximum.accumulate(np.r_[first, end])
-    begin, finish = latest, np.r_[start, last]
-    at = np.flatnonzero(finish > begin)
-    following = np.r_[rows, -1][at]
-    launching = rows[np.argmax(a.launched[rows])]
-    before, previous, later = (
-        np.where(following >= 0, column[following], missing)
-        for column, missing in zip(on_stream, (NEVER, NEVER, _LATER), strict=True)
-    )
-    is_first = (at == 0).astype(np.int64)
-    device, latest_launch = (
-        np.full(len(at), value) for value in (a.device[rows[0]], a.launch[launching])
-    )
-    return Gaps(
-        device, begin[at], finish[at], following, is_first, before, previous, later, latest_launch
-    )
+def later_launches(windows: Iterable[Activities]) -> list[dict[tuple[int, int], int]]:
+    """Return for each window the first start of a launch of work in any later one.
+
+    It is by device and stream; streams without such are left out.
+    """
+    first = []
+    for a in windows:
+        launched = a.launch >= 0
+        group = combine_keys(a.device[launched], a.stream[launched])
+        rows, place = groups_of(group)
+        least = np.full(len(rows), _LATER)
+        np.minimum.at(least, place, a.launched[launched])
+        places = zip(
+            a.device[launched][rows].tolist(), a.stream[launched][rows].tolist(), strict=True
+        )
+        first.append(dict(zip(places, least.tolist(), strict=True)))
+    known: dict[tuple[int, int], int] = {}
+    found = []
+    for of_window in reversed(first):
+        found.append(dict(known))
+        known |= {k: min(v, known.get(k, _LATER)) for k, v in of_window.items()}
+    return found[::-1]
 
 
 def recording_window(start: Int, end: Int, window: tuple[int, int] | None) -> tuple[int, int]:

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 
-from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, merged
-from pyprof2.analysis.linking.link import Threads
+from pyprof2.analysis.intervals import Bool, Int, Nest, merged
 from pyprof2.analysis.time.causes import CODES, call_cause
+from pyprof2.analysis.time.host_ranges import (
+    BELOW_ROOT,
+    COMM,
+    COMMUNICATION,
+    LOADS,
+    OWN,
+    RUNS,
+    is_loader,
+)
 from pyprof2.analysis.time.pieces import Bounds
 from pyprof2.columns import TextColumn, lookup, row_of
-from pyprof2.frames import frame_line, is_own_path, parse_frame
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
-_LOADER: Final = "enumerate(DataLoader)#"
-_USERS_LOADING: Final = re.compile(r"data(?!\W?_?parallel)", re.IGNORECASE)
-_LOADER_CODE: Final = re.compile(r"(?:^|/)torch/utils/data/")
-_COMMUNICATION: Final = re.compile(r"c10d::|record_param_comms|(?:gloo|mpi|nccl):")
+    from pyprof2.analysis.linking.link import Threads
+    from pyprof2.analysis.time.call_facts import CallFacts
+    from pyprof2.analysis.time.host_facts import HostFacts
+
 _WAIT_CALL: Final = "StreamWaitEvent"
-_NOT_WORK: Final = ("step", "marker")
-"""Kinds of ranges that say nothing of what the host does at an instant."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,12 @@ class Events:
 
 
 class Calls(NamedTuple):
-    """The calls of the GPU runtime and driver, in order of their ids."""
+    """The calls of the GPU runtime and driver, in order of their ids.
+
+    Attributes:
+        cause: the code of the cause that idle time inside of it has.
+        is_wait: whether it lets a stream wait.
+    """
 
     launch_id: Int
     thread: Int
@@ -95,7 +103,7 @@ class Calls(NamedTuple):
 
     @classmethod
     def of(cls, launches: pa.Table, threads: Threads) -> Calls:
-        """Read the canonical table `launches` of one rank, in order of `launch_id`."""
+        """Read rows of the canonical table `launches` of one rank, in order of `launch_id`."""
         code, names = code_column(launches, "name")
         start = int_column(launches, "start_ns", 0)
         of_name = np.array([*map(call_cause, names), CODES["runtime_call"]])
@@ -111,41 +119,25 @@ class Calls(NamedTuple):
             (code, names),
         )
 
-    def latest(self, among: Int, thread: Int, time: Int) -> Int:
-        """Return the latest of some calls that each thread began not after a time; -1: none."""
-        row = among[np.lexsort((self.start[among], self.thread[among]))]
-        return lookup(row, last_not_after(self.thread[row], self.start[row], thread, time), -1)
-
 
 class Lines:
     """The innermost line of the user's own that Python frames have, at any instant."""
 
-    def __init__(self, ranges: pa.Table, threads: Threads, root: str | None) -> None:
-        kind, kinds = code_column(ranges, "kind")
-        code, names = code_column(ranges, "name")
-        is_frame = kind == (kinds.index("python") if "python" in kinds else -2)
-        self.texts = [frame_line(name) or "" for name in names]
-        self._code = code
-        self._frames = []
-        for folder in dict.fromkeys((root, None)):
-            own = [
-                bool(line) and is_own_path(line.rpartition(":")[0], folder) for line in self.texts
-            ]
-            keep = is_frame & np.array([*own, False])[code]
-            self._frames.append(Events.of(ranges, threads, keep))
+    def __init__(self, told: pa.Table, threads: Threads) -> None:
+        """Read rows of `host_ranges.TOLD`."""
+        tells, self._code = (int_column(told, name, 0) for name in ("tells", "line"))
+        self.events: Final = [
+            Events.of(told, threads, tells & bit > 0) for bit in (BELOW_ROOT, OWN)
+        ]
+        """The frames that have a line of the user's own, the first ones below the root."""
 
     def at(self, thread: Int, time: Int) -> Int:
         """Return the line at each instant, as a code into `texts`; -1 where there is none."""
         found = np.full(len(time), -1)
-        for frames in self._frames:
+        for frames in self.events:
             rest = np.flatnonzero(found < 0)
             found[rest] = frames.at(thread[rest], time[rest])
         return lookup(self._code, found, -1)
-
-    @property
-    def events(self) -> list[Events]:
-        """The frames that have a line of the user's own."""
-        return self._frames
 
 
 class State(NamedTuple):
@@ -157,52 +149,50 @@ class State(NamedTuple):
 
 
 class Host:
-    """The host's side of one recording.
+    """What the host did in a window of time of one recording.
 
     Attributes:
+        facts: what holds of the whole recording.
         threads: their numbers.
         calls: of the GPU runtime and driver.
+        known: of the calls, what they do with the rest of the recording.
         lines: of Python frames.
-        has_stacks: whether Python stacks were recorded, which slows the host down.
     """
 
-    def __init__(self, tables: Mapping[str, pa.Table], root: str | None) -> None:
-        """Read `launches`, `ops`, `ranges` and `stalls`, the first two in order of their ids."""
-        ranges = tables["ranges"]
-        self.threads = Threads.of([tables[n] for n in ("launches", "ops", "ranges", "stalls")])
-        self.calls = Calls.of(tables["launches"], self.threads)
-        self.lines = Lines(ranges, self.threads, root)
-        kind, kinds = code_column(ranges, "kind")
-        self.has_stacks = "python" in kinds and bool((kind == kinds.index("python")).any())
-        self._called = Events.of(tables["launches"], self.threads)
-        self._op_id = int_column(tables["ops"], "op_id", -1)
-        self._ops = Events.of(tables["ops"], self.threads)
-        code, names = code_column(tables["ops"], "op")
-        self._op_is_comm = _marked(code, names, _COMMUNICATION.match)
-        op_loads = _marked(code, names, is_loader)
-        loads, comm = _kinds_of_ranges(ranges)
-        self._loading = _together(
-            Events.of(ranges, self.threads, loads), self._ops.where(op_loads[self._ops.row])
-        )
-        other = ~np.isin(kind, [kinds.index(k) for k in _NOT_WORK if k in kinds])
-        self._comm = Events.of(ranges, self.threads, comm)
-        self._python = Events.of(ranges, self.threads, other).union()
-        self.first, self.last = self._reach(tables)
+    def __init__(
+        self, facts: HostFacts, launches: pa.Table, ops: pa.Table, told: pa.Table, known: CallFacts
+    ) -> None:
+        """Read the rows of the window: what holds any of its instants, and more if need be.
 
-    def _reach(self, tables: Mapping[str, pa.Table]) -> tuple[Int, Int]:
-        """Return by process the first start and the last end of what tells that it is at work."""
-        ranges = tables["ranges"]
-        step = pc.equal(ranges["kind"].cast("string"), "step").to_numpy()
-        loader = _marked(*code_column(ranges, "name"), is_loader)
-        count = len(self.threads.pids)
-        first = np.full(count, np.iinfo(np.int64).max)
-        last = np.full(count, np.iinfo(np.int64).min)
-        for table in (tables["launches"], tables["ops"], ranges.filter(step | loader)):
-            process = self.threads.process(self.threads.number(table))
-            start = int_column(table, "start_ns", 0)
-            np.minimum.at(first, process, start)
-            np.maximum.at(last, process, start + int_column(table, "dur_ns", 0))
-        return first, last
+        Args:
+            facts: of the recording.
+            launches: rows of the canonical table, in order of their ids.
+            ops: the same.
+            told: rows of `host_ranges.TOLD`.
+            known: of all calls of the recording.
+        """
+        self.facts, self.threads = facts, facts.threads
+        self.calls = Calls.of(launches, self.threads)
+        self.known = known.of(self.calls.launch_id)
+        self.lines = Lines(told, self.threads)
+        self._called = Events.of(launches, self.threads)
+        self._op_id = int_column(ops, "op_id", -1)
+        self._ops = Events.of(ops, self.threads)
+        code, names = code_column(ops, "op")
+        self._op_is_comm = _marked(code, names, COMMUNICATION.match)
+        op_loads = _marked(code, names, is_loader)
+        tells = int_column(told, "tells", 0)
+        loads, comm, runs = (
+            Events.of(told, self.threads, tells & bit > 0) for bit in (LOADS, COMM, RUNS)
+        )
+        self._loading = _together(loads, self._ops.where(op_loads[self._ops.row]))
+        self._comm = comm
+        self._python = runs.union()
+
+    @cached_property
+    def launching(self) -> Int:
+        """The rows of the calls that launched any work, in the whole recording."""
+        return np.flatnonzero(self.known.launching)
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -261,37 +251,9 @@ class Host:
         return lookup(called.row, np.where(own >= 0, own, other), -1)
 
 
-def is_loader(name: str) -> bool:
-    """Whether a range is the wait for a data loader's next batch."""
-    return name.startswith(_LOADER)
-
-
 def _marked(code: Int, names: Sequence[str], wanted: Callable[[str], object]) -> Bool:
     """Return which rows have a wanted name; asked once for each name."""
     return np.array([*(bool(wanted(name)) for name in names), False])[code]
-
-
-def _kinds_of_ranges(ranges: pa.Table) -> tuple[Bool, Bool]:
-    """Return which ranges load data, and which prepare communication."""
-    kind, kinds = code_column(ranges, "kind")
-    code, names = code_column(ranges, "name")
-    is_note, is_frame = (
-        kind == (kinds.index(k) if k in kinds else -2) for k in ("annotation", "python")
-    )
-    loads = is_note & _marked(code, names, lambda n: is_loader(n) or _USERS_LOADING.match(n))
-    loads |= is_frame & _marked(code, names, is_loader_frame)
-    return loads, is_note & _marked(code, names, _COMMUNICATION.match)
-
-
-def loading_ranges(ranges: pa.Table) -> Bool:
-    """Return which ranges load data: a loader's, its code's frames, the user's named `data…`."""
-    return _kinds_of_ranges(ranges)[0]
-
-
-def is_loader_frame(name: str) -> bool:
-    """Whether a frame is code of PyTorch's data loader."""
-    frame = parse_frame(name)
-    return frame is not None and bool(_LOADER_CODE.search(frame[0].replace("\\", "/")))
 
 
 def _together(*events: Events) -> Events:

@@ -9,30 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.time.causes import CAUSES, HOST_CAUSES, NAMES
-from pyprof2.analysis.time.gaps import (
-    NEVER,
-    Activities,
-    Gaps,
-    find_gaps,
-    read_activities,
-    recording_window,
-)
-from pyprof2.analysis.time.host_state import Host
-from pyprof2.analysis.time.idle_causes import (
-    INFLATED,
-    LATE_LAUNCH,
-    NORMAL_GAP_NS,
-    NOTES,
-    THREADS,
-    Causes,
-    idle_causes,
-)
-from pyprof2.analysis.time.pieces import Bounds, Pieces
-from pyprof2.analysis.time.stalls import Stalls
-from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import int_array, lookup, merge_texts, text_array
-from pyprof2.recording import code_column, int_column
+from pyprof2.analysis.time.gaps import NEVER, recording_window
+from pyprof2.analysis.time.host_facts import in_memory
+from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS
+from pyprof2.analysis.time.idle_parts import IN_PARTS, idle_parts, recorded_window
+from pyprof2.analysis.time.rows_in_time import PartsInMemory
+from pyprof2.recording import int_column
 from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
@@ -41,7 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.columns import TextColumn
+    from pyprof2.analysis.time.host_facts import Spool
+    from pyprof2.analysis.time.rows_in_time import Parts
 
 _EVENT: Final = ("rank", "start_ns", "dur_ns", "pid", "tid")
 _WORK: Final = (
@@ -61,6 +44,8 @@ INPUT: Final = {
 
 _KEYS: Final = {"launches": "launch_id", "ops": "op_id"}
 """The tables that are looked up by their key."""
+_PART: Final = 1 << 16
+"""How many rows a part of the table has at least, but for the last."""
 
 
 def idle_time(
@@ -78,90 +63,47 @@ def idle_time(
         One row for each piece of a gap with one cause, see the table `idle`. Their times and the
         time in which the device was busy add up to its recording window.
     """
-    tables = dict(tables) | {n: _in_order(tables[n], key) for n, key in _KEYS.items()}
-    host = Host(tables, root)
-    activities = read_activities(
-        tables["kernels"], tables["copies"], host.calls.launch_id, host.calls.start
-    )
-    gaps = find_gaps(activities, _recorded(tables["trace"]))
-    causes = idle_causes(gaps, activities, host, Stalls(tables["stalls"], host.threads), normal_ns)
-    windows = step_windows(tables["ranges"], [tables["kernels"], tables["copies"]])
-    causes, step = _by_step(causes, windows)
-    return _table(causes, step, gaps, activities, host, tables["ops"])
+    in_order = dict(tables) | {n: _in_order(tables[n], key) for n, key in _KEYS.items()}
+    parts = {name: PartsInMemory([in_order[name]]) for name in IN_PARTS}
+    found = idle_parts(parts, tables, root, normal_ns)
+    names = [name for name in IDLE.names if name != "rank"]
+    return _together([IDLE.schema(names).empty_table(), *(IDLE.conform(p, names) for p in found)])
+
+
+def idle_of_recording(
+    tables: Mapping[str, Parts],
+    whole: Mapping[str, pa.Table],
+    rank: int,
+    root: str | None = None,
+    spool: Spool = in_memory,
+) -> Iterator[pa.Table]:
+    """Yield the table `idle` of a rank with one recording, in parts; there is one at least.
+
+    Args:
+        tables: the canonical tables `IN_PARTS`.
+        whole: the canonical tables `stalls` and `trace`.
+        rank: the number.
+        root: the folder of the user's own code; None: that which the recording names.
+        spool: see `idle_parts`.
+    """
+    waiting = [IDLE.empty()]
+    for part in idle_parts(tables, whole, root or own_root(whole["trace"]), spool=spool):
+        rows = part.append_column("rank", pa.array(np.full(part.num_rows, rank)))
+        waiting.append(IDLE.conform(rows))
+        if sum(each.num_rows for each in waiting) >= _PART:
+            yield _together(waiting)
+            waiting = []
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(parts: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(parts).unify_dictionaries()
 
 
 def _in_order(table: pa.Table, key: str) -> pa.Table:
     ids = int_column(table, key, NEVER)
     return table if (ids[1:] > ids[:-1]).all() else table.sort_by(key)
-
-
-def _recorded(trace: pa.Table) -> tuple[int, int] | None:
-    start, end = (int_column(trace, name, NEVER) for name in ("start_ns", "end_ns"))
-    known = start > NEVER
-    return (int(start[known].min()), int(end[known].max())) if known.any() else None
-
-
-def _by_step(causes: Causes, windows: StepWindows) -> tuple[Causes, Int]:
-    """Return the causes, cut where the window of a step begins or ends, and the step of each."""
-    bounds = np.concatenate((windows.start, windows.end))
-    row = np.arange(len(causes.gap))
-    cut = Pieces(row, causes.start, causes.end).cut(
-        Bounds(np.zeros_like(bounds), bounds), np.zeros_like(row)
-    )
-    order = np.argsort(cut.of, kind="stable")
-    of, start, end = cut.of[order], cut.start[order], cut.end[order]
-    at = np.searchsorted(windows.start, start, "right") - 1
-    inside = (at >= 0) & (start < lookup(windows.end, at, NEVER))
-    step = lookup(windows.step, np.where(inside, at, -1), NEVER)
-    gap, _, _, *columns = causes
-    return Causes(gap[of], start, end, *(column[of] for column in columns)), step
-
-
-def _table(
-    causes: Causes, step: Int, gaps: Gaps, activities: Activities, host: Host, ops: pa.Table
-) -> pa.Table:
-    cause, calls, gap = causes.cause, host.calls, causes.gap
-    line = (causes.line, host.lines.texts)
-    source, layer, op = (_of_op(ops, name, causes.op) for name in ("source", "layer", "op"))
-    following = gaps.next[gap]
-    return pa.table(
-        {
-            "gap_id": pa.array(gap),
-            "device": int_array(gaps.device[gap], NEVER),
-            "start_ns": pa.array(causes.start),
-            "time_ns": pa.array(causes.end - causes.start),
-            "count": pa.array(np.ones_like(gap)),
-            "step": int_array(step, NEVER),
-            "group": text_array((cause, [each.group for each in CAUSES])),
-            "cause": text_array((cause, NAMES)),
-            "op": text_array(op),
-            "source": text_array(merge_texts(source, line)),
-            "layer": text_array(layer),
-            "call": text_array((lookup(calls.name[0], causes.call, -1), calls.name[1])),
-            "thread": text_array((causes.thread, THREADS)),
-            "note": text_array((_notes(causes, gaps, activities, host), NOTES)),
-            "drained": pa.array(causes.drained > 0),
-            "op_id": int_array(lookup(int_column(ops, "op_id", -1), causes.op, -1), -1),
-            "launch_id": int_array(lookup(calls.launch_id, causes.call, -1), -1),
-            "kernel_id": int_array(lookup(activities.kernel_id, following, -1), -1),
-        }
-    )
-
-
-def _of_op(ops: pa.Table, name: str, row: Int) -> TextColumn:
-    code, texts = code_column(ops, name)
-    return lookup(code, row, -1), texts
-
-
-def _notes(causes: Causes, gaps: Gaps, activities: Activities, host: Host) -> Int:
-    """Return the notes, with what is to be said of the times of the host."""
-    on_host = np.isin(causes.cause, HOST_CAUSES)
-    following = gaps.next[causes.gap]
-    launched = lookup(activities.launched, following, NEVER)
-    is_late = on_host & (launched > gaps.end[causes.gap])
-    inflated = on_host & host.has_stacks
-    free = causes.note < 0
-    return np.select([free & is_late, free & inflated], [LATE_LAUNCH, INFLATED], causes.note)
 
 
 class Window(NamedTuple):
@@ -183,7 +125,7 @@ def device_windows(kernels: pa.Table, copies: pa.Table, trace: pa.Table) -> list
     found = []
     for each in np.unique(device).tolist():
         own = device == each
-        first, last = recording_window(start[own], end[own], _recorded(trace))
+        first, last = recording_window(start[own], end[own], recorded_window(trace))
         span = int(end[own].max() - start[own].min())
         busy = union_length(start[own], end[own])
         found.append(Window(None if each == NEVER else each, first, last, span, busy))
@@ -210,7 +152,7 @@ def idle_of_ranks(
             "rank", pa.array(np.full(part.num_rows, rank))
         )
         parts.append(IDLE.conform(part))
-    return pa.concat_tables(parts).unify_dictionaries()
+    return _together(parts)
 
 
 def windows_of_ranks(tables: Mapping[str, pa.Table]) -> pd.DataFrame:

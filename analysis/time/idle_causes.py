@@ -177,9 +177,7 @@ class _Case:
 
     def _line(self, gap: Int) -> Int:
         """Return the line at which each gap's launch began."""
-        thread = np.where(self.handover.call[gap] >= 0, self.handover.thread[gap], -1)
-        time = lookup(self.host.calls.start, self.handover.call[gap], 0)
-        return self.host.lines.at(thread, time)
+        return self.host.known.at("line", self.handover.call[gap])
 
     def pending_part(self) -> Causes:
         """Return rules a to f: handed over, and not started."""
@@ -198,7 +196,8 @@ class _Case:
         cause[stuck & self._waits()] = CODES["stream_wait"]
         note = np.where(cause == CODES["unknown"], np.where(stuck, STUCK, NO_LAUNCH), -1)
         rows = np.flatnonzero(note == STUCK)
-        note[rows[self._calls_wait(rows)]] = WAIT_CALL
+        asked = self.host.known.at("waited", self.handover.call[rows]) > 0
+        note[rows[asked]] = WAIT_CALL
         return Causes.of(
             pieces, cause=cause[of], note=note[of], op=self.op[of], line=self._line(of)
         )
@@ -212,21 +211,6 @@ class _Case:
         asked = self.stalls.last_wait(device, stream, launched)
         found: Bool = (asked > NEVER) & (asked >= self.gaps.previous_launch)
         return found
-
-    def _calls_wait(self, gap: Int) -> Bool:
-        """Return whether the thread asked for a wait between its last launch and this one."""
-        calls, thread = self.host.calls, self.handover.thread[gap]
-        begin = lookup(calls.start, self.handover.call[gap], NEVER)
-        wait = calls.latest(np.flatnonzero(calls.is_wait), thread, begin)
-        launch = calls.latest(self._launching, thread, begin - 1)
-        last = lookup(calls.start, launch, NEVER)
-        found: Bool = (wait >= 0) & (lookup(calls.start, wait, 0) >= last)
-        return found
-
-    @cached_property
-    def _launching(self) -> Int:
-        """The calls that launched any work."""
-        return np.unique(self.activities.launch[self.activities.launch >= 0])
 
     def call_part(self) -> Causes:
         """Return the pieces in which the host is in the call that hands the next one over."""
@@ -256,7 +240,8 @@ class _Case:
     def _outside(self, pieces: Pieces) -> _Found:
         """Rule g: before the process began, or after it ended."""
         process = self.host.threads.process(self.handover.thread)
-        first, last = (lookup(t, process, 0) for t in (self.host.first, self.host.last))
+        facts = self.host.facts
+        first, last = (lookup(t, process, 0) for t in (facts.first, facts.last))
         last = np.where(self.gaps.next < 0, last, -NEVER)
         pieces = pieces.cut_once(first[pieces.of])
         pieces = pieces.cut_once(last[pieces.of])
@@ -287,7 +272,7 @@ class _Case:
         found = Causes.of(
             pieces.where(held), cause=lookup(calls.cause, call[of], -1), call=call[of], drained=1,
             op=self.host.op_row(lookup(calls.op_id, call[of], -1)),
-            line=self.host.lines.at(on, lookup(calls.start, call[of], 0)),
+            line=self.host.known.at("line", call[of]),
             thread=np.where(on == thread[of], LAUNCHING, OTHER),
         )  # fmt: skip
         return [found], pieces.where(~held)
@@ -310,7 +295,7 @@ class _Case:
     def _last_launcher(self) -> Int:
         """Return the thread that made the latest launch of the process before each gap."""
         calls, process = self.host.calls, self.host.threads.process
-        row = self._launching
+        row = self.host.launching
         own = self.handover.thread
         row = row[np.lexsort((calls.start[row], process(calls.thread[row])))]
         key = process(calls.thread[row])

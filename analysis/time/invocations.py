@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.parted import InMemory
 from pyprof2.analysis.time.line_ops import PHASES
+from pyprof2.analysis.time.line_rows import NOWHERE
 from pyprof2.analysis.time.line_steps import NONE
-from pyprof2.analysis.time.line_table import INPUT, RankWork, device_rows, host_rows, host_time_of
+from pyprof2.analysis.time.line_work import INPUT, LineWork
 from pyprof2.columns import int_array, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.time.line_ops import LineOps
+    from pyprof2.analysis.time.line_rows import Rows
 
 __all__ = ["INPUT", "invocations"]
 
@@ -42,11 +46,14 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
         gradients up. Their sums are those of the phases
         forward, and backward with recompute, of the step in the table `lines`.
     """
-    known = RankWork.of(tables)
-    lines = known.lines
-    number = NONE if step is None else step
-    in_step = known.steps.number == number
-    time, phase, call = _work(known, ledger, in_step)
+    in_memory = {name: InMemory(table) for name, table in tables.items()}
+    work = LineWork(in_memory, lambda lines, _: np.arange(1, len(lines.at) + 1))
+    ((part, added),) = work.ops()  # in memory they are one stretch
+    lines = part.lines
+    in_step = work.steps.number == (NONE if step is None else step)
+    of_host = (rows for name, rows in added if name == ledger)
+    of_ledger = work.devices() if ledger == "device" else of_host
+    time, phase, call = _times(of_ledger, lines, in_step)
     count = len(lines.at)
     forward, backward = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(forward, call[phase == _FORWARD], time[phase == _FORWARD])
@@ -54,7 +61,7 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
     np.add.at(backward, call[again], time[again])
     has_backward = np.zeros(count, bool)
     has_backward[lines.at[np.isin(lines.phase, _BACKWARD)]] = True
-    own = _marked(in_step, known.step) & (lines.at == np.arange(count))
+    own = _marked(in_step, part.step) & (lines.at == np.arange(count))
     rows = np.flatnonzero((own & (lines.phase == _FORWARD)) | (forward > 0) | (backward > 0))
     name, names = lines.call
     return pa.table(
@@ -71,15 +78,15 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
     )
 
 
-def _work(known: RankWork, ledger: str, in_step: Bool) -> tuple[Int, Int, Int]:
-    """Return time, phase and call of the work of a step that has an op."""
-    rows = device_rows(known) if ledger == "device" else host_rows(known, host_time_of(known))
-    if "time_ns" not in rows.sums:
-        nothing = np.empty(0, np.int64)
-        return nothing, nothing, nothing
-    keep = _marked(in_step, rows.step) & (rows.op >= 0)
-    op = rows.op[keep]
-    return rows.sums["time_ns"][keep], known.lines.phase[op], known.lines.at[op]
+def _times(rows: Iterable[Rows], lines: LineOps, in_step: Bool) -> tuple[Int, Int, Int]:
+    """Return time, phase and call of the work of a step that has an op, whose place is its row."""
+    found = [(np.empty(0, np.int64), np.empty(0, np.int32))]
+    for each in rows:
+        keep = _marked(in_step, each.step) & (each.place != NOWHERE)
+        if "time_ns" in each.sums:
+            found.append((each.sums["time_ns"][keep], each.place[keep] - 1))
+    time, op = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    return time, lines.phase[op], lines.at[op]
 
 
 def _marked(mark: Bool, at: Int) -> Bool:

@@ -9,6 +9,7 @@ import numpy as np
 from pyprof2.analysis.intervals import nearest_marked
 from pyprof2.analysis.linking.link import DIRECTIONS
 from pyprof2.analysis.linking.passes import ENGINE
+from pyprof2.analysis.parted import RunningCodes, Tail
 from pyprof2.columns import lookup, short
 from pyprof2.recording import code_column, int_column
 
@@ -29,11 +30,11 @@ INPUT: Final = (
 
 
 class LineOps(NamedTuple):
-    """The ops of a rank, in order of `op_id`; codes and positions are -1 for none.
+    """Ops of a rank, in order of `op_id`; codes and positions are -1 for none.
 
     Attributes:
         stack: row in `stacks`.
-        at: position of the call at the line that the op is a part of; see `call`.
+        at: `op_id` of the call at the line that the op is a part of; see `call`.
         call: name of the call at the line that the op is a part of; of an op in backward the one
             whose gradient it computes.
         layer: the layer.
@@ -55,18 +56,101 @@ def line_ops(ops: pa.Table) -> LineOps:
     Args:
         ops: the columns `INPUT` of the canonical table of one rank, in order of `op_id`.
     """
-    parent, forward, stack = (
-        short(int_column(ops, name, -1)) for name in ("parent_op_id", "forward_op_id", "stack_id")
-    )
-    begins = (parent < 0) | (lookup(stack, parent, -1) != stack)
-    call = nearest_marked(parent, begins)
-    # What a node does belongs to what was called in forward, if that is of the same line.
-    origin = np.where(forward >= 0, forward, lookup(forward, call, -1))
-    same = (origin >= 0) & (lookup(stack, origin, -1) == stack)
-    call = np.where(same, lookup(call, origin, -1), call)
-    name, names = code_column(ops, "op")
-    called = (lookup(name, call, -1), [text.removeprefix(ENGINE) for text in names])
-    return LineOps(stack, short(call), called, code_column(ops, "layer"), _phases(ops), begins)
+    return OpsAtLines().add(ops)
+
+
+class _Call(NamedTuple):
+    """Of each op a call: its position, its name, and its stack; positions are -1 for none."""
+
+    at: Int
+    name: Int
+    stack: Int
+
+    def where(self, choose: Bool, other: _Call) -> _Call:
+        """Return these, or others where they are not chosen."""
+        return _Call(*(np.where(choose, a, b) for a, b in zip(self, other, strict=True)))
+
+    def of(self, rows: Int) -> _Call:
+        """Return those of some rows."""
+        return _Call(*(each[rows] for each in self))
+
+
+class _Calls:
+    """The call of each op so far."""
+
+    def __init__(self) -> None:
+        self._columns = [Tail() for _ in _Call._fields]
+
+    def extend(self, calls: _Call) -> None:
+        """Add those of the next ops."""
+        for column, values in zip(self._columns, calls, strict=True):
+            column.extend(values)
+
+    def at(self, rows: Int) -> _Call:
+        """Return those of some ops."""
+        return _Call(*(column.at(rows) for column in self._columns))
+
+    def forget(self, before: int) -> None:
+        """Let go of the ops before this one."""
+        for column in self._columns:
+            column.forget(before)
+
+
+class OpsAtLines:
+    """Finds what ops are at their lines, from stretch to stretch of the table of ops.
+
+    An op may be a part of one of an earlier stretch, and so may its forward op: of these it is
+    known what they are, until they are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        # Of each op the call that it is a part of, and that of the forward op of this call.
+        self._calls, self._origins = _Calls(), _Calls()
+        self._names, self._layers = RunningCodes(), RunningCodes()
+
+    def add(self, ops: pa.Table) -> LineOps:
+        """Return what the next ops are.
+
+        Args:
+            ops: the columns `INPUT`; none has a forward op after them.
+        """
+        parent, forward, stack = (
+            short(int_column(ops, name, -1))
+            for name in ("parent_op_id", "forward_op_id", "stack_id")
+        )
+        begins, call, origin = self._called(ops, parent, forward, stack)
+        # What a node does belongs to what was called in forward, if that is of the same line.
+        call = origin.where((origin.at >= 0) & (origin.stack == stack), call)
+        names = [text.removeprefix(ENGINE) for text in self._names.texts]
+        layer = self._layers.add(ops, "layer"), self._layers.texts
+        return LineOps(stack, short(call.at), (call.name, names), layer, _phases(ops), begins)
+
+    def _called(
+        self, ops: pa.Table, parent: Int, forward: Int, stack: Int
+    ) -> tuple[Bool, _Call, _Call]:
+        """Return which ops begin at their line, the call of each, and that of its forward op."""
+        first = self._count
+        self._count += len(stack)
+        inside = np.where(parent >= first, parent - first, -1)
+        outside = np.where(inside < 0, parent, -1)
+        around = self._calls.at(outside)
+        above = np.where(inside >= 0, lookup(stack, inside, -1), around.stack)
+        begins = (parent < 0) | (above != stack)
+        own = _Call(first + np.arange(len(stack)), self._names.add(ops, "op"), stack)
+        # Up to the op that begins at the line, or to one whose parent is known already.
+        top = nearest_marked(inside, begins | (inside < 0))
+        call = own.where(begins, around).of(top)
+        self._calls.extend(call._replace(stack=stack))
+        made = self._calls.at(forward)
+        of_call = made.where(begins, self._origins.at(outside)).of(top)
+        self._origins.extend(of_call)
+        return begins, call, made.where(forward >= 0, of_call)
+
+    def forget(self, before: int) -> None:
+        """Let go of the ops before this one, of which no other is a part, nor the backward."""
+        self._calls.forget(before)
+        self._origins.forget(before)
 
 
 def _phases(ops: pa.Table) -> Int:

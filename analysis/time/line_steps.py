@@ -8,11 +8,14 @@ import numpy as np
 
 from pyprof2.analysis.intervals import Nest, last_not_after
 from pyprof2.analysis.linking.link import step_number
+from pyprof2.analysis.parted import ENDLESS
 from pyprof2.analysis.time.step_windows import step_ranges
 from pyprof2.columns import row_of, short
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
@@ -109,44 +112,129 @@ def host_time(steps: Steps, thread: Int, start: Int, end: Int, self_ns: Int) -> 
         end: of each op.
         self_ns: how long each op is the innermost one of its thread.
     """
-    own = {
-        each: _Thread.of(thread == each, start, end) for each in np.unique(steps.thread).tolist()
-    }
-    parts: list[tuple[Int, Int, Int]] = []
-    for at, (begin, finish, of) in enumerate(zip(*(c.tolist() for c in steps[1:]), strict=True)):
-        rows, is_cut = own[of].within(begin, finish)
-        time = self_ns[rows]
-        if is_cut:
-            time = _innermost_within(start[rows], end[rows], begin, finish)
-        parts.append((short(rows), np.full(len(rows), at, np.int32), time))
-    op, step, time = (np.concatenate(each) for each in zip(*parts, strict=True))
-    between = steps.end - steps.start
-    np.subtract.at(between, step, time)
-    return HostTime(op, step, time, between)
+    found = HostTimes(steps, cut_steps(steps, [(thread, start, end)]))
+    is_new = np.ones(len(start), bool)
+    times = found.add(StepOps(thread, start, end, self_ns, is_new), -ENDLESS, ENDLESS)
+    return HostTime(*times, found.between)
+
+
+def cut_steps(steps: Steps, ops: Iterable[tuple[Int, Int, Int]]) -> Bool:
+    """Return which steps any op of their thread reaches into, or out of.
+
+    Args:
+        steps: the steps.
+        ops: thread, start and end of all ops, in parts.
+    """
+    is_cut = np.zeros(len(steps.start), bool)
+    for thread, start, end in ops:
+        for each in np.unique(steps.thread).tolist():
+            rows = np.flatnonzero(thread == each)
+            own = np.flatnonzero((steps.thread == each) & ~is_cut)
+            is_cut[own] = _are_cut(start[rows], end[rows], steps.start[own], steps.end[own])
+    return is_cut
+
+
+def _are_cut(start: Int, end: Int, begin: Int, finish: Int) -> Bool:
+    """Return in which of the times `[begin, finish)` an op runs that begins or ends outside."""
+    latest = np.maximum.accumulate(np.r_[-ENDLESS, end])
+    first, last = (np.searchsorted(start, each) for each in (begin, finish))
+    longest = np.full(len(begin), -ENDLESS)
+    some = np.flatnonzero(last > first)
+    if len(some):
+        # Of every second slice of these the greatest: what lies between two steps is no step's.
+        bounds = np.stack((first[some], last[some]), axis=1).ravel()
+        longest[some] = np.maximum.reduceat(np.r_[end, -ENDLESS], bounds)[::2]
+    cut: Bool = (latest[first] > begin) | (longest > finish)
+    return cut
+
+
+class StepOps(NamedTuple):
+    """Ops in order of start: those of a stretch, after those that go on from before it.
+
+    Attributes:
+        thread, start, end: of each.
+        self_ns: how long each is the innermost one of its thread.
+        is_new: whether it begins in this stretch.
+    """
+
+    thread: Int
+    start: Int
+    end: Int
+    self_ns: Int
+    is_new: Bool
+
+
+class HostTimes:
+    """Finds what ops take of the steps, from one stretch of time to the next.
+
+    Attributes:
+        between: by step, the time in which no op ran; of all of it once all ops are added.
+    """
+
+    def __init__(self, steps: Steps, is_cut: Bool) -> None:
+        self._steps, self._is_cut = steps, is_cut
+        self._threads = np.unique(steps.thread).tolist()
+        self.between = steps.end - steps.start
+
+    def add(self, ops: StepOps, since: int, until: int) -> tuple[Int, Int, Int]:
+        """Return which ops run in which steps, and how long each is the innermost one there.
+
+        One that runs in a step in several stretches comes in each.
+
+        Args:
+            ops: all that run in the stretch.
+            since: its beginning.
+            until: its end: later ones begin not before it.
+        """
+        own = {each: _Thread.of(ops, each) for each in self._threads}
+        near = (self._steps.start <= until) & (self._steps.end >= since)
+        nothing: Int = np.empty(0, np.int64)
+        parts = [(short(nothing), short(nothing), nothing)]
+        for at in np.flatnonzero(near).tolist():
+            begin, finish, of = (int(column[at]) for column in self._steps[1:])
+            if self._is_cut[at]:
+                rows, time = own[of].within(begin, finish, since, until)
+            else:
+                rows = own[of].beginning_in(begin, finish)
+                time = ops.self_ns[rows]
+            self.between[at] -= time.sum()
+            parts.append((short(rows), short(np.full(len(rows), at)), time))
+        op, step, time = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return op, step, time
 
 
 class _Thread(NamedTuple):
-    """The ops of a thread in order of start: where they are, and the latest end up to each."""
+    """The ops of a thread in order of start, and where those begin that are new."""
 
     rows: Int
     start: Int
     end: Int
-    latest: Int
+    new: int
 
     @classmethod
-    def of(cls, is_own: Bool, start: Int, end: Int) -> _Thread:
+    def of(cls, ops: StepOps, thread: int) -> _Thread:
         """Choose the ops of a thread from those of all, which are in order of start."""
-        rows = np.flatnonzero(is_own)
-        return cls(rows, start[rows], end[rows], np.maximum.accumulate(end[rows]))
+        rows = np.flatnonzero(ops.thread == thread)
+        new = len(rows) - int(ops.is_new[rows].sum())
+        return cls(rows, ops.start[rows], ops.end[rows], new)
 
-    def within(self, begin: int, finish: int) -> tuple[Int, bool]:
-        """Return the ops that run in `[begin, finish)`, and whether any reaches out of it."""
+    def beginning_in(self, begin: int, finish: int) -> Int:
+        """Return the new ops that begin in `[begin, finish)`."""
+        first, last = np.searchsorted(self.start[self.new :], (begin, finish)).tolist()
+        return self.rows[self.new + first : self.new + last]
+
+    def within(self, begin: int, finish: int, since: int, until: int) -> tuple[Int, Int]:
+        """Return the ops that run in `[begin, finish)`, and their innermost time in the stretch.
+
+        What has ended when the stretch begins is not there any more.
+        """
         first, last = np.searchsorted(self.start, (begin, finish)).tolist()
-        reaches_in = first > 0 and bool(self.latest[first - 1] > begin)
-        earlier = np.flatnonzero(self.end[: first if reaches_in else 0] > begin)
-        reaches_out = bool((self.end[first:last] > finish).any())
-        rows = self.rows[np.concatenate((earlier, np.arange(first, last)))]
-        return rows, reaches_in or reaches_out
+        begin, finish = max(begin, since), min(finish, until)
+        earlier = np.flatnonzero(self.end[:first] > begin)
+        at = np.concatenate((earlier, np.arange(first, last)))
+        if begin >= finish:
+            return self.rows[at], np.zeros(len(at), np.int64)
+        return self.rows[at], _innermost_within(self.start[at], self.end[at], begin, finish)
 
 
 def _innermost_within(start: Int, end: Int, begin: int, finish: int) -> Int:

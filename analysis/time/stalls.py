@@ -36,16 +36,23 @@ class Stalls:
         place = np.stack([int_column(stalls, name, _NULL) for name in ("device", "stream")])
         start = int_column(stalls, "start_ns", 0)
         waits = self._of_kind("stream_wait")
-        order = np.flatnonzero(waits)[np.argsort(start[waits], kind="stable")]
+        rows = np.flatnonzero(waits)
+        order = rows[np.lexsort((start[rows], *place[::-1, rows]))]
         self._wait_place, self._wait_start = place[:, order], start[order]
+        self._held: dict[str, tuple[Events, Bounds]] = {}
 
     def _of_kind(self, kind: str) -> Bool:
         wanted = np.array([*(each == kind for each in self._kinds), False])
         found: Bool = wanted[self._code]
         return found
 
-    def _holding(self, kind: str) -> Events:
-        return self._events.where(self._of_kind(kind)[self._events.row])
+    def _holding(self, kind: str) -> tuple[Events, Bounds]:
+        """Return the stalls of a kind that hold threads up, and when they begin and end."""
+        if kind not in self._held:
+            events = self._events.where(self._of_kind(kind)[self._events.row])
+            both = np.concatenate((events.start, events.end))
+            self._held[kind] = events, Bounds(np.tile(events.thread, 2), both)
+        return self._held[kind]
 
     def cut(self, pieces: Pieces, thread: Int, kind: str) -> Pieces:
         """Return the pieces, cut where stalls of the kind begin and end on their thread.
@@ -55,15 +62,13 @@ class Stalls:
             thread: of each interval.
             kind: of the stalls.
         """
-        events = self._holding(kind)
-        both = np.concatenate((events.start, events.end))
-        bounds = Bounds(np.tile(events.thread, 2), both)
+        _, bounds = self._holding(kind)
         pieces = pieces.cut(bounds, thread[pieces.of])
         return pieces.cut(bounds, np.full(len(pieces), _ALL))
 
     def holds(self, thread: Int, time: Int, kind: str) -> Bool:
         """Return whether a stall of the kind holds each thread up at an instant."""
-        events = self._holding(kind)
+        events, _ = self._holding(kind)
         held: Bool = events.at(thread, time) >= 0
         return held | (events.at(np.full(len(time), _ALL), time) >= 0)
 
@@ -73,7 +78,6 @@ class Stalls:
         if not count:
             return np.full(len(time), _NULL)
         devices, streams = np.concatenate((self._wait_place, np.stack((device, stream))), axis=1)
-        key = combine_keys(devices, streams)
-        order = np.lexsort((self._wait_start, key[:count]))
-        start = self._wait_start[order]
-        return lookup(start, last_not_after(key[:count][order], start, key[count:], time), _NULL)
+        key = combine_keys(devices, streams)  # sorts as both do, as the waits are
+        start = self._wait_start
+        return lookup(start, last_not_after(key[:count], start, key[count:], time), _NULL)

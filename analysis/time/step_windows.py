@@ -14,12 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.intervals import Int, merged
+from pyprof2.analysis.intervals import Covered, Int, merged
 from pyprof2.analysis.linking.link import step_number
+from pyprof2.analysis.parted import in_time_order
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from pyprof2.analysis.parted import Parted
 
 _NONE = -(1 << 62)
 
@@ -45,7 +48,7 @@ class StepWindows(NamedTuple):
         """Return the length of the windows of each step, in order of the numbers."""
         return _summed(self.step, self.end - self.start)
 
-    def busy_by_step(self, activities: Sequence[pa.Table]) -> dict[int, int]:
+    def busy_by_step(self, activities: Sequence[Parted]) -> dict[int, int]:
         """Return the time in which devices worked in the windows of each step.
 
         Of several devices the times are added up; work that overlaps on one counts once.
@@ -53,24 +56,30 @@ class StepWindows(NamedTuple):
         Args:
             activities: columns `device`, `start_ns`, `dur_ns`.
         """
-        both = pa.concat_tables([t.select(["device", "start_ns", "dur_ns"]) for t in activities])
-        device = int_column(both, "device", _NONE)
-        start = int_column(both, "start_ns", 0)
-        end = start + int_column(both, "dur_ns", 0)
-        busy = np.zeros(len(self.step), np.int64)
-        for each in np.unique(device).tolist():
-            own = device == each
-            until_start, until_end = _busy_until(start[own], end[own], self.start, self.end)
-            busy += until_end - until_start
+        busy, covered = np.zeros(len(self.step), np.int64), Covered()
+        for parts, _ in in_time_order(activities, [_BUSY] * len(activities)):
+            both = pa.concat_tables([part.select(_BUSY) for part in parts])
+            device = int_column(both, "device", _NONE)
+            start = int_column(both, "start_ns", 0)
+            end = start + int_column(both, "dur_ns", 0)
+            alone = covered.add(device, start, end)
+            for each in np.unique(device).tolist():
+                own = device == each
+                until_start, until_end = _busy_until(alone[own], end[own], self.start, self.end)
+                busy += until_end - until_start
         return _summed(self.step, busy)
 
 
-def step_windows(ranges: pa.Table, activities: Sequence[pa.Table]) -> StepWindows:
+_BUSY = ("device", "start_ns", "dur_ns")
+
+
+def step_windows(ranges: pa.Table, activities: Iterable[pa.Table]) -> StepWindows:
     """Return the windows of the steps of one rank.
 
     Args:
         ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
-        activities: columns `launch_ns`, `start_ns`, `dur_ns` of `kernels` and `copies`.
+        activities: columns `launch_ns`, `start_ns`, `dur_ns` of `kernels` and `copies`, whole or
+            in parts.
     """
     step, start, end = step_ranges(ranges)
     last = end.copy()

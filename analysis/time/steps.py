@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.parted import ENDLESS, in_time_order, whole
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.idle import recordings
 from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.parted import Parted
 
     Floats: TypeAlias = NDArray[np.float64]
 
@@ -39,6 +41,9 @@ INPUT: Final = {
     "trace": ("rank", "start_ns"),
 }
 """The columns of the canonical tables that the table `steps` is made of."""
+
+_OF_COPIES: Final = ("device", "start_ns", "dur_ns")
+_OF_KERNELS: Final = (*_OF_COPIES, "category", "blocks_per_sm", "occupancy_pct")
 
 COMPUTE, COMM, COPY = range(3)
 STATES: Final = {
@@ -53,6 +58,11 @@ STATES: Final = {
 Every other one is `copy_overlap_ns`: it copies while it does anything else.
 """
 
+
+_TIMES: Final = (
+    *STATES, "copy_overlap_ns", "busy_kernels_ns", "sm_unknown", "occupancy_unknown",
+)  # fmt: skip
+"""The times that are added up; the last ones of kernels of which something is unknown."""
 
 SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
 
@@ -96,14 +106,43 @@ class Use(NamedTuple):
 
 
 class WindowPieces:
-    """The windows, cut wherever an activity begins or ends.
+    """The windows, cut wherever an activity begins or ends; of all time, or from a time to another.
 
     Attributes:
         length: of each piece, in ns.
+        last: the last time at which anything changes; None: there is none so far.
+        levels: those that run on from there, by name.
     """
 
-    def __init__(self, work: Work, start: Int, end: Int) -> None:
-        self._times = np.unique(np.concatenate((work.start, work.end, start, end)))
+    def __init__(
+        self,
+        work: Work,
+        start: Int,
+        end: Int,
+        *,
+        since: int = -ENDLESS,
+        until: int = ENDLESS,
+        before: WindowPieces | None = None,
+    ) -> None:
+        """Cut the windows.
+
+        Args:
+            work: the activities that run from `since` to `until`.
+            start: of the windows.
+            end: of the windows.
+            since: only what begins from here on is looked at.
+            until: nor what begins or ends from here on.
+            before: the pieces of the time before.
+        """
+        self._new, self._over = work.start >= since, work.end < until
+        bounds = np.concatenate((start, end))
+        bounds = bounds[(bounds >= since) & (bounds < until)]
+        last = [] if before is None or before.last is None else [before.last]
+        changes = (work.start[self._new], work.end[self._over], bounds, np.array(last, np.int64))
+        self._times = np.unique(np.concatenate(changes))
+        self.last: int | None = int(self._times[-1]) if len(self._times) else None
+        self.levels: dict[str, float] = {}
+        self._levels_before = before.levels if before is not None and last else {}
         begin, length = self._times[:-1], np.diff(self._times)
         # Of those that begin together only the last one has a length.
         window = np.searchsorted(start, begin, "right") - 1
@@ -111,21 +150,29 @@ class WindowPieces:
         self._window = window[self._inside]
         self._count = len(start)
         self.length = length[self._inside]
-        self._begins, self._ends = (
-            np.searchsorted(self._times, each) for each in (work.start, work.end)
-        )
+        self._begins = np.searchsorted(self._times, work.start[self._new])
+        self._ends = np.searchsorted(self._times, work.end[self._over])
 
-    def level(self, weight: Floats) -> Floats:
-        """Return the sum of the weights of what runs in each piece."""
+    def level(self, weight: Floats, name: str = "") -> Floats:
+        """Return the sum of the weights of what runs in each piece.
+
+        Args:
+            weight: of each activity.
+            name: by which it goes on in the next pieces.
+        """
         change = np.zeros(len(self._times))
-        np.add.at(change, self._begins, weight)
-        np.subtract.at(change, self._ends, weight)
-        found: Floats = np.cumsum(change)[:-1][self._inside]
+        change[:1] = self._levels_before.get(name, 0)
+        np.add.at(change, self._begins, weight[self._new])
+        np.subtract.at(change, self._ends, weight[self._over])
+        # Floats are added in order of time, as if all were here.
+        level = np.cumsum(change)
+        self.levels[name] = float(level[-1]) if len(level) else 0.0
+        found: Floats = level[:-1][self._inside]
         return found
 
-    def runs(self, rows: Bool) -> Bool:
+    def runs(self, rows: Bool, name: str = "") -> Bool:
         """Return whether any of these rows runs in each piece."""
-        found: Bool = self.level(rows.astype(np.float64)) > 0
+        found: Bool = self.level(rows.astype(np.float64), name) > 0
         return found
 
     def time(self, pieces: Bool) -> Int:
@@ -134,49 +181,105 @@ class WindowPieces:
         np.add.at(sums, self._window[pieces], self.length[pieces])
         return sums
 
-    def integral(self, level: Floats) -> Floats:
-        """Return the integral of a level, by window."""
-        sums = np.zeros(self._count)
+    def add_integral(self, level: Floats, sums: Floats) -> None:
+        """Add the integral of a level to sums, by window."""
         np.add.at(sums, self._window, level * self.length)
-        return sums
 
 
 def device_use(work: Work, start: Int, end: Int) -> Use:
-    """Return how a device was used in windows, which are in order and do not overlap.
+    """Return how a device was used in windows; see `DeviceUse`."""
+    found = DeviceUse(start, end)
+    found.add(work)
+    return found.use()
+
+
+class DeviceUse:
+    """Adds up how a device was used in windows, which are in order and do not overlap.
 
     The share of the multiprocessors that have a block is at most 1: the sum of `blocks_per_sm` of
     the kernels that run. What reaches over a window counts with the part inside.
     """
-    pieces = WindowPieces(work, start, end)
-    is_kernel = work.kind != COPY
-    kernels = pieces.runs(is_kernel)
-    blocks, occupancy = (
-        np.where(is_kernel, np.nan_to_num(each), 0)
-        for each in (work.blocks_per_sm, work.occupancy_pct)
-    )
-    # Sums of floats leave residues where nothing runs.
-    sm = np.where(kernels, np.minimum(pieces.level(np.minimum(blocks, 1)), 1), 0)
-    weighted = np.where(kernels, pieces.level(occupancy), 0)
-    return Use(
-        times=_state_times(pieces, work.kind),
-        kernels=pieces.time(kernels),
-        sm=pieces.integral(sm),
-        occupancy=pieces.integral(weighted),
-        kernel_time=pieces.integral(pieces.level(is_kernel.astype(np.float64))),
-        sm_known=pieces.time(pieces.runs(is_kernel & np.isnan(work.blocks_per_sm))) == 0,
-        occupancy_known=pieces.time(pieces.runs(is_kernel & np.isnan(work.occupancy_pct))) == 0,
-    )
+
+    def __init__(self, start: Int, end: Int) -> None:
+        """Begin with nothing.
+
+        Args:
+            start: of the windows.
+            end: of the windows.
+        """
+        self._windows = start, end
+        self._pieces: WindowPieces | None = None
+        self._going_on: Work | None = None
+        self._since = -ENDLESS
+        self._times = {name: np.zeros(len(start), np.int64) for name in _TIMES}
+        self._integrals = {name: np.zeros(len(start)) for name in ("sm", "occupancy", "kernels")}
+
+    def add(self, work: Work | None, until: int = ENDLESS) -> None:
+        """Add activities in order of time.
+
+        Args:
+            work: what begins before `until`, and not before that of the last time.
+            until: later work begins not before it; without one there is none.
+        """
+        both = [each for each in (self._going_on, work) if each is not None]
+        if not both:
+            return
+        columns: list[Any] = [np.concatenate(each) for each in zip(*both, strict=True)]
+        now = Work(*columns)
+        self._pieces = WindowPieces(
+            now, *self._windows, since=self._since, until=until, before=self._pieces
+        )
+        self._add(self._pieces, now)
+        self._since = until
+        goes_on = now.end >= until
+        rest: list[Any] = [column[goes_on] for column in now]
+        self._going_on = Work(*rest)
+
+    def _add(self, pieces: WindowPieces, work: Work) -> None:
+        is_kernel = work.kind != COPY
+        level = pieces.level(is_kernel.astype(np.float64), "kernels")
+        kernels = level > 0
+        blocks, occupancy = (
+            np.where(is_kernel, np.nan_to_num(each), 0)
+            for each in (work.blocks_per_sm, work.occupancy_pct)
+        )
+        # Sums of floats leave residues where nothing runs.
+        sm = np.where(kernels, np.minimum(pieces.level(np.minimum(blocks, 1), "sm"), 1), 0)
+        weighted = np.where(kernels, pieces.level(occupancy, "occupancy"), 0)
+        for name, each in (("sm", sm), ("occupancy", weighted), ("kernels", level)):
+            pieces.add_integral(each, self._integrals[name])
+        runs = {
+            "busy_kernels_ns": kernels,
+            "sm_unknown": pieces.runs(is_kernel & np.isnan(work.blocks_per_sm), "no blocks"),
+            "occupancy_unknown": pieces.runs(
+                is_kernel & np.isnan(work.occupancy_pct), "no occupancy"
+            ),
+        }
+        for name, each in (runs | _in_states(pieces, work.kind)).items():
+            self._times[name] += pieces.time(each)
+
+    def use(self) -> Use:
+        """Return what was added up."""
+        times = {name: self._times[name] for name in (*STATES, "copy_overlap_ns")}
+        return Use(
+            times,
+            self._times["busy_kernels_ns"],
+            self._integrals["sm"],
+            self._integrals["occupancy"],
+            self._integrals["kernels"],
+            self._times["sm_unknown"] == 0,
+            self._times["occupancy_unknown"] == 0,
+        )
 
 
-def _state_times(pieces: WindowPieces, kind: Int) -> dict[str, Int]:
-    """Return the time in each state, by window."""
-    runs = [pieces.runs(kind == each) for each in (COMPUTE, COMM, COPY)]
-    times = {
-        name: pieces.time(np.all([r == s for r, s in zip(runs, state, strict=True)], axis=0))
+def _in_states(pieces: WindowPieces, kind: Int) -> dict[str, Bool]:
+    """Return which pieces are in each state."""
+    runs = [pieces.runs(kind == each, f"kind {each}") for each in (COMPUTE, COMM, COPY)]
+    states: dict[str, Bool] = {
+        name: np.all([r == s for r, s in zip(runs, state, strict=True)], axis=0)
         for name, state in STATES.items()
     }
-    times["copy_overlap_ns"] = pieces.time(runs[COPY] & (runs[COMPUTE] | runs[COMM]))
-    return times
+    return states | {"copy_overlap_ns": runs[COPY] & (runs[COMPUTE] | runs[COMM])}
 
 
 def device_work(kernels: pa.Table, copies: pa.Table) -> dict[int, Work]:
@@ -198,12 +301,12 @@ def device_work(kernels: pa.Table, copies: pa.Table) -> dict[int, Work]:
         np.r_[kernels[name].cast(pa.float64()).to_numpy(), np.full(copies.num_rows, np.nan)]
         for name in ("blocks_per_sm", "occupancy_pct")
     ]
-    whole = Work(start, start + np.maximum(0, length), kind, *known)
+    work = Work(start, start + np.maximum(0, length), kind, *known)
     pieces = ((each, device == each) for each in np.unique(device).tolist())
-    return {each: Work(*(column[own] for column in whole)) for each, own in pieces}
+    return {each: Work(*(column[own] for column in work)) for each, own in pieces}
 
 
-def steps_of_rank(tables: Mapping[str, pa.Table], windows: StepWindows, rank: int) -> pa.Table:
+def steps_of_rank(tables: Mapping[str, Parted], windows: StepWindows, rank: int) -> pa.Table:
     """Return the table `steps` of a rank: a row for each device and window.
 
     Args:
@@ -211,15 +314,26 @@ def steps_of_rank(tables: Mapping[str, pa.Table], windows: StepWindows, rank: in
         windows: of its steps.
         rank: the number.
     """
-    activities = tables["kernels"], tables["copies"]
-    host = step_ranges(tables["ranges"])
-    found = device_work(*activities) if len(windows.step) else {}
-    parts = [
-        _rows(windows, host, device, device_use(work, windows.start, windows.end))
-        for device, work in found.items()
-    ]
-    whole = pa.concat_tables(parts or [_rows(windows, host, NEVER, None)])
-    return STEPS.conform(whole.append_column("rank", pa.array(np.full(whole.num_rows, rank))))
+    host = step_ranges(whole(tables["ranges"], ("start_ns", "dur_ns", "name", "kind")))
+    uses = _uses(tables, windows) if len(windows.step) else {}
+    parts = [_rows(windows, host, device, use) for device, use in sorted(uses.items())]
+    found = pa.concat_tables(parts or [_rows(windows, host, NEVER, None)])
+    return STEPS.conform(found.append_column("rank", pa.array(np.full(found.num_rows, rank))))
+
+
+def _uses(tables: Mapping[str, Parted], windows: StepWindows) -> dict[int, Use]:
+    """Return how each device was used, by ordinal."""
+    found: dict[int, DeviceUse] = {}
+    for parts, until in in_time_order(
+        [tables["kernels"], tables["copies"]], [_OF_KERNELS, _OF_COPIES]
+    ):
+        for device, work in device_work(*parts).items():
+            if device not in found:
+                found[device] = DeviceUse(windows.start, windows.end)
+            found[device].add(work, until)
+    for use in found.values():
+        use.add(None)
+    return {device: use.use() for device, use in found.items()}
 
 
 def _rows(windows: StepWindows, host: StepWindows, device: int, use: Use | None) -> pa.Table:

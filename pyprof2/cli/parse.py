@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -75,6 +76,9 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Parse `args.traces`, and print where the store is."""
+    # Arrow reads it when it is imported. Its own allocator keeps tens of megabytes that it let go,
+    # and what Arrow does by itself takes memory from there whatever pool a program sets later.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from pyprof2.allocation import give_memory_back
     from pyprof2.analysis.summaries.checks import problem_lines
     from pyprof2.run import parse

@@ -19,7 +19,7 @@ from pyprof2.analysis.intervals import time_within
 from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
-from pyprof2.analysis.time.host_state import loading_ranges
+from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.idle import INPUT as IDLE
 from pyprof2.analysis.time.idle import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows

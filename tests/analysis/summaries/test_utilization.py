@@ -10,7 +10,7 @@ import pytest
 import pyprof2
 from pyprof2.analysis.summaries.utilization import COLUMNS, total, utilization
 from pyprof2.analysis.time.step_windows import step_windows
-from tests.builders import canonical
+from tests.builders import canonical, parted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def measure(
     tables["kernels"] = canonical("kernels", *kernels)
     windows = step_windows(canonical("ranges", *ranges), [tables["kernels"], tables["copies"]])
     frame = utilization(
-        tables, windows, [A100] if devices is None else devices, more.get("override")
+        parted(tables), windows, [A100] if devices is None else devices, more.get("override")
     )
     assert list(frame) == list(COLUMNS)
     found = frame.astype(object).where(frame.notna(), None).to_dict("records")
@@ -205,7 +205,8 @@ def test_the_total_weighs_steps_by_their_time() -> None:
     tables["kernels"] = canonical("kernels", *rows)
     ranges = canonical("ranges", *steps((1, 0, 1), (2, 1, 3)))
 
-    frame = utilization(tables, step_windows(ranges, [tables["kernels"]]), [A100])
+    windows = step_windows(ranges, [tables["kernels"]])
+    frame = utilization(parted(tables), windows, [A100])
 
     # 50 % and 16.7 %; a ms of peak in 4 ms.
     assert total(frame)["mfu_pct"] == pytest.approx(25)

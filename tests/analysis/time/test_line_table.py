@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.intervals import innermost_time
+from pyprof2.analysis.intervals import Covered, innermost_time
 from pyprof2.analysis.time.line_steps import Steps, host_time
-from pyprof2.analysis.time.line_table import overlap
 from tests.kineto_events import ENGINE, copy, frame, launched, load_events, op, step
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def test_time_less_overlap_is_the_time_in_which_a_device_is_busy(
 ) -> None:
     device, start, length = np.array(work, np.int64).reshape(-1, 3).T
 
-    found = overlap(device, start, length)
+    found = Covered().add(device, start, start + length) - start
 
     busy = {(own, time) for own, begin, long in work for time in range(begin, begin + long)}
     assert (length - found).sum() == len(busy)

@@ -25,7 +25,7 @@ from pyprof2.analysis.time.steps import (
     use_over_steps,
     use_pct,
 )
-from tests.builders import canonical
+from tests.builders import canonical, parted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def tables(
 def found(of: dict[str, pa.Table]) -> pd.DataFrame:
     """Return the table `steps` of rank 0, as pandas has it."""
     windows = step_windows(of["ranges"], [of["kernels"], of["copies"]])
-    rows: pd.DataFrame = steps_of_rank(of, windows, 0).to_pandas()
+    rows: pd.DataFrame = steps_of_rank(parted(of), windows, 0).to_pandas()
     return rows
 
 

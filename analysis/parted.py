@@ -1,0 +1,234 @@
+"""Tables that are read part by part: what there may be too much of to be held at once.
+
+A part is what is read of a table at once; a stretch is as many parts as need one another.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyprof2.columns import lookup, short
+from pyprof2.recording import TextCodes, code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.intervals import Int
+
+ENDLESS: Final = 1 << 62
+"""Later than any time, and as a negative number before it."""
+
+
+class Parted(Protocol):
+    """A table of one rank that is read in parts, at least one."""
+
+    @property
+    def offsets(self) -> Int:
+        """The number of rows before each part, and at the end that of all."""
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows in all parts."""
+
+    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a part."""
+
+    def bounds(self, column: str) -> tuple[Int, Int]:
+        """Return the least and the greatest value of each part; of none the least is above it."""
+
+
+class InMemory:
+    """A table that is in memory already, as if it were read in parts.
+
+    Attributes:
+        offsets: the number of rows before each part, and at the end that of all.
+    """
+
+    def __init__(self, table: pa.Table, size: int | None = None) -> None:
+        """Cut a table into parts of so many rows; None: it is one part."""
+        self._table = table
+        count = table.num_rows
+        starts = range(0, max(count, 1), size or max(count, 1))
+        self.offsets: Int = np.array([*starts, count], np.int64)
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows in all parts."""
+        return int(self._table.num_rows)
+
+    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a part."""
+        first, end = self.offsets[part : part + 2].tolist()
+        return self._table.select(columns).slice(first, end - first)
+
+    def bounds(self, column: str) -> tuple[Int, Int]:
+        """Return the least and the greatest value of each part; of none the least is above it."""
+        parts = (self.read(part, [column])[column] for part in range(len(self.offsets) - 1))
+        found = [pc.min_max(part).as_py() for part in parts]
+        pairs = [(each["min"], each["max"]) for each in found]
+        known = [(ENDLESS, -ENDLESS) if least is None else (least, most) for least, most in pairs]
+        least, most = np.array(known, np.int64).reshape(-1, 2).T
+        return least, most
+
+
+def whole(table: Parted, columns: Sequence[str]) -> pa.Table:
+    """Return columns of a table of few rows at once."""
+    return pa.concat_tables(parts_of(table, columns))
+
+
+def parts_of(table: Parted, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the parts of a table one by one."""
+    for part in range(len(table.offsets) - 1):
+        yield table.read(part, columns)
+
+
+class Stretch(NamedTuple):
+    """Consecutive parts of a table.
+
+    Attributes:
+        rows: of them.
+        first: the number of rows before them.
+        since, until: every row of them starts in this time, those before not later, and those
+            after not earlier.
+    """
+
+    rows: pa.Table
+    first: int
+    since: int
+    until: int
+
+
+def stretches(
+    table: Parted, columns: Sequence[str], refers_to: str | None = None
+) -> Iterator[Stretch]:
+    """Yield a table in as many stretches as there can be, in order of time.
+
+    Where the rows of two parts are not in order of time, both are in one stretch.
+
+    Args:
+        table: rows in order of `start_ns`, as a rule.
+        columns: to be read.
+        refers_to: a column of row numbers; no row refers to one of a later stretch.
+    """
+    least, most = table.bounds("start_ns")
+    later = np.r_[np.minimum.accumulate(least[::-1])[::-1][1:], ENDLESS]
+    is_end = np.maximum.accumulate(most) <= later
+    if refers_to is not None:
+        is_end &= np.maximum.accumulate(table.bounds(refers_to)[1]) < table.offsets[1:]
+    # What only parts without rows follow is the end, too.
+    is_end &= later < ENDLESS
+    is_end[-1] = True
+    since = -ENDLESS
+    for first, end in pairwise([0, *(np.flatnonzero(is_end) + 1).tolist()]):
+        rows = pa.concat_tables([table.read(part, columns) for part in range(first, end)])
+        until = int(later[end - 1])
+        yield Stretch(rows, int(table.offsets[first]), since, until)
+        since = until
+
+
+def in_time_order(
+    tables: Sequence[Parted], columns: Sequence[Sequence[str]]
+) -> Iterator[tuple[list[pa.Table], int]]:
+    """Yield the rows of several tables that start in the same time, and the end of this time.
+
+    Within a table rows stay in their order. All rows that start at one time are yielded together,
+    none after one that starts later; so they are one after another what all rows at once are.
+
+    Args:
+        tables: rows in order of `start_ns`, as a rule.
+        columns: to be read of each, `start_ns` among them.
+    """
+    readers = [stretches(table, names) for table, names in zip(tables, columns, strict=True)]
+    held = [next(reader) for reader in readers]
+    while True:
+        # What starts before this is all there: of each table more may follow from it on.
+        until = min(each.until for each in held)
+        cut = [_cut(each.rows, until) for each in held]
+        yield [before for before, _ in cut], until
+        if until == ENDLESS:
+            return
+        rest = [each._replace(rows=after) for each, (_, after) in zip(held, cut, strict=True)]
+        del cut
+        held = [_more(each, reader, until) for each, reader in zip(rest, readers, strict=True)]
+
+
+def least_from(table: Parted, columns: Sequence[str]) -> Callable[[int], int]:
+    """Return what gives the least row that those from a part on name, of each row that it begins.
+
+    Args:
+        table: of which rows name others.
+        columns: their numbers.
+    """
+    least = np.minimum.reduce([table.bounds(name)[0] for name in columns])
+    named = np.r_[np.minimum.accumulate(least[::-1])[::-1], ENDLESS]
+    return lambda row: min(row, int(named[np.searchsorted(table.offsets, row)]))
+
+
+def _cut(rows: pa.Table, until: int) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that start before a time, and the others."""
+    before = int_column(rows, "start_ns", 0) < until
+    count = int(before.sum())
+    if before[:count].all():
+        return rows.slice(0, count), rows.slice(count)
+    return rows.filter(pa.array(before)), rows.filter(pa.array(~before))
+
+
+def _more(held: Stretch, reader: Iterator[Stretch], until: int) -> Stretch:
+    """Return what is held of a table, with the next stretch where it is all there is until then."""
+    if held.until > until:
+        return held
+    found = next(reader)
+    return found._replace(rows=pa.concat_tables([held.rows, found.rows]))
+
+
+class RunningCodes:
+    """Codes of a text column that is read in parts: those of all parts at once."""
+
+    def __init__(self) -> None:
+        self._codes = TextCodes()
+
+    def add(self, part: pa.Table, name: str) -> Int:
+        """Return the codes of a part, -1 for null; texts are numbered as they come first."""
+        code, texts = code_column(part, name)
+        known = [self._codes[text] for text in texts]
+        found: Int = np.array([*known, -1], np.int32)[code]
+        return found
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each code."""
+        return list(self._codes)
+
+
+class Tail:
+    """A column by row number, of which the beginning is forgotten when nobody asks for it."""
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._values: NDArray[Any] = np.empty(0, np.int32)
+
+    @property
+    def end(self) -> int:
+        """The number of rows so far."""
+        return self._first + len(self._values)
+
+    def extend(self, values: Int) -> None:
+        """Add the next rows."""
+        self._values = np.concatenate((self._values, short(values)))
+
+    def at(self, rows: Int) -> Int:
+        """Return the values of rows; -1 for none, which is -1."""
+        return lookup(self._values, np.where(rows >= 0, rows - self._first, -1), -1)
+
+    def forget(self, before: int) -> None:
+        """Let go of the rows before this one."""
+        if before > self._first:
+            self._values = self._values[before - self._first :].copy()
+            self._first = before

@@ -1,0 +1,307 @@
+"""What the ledgers of lines are made of: ops, kernels and copies, from stretch to stretch of time.
+
+Of the ops before a stretch only what later ones are a part of is held, and what each is at its
+line, as one number; of those that go on in the stretch all that they may still add.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.intervals import Covered
+from pyprof2.analysis.linking.link import Threads
+from pyprof2.analysis.parted import (
+    ENDLESS,
+    RunningCodes,
+    in_time_order,
+    least_from,
+    parts_of,
+    stretches,
+    whole,
+)
+from pyprof2.analysis.time import line_ops
+from pyprof2.analysis.time.line_ops import OpsAtLines
+from pyprof2.analysis.time.line_rows import COUNTS, NOWHERE, Rows
+from pyprof2.analysis.time.line_steps import NONE, HostTimes, StepOps, cut_steps, find_steps
+from pyprof2.analysis.time.step_windows import only_steps
+from pyprof2.columns import lookup, narrow, short
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.parted import Parted
+    from pyprof2.analysis.time.line_ops import LineOps
+    from pyprof2.analysis.time.line_rows import NumberColumns
+    from pyprof2.analysis.time.line_steps import Steps
+
+_WORK: Final = (
+    "start_ns", "dur_ns", "launch_ns", "device", "step", "op_id", "flops", "bytes", "cost_status",
+    "tensor_core",
+)  # fmt: skip
+INPUT: Final = {
+    "kernels": _WORK,
+    "copies": _WORK,
+    "ops": (
+        *line_ops.INPUT, "start_ns", "dur_ns", "self_ns", "pid", "tid", "step", "flops", "bytes",
+        "cost_status",
+    ),
+    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "kind"),
+    "idle": ("start_ns", "time_ns", "step", "op_id", "source"),
+    "trace": ("start_ns", "end_ns"),
+}  # fmt: skip
+"""The columns of a rank's tables that its lines are found in."""
+
+_COSTED: Final = ("ok", "assumed", "in_parent")
+_OF_THREADS: Final = ("pid", "tid", "self_ns")
+_OF_CUTS: Final = ("start_ns", "dur_ns", "pid", "tid")
+
+
+class OpPart(NamedTuple):
+    """The ops of a stretch.
+
+    Attributes:
+        lines: what each is at its line.
+        place: the number of that.
+        step: of each, as a position in the steps; -1 for none.
+    """
+
+    lines: LineOps
+    place: Int
+    step: Int
+
+
+class LineWork:
+    """The ops, kernels and copies of a rank, and what they add to the ledgers.
+
+    Attributes:
+        threads: the numbers of threads.
+        steps: the steps.
+        has_gpu: whether there is work of devices.
+        between: the time of the steps in which no op ran, once the ops are done.
+        sources: the texts that sources of rows are codes of, once the devices are done.
+    """
+
+    def __init__(self, tables: Mapping[str, Parted], place: Callable[[LineOps, int], Int]) -> None:
+        """Find threads and steps.
+
+        Args:
+            tables: the columns `INPUT` of a rank's canonical tables; of ranges the steps will do.
+            place: gives the number of what each op is, of ops before which so many others stand.
+        """
+        self._tables, self._place_of = tables, place
+        ranges = only_steps(whole(tables["ranges"], INPUT["ranges"]))
+        parts = parts_of(tables["ops"], _OF_THREADS)
+        ops = pa.concat_tables([_thread_times(part) for part in parts])
+        self.threads = Threads.of([ops, ranges])
+        busiest = _busiest(self.threads.number(ops), ops)
+        trace = whole(tables["trace"], INPUT["trace"])
+        self.steps = find_steps(ranges, self.threads, busiest, trace)
+        self.has_gpu = any(tables[name].row_count for name in ("kernels", "copies"))
+        self.between: Rows | None = None
+        self.sources: Sequence[str] = ()
+        self._places: list[Int] = []
+
+    def ops(self) -> Iterator[tuple[OpPart, list[tuple[str, Rows]]]]:
+        """Yield the ops in stretches, with what they add to ledgers."""
+        ops, lines = self._tables["ops"], OpsAtLines()
+        ledgers = HostLedgers(self.steps, self._cut_steps())
+        # No op after a stretch is a part of one before this, nor is such a one its forward op.
+        least = least_from(ops, ("parent_op_id", "forward_op_id"))
+        for rows, first, since, until in stretches(ops, INPUT["ops"], "forward_op_id"):
+            part = self._part(rows, first, lines.add(rows))
+            columns = op_columns(rows, part, self.threads.number(rows))
+            yield part, [*ledgers.add(columns, since, until), *self._calls(part)]
+            lines.forget(least(first + rows.num_rows))
+        self.between = ledgers.between()
+
+    def _cut_steps(self) -> Bool:
+        parts = (stretch.rows for stretch in stretches(self._tables["ops"], _OF_CUTS))
+        return cut_steps(self.steps, ((self.threads.number(p), *_start_end(p)) for p in parts))
+
+    def _part(self, rows: pa.Table, first: int, lines: LineOps) -> OpPart:
+        number, start = int_column(rows, "step", NONE), int_column(rows, "start_ns", 0)
+        place = self._place_of(lines, first)
+        self._places.append(narrow(place))
+        return OpPart(lines, place, short(self.steps.find(number, start)))
+
+    def _calls(self, part: OpPart) -> Iterator[tuple[str, Rows]]:
+        """Yield the calls that lines make, which the ledger of devices has too."""
+        if self.has_gpu:
+            at = np.flatnonzero(part.lines.begins)
+            sums = {"calls": np.ones(len(at), np.int8)}
+            yield "device", Rows(part.step[at], _none(at), part.place[at], _none(at), sums)
+
+    def devices(self) -> Iterator[Rows]:
+        """Yield kernels and copies, and what was idle meanwhile, once the ops are known."""
+        if not self.has_gpu:
+            return
+        place, covered, sources = np.concatenate(self._places), Covered(), RunningCodes()
+        activities = [self._tables["kernels"], self._tables["copies"]]
+        for parts, _ in in_time_order(activities, [_WORK, _WORK]):
+            work = pa.concat_tables(parts).unify_dictionaries()
+            at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
+            yield _work_rows(work, at, self.steps, covered)
+        for idle in parts_of(self._tables["idle"], INPUT["idle"]):
+            at = lookup(place, int_column(idle, "op_id", -1), NOWHERE)
+            yield _idle_rows(idle, at, self.steps, sources.add(idle, "source"))
+        self.sources = sources.texts
+
+
+def _thread_times(ops: pa.Table) -> pa.Table:
+    """Return the threads of ops, and how long any op ran on each."""
+    sums = ops.group_by(["pid", "tid"], use_threads=False).aggregate([("self_ns", "sum")])
+    return sums.rename_columns(["pid", "tid", "self_ns"])
+
+
+def _busiest(thread: Int, ops: pa.Table) -> int:
+    """Return the thread whose ops take the most time; 0 without ops."""
+    time = np.bincount(thread, int_column(ops, "self_ns", 0)) if len(thread) else np.zeros(1)
+    return int(time.argmax())
+
+
+def _start_end(rows: pa.Table) -> tuple[Int, Int]:
+    start = int_column(rows, "start_ns", 0)
+    return start, start + np.maximum(0, int_column(rows, "dur_ns", 0))
+
+
+# -- the devices ----------------------------------------------------------------------------------
+
+
+def _work_rows(work: pa.Table, place: Int, steps: Steps, covered: Covered) -> Rows:
+    """Return kernels and copies; those without a launch are of no step.
+
+    How long one ran beside those of its device that began before it is its overlap: so the times of
+    all less their overlap are the time in which a device was busy, to the ns.
+    """
+    start, time = int_column(work, "start_ns", 0), int_column(work, "dur_ns", 0)
+    launch, device = (int_column(work, name, NONE) for name in ("launch_ns", "device"))
+    verdict, verdicts = code_column(work, "tensor_core")
+    alone = covered.add(device, start, start + time)
+    sums = _sums(_counts(work), time) | {
+        "count": np.ones_like(time),
+        "tensor_core_ns": time * _is_one_of(verdict, verdicts, ("yes",)),
+        "tensor_core_known_ns": time * _is_one_of(verdict, verdicts, ("yes", "no")),
+        "overlap_ns": alone - start,
+    }
+    began = np.where(launch == NONE, start, launch)
+    step = steps.find(int_column(work, "step", NONE), began)
+    return Rows(short(step), _none(place), place, _none(place), sums)
+
+
+def _idle_rows(idle: pa.Table, place: Int, steps: Steps, source: Int) -> Rows:
+    step = steps.find(int_column(idle, "step", NONE), int_column(idle, "start_ns", 0))
+    has_op = int_column(idle, "op_id", -1) >= 0
+    sums = {"idle_caused_ns": int_column(idle, "time_ns", 0)}
+    return Rows(short(step), _none(place), place, np.where(has_op, -1, source), sums)
+
+
+# -- the host -------------------------------------------------------------------------------------
+
+
+def op_columns(rows: pa.Table, part: OpPart, thread: Int) -> NumberColumns:
+    """Return what the ops of a stretch may add to the ledgers of the host.
+
+    `rest` is what is left of an op's own time, and `elsewhere` whether it has not been called in
+    any step, while its steps are gone through.
+    """
+    start, end = _start_end(rows)
+    return _counts(rows) | {
+        "thread": short(thread), "start": start, "end": end, "place": part.place,
+        "step": part.step, "begins": part.lines.begins, "is_new": np.ones(len(start), bool),
+        "rest": int_column(rows, "self_ns", 0).copy(), "elsewhere": np.ones(len(start), bool),
+    }  # fmt: skip
+
+
+class HostLedgers:
+    """Adds ops to the steps of the host and to the other threads, stretch by stretch."""
+
+    def __init__(self, steps: Steps, is_cut: Bool) -> None:
+        self._steps = steps
+        self._times = HostTimes(steps, is_cut)
+        self._going_on: NumberColumns = {}
+
+    def add(self, ops: NumberColumns, since: int, until: int) -> Iterator[tuple[str, Rows]]:
+        """Yield the rows of a stretch of time.
+
+        Args:
+            ops: the columns `op_columns` of the ops that begin in it.
+            since: its beginning.
+            until: its end.
+        """
+        if self._going_on:
+            ops = {name: np.r_[self._going_on[name], column] for name, column in ops.items()}
+        of_steps = StepOps(*(ops[name] for name in ("thread", "start", "end", "rest", "is_new")))
+        op, step, time = self._times.add(of_steps, since, until)
+        # One that reaches into a step was called where it begins.
+        begun = ops["is_new"][op] & (ops["start"][op] >= self._steps.start[step])
+        thread, none = short(self._steps.thread)[step], _none(op)
+        yield "host", Rows(step, thread, ops["place"][op], none, _op_sums(ops, op, time, begun))
+        np.subtract.at(ops["rest"], op, time)
+        ops["elsewhere"][op[begun]] = False
+        goes_on = (ops["end"] > until) & np.isin(ops["thread"], self._steps.thread)
+        goes_on &= until != ENDLESS
+        yield "threads", _thread_rows(ops, ~goes_on)
+        self._going_on = {name: column[goes_on] for name, column in ops.items()}
+        self._going_on["is_new"][:] = False
+
+    def between(self) -> Rows:
+        """Return the time of the steps in which no op ran, once all ops are added."""
+        step, none = short(np.arange(len(self._steps.start))), _none(self._steps.start)
+        place = np.full_like(step, NOWHERE)
+        sums = {"time_ns": self._times.between}
+        return Rows(step, short(self._steps.thread), place, none, sums)
+
+
+def _thread_rows(ops: NumberColumns, is_over: Bool) -> Rows:
+    """Return the ops, and the time of ops, that are none of the steps' threads in a step."""
+    rows = np.flatnonzero(is_over & (ops["elsewhere"] | (ops["rest"] > 0)))
+    sums = _op_sums(ops, rows, ops["rest"][rows], ops["elsewhere"][rows])
+    step, thread, place = (ops[name][rows] for name in ("step", "thread", "place"))
+    return Rows(step, thread, place, _none(rows), sums)
+
+
+def _op_sums(ops: NumberColumns, rows: Int, time: Int, begun: Bool) -> NumberColumns:
+    """Return what the ops at these rows add; `begun`: those whose calls and counts are added."""
+    sums = _sums({name: ops[name][rows] for name in _COUNTED}, time)
+    for name in COUNTS:
+        sums[name] = np.where(begun, sums[name], 0)
+    calls = ops["begins"][rows] & begun
+    return sums | {"count": begun.astype(np.int8), "calls": calls.astype(np.int8)}
+
+
+# -- both -----------------------------------------------------------------------------------------
+
+_COUNTED: Final = ("is_costed", *COUNTS, *(f"{name}_known" for name in COUNTS))
+
+
+def _counts(rows: pa.Table) -> NumberColumns:
+    """Return the counts of kernels, copies or ops; of unknown ones how many are known."""
+    status, statuses = code_column(rows, "cost_status")
+    known = {
+        f"{name}_known": (int_column(rows, name, NONE) != NONE).astype(np.int8) for name in COUNTS
+    }
+    return {
+        "is_costed": _is_one_of(status, statuses, _COSTED),
+        **{name: int_column(rows, name, 0) for name in COUNTS},
+        **known,
+    }
+
+
+def _sums(counts: NumberColumns, time: Int) -> NumberColumns:
+    """Return the columns to add up of rows that took this time."""
+    sums = {name: values for name, values in counts.items() if name != "is_costed"}
+    return sums | {"time_ns": time, "costed_ns": time * counts["is_costed"]}
+
+
+def _is_one_of(code: Int, texts: Sequence[str], wanted: Sequence[str]) -> Bool:
+    found: Bool = np.array([*(text in wanted for text in texts), False])[code]
+    return found
+
+
+def _none(like: Int) -> Int:
+    return np.full(len(like), -1, np.int32)
