@@ -6,7 +6,7 @@ A part is what is read of a table at once; a stretch is as many parts as need on
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ ENDLESS: Final = 1 << 62
 
 
 class Parted(Protocol):
-    """A table of one rank that is read in parts, at least one."""
+    """A table that is read in parts, at least one: see `pyprof2.parts.TableParts`."""
 
     @property
     def offsets(self) -> Int:
@@ -37,8 +37,14 @@ class Parted(Protocol):
     def row_count(self) -> int:
         """The number of rows in all parts."""
 
+    def __len__(self) -> int:
+        """Return the number of parts."""
+
     def read(self, part: int, columns: Sequence[str]) -> pa.Table:
         """Return columns of a part."""
+
+    def empty(self, columns: Sequence[str]) -> pa.Table:
+        """Return the columns without rows."""
 
     def bounds(self, column: str) -> tuple[Int, Int]:
         """Return the least and the greatest value of each part; of none the least is above it."""
@@ -51,27 +57,35 @@ class InMemory:
         offsets: the number of rows before each part, and at the end that of all.
     """
 
-    def __init__(self, table: pa.Table, size: int | None = None) -> None:
-        """Cut a table into parts of so many rows; None: it is one part."""
-        self._table = table
-        count = table.num_rows
-        starts = range(0, max(count, 1), size or max(count, 1))
-        self.offsets: Int = np.array([*starts, count], np.int64)
+    def __init__(self, *parts: pa.Table) -> None:
+        """Take the parts, at least one."""
+        self._parts = parts
+        self.offsets: Int = np.cumsum([0, *(part.num_rows for part in parts)])
+
+    @classmethod
+    def cut(cls, table: pa.Table, size: int) -> Self:
+        """Cut a table into parts of so many rows."""
+        return cls(*(table.slice(at, size) for at in range(0, max(1, table.num_rows), size)))
 
     @property
     def row_count(self) -> int:
         """The number of rows in all parts."""
-        return int(self._table.num_rows)
+        return int(self.offsets[-1])
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
     def read(self, part: int, columns: Sequence[str]) -> pa.Table:
         """Return columns of a part."""
-        first, end = self.offsets[part : part + 2].tolist()
-        return self._table.select(columns).slice(first, end - first)
+        return self._parts[part].select(columns)
+
+    def empty(self, columns: Sequence[str]) -> pa.Table:
+        """Return the columns without rows."""
+        return self.read(0, columns).slice(0, 0)
 
     def bounds(self, column: str) -> tuple[Int, Int]:
         """Return the least and the greatest value of each part; of none the least is above it."""
-        parts = (self.read(part, [column])[column] for part in range(len(self.offsets) - 1))
-        found = [pc.min_max(part).as_py() for part in parts]
+        found = [pc.min_max(part[column]).as_py() for part in self._parts]
         pairs = [(each["min"], each["max"]) for each in found]
         known = [(ENDLESS, -ENDLESS) if least is None else (least, most) for least, most in pairs]
         least, most = np.array(known, np.int64).reshape(-1, 2).T
@@ -85,7 +99,7 @@ def whole(table: Parted, columns: Sequence[str]) -> pa.Table:
 
 def parts_of(table: Parted, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the parts of a table one by one."""
-    for part in range(len(table.offsets) - 1):
+    for part in range(len(table)):
         yield table.read(part, columns)
 
 

@@ -130,6 +130,11 @@ class SpooledParts:
                 )
         self.offsets: NDArray[np.int64] = np.cumsum(counts)
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows in all parts."""
+        return int(self.offsets[-1])
+
     def __len__(self) -> int:
         """Return the number of parts."""
         return len(self._bounds)

@@ -67,7 +67,8 @@ def canonical(name: str, *rows: Mapping[str, Any]) -> pa.Table:
 
 def parted(tables: Mapping[str, pa.Table], size: int | None = None) -> dict[str, InMemory]:
     """Return tables as they are read in parts of so many rows; None: of all."""
-    return {name: InMemory(table, size) for name, table in tables.items()}
+    cut = {name: size or max(1, table.num_rows) for name, table in tables.items()}
+    return {name: InMemory.cut(table, cut[name]) for name, table in tables.items()}
 
 
 def kineto_trace(*events: Mapping[str, Any]) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def test_parts_out_of_order_of_time_are_one_stretch() -> None:
     by_time, by_both = (
         [
             each.rows["start_ns"].to_pylist()
-            for each in stretches(InMemory(rows, 1), ["start_ns"], to)
+            for each in stretches(InMemory.cut(rows, 1), ["start_ns"], to)
         ]
         for to in (None, "to")
     )
@@ -268,7 +268,7 @@ def test_rows_of_two_tables_come_in_order_of_time_and_in_their_own(
     columns = ("start_ns", "n")
     found: list[list[tuple[int, int]]] = [[], []]
     since = -ENDLESS
-    for parts, until in in_time_order([InMemory(each, size) for each in tables], [columns] * 2):
+    for parts, until in in_time_order([InMemory.cut(each, size) for each in tables], [columns] * 2):
         for own, part in zip(found, parts, strict=True):
             pairs = [(row["start_ns"], row["n"]) for row in part.to_pylist()]
             assert all(since <= start < until for start, _ in pairs)
@@ -299,7 +299,7 @@ def test_what_a_device_did_before_is_not_counted_again(
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_a_table_in_memory_has_at_least_one_part(count: int) -> None:
-    table = InMemory(pa.table({"start_ns": pa.array(range(count), pa.int64())}), 2)
+    table = InMemory.cut(pa.table({"start_ns": pa.array(range(count), pa.int64())}), 2)
 
     assert [part.num_rows for part in parts_of(table, ["start_ns"])] == {
         0: [0], 1: [1], 5: [2, 2, 1],

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.time.rows_in_time import Parts
+    from pyprof2.analysis.parted import Parted
 
 RANGE_WORDS: Final = r"^(?:p?nccl)[A-Z]\w+$"
 """Of the ranges of NCCL's own."""
 
 
 def rows_of_collectives(
-    tables: Mapping[str, Parts], rows: Callable[[str, Int], pa.Table]
+    tables: Mapping[str, Parted], rows: Callable[[str, Int], pa.Table]
 ) -> dict[str, pa.Table]:
     """Return the rows of a rank's tables that its members are made of, which are few.
 
@@ -48,7 +48,7 @@ def rows_of_collectives(
     return found
 
 
-def _positions(parts: Parts, columns: Sequence[str], chosen: Callable[[pa.Table], Bool]) -> Int:
+def _positions(parts: Parted, columns: Sequence[str], chosen: Callable[[pa.Table], Bool]) -> Int:
     """Return the positions of the rows that are chosen by some columns."""
     found = [
         parts.offsets[number] + np.flatnonzero(chosen(parts.read(number, columns)))
@@ -64,7 +64,7 @@ def _named(rows: pa.Table, column: str, tells: Callable[[str], object]) -> Bool:
     return found
 
 
-def _ops_around(parts: Parts, op_ids: Int) -> Int:
+def _ops_around(parts: Parted, op_ids: Int) -> Int:
     """Return the positions of the ops that communicate, of those named, and of all around them."""
     wanted = np.zeros(int(parts.offsets[-1]) + 1, bool)  # the last one is that of null
     wanted[op_ids] = True

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.intervals import last_not_after
+from pyprof2.analysis.parted import ENDLESS, Parted
 from pyprof2.analysis.time.causes import BLOCKING, CODES
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.host_ranges import BELOW_ROOT, OWN, TOLD
 from pyprof2.analysis.time.host_state import Calls, Lines
-from pyprof2.analysis.time.rows_in_time import FAR, RowsInTime
+from pyprof2.analysis.time.rows_in_time import RowsInTime
 from pyprof2.columns import lookup
 from pyprof2.recording import int_column
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.time.host_facts import HostFacts
-    from pyprof2.analysis.time.rows_in_time import Parts
 
 CALL_COLUMNS: Final = ("launch_id", "name", "op_id", "start_ns", "dur_ns", "pid", "tid")
 """The columns of `launches` that calls are read from."""
@@ -62,7 +62,7 @@ class CallFacts:
         return lookup(getattr(self, column), row, -1 if column == "line" else 0)
 
 
-def read_calls(launches: Parts, launching: Bool, facts: HostFacts) -> CallFacts:
+def read_calls(launches: Parted, launching: Bool, facts: HostFacts) -> CallFacts:
     """Return what is to be known of all calls.
 
     Args:
@@ -74,7 +74,7 @@ def read_calls(launches: Parts, launching: Bool, facts: HostFacts) -> CallFacts:
     rows, told = RowsInTime(launches, CALL_COLUMNS), RowsInTime(facts.told, TOLD.names)
     waits = _Waits(len(facts.threads.pids) * len(facts.threads.tids))
     begins = np.unique(launches.bounds("start_ns")[0])
-    for until in [*begins[begins < FAR].tolist(), FAR]:
+    for until in [*begins[begins < ENDLESS].tolist(), ENDLESS]:
         calls = Calls.of(rows.take_until(until).unify_dictionaries(), facts.threads)
         if not len(calls.start):
             continue

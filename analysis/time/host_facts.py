@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.linking.link import NO_ID, Threads
+from pyprof2.analysis.parted import InMemory
 from pyprof2.analysis.time.host_ranges import AT_WORK, COLUMNS, FRAME, TOLD, HostRanges
-from pyprof2.analysis.time.rows_in_time import PartsInMemory
 from pyprof2.analysis.time.step_windows import only_steps
 from pyprof2.columns import distinct
 from pyprof2.recording import int_column
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.time.rows_in_time import Parts
+    from pyprof2.analysis.parted import Parted
 
-    Spool: TypeAlias = Callable[[pa.Schema, Iterator[pa.Table]], Parts]
+    Spool: TypeAlias = Callable[[pa.Schema, Iterator[pa.Table]], Parted]
     """Keeps parts that come one by one, of numbers, until each is read again."""
 
 _EVENT: Final = ("start_ns", "dur_ns", "pid", "tid")
@@ -34,9 +34,9 @@ _SLICE: Final = 1 << 15
 """How many ranges are looked at in one go, where a part of the table has more."""
 
 
-def in_memory(schema: pa.Schema, parts: Iterator[pa.Table]) -> Parts:
+def in_memory(schema: pa.Schema, parts: Iterator[pa.Table]) -> Parted:
     """Keep parts where they are."""
-    return PartsInMemory([schema.empty_table(), *parts])
+    return InMemory(schema.empty_table(), *parts)
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class HostFacts:
     last: Int
     has_stacks: bool
     lines: Sequence[str]
-    told: Parts
+    told: Parted
     steps: pa.Table
 
 
 def read_host(
-    tables: Mapping[str, Parts], stalls: pa.Table, root: str | None, spool: Spool
+    tables: Mapping[str, Parted], stalls: pa.Table, root: str | None, spool: Spool
 ) -> HostFacts:
     """Read `launches`, `ops` and `ranges`.
 
@@ -91,7 +91,7 @@ def read_host(
     )  # fmt: skip
 
 
-def _each(parts: Parts, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _each(parts: Parted, columns: Sequence[str]) -> Iterator[pa.Table]:
     return (parts.read(number, columns) for number in range(len(parts)))
 
 

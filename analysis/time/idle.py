@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
+from pyprof2.analysis.parted import InMemory
 from pyprof2.analysis.time.gaps import NEVER, recording_window
 from pyprof2.analysis.time.host_facts import in_memory
 from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS
 from pyprof2.analysis.time.idle_parts import IN_PARTS, idle_parts, recorded_window
-from pyprof2.analysis.time.rows_in_time import PartsInMemory
 from pyprof2.recording import int_column
 from pyprof2.tables import IDLE
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.parted import Parted
     from pyprof2.analysis.time.host_facts import Spool
-    from pyprof2.analysis.time.rows_in_time import Parts
 
 _EVENT: Final = ("rank", "start_ns", "dur_ns", "pid", "tid")
 _WORK: Final = (
@@ -64,14 +64,14 @@ def idle_time(
         time in which the device was busy add up to its recording window.
     """
     in_order = dict(tables) | {n: _in_order(tables[n], key) for n, key in _KEYS.items()}
-    parts = {name: PartsInMemory([in_order[name]]) for name in IN_PARTS}
+    parts = {name: InMemory(in_order[name]) for name in IN_PARTS}
     found = idle_parts(parts, tables, root, normal_ns)
     names = [name for name in IDLE.names if name != "rank"]
     return _together([IDLE.schema(names).empty_table(), *(IDLE.conform(p, names) for p in found)])
 
 
 def idle_of_recording(
-    tables: Mapping[str, Parts],
+    tables: Mapping[str, Parted],
     whole: Mapping[str, pa.Table],
     rank: int,
     root: str | None = None,

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.parted import ENDLESS, Parted
 from pyprof2.analysis.time.call_facts import CALL_COLUMNS, read_calls
 from pyprof2.analysis.time.causes import BLOCKING, CODES
 from pyprof2.analysis.time.gaps import (
@@ -31,7 +32,7 @@ from pyprof2.analysis.time.host_ranges import TOLD
 from pyprof2.analysis.time.host_state import Calls, Host
 from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS, idle_causes
 from pyprof2.analysis.time.idle_rows import idle_rows
-from pyprof2.analysis.time.rows_in_time import FAR, RowsInTime, cuts, united
+from pyprof2.analysis.time.rows_in_time import RowsInTime, cuts, united
 from pyprof2.analysis.time.stalls import Stalls
 from pyprof2.analysis.time.step_windows import step_windows
 from pyprof2.columns import lookup, row_of
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.time.call_facts import CallFacts
     from pyprof2.analysis.time.host_facts import HostFacts, Spool
-    from pyprof2.analysis.time.rows_in_time import Parts
     from pyprof2.analysis.time.step_windows import StepWindows
 
 _WORK: Final = ("kernel_id", "device", "stream", "start_ns", "dur_ns", "launch_id", "op_id")
@@ -56,7 +56,7 @@ _WINDOW: Final = 1 << 14
 
 
 def idle_parts(
-    tables: Mapping[str, Parts],
+    tables: Mapping[str, Parted],
     whole: Mapping[str, pa.Table],
     root: str | None = None,
     normal_ns: int = NORMAL_GAP_NS,
@@ -99,7 +99,7 @@ def _of(device: int, places: Mapping[tuple[int, int], int]) -> dict[int, int]:
     return {stream: value for (each, stream), value in places.items() if each == device}
 
 
-def _steps(tables: Mapping[str, Parts], host: HostFacts) -> StepWindows:
+def _steps(tables: Mapping[str, Parted], host: HostFacts) -> StepWindows:
     columns = ("launch_ns", "start_ns", "dur_ns")
     parts = [tables[name] for name in ("kernels", "copies")]
     return step_windows(host.steps, (p.read(at, columns) for p in parts for at in range(len(p))))
@@ -119,7 +119,7 @@ class _Work(NamedTuple):
     lacks_launches: bool
 
 
-def _read_work(tables: Mapping[str, Parts], trace: pa.Table) -> _Work:
+def _read_work(tables: Mapping[str, Parted], trace: pa.Table) -> _Work:
     reach: dict[int, tuple[int, int]] = {}
     there = _numbers(tables["launches"], "launch_id")
     launching, lacks = np.zeros(len(there), bool), False
@@ -150,7 +150,7 @@ def recorded_window(trace: pa.Table) -> tuple[int, int] | None:
     return (int(start[known].min()), int(end[known].max())) if known.any() else None
 
 
-def _numbers(parts: Parts, key: str) -> Bool:
+def _numbers(parts: Parted, key: str) -> Bool:
     """Return for each number whether it is a key of the table; the last one is none."""
     columns = [int_column(parts.read(number, [key]), key, -1) for number in range(len(parts))]
     there = np.zeros(max((int(ids.max()) for ids in columns if len(ids)), default=-1) + 2, bool)
@@ -173,7 +173,7 @@ class _Case:
         normal_ns: see `idle_parts`.
     """
 
-    tables: Mapping[str, Parts]
+    tables: Mapping[str, Parted]
     times: Sequence[int]
     host: HostFacts
     calls: CallFacts
@@ -259,7 +259,7 @@ class _Window(NamedTuple):
 class _HostRows:
     """The rows of the host that gaps from some time on may need."""
 
-    def __init__(self, tables: Mapping[str, Parts], host: HostFacts, launching: Bool) -> None:
+    def __init__(self, tables: Mapping[str, Parted], host: HostFacts, launching: Bool) -> None:
         self.launches = RowsInTime(tables["launches"], CALL_COLUMNS)
         self._ops = RowsInTime(tables["ops"], _OPS)
         self._told = RowsInTime(host.told, TOLD.names)
@@ -333,5 +333,5 @@ def _spans(rows: pa.Table) -> tuple[Int, Int]:
 def _holds_any(gaps: Gaps, start: Int, end: Int) -> Bool:
     """Return which intervals have any instant in common with gaps, the bounds of both included."""
     at = np.searchsorted(gaps.end, start)
-    found: Bool = np.r_[gaps.start, FAR][at] <= end
+    found: Bool = np.r_[gaps.start, ENDLESS][at] <= end
     return found

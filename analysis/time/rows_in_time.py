@@ -7,11 +7,12 @@ the order of rows within a part; where parts are not in order, more of them are 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.parted import ENDLESS
 from pyprof2.columns import row_of
 from pyprof2.recording import int_column
 
@@ -19,61 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.parted import Parted
 
-FAR: Final = 1 << 62
-"""No time is as late; the same before 0 is as early."""
 _RECENT: Final = 2
 """How many parts are kept: rows that are looked up by key stand in those that were just read."""
-
-
-class Parts(Protocol):
-    """A table in parts, of which each can be read by itself: see `pyprof2.parts.TableParts`."""
-
-    @property
-    def offsets(self) -> Int:
-        """The number of rows before each part, and at the end that of all."""
-
-    def __len__(self) -> int:
-        """Return the number of parts."""
-
-    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a part."""
-
-    def empty(self, columns: Sequence[str]) -> pa.Table:
-        """Return the columns without rows."""
-
-    def bounds(self, column: str) -> tuple[Int, Int]:
-        """Return the least and the greatest value of a column, of each part."""
-
-
-class PartsInMemory:
-    """A table that is in memory, in one part at least."""
-
-    def __init__(self, parts: Sequence[pa.Table]) -> None:
-        self._parts = parts
-        self.offsets: Int = np.cumsum([0, *(part.num_rows for part in parts)])
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a part."""
-        return self._parts[part].select(columns)
-
-    def empty(self, columns: Sequence[str]) -> pa.Table:
-        """Return the columns without rows."""
-        return self._parts[0].select(columns).slice(0, 0)
-
-    def bounds(self, column: str) -> tuple[Int, Int]:
-        """Return the least and the greatest value of a column of numbers, of each part."""
-        found = [_bounds(part, column) for part in self._parts]
-        least, greatest = np.array(found, np.int64).reshape(-1, 2).T
-        return least, greatest
-
-
-def _bounds(part: pa.Table, column: str) -> tuple[int, int]:
-    values = int_column(part, column, 0)
-    return (int(values.min()), int(values.max())) if len(values) else (FAR, -FAR)
 
 
 class RowsInTime:
@@ -83,7 +33,7 @@ class RowsInTime:
         rows: what is held, in the order of the table.
     """
 
-    def __init__(self, parts: Parts, columns: Sequence[str]) -> None:
+    def __init__(self, parts: Parted, columns: Sequence[str]) -> None:
         self._parts, self._columns = parts, columns
         least, _ = parts.bounds("start_ns")
         self._begin = np.minimum.accumulate(least[::-1])[::-1]
@@ -135,7 +85,7 @@ class RowsInTime:
             part = self._part(number)
             if all(at != number for at, _ in self._recent):
                 self._recent.append((number, part))
-            at = row_of(int_column(part, key, -FAR), wanted[place == number])
+            at = row_of(int_column(part, key, -ENDLESS), wanted[place == number])
             found.append(part.take(pa.array(at[at >= 0])))
         return pa.concat_tables(found)
 
@@ -146,16 +96,16 @@ class RowsInTime:
 
 def united(rows: pa.Table, others: pa.Table, key: str) -> pa.Table:
     """Return the rows that are in either table, once and in order of the key."""
-    known = np.sort(int_column(rows, key, -FAR))
-    new = row_of(known, int_column(others, key, -FAR)) < 0
+    known = np.sort(int_column(rows, key, -ENDLESS))
+    new = row_of(known, int_column(others, key, -ENDLESS)) < 0
     both = pa.concat_tables([rows, others.filter(pa.array(new))]).unify_dictionaries()
-    ids = int_column(both, key, -FAR)
+    ids = int_column(both, key, -ENDLESS)
     if (ids[1:] > ids[:-1]).all():
         return both
     return both.combine_chunks().take(pa.array(np.argsort(ids, kind="stable")))
 
 
-def cuts(tables: Sequence[Parts], size: int) -> list[int]:
+def cuts(tables: Sequence[Parted], size: int) -> list[int]:
     """Return times that cut tables into windows in which about `size` rows of each begin.
 
     The last one is later than all rows; rows that begin together are in one window.
@@ -166,4 +116,4 @@ def cuts(tables: Sequence[Parts], size: int) -> list[int]:
             start = np.sort(int_column(parts.read(part, ["start_ns"]), "start_ns", 0))
             times.append(start[::size][1:])
             times.append(start[:1])
-    return [*np.unique(np.concatenate(times)).tolist(), FAR]
+    return [*np.unique(np.concatenate(times)).tolist(), ENDLESS]

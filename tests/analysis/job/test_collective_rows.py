@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyprof2
 from pyprof2.analysis.job.collective_rows import rows_of_collectives
 from pyprof2.analysis.job.collectives import INPUT, collectives_of_rank
-from pyprof2.analysis.time.rows_in_time import PartsInMemory
+from pyprof2.analysis.parted import InMemory
 from pyprof2.rank_tables import RankTables
 from pyprof2.store import ranks_of
 from tests.builders import canonical
@@ -26,10 +26,7 @@ IN_PARTS: Final = ("kernels", "ops", "ranges")
 
 def chosen(tables: Mapping[str, pa.Table], part: int) -> dict[str, pa.Table]:
     """Return the rows that count, of tables in parts of so many rows."""
-    parts = {
-        name: PartsInMemory([t.slice(at, part) for at in range(0, max(1, t.num_rows), part)])
-        for name, t in ((name, tables[name]) for name in IN_PARTS)
-    }
+    parts = {name: InMemory.cut(tables[name], part) for name in IN_PARTS}
 
     def rows(name: str, at: Int) -> pa.Table:
         assert (np.diff(at) > 0).all()

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyprof2
+from pyprof2.analysis.parted import InMemory
 from pyprof2.analysis.time.idle import idle_time, own_root
 from pyprof2.analysis.time.idle_parts import IN_PARTS, idle_parts
-from pyprof2.analysis.time.rows_in_time import PartsInMemory, RowsInTime
+from pyprof2.analysis.time.rows_in_time import RowsInTime
 from pyprof2.parts import SpooledParts
 from pyprof2.rank_tables import RankTables
 from pyprof2.store import ranks_of
@@ -39,17 +40,11 @@ FRAMES: Final = st.sampled_from(
 )
 
 
-def in_parts(table: pa.Table, size: int) -> PartsInMemory:
-    """Return a table in order of time, in parts of so many rows."""
-    cut = [table.slice(at, size) for at in range(0, table.num_rows, size)]
-    return PartsInMemory(cut or [table])
-
-
 def rows_in_windows(
     tables: Mapping[str, pa.Table], window: int, part: int, **options: Any
 ) -> list[dict[str, Any]]:
     """Return the rows of idle time, from windows and parts of so many rows."""
-    parts = {name: in_parts(tables[name], part) for name in IN_PARTS}
+    parts = {name: InMemory.cut(tables[name], part) for name in IN_PARTS}
     found = idle_parts(parts, tables, window=window, **options)
     return [row for each in found for row in IDLE.conform(each, COLUMNS).to_pylist()]
 
@@ -117,7 +112,7 @@ def test_windows_of_a_real_trace_give_the_rows_of_the_store(
     for rank in ranks_of(run.path):
         tables = RankTables(run.path, rank)
         whole = tables.several(dict.fromkeys((*IN_PARTS, "stalls", "trace")))
-        parts = {name: in_parts(whole[name], 700) for name in IN_PARTS}
+        parts = {name: InMemory.cut(whole[name], 700) for name in IN_PARTS}
         root = own_root(whole["trace"])
         found = idle_parts(
             parts, whole, root, window=300, spool=partial(SpooledParts, tmp_path / f"{rank}")
@@ -169,7 +164,7 @@ def test_of_what_ended_before_the_only_gap_no_more_is_held_than_a_part() -> None
     ops = [op(i, i + 1) for i in range(400)]
     calls = [call(i, i + 1) for i in range(400)]
     tables = recording([work(0, 400, 0)], calls, ops=ops, window=(0, 410))
-    parts = {name: in_parts(tables[name], 10) for name in IN_PARTS}
+    parts = {name: InMemory.cut(tables[name], 10) for name in IN_PARTS}
     seen: list[int] = []
 
     def read_until(self: RowsInTime, *args: Any) -> pa.Table:

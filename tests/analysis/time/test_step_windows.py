@@ -69,8 +69,12 @@ def test_a_step_is_busy_while_a_device_works_in_its_window() -> None:
     found = step_windows(STEPS, [LATE, other])
 
     assert found.end.tolist() == [160, 200, 300]
-    assert found.busy_by_step([InMemory(LATE, 1)]) == {3: 100, 4: 20, 5: 0}
-    assert found.busy_by_step([InMemory(LATE, 1), InMemory(other, 1)]) == {3: 120, 4: 20, 5: 5}
+    assert found.busy_by_step([InMemory.cut(LATE, 1)]) == {3: 100, 4: 20, 5: 0}
+    assert found.busy_by_step([InMemory.cut(LATE, 1), InMemory.cut(other, 1)]) == {
+        3: 120,
+        4: 20,
+        5: 5,
+    }
 
 
 def test_ranges_of_one_step_that_overlap_are_one_and_others_are_apart() -> None:
@@ -87,7 +91,7 @@ def test_ranges_of_one_step_that_overlap_are_one_and_others_are_apart() -> None:
 def test_no_steps_have_no_windows() -> None:
     found = step_windows(ranges(("warm-up", 0, 9)), [LATE])
 
-    assert (len(found.step), found.time_by_step(), found.busy_by_step([InMemory(LATE, 1)])) == (
+    assert (len(found.step), found.time_by_step(), found.busy_by_step([InMemory.cut(LATE, 1)])) == (
         0,
         {},
         {},
