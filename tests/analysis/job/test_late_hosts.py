@@ -117,7 +117,7 @@ def test_what_a_host_took_by_hand(tmp_path: Path) -> None:
     ends at 295: the host goes on from there. What is before the first call counts for nobody.
     """
     events = [
-        launch(100, 1, dur=5), kernel(108, 10, 1),
+        kernel(60, 10, 99), launch(100, 1, dur=5), kernel(108, 10, 1),
         launch(112, 2, dur=5), kernel(120, 20, 2),
         launch(120, 3, name="cudaMemcpyAsync", dur=100),
         copy(160, 55, 3, name="Memcpy DtoH (Device -> Pageable)"),
