@@ -54,7 +54,7 @@ def results(
     tables: Mapping[str, pa.Table], devices: Sequence[Mapping[str, Any]], rank: int, size: int
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the tables of results, from tables in parts of so many rows."""
-    of = {name: Stored(table, size) for name, table in tables.items()}
+    of = {name: Stored.cut(table, size) for name, table in tables.items()}
     work = chain(*(parts_of(of[name], READ[name]) for name in ("kernels", "copies")))
     windows = step_windows(tables["ranges"], work)
     found = {
