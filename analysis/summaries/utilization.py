@@ -230,7 +230,10 @@ class _Work:
         # What judges takes long to import, and most who import this only add up what is stored.
         from pyprof2.analysis.hardware.verdict import devices_of
 
-        matrix = work.filter(pa.array(_is(work, "category", MATRIX_WORK)))
+        is_matrix = _is(work, "category", MATRIX_WORK)
+        # Of dtypes with as many FLOPs the one that comes first in all the work is chosen.
+        dtype = self._dtypes.add(work, "compute_dtype")[is_matrix]
+        matrix = work.filter(pa.array(is_matrix))
         place, _ = devices_of(matrix, self._devices, self._override)
         device = int_column(matrix, "device", -1)
         self._used |= set(zip(place.tolist(), device.tolist(), strict=True))
@@ -238,7 +241,7 @@ class _Work:
         self._has_flops |= bool(flops.any())
         for name, values in _flops(matrix, flops).items():
             self._sums[name] += _sums(matrix, self._steps, values)
-        self._add_dtypes(self._dtypes.add(matrix, "compute_dtype"), flops)
+        self._add_dtypes(dtype, flops)
 
     def _add_dtypes(self, codes: Int, flops: Int) -> None:
         """Add up FLOPs as floats one by one: there may be more than 64 bits hold."""
