@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.intervals import Covered, innermost_time
@@ -175,6 +175,9 @@ class Made:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from((1, 2, 3, 7)))
+@example(1_000_000_000, 1)  # ops without a status in parts where none is in its parent's
+@example(5012, 1)  # no dtype of any FLOPs is known, and parts without ops that have some
+@example(463129088, 1)  # two dtypes of as many FLOPs, one of them of no matrix work before
 def test_results_in_parts_are_those_of_the_whole(seed: int, size: int) -> None:
     tables = Made(seed).tables()
     devices = [{"device": 0, "name": "NVIDIA H100 80GB HBM3"}]

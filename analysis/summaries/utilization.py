@@ -92,8 +92,10 @@ def utilization(
     frame = pd.DataFrame(columns=list(COLUMNS))
     if any(tables[name].row_count for name in ("kernels", "copies", "ops")):
         walls, busy = _times(windows, tables)
-        work = _Work(np.array(list(walls), np.int64), devices, override)
-        for part in _by_op(tables) if tables["kernels"].row_count else _accounting(tables["ops"]):
+        has_kernels = bool(tables["kernels"].row_count)
+        steps = np.array(list(walls), np.int64)
+        work = _Work(steps, devices, override, only_known=not has_kernels)
+        for part in _by_op(tables) if has_kernels else _as_kernels(tables["ops"]):
             work.add(part)
         frame = _of_steps(tables, walls, busy, work)
         frame.insert(0, "rank", rank)
@@ -175,11 +177,10 @@ def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
         yield kernels.set_column(at, "category", category)
 
 
-def _accounting(ops: Parted) -> Iterator[pa.Table]:
-    """Yield the ops that account for FLOPs, in the shape of kernels: without a GPU they work."""
+def _as_kernels(ops: Parted) -> Iterator[pa.Table]:
+    """Yield the ops in the shape of kernels: without a GPU those that account for FLOPs work."""
     for part in parts_of(ops, NEEDED["ops"]):
-        found = part.filter(pc.is_valid(part["flops"]))
-        yield found.append_column("device", pa.nulls(found.num_rows, pa.int64()))
+        yield part.append_column("device", pa.nulls(part.num_rows, pa.int64()))
 
 
 def _times(
@@ -216,21 +217,31 @@ class _Work:
     """What the matrix work of a rank adds up to; it comes in parts."""
 
     def __init__(
-        self, steps: Int, devices: Sequence[Mapping[str, Any]], override: Path | str | None
+        self,
+        steps: Int,
+        devices: Sequence[Mapping[str, Any]],
+        override: Path | str | None,
+        *,
+        only_known: bool,
     ) -> None:
         self._steps, self._devices, self._override = steps, devices, override
         self._sums = {name: np.zeros(len(steps), np.int64) for name in _SUMS}
         self._dtypes = RunningCodes()
         self._flops_of_dtype: dict[int, float] = {}
         self._used: set[tuple[int, int]] = set()
-        self._has_flops = False
+        self._has_flops, self._only_known = False, only_known
 
     def add(self, work: pa.Table) -> None:
         """Take up work."""
         # What judges takes long to import, and most who import this only add up what is stored.
         from pyprof2.analysis.hardware.verdict import devices_of
 
-        matrix = work.filter(pa.array(_is(work, "category", MATRIX_WORK)))
+        is_matrix = _is(work, "category", MATRIX_WORK)
+        if self._only_known:
+            is_matrix &= pc.is_valid(work["flops"]).to_numpy()
+        # Of dtypes with as many FLOPs the one that comes first in all the work is chosen.
+        dtype = self._dtypes.add(work, "compute_dtype")[is_matrix]
+        matrix = work.filter(pa.array(is_matrix))
         place, _ = devices_of(matrix, self._devices, self._override)
         device = int_column(matrix, "device", -1)
         self._used |= set(zip(place.tolist(), device.tolist(), strict=True))
@@ -238,7 +249,7 @@ class _Work:
         self._has_flops |= bool(flops.any())
         for name, values in _flops(matrix, flops).items():
             self._sums[name] += _sums(matrix, self._steps, values)
-        self._add_dtypes(self._dtypes.add(matrix, "compute_dtype"), flops)
+        self._add_dtypes(dtype, flops)
 
     def _add_dtypes(self, codes: Int, flops: Int) -> None:
         """Add up FLOPs as floats one by one: there may be more than 64 bits hold."""
