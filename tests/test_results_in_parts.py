@@ -188,6 +188,7 @@ def test_results_in_parts_are_those_of_the_whole(seed: int, size: int) -> None:
         assert repr(found[name]) == repr(whole[name]), name
 
 
+@pytest.mark.slow
 def test_results_of_a_recording_in_parts_are_those_that_are_stored(real_trace: Path) -> None:
     run = load(real_trace)
     for number in ranks_of(run.path)[:2]:
@@ -200,7 +201,7 @@ def test_results_of_a_recording_in_parts_are_those_that_are_stored(real_trace: P
         for name in FOUND:
             stored = rank.read(name, [c for c in RESULTS[name].names if c != "rank"])
             own = [{c: row[c] for c in stored.column_names} for row in found[name]]
-            assert repr(pa.Table.from_pylist(own, stored.schema)) == repr(stored.combine_chunks())
+            assert repr(own) == repr(stored.to_pylist()), name
 
 
 # -- the pieces, each beside a slow one -----------------------------------------------------------
@@ -229,7 +230,7 @@ def test_what_an_op_is_at_its_line_does_not_depend_on_parts(seed: int, size: int
     made = Made(seed)
     ops = canonical("ops", *made.ops)
     finder, calls, begins, names = OpsAtLines(), [], [], []
-    for stretch in stretches(Stored(ops, size), [*INPUT, "start_ns"], "forward_op_id"):
+    for stretch in stretches(Stored.cut(ops, size), [*INPUT, "start_ns"], "forward_op_id"):
         found = finder.add(stretch.rows)
         calls += found.at.tolist()
         begins += found.begins.tolist()

@@ -21,7 +21,7 @@ from pyprof2.columns import int_array, lookup, text_array
 from pyprof2.result_tables import LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.parted import Parted
@@ -56,11 +56,20 @@ def lines_of_rank(tables: Mapping[str, Parted], rank: int) -> Iterator[pa.Table]
 
 def _tables(ledger: str, rows: Rows, work: LineWork, places: Places) -> Iterator[pa.Table]:
     """Yield the sums by step, thread, line, call, layer and phase, in this order."""
-    of_op = places.columns(rows.place)
-    order = np.lexsort((*reversed(of_op), rows.source, rows.thread, rows.step))
-    del of_op
+    stack, call, layer, phase = places.columns(rows.place)
+    layer, call = _by_text(layer, places.layers), _by_text(call, places.calls)
+    source = _by_text(rows.source, work.sources)
+    order = np.lexsort((phase, layer, call, stack, source, rows.thread, rows.step))
+    del stack, call, layer, phase, source
     for at in range(0, max(1, len(order)), _SLICE):
         yield _table(ledger, rows.at(order[at : at + _SLICE]), work, places)
+
+
+def _by_text(codes: Int, texts: Sequence[str | None]) -> Int:
+    """Return numbers that sort as the texts do, whatever their codes; -1 for none stays."""
+    place = np.empty(len(texts), np.int64)
+    place[sorted(range(len(texts)), key=lambda code: texts[code] or "")] = np.arange(len(texts))
+    return lookup(place, codes, -1)
 
 
 def _table(ledger: str, rows: Rows, work: LineWork, places: Places) -> pa.Table:
