@@ -38,7 +38,10 @@ def text_array(column: TextColumn) -> pa.DictionaryArray:
     place[used] = unique.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     index = place[np.maximum(codes, -1) if has_null else codes]  # the last place is that of null
     nulls = index < 0 if has_null or unique.null_count else None
-    return pa.DictionaryArray.from_arrays(pa.array(index, mask=nulls), unique.dictionary)
+    # Arrow looks the codes of null up, too, where it puts dictionaries together.
+    return pa.DictionaryArray.from_arrays(
+        pa.array(np.maximum(index, 0), mask=nulls), unique.dictionary
+    )
 
 
 def lookup(values: NDArray[Any], at: NDArray[np.int64], missing: int) -> NDArray[np.int64]:

@@ -90,7 +90,11 @@ def _sums(idle: pa.Table) -> pa.Table:
     rows = idle.append_column("in_step", idle["step"].is_valid()).unify_dictionaries()
     keys = ["cause", "source", "in_step"]
     found = rows.group_by(keys, use_threads=False).aggregate([("time_ns", "sum")])
-    return found.rename_columns([*keys, "time_ns"])
+    # The codes of null that grouping leaves may be anything, and Arrow looks them up to unify them.
+    texts = {
+        name: found[name].cast(pa.string()).dictionary_encode() for name in ("cause", "source")
+    }
+    return pa.table(texts | {"in_step": found["in_step"], "time_ns": found["time_ns_sum"]})
 
 
 def _total(idle: pa.Table) -> int:
