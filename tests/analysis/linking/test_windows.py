@@ -69,7 +69,8 @@ def with_meanings(tables: Tables) -> Tables:
         stacks[row["stack_id"]] = f"{stacks[row['caller_id']] or ''}\n{row['line']}"
     estimates: dict[int | None, Any] = {None: None}
     for row in tables.pop("estimates"):
-        estimates[row.pop("estimate_id")] = tuple(row.values())
+        number = row.pop("estimate_id")
+        estimates[number] = tuple(row.values())
     for row in (row for rows in tables.values() for row in rows):
         row |= {key: stacks[row[key]] for key in ("stack_id",) if key in row}
         row |= {key: estimates[row[key]] for key in ("estimate_id",) if key in row}
