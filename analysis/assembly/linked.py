@@ -23,8 +23,6 @@ from pyprof2.recording import Recording, TextCodes, code_column, int_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from pyprof2.analysis.intervals import Bool, Int
 
 
@@ -39,8 +37,7 @@ class Linked:
         signature: row in the recording's signatures, -1 for none.
         texts: the signatures as text.
         layer: as text codes; ops in backward have that of their forward op.
-        stack: of the frames around, row in `stacks`, -1 for none; in backward the same holds.
-        stacks: the canonical table, without ranks.
+        stack: of the frames around, number in `Shared.stacks`, -1 for none; in backward as `layer`.
         source, library_source: the innermost line of the user's own, and outside of torch.
         step: number of the step, `link.NO_ID` for none.
         direction: code into `link.DIRECTIONS`.
@@ -59,7 +56,6 @@ class Linked:
     texts: Sequence[str]
     layer: TextColumn
     stack: Int
-    stacks: pa.Table
     source: TextColumn
     library_source: TextColumn
     step: Int
@@ -145,10 +141,7 @@ def link_recording(
     inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
     origin = _origins(ops, pairs)
     stack = _stack_of(ops, around, origin, inherits)
-    lines = shared.stacks.table()
-    source, library_source = (
-        (lookup(codes, stack, -1), texts) for codes, texts in choose_lines(lines, source_root)
-    )
+    source, library_source = _lines_of(stack, shared.stacks, source_root)
     return Linked(
         threads=threads,
         ops=ops,
@@ -160,7 +153,6 @@ def link_recording(
         texts=[text for _, text, _, _ in recording.signatures],
         layer=merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops)),
         stack=stack,
-        stacks=lines,
         source=source,
         library_source=library_source,
         step=link.link_steps(around.steps, threads, ops.thread, ops.start),
@@ -170,6 +162,14 @@ def link_recording(
         op_ranges=users.at(ops.thread, ops.start),
         launch_ranges=users.at(launches.thread, launches.start),
     )
+
+
+def _lines_of(stack: Int, stacks: Stacks, root: str | None) -> tuple[TextColumn, TextColumn]:
+    """Return of the stack of each op the innermost line of the user's own, and outside of torch."""
+    own, outside = (
+        (lookup(codes, stack, -1), texts) for codes, texts in choose_lines(stacks.table(), root)
+    )
+    return own, outside
 
 
 def _stack_of(ops: Ops, around: _Around, origin: Int, inherits: Bool) -> Int:
