@@ -188,7 +188,7 @@ def test_results_in_parts_are_those_of_the_whole(seed: int, size: int) -> None:
         assert repr(found[name]) == repr(whole[name]), name
 
 
-@pytest.mark.slow
+@pytest.mark.minutes
 def test_results_of_a_recording_in_parts_are_those_that_are_stored(real_trace: Path) -> None:
     run = load(real_trace)
     for number in ranks_of(run.path)[:2]:

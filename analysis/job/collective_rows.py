@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.parted import Parted
 
-RANGE_WORDS: Final = r"^(?:p?nccl)[A-Z]\w+$"
+RANGE_WORDS: Final = re.compile(r"^(?:p?nccl)[A-Z]\w+$")
 """Of the ranges of NCCL's own."""
 
 
@@ -86,7 +86,7 @@ def _ops_around(parts: Parted, op_ids: Int) -> Int:
 
 def _tells_collective(ranges: pa.Table) -> Bool:
     return _named(ranges, "kind", lambda kind: kind == KIND) | _named(
-        ranges, "name", lambda name: re.search(RANGE_WORDS, name) or is_work(name)
+        ranges, "name", lambda name: RANGE_WORDS.search(name) or is_work(name)
     )
 
 

@@ -313,7 +313,12 @@ def _ranges_around(kernels: pd.DataFrame, ranges: pa.Table) -> list[str | None]:
     """Return the innermost range of NCCL's own around each launch."""
     code, names = code_column(ranges, "name")
     own = np.array(
-        [*pc.match_substring_regex(pa.array(names, pa.string()), RANGE_WORDS).to_pylist(), False],
+        [
+            *pc.match_substring_regex(
+                pa.array(names, pa.string()), RANGE_WORDS.pattern
+            ).to_pylist(),
+            False,
+        ],
         bool,
     )
     chosen = ranges.filter(pa.array(own[code]))

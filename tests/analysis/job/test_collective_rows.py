@@ -62,6 +62,7 @@ def test_ops_that_communicate_or_launched_what_does_come_with_all_around_them() 
         ]  # fmt: skip
 
 
+@pytest.mark.minutes
 def test_collectives_of_a_real_trace_are_those_of_all_its_rows(real_trace: Path) -> None:
     run = pyprof2.load(real_trace)
     for rank in ranks_of(run.path):

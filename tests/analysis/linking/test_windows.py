@@ -107,7 +107,7 @@ def test_a_training_in_windows(training: bytes, tmp_path: Path, rows: int, windo
     assert ids == list(range(len(ids)))
 
 
-@pytest.mark.slow
+@pytest.mark.minutes
 def test_real_traces_in_windows(real_trace: Path, tmp_path: Path) -> None:
     for number, recording in enumerate(read_recordings(real_trace, _made(tmp_path / "spool"))):
         rows = sum(recording.spool.counts.values()) // 20

@@ -105,6 +105,7 @@ def test_windows_of_any_size_give_the_rows_of_one(
     assert rows_in_windows(tables, window, part, root=root, normal_ns=normal_ns) == whole
 
 
+@pytest.mark.minutes
 def test_windows_of_a_real_trace_give_the_rows_of_the_store(
     real_trace: Path, tmp_path: Path
 ) -> None:
