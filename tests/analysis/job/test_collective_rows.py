@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import pyprof2
 from pyprof2.analysis.job.collective_rows import rows_of_collectives
