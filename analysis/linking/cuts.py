@@ -80,15 +80,16 @@ def marked_texts(
 def _quiet_times(recording: Recording) -> Int:
     """Return the starts of all ops before which the recording may be cut, but the first."""
     begin, last = _op_spans(recording)
-    runs = _pair_spans(recording)
+    runs, has_nodes = _pair_spans(recording)
+    if not len(begin) or (has_nodes and not len(runs[0])):
+        # Without numbers nothing says where backward has come to its end.
+        return begin[:0]
     spans = [(begin, last), runs, _flow_spans(recording), _range_spans(recording)]
     start, end = merged(*_together(spans))
-    if not len(begin):
-        return begin
     # Between the begin of a module and its first op there is nothing that an op says anything of.
     at = np.minimum(np.searchsorted(begin, start), len(begin) - 1)
     may_be = (begin[at] >= start) & (begin[at] <= end)
-    if len(runs[0]):
+    if has_nodes:
         forward = np.sort(runs[0])
         first = forward[np.minimum(np.searchsorted(forward, begin[at]), len(forward) - 1)]
         may_be &= (first >= begin[at]) & (first <= last[at])
@@ -130,37 +131,46 @@ def _op_spans(recording: Recording) -> Spans:
     return _merged_parts(map(of_part, recording.spool.slices("ops", ("start_ns", "dur_ns", "op"))))
 
 
-def _pair_spans(recording: Recording) -> Spans:
+def _pair_spans(recording: Recording) -> tuple[Spans, bool]:
     """Return from where to where forward ops and the nodes of their number reach.
 
     In order of time, forward ops of a number are followed by its nodes, until it is used again.
+    Nodes whose forward op was not recorded wait for nothing.
+
+    Returns:
+        The spans, and whether there are nodes at all, with a number or without.
     """
-    number, start, end, is_node = _numbered(recording)
+    (number, start, end, is_node), has_nodes = _numbered(recording)
     if not is_node.any():
-        return NO_SPANS
+        return NO_SPANS, has_nodes
     order = np.lexsort((start, number))
     number, start, end, is_node = number[order], start[order], end[order], is_node[order]
     goes_on = (number[1:] == number[:-1]) & (is_node[1:] | ~is_node[:-1])
     first = np.flatnonzero(np.r_[True, ~goes_on])
-    has_node = np.logical_or.reduceat(is_node, first)
-    return start[first][has_node], np.maximum.reduceat(end, first)[has_node]
+    is_pair = np.logical_or.reduceat(is_node, first) & ~is_node[first]
+    return (start[first][is_pair], np.maximum.reduceat(end, first)[is_pair]), has_nodes
 
 
-def _numbered(recording: Recording) -> tuple[Int, Int, Int, Bool]:
-    """Return of each op with a sequence number this, start, end, and whether it is a node."""
+def _numbered(recording: Recording) -> tuple[tuple[Int, Int, Int, Bool], bool]:
+    """Return of each op with a sequence number this, start, end, and whether it is a node.
+
+    And whether any op is one, with a number or without.
+    """
     columns = ("start_ns", "dur_ns", "op", "sequence_nr", "forward_thread", "direction")
     named = marked_texts(recording, "ops", "op", is_node_name)
     backward = marked_texts(recording, "ops", "direction", lambda text: text == "backward")
     numbers, starts, ends, nodes = ([np.empty(0, np.int64)] for _ in range(4))
+    has_nodes = False
     for rows in recording.spool.slices("ops", columns):
         number = int_column(rows, "sequence_nr", -1)
         is_node = named[int_column(rows, "op", -1)] | (int_column(rows, "forward_thread", 0) > 0)
         is_node |= backward[int_column(rows, "direction", -1)]
+        has_nodes |= bool(is_node.any())
         has_one = number >= 0
         values = (number, *_spans(rows), is_node)
         for kept, column in zip((numbers, starts, ends, nodes), values, strict=True):
             kept.append(column[has_one])
-    return _one(numbers), _one(starts), _one(ends), _one(nodes) > 0
+    return (_one(numbers), _one(starts), _one(ends), _one(nodes) > 0), has_nodes
 
 
 def _one(parts: list[Int]) -> Int:

@@ -202,6 +202,23 @@ def test_a_number_that_is_used_again_begins_a_new_pair(tmp_path: Path) -> None:
     assert cuts_of(tmp_path, again) == [100, 200]
 
 
+def test_a_node_whose_forward_op_was_not_recorded_waits_for_none(tmp_path: Path) -> None:
+    loose = [node("SumBackward0", 100 * number + 32, 3, seq=70) for number in range(4)]
+
+    assert cuts_of(tmp_path, steps(), loose) == [100, 200, 300]
+
+
+def test_nodes_without_numbers_are_not_cut(tmp_path: Path) -> None:
+    """Before the optimizer may be what belongs to backward: see `directions`."""
+    passes = [
+        event
+        for at in range(0, 400, 100)
+        for event in (op("aten::mul", at, 10), op("MulBackward0", at + 20, 10, tid=102))
+    ]
+
+    assert cuts_of(tmp_path, passes) == []
+
+
 def in_windows(folder: Path, *events: Event | list[Event], windows: int) -> Tables:
     return assert_same(read(trace(folder / "t.json", *events)), folder, 1, windows)
 
