@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+SEPARATOR: Final = " / "
+"""What stands between the names of ranges inside one another."""
 
 
 def check_known_once(axes: Sequence[str], known: Collection[str], of: str) -> None:

@@ -36,7 +36,7 @@ from pyprof2.analysis.summaries.advice.rules import NOISE
 from pyprof2.analysis.summaries.advice.rules import RULES as ADVICE
 from pyprof2.analysis.summaries.ledger import BINS
 from pyprof2.analysis.summaries.line_profile import COLUMNS as LINE_COLUMNS
-from pyprof2.analysis.summaries.profile import MORE_COLUMNS, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.cli import build_parser
 from pyprof2.parsers.formats import FORMATS

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pandas as pd
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,9 @@ def _worded(column: str, missing: str) -> Callable[[pd.DataFrame], pd.Series]:
 
 
 def _idx(rows: pd.DataFrame) -> pd.Series:
+    import numpy as np
+    import pandas as pd
+
     return pd.Series(np.arange(1, len(rows) + 1), index=rows.index)
 
 
@@ -48,6 +50,8 @@ def _seq(rows: pd.DataFrame) -> pd.Series:
 
 
 def _altseq(rows: pd.DataFrame) -> pd.Series:
+    import pandas as pd
+
     return pd.Series("-", index=rows.index, dtype="str")
 
 
@@ -81,6 +85,9 @@ def _params(rows: pd.DataFrame) -> pd.Series:
 
 def _tc(rows: pd.DataFrame) -> pd.Series:
     """`1` used; `0` could have been; `-` does not apply; `na` not known."""
+    import numpy as np
+    import pandas as pd
+
     used = rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
     unused = rows["tensor_core"].isin(["no"]).to_numpy(dtype=bool)
     eligible = rows["tensor_core_eligible"]

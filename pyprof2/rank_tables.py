@@ -50,6 +50,10 @@ class RankTables:
             return self._judged(name, wanted)
         return self._with_lines(name, wanted)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a table of this name: some, earlier versions did not write."""
+        return (self.store / name / f"rank-{self.rank}.parquet").is_file()
+
     def several(self, needed: Mapping[str, Collection[str] | None]) -> dict[str, pa.Table]:
         """Return tables by name, each with the columns needed; None: all."""
         return {name: self.read(name, columns) for name, columns in needed.items()}

@@ -204,6 +204,82 @@ LINES: Final = Table(
         ),
     ),
 )
+SUMS: Final = Table(
+    "sums",
+    "One row per distinct combination of what a profile is summed along: what the kernels and "
+    "copies of it add up to, so that any set of rows adds up to what a profile of them shows. No "
+    "rows where nothing ran on a device, and where there would be too many of them.",
+    (
+        _RANK,
+        Column("direction", TEXT, "As `direction` of `kernels`; so are those below."),
+        Column("layer", TEXT, "Dotted attribute path of the innermost module."),
+        Column("op", TEXT, "Innermost PyTorch op."),
+        Column("signature", TEXT, "The op with shapes and dtypes."),
+        Column("kernel", TEXT, "Demangled name."),
+        Column("category", TEXT, "What kind of work it is."),
+        Column("source", TEXT, "`path:line` of the user's own."),
+        Column("library", TEXT, "The library of the innermost line; `(own)`: the user's code."),
+        Column("range", TEXT, "The user's own ranges around the launch."),
+        Column("stream", pa.int64(), "Stream."),
+        Column("copy_kind", TEXT, "From where to where a copy goes."),
+        Column("tensor_core_missed", TEXT, "Why Tensor Cores were not used that could have been."),
+        Column("roofline_flag", TEXT, "Why a rate above its roof may be right."),
+        Column(
+            "helps",
+            pa.list_(pa.int64()),
+            "Of kernels that only help with the work of others: the rows of this rank, counted "
+            "from 0, that have this work. Their time counts for rates only beside one of these.",
+        ),
+        _count("count", "Kernels and copies."),
+        _time("time_ns", "Their time."),
+        _time("min_ns", "The shortest."),
+        _time("max_ns", "The longest."),
+        _time("step_ns", "Of the time that launched in a step."),
+        Column("flops", pa.int64(), "FLOPs that are known; what stands at another op is not in it.",
+               "FLOP", nullable=False),
+        _count("flops_count", "Of how many these are."),
+        _count("told_count", "Of how many any FLOPs are known, those at another op too."),
+        _time("flops_ns", "Time of those that `flops` is of."),
+        Column("bytes", pa.int64(), "Bytes that are known, as `flops`.", "B", nullable=False),
+        _count("bytes_count", "Of how many these are."),
+        _time("bytes_ns", "Time of those that `bytes` is of."),
+        Column("both_flops", pa.int64(), "FLOPs of those whose bytes are known too.", "FLOP",
+               nullable=False),
+        Column("both_bytes", pa.int64(), "Bytes of these.", "B", nullable=False),
+        Column("least_fs", pa.int64(), "Time that the roof allows, where it is known.", "fs",
+               nullable=False),
+        Column("least_zs", pa.int64(), "What `least_fs` is short of by rounding.", "zs",
+               nullable=False),
+        _time("least_ns", "Time taken by these."),
+        _time("tensor_core_ns", "Time on Tensor Cores."),
+        _time("tensor_core_known_ns", "Time with a verdict, yes or no."),
+        _time("tensor_core_used_ns", "Time on Tensor Cores of work that they can do."),
+        _count("tensor_core_used_count", "Of how many kernels this is."),
+        _time("costed_ns", "Time whose counts are known."),
+    ),
+)  # fmt: skip
+SUM_CALLS: Final = Table(
+    "sum_calls",
+    "One row per distinct set of rows of `sums` that op calls have kernels in: an op call that has "
+    "some in several rows counts once in their sum.",
+    (
+        _RANK,
+        Column("rows", pa.list_(pa.int64()), "Rows of `sums` of this rank, counted from 0.",
+               nullable=False),
+        _count("op_calls", "Op calls with kernels or copies in just these."),
+    ),
+)  # fmt: skip
+IDLE_SUMS: Final = Table(
+    "idle_sums",
+    "One row per cause and line of idle time, in steps and outside: table `idle` added up.",
+    (
+        _RANK,
+        Column("cause", TEXT, "As `cause` of `idle`."),
+        Column("source", TEXT, "`path:line` of the user's own that it belongs to."),
+        Column("in_step", pa.bool_(), "Whether it is in the window of a step.", nullable=False),
+        _time("time_ns", "The idle time."),
+    ),
+)
 ENERGY: Final = Table(
     "energy",
     "One row per counter of energy that the recording machine let the recorder read. Not stored: "
@@ -355,6 +431,9 @@ FINDINGS: Final = Table(
 )
 
 RESULTS: Final = {
-    table.name: table for table in (SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, CLOCKS, PARTS, LEGS)
-}
+    table.name: table
+    for table in (
+        SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, SUMS, SUM_CALLS, IDLE_SUMS, CLOCKS, PARTS, LEGS,
+    )
+}  # fmt: skip
 """The tables that a store has beside the canonical ones."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from pyprof2.analysis.parted import InMemory, parts_of
-from pyprof2.analysis.summaries import ledger, summary, utilization
+from pyprof2.analysis.summaries import ledger, spent, summary, sums, utilization
 from pyprof2.analysis.time import line_table, steps
 from pyprof2.analysis.time.step_windows import only_steps, step_windows
 from pyprof2.result_tables import LEDGER, UTILIZATION
@@ -48,6 +48,11 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
     yield "utilization", [_arrow(UTILIZATION, used)]
     yield "lines", line_table.lines_of_rank(tables, rank.rank)
+    found = sums.sums_of_rank(tables, rank.rank)
+    yield from zip(("sums", "sum_calls"), ([each] for each in found), strict=True)
+    idle = spent.idle_sums(parts_of(tables["idle"], spent.IDLE_INPUT))
+    ranks = pa.array([rank.rank] * idle.num_rows, pa.int64())
+    yield "idle_sums", [idle.append_column("rank", ranks)]
 
 
 def _arrow(table: Table, frame: pd.DataFrame) -> pa.Table:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pyprof2.columns import as_pandas
-from pyprof2.errors import UsageError
+from pyprof2.errors import StoreError, UsageError
 from pyprof2.frames import absolute
 from pyprof2.rank_tables import RankTables
 from pyprof2.store import STORED, is_store, ranks_of, read_manifest, read_table
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.findings import Finding
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.spent import Spent
-    from pyprof2.analysis.summaries.summary import Totals
+    from pyprof2.analysis.summaries.stored_sums import StoredSums
+    from pyprof2.analysis.summaries.totals import Totals
     from pyprof2.analysis.summaries.work_checks import Work
     from pyprof2.formats import Advice
     from pyprof2.job import JobOfRanks
@@ -257,10 +258,14 @@ class Run:
 
         See `pyprof2.analysis.summaries.spent.Spent`.
         """
-        from pyprof2.analysis.summaries.spent import IDLE_INPUT, spent
+        from pyprof2.analysis.summaries.spent import IDLE_INPUT, OF_STEPS, idle_sums, spent
 
-        parts = self.idle_parts(IDLE_INPUT)
-        return spent(self.summary, self.steps, parts, lambda: self.recorded_parts)
+        if self.source_root is None and all(rank.has("idle_sums") for rank in self._ranks):
+            idle = pa.concat_tables([rank.read("idle_sums") for rank in self._ranks])
+        else:
+            idle = idle_sums(self.idle_parts(IDLE_INPUT))
+        steps = read_table(self.path, "steps", OF_STEPS).to_pylist()
+        return spent(self.summary, steps, idle.to_pylist(), lambda: self.recorded_parts)
 
     def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of the table `idle` in parts, so that not all of it is in memory."""
@@ -607,11 +612,13 @@ class Run:
     @cached_property
     def _totals(self) -> list[Totals]:
         """The totals of each rank."""
-        from pyprof2.analysis.summaries.summary import Totals, with_source
+        from pyprof2.analysis.summaries.totals import Totals
 
         found = [Totals.of(rank.read("summary")) for rank in self._ranks]
         if self.source_root is None:
             return found
+        from pyprof2.analysis.summaries.summary import with_source
+
         lines = [
             [rank.read(name, ["source"]) for name in ("kernels", "ops")] for rank in self._ranks
         ]
@@ -620,7 +627,7 @@ class Run:
     @property
     def _counted(self) -> Iterator[tuple[RankTables, Totals]]:
         """The ranks that a profile is of: where any has GPU activity, only those that have."""
-        from pyprof2.analysis.summaries.summary import counted
+        from pyprof2.analysis.summaries.totals import counted
 
         chosen = {each.rank for each in counted(self._totals)}
         for rank, totals in zip(self._ranks, self._totals, strict=True):
@@ -630,11 +637,14 @@ class Run:
     @cached_property
     def summary(self) -> Summary:
         """Totals, busy time and coverage; see `pyprof2.analysis.summaries.summary.summary`."""
-        from pyprof2.analysis.summaries.summary import summary
+        from pyprof2.analysis.summaries.totals import summary
         from pyprof2.reports.notebook import Summary
 
-        steps = self.steps["step"].tolist()
-        times = dict(zip(self.ledger["bin"], self.ledger["time_ns"].tolist(), strict=True))
+        times: dict[str, int] = {}
+        for rank, _ in self._counted:
+            for row in rank.read("ledger", ["bin", "time_ns"]).to_pylist():
+                times[row["bin"]] = times.get(row["bin"], 0) + row["time_ns"]
+        steps = read_table(self.path, "steps", ["step"])["step"].to_pylist()
         return Summary(summary(self._totals, steps, times))
 
     @cached_property
@@ -659,6 +669,18 @@ class Run:
         parts = [self._utilization_of(rank).astype(object) for rank in self._ranks]
         return pd.concat(parts, ignore_index=True).astype(COLUMNS)
 
+    @cached_property
+    def utilization_rows(self) -> list[dict[str, Any]]:
+        """The rows of `utilization`, null as None; they take less to read."""
+        if self.device is None:
+            rows: list[dict[str, Any]] = read_table(self.path, "utilization").to_pylist()
+            return rows
+        frame = self.utilization.astype(object)
+        return [
+            {str(k): v for k, v in row.items()}
+            for row in frame.where(frame.notna(), None).to_dict("records")
+        ]
+
     def _utilization_of(self, rank: RankTables) -> pd.DataFrame:
         """Return the utilization of a rank with the peaks of the device that was named."""
         from pyprof2.analysis.parted import InMemory
@@ -668,6 +690,39 @@ class Run:
         windows = StepWindows.of(rank.read("steps"))
         tables = {name: InMemory(table) for name, table in rank.several(NEEDED).items()}
         return utilization(tables, windows, rank.devices(), self.device, rank.rank)
+
+    @cached_property
+    def stored_sums(self) -> StoredSums | None:
+        """What `parse` added up of the rows of axis `kernel`.
+
+        None where it did not: there is no GPU activity, there would be too many sums, or an older
+        version wrote the store; and where the lines or roofs of the rows are to be others.
+        """
+        from pyprof2.analysis.summaries.stored_sums import StoredSums, names_rows
+
+        ranks = [rank for rank, totals in self._counted if totals.has_gpu]
+        others = self.device is not None or self.source_root is not None
+        if others or not all(r.has(name) for r in ranks for name in ("sums", "sum_calls")):
+            return None
+        parts = [[r.read(name).to_pydict() for name in ("sums", "sum_calls")] for r in ranks]
+        if not parts or not all(sums["rank"] for sums, _ in parts):
+            return None
+        if not all(names_rows(sums, calls) for sums, calls in parts):
+            msg = f"{self.path / 'sums'}: names rows that do not exist; make the store anew with"
+            raise StoreError(f"{msg} 'pyprof2 parse --force'")
+        return StoredSums.of(parts)
+
+    def time_by(self, column: str) -> dict[str, int]:
+        """Return the time of the rows of axis `kernel` by a text, in the order in which they come.
+
+        Args:
+            column: `category`, `copy_kind` or `op`.
+        """
+        if self.stored_sums is not None:
+            return self.stored_sums.time_by(column)
+        rows = self.rows((column, "dur_ns"))
+        times = rows.groupby(column, observed=True)["dur_ns"].sum()
+        return {str(text): int(time) for text, time in times.items()}
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
@@ -728,7 +783,8 @@ class Run:
         Raises:
             UsageError: an axis is unknown, or a regular expression is not one.
         """
-        from pyprof2.analysis.summaries.profile import AXES, NEEDED, columns_of, select, summarize
+        from pyprof2.analysis.summaries.profile import select, summarize
+        from pyprof2.analysis.summaries.profile_columns import AXES, NEEDED, columns_of
         from pyprof2.tables import PROFILE_COLUMNS
 
         step = selection.get("step")

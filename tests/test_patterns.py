@@ -86,7 +86,7 @@ def uses() -> dict[re.Pattern[Any], set[str]]:
 
 MADE_FOR_EACH_WORD: Final = "pyprof2.analysis.hardware.tensor_core._spelled"
 OF_THE_USER: Final = (
-    "pyprof2.analysis.summaries.profile.compile_pattern",
+    "pyprof2.analysis.summaries.profile_columns.compile_pattern",
     "pyprof2.analysis.job.what_if.scale",
 )
 KEPT: Final = {"pyprof2.analysis.hardware.devices._entry", "pyprof2.patterns.bounded"}

@@ -12,7 +12,7 @@ import pytest
 from pyprof2 import store as stores
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.analysis.summaries.rows import ALL
-from pyprof2.analysis.summaries.summary import Totals
+from pyprof2.analysis.summaries.totals import Totals
 from pyprof2.cli import main
 from pyprof2.result_tables import FINDINGS, RESULTS, SUMMARY
 from pyprof2.run import load, parse

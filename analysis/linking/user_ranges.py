@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from pyprof2.analysis.axes import SEPARATOR
 from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after
 from pyprof2.columns import lookup
 from pyprof2.markers import DOMAIN
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.linking.ranges import Ranges
     from pyprof2.analysis.linking.threads import Threads
     from pyprof2.columns import TextColumn
-
-SEPARATOR: Final = " / "
-"""Between the names of a path."""
 
 BORROWED: Final = "range of the one other thread of the process that was inside one"
 """What `link_note` says of a path that a thread borrowed."""

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.summaries.profile import exact_sum, rate_parts, rate_span
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, distinct, sorted_distinct
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -283,9 +283,9 @@ def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
         member: a small number, not negative.
     """
     size = int(member.max(initial=0)) + 1
-    pairs = np.unique(owner * size + member)
+    pairs = sorted_distinct(owner * size + member)
     of, members = pairs // size, pairs % size
-    begin = np.unique(of, return_index=True)[1]
+    begin = np.flatnonzero(np.diff(of, prepend=-1))
     length = np.diff(np.r_[begin, len(of)])
     which = np.zeros(len(begin), np.int64)
     # Owners that agree so far have one number; those whose members have come to an end keep it.
@@ -293,9 +293,9 @@ def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
     for place in range(int(length.max(initial=0))):
         more = np.flatnonzero(length > place)
         codes = which[more] * size + members[begin[more] + place]
-        distinct, inverse = np.unique(codes, return_inverse=True)
+        values, inverse = distinct(codes)
         which[more] = used + inverse
-        used += len(distinct)
+        used += len(values)
     _, one, which = np.unique(which, return_index=True, return_inverse=True)
     every = Sets(np.r_[begin, len(of)].astype(np.int64), members)
     return _picked(every, one.astype(np.int64)), which.astype(np.int64)

@@ -11,22 +11,30 @@ allows a row for its part of the work.
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from pyprof2.analysis.axes import check_known_once
-from pyprof2.analysis.linking.user_ranges import SEPARATOR
+from pyprof2.analysis.summaries.profile_columns import (
+    AXES,
+    COPY_CATEGORIES,
+    COSTED,
+    FINE,
+    LARGEST_SUM,
+    NONE,
+    PATHS,
+    RATE_SCALES,
+    check_axes,
+    compile_pattern,
+    key_name,
+)
 from pyprof2.columns import combine_keys, distinct, pack_keys
 from pyprof2.errors import TableError, UsageError
-from pyprof2.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,100 +42,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-AXES: Final = {
-    "name": "kernel",
-    "op": "op",
-    "signature": "signature",
-    "layer": "layer",
-    "range": "range",
-    "source": "source",
-    "library": "library",
-    "direction": "direction",
-    "step": "step",
-    "stream": "stream",
-    "rank": "rank",
-    "category": "category",
-}
-"""The axes to sum along, and the column of `rows` that holds the key of each."""
-
-SUMMARY_COLUMNS: Final = (
-    Column("count", pa.int64(), "Kernels and copies; without a GPU: op calls.", nullable=False),
-    Column("op_calls", pa.int64(), "Op calls that they belong to, each once.", nullable=False),
-    Column("time_ns", pa.int64(), "Sum of `dur_ns`.", "ns", nullable=False),
-    Column("share_pct", pa.float64(), "Share of the time of the selection.", "%"),
-    Column("mean_ns", pa.float64(), "Time over count.", "ns"),
-    Column("min_ns", pa.int64(), "Shortest `dur_ns`.", "ns"),
-    Column("max_ns", pa.int64(), "Longest `dur_ns`.", "ns"),
-    Column("flops", pa.int64(), "Sum of the known FLOPs; null where none is known.", "FLOP"),
-    Column("bytes", pa.int64(), "Sum of the known bytes; null where none is known.", "B"),
-    Column("tflops", pa.float64(), "FLOPs over the time of rows that know them.", "TFLOP/s"),
-    Column("gbps", pa.float64(), "Bytes over the time of rows that know them.", "GB/s"),
-    Column("intensity", pa.float64(), "FLOPs per byte, of rows that know both.", "FLOP/B"),
-    Column("roofline_pct", pa.float64(), "Least possible time over time, where known.", "%"),
-    Column(
-        "tensor_core_pct",
-        pa.float64(),
-        "Time of kernels on Tensor Cores over the time of those with a verdict, yes or no.",
-        "%",
-    ),
-    Column("costed_pct", pa.float64(), "Share of the time whose counts are known.", "%"),
-)
-"""What `summarize` gives after the key columns."""
-
-MORE_COLUMNS: Final = (
-    Column(
-        "tensor_core_missed_ns",
-        pa.int64(),
-        "Time of kernels that could have used Tensor Cores and did not.",
-        "ns",
-    ),
-    Column(
-        "tensor_core_missed_pct",
-        pa.float64(),
-        "That time over the time of all kernels that could have.",
-        "%",
-    ),
-    Column(
-        "tensor_core_missed",
-        pa.string(),
-        "Why they did not: the reason that stands for most of that time.",
-    ),
-    Column(
-        "roofline_flag",
-        pa.string(),
-        "Why rates above a roof may be right, where that holds for half of the time or more.",
-    ),
-)
-"""What `summarize` gives after those if it is asked for more."""
-
-NONE: Final = "(none)"
-"""The key of the rows whose text is null."""
-
-NEEDED: Final = (
-    "rank", "dur_ns", "category", "op_id", "flops", "bytes", "cost_status", "tensor_core",
-    "tensor_core_eligible", "roofline_pct", "roofline_flag", "rate_ns", "least_ns",
-    "accounting_op", "helps", "tensor_core_missed",
-)  # fmt: skip
-"""The columns of rows that sums are made of, beside the keys."""
-
-COPY_CATEGORIES: Final = ("memcpy", "memset")
-
-# FLOP/ns is GFLOP/s, byte/ns is GB/s.
-RATE_SCALES: Final = {
-    "tflops": 1e-3, "gbps": 1, "intensity": 1, "roofline_pct": 100, "tensor_core_pct": 100,
-    "costed_pct": 100,
-}  # fmt: skip
-"""The rates, and what the quotient of their two sums is multiplied with."""
-
-_PATHS: Final = {"layer": ".", "range": SEPARATOR}
-"""The columns that hold paths, and what stands between their names."""
-
-_NUMBER: Final = re.compile(r"\d+")
-
-_COSTED: Final = ("ok", "assumed", "in_parent")
-# A float sum tells whether an int64 sum has wrapped around; the margin is for its rounding.
-_LARGEST_SUM: Final = 9.2e18
 _LARGEST_KEY: Final = 1 << 62
+_EXACT: Final = float(1 << 53)
+"""Below it floats hold every whole number."""
+_HALF: Final = float(1 << 24)
 _FAR: Final = np.iinfo(np.int64).max
 
 
@@ -180,12 +98,6 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
     return rows.copy(deep=False) if keep.all() else rows[keep]
 
 
-def columns_of(selection: Mapping[str, Any]) -> set[str]:
-    """Return the columns that `select` reads with these arguments."""
-    names = {name for name, value in selection.items() if value is not None and name != "copies"}
-    return names | (set() if selection.get("copies", True) else {"category"})
-
-
 def _in_steps(steps: pd.Series, first: int, last: int) -> Bools:
     if first > last:
         msg = f"step {first}:{last}: the first step comes after the last; swap them"
@@ -206,21 +118,6 @@ def _matches(texts: pd.Series, pattern: str) -> NDArray[np.bool_]:
     codes, names = pd.factorize(texts)
     found = [regex.search(name) is not None for name in names]
     return np.array([*found, False])[codes]  # the code of a null is -1: the last one
-
-
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression `pattern`; without a capital in it any case fits.
-
-    Raises:
-        UsageError: it is malformed.
-    """
-    # `\S` and `(?P<name>…)` are no capitals of the text that is looked for.
-    has_capital = any(char.isupper() for char in re.sub(r"\\.|\(\?P", "", pattern))
-    try:
-        return re.compile(pattern, 0 if has_capital else re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        msg = f"{pattern!r} is no regular expression: {error}; quote special characters with \\"
-        raise UsageError(msg) from error
 
 
 def summarize(
@@ -260,10 +157,8 @@ def summarize(
     """
     check_axes(by, depth, fold_numbers=fold_numbers)
     keys = {AXES[axis]: _key(rows[AXES[axis]]) for axis in by}
-    for column in keys.keys() & _PATHS.keys():
-        keys[column] = _renamed(keys[column], partial(_cut, _PATHS[column], depth))
-    if fold_numbers:
-        keys["range"] = _renamed(keys["range"], partial(_NUMBER.sub, "N"))
+    for column in keys.keys() & PATHS.keys():
+        keys[column] = _renamed(keys[column], partial(key_name, column, depth, fold_numbers))
     group = combine_keys(*map(_sort_code, keys.values()))
     first = _first_rows(group)
     out = pd.DataFrame({name: key.iloc[first] for name, key in keys.items()})
@@ -286,28 +181,6 @@ def total_row(rows: pd.DataFrame) -> pd.DataFrame:
     rows the counts and the time are 0 and all else is null.
     """
     return _measure(rows, np.zeros(len(rows), dtype=np.int64), 1)
-
-
-def check_axes(by: Sequence[str], depth: int | None = None, *, fold_numbers: bool = False) -> None:
-    """Raise unless `summarize` can sum along these axes.
-
-    Raises:
-        UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
-            sense.
-    """
-    if not by:
-        msg = f"no axis to sum along; choose from {', '.join(AXES)}"
-        raise UsageError(msg)
-    check_known_once(by, AXES, "to sum along")
-    if depth is not None and not _PATHS.keys() & set(by):
-        msg = "a depth cuts the paths of layers and ranges; add axis layer or range"
-        raise UsageError(msg)
-    if depth is not None and depth < 1:
-        msg = f"depth {depth} leaves nothing of a path; give 1 or more"
-        raise UsageError(msg)
-    if fold_numbers and "range" not in by:
-        msg = "numbers are folded in the names of ranges; add axis range"
-        raise UsageError(msg)
 
 
 def _key(values: pd.Series) -> pd.Series:
@@ -344,10 +217,6 @@ def _first_rows(group: Ints) -> Ints:
     return first
 
 
-def _cut(separator: str, depth: int | None, path: str) -> str:
-    return separator.join(path.split(separator)[:depth])
-
-
 def _renamed(keys: pd.Series, rename: Callable[[str], str]) -> pd.Series:
     """Return the keys under other names; each distinct one is renamed once."""
     names = [name if name == NONE else rename(name) for name in keys.cat.categories]
@@ -366,7 +235,7 @@ def _categorical(codes: Ints, names: list[str], index: pd.Index) -> pd.Series:
 def _measure(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
     """Return `SUMMARY_COLUMNS` of the groups 0 … `count` - 1; `group` is that of each row."""
     time = rows["dur_ns"].to_numpy(dtype=np.int64)
-    if time.sum(dtype=np.float64) > _LARGEST_SUM:
+    if time.sum(dtype=np.float64) > LARGEST_SUM:
         msg = "the durations add up to 292 years: the recording is broken; record it anew"
         raise TableError(msg)
     # The counts of a row that says `in_parent` stand at the op around it.
@@ -415,10 +284,18 @@ def _rates(
 ) -> dict[str, Floats]:
     """Return the columns that are sum over sum."""
     span = np.where(_helps_elsewhere(rows, group), np.nan, rate_span(rows))
-    return {
-        name: RATE_SCALES[name] * _ratio(*parts, group, count)
-        for name, parts in rate_parts(rows, flops, nbytes, span).items()
-    }
+    parts = rate_parts(rows, flops, nbytes, span)
+    least, taken = parts.pop("roofline_pct")
+    found = {name: RATE_SCALES[name] * _ratio(*parts[name], group, count) for name in parts}
+    fs, zs = (_ratio(part, taken, group, count) for part in in_fine_parts(least))
+    roof = RATE_SCALES["roofline_pct"] * ((fs + zs / FINE) / FINE)
+    return {name: roof if name == "roofline_pct" else found[name] for name in RATE_SCALES}
+
+
+def in_fine_parts(times: Floats) -> tuple[Floats, Floats]:
+    """Return times in ns as whole fs, and what these are short of as whole zs."""
+    fs = np.rint(times * FINE)
+    return fs, np.rint((times * FINE - fs) * FINE)
 
 
 def rate_span(rows: pd.DataFrame) -> Floats:
@@ -441,7 +318,7 @@ def rate_parts(
     least = _floats(rows["least_ns"] if "least_ns" in rows else rows["roofline_pct"] / 100 * span)
     verdict = rows["tensor_core"].isin(["yes", "no"]).to_numpy(dtype=bool)
     on_tensor_cores = rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
-    costed = rows["cost_status"].isin(_COSTED).to_numpy(dtype=bool)
+    costed = rows["cost_status"].isin(COSTED).to_numpy(dtype=bool)
     return {
         "tflops": (flops, span),
         "gbps": (nbytes, span),
@@ -526,12 +403,22 @@ def _ratio(
     group: Ints,
     count: int,
 ) -> Floats:
-    """Return sum over sum of the rows that know both; NaN where the lower sum is 0."""
+    """Return sum over sum of the rows that know both, whole numbers; NaN where the lower is 0."""
     unknown = np.isnan(above) | np.isnan(below)
-    top = np.bincount(group, np.where(unknown, 0.0, above), count)
-    bottom = np.bincount(group, np.where(unknown, 0.0, below), count)
+    top = _whole_sum(np.where(unknown, 0.0, above), group, count)
+    bottom = _whole_sum(np.where(unknown, 0.0, below), group, count)
     ratio: Floats = np.divide(top, bottom, out=np.full(count, np.nan), where=bottom != 0)
     return ratio
+
+
+def _whole_sum(values: Floats, group: Ints, count: int) -> Floats:
+    """Return the sums of whole numbers, rounded once: the same in any order."""
+    sums: Floats = np.bincount(group, values, count).astype(np.float64)
+    if sums.max(initial=0) < _EXACT:
+        return sums
+    high = np.floor(values / _HALF)
+    low = np.bincount(group, values - high * _HALF, count)
+    return (np.bincount(group, high, count) * _HALF + low).astype(np.float64)
 
 
 def exact_sum(values: pd.Series, group: Ints, count: int) -> pd.Series:
@@ -541,7 +428,7 @@ def exact_sum(values: pd.Series, group: Ints, count: int) -> pd.Series:
     np.add.at(sums, group, numbers)
     rough = np.bincount(group, numbers, count)
     known = np.bincount(group, values.notna().to_numpy(), count) > 0
-    return pd.Series(pd.arrays.IntegerArray(sums, ~known | (rough > _LARGEST_SUM)))
+    return pd.Series(pd.arrays.IntegerArray(sums, ~known | (rough > LARGEST_SUM)))
 
 
 def _count_op_calls(rows: pd.DataFrame, group: Ints, count: int) -> Ints:

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
+
+    Floats = NDArray[np.float64]
 
 _NEVER_NULL: Final = (
     *(c.name for c in KERNELS.columns if not c.nullable), "accounting_op", "helps", "rate_ns",
@@ -162,16 +165,34 @@ def _rate_parts(rows: pa.Table) -> dict[str, pa.Array]:
     ops, group = distinct(op)
     time = int_column(rows, "dur_ns", 0)
     working = np.bincount(group, np.where(helps, 0, time), len(ops))[group]
-    percent = floats(rows, "roofline_pct")
-    part = np.divide(time, working, out=np.full(len(op), np.nan), where=working > 0)
-    least = percent / 100 * floats(rows, "op_time_ns") * part
-    has_roof = np.bincount(group, ~np.isnan(percent), len(ops)) > 0
-    least[helps & has_roof[group]] = 0
+    has_roof = np.bincount(group, has_least(rows), len(ops)) > 0
+    least = least_times(rows, working, has_roof[group])
     return {
         "accounting_op": pa.array(op),
         "helps": pa.array(helps),
         "least_ns": pa.array(least, mask=np.isnan(least)),
     }
+
+
+def has_least(rows: pa.Table) -> Bool:
+    """Return which rows have a roof, and so a least time."""
+    found: Bool = ~np.isnan(floats(rows, "roofline_pct"))
+    return found
+
+
+def least_times(rows: pa.Table, working: Floats | Int, has_roof: Bool) -> Floats:
+    """Return the time that the roof allows each row for its part of its op's work; NaN: unknown.
+
+    Args:
+        rows: of `kernels` and `copies`.
+        working: of each row, the time of those that do the work of its op, in ns.
+        has_roof: of each row, whether any row of its op has a roof.
+    """
+    time = int_column(rows, "dur_ns", 0)
+    part = np.divide(time, working, out=np.full(len(time), np.nan), where=working > 0)
+    least: Floats = floats(rows, "roofline_pct") / 100 * floats(rows, "op_time_ns") * part
+    least[only_helps(rows) & has_roof] = 0
+    return least
 
 
 def op_columns(wanted: Collection[str]) -> list[str]:

@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-
-from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pandas as pd
 
 IDLE_INPUT: Final = ["cause", "source", "time_ns", "step"]
-"""The columns of the table `idle` that `spent` reads."""
+"""The columns of the table `idle` that `idle_sums` reads."""
 
 LARGE: Final = 0.1
 """The least share of the time from which copies and communication are looked at."""
 
 _ALONE: Final = ("copies", "comm_exposed")
 _OF_WINDOWS: Final = ("dur_ns", "copy_only_ns", "comm_only_ns")
+OF_STEPS: Final = ("idle_ns", *_OF_WINDOWS)
+"""The columns of the table `steps` that `spent` reads."""
+_KEYS: Final = ["cause", "source", "in_step"]
 
 
 @dataclass(frozen=True)
@@ -60,36 +59,52 @@ class Spent:
 
 def spent(
     summary: Mapping[str, Any],
-    steps: pd.DataFrame,
-    idle: Iterable[pa.Table],
+    steps: Iterable[Mapping[str, Any]],
+    idle: Sequence[Mapping[str, Any]],
     recorded_parts: Callable[[], pd.DataFrame],
 ) -> Spent:
     """Return where the time of devices went.
 
     Args:
         summary: totals of the run.
-        steps: its table `steps`.
-        idle: columns `IDLE_INPUT` of its table `idle`, in any number of parts.
+        steps: columns `OF_STEPS` of the rows of its table `steps`.
+        idle: rows of its table `idle_sums`: those of each rank, which may be in any number of
+            parts.
         recorded_parts: returns `part` and `time_ns` of all that was recorded; called only where
             there are no steps, and copies and communication take long enough to matter.
     """
-    sums = pa.concat_tables(map(_sums, idle)).unify_dictionaries()
-    recorded = _total(sums) + summary["busy_ns"]
-    windows = steps[steps["idle_ns"].notna()]
-    if len(windows):
-        sums = sums.filter(sums["in_step"])
-        whole, *alone = (int(windows[name].sum()) for name in _OF_WINDOWS)
+    recorded = _total(idle) + summary["busy_ns"]
+    windows = [step for step in steps if step["idle_ns"] is not None]
+    sums = [row for row in idle if row["in_step"]] if windows else idle
+    if windows:
+        whole, *alone = (sum(step[name] or 0 for step in windows) for name in _OF_WINDOWS)
     else:
         whole, alone = recorded, _alone(summary, recorded, recorded_parts)
     copies, comm = (each if each >= LARGE * whole else None for each in alone)
-    return Spent(len(windows), whole, _total(sums), copies, comm, *_leading(sums), recorded)
+    leading = _leading(sums, idle)
+    return Spent(len(windows), whole, _total(sums), copies, comm, *leading, recorded)
+
+
+def idle_sums(idle: Iterable[pa.Table]) -> pa.Table:
+    """Return the idle time by cause, line, and whether it is in a step, in the order they come.
+
+    Args:
+        idle: columns `IDLE_INPUT` of the table `idle`, in any number of parts.
+
+    Returns:
+        The columns of the table `idle_sums`, without the rank.
+    """
+    return _added_up(pa.concat_tables(map(_sums, idle)))
 
 
 def _sums(idle: pa.Table) -> pa.Table:
-    """Return the idle time by cause, line, and whether it is in a step."""
-    rows = idle.append_column("in_step", idle["step"].is_valid()).unify_dictionaries()
-    keys = ["cause", "source", "in_step"]
-    found = rows.group_by(keys, use_threads=False).aggregate([("time_ns", "sum")])
+    rows = idle.append_column("in_step", idle["step"].is_valid())
+    return _added_up(rows.select([*_KEYS, "time_ns"]))
+
+
+def _added_up(rows: pa.Table) -> pa.Table:
+    grouped = rows.unify_dictionaries().group_by(_KEYS, use_threads=False)
+    found = grouped.aggregate([("time_ns", "sum")])
     # The codes of null that grouping leaves may be anything, and Arrow looks them up to unify them.
     texts = {
         name: found[name].cast(pa.string()).dictionary_encode() for name in ("cause", "source")
@@ -97,8 +112,8 @@ def _sums(idle: pa.Table) -> pa.Table:
     return pa.table(texts | {"in_step": found["in_step"], "time_ns": found["time_ns_sum"]})
 
 
-def _total(idle: pa.Table) -> int:
-    return int(pc.sum(idle["time_ns"]).as_py() or 0)
+def _total(idle: Iterable[Mapping[str, Any]]) -> int:
+    return sum(row["time_ns"] for row in idle)
 
 
 def _alone(
@@ -113,23 +128,25 @@ def _alone(
     return [int(times.get(name, 0)) for name in _ALONE]
 
 
-def _leading(idle: pa.Table) -> tuple[str | None, int, str | None]:
+def _leading(
+    idle: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]]
+) -> tuple[str | None, int, str | None]:
     """Return the cause of most idle time, that time, and the line that most of it belongs to."""
-    cause, time_ns = _most(idle, "cause")
+    cause, time_ns = _most(idle, every, "cause")
     if cause is None:
         return None, 0, None
-    source, _ = _most(idle.filter(pc.equal(idle["cause"], cause)), "source")
+    source, _ = _most([row for row in idle if row["cause"] == cause], every, "source")
     return cause, time_ns, source
 
 
-def _most(idle: pa.Table, column: str) -> tuple[str | None, int]:
-    """Return the text with most of the time, the first of a tie, and that time."""
-    codes, texts = code_column(idle, column)
-    known = codes >= 0
-    sums = np.zeros(len(texts), np.int64)
-    np.add.at(sums, codes[known], int_column(idle, "time_ns", 0)[known])
-    there = np.flatnonzero(np.bincount(codes[known], minlength=len(texts)))
-    if not len(there):
-        return None, 0
-    best = int(there[np.argmax(sums[there])])
-    return texts[best], int(sums[best])
+def _most(
+    idle: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]], column: str
+) -> tuple[str | None, int]:
+    """Return the text with most of the time, of a tie the first of all there are; and that time."""
+    sums: dict[str, int] = {}
+    for row in idle:
+        if row[column] is not None:
+            sums[row[column]] = sums.get(row[column], 0) + row["time_ns"]
+    first = dict.fromkeys(row[column] for row in every if row[column] in sums)
+    best = max(first, key=sums.__getitem__, default=None)
+    return best, sums.get(best or "", 0)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import depths
-from pyprof2.analysis.summaries.profile import NONE
+from pyprof2.analysis.summaries.profile_columns import NONE
 from pyprof2.columns import lookup
 from pyprof2.errors import TableError
 from pyprof2.recording import code_column, int_column

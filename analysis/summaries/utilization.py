@@ -126,16 +126,6 @@ def _of_steps(
     return frame
 
 
-def total(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return `mfu_pct` and `hfu_pct` of all rows together, None where not all know theirs."""
-    known = bool(len(rows)) and bool(rows["mfu_pct"].notna().all())
-    could = float((rows["wall_ns"].astype("float64") / 1e9 * rows["peak_flop_per_s"]).sum())
-    return {
-        share: 100 * float(rows[count].sum()) / could if known and could else None
-        for share, count in (("mfu_pct", "model_flops"), ("hfu_pct", "hardware_flops"))
-    }
-
-
 def _sums(table: pa.Table, steps: Int, values: Int) -> Int:
     """Return the sum of the rows' values in each step; all rows are in the step `_WHOLE`."""
     place = np.zeros(table.num_rows, np.int64)

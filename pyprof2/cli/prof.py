@@ -11,7 +11,9 @@ from pyprof2.reports import files
 if TYPE_CHECKING:
     import argparse
 
+    from pyprof2.reports.profile import Profile
     from pyprof2.reports.query import Query
+    from pyprof2.reports.sums import StoredProfile
     from pyprof2.run import Run
 
 _EXAMPLES: Final = """examples:
@@ -158,9 +160,13 @@ def run(args: argparse.Namespace) -> None:
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
     """Show the profile that `query` asks for, and on stderr what makes it less than whole."""
-    from pyprof2.reports.profile import Profile
+    from pyprof2.reports.sums import StoredProfile
 
-    profile = Profile.of(loaded, query)
+    profile: Profile | StoredProfile | None = StoredProfile.of(loaded, query)
+    if profile is None:
+        from pyprof2.reports import profile as of_rows
+
+        profile = of_rows.Profile.of(loaded, query)
     if not quiet:
         messages.say_why_empty(profile.missing, query.input)
         messages.warn(loaded.warnings, query.input)

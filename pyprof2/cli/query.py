@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.summaries.profile import check_axes, compile_pattern
+from pyprof2.analysis.summaries.profile_columns import check_axes, compile_pattern
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 from pyprof2.reports.query import (

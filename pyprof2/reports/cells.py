@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import units
+from pyprof2.listings import length, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
+
+    from pyprof2.listings import Listed, Listing
 
 NULL: Final = "-"
 MARK: Final = "*"
@@ -120,7 +123,7 @@ def headers(name: str) -> set[str]:
 
 
 def render(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Listed,
     footer: Sequence[tuple[str, Mapping[str, Any]]],
     width: int,
     droppable: Sequence[str] = (),
@@ -139,7 +142,7 @@ def render(
         marked: by column, which of its values have a mark before them.
         alike: columns of numbers that are all in the unit of their largest one.
     """
-    columns = _format_columns(frame, footer, marked or {}, alike)
+    columns = _format_columns(_listed(frame), footer, marked or {}, alike)
     columns, left_out = _drop_columns(columns, width, droppable)
     columns = _label(columns, [words for words, _ in footer])
     _shorten_texts(columns, width)
@@ -179,7 +182,7 @@ def _counting_characters() -> Iterator[None]:
 
 
 def render_markdown(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Listed,
     footer: Sequence[tuple[str, Mapping[str, Any]]],
     marked: Mapping[str, Sequence[bool]] | None = None,
     alike: Sequence[str] = (),
@@ -187,10 +190,11 @@ def render_markdown(
     """Return the table as Markdown, whole, its last rows in bold; arguments as of `render`."""
     import tabulate
 
-    columns = _format_columns(frame, footer, marked or {}, alike)
+    table = _listed(frame)
+    columns = _format_columns(table, footer, marked or {}, alike)
     columns = _label(columns, [words for words, _ in footer])
     cells = [[escape_markdown(_plain(text)) for text in c.texts] for c in columns]
-    height = len(frame)
+    height = length(table)
     for texts in cells:
         texts[height:] = [f"**{words}**" if words else "" for words in texts[height:]]
     return tabulate.tabulate(
@@ -203,22 +207,22 @@ def render_markdown(
 
 
 def _format_columns(
-    frame: pd.DataFrame,
+    frame: Listed,
     footer: Sequence[tuple[str, Mapping[str, Any]]],
     marked: Mapping[str, Sequence[bool]],
     alike: Sequence[str] = (),
 ) -> list[Cells]:
     """Return all columns as text, the rows and the footer, with the marks."""
-    together = [value for name in alike for value in frame[name].tolist() if not _is_word(value)]
+    together = [value for name in alike for value in frame[name].cells if not _is_word(value)]
     least = max(together, default=None)
     columns = [
         _format_column(
-            str(name),
-            frame[name],
-            [row.get(str(name), "") for _, row in footer],
+            name,
+            column,
+            [row.get(name, "") for _, row in footer],
             least if name in alike else None,
         )
-        for name in frame.columns
+        for name, column in frame.items()
     ]
     for column in columns:
         marks = marked.get(column.name, ())
@@ -226,6 +230,10 @@ def _format_columns(
             MARK + cell if mark else cell for mark, cell in zip(marks, column.texts, strict=False)
         ]
     return columns
+
+
+def _listed(frame: pd.DataFrame | Listed) -> Listed:
+    return frame if isinstance(frame, dict) else listed(frame)
 
 
 def _plain(text: str) -> str:
@@ -238,15 +246,13 @@ def escape_markdown(text: str) -> str:
 
 
 def _format_column(
-    name: str, values: pd.Series, footer: list[Any], largest: float | None = None
+    name: str, column: Listing, footer: list[Any], largest: float | None = None
 ) -> Cells:
     """Return the column as text; its unit follows from its name and the largest value."""
-    from pandas.api.types import is_numeric_dtype
-
-    items = [*values.tolist(), *footer]
-    is_text = not is_numeric_dtype(values.dtype)
+    values, is_text = column
+    items = [*values, *footer]
     # The rows determine the unit; a total would make them too small to see.
-    numbers, totals = ([i for i in part if not _is_word(i)] for part in (values.tolist(), footer))
+    numbers, totals = ([i for i in part if not _is_word(i)] for part in (values, footer))
     largest = max(numbers or totals, default=0) if largest is None else largest
     label, form = (name, str) if is_text else _number_format(name, largest)
     cells = [
@@ -268,9 +274,13 @@ def _label(columns: list[Cells], words: Sequence[str]) -> list[Cells]:
 
 def _is_word(item: Any) -> bool:
     """Return whether `item` is text or null, so no number."""
+    if item is None or isinstance(item, str):
+        return True
+    if isinstance(item, (int, float)):
+        return item != item  # noqa: PLR0124 -- NaN is not itself
     import pandas as pd
 
-    return isinstance(item, str) or pd.isna(item)
+    return bool(pd.isna(item))
 
 
 def _number_format(name: str, largest: float) -> tuple[str, Callable[[Any], str]]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from pyprof2.listings import Listed
     from pyprof2.tables import Column
 
 FORMATS: Final = ("table", "markdown", "csv", "json", "parquet")
@@ -63,6 +64,21 @@ class Target:
     def write_frame(self, frame: pd.DataFrame, columns: Iterable[Column]) -> None:
         """Write all of `frame` as csv, json or parquet; see `write_frame`."""
         write_frame(frame, self.form, self.path, columns, csv_safe=self.csv_safe)
+
+    def write_listed(self, table: Listed, columns: Iterable[Column]) -> None:
+        """Write all of a small table as csv, json or parquet.
+
+        Args:
+            table: the rows.
+            columns: what is known of its columns; others are text.
+        """
+        import pyarrow as pa
+
+        known = {column.name: column.field() for column in columns}
+        schema = pa.schema([known.get(n, pa.field(n, pa.large_string())) for n in table])
+        arrays = [pa.array(table[field.name].cells, field.type) for field in schema]
+        found = pa.Table.from_arrays(arrays, schema=schema)
+        _write_arrow(found, self.form, self.path, csv_safe=self.csv_safe)
 
 
 def check_free(path: Path | None, *, force: bool) -> None:
@@ -155,7 +171,10 @@ def write_frame(
     Raises:
         UsageError: Parquet, which is binary, would go to a terminal.
     """
-    table = _to_arrow(frame, columns)
+    _write_arrow(_to_arrow(frame, columns), form, path, csv_safe=csv_safe)
+
+
+def _write_arrow(table: pa.Table, form: str, path: Path | None, *, csv_safe: bool) -> None:
     if form == "csv":
         changes = [clean] if path is None else []
         changes += [_no_formula] if csv_safe else []

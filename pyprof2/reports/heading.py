@@ -5,9 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
-
-from pyprof2.analysis.summaries import utilization
+from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.reports.cells import clean
 from pyprof2.reports.headline import loses_time, sentence, several_devices
 from pyprof2.units import format_rate, format_time
@@ -81,12 +79,14 @@ def share_text(part: int, whole: int) -> str:
 
 def _utilization(run: Run) -> list[str]:
     """Return MFU, and HFU where it is another number."""
-    shares = utilization.total(run.utilization)
+    shares = total_utilization(run.utilization_rows)
     mfu, hfu = shares["mfu_pct"], shares["hfu_pct"]
     if mfu is None or hfu is None:
         return []
+    counted = [row["counted_pct"] for row in run.utilization_rows]
+    known = [share for share in counted if share is not None]
     # Of matrix work whose FLOPs are not known it is only a lower bound.
-    least = "" if run.utilization["counted_pct"].min() >= _COUNTED_PCT else "at least "
+    least = "" if known and min(known) >= _COUNTED_PCT else "at least "
     same = f"{mfu:.1f}" == f"{hfu:.1f}"
     return [f"MFU {least}{_rate_text(mfu)}"] + ([] if same else [f"HFU {least}{_rate_text(hfu)}"])
 
@@ -96,7 +96,7 @@ def _rate_text(share: float) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "" if value is None or pd.isna(value) else f"{value:.1f} %"
+    return "" if value is None else f"{value:.1f} %"
 
 
 def step_numbers(numbers: Sequence[int]) -> str:

@@ -130,11 +130,10 @@ def _idle_words(run: Run) -> str:
 def _copies_words(run: Run) -> str:
     if run.spent.copies_ns is None:
         return ""
-    rows = run.rows(("copy_kind", "dur_ns"))
-    times = rows.groupby("copy_kind", observed=True)["dur_ns"].sum()
-    if not len(times):
+    times = run.time_by("copy_kind")
+    if not times:
         return "only copying"
-    way, _, memory = str(times.idxmax()).partition(" ")
+    way, _, memory = max(times, key=times.__getitem__).partition(" ")
     # Of a copy inside of a device both ends are the device's.
     place = f" ({memory} memory)" if memory else ""
     return f"only copying, most of it {_WAYS.get(way, way)}{place}"
@@ -142,11 +141,11 @@ def _copies_words(run: Run) -> str:
 
 def _most_work(run: Run) -> Iterator[str]:
     """Say what most kernels do, where the device is busy most of the time."""
-    rows = run.rows(("category", "dur_ns"))
-    times = rows.groupby("category", observed=True)["dur_ns"].sum().drop(_VAGUE, errors="ignore")
+    times = {name: time for name, time in run.time_by("category").items() if name not in _VAGUE}
     whole = run.summary["kernel_time_ns"] + run.summary["copy_time_ns"]
-    if len(times) and times.max() >= LARGE * whole:
-        yield f"busy most with {times.idxmax()} ({_pct(times.max() / whole)} of the GPU work)"
+    most = max(times, key=times.__getitem__, default=None)
+    if most is not None and times[most] >= LARGE * whole:
+        yield f"busy most with {most} ({_pct(times[most] / whole)} of the GPU work)"
 
 
 def _not_told(run: Run) -> Iterator[str]:
@@ -210,9 +209,9 @@ def _without_gpu(run: Run) -> str:
         return _NOTHING
     steps = run.utilization[run.utilization["step"].notna()]
     lead = f"{_time(steps['wall_ns'].astype('float64').mean())} per step; " if len(steps) else ""
-    rows = run.rows(("op", "dur_ns"))
-    times = rows.groupby("op", observed=True)["dur_ns"].sum()
-    most = f", most in {times.idxmax()} ({_pct(times.max() / max(1, time))})" if time else ""
+    times = run.time_by("op") if time else {}
+    first = max(times, key=times.__getitem__, default=None)
+    most = f", most in {first} ({_pct(times[first] / max(1, time))})" if first is not None else ""
     return f"{lead}no GPU: {calls:,} op calls take {format_time(time)} in all{most}"
 
 

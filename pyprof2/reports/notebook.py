@@ -5,10 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
-
 from pyprof2.reports.cells import clean
-from pyprof2.reports.heading import heading
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -60,6 +57,8 @@ def _row(kind: str, cells: Sequence[Any]) -> str:
 
 def run_html(run: Run) -> str:
     """Return what a run is, and the ops that took the longest."""
+    from pyprof2.reports.heading import heading
+
     head = "".join(f"<div>{escape(line)}</div>" for line in heading(run, _WIDTH))
     ops = run.profile(by="op").head(_OPS_SHOWN)
     rows = [
@@ -98,6 +97,8 @@ def _text(value: Any) -> str:
 
 
 def _time(value: Any) -> str:
+    import pandas as pd
+
     return "-" if pd.isna(value) else format_time(int(value))
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import pandas as pd
-
-from pyprof2.analysis.summaries.profile import AXES, MORE_COLUMNS, NONE
+from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, NONE
 from pyprof2.frames import shown_line
+from pyprof2.listings import length
 from pyprof2.reports.heading import share_text
 from pyprof2.reports.query import FINER_AXES
 from pyprof2.units import format_rate, format_time
@@ -15,36 +14,31 @@ from pyprof2.units import format_rate, format_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pyprof2.listings import Listed
     from pyprof2.run import Run
 
 _ONE_LINE_PCT: Final = 50
 _STEPS_SHOWN: Final = 10
 
 
-def known_share(rows: pd.DataFrame, axis: str) -> float:
-    """Return the share of the time of the rows that have a key along the axis."""
-    time = rows["dur_ns"]
-    return float(time[rows[AXES[axis]].notna()].sum() / (time.sum() or 1))
-
-
-def overview_notes(run: Run, rows: pd.DataFrame, axis: str) -> Iterator[str]:
+def overview_notes(run: Run, axis: str, known_share: Callable[[str], float]) -> Iterator[str]:
     """Say why the rows are what they are, and how to see more."""
     if axis != "op":
         what = "the kernels' names" if axis == "name" else "your ranges"
-        share = f"{100 * known_share(rows, 'op'):.1f} %"
+        share = f"{100 * known_share('op'):.1f} %"
         yield f"by {what}: only {share} of the time belongs to an op; see 'check'"
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield f"other sums: --by layer, source, direction, step, …; all {what} in order: --by kernel"
 
 
 def none_note(
-    run: Run, sums: pd.DataFrame, axes: Sequence[str], shares: Callable[[], dict[str, float]]
+    run: Run, sums: Listed, axes: Sequence[str], known_share: Callable[[str], float]
 ) -> Iterator[str]:
-    """Where no row has a key, name the axes that have some; `shares`: of the time, by axis."""
-    keys = sums[[AXES[axis] for axis in axes]]
-    if len(keys) != 1 or not all(pd.isna(key) or key == NONE for key in keys.iloc[0]):
+    """Where no row has a key, name the axes that have some of the time."""
+    keys = [sums[AXES[axis]].cells for axis in axes]
+    if length(sums) != 1 or not all(key[0] is None or key[0] == NONE for key in keys):
         return
-    known = shares()
+    known = {axis: known_share(axis) for axis in AXES if axis not in ("rank", "stream")}
     best = sorted((a for a in known if known[a] > 0), key=known.__getitem__, reverse=True)
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield (
@@ -54,15 +48,22 @@ def none_note(
 
 
 def one_line_note(
-    run: Run, rows: pd.DataFrame, sums: pd.DataFrame, axes: Sequence[str]
+    run: Run, sums: Listed, axes: Sequence[str], has_several: Callable[[str, str], bool]
 ) -> Iterator[str]:
-    """Where one line has more than half of the time, name axes that take it apart."""
+    """Where one line has more than half of the time, name axes that take it apart.
+
+    Args:
+        run: the run.
+        sums: along the axes.
+        axes: their names.
+        has_several: whether a line has more than one key along an axis.
+    """
     if tuple(axes) != ("source",):
         return
-    top = sums[(sums["source"] != NONE) & (sums["share_pct"] > _ONE_LINE_PCT)]
-    for line, share in zip(top["source"], top["share_pct"], strict=True):
-        of_line = rows[rows["source"] == line]
-        finer = [a for a in FINER_AXES if len(of_line[AXES[a]].unique()) > 1]
+    for line, share in zip(sums["source"].cells, sums["share_pct"].cells, strict=True):
+        if line == NONE or not (share or 0) > _ONE_LINE_PCT:
+            continue
+        finer = [axis for axis in FINER_AXES if has_several(axis, line)]
         if finer:
             shown = shown_line(line, run.source_roots)
             yield (
@@ -71,18 +72,23 @@ def one_line_note(
             )
 
 
-def missed_note(sums: pd.DataFrame, by: Sequence[str]) -> Iterator[str]:
+def missed_note(sums: Listed, by: Sequence[str]) -> Iterator[str]:
     """Say how much time could have been on Tensor Cores and was not, if that is anything."""
-    missed = sums.groupby("tensor_core_missed")["tensor_core_missed_ns"].sum()
-    time = int(missed.sum())
+    missed: dict[str, int] = {}
+    reasons, times = (sums[n].cells for n in ("tensor_core_missed", "tensor_core_missed_ns"))
+    for reason, missed_ns in zip(reasons, times, strict=True):
+        if reason is not None:
+            missed[reason] = missed.get(reason, 0) + missed_ns
+    time = sum(missed.values())
     if time:
-        share = share_text(time, int(sums["time_ns"].sum()))
+        share = share_text(time, sum(sums["time_ns"].cells))
         columns = ",".join(
             [*(AXES[axis] for axis in by), *(c.name for c in MORE_COLUMNS if "missed" in c.name)]
         )
+        most = min(missed, key=lambda reason: (-missed[reason], reason))
         yield (
             f"could have used Tensor Cores and did not: {format_time(time)}, {share} of the time, "
-            f"most for: {missed.idxmax()}; where: -c {columns}"
+            f"most for: {most}; where: -c {columns}"
         )
 
 
@@ -92,6 +98,8 @@ def step_notes(run: Run) -> Iterator[str]:
     if steps.empty:
         return
     wall, busy = (steps[name].astype("float64").mean() for name in ("wall_ns", "busy_ns"))
+    import pandas as pd
+
     is_one = run.summary["gpu_count"] == len(run.summary["ranks"])
     share = f", {share_text(int(busy), int(wall))} of it busy" if is_one and pd.notna(busy) else ""
     ends = "" if run.summary["no_gpu"] else ", until the last work that it launched ends"

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pyprof2.analysis.summaries.profile import (
-    AXES,
-    MORE_COLUMNS,
-    SUMMARY_COLUMNS,
-    select,
-    summarize,
-    total_row,
-)
+from pyprof2.analysis.summaries.profile import select, summarize, total_row
+from pyprof2.analysis.summaries.profile_columns import AXES
+from pyprof2.listings import listed
 from pyprof2.pyprof_columns import PYPROF_COLUMNS
-from pyprof2.reports import cells, markdown, notes, text
-from pyprof2.reports.heading import heading
-from pyprof2.reports.query import GUESSED, KERNEL, SHARE_COLUMNS, Query, SortKey
-from pyprof2.reports.table import Content, pyprof_header, shown
-from pyprof2.tables import KERNELS, Column
+from pyprof2.reports.query import KERNEL, SHARE_COLUMNS, Query, SortKey
+from pyprof2.reports.sums import write_lines, write_sums
+from pyprof2.reports.table import ADDITIVE, Content, pyprof_header, rows_shown
+from pyprof2.tables import KERNELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
+    from pyprof2.listings import Listed
     from pyprof2.run import Run
-
-_WIDE: Final = 1 << 16
+    from pyprof2.tables import Column
 
 
 @dataclass(frozen=True)
@@ -45,16 +40,51 @@ class Profile:
         rows = run.rows(query.needed).reset_index(drop=True)
         return cls(run, query, rows, select(rows, **query.selection))
 
-    def known_shares(self) -> dict[str, float]:
-        """Return for each axis the share of the time that has a key along it."""
-        axes = [axis for axis in AXES if axis not in ("rank", "stream")]
-        rows = self.run.rows({"dur_ns", *(AXES[axis] for axis in axes)}).reset_index(drop=True)
-        return {axis: notes.known_share(rows.loc[self.chosen.index], axis) for axis in axes}
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row fits the selection."""
+        return not len(self.chosen)
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """The ranks that have rows which fit."""
+        return sorted(set(self.chosen["rank"].tolist()))
+
+    @cached_property
+    def _keys(self) -> pd.DataFrame:
+        """Time and keys of the rows along every axis; they are read where a note needs them."""
+        wanted = {"dur_ns", *(AXES[axis] for axis in AXES if axis not in ("rank", "stream"))}
+        if wanted <= set(self.chosen.columns):
+            return self.chosen
+        return self.run.rows(wanted).reset_index(drop=True).loc[self.chosen.index]
+
+    def sums(self, axes: Sequence[str], query: Query) -> Listed:
+        """Return what `summarize` makes of the rows, with `MORE_COLUMNS`."""
+        found = summarize(
+            self.chosen, axes, query.depth, fold_numbers=query.fold_numbers, more=True
+        )
+        return listed(found)
+
+    def total(self) -> dict[str, Any]:
+        """Return `SUMMARY_COLUMNS` of all rows together."""
+        (total,) = total_row(self.chosen).to_dict("records")
+        return {str(name): value for name, value in total.items()}
+
+    def known_share(self, axis: str) -> float:
+        """Return the share of the time of the rows that has a key along an axis."""
+        rows = self.chosen if AXES[axis] in self.chosen else self._keys
+        time = rows["dur_ns"]
+        return float(time[rows[AXES[axis]].notna()].sum() / (time.sum() or 1))
+
+    def has_several(self, axis: str, line: str) -> bool:
+        """Whether the rows of a line of code have more than one key along an axis."""
+        of_line = self.chosen[self.chosen["source"] == line]
+        return len(of_line[AXES[axis]].unique()) > 1
 
     @property
     def missing(self) -> str | None:
         """Why there is nothing to show; None where there is something."""
-        if len(self.chosen):
+        if not self.is_empty:
             return None
         return (
             "nothing fits the selection" if len(self.rows) else "there is nothing to profile in it"
@@ -65,7 +95,7 @@ class Profile:
         if self.query.axes == KERNEL:
             _write_kernels(self)
         else:
-            _write_sums(self)
+            write_sums(self.run, self.query, self)
 
 
 def _write_kernels(profile: Profile) -> None:
@@ -88,53 +118,17 @@ def _write_kernels(profile: Profile) -> None:
     if not query.target.is_text:
         _write(frame, query, (*KERNELS.columns, *SHARE_COLUMNS))
         return
-    total = _total(chosen)
+    total = profile.total()
     total |= {
         "dur_ns": total["time_ns"],
         "sil": total["time_ns"],
         "dur_us": total["time_ns"] / 1000,
     }
-    _write_table(profile, Content(frame, total, chosen["roofline_flag"]))
-
-
-def _write_sums(profile: Profile) -> None:
-    """Write a row for each key along the axes, or along the one that says most."""
-    run, chosen, query = profile.run, profile.chosen, profile.query
-    axes = query.axes or (_telling_axis(chosen),)
-    sums = summarize(chosen, axes, query.depth, fold_numbers=query.fold_numbers, more=True)
-    frame = sums.loc[_order(query.sort, sums.__getitem__, sums.index)]
-    unasked = {column.name for column in MORE_COLUMNS}
-    frame = frame[list(query.columns or [name for name in frame if name not in unasked])]
-    if not query.target.is_text:
-        _write(frame, query, (*KERNELS.columns, *SUMMARY_COLUMNS, *MORE_COLUMNS))
-        return
-    remarks = [
-        *(() if query.axes else notes.overview_notes(run, chosen, axes[0])),
-        *notes.missed_note(sums, axes),
-        *(_step_remarks(profile) if "step" in axes else ()),
-        *notes.none_note(run, sums, axes, profile.known_shares),
-        *notes.one_line_note(run, chosen, sums, axes),
-    ]
-    _write_table(profile, Content(frame, _total(chosen), sums["roofline_flag"], remarks))
-
-
-def _step_remarks(profile: Profile) -> Iterator[str]:
-    from pyprof2.reports.steps import step_lines
-
-    yield from notes.step_notes(profile.run)
-    yield from step_lines(profile.run, sorted(set(profile.chosen["rank"].tolist())))
-
-
-def _telling_axis(rows: pd.DataFrame) -> str:
-    """Return the axis that has a key for most of the time: ops, ranges, else kernel names."""
-    *first, last = GUESSED
-    known = (axis for axis in first if rows.empty or notes.known_share(rows, axis) >= 0.5)
-    return next(known, last)
-
-
-def _total(chosen: pd.DataFrame) -> dict[str, Any]:
-    (total,) = total_row(chosen).to_dict("records")
-    return {str(name): value for name, value in total.items()}
+    first, rest = frame.head(rows_shown(query)), frame.iloc[rows_shown(query) :]
+    sums = {str(n): rest[n].sum(min_count=1) for n in rest.columns if n in ADDITIVE}
+    flags = listed(chosen[["roofline_flag"]].loc[first.index])["roofline_flag"].cells
+    content = Content(listed(first), len(frame), sums, total, flags)
+    write_lines(profile.run, query, content)
 
 
 def _order(
@@ -155,11 +149,3 @@ def _write(frame: pd.DataFrame, query: Query, columns: Sequence[Column]) -> None
     if query.pyprof and query.target.form == "csv":
         frame = frame.rename(columns=pyprof_header)
     query.target.write_frame(frame, columns)
-
-
-def _write_table(profile: Profile, content: Content) -> None:
-    run, query = profile.run, profile.query
-    form = markdown if query.target.form == "markdown" else text
-    width = _WIDE if form is markdown else cells.terminal_width(query.target.width)
-    lines = form.lines(shown(run, content, query, heading(run, width)), query)
-    query.target.write_lines(lines)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from pyprof2.analysis.summaries.profile import (
+from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     MORE_COLUMNS,
     NEEDED,

@@ -20,7 +20,7 @@ def lines(shown: Shown, query: Query) -> list[str]:
     header = header if query.target.path else cells.bold(header)
     notes = [*shown.notes, *flag_notes(shown.marked, shown.flags, left_out)]
     if left_out:
-        names = sorted(left_out, key=list(shown.frame.columns).index)
+        names = sorted(left_out, key=list(shown.frame).index)
         notes.insert(len(shown.notes), f"columns that did not fit (-w, -c): {', '.join(names)}")
     found = [*shown.heading, "", header, body]
     for note in notes:

@@ -44,6 +44,8 @@ class StubRun:
     device: str | None = None
     warnings: list[str] = field(default_factory=list)
     source_roots: tuple[str, ...] = ()
+    stored_sums: None = None
+    utilization_rows: tuple[dict[str, Any], ...] = ()
     spent: Spent = field(default_factory=lambda: Spent(0, 2000, 0, None, None, None, 0, None, 2000))
 
     @property
@@ -54,6 +56,10 @@ class StubRun:
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows, with no column that was not asked for."""
         return self.made[[name for name in self.made if columns is None or name in columns]]
+
+    def time_by(self, column: str) -> dict[str, int]:
+        """Return the time by a text, in the order of the texts."""
+        return dict(self.made.groupby(column)["dur_ns"].sum())
 
     def check(self) -> pd.DataFrame:
         """Return the findings."""

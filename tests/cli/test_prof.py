@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pyprof2.analysis.summaries.profile import AXES, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile_columns import AXES, SUMMARY_COLUMNS
 from pyprof2.tables import PROFILE_COLUMNS
 from tests.builders import profile_rows
 

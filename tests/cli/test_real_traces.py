@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import pyprof2
-from pyprof2.analysis.summaries.profile import AXES, total_row
+from pyprof2.analysis.summaries.profile import total_row
+from pyprof2.analysis.summaries.profile_columns import AXES
 from pyprof2.cli import demo
 from pyprof2.reports.files import FORMATS
 

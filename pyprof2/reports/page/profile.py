@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.hardware.kernel_names import short_name
 from pyprof2.analysis.summaries.cube import KEYS, OTHER_STEPS
-from pyprof2.analysis.summaries.profile import NEEDED, RATE_SCALES, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile_columns import NEEDED, RATE_SCALES, SUMMARY_COLUMNS
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.columns import column, numbers, table
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
-from pyprof2.analysis.summaries.profile import NEEDED, summarize
+from pyprof2.analysis.summaries.profile import summarize
+from pyprof2.analysis.summaries.profile_columns import NEEDED
 from pyprof2.reports.explanation import explanation_lines
 from pyprof2.reports.page.columns import cut, table
 

@@ -9,7 +9,8 @@ import pytest
 
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons, missed_time
 from pyprof2.analysis.summaries.ledger import sum_by
-from pyprof2.analysis.summaries.profile import MORE_COLUMNS, summarize
+from pyprof2.analysis.summaries.profile import summarize
+from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS
 from pyprof2.analysis.summaries.rows import activity_rows, frame
 from tests.builders import canonical
 from tests.kineto_events import launched, load_events, op

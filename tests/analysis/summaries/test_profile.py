@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.summaries.profile import (
-    AXES,
-    NONE,
-    SUMMARY_COLUMNS,
-    select,
-    summarize,
-    total_row,
-)
+from pyprof2.analysis.summaries.profile import select, summarize, total_row
+from pyprof2.analysis.summaries.profile_columns import AXES, NONE, SUMMARY_COLUMNS
 from pyprof2.errors import TableError, UsageError
 from tests.builders import profile_rows
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pytest
 
 import pyprof2
-from pyprof2.analysis.summaries.utilization import COLUMNS, total, utilization
+from pyprof2.analysis.summaries.totals import total_utilization
+from pyprof2.analysis.summaries.utilization import COLUMNS, utilization
 from pyprof2.analysis.time.step_windows import step_windows
 from tests.builders import canonical, parted
 
@@ -207,11 +207,12 @@ def test_the_total_weighs_steps_by_their_time() -> None:
 
     windows = step_windows(ranges, [tables["kernels"]])
     frame = utilization(parted(tables), windows, [A100])
+    found = frame.to_dict("records")
 
     # 50 % and 16.7 %; a ms of peak in 4 ms.
-    assert total(frame)["mfu_pct"] == pytest.approx(25)
-    assert total(frame[:0]) == {"mfu_pct": None, "hfu_pct": None}
-    assert total(pd.concat([frame, frame.assign(mfu_pct=None)]))["mfu_pct"] is None
+    assert total_utilization(found)["mfu_pct"] == pytest.approx(25)
+    assert total_utilization([]) == {"mfu_pct": None, "hfu_pct": None}
+    assert total_utilization([*found, found[0] | {"mfu_pct": None}])["mfu_pct"] is None
 
 
 def test_resnet_50_on_a_v100_is_as_counted_by_hand(shared_trace: Callable[[str], Path]) -> None:

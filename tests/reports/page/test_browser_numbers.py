@@ -15,7 +15,7 @@ import pytest
 
 import pyprof2
 from pyprof2 import cli, comparison
-from pyprof2.analysis.summaries.profile import SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile_columns import SUMMARY_COLUMNS
 from pyprof2.reports.cells import render_markdown
 from pyprof2.units import format_time
 from tests.reports.page.opened import ROWS

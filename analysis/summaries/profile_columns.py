@@ -1,0 +1,171 @@
+"""What a profile may be summed along, the columns that it then has, and what is asked of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from pyprof2.analysis.axes import SEPARATOR, check_known_once
+from pyprof2.errors import UsageError
+from pyprof2.tables import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+AXES: Final = {
+    "name": "kernel",
+    "op": "op",
+    "signature": "signature",
+    "layer": "layer",
+    "range": "range",
+    "source": "source",
+    "library": "library",
+    "direction": "direction",
+    "step": "step",
+    "stream": "stream",
+    "rank": "rank",
+    "category": "category",
+}
+"""The axes to sum along, and the column of `rows` that holds the key of each."""
+
+SUMMARY_COLUMNS: Final = (
+    Column("count", pa.int64(), "Kernels and copies; without a GPU: op calls.", nullable=False),
+    Column("op_calls", pa.int64(), "Op calls that they belong to, each once.", nullable=False),
+    Column("time_ns", pa.int64(), "Sum of `dur_ns`.", "ns", nullable=False),
+    Column("share_pct", pa.float64(), "Share of the time of the selection.", "%"),
+    Column("mean_ns", pa.float64(), "Time over count.", "ns"),
+    Column("min_ns", pa.int64(), "Shortest `dur_ns`.", "ns"),
+    Column("max_ns", pa.int64(), "Longest `dur_ns`.", "ns"),
+    Column("flops", pa.int64(), "Sum of the known FLOPs; null where none is known.", "FLOP"),
+    Column("bytes", pa.int64(), "Sum of the known bytes; null where none is known.", "B"),
+    Column("tflops", pa.float64(), "FLOPs over the time of rows that know them.", "TFLOP/s"),
+    Column("gbps", pa.float64(), "Bytes over the time of rows that know them.", "GB/s"),
+    Column("intensity", pa.float64(), "FLOPs per byte, of rows that know both.", "FLOP/B"),
+    Column("roofline_pct", pa.float64(), "Least possible time over time, where known.", "%"),
+    Column(
+        "tensor_core_pct",
+        pa.float64(),
+        "Time of kernels on Tensor Cores over the time of those with a verdict, yes or no.",
+        "%",
+    ),
+    Column("costed_pct", pa.float64(), "Share of the time whose counts are known.", "%"),
+)
+"""What `summarize` gives after the key columns."""
+
+MORE_COLUMNS: Final = (
+    Column(
+        "tensor_core_missed_ns",
+        pa.int64(),
+        "Time of kernels that could have used Tensor Cores and did not.",
+        "ns",
+    ),
+    Column(
+        "tensor_core_missed_pct",
+        pa.float64(),
+        "That time over the time of all kernels that could have.",
+        "%",
+    ),
+    Column(
+        "tensor_core_missed",
+        pa.string(),
+        "Why they did not: the reason that stands for most of that time.",
+    ),
+    Column(
+        "roofline_flag",
+        pa.string(),
+        "Why rates above a roof may be right, where that holds for half of the time or more.",
+    ),
+)
+"""What `summarize` gives after those if it is asked for more."""
+
+NONE: Final = "(none)"
+"""The key of the rows whose text is null."""
+
+NEEDED: Final = (
+    "rank", "dur_ns", "category", "op_id", "flops", "bytes", "cost_status", "tensor_core",
+    "tensor_core_eligible", "roofline_pct", "roofline_flag", "rate_ns", "least_ns",
+    "accounting_op", "helps", "tensor_core_missed",
+)  # fmt: skip
+"""The columns of rows that sums are made of, beside the keys."""
+
+COPY_CATEGORIES: Final = ("memcpy", "memset")
+
+# FLOP/ns is GFLOP/s, byte/ns is GB/s.
+RATE_SCALES: Final = {
+    "tflops": 1e-3, "gbps": 1, "intensity": 1, "roofline_pct": 100, "tensor_core_pct": 100,
+    "costed_pct": 100,
+}  # fmt: skip
+"""The rates, and what the quotient of their two sums is multiplied with."""
+
+PATHS: Final = {"layer": ".", "range": SEPARATOR}
+"""The columns that hold paths, and what stands between their names."""
+
+_NUMBER: Final = re.compile(r"\d+")
+
+COSTED: Final = ("ok", "assumed", "in_parent")
+# A float sum tells whether an int64 sum has wrapped around; the margin is for its rounding.
+LARGEST_SUM: Final = 9.2e18
+FINE: Final = 1e6
+"""Times that the roof allows are added up in whole fs, and the rest of each in whole zs, so many to
+a ns and to a fs: the sums are the same in any order."""
+
+
+def columns_of(selection: Mapping[str, Any]) -> set[str]:
+    """Return the columns that `select` reads with these arguments."""
+    names = {name for name, value in selection.items() if value is not None and name != "copies"}
+    return names | (set() if selection.get("copies", True) else {"category"})
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression `pattern`; without a capital in it any case fits.
+
+    Raises:
+        UsageError: it is malformed.
+    """
+    # `\S` and `(?P<name>…)` are no capitals of the text that is looked for.
+    has_capital = any(char.isupper() for char in re.sub(r"\\.|\(\?P", "", pattern))
+    try:
+        return re.compile(pattern, 0 if has_capital else re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        msg = f"{pattern!r} is no regular expression: {error}; quote special characters with \\"
+        raise UsageError(msg) from error
+
+
+def check_axes(by: Sequence[str], depth: int | None = None, *, fold_numbers: bool = False) -> None:
+    """Raise unless `summarize` can sum along these axes.
+
+    Raises:
+        UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
+            sense.
+    """
+    if not by:
+        msg = f"no axis to sum along; choose from {', '.join(AXES)}"
+        raise UsageError(msg)
+    check_known_once(by, AXES, "to sum along")
+    if depth is not None and not PATHS.keys() & set(by):
+        msg = "a depth cuts the paths of layers and ranges; add axis layer or range"
+        raise UsageError(msg)
+    if depth is not None and depth < 1:
+        msg = f"depth {depth} leaves nothing of a path; give 1 or more"
+        raise UsageError(msg)
+    if fold_numbers and "range" not in by:
+        msg = "numbers are folded in the names of ranges; add axis range"
+        raise UsageError(msg)
+
+
+def key_name(column: str, depth: int | None, fold_numbers: bool, name: str) -> str:  # noqa: FBT001
+    """Return the key that a name of a column is summed under.
+
+    Args:
+        column: one of `AXES`.
+        depth: how many names of a path stay; None: all.
+        fold_numbers: whether each number in the user's ranges is written `N`.
+        name: the name; `NONE` stays as it is.
+    """
+    if column not in PATHS or name == NONE:
+        return name
+    separator = PATHS[column]
+    cut = separator.join(name.split(separator)[:depth])
+    return _NUMBER.sub("N", cut) if fold_numbers and column == "range" else cut
