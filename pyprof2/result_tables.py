@@ -248,7 +248,7 @@ SUMS: Final = Table(
         Column("both_bytes", pa.int64(), "Bytes of these.", "B", nullable=False),
         Column("least_fs", pa.int64(), "Time that the roof allows, where it is known.", "fs",
                nullable=False),
-        Column("least_zs", pa.int64(), "What `least_fs` is short of by rounding.", "zs",
+        Column("least_ys", pa.int64(), "What `least_fs` is short of by rounding.", "ys",
                nullable=False),
         _time("least_ns", "Time taken by these."),
         _time("tensor_core_ns", "Time on Tensor Cores."),

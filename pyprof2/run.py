@@ -708,8 +708,11 @@ class Run:
         if not parts or not all(sums["rank"] for sums, _ in parts):
             return None
         if not all(names_rows(sums, calls) for sums, calls in parts):
-            msg = f"{self.path / 'sums'}: names rows that do not exist; make the store anew with"
-            raise StoreError(f"{msg} 'pyprof2 parse --force'")
+            where = self.path / "sums"
+            msg = (
+                f"{where}: names rows that do not exist; make it anew with 'pyprof2 parse --force'"
+            )
+            raise StoreError(msg)
         return StoredSums.of(parts)
 
     def time_by(self, column: str) -> dict[str, int]:

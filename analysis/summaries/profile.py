@@ -22,6 +22,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     COPY_CATEGORIES,
     COSTED,
     FINE,
+    FINEST,
     LARGEST_SUM,
     NONE,
     PATHS,
@@ -287,15 +288,15 @@ def _rates(
     parts = rate_parts(rows, flops, nbytes, span)
     least, taken = parts.pop("roofline_pct")
     found = {name: RATE_SCALES[name] * _ratio(*parts[name], group, count) for name in parts}
-    fs, zs = (_ratio(part, taken, group, count) for part in in_fine_parts(least))
-    roof = RATE_SCALES["roofline_pct"] * ((fs + zs / FINE) / FINE)
+    fs, ys = (_ratio(part, taken, group, count) for part in in_fine_parts(least))
+    roof = RATE_SCALES["roofline_pct"] * ((fs + ys / FINEST) / FINE)
     return {name: roof if name == "roofline_pct" else found[name] for name in RATE_SCALES}
 
 
 def in_fine_parts(times: Floats) -> tuple[Floats, Floats]:
-    """Return times in ns as whole fs, and what these are short of as whole zs."""
+    """Return times in ns as whole fs, and what these are short of as whole ys."""
     fs = np.rint(times * FINE)
-    return fs, np.rint((times * FINE - fs) * FINE)
+    return fs, np.rint((times * FINE - fs) * FINEST)
 
 
 def rate_span(rows: pd.DataFrame) -> Floats:

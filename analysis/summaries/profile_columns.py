@@ -108,8 +108,9 @@ COSTED: Final = ("ok", "assumed", "in_parent")
 # A float sum tells whether an int64 sum has wrapped around; the margin is for its rounding.
 LARGEST_SUM: Final = 9.2e18
 FINE: Final = 1e6
-"""Times that the roof allows are added up in whole fs, and the rest of each in whole zs, so many to
-a ns and to a fs: the sums are the same in any order."""
+FINEST: Final = 1e9
+"""Times that the roof allows are added up in whole fs, so many to a ns, and the rest of each in
+whole ys, so many to a fs: the sums are the same in any order."""
 
 
 def columns_of(selection: Mapping[str, Any]) -> set[str]:

@@ -15,6 +15,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     COPY_CATEGORIES,
     FINE,
+    FINEST,
     LARGEST_SUM,
     MORE_COLUMNS,
     NONE,
@@ -199,8 +200,8 @@ class StoredSums:
         return float(self.sum(above, rows)) / float(bottom) if bottom else None
 
     def _roof(self, rows: list[int]) -> float | None:
-        fs, zs = (self._ratio(name, "least_ns", rows) for name in ("least_fs", "least_zs"))
-        return None if fs is None or zs is None else (fs + zs / FINE) / FINE
+        fs, ys = (self._ratio(name, "least_ns", rows) for name in ("least_fs", "least_ys"))
+        return None if fs is None or ys is None else (fs + ys / FINEST) / FINE
 
     def _known_sum(self, name: str, rows: list[int]) -> int | None:
         """Return a sum; None where nothing is known, or 64 bits cannot hold it."""

@@ -185,7 +185,7 @@ class _Rows:
         used = could & told & (flops > 0) & verdict["yes"]
         least = least_times(rows, self._work.time[op], self._work.has_roof[op])
         has_least, known, known_bytes = ~np.isnan(least), told & counted, moved & counted
-        fs, zs = in_fine_parts(np.where(has_least, least, 0))
+        fs, ys = in_fine_parts(np.where(has_least, least, 0))
         found = {
             "count": np.ones(len(time), np.int64),
             "time_ns": time,
@@ -200,7 +200,7 @@ class _Rows:
             "both_flops": flops * (known & known_bytes),
             "both_bytes": nbytes * (known & known_bytes),
             "least_fs": fs,
-            "least_zs": zs,
+            "least_ys": ys,
             "least_ns": time * has_least,
             "tensor_core_ns": time * verdict["yes"],
             "tensor_core_known_ns": time * (verdict["yes"] | verdict["no"]),

@@ -96,7 +96,7 @@ def same(values: Sequence[Any]) -> list[Any]:
     return [None if value is None or value is pd.NA else str(value) for value in values]
 
 
-QUERIES = (
+QUERIES: tuple[dict[str, Any], ...] = (
     {}, {"op": "mm"}, {"layer": "a"}, {"kernel": "gemm|split"}, {"range": "x"}, {"rank": 1},
     {"direction": ["forward", "(none)"]}, {"category": ["matmul", "memset"]}, {"stream": [7]},
     {"copies": False}, {"op": "no such op"},
@@ -116,7 +116,7 @@ def test_sums_of_sums_are_those_of_the_rows(seed: int, size: int | None) -> None
     for selection in QUERIES:
         chosen, own = sums.select(selection), select(rows, **selection)
         (total,) = total_row(own).to_dict("records")
-        assert same(chosen.total().values()) == same(
+        assert same(list(chosen.total().values())) == same(
             [None if isinstance(v, float) and math.isnan(v) else v for v in total.values()]
         )
         for by in BY if not selection else BY[-4:]:
