@@ -634,6 +634,11 @@ class Run:
             if rank.rank in chosen:
                 yield rank, totals
 
+    @property
+    def counted_ranks(self) -> list[RankTables]:
+        """The tables of the ranks that a profile is of."""
+        return [rank for rank, _ in self._counted]
+
     @cached_property
     def summary(self) -> Summary:
         """Totals, busy time and coverage; see `pyprof2.analysis.summaries.summary.summary`."""
@@ -700,7 +705,7 @@ class Run:
         """
         from pyprof2.analysis.summaries.stored_sums import StoredSums, names_rows
 
-        ranks = [rank for rank, totals in self._counted if totals.has_gpu]
+        ranks = [] if self.summary["no_gpu"] else self.counted_ranks
         others = self.device is not None or self.source_root is not None
         if others or not all(r.has(name) for r in ranks for name in ("sums", "sum_calls")):
             return None

@@ -11,6 +11,7 @@ from pyprof2.reports import files
 if TYPE_CHECKING:
     import argparse
 
+    from pyprof2.reports.first_rows import FirstRows
     from pyprof2.reports.profile import Profile
     from pyprof2.reports.query import Query
     from pyprof2.reports.sums import StoredProfile
@@ -160,9 +161,11 @@ def run(args: argparse.Namespace) -> None:
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
     """Show the profile that `query` asks for, and on stderr what makes it less than whole."""
+    from pyprof2.reports.first_rows import FirstRows
     from pyprof2.reports.sums import StoredProfile
 
-    profile: Profile | StoredProfile | None = StoredProfile.of(loaded, query)
+    profile: Profile | StoredProfile | FirstRows | None
+    profile = StoredProfile.of(loaded, query) or FirstRows.of(loaded, query)
     if profile is None:
         from pyprof2.reports import profile as of_rows
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.summaries import sums as summed
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OPS = 9
+PHASES = (Phase.explicit, Phase.generate)  # of seeds none is simpler than another
 YES_OR_NO = (None, True, False)
 SOURCES = ("/w/t.py:3", "/w/t.py:9", "/site-packages/torch/nn.py:1")
 
@@ -107,7 +108,7 @@ BY = (
 )  # fmt: skip
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4, deadline=None, phases=PHASES)
 @given(st.integers(0, 10**9), st.sampled_from((1, 7, 40, None)))
 def test_sums_of_sums_are_those_of_the_rows(seed: int, size: int | None) -> None:
     tables = [tables_of(seed, rank) for rank in (0, 1)]
@@ -219,7 +220,7 @@ def test_nothing_that_ran_on_a_device_has_no_sums() -> None:
     assert [t.num_rows for t in sums_of_rank(parted(of_kernels()), 0)] == [0, 0]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, phases=PHASES)
 @given(st.integers(0, 10**9))
 def test_rates_do_not_depend_on_the_order_of_rows(seed: int) -> None:
     rows = rows_of([tables_of(seed, 0)])
@@ -228,6 +229,16 @@ def test_rates_do_not_depend_on_the_order_of_rows(seed: int) -> None:
     pd.testing.assert_frame_equal(
         summarize(rows, ["op"], more=True), summarize(shuffled, ["op"], more=True), check_exact=True
     )
+
+
+def test_flops_beyond_what_floats_hold_add_up_in_any_order() -> None:
+    large = [work(flops=flops) for flops in (2**53, 1, 1)]
+    rates = [
+        summarize(rows_of([of_kernels(*rows)]), ["op"])["tflops"].tolist()
+        for rows in (large, large[::-1])
+    ]
+
+    assert rates[0] == rates[1] == [(2**53 + 2) / 30 * 1e-3]
 
 
 def test_the_roof_of_a_sum_is_the_exact_one() -> None:
