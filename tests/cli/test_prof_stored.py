@@ -46,6 +46,8 @@ SHOWN = (
     ["--by", "kernel", "--top", "7", "-w", "300"],
     ["--by", "kernel", "--top", "7", "-c", "kernel,dur_ns,copy_kind,source,recompute,grid"],
     ["--by", "kernel", "--top", "7", "-c", "kernel_short,flops,tc"],
+    ["--by", "kernel", "--top", "7", "-c", "kernel_short,flops,bytes"],
+    ["--by", "kernel", "--top", "7", "--op", "mm"],
     ["--by", "kernel", "--top", "7", "--sort", "dur_us", "--format", "markdown"],
     ["--by", "kernel", "--top", "3", "--format", "markdown"],
 )
@@ -126,7 +128,9 @@ def test_no_kernel_is_read_for_what_is_stored(invoke: Invoke, store: Path) -> No
     assert [invoke("prof", store, *options) for options in ([], ["--by", "layer"])] == wanted
 
 
-@pytest.mark.parametrize("options", [[], ["--by", "layer"], ["--by", "op", "--op", "mm"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--by", "layer"], ["--by", "op", "--op", "mm"], ["--by", "kernel"]]
+)
 def test_a_table_of_what_is_stored_needs_no_pandas(store: Path, options: list[str]) -> None:
     code = (
         "import sys; from pyprof2.cli import main\n"
