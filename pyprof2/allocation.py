@@ -25,8 +25,10 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 _LARGE_BYTES: Final = 1 << 20
 """From here on a block is the system's own; so large is a column of a part of a table. By itself
 glibc sets it to up to 32 MB, as blocks are let go."""
-_PIECE_BYTES: Final = 4 << 20
-"""No block of a piece of a file is larger, and so much is kept at the end of the heap."""
+_PIECE_BYTES: Final = 8 << 20
+"""No block of a piece of a file is larger."""
+_PIECES_BYTES: Final = 4 * _PIECE_BYTES
+"""So much is kept at the end of the heap while a file is read: all that is held of a piece."""
 _given_back: Final[set[int]] = set()
 """The process, once it gives memory back."""
 
@@ -38,7 +40,7 @@ def give_memory_back() -> None:
     """
     pa.set_memory_pool(pa.system_memory_pool())
     _given_back.add(os.getpid())
-    _own_from(_LARGE_BYTES)
+    _own_from(_LARGE_BYTES, _LARGE_BYTES)
 
 
 @contextlib.contextmanager
@@ -47,20 +49,20 @@ def pieces_kept() -> Iterator[None]:
     if os.getpid() not in _given_back:
         yield
         return
-    _own_from(_PIECE_BYTES)
+    _own_from(_PIECE_BYTES, _PIECES_BYTES)
     try:
         yield
     finally:
-        _own_from(_LARGE_BYTES)
+        _own_from(_LARGE_BYTES, _LARGE_BYTES)
         release_unused()
 
 
-def _own_from(size: int) -> None:
-    """Have blocks of so many bytes, and what is free at the end of the heap, be the system's."""
+def _own_from(size: int, kept: int) -> None:
+    """Have blocks of `size` bytes go back at once, and of the heap's end what is above `kept`."""
     set_option = getattr(_c_library(), "mallopt", None)
     if set_option is not None:
         set_option(_MMAP_THRESHOLD, size)
-        set_option(_TRIM_THRESHOLD, size)
+        set_option(_TRIM_THRESHOLD, kept)
 
 
 def release_unused() -> None:
