@@ -12,6 +12,7 @@ class _NotYet(MetaPathFinder):
     """Finds no pandas."""
 
     def find_spec(self, fullname: str, *_: object) -> None:
+        """Refuse pandas, and leave all else to other finders."""
         if fullname == "pandas":
             raise ModuleNotFoundError(fullname)
 
