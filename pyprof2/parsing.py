@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from pyprof2.allocation import give_memory_back, pieces_kept, release_unused
+from pyprof2.allocation import give_memory_back, release_spare
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collectives
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
@@ -264,8 +264,7 @@ def _read_file(
     """Return what is recorded in a file, or why it cannot be read: the others are kept."""
     # A cluster does a task again where a worker has died in the middle of it.
     try:
-        with pieces_kept():
-            return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
+        return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
     except TraceError as error:
         return error
 
@@ -277,7 +276,7 @@ def _write_rank(
     facts = _write_canonical(segments, rank, folder, root)
     for name, parts in result_tables(RankTables(folder, rank)):
         write_table(folder, name, rank, parts)
-        release_unused()
+        release_spare()
     return facts
 
 
@@ -346,10 +345,10 @@ def _write_recording(
     ):
         for name, parts in assemble(recording, rank, root, facts, Path(scratch)):
             writers.write(name, parts)
-            release_unused()
+            release_spare()
     nbytes = writers.nbytes
     nbytes += write_table(folder, "idle", rank, _idle(RankTables(folder, rank), root))
-    release_unused()
+    release_spare()
     members = collectives.collectives_of_rank(_of_collectives(RankTables(folder, rank)), rank)
     nbytes += write_table(folder, "collectives", rank, [members])
     return facts | {"table_bytes": nbytes}
