@@ -274,7 +274,7 @@ def _write_rank(
 ) -> list[dict[str, int]]:
     """Write the tables of a rank, and return facts on each of its recordings."""
     facts = _write_canonical(segments, rank, folder, root)
-    for name, parts in result_tables(RankTables(folder, rank)):
+    for name, parts in result_tables(RankTables(folder, rank, own=True)):
         write_table(folder, name, rank, parts)
         release_spare()
     return facts
@@ -347,9 +347,10 @@ def _write_recording(
             writers.write(name, parts)
             release_spare()
     nbytes = writers.nbytes
-    nbytes += write_table(folder, "idle", rank, _idle(RankTables(folder, rank), root))
+    tables = RankTables(folder, rank, own=True)
+    nbytes += write_table(folder, "idle", rank, _idle(tables, root))
     release_spare()
-    members = collectives.collectives_of_rank(_of_collectives(RankTables(folder, rank)), rank)
+    members = collectives.collectives_of_rank(_of_collectives(tables), rank)
     nbytes += write_table(folder, "collectives", rank, [members])
     return facts | {"table_bytes": nbytes}
 
