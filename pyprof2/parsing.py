@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from pyprof2.allocation import give_memory_back, pieces_kept, release_unused
+from pyprof2.allocation import give_memory_back, release_spare
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collective_rows
 from pyprof2.analysis.job.clock import reference
@@ -259,8 +259,7 @@ def _read_file(
     """Return what is recorded in a file, or why it cannot be read: the others are kept."""
     # A cluster does a task again where a worker has died in the middle of it.
     try:
-        with pieces_kept():
-            return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
+        return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
     except TraceError as error:
         return error
 
@@ -270,9 +269,9 @@ def _write_rank(
 ) -> list[dict[str, int]]:
     """Write the tables of a rank, and return facts on each of its recordings."""
     facts = _write_canonical(segments, rank, folder, root)
-    for name, parts in result_tables(RankTables(folder, rank, is_own=True)):
+    for name, parts in result_tables(RankTables(folder, rank, own=True)):
         write_table(folder, name, rank, parts)
-        release_unused()
+        release_spare()
     return facts
 
 
@@ -317,11 +316,11 @@ def _write_recording(
     ):
         for name, parts in assemble(recording, rank, root, facts, Path(scratch)):
             writers.write(name, parts)
-            release_unused()
+            release_spare()
     nbytes = writers.nbytes
-    tables = RankTables(folder, rank, is_own=True)
+    tables = RankTables(folder, rank, own=True)
     nbytes += write_table(folder, "idle", rank, _idle(tables, root))
-    release_unused()
+    release_spare()
     nbytes += write_table(folder, "collectives", rank, [_collectives(tables)])
     return facts | {"table_bytes": nbytes}
 

@@ -32,14 +32,16 @@ class TableParts:
         offsets: the number of rows before each part, at least one, and at the end that of all.
     """
 
-    def __init__(self, file: Path, table: Table, row_count: Callable[[str], int] | None) -> None:
+    def __init__(
+        self, file: Path, table: Table, row_count: Callable[[str], int] | None = None
+    ) -> None:
         """Open a file that `pyprof2.store` has looked at.
 
         Args:
             file: of one rank.
             table: which one it is of.
-            row_count: gives the number of rows that another table has of this rank; None: the rows
-                are known to be right.
+            row_count: gives the number of rows that another table has of this rank; None: we have
+                just written the file, and the keys in it are not looked at.
         """
         self.table = table
         self._file = file

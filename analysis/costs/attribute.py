@@ -18,7 +18,7 @@ import numpy as np
 from pyprof2.analysis.categories import MATRIX_WORK, OTHER
 from pyprof2.analysis.costs import Cost, Estimate, category_of, estimate, is_composite, is_view
 from pyprof2.analysis.costs.evidence import needed_clues, put_together
-from pyprof2.columns import lookup
+from pyprof2.columns import distinct, lookup
 from pyprof2.recording import TextCodes
 from pyprof2.signatures import OpCall
 
@@ -182,7 +182,7 @@ def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estima
     calls, width = evidence.calls, len(evidence.distinct)
     # An op without a signature counts as a call without inputs: one key per name.
     call = np.where(evidence.signature >= 0, evidence.signature, len(calls) + ops.name)
-    keys, which = np.unique(call * width + evidence.which, return_inverse=True)
+    keys, which = distinct(call * width + evidence.which)
     estimates: list[Estimate] = []
     needed: list[_Needed] = []
     for key in keys.tolist():
