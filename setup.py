@@ -12,14 +12,16 @@ from setuptools import Extension, setup
 PURE = os.environ.get("PYPROF2_PURE", "") not in ("", "0")
 COMPILED = [
     Extension(
-        f"pyprof2.parsers.{name}",
-        [f"parsers/{name}.c"],
+        f"pyprof2.{folder}.{name}",
+        [f"{folder}/{name}.c"],
         depends=["parsers/_dictionary.h"],
         optional=True,
         py_limited_api=True,
     )
-    for name in ("_scan", "_snapshot_events")
-]
+    for folder, name in (
+        ("parsers", "_scan"), ("parsers", "_snapshot_events"), ("analysis", "_nest"),
+    )
+]  # fmt: skip
 
 if __name__ == "__main__":
     setup(

@@ -3,15 +3,26 @@
 Intervals are closed, `[start, end]`, int64 ns, and belong to a thread, a small integer. They may
 nest, touch, tie and overlap in any way. `Nest` sorts them once by thread, start and then longest
 first, so that what encloses an interval stands before it.
+
+Where `_nest.c` is built it finds what is around each of them, in one pass; what is here in NumPy
+gives the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pyprof2.columns import order_of, values_of
+from pyprof2.compiled import is_pure
+
+_nest: Any = None
+with contextlib.suppress(ImportError):  # it was not built
+    from pyprof2.analysis import _nest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +32,14 @@ Bool: TypeAlias = NDArray[np.bool_]
 
 
 _WIDEST: Final = 1 << 62
+
+
+def _compiled(result: Int, function: str, *columns: Int) -> bool:
+    """Have a function of `_nest.c` fill a result; return whether it is there and wanted."""
+    if _nest is None or is_pure():
+        return False
+    getattr(_nest, function)(*(np.ascontiguousarray(c, np.int64) for c in columns), result)
+    return True
 
 
 @dataclass(frozen=True)
@@ -47,9 +66,11 @@ class Nest:
             order = np.arange(len(start))  # the columns are what they would be, and not copied
         else:
             ties = () if rank is None else (rank,)
-            packing = _Packing.of(thread, start)
-            keys = (start, thread) if packing is None else (packing.pack(thread, start),)
-            order = np.lexsort((*ties, -end, *keys))
+            packing = _Packing.of(thread, start) if len(start) else None
+            if packing is None:
+                order = np.lexsort((*ties, -end, start, thread))
+            else:
+                order = order_of(packing.pack(thread, start), -end, *ties)
             thread, start, end = thread[order], start[order], end[order]
         return cls(order, thread, start, end, _nearest_later_end(thread, end))
 
@@ -59,6 +80,8 @@ class Nest:
         Around it: starts not later, ends not earlier, and stands before it in sorted order.
         """
         parent = np.arange(-1, len(self.order) - 1)
+        if _compiled(parent, "enclosing", self.thread, self.end, self.outer):
+            return self._to_caller(parent)
         parent[~self._same_thread(parent)] = -1
         # The nearest one before that ends no earlier: itself or one of those that end later.
         todo = np.flatnonzero(parent >= 0)
@@ -92,6 +115,8 @@ class Nest:
 
     def _holder(self, found: Int, time: Int) -> Int:
         """Return the last one that holds each time, not after the position `found`, or -1."""
+        if _compiled(found, "holder", self.end, self.outer, time):
+            return found
         todo = np.flatnonzero(found >= 0)
         while len(todo):
             todo = todo[self.end[found[todo]] < time[todo]]
@@ -135,11 +160,15 @@ class Nest:
 
 def _is_in_order(*keys: Int) -> bool:
     """Whether rows are sorted by the first key, rows of equal ones by the next, and so on."""
-    equal = np.ones(max(0, len(keys[0]) - 1), bool)
-    for key in keys:
-        if (key[1:] < key[:-1])[equal].any():
+    first, *others = keys
+    if (first[1:] < first[:-1]).any():
+        return False
+    equal = np.flatnonzero(first[1:] == first[:-1])
+    for key in others:
+        before, after = key[equal], key[equal + 1]
+        if (after < before).any():
             return False
-        equal &= key[1:] == key[:-1]
+        equal = equal[after == before]
     return True
 
 
@@ -150,6 +179,8 @@ def _nearest_later_end(thread: Int, end: Int) -> Int:
     later than itself: the jumps double in length, so wide flat lists take few rounds.
     """
     outer = np.arange(-1, len(end) - 1)
+    if _compiled(outer, "nearest_later_end", thread, end):
+        return outer
     if len(end):
         outer[np.r_[True, thread[1:] != thread[:-1]]] = -1
     todo = np.flatnonzero(outer >= 0)
@@ -174,6 +205,9 @@ def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
     """
     if not len(key):
         return np.full(len(time), -1, np.int64)
+    found = np.empty(len(time), np.int64)
+    if _compiled(found, "last_not_after", key, start, query_key, time):
+        return found
     packing = _Packing.of(key, start)
     if packing is None:
         found = _last_by_sorting(key, start, query_key, time)
@@ -235,7 +269,7 @@ class _Packing(NamedTuple):
 
 def merged(start: Int, end: Int) -> tuple[Int, Int]:
     """Return starts and ends of the pieces that the intervals cover; pieces that touch are one."""
-    order = np.lexsort((end, start))
+    order = order_of(start, end)
     start, end = start[order], end[order]
     latest = np.maximum.accumulate(end) if len(end) else end
     first = np.r_[True, start[1:] > latest[:-1]][: len(start)]
@@ -274,9 +308,9 @@ class Covered:
             end: of each.
         """
         found = end.copy()
-        for each in np.unique(key).tolist():
+        for each in values_of(key).tolist():
             rows = np.flatnonzero(key == each)
-            rows = rows[np.lexsort((-end[rows], start[rows]))]
+            rows = rows[order_of(start[rows], -end[rows])]
             begin, finish = start[rows], end[rows]
             latest = np.maximum.accumulate(np.r_[self._until.get(each, begin[0]), finish])
             found[rows] = np.minimum(finish, np.maximum(begin, latest[:-1]))
@@ -343,6 +377,9 @@ def depths(parent: Int) -> Int:
 
 def nearest_marked(parent: Int, marked: Bool) -> Int:
     """Return for each row itself if it is marked, else its nearest marked ancestor, or -1."""
+    found = np.where(marked, np.arange(len(parent)), -2)
+    if _compiled(found, "nearest_marked", parent):
+        return found
     found = np.where(marked, np.arange(len(parent)), parent)
     todo = np.flatnonzero((found >= 0) & ~marked)
     while len(todo):

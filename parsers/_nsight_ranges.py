@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.columns import distinct as distinct_values
 from pyprof2.markers import DOMAIN, format_marker, pack_payload
 from pyprof2.parsers._labels import Label, label_marker
 from pyprof2.parsers._names import cut_names
@@ -274,7 +275,7 @@ class RangeReader:
     def _domain_codes(self, numbers: Int) -> pa.Array:
         """Return the codes of the names of domains; null for the default one."""
         codes = self._process.spool.texts["ranges"]["domain"]
-        unique, inverse = np.unique(numbers, return_inverse=True)
+        unique, inverse = distinct_values(numbers)
         names = [self._domains.get(number, UNNAMED_DOMAIN) for number in unique.tolist()]
         table = [-1 if name is None else codes[name] for name in names]
         return codes_array(np.array(table, np.int32)[inverse])

@@ -15,7 +15,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.parsers._compiled import is_pure
+from pyprof2.compiled import is_pure
 from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
 from pyprof2.parsers._kineto_builder import TableBuilder
 from pyprof2.parsers._kineto_events import Job

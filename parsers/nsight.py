@@ -156,7 +156,7 @@ class _Reader:
         self._row_count = 0
         if on_progress is not None:
             tables = (_KERNELS, _COPIES, _GRAPHS, _CALLS, _RANGES)
-            self._row_count = sum(map(database.count, tables))
+            self._row_count = sum(map(database.about, tables))
 
     def _refuse_other_files(self) -> None:
         there = self._database.tables

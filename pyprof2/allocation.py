@@ -3,32 +3,37 @@
 Parsing takes arrays of megabytes by the thousand, and lets them go again. What keeps them all for
 the next one keeps them in sizes that do not fit: of what such a process holds at its peak a third
 is free. What keeps none has the system clear each page anew, which takes a quarter of the time. So
-large blocks are the system's own, and go back to it when they are let go; and a file is read with
-those of its pieces kept, all of one size. That is nothing to decide for another's process: only the
-command line does it, and the processes that we start.
+the largest blocks are the system's own, and go back to it when they are let go; of the others so
+much is kept as the columns of a window of a long recording take. That is nothing to decide for
+another's process: only the command line does it, and the processes that we start.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """`M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD` of glibc's malloc.h."""
-_LARGE_BYTES: Final = 1 << 20
-"""From here on a block is the system's own; so large is a column of a part of a table. By itself
-glibc sets it to up to 32 MB, as blocks are let go."""
-_PIECE_BYTES: Final = 4 << 20
-"""No block of a piece of a file is larger, and so much is kept at the end of the heap."""
-_given_back: Final[set[int]] = set()
-"""The process, once it gives memory back."""
+_LARGE_BYTES: Final = 8 << 20
+"""From here on a block is the system's own: no piece of a file is larger, nor a column of a part of
+a table. By itself glibc sets it to up to 32 MB, as blocks are let go."""
+_SPARE_BYTES: Final = 64 << 20
+"""So much may be free and kept."""
+
+
+class _Usage(ctypes.Structure):
+    """`struct mallinfo2` of glibc's malloc.h; `fordblks` is what is free, and kept."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+            "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
 
 
 def give_memory_back() -> None:
@@ -37,30 +42,25 @@ def give_memory_back() -> None:
     It is glibc that is told to; with another C library this changes what Arrow does alone.
     """
     pa.set_memory_pool(pa.system_memory_pool())
-    _given_back.add(os.getpid())
-    _own_from(_LARGE_BYTES)
+    set_option = getattr(_c_library(), "mallopt", None)
+    if set_option is not None:
+        set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
+        set_option(_TRIM_THRESHOLD, _SPARE_BYTES)
 
 
-@contextlib.contextmanager
-def pieces_kept() -> Iterator[None]:
-    """Keep the blocks of pieces of a file for the next piece, where memory is given back at all."""
-    if os.getpid() not in _given_back:
-        yield
-        return
-    _own_from(_PIECE_BYTES)
-    try:
-        yield
-    finally:
-        _own_from(_LARGE_BYTES)
+def release_spare() -> None:
+    """Give back to the system what is free now, where that is more than is worth keeping."""
+    if _free_bytes() > _SPARE_BYTES:
         release_unused()
 
 
-def _own_from(size: int) -> None:
-    """Have blocks of so many bytes, and what is free at the end of the heap, be the system's."""
-    set_option = getattr(_c_library(), "mallopt", None)
-    if set_option is not None:
-        set_option(_MMAP_THRESHOLD, size)
-        set_option(_TRIM_THRESHOLD, size)
+def _free_bytes() -> int:
+    """Return how much the C library keeps that is free; where it does not say it, all there is."""
+    look = getattr(_c_library(), "mallinfo2", None)
+    if look is None:
+        return _SPARE_BYTES + 1
+    look.restype = _Usage
+    return int(look().fordblks)
 
 
 def release_unused() -> None:

@@ -17,6 +17,7 @@ from pyprof2.analysis.assembly.linked import Shared, link_recording
 from pyprof2.analysis.assembly.memory_table import memory_table
 from pyprof2.analysis.assembly.op_table import estimate_table, op_table
 from pyprof2.analysis.linking.windows import windows_of
+from pyprof2.columns import order_of
 from pyprof2.recording import int_column
 from pyprof2.segments import ids_after, shifted
 from pyprof2.tables import TABLES
@@ -126,7 +127,7 @@ def _in_time_order(window: Window, name: str, keys: tuple[str, ...]) -> Iterator
     """Yield what of a raw table begins in a window, sorted by time, longer ones first, numbered."""
     recording = window.recording
     start, *lengths = (int_column(recording.read(name, [key]), key, 0) for key in keys)
-    order = np.lexsort((*(-length for length in lengths), start))
+    order = order_of(start, *(-length for length in lengths))
     own = np.searchsorted(start[order], (window.begin, window.end))
     order = order[slice(*own)]
     del start, lengths

@@ -24,24 +24,25 @@ _CLOSE: Final = 4
 
 def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:
     """Return an int64 column; `missing` becomes null."""
-    return pa.array(values, pa.int64(), mask=values == missing)
+    is_missing = values == missing
+    return pa.array(values, pa.int64(), mask=is_missing if is_missing.any() else None)
 
 
 def text_array(column: TextColumn) -> pa.DictionaryArray:
     """Return a dictionary column that holds each text once, and no text that is not used."""
     codes, texts = column
-    has_null = bool(len(codes)) and codes.min() < 0
-    used = np.flatnonzero(np.bincount(codes[codes >= 0] if has_null else codes, minlength=1))
+    least = int(codes.min()) if len(codes) else 0
+    has_null = least < 0
+    used = np.flatnonzero(np.bincount(codes - least)[-least:] if has_null else np.bincount(codes))
     words = pa.array([texts[code] or None for code in used.tolist()], pa.string())
     unique = words.dictionary_encode()
     place = np.full(int(used[-1]) + 2 if len(used) else 1, -1, np.int32)
     place[used] = unique.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    index = place[np.maximum(codes, -1) if has_null else codes]  # the last place is that of null
+    index = place[np.maximum(codes, -1) if least < -1 else codes]  # the last place is that of null
     nulls = index < 0 if has_null or unique.null_count else None
-    # Arrow looks the codes of null up, too, where it puts dictionaries together.
-    return pa.DictionaryArray.from_arrays(
-        pa.array(np.maximum(index, 0), mask=nulls), unique.dictionary
-    )
+    if nulls is not None:  # Arrow looks their codes up, too, where it puts dictionaries together
+        np.maximum(index, 0, out=index)
+    return pa.DictionaryArray.from_arrays(pa.array(index, mask=nulls), unique.dictionary)
 
 
 def lookup(values: NDArray[Any], at: NDArray[np.int64], missing: int) -> NDArray[np.int64]:
@@ -77,6 +78,17 @@ def named(column: TextColumn, text: str) -> TextColumn:
     """Return a text column with null where the text is another one."""
     codes, texts = column
     return only(column, lookup(np.array([t == text for t in texts], np.int64), codes, 0) > 0)
+
+
+def values_of(column: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the distinct values in order; those that are close together are not sorted."""
+    least = int(column.min()) if len(column) else 0
+    span = int(column.max()) - least + 1 if len(column) else 0
+    if not 0 < span <= _CLOSE * len(column):
+        return np.unique(column)
+    there = np.zeros(span, bool)
+    there[column - least] = True
+    return np.flatnonzero(there) + least
 
 
 def combine_keys(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -116,6 +128,23 @@ def sorted_distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(values)
     found: NDArray[np.int64] = ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]]
     return found
+
+
+def order_of(first: NDArray[np.int64], *others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows in order of the first column, equal ones in order of the next, and so on.
+
+    What `np.lexsort` gives of the columns in reverse, where hardly two rows of the first one are
+    equal and they are nearly in order: only those that are equal there are sorted by the others.
+    """
+    order = np.argsort(first, kind="stable")
+    ordered = first[order]
+    equal = ordered[1:] == ordered[:-1]
+    if not others or not equal.any():
+        return order
+    places = np.flatnonzero(np.r_[False, equal] | np.r_[equal, False])
+    rows = order[places]
+    order[places] = rows[np.lexsort([column[rows] for column in (*others[::-1], first)])]
+    return order
 
 
 def short(values: NDArray[np.int64]) -> NDArray[np.int64]:

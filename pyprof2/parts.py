@@ -32,13 +32,16 @@ class TableParts:
         offsets: the number of rows before each part, at least one, and at the end that of all.
     """
 
-    def __init__(self, file: Path, table: Table, row_count: Callable[[str], int]) -> None:
+    def __init__(
+        self, file: Path, table: Table, row_count: Callable[[str], int] | None = None
+    ) -> None:
         """Open a file that `pyprof2.store` has looked at.
 
         Args:
             file: of one rank.
             table: which one it is of.
-            row_count: gives the number of rows that another table has of this rank.
+            row_count: gives the number of rows that another table has of this rank; None: we have
+                just written the file, and the keys in it are not looked at.
         """
         self.table = table
         self._file = file
@@ -71,9 +74,10 @@ class TableParts:
             found = self._parquet.read_row_group(part, columns=list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(type(error).__name__) from error
-        what = find_fault(self.table, found, self._row_count, int(self.offsets[part]))
-        if what is not None:
-            raise self._damaged(what)
+        if self._row_count is not None:
+            what = find_fault(self.table, found, self._row_count, int(self.offsets[part]))
+            if what is not None:
+                raise self._damaged(what)
         return self.table.conform(found, columns)
 
     def empty(self, columns: Sequence[str]) -> pa.Table:

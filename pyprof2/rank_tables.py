@@ -31,12 +31,14 @@ class RankTables:
         rank: the number.
         device: name or file of the device whose roofs to use; None: the recorded one.
         source_root: the folder of the user's own code; None: the one that the store was made with.
+        own: whether we have just written them, and need not check what is read part by part.
     """
 
     store: Path
     rank: int
     device: Path | str | None = None
     source_root: str | None = None
+    own: bool = False
 
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
         """Return a table, with the columns named in its order, or with all.
@@ -96,7 +98,7 @@ class RankTables:
         Raises:
             StoreError: the table is missing or damaged.
         """
-        return open_parts(self.store, name, self.rank)
+        return open_parts(self.store, name, self.rank, own=self.own)
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the rows of table `devices`."""

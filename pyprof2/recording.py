@@ -241,10 +241,11 @@ class Spool:
 
 
 def _take(column: pa.ChunkedArray, rows: Rows) -> pa.Array:
-    """Return the values at these positions; only the span that they are in is copied."""
-    first = int(rows.min())
-    span = column.slice(first, int(rows.max()) - first + 1)
-    return span.combine_chunks().take(pa.array(rows - first))
+    """Return the values at these positions; of a span that they fill nothing is copied."""
+    first, last = int(rows.min()), int(rows.max())
+    span = column.slice(first, last - first + 1).combine_chunks()
+    in_order = len(span) == len(rows) and bool((rows[1:] > rows[:-1]).all())
+    return span if in_order else span.take(pa.array(rows - first))
 
 
 def _code_schema(table: str, columns: Sequence[str] | None = None) -> pa.Schema:

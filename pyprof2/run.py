@@ -694,7 +694,8 @@ class Run:
 
         windows = StepWindows.of(rank.read("steps"))
         tables = {name: InMemory(table) for name, table in rank.several(NEEDED).items()}
-        return utilization(tables, windows, rank.devices(), self.device, rank.rank)
+        found = utilization(tables, windows, rank.devices(), self.device, rank.rank)
+        return as_pandas(found)
 
     @cached_property
     def stored_sums(self) -> StoredSums | None:

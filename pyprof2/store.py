@@ -330,8 +330,10 @@ def read_rank(path: Path, name: str, rank: int, columns: Collection[str] | None 
         raise _damaged(path / name, error) from error
 
 
-def open_parts(path: Path, name: str, rank: int) -> TableParts:
+def open_parts(path: Path, name: str, rank: int, *, own: bool = False) -> TableParts:
     """Return a table of one rank, whose rows are read part by part.
+
+    `own`: we have just written it, and need not look whether its keys are of rows that exist.
 
     Raises:
         StoreError: the file is missing or damaged.
@@ -340,7 +342,7 @@ def open_parts(path: Path, name: str, rank: int) -> TableParts:
         file = _file_of(path, name, rank)
         # Asked for each part again, and each time it is the whole metadata of another file.
         row_count = functools.cache(functools.partial(_row_count, file))
-        parts = TableParts(file, STORED[name], row_count)
+        parts = TableParts(file, STORED[name], None if own else row_count)
         parquet = pq.ParquetFile(file)
         _refuse_expansion(file, parquet.metadata)
         what = _fault_of_columns(parquet.schema_arrow, STORED[name].schema())

@@ -56,7 +56,7 @@ def _faults(
 ) -> Iterator[str]:
     for column in table.schema(rows.column_names):
         values = rows[column.name]
-        if values.null_count and not column.nullable:
+        if not column.nullable and values.null_count:
             yield f"column {column.name} has nulls"
         elif column.name == ROW_KEYS.get(table.name):
             if not np.array_equal(values.to_numpy(), first + np.arange(rows.num_rows)):

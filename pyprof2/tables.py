@@ -21,6 +21,7 @@ else crosses between the stages, so a format's own words stop at its parser.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -69,8 +70,14 @@ class Table:
 
     def schema(self, only: Iterable[str] | None = None) -> pa.Schema:
         """Return the Arrow schema, of all columns or of those named, in the table's order."""
-        wanted = None if only is None else set(only)
-        return pa.schema([c.field() for c in self.columns if wanted is None or c.name in wanted])
+        if only is None:
+            return self._schema
+        wanted = set(only)
+        return pa.schema([field for field in self._schema if field.name in wanted])
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return pa.schema([column.field() for column in self.columns])
 
     @property
     def never_null(self) -> list[str]:
@@ -94,18 +101,26 @@ class Table:
             msg = f"table {self.name}: unknown columns {', '.join(unknown)}"
             raise TableError(msg)
         schema = self.schema(only)
-        wanted = [column for column in self.columns if column.name in schema.names]
-        arrays = [_conform_column(self.name, column, table) for column in wanted]
+        names = set(schema.names)
+        wanted = [column for column in self.columns if column.name in names]
+        there = set(table.column_names)
+        arrays = [
+            _conform_column(self.name, column, table[column.name])
+            if column.name in there
+            else _missing_column(self.name, column, table.num_rows)
+            for column in wanted
+        ]
         return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _conform_column(table_name: str, column: Column, table: pa.Table) -> pa.ChunkedArray:
-    if column.name not in table.column_names:
-        if not column.nullable:
-            msg = f"table {table_name}: column {column.name} is missing"
-            raise TableError(msg)
-        return pa.chunked_array([pa.nulls(table.num_rows, column.type)])
-    data = table[column.name]
+def _missing_column(table_name: str, column: Column, row_count: int) -> pa.ChunkedArray:
+    if not column.nullable:
+        msg = f"table {table_name}: column {column.name} is missing"
+        raise TableError(msg)
+    return pa.chunked_array([pa.nulls(row_count, column.type)])
+
+
+def _conform_column(table_name: str, column: Column, data: pa.ChunkedArray) -> pa.ChunkedArray:
     if data.type != column.type:
         msg = f"table {table_name}: column {column.name} is {data.type}, not {column.type}"
         if not _may_become(data.type, column.type):
@@ -114,7 +129,7 @@ def _conform_column(table_name: str, column: Column, table: pa.Table) -> pa.Chun
             data = data.cast(column.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TableError(msg) from error
-    if data.null_count and not column.nullable:
+    if not column.nullable and data.null_count:
         msg = f"table {table_name}: column {column.name} has {data.null_count} nulls"
         raise TableError(msg)
     return data

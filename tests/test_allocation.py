@@ -19,33 +19,42 @@ if TYPE_CHECKING:
 PROGRAM = """
 import resource
 import numpy as np
-from pyprof2.allocation import give_memory_back, pieces_kept
+from pyprof2.allocation import give_memory_back, release_spare
 
-def faults() -> int:
+def faults(megabytes: int) -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(100):
-        np.ones(2 << 20, np.uint8)
+        np.ones(megabytes << 20, np.uint8)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
+def resident() -> int:
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
+
 give_memory_back()
-given_back = faults()
-with pieces_kept():
-    kept = faults()
-print(given_back, kept, faults())
+print(faults(8), faults(2))
+before = resident()
+for count in (24, 96):
+    blocks = [np.ones(2 << 20, np.uint8) for _ in range(count)]
+    wall = bytearray(1 << 20)  # behind the blocks: the heap cannot end before it
+    del blocks
+    release_spare()
+    print(resident() - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told what to keep")
-def test_pages_of_pieces_are_cleared_once_and_those_of_other_blocks_each_time() -> None:
+def test_pages_of_small_blocks_are_cleared_once_and_not_many_are_kept() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
 
-    given_back, kept, again = map(int, done.stdout.split())
-    pages = 100 * (2 << 20) // 4096
-    assert given_back > pages / 2
-    assert kept < pages / 10
-    assert again > pages / 2
+    (large, small), *kept = ([int(n) for n in line.split()] for line in done.stdout.splitlines())
+    pages_of_megabyte = 100 * (1 << 20) // 4096
+    assert large > pages_of_megabyte  # some of them are huge ones
+    assert small < 2 * pages_of_megabyte / 10
+    few, many = (megabytes for (megabytes,) in kept)
+    assert few >= 40
+    assert many < 16
 
 
 def test_parse_takes_nothing_from_the_allocator_of_arrow_s_own(tmp_path: Path) -> None:

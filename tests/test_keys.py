@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from pyprof2.columns import combine_keys, distinct, pack_keys
+from pyprof2.columns import combine_keys, distinct, pack_keys, values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +36,7 @@ def test_distinct_values_are_in_order_and_give_the_rows_back(values: list[int]) 
 
     assert found.tolist() == sorted(set(values))
     assert [found.tolist()[at] for at in place.tolist()] == values
+    assert values_of(numbers(*values)).tolist() == sorted(set(values))
 
 
 COLUMNS: list[tuple[list[int], ...]] = [

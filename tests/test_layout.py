@@ -28,8 +28,8 @@ ORCHESTRATORS: Final = {
     f"pyprof2.{name}"
     for name in (
         "__init__", "__main__", "assemble", "batches", "clusters", "comparison", "gates", "job",
-        "many_ranks", "memory_profiles", "parsing", "rank_tables", "results", "resumed", "run",
-        "store",
+        "many_ranks", "memory_profiles", "parsed_job", "parsing", "rank_tables", "results",
+        "resumed", "run", "store",
     )
 }  # fmt: skip
 """What knows more than the vocabulary, beside the command line."""
@@ -201,8 +201,13 @@ def _packed(
 
 
 MODULE_FILES: Final = {path.relative_to(ROOT).as_posix() for path in MODULES.values()}
-LIBRARIES: Final = {f"pyprof2/parsers/{name}.abi3.so" for name in ("_scan", "_snapshot_events")}
-SOURCES: Final = {f"parsers/{name}" for name in ("_dictionary.h", "_scan.c", "_snapshot_events.c")}
+LIBRARIES: Final = {
+    f"pyprof2/{name}.abi3.so"
+    for name in ("parsers/_scan", "parsers/_snapshot_events", "analysis/_nest")
+}
+SOURCES: Final = {
+    "parsers/_dictionary.h", "parsers/_scan.c", "parsers/_snapshot_events.c", "analysis/_nest.c",
+}  # fmt: skip
 
 
 def test_a_pure_wheel_from_a_checkout_without_links_holds_all_modules(

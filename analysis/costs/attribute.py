@@ -18,7 +18,7 @@ import numpy as np
 from pyprof2.analysis.categories import MATRIX_WORK, OTHER
 from pyprof2.analysis.costs import Cost, Estimate, category_of, estimate, is_composite, is_view
 from pyprof2.analysis.costs.evidence import needed_clues, put_together
-from pyprof2.columns import lookup
+from pyprof2.columns import distinct, lookup
 from pyprof2.recording import TextCodes
 from pyprof2.signatures import OpCall
 
@@ -86,9 +86,13 @@ class OpCosts:
     fills: Bool
     descriptions: TextCodes
 
-    def counts(self, field: str) -> Int:
-        """Return one of the counts (`flops`, `bytes_lo`, …) of each estimate."""
-        return np.array([_count(e, field) for e in self.estimates] or [UNKNOWN], np.int64)
+    @cached_property
+    def counts(self) -> dict[str, Int]:
+        """Each of `COUNTS` of each estimate."""
+        return {
+            name: np.array([_count(e, name) for e in self.estimates] or [UNKNOWN], np.int64)
+            for name in COUNTS
+        }
 
     def status(self) -> Int:
         """Return the status of each estimate as a code into `STATUSES`."""
@@ -178,7 +182,7 @@ def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estima
     calls, width = evidence.calls, len(evidence.distinct)
     # An op without a signature counts as a call without inputs: one key per name.
     call = np.where(evidence.signature >= 0, evidence.signature, len(calls) + ops.name)
-    keys, which = np.unique(call * width + evidence.which, return_inverse=True)
+    keys, which = distinct(call * width + evidence.which)
     estimates: list[Estimate] = []
     needed: list[_Needed] = []
     for key in keys.tolist():
@@ -257,8 +261,16 @@ def share(total: Int, group: Int, weight: Int) -> Int:
         group: the group of each member, dense from 0.
         weight: of each member, not negative; a group of zeros is split evenly.
     """
-    if not len(group):
-        return np.empty(0, np.int64)
+    found = total[group]
+    several = np.bincount(group, minlength=len(total))[group] > 1
+    if several.any():
+        which, group = np.unique(group[several], return_inverse=True)
+        found[several] = _split(total[which], group, weight[several])
+    return found
+
+
+def _split(total: Int, group: Int, weight: Int) -> Int:
+    """Split as `share` does; no group is empty."""
     sums = _sum_by(group, weight, len(total))
     weight = np.where(sums[group] > 0, weight, 1)
     sums = np.maximum(1, _sum_by(group, weight, len(total)))
@@ -329,7 +341,7 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) ->
     op_time[rows] = _sum_by(group, dur[rows], len(owners))[group]
     counts, whole = {}, {}
     for name in COUNTS:
-        total = costs.counts(name)[costs.estimate[owners]]
+        total = costs.counts[name][costs.estimate[owners]]
         whole[name] = np.full(len(op), UNKNOWN, np.int64)
         whole[name][rows] = total[group]
         part = np.full(len(op), UNKNOWN, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pyprof2.analysis.linking.processes import candidates, choose_processes
 from pyprof2.analysis.linking.threads import NO_ID
-from pyprof2.columns import combine_keys, lookup
+from pyprof2.columns import combine_keys, lookup, order_of
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _in_time_order(recording: Recording, name: str) -> tuple[Int, Int, Int]:
         int_column(recording.read(name, [column]), column, missing)
         for column, missing in (("start_ns", 0), ("dur_ns", 0), ("correlation_id", NO_ID))
     )
-    row = np.lexsort((correlation, -dur, start))
+    row = order_of(start, -dur, correlation)
     return row, start[row], dur[row]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from pyprof2.analysis.intervals import merged
 from pyprof2.analysis.linking.directions import is_optimizer_step, is_other_work
 from pyprof2.analysis.linking.passes import is_node_name
+from pyprof2.columns import order_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _pair_spans(recording: Recording) -> tuple[Spans, bool]:
     (number, start, end, is_node), has_nodes = _numbered(recording)
     if not is_node.any():
         return NO_SPANS, has_nodes
-    order = np.lexsort((start, number))
+    order = order_of(number, start)
     number, start, end, is_node = number[order], start[order], end[order], is_node[order]
     goes_on = (number[1:] == number[:-1]) & (is_node[1:] | ~is_node[:-1])
     first = np.flatnonzero(np.r_[True, ~goes_on])
@@ -189,7 +190,7 @@ def _flow_spans(recording: Recording) -> Spans:
     if not columns:
         return NO_SPANS
     number, time = _together(columns)
-    order = np.lexsort((time, number))
+    order = order_of(number, time)
     number, time = number[order], time[order]
     first = np.flatnonzero(np.r_[True, number[1:] != number[:-1]])
     return time[first], np.maximum.reduceat(time, first)

@@ -18,6 +18,7 @@ from pyprof2.analysis.intervals import (
 from pyprof2.analysis.linking.passes import Calls, find_passes
 from pyprof2.analysis.linking.ranges import ranges_at
 from pyprof2.analysis.linking.threads import NO_ID, Threads
+from pyprof2.columns import order_of
 from pyprof2.recording import Recording, code_column, int_column
 from pyprof2.skipped import TRACED_OPS
 
@@ -107,7 +108,7 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
         int_column(recording.read("ops", [name]), name, missing)
         for name, missing in (("start_ns", 0), ("dur_ns", 0), ("recorded_id", NO_ID))
     )
-    row = _rows_that_ran(recording, threads, np.lexsort((recorded, -dur, start)), start)
+    row = _rows_that_ran(recording, threads, order_of(start, -dur, recorded), start)
     start, end = start[row], start[row] + dur[row]
     del recorded, dur
     table = recording.read("ops", ["pid", "tid", "op", "sequence_nr", "forward_thread"], row)

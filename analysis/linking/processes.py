@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof2.analysis.intervals import Bool, Int, last_not_after
-from pyprof2.columns import lookup
+from pyprof2.columns import lookup, order_of
 
 
 def choose_processes(claims: Bool, named: Bool, device: Int) -> Int:
@@ -45,7 +45,7 @@ def candidates(key: Int, start: Int, wanted: Int, time: Int) -> tuple[Int, Bool]
         Positions among the launches; where all launches of the id are later, the first of them; -1
         where there is none. And whether it starts not after the activity.
     """
-    order = np.lexsort((start, key))
+    order = order_of(key, start)
     found, is_before = among_sorted(key[order], start[order], wanted, time)
     return lookup(order, found, -1), is_before
 

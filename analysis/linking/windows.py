@@ -19,7 +19,7 @@ from pyprof2.analysis.linking.cuts import TIMES, find_cuts, marked_texts
 from pyprof2.analysis.linking.processes import among_sorted
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import is_users
-from pyprof2.columns import lookup
+from pyprof2.columns import lookup, order_of
 from pyprof2.recording import RAW_SCHEMAS, int_column
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
     from pyprof2.recording import Recording
 
-ROWS: Final = 1 << 18
+ROWS: Final = 1 << 19
 """A window has so many rows of all raw tables, or more where there is no earlier cut."""
 _FIRST, _LAST = -(1 << 62), 1 << 62
 
@@ -72,17 +72,17 @@ class Windows:
         beside[at] = False
         numbers = [at, *np.flatnonzero(beside).tolist()]
         keys = zip(*(self._activities(number) for number in numbers), strict=True)
-        order = np.lexsort(tuple(np.concatenate(key) for key in keys))
+        order = order_of(*(np.concatenate(key) for key in keys))
         own = np.flatnonzero(order < counts[at])
         return own + int(counts[before].sum())
 
     def _activities(self, at: int) -> tuple[Int, Int, Int]:
-        """Return what the GPU activities of a window are sorted by, the last key first."""
+        """Return what the GPU activities of a window are sorted by, the first key first."""
         raw = self.each[at].recording.spool.raw(
             "activities", ("correlation_id", "dur_ns", "start_ns")
         )
         correlation = int_column(raw, "correlation_id", NO_ID)
-        return correlation, -int_column(raw, "dur_ns", 0), int_column(raw, "start_ns", 0)
+        return int_column(raw, "start_ns", 0), -int_column(raw, "dur_ns", 0), correlation
 
 
 def windows_of(recording: Recording, folder: Path, rows: int = ROWS) -> Windows:
@@ -197,7 +197,7 @@ class _Launches(NamedTuple):
         """Sort those of a recording."""
         raw = recording.spool.raw("launches", ("correlation_id", "start_ns"))
         key, start = int_column(raw, "correlation_id", NO_ID), int_column(raw, "start_ns", 0)
-        order = np.lexsort((start, key))
+        order = order_of(key, start)
         return cls(key[order], start[order])
 
     def starts(self, correlation: Int, time: Int) -> Int:

@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.summaries.profile import exact_sum, rate_parts, rate_span
-from pyprof2.columns import combine_keys, distinct, sorted_distinct
+from pyprof2.analysis.summaries.sets import Sets, distinct_sets, picked
+from pyprof2.columns import combine_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -44,18 +45,6 @@ HELPED: Final = ("tflops", "gbps", "roofline_pct")
 PARTS: Final = ("above", "below")
 
 _LARGEST_KEY: Final = 1 << 62
-
-
-class Sets(NamedTuple):
-    """Sets of rows, the members of one after those of the other.
-
-    Attributes:
-        first: where the members of each begin, and one more: where the last ends.
-        rows: the members, in ascending order.
-    """
-
-    first: Int
-    rows: Int
 
 
 @dataclass(frozen=True)
@@ -264,38 +253,4 @@ def _helpers(rows: pd.DataFrame, group: Int) -> tuple[pd.DataFrame, Sets]:
     sums = _rate_sums(own, rate_span(own))
     for name in HELPED:
         found |= _above_and_below(name, sums[name], pair, len(first))
-    return pd.DataFrame(found), _picked(sets, used)
-
-
-def _picked(sets: Sets, which: Int) -> Sets:
-    """Return some of the sets, in this order."""
-    length = np.diff(sets.first)[which]
-    first = np.r_[0, np.cumsum(length)]
-    at = np.arange(first[-1]) - np.repeat(first[:-1], length) + np.repeat(sets.first[which], length)
-    return Sets(first, sets.rows[at])
-
-
-def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
-    """Return the distinct sets of members that owners have, and the set of each owner.
-
-    Args:
-        owner: dense from 0, in any order; an owner may have a member more than once.
-        member: a small number, not negative.
-    """
-    size = int(member.max(initial=0)) + 1
-    pairs = sorted_distinct(owner * size + member)
-    of, members = pairs // size, pairs % size
-    begin = np.flatnonzero(np.diff(of, prepend=-1))
-    length = np.diff(np.r_[begin, len(of)])
-    which = np.zeros(len(begin), np.int64)
-    # Owners that agree so far have one number; those whose members have come to an end keep it.
-    used = 1
-    for place in range(int(length.max(initial=0))):
-        more = np.flatnonzero(length > place)
-        codes = which[more] * size + members[begin[more] + place]
-        values, inverse = distinct(codes)
-        which[more] = used + inverse
-        used += len(values)
-    _, one, which = np.unique(which, return_index=True, return_inverse=True)
-    every = Sets(np.r_[begin, len(of)].astype(np.int64), members)
-    return _picked(every, one.astype(np.int64)), which.astype(np.int64)
+    return pd.DataFrame(found), picked(sets, used)

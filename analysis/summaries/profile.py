@@ -29,6 +29,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     RATE_SCALES,
     check_axes,
     compile_pattern,
+    in_fine_parts,
     key_name,
 )
 from pyprof2.columns import combine_keys, distinct, pack_keys
@@ -291,12 +292,6 @@ def _rates(
     fs, ys = (_ratio(part, taken, group, count) for part in in_fine_parts(least))
     roof = RATE_SCALES["roofline_pct"] * ((fs + ys / FINEST) / FINE)
     return {name: roof if name == "roofline_pct" else found[name] for name in RATE_SCALES}
-
-
-def in_fine_parts(times: Floats) -> tuple[Floats, Floats]:
-    """Return times in ns as whole fs, and what these are short of as whole ys."""
-    fs = np.rint(times * FINE)
-    return fs, np.rint((times * FINE - fs) * FINEST)
 
 
 def rate_span(rows: pd.DataFrame) -> Floats:

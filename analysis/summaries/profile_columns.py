@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.axes import SEPARATOR, check_known_once
@@ -13,6 +14,10 @@ from pyprof2.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 AXES: Final = {
     "name": "kernel",
@@ -170,3 +175,9 @@ def key_name(column: str, depth: int | None, fold_numbers: bool, name: str) -> s
     separator = PATHS[column]
     cut = separator.join(name.split(separator)[:depth])
     return _NUMBER.sub("N", cut) if fold_numbers and column == "range" else cut
+
+
+def in_fine_parts(times: Floats) -> tuple[Floats, Floats]:
+    """Return times in ns as whole fs, and what these are short of as whole ys."""
+    fs = np.rint(times * FINE)
+    return fs, np.rint((times * FINE - fs) * FINEST)

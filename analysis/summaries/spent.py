@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
+
+from pyprof2.result_tables import IDLE_SUMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,16 +88,19 @@ def spent(
     return Spent(len(windows), whole, _total(sums), copies, comm, *leading, recorded)
 
 
-def idle_sums(idle: Iterable[pa.Table]) -> pa.Table:
+def idle_sums(idle: Iterable[pa.Table], rank: int = 0) -> pa.Table:
     """Return the idle time by cause, line, and whether it is in a step, in the order they come.
 
     Args:
         idle: columns `IDLE_INPUT` of the table `idle`, in any number of parts.
+        rank: its number.
 
     Returns:
-        The columns of the table `idle_sums`, without the rank.
+        The table `idle_sums`.
     """
-    return _added_up(pa.concat_tables(map(_sums, idle)))
+    found = _added_up(pa.concat_tables(map(_sums, idle)))
+    ranks = pa.array(np.full(found.num_rows, rank, np.int64))
+    return IDLE_SUMS.conform(found.append_column("rank", ranks))
 
 
 def _sums(idle: pa.Table) -> pa.Table:

@@ -19,10 +19,9 @@ from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.roofs import op_numbers
 from pyprof2.analysis.linking.stacks import libraries
 from pyprof2.analysis.parted import RunningCodes, parts_of
-from pyprof2.analysis.summaries.cube import distinct_sets
-from pyprof2.analysis.summaries.profile import in_fine_parts
-from pyprof2.analysis.summaries.profile_columns import COSTED, LARGEST_SUM
+from pyprof2.analysis.summaries.profile_columns import COSTED, LARGEST_SUM, in_fine_parts
 from pyprof2.analysis.summaries.rows import has_least, least_times, only_helps
+from pyprof2.analysis.summaries.sets import distinct_sets
 from pyprof2.columns import combine_keys, distinct, sorted_distinct, text_array
 from pyprof2.recording import TextCodes, code_column, int_column
 from pyprof2.result_tables import SUM_CALLS, SUMS
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.parted import Parted
-    from pyprof2.analysis.summaries.cube import Sets
     from pyprof2.analysis.summaries.rows import Floats
+    from pyprof2.analysis.summaries.sets import Sets
 
 TEXTS: Final = (
     "direction", "layer", "op", "signature", "kernel", "category", "source", "library", "range",

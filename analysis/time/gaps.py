@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.columns import combine_keys, groups_of, lookup, row_of
+from pyprof2.columns import combine_keys, distinct, groups_of, lookup, order_of, row_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_activities(
     launch = row_of(launch_id, int_column(both, "launch_id", -1))
     launched = lookup(launch_start, launch, NEVER)
     is_copy = (np.arange(len(start)) >= kernels.num_rows).astype(np.int64)
-    order = np.lexsort((kernel_id, stream, np.where(launch >= 0, launched, _LATER), start))
+    order = order_of(start, np.where(launch >= 0, launched, _LATER), stream, kernel_id)
     op_id = int_column(both, "op_id", -1)
     columns = (kernel_id, device, stream, start, end, launch, launched, op_id, is_copy)
     return Activities(*(column[order] for column in columns))
@@ -163,7 +163,7 @@ class GapFinder:
 
     def _on_stream(self, a: Activities, later: Mapping[int, int]) -> tuple[Int, Int, Int]:
         """Return for each activity the columns `before`, `previous_launch`, `later_launch`."""
-        streams, group = np.unique(a.stream, return_inverse=True)
+        streams, group = distinct(a.stream)
         names = streams.tolist()
         ended, launched, coming = (
             np.array([known.get(each, none) for each in names], np.int64)[group]

@@ -17,7 +17,7 @@ from pyprof2.analysis.intervals import Bool, Int, last_not_after
 from pyprof2.analysis.time.causes import BLOCKING, CODES
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.pieces import Pieces
-from pyprof2.columns import lookup
+from pyprof2.columns import lookup, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ class Causes(NamedTuple):
 
     def sorted(self) -> Causes:
         """Return them in order of time, where those that differ in nothing are one."""
-        order = np.lexsort((self.start, self.gap))
+        order = order_of(self.gap, self.start)
         rows = np.stack(self)[:, order]
         same = np.delete(rows, [1, 2], axis=0)
         first = np.flatnonzero(np.r_[True, (same[:, 1:] != same[:, :-1]).any(axis=0)][: len(order)])

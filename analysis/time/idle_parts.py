@@ -35,7 +35,7 @@ from pyprof2.analysis.time.idle_rows import idle_rows
 from pyprof2.analysis.time.rows_in_time import RowsInTime, cuts, united
 from pyprof2.analysis.time.stalls import Stalls
 from pyprof2.analysis.time.step_windows import step_windows
-from pyprof2.columns import lookup, row_of
+from pyprof2.columns import lookup, row_of, values_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _OPS: Final = ("op_id", "op", "source", "layer", "start_ns", "dur_ns", "pid", "t
 _BLOCKING: Final = [CODES[name] for name in BLOCKING]
 IN_PARTS: Final = ("kernels", "copies", "launches", "ops", "ranges")
 """The tables that are read in parts."""
-_WINDOW: Final = 1 << 14
+_WINDOW: Final = 1 << 15
 """How many kernels, and how many copies, begin in a window."""
 
 
@@ -132,7 +132,7 @@ def _read_work(tables: Mapping[str, Parted], trace: pa.Table) -> _Work:
             lacks |= not known.all()
             device, start = (int_column(part, name, NEVER) for name in ("device", "start_ns"))
             end = start + np.maximum(0, int_column(part, "dur_ns", 0))
-            for each in np.unique(device).tolist():
+            for each in values_of(device).tolist():
                 own = device == each
                 reach[each] = recording_window(start[own], end[own], reach.get(each))
     recorded = recorded_window(trace)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.parted import ENDLESS
-from pyprof2.columns import row_of
+from pyprof2.columns import row_of, values_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class RowsInTime:
                 the row in the table.
             wanted: values in any order; those that there are not have no row.
         """
-        wanted = np.unique(wanted)
+        wanted = values_of(wanted)
         place = np.searchsorted(self._parts.offsets, wanted, "right") - 1
         place = np.clip(place, 0, max(0, len(self._parts) - 1))
         found = [self._parts.empty(self._columns)]

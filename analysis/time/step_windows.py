@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyprof2.analysis.intervals import Covered, Int, merged
 from pyprof2.analysis.linking.link import step_number
 from pyprof2.analysis.parted import in_time_order
+from pyprof2.columns import order_of
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _joined(number: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
         begins, ends = merged(start[own], end[own])
         parts.append(np.stack((np.full(len(begins), each), begins, ends)))
     step, start, end = np.concatenate(parts, axis=1) if parts else np.empty((3, 0), np.int64)
-    order = np.lexsort((end, start))
+    order = order_of(start, end)
     return step[order], start[order], end[order]
 
 

@@ -22,6 +22,8 @@ from pyprof2.analysis.intervals import (
 from pyprof2.columns import combine_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyprof2.analysis.intervals import Int
 
 EPOCH: Final = 1_712_195_495_519_689_047
@@ -29,6 +31,14 @@ EPOCH: Final = 1_712_195_495_519_689_047
 
 Span: TypeAlias = tuple[int, int, int]
 """Thread, start, end."""
+
+
+@pytest.fixture(params=["0", "1"], ids=["compiled", "pure"], autouse=True, scope="module")
+def _both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run all tests with `_nest.c`, where it is built, and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYPROF2_PURE", request.param)
+        yield
 
 
 @st.composite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pytest
@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 
 from pyprof2.analysis import intervals
 from pyprof2.analysis.intervals import Nest, last_not_after
+from pyprof2.columns import order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NONE: Final = -(1 << 62)
 FAR: Final = (NONE, 1 << 62)
@@ -18,6 +22,14 @@ FAR: Final = (NONE, 1 << 62)
 CLOCKS: Final = st.sampled_from([0, -5, 10**18, -(4 * 10**18), 4 * 10**18])
 LENGTHS: Final = st.sampled_from([3, 10**6, 1 << 40, 1 << 61])
 KEYS: Final = st.sampled_from([2, 1 << 20, 1 << 33])
+
+
+@pytest.fixture(params=["0", "1"], ids=["compiled", "pure"], autouse=True, scope="module")
+def _both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run all tests with `_nest.c`, where it is built, and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYPROF2_PURE", request.param)
+        yield
 
 
 @st.composite
@@ -57,3 +69,14 @@ def test_intervals_are_sorted_alike_by_packed_and_by_wide_keys(wide: int) -> Non
 
     assert (intervals._Packing.of(thread, start) is None) == (wide > 0)
     assert Nest.of(thread, start, end).order.tolist() == [4, 1, 3, 2, 0]
+
+
+@given(st.lists(st.tuples(*[st.integers(-3, 3)] * 3), max_size=20), st.integers(1, 3))
+def test_rows_are_put_in_order_of_one_column_after_another(
+    rows: list[tuple[int, int, int]], width: int
+) -> None:
+    columns = [np.array([row[at] for row in rows], np.int64) for at in range(width)]
+
+    order = order_of(*columns)
+
+    assert order.tolist() == sorted(range(len(rows)), key=lambda row: rows[row][:width])

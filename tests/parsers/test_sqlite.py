@@ -100,6 +100,20 @@ def test_a_log_that_is_not_merged_is_read_with_the_file(tmp_path: Path) -> None:
         assert read(path) == [1, 2]
 
 
+def test_how_many_rows_there_are_about_is_the_number_of_the_last(tmp_path: Path) -> None:
+    script = (
+        "CREATE TABLE u (x INTEGER); INSERT INTO u (rowid) VALUES (-7);"
+        "CREATE TABLE w (x INTEGER PRIMARY KEY) WITHOUT ROWID; INSERT INTO w VALUES (5);"
+        "CREATE TABLE far (x INTEGER); INSERT INTO far (rowid) VALUES (9223372036854775807);"
+    )
+    path = write(tmp_path / "x.sqlite", 1, 2, script=script)
+
+    with Database(path) as database:
+        found = [database.about(table) for table in ("t", "u", "w", "none")]
+        assert found == [2, 0, 0, 0]
+        assert database.about("far") == path.stat().st_size // 4
+
+
 def test_nothing_is_written_beside_a_file_whose_log_is_not_merged(tmp_path: Path) -> None:
     path = write(tmp_path / "x.sqlite", 1, script="PRAGMA journal_mode = wal;")
     mailed = tmp_path / "mailed"

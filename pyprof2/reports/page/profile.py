@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.summaries.cube import Cube, Sets
+    from pyprof2.analysis.summaries.cube import Cube
+    from pyprof2.analysis.summaries.sets import Sets
     from pyprof2.run import Run
 
 _PLAIN: Final = ("rank", "step")

@@ -14,10 +14,9 @@ from pyprof2.analysis.summaries.cube import (
     OTHER_STEPS,
     SMALL,
     Cube,
-    Sets,
     cube,
-    distinct_sets,
 )
+from pyprof2.analysis.summaries.sets import Sets, distinct_sets
 from tests.builders import profile_rows
 
 

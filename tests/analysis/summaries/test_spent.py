@@ -47,7 +47,7 @@ PIECES = (
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_only_idle_time_in_steps_counts_where_there_are_steps(size: int) -> None:
     """Of 60 ns in two steps 25 are each of two causes: that comes first which does in all."""
-    steps = [STEP, STEP, STEP | {"idle_ns": None, "dur_ns": 10**6}]
+    steps: list[dict[str, Any]] = [STEP, STEP, STEP | {"idle_ns": None, "dur_ns": 10**6}]
 
     assert found(sums(*PIECES, size=size), steps) == Spent(
         windows=2, window_ns=600, idle_ns=60, copies_ns=80, comm_ns=None, cause="host_op",

@@ -1,0 +1,221 @@
+/* Intervals in sorted order: what is around each, in one pass where NumPy needs a dozen.
+
+   The functions are those of the same names in intervals.py, which say what they return; without
+   this module that one works alone, and the tests compare the two. Columns are int64 and contiguous,
+   results are written into columns of the caller's. Numbers of rows are checked before they are
+   followed, so that no column, however wrong, leads out of another one. */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+
+#include <stdint.h>
+
+enum { MOST = 7 };
+
+typedef struct {
+    Py_buffer views[MOST];
+    int64_t *columns[MOST];
+    Py_ssize_t counts[MOST];
+    int taken;
+} Columns;
+
+static void let_go(Columns *of)
+{
+    while (of->taken)
+        PyBuffer_Release(&of->views[--of->taken]);
+}
+
+static PyObject *refuse(Columns *of, const char *why)
+{
+    PyErr_SetString(PyExc_ValueError, why);
+    let_go(of);
+    return NULL;
+}
+
+/* Take so many columns; the last one is written into. Of the lengths the caller says what fits. */
+static int take(Columns *of, PyObject *args, int count)
+{
+    of->taken = 0;
+    if (PyTuple_Size(args) != count) {
+        refuse(of, "another number of columns");
+        return 0;
+    }
+    for (int i = 0; i < count; i++) {
+        int flags = i == count - 1 ? PyBUF_WRITABLE : PyBUF_SIMPLE;
+        Py_buffer *view = &of->views[i];
+        if (PyObject_GetBuffer(PyTuple_GetItem(args, i), view, flags)) {
+            let_go(of);
+            return 0;
+        }
+        of->taken++;
+        if (view->len % (Py_ssize_t)sizeof(int64_t) || (uintptr_t)view->buf % sizeof(int64_t)) {
+            refuse(of, "a column that is not of whole numbers of 64 bits");
+            return 0;
+        }
+        of->columns[i] = view->buf;
+        of->counts[i] = view->len / (Py_ssize_t)sizeof(int64_t);
+    }
+    return 1;
+}
+
+/* Whether columns from the first on are as long as each other. */
+static int equal(const Columns *of, int first, int end)
+{
+    for (int i = first + 1; i < end; i++)
+        if (of->counts[i] != of->counts[first])
+            return 0;
+    return 1;
+}
+
+static PyObject *done(Columns *of)
+{
+    let_go(of);
+    return Py_NewRef(Py_None);
+}
+
+/* Each interval passes over those that later ones never ask again: all together are one pass. */
+static PyObject *nearest_later_end(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take(&of, args, 3))
+        return NULL;
+    if (!equal(&of, 0, 3))
+        return refuse(&of, "columns of different lengths");
+    const int64_t *thread = of.columns[0], *end = of.columns[1];
+    int64_t *outer = of.columns[2];
+    for (Py_ssize_t i = 0; i < of.counts[0]; i++) {
+        int64_t j = i && thread[i] == thread[i - 1] ? i - 1 : -1;
+        while (j >= 0 && end[j] <= end[i])
+            j = outer[j];
+        outer[i] = j;
+    }
+    return done(&of);
+}
+
+static PyObject *enclosing(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take(&of, args, 4))
+        return NULL;
+    if (!equal(&of, 0, 4))
+        return refuse(&of, "columns of different lengths");
+    const int64_t *thread = of.columns[0], *end = of.columns[1], *outer = of.columns[2];
+    int64_t *parent = of.columns[3];
+    for (Py_ssize_t i = 0; i < of.counts[0]; i++) {
+        int64_t j = i && thread[i] == thread[i - 1] ? i - 1 : -1;
+        while (j >= 0 && end[j] < end[i]) {
+            if (outer[j] >= j)
+                return refuse(&of, "an interval that is not after the one around it");
+            j = outer[j];
+        }
+        parent[i] = j;
+    }
+    return done(&of);
+}
+
+/* The first row whose key and start are after those of the query, at `low` or later. */
+static int64_t first_after(const int64_t *key, const int64_t *start, int64_t low, int64_t high,
+                           int64_t wanted, int64_t time)
+{
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (key[middle] < wanted || (key[middle] == wanted && start[middle] <= time))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Queries mostly come in order: each is looked for from the place of the one before it. */
+static PyObject *last_not_after(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take(&of, args, 5))
+        return NULL;
+    if (!equal(&of, 0, 2) || !equal(&of, 2, 5))
+        return refuse(&of, "columns of different lengths");
+    const int64_t *key = of.columns[0], *start = of.columns[1];
+    const int64_t *wanted = of.columns[2], *time = of.columns[3];
+    int64_t *found = of.columns[4], count = of.counts[0], at = 0;
+    for (Py_ssize_t i = 0; i < of.counts[2]; i++) {
+        int64_t k = wanted[i], t = time[i], step = 1, low = at;
+        if (at && (key[at - 1] > k || (key[at - 1] == k && start[at - 1] > t)))
+            low = 0, step = at; /* it is before that place */
+        while (step < count - low
+               && (key[low + step - 1] < k || (key[low + step - 1] == k && start[low + step - 1] <= t)))
+            low += step, step *= 2;
+        at = first_after(key, start, low, step < count - low ? low + step : count, k, t);
+        found[i] = at && key[at - 1] == k ? at - 1 : -1;
+    }
+    return done(&of);
+}
+
+static PyObject *holder(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take(&of, args, 4))
+        return NULL;
+    if (!equal(&of, 0, 2) || !equal(&of, 2, 4))
+        return refuse(&of, "columns of different lengths");
+    const int64_t *end = of.columns[0], *outer = of.columns[1], *time = of.columns[2];
+    int64_t *found = of.columns[3], count = of.counts[0];
+    for (Py_ssize_t i = 0; i < of.counts[2]; i++) {
+        int64_t j = found[i];
+        if (j >= count)
+            return refuse(&of, "an interval that there is not");
+        while (j >= 0 && end[j] < time[i]) {
+            if (outer[j] >= j)
+                return refuse(&of, "an interval that is not after the one around it");
+            j = outer[j];
+        }
+        found[i] = j < 0 ? -1 : j;
+    }
+    return done(&of);
+}
+
+/* `found` is -2 where it is not known yet. Each row is gone through twice, whatever the order. */
+static PyObject *nearest_marked(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take(&of, args, 2))
+        return NULL;
+    if (!equal(&of, 0, 2))
+        return refuse(&of, "columns of different lengths");
+    const int64_t *parent = of.columns[0];
+    int64_t *found = of.columns[1], count = of.counts[0], left = count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int64_t at = i, known;
+        while (at >= 0 && found[at] == -2) {
+            if (parent[at] >= count || left-- <= 0)
+                return refuse(&of, "parents that go round in circles, or that there are not");
+            at = parent[at];
+        }
+        known = at < 0 ? -1 : found[at];
+        for (at = i; at >= 0 && found[at] == -2; at = parent[at])
+            found[at] = known;
+    }
+    return done(&of);
+}
+
+static PyMethodDef functions[] = {
+    {"nearest_later_end", nearest_later_end, METH_VARARGS, "thread, end, outer"},
+    {"enclosing", enclosing, METH_VARARGS, "thread, end, outer, parent"},
+    {"last_not_after", last_not_after, METH_VARARGS, "key, start, wanted, time, found"},
+    {"holder", holder, METH_VARARGS, "end, outer, time, found"},
+    {"nearest_marked", nearest_marked, METH_VARARGS, "parent, found"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_nest", "What intervals are around others.", 0, functions, slots, NULL,
+    NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__nest(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,58 @@
+"""Sets of rows: how many things have just the same ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pyprof2.columns import distinct, sorted_distinct
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.intervals import Int
+
+
+class Sets(NamedTuple):
+    """Sets of rows, the members of one after those of the other.
+
+    Attributes:
+        first: where the members of each begin, and one more: where the last ends.
+        rows: the members, in ascending order.
+    """
+
+    first: Int
+    rows: Int
+
+
+def picked(sets: Sets, which: Int) -> Sets:
+    """Return some of the sets, in this order."""
+    length = np.diff(sets.first)[which]
+    first = np.r_[0, np.cumsum(length)]
+    at = np.arange(first[-1]) - np.repeat(first[:-1], length) + np.repeat(sets.first[which], length)
+    return Sets(first, sets.rows[at])
+
+
+def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
+    """Return the distinct sets of members that owners have, and the set of each owner.
+
+    Args:
+        owner: dense from 0, in any order; an owner may have a member more than once.
+        member: a small number, not negative.
+    """
+    size = int(member.max(initial=0)) + 1
+    pairs = sorted_distinct(owner * size + member)
+    of, members = pairs // size, pairs % size
+    begin = np.flatnonzero(np.diff(of, prepend=-1))
+    length = np.diff(np.r_[begin, len(of)])
+    which = np.zeros(len(begin), np.int64)
+    # Owners that agree so far have one number; those whose members have come to an end keep it.
+    used = 1
+    for place in range(int(length.max(initial=0))):
+        more = np.flatnonzero(length > place)
+        codes = which[more] * size + members[begin[more] + place]
+        values, inverse = distinct(codes)
+        which[more] = used + inverse
+        used += len(values)
+    _, one, which = np.unique(which, return_index=True, return_inverse=True)
+    every = Sets(np.r_[begin, len(of)].astype(np.int64), members)
+    return picked(every, one.astype(np.int64)), which.astype(np.int64)

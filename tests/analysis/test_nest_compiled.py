@@ -1,0 +1,84 @@
+"""The compiled part of the intervals: it is used, and leaves no column for another one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pytest
+
+from pyprof2.analysis import intervals
+from pyprof2.analysis.intervals import Nest, nearest_marked
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.intervals import Int
+
+_nest = pytest.importorskip("pyprof2.analysis._nest")
+
+COUNT: Final = 60
+
+
+def ints(*values: int) -> Int:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_it_finds_what_numpy_finds_of_hundreds_of_intervals(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    thread, start, length = (rng.integers(0, most, COUNT) for most in (3, 1 << (seed % 12), 40))
+    asked = rng.integers(-1, 4, COUNT), rng.integers(-5, 1 << (seed % 12), COUNT)
+    marked = rng.random(COUNT) < 0.1
+
+    def found() -> list[list[int]]:
+        nest = Nest.of(thread, start, start + length)
+        parent = nest.parents()
+        held = nest.innermost(*asked), *nest.holders(*asked)
+        return [c.tolist() for c in (nest.outer, parent, *held, nearest_marked(parent, marked))]
+
+    monkeypatch.setenv("PYPROF2_PURE", "0")
+    compiled = found()
+    monkeypatch.setenv("PYPROF2_PURE", "1")
+    assert compiled == found()
+
+
+def test_it_is_asked_unless_nothing_compiled_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        @staticmethod
+        def nearest_marked(_parent: Int, found: Int) -> None:
+            found[:] = 7
+
+    monkeypatch.setattr(intervals, "_nest", Broken)
+    monkeypatch.setenv("PYPROF2_PURE", "0")
+    assert nearest_marked(ints(-1), np.array([False])).tolist() == [7]
+    monkeypatch.setenv("PYPROF2_PURE", "1")
+    assert nearest_marked(ints(-1), np.array([False])).tolist() == [-1]
+
+
+ZEROS: Final = ints(0, 0, 0)
+REFUSED: Final = {
+    "another length": ("nearest_later_end", (ZEROS, ZEROS, ints(0, 0))),
+    "queries of another length": ("last_not_after", (ZEROS, ZEROS, ZEROS, ints(0), ZEROS.copy())),
+    "too few columns": ("holder", (ZEROS, ZEROS.copy())),
+    "no whole numbers": ("nearest_marked", (ZEROS, np.zeros(3, np.int8))),
+    "around itself": ("enclosing", (ZEROS, ints(1, 2, 3), ints(0, 1, 2), ZEROS.copy())),
+    "held by itself": ("holder", (ZEROS, ints(0, 1, 2), ints(9, 9, 9), ints(2, 2, 2))),
+    "held by none there is": ("holder", (ZEROS, ints(-1, 0, 1), ints(9, 9, 9), ints(3, 3, 3))),
+    "round in circles": ("nearest_marked", (ints(1, 2, 0), ints(-2, -2, -2))),
+    "a parent that there is not": ("nearest_marked", (ints(-1, 3, 0), ints(-2, -2, -2))),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_columns_that_do_not_fit_are_refused(case: str) -> None:
+    function, columns = REFUSED[case]
+    with pytest.raises(ValueError, match=r"column|interval|parents"):
+        getattr(_nest, function)(*columns)
+
+
+def test_a_result_that_cannot_be_written_is_refused() -> None:
+    fixed = ints(-2)
+    fixed.flags.writeable = False
+    with pytest.raises((BufferError, ValueError)):
+        _nest.nearest_marked(ints(-1), fixed)
