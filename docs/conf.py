@@ -32,7 +32,7 @@ nitpick_ignore_regex: Final = [
     ("py:.*", r"_\w+"),
     (
         "py:.*",
-        r"Advice|Curve|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|Side|Spent|Summary|Tagged|Tags|Told",
+        r"Advice|Curve|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|Side|Spent|StoredSums|Summary|Tagged|Tags|Told",
     ),
     ("py:.*", r"pyprof2\.rank_tables\..*"),
     ("py:.*", r"(pandas|pd|pyarrow|pa|numpy|np|torch|nvtx)\..*"),
