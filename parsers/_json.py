@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
-CHUNK_BYTES: Final = 2 << 20
-READ_BYTES: Final = 1 << 18
+CHUNK_BYTES: Final = 4 << 20
+READ_BYTES: Final = 1 << 19
 _MEMBER_BYTES: Final = 1 << 12
 """With how much of a file the reading of a member of it begins."""
 ELEMENT_BYTES_MAX: Final = 4 << 20

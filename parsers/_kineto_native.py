@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pyprof2.parsers import _scan
-from pyprof2.parsers._columns import Meaning, Texts, Values
+from pyprof2.parsers._columns import NO_VALUE, WHOLE, Meaning, Texts, Values
 from pyprof2.parsers._kineto_columns import (
     ARGUMENTS,
     CALL,
@@ -107,6 +107,8 @@ class NativeScanner:
     def _part(self, kind: int, bits: int) -> Any:
         if kind == _RAW:
             return self._raws[bits]
+        if kind in (NO_VALUE, WHOLE):
+            return bits if kind == WHOLE else None
         value = Values(np.array([bits]), np.array([kind], np.uint8), self._texts)
         return value.to_list()[0]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """`M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD` of glibc's malloc.h."""
-_LARGE_BYTES: Final = 4 << 20
+_LARGE_BYTES: Final = 8 << 20
 """From here on a block is the system's own: no piece of a file is larger, nor a column of a part of
 a table. By itself glibc sets it to up to 32 MB, as blocks are let go."""
 _SPARE_BYTES: Final = 64 << 20

@@ -10,20 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import pyarrow as pa
+
 from pyprof2.allocation import give_memory_back, release_spare
 from pyprof2.analysis.costs import load_extensions
-from pyprof2.analysis.job import collectives
-from pyprof2.analysis.job.clocks import clock_frame, whole_ns
-from pyprof2.analysis.job.collective_rows import rows_of_collectives
-from pyprof2.analysis.job.collectives import as_table, with_found
+from pyprof2.analysis.job import collective_rows
+from pyprof2.analysis.job.clock import reference
 from pyprof2.analysis.time.idle import INPUT, idle_of_recording
 from pyprof2.analysis.time.idle_parts import IN_PARTS
 from pyprof2.assemble import assemble
 from pyprof2.code_hashes import code_of
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError
 from pyprof2.frames import absolute, is_own_path
-from pyprof2.job import reduce_store
-from pyprof2.many_ranks import MANY_RANKS, legs_table, parts_of_rank, with_kernels
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.parts import SpooledParts
@@ -34,14 +32,11 @@ from pyprof2.results import result_tables
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
 from pyprof2.store import StoreWriter, TableWriters, write_table
-from pyprof2.tables import TABLES
+from pyprof2.tables import COLLECTIVES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
-
-    import pandas as pd
-    import pyarrow as pa
 
     from pyprof2.code_hashes import Code
     from pyprof2.recording import Recording
@@ -282,41 +277,17 @@ def _write_rank(
 
 def _write_job(folder: Path, ranks: Sequence[int], workers: _Workers) -> None:
     """Write what needs all ranks: what they tell together, and what that tells of each."""
-    found = reduce_store(folder)
-    clocks = whole_ns(clock_frame(found.clocks))
-    tasks = (
-        [folder] * len(ranks),
-        ranks,
-        [clocks[clocks["rank"] == rank] for rank in ranks],
-        [found.members[found.members["rank"] == rank] for rank in ranks],
-        [len(ranks) >= MANY_RANKS] * len(ranks),
-    )
-    for _ in workers.map(_write_rank_of_job, *tasks):
-        pass
+    if len(ranks) == 1 and not RankTables(folder, ranks[0]).parts("collectives").row_count:
+        row = reference(ranks[0]).row()
+        whole = {name: round(row[name]) for name in row if name.endswith("_ns")}
+        clocks = pa.Table.from_pylist([row | whole], CLOCKS.schema())
+        for table, rows in ((CLOCKS, clocks), (PARTS, PARTS.empty()), (LEGS, LEGS.empty())):
+            write_table(folder, table.name, ranks[0], [rows])
+        return
+    # What many ranks take imports pandas, which takes longer than to read a small recording.
+    from pyprof2.parsed_job import write_job
 
-
-def _write_rank_of_job(
-    folder: Path,
-    rank: int,
-    clock: pd.DataFrame,
-    members: pd.DataFrame,
-    many: bool,  # noqa: FBT001
-) -> None:
-    """Write what all ranks together tell of one; of many ranks also what they are compared by."""
-    write_table(folder, "clocks", rank, [as_table(CLOCKS, clock)])
-    tables = RankTables(folder, rank)
-    if len(members):
-        own = tables.read("collectives")
-        write_table(folder, "collectives", rank, [with_found(own, members)])
-        members = with_kernels(members, own)
-    frames = {"parts": PARTS.empty(), "legs": LEGS.empty()}
-    if many:
-        frames = {
-            "parts": as_table(PARTS, parts_of_rank(tables, members).astype({"step": "Int64"})),
-            "legs": legs_table(tables, members),
-        }
-    for name, table in frames.items():
-        write_table(folder, name, rank, [table])
+    write_job(folder, ranks, workers.map)
 
 
 def _write_canonical(
@@ -350,8 +321,7 @@ def _write_recording(
     tables = RankTables(folder, rank, own=True)
     nbytes += write_table(folder, "idle", rank, _idle(tables, root))
     release_spare()
-    members = collectives.collectives_of_rank(_of_collectives(tables), rank)
-    nbytes += write_table(folder, "collectives", rank, [members])
+    nbytes += write_table(folder, "collectives", rank, [_collectives(tables)])
     return facts | {"table_bytes": nbytes}
 
 
@@ -364,13 +334,18 @@ def _idle(tables: RankTables, root: str | None) -> Iterator[pa.Table]:
         yield from idle_of_recording(parts, whole, tables.rank, root, spool)
 
 
-def _of_collectives(tables: RankTables) -> dict[str, pa.Table]:
-    """Return what collectives are made of, of a recording whose canonical tables are written."""
-    found = rows_of_collectives(
+def _collectives(tables: RankTables) -> pa.Table:
+    """Return the table `collectives` of a recording whose canonical tables are written."""
+    found = collective_rows.rows_of_collectives(
         {name: tables.parts(name) for name in ("kernels", "ops", "ranges")},
-        lambda name, at: tables.rows(name, at, collectives.INPUT[name]),
+        lambda name, at: tables.rows(name, at, collective_rows.INPUT[name]),
     )
-    return found | {"signatures": tables.read("signatures", collectives.INPUT["signatures"])}
+    if not found["kernels"].num_rows and not found["ops"].num_rows:
+        return COLLECTIVES.empty()
+    from pyprof2.analysis.job.collectives import collectives_of_rank
+
+    found["signatures"] = tables.read("signatures", collective_rows.INPUT["signatures"])
+    return collectives_of_rank(found, tables.rank)
 
 
 def _entries(

@@ -5,22 +5,18 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from pyprof2.analysis.parted import InMemory, parts_of
 from pyprof2.analysis.summaries import ledger, summary, utilization
 from pyprof2.analysis.time import line_table, steps
 from pyprof2.analysis.time.step_windows import only_steps, step_windows
-from pyprof2.result_tables import LEDGER, UTILIZATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import pandas as pd
+    import pyarrow as pa
 
     from pyprof2.analysis.parted import Parted
     from pyprof2.rank_tables import RankTables
-    from pyprof2.tables import Table
 
 _OF_STEPS: Final = (*steps.INPUT["ranges"], "pid", "tid")
 _OF_WINDOWS: Final = ("launch_ns", "start_ns", "dur_ns")
@@ -42,14 +38,7 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     windows = step_windows(ranges, chain.from_iterable(activities))
     yield "steps", [steps.steps_of_rank(tables, windows, rank.rank)]
     yield "summary", [summary.totals(tables, rank.rank).table()]
-    bins = ledger.of_tables(tables)
-    bins.insert(0, "rank", rank.rank)
-    yield "ledger", [_arrow(LEDGER, bins)]
+    yield "ledger", [ledger.of_tables(tables, rank.rank)]
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
-    yield "utilization", [_arrow(UTILIZATION, used)]
+    yield "utilization", [used]
     yield "lines", line_table.lines_of_rank(tables, rank.rank)
-
-
-def _arrow(table: Table, frame: pd.DataFrame) -> pa.Table:
-    found = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    return table.conform(found)

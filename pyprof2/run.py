@@ -667,7 +667,8 @@ class Run:
 
         windows = StepWindows.of(rank.read("steps"))
         tables = {name: InMemory(table) for name, table in rank.several(NEEDED).items()}
-        return utilization(tables, windows, rank.devices(), self.device, rank.rank)
+        found = utilization(tables, windows, rank.devices(), self.device, rank.rank)
+        return as_pandas(found)
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.

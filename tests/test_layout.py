@@ -28,8 +28,8 @@ ORCHESTRATORS: Final = {
     f"pyprof2.{name}"
     for name in (
         "__init__", "__main__", "assemble", "batches", "clusters", "comparison", "gates", "job",
-        "many_ranks", "memory_profiles", "parsing", "rank_tables", "results", "resumed", "run",
-        "store",
+        "many_ranks", "memory_profiles", "parsed_job", "parsing", "rank_tables", "results",
+        "resumed", "run", "store",
     )
 }  # fmt: skip
 """What knows more than the vocabulary, beside the command line."""

@@ -60,10 +60,8 @@ def results(
     found = {
         "steps": steps.steps_of_rank(of, windows, rank),
         "summary": summary.totals(of, rank).table(),
-        "ledger": pa.Table.from_pandas(ledger.of_tables(of)),
-        "utilization": pa.Table.from_pandas(
-            utilization.utilization(of, windows, devices, None, rank)
-        ),
+        "ledger": ledger.of_tables(of, rank),
+        "utilization": utilization.utilization(of, windows, devices, None, rank),
         "lines": pa.concat_tables(line_table.lines_of_rank(of, rank)),
     }
     return {name: table.to_pylist() for name, table in found.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.categories import first_category
-from pyprof2.analysis.costs.attribute import COUNTS, STATUSES, UNKNOWN
+from pyprof2.analysis.costs.attribute import STATUSES, UNKNOWN
 from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import int_array, lookup, text_array
@@ -97,7 +97,7 @@ class _OfEstimate(NamedTuple):
 def _of_estimates(costs: OpCosts) -> _OfEstimate:
     return _OfEstimate(
         costs.described,
-        {name: costs.counts(name) for name in COUNTS},
+        costs.counts,
         costs.status(),
         {
             "category": costs.estimate_categories(),

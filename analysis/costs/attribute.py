@@ -86,9 +86,13 @@ class OpCosts:
     fills: Bool
     descriptions: TextCodes
 
-    def counts(self, field: str) -> Int:
-        """Return one of the counts (`flops`, `bytes_lo`, …) of each estimate."""
-        return np.array([_count(e, field) for e in self.estimates] or [UNKNOWN], np.int64)
+    @cached_property
+    def counts(self) -> dict[str, Int]:
+        """Each of `COUNTS` of each estimate."""
+        return {
+            name: np.array([_count(e, name) for e in self.estimates] or [UNKNOWN], np.int64)
+            for name in COUNTS
+        }
 
     def status(self) -> Int:
         """Return the status of each estimate as a code into `STATUSES`."""
@@ -257,8 +261,16 @@ def share(total: Int, group: Int, weight: Int) -> Int:
         group: the group of each member, dense from 0.
         weight: of each member, not negative; a group of zeros is split evenly.
     """
-    if not len(group):
-        return np.empty(0, np.int64)
+    found = total[group]
+    several = np.bincount(group, minlength=len(total))[group] > 1
+    if several.any():
+        which, group = np.unique(group[several], return_inverse=True)
+        found[several] = _split(total[which], group, weight[several])
+    return found
+
+
+def _split(total: Int, group: Int, weight: Int) -> Int:
+    """Split as `share` does; no group is empty."""
     sums = _sum_by(group, weight, len(total))
     weight = np.where(sums[group] > 0, weight, 1)
     sums = np.maximum(1, _sum_by(group, weight, len(total)))
@@ -329,7 +341,7 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) ->
     op_time[rows] = _sum_by(group, dur[rows], len(owners))[group]
     counts, whole = {}, {}
     for name in COUNTS:
-        total = costs.counts(name)[costs.estimate[owners]]
+        total = costs.counts[name][costs.estimate[owners]]
         whole[name] = np.full(len(op), UNKNOWN, np.int64)
         whole[name][rows] = total[group]
         part = np.full(len(op), UNKNOWN, np.int64)

@@ -7,12 +7,13 @@ are nearly simultaneous; their bias, by algorithm and size, is part of the publi
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.job.clock import Clock, reference
 from pyprof2.analysis.job.kinds import SYNCHRONISING
 
 if TYPE_CHECKING:
@@ -36,44 +37,8 @@ _PAIRED: Final = ("start_ns", "_end", "start_ns_ref", "_end_ref", "_class")
 NO_MODEL: Final = "no offset and drift fit: a wrong match, or a clock that was set"
 TOO_FAST: Final = "a drift above 200 ppm is none of a clock"
 ONE_CLOCK: Final = "one clock"
-REFERENCE: Final = "the reference"
 WITHIN: Final = "the offset is within its error"
 NOT_SHARED: Final = "no collective with any other rank"
-
-
-@dataclass(frozen=True)
-class Clock:
-    """The clock of a rank against that of another one; see table `clocks`.
-
-    `own = t + offset + drift · (t - middle)`, where t is the other's time. Offsets are `base`, a
-    whole number of ns, and `offset`: so they are exact however far clocks are apart.
-    """
-
-    rank: int
-    reference: int
-    base: int = 0
-    offset: float = 0.0
-    drift: float = 0.0
-    residual: float = 0.0
-    class_spread: float = 0.0
-    lo: float = -np.inf
-    hi: float = np.inf
-    error: float = 0.0
-    count: int = 0
-    component: int = 0
-    middle: int = 0
-    applied: bool = False
-    comparable: bool = True
-    reason: str = REFERENCE
-
-    def aligned(self, time: Int) -> Int:
-        """Return times of this rank on the clock of its reference."""
-        if not self.applied:
-            return time
-        since = (time - self.base - self.middle).astype(np.float64) - self.offset
-        shift = self.offset + self.drift * since / (1 + self.drift)
-        moved: Int = time - self.base - np.rint(shift).astype(np.int64)
-        return moved
 
 
 def mad(values: Float) -> float:
@@ -219,8 +184,7 @@ def _reversed(clock: Clock) -> Clock:
 
 def _walk(root: int, edges: Mapping[int, Sequence[Clock]]) -> dict[int, Clock]:
     """Return the clocks of the ranks that can be compared with one, by the smallest errors."""
-    start = Clock(root, root, lo=0.0, hi=0.0)
-    waiting: list[tuple[float, int, Clock]] = [(0.0, root, start)]
+    waiting: list[tuple[float, int, Clock]] = [(0.0, root, reference(root))]
     found: dict[int, Clock] = {}
     while waiting:
         _, rank, clock = heapq.heappop(waiting)
@@ -254,33 +218,10 @@ def _composed(clock: Clock, edge: Clock) -> Clock:
 
 def clock_frame(clocks: Mapping[int, Clock]) -> pd.DataFrame:
     """Return the rows of table `clocks`."""
-    rows = [
-        {
-            "rank": clock.rank,
-            "reference": clock.reference,
-            "offset_ns": clock.base + clock.offset,
-            "drift_ppb": 1e9 * clock.drift,
-            "residual_ns": clock.residual,
-            "class_spread_ns": clock.class_spread,
-            "lo_ns": _finite(clock.base + clock.lo),
-            "hi_ns": _finite(clock.base + clock.hi),
-            "error_ns": clock.error,
-            "collectives": clock.count,
-            "component": clock.component,
-            "middle_ns": float(clock.middle),
-            "applied": clock.applied,
-            "reason": clock.reason,
-        }
-        for _, clock in sorted(clocks.items())
-    ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([clock.row() for _, clock in sorted(clocks.items())])
 
 
 def whole_ns(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame of clocks with whole ns, as the store has them."""
     times = [str(name) for name in frame if str(name).endswith("_ns")]
     return frame.assign(**{n: frame[n].astype("Float64").round().astype("Int64") for n in times})
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.job.kinds import is_comm_op
-from pyprof2.analysis.job.marked import KIND
-from pyprof2.analysis.job.workers import is_work
+from pyprof2.analysis.job.kinds import MARKER_KIND, is_comm_op, is_work
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -19,6 +17,20 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.parted import Parted
+
+INPUT: Final = {
+    "kernels": (
+        "kernel_id", "start_ns", "dur_ns", "launch_ns", "device", "device_type", "stream", "step",
+        "kernel_short", "category", "op_id", "pid", "tid", "layer", "source", "direction",
+    ),
+    "ops": (
+        "op_id", "parent_op_id", "start_ns", "dur_ns", "pid", "tid", "op", "signature_id", "step",
+        "layer", "source", "direction", "comm_seq",
+    ),
+    "signatures": ("signature_id", "op", "inputs"),
+    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "domain", "kind"),
+}  # fmt: skip
+"""The columns of the tables that members are made of."""
 
 RANGE_WORDS: Final = re.compile(r"^(?:p?nccl)[A-Z]\w+$")
 """Of the ranges of NCCL's own."""
@@ -85,7 +97,7 @@ def _ops_around(parts: Parted, op_ids: Int) -> Int:
 
 
 def _tells_collective(ranges: pa.Table) -> Bool:
-    return _named(ranges, "kind", lambda kind: kind == KIND) | _named(
+    return _named(ranges, "kind", lambda kind: kind == MARKER_KIND) | _named(
         ranges, "name", lambda name: RANGE_WORDS.search(name) or is_work(name)
     )
 

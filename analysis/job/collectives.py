@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from pyprof2.markers import Marker
     from pyprof2.tables import Table
 
-INPUT: Final = {
-    "kernels": (
-        "kernel_id", "start_ns", "dur_ns", "launch_ns", "device", "device_type", "stream", "step",
-        "kernel_short", "category", "op_id", "pid", "tid", "layer", "source", "direction",
-    ),
-    "ops": (
-        "op_id", "parent_op_id", "start_ns", "dur_ns", "pid", "tid", "op", "signature_id", "step",
-        "layer", "source", "direction", "comm_seq",
-    ),
-    "signatures": ("signature_id", "op", "inputs"),
-    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "domain", "kind"),
-}  # fmt: skip
-"""The columns of the tables that members are made of."""
-
 FOUND: Final = (
     "instance_id", "members_recorded", "wait_ns", "transfer_ns", "last_rank", "margin_ns", "match",
     "match_note",

@@ -15,6 +15,8 @@ SYNCHRONISING: Final = frozenset(
 )
 """Kinds in which every member needs every other: none ends before another starts."""
 POINT_TO_POINT: Final = frozenset({"send", "recv"})
+MARKER_KIND: Final = "collective"
+"""Of the ranges by which our annotation says what an op communicates."""
 
 _WORDS: Final = (
     ("all_reduce", r"all_?reduce|cross_?device_?reduce|quick_?reduce|one_?shot|two_?shot"),
@@ -35,6 +37,7 @@ _COMM_OP: Final = re.compile(
     r"c10d::|_c10d_functional(?:_autograd)?::|nccl:|gloo:|mpi:|symm_mem::|record_param_comms$"
     r"|_C_custom_ar::|(?:vllm|sgl_kernel|aiter)::all_|_dtensor::|deep_ep"
 )
+_WORK: Final = re.compile(r"gloo:(?!.*(?:wait|monitored))")
 _NO_WORK: Final = re.compile(r"wait|monitored|work_|group_|_alloc|rendezvous|coalesced$|get_")
 _TRANSPORTS: Final = (
     ("nvshmem", re.compile(r"nvshmem|rocshmem", re.IGNORECASE)),
@@ -72,3 +75,8 @@ def is_collective_op(name: str) -> bool:
 def transport_of(name: str) -> str | None:
     """Return what carries a collective, by the name of its kernel or op; None: it is silent."""
     return next((word for word, pattern in _TRANSPORTS if pattern.search(name)), None)
+
+
+def is_work(name: str) -> bool:
+    """Whether a range is a collective that a worker does."""
+    return bool(_WORK.match(name))

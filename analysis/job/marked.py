@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Nest
-from pyprof2.analysis.job.kinds import POINT_TO_POINT, kind_of
+from pyprof2.analysis.job.kinds import MARKER_KIND, POINT_TO_POINT, kind_of
 from pyprof2.markers import parse_marker
 from pyprof2.recording import int_column
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.markers import Marker
-
-KIND: Final = "collective"
-"""Of the ranges."""
 
 _ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
 _BYTES: Final = ("in_bytes", "out_bytes", "send_bytes_to_others", "recv_bytes_from_others")
@@ -56,7 +53,7 @@ def markers_of_ops(ranges: pa.Table, ops: pa.Table, rows: Int) -> dict[int, list
         ops: `start_ns`, `dur_ns`, `tid` of the rank.
         rows: the positions of ops that communicate.
     """
-    chosen = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), KIND))
+    chosen = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), MARKER_KIND))
     if not chosen.num_rows or not len(rows):
         return {}
     start, dur, thread = (int_column(ops, c, 0)[rows] for c in ("start_ns", "dur_ns", "tid"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pandas as pd
 
-from pyprof2.analysis.job.clocks import Clock, clocks_of_job
+from pyprof2.analysis.job.clocks import clocks_of_job
 from pyprof2.analysis.job.instances import COLUMNS, Job, match_members
 from pyprof2.analysis.job.waits import with_waits
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.job.clock import Clock
 
 TRACE: Final = ("rank", "source", "profiler", "world_size", "host", "start_ns", "end_ns", "unix_ns")
 """The columns of table `trace` that are needed."""

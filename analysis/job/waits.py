@@ -18,7 +18,7 @@ from pyprof2.analysis.job.kinds import POINT_TO_POINT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyprof2.analysis.job.clocks import Clock
+    from pyprof2.analysis.job.clock import Clock
 
 SMALL_BYTES: Final = 64 << 10
 """Below it a collective is latency, and its rate says nothing."""

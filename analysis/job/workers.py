@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.job.kinds import is_work
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -20,13 +21,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
 
-_WORK: Final = re.compile(r"gloo:(?!.*(?:wait|monitored))")
 _HANDED: Final = re.compile(r"c10d::|_c10d_functional(?:_autograd)?::")
-
-
-def is_work(name: str) -> bool:
-    """Whether a range is a collective that a worker does."""
-    return bool(_WORK.match(name))
 
 
 def on_workers(members: pd.DataFrame, ranges: pa.Table) -> pd.DataFrame:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
     from pyprof2.recording import Recording
 
-ROWS: Final = 1 << 18
+ROWS: Final = 1 << 19
 """A window has so many rows of all raw tables, or more where there is no earlier cut."""
 _FIRST, _LAST = -(1 << 62), 1 << 62
 

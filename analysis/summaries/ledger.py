@@ -16,6 +16,7 @@ from pyprof2.analysis.intervals import Int, nearest_marked
 from pyprof2.analysis.parted import InMemory, Tail, least_from, parts_of
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.recording import code_column, int_column
+from pyprof2.result_tables import LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,18 +47,26 @@ _MISSING: Final = ("no_shapes", "no_formula")
 _IN_PARENT: Final = "in_parent"
 
 
-def of_tables(tables: Mapping[str, Parted]) -> pd.DataFrame:
-    """Return the ledger of a rank: of its GPU time, without a GPU of its op time.
+def of_tables(tables: Mapping[str, Parted], rank: int) -> pa.Table:
+    """Return table `ledger` of a rank: of its GPU time, without a GPU of its op time.
 
     Args:
         tables: columns `NEEDED` of the rank's canonical tables.
+        rank: its number.
     """
+    columns = _columns(*_sums(_parts(tables)))
+    share = columns["share_pct"]
+    arrays = columns | {"share_pct": pa.array(share, mask=np.isnan(share))}
+    return LEDGER.conform(pa.table({"rank": np.full(len(BINS), rank)} | arrays))
+
+
+def _parts(tables: Mapping[str, Parted]) -> Iterator[tuple[Int, Int]]:
     kernels, copies = tables["kernels"], tables["copies"]
     if not kernels.row_count and not copies.row_count:
-        return _op_ledger(tables["ops"])
+        return _op_bins(tables["ops"])
     parts = (_kernel_bins(part) for part in parts_of(kernels, NEEDED["kernels"]))
     others = (_copy_bins(part) for part in parts_of(copies, NEEDED["copies"]))
-    return _sum(chain(parts, others))
+    return chain(parts, others)
 
 
 def ledger(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
@@ -75,7 +84,7 @@ def ledger(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
         Table `ledger` without the column `rank`: a row for every one of `BINS`, in that order;
         `share_pct` is null where there is no time at all.
     """
-    return _sum((_kernel_bins(kernels), _copy_bins(copies)))
+    return _frame(*_sums((_kernel_bins(kernels), _copy_bins(copies))))
 
 
 def _kernel_bins(kernels: pa.Table) -> tuple[Int, Int]:
@@ -94,11 +103,7 @@ def op_ledger(ops: pa.Table) -> pd.DataFrame:
     Args:
         ops: canonical table `ops`, in order of `op_id`.
     """
-    return _op_ledger(InMemory(ops))
-
-
-def _op_ledger(ops: Parted) -> pd.DataFrame:
-    return _sum(_op_bins(ops))
+    return _frame(*_sums(_op_bins(InMemory(ops))))
 
 
 def _op_bins(ops: Parted) -> Iterator[tuple[Int, Int]]:
@@ -142,20 +147,24 @@ def _bins(table: pa.Table) -> Int:
     return np.where(is_comm, names.index("comm"), bins)
 
 
-def _sum(parts: Iterable[tuple[Int, Int]]) -> pd.DataFrame:
-    """Return the ledger of rows whose bins and times come in parts."""
+def _sums(parts: Iterable[tuple[Int, Int]]) -> tuple[Int, Int]:
+    """Return the time and the count of each bin of rows whose bins and times come in parts."""
     sums, count = np.zeros(len(BINS), np.int64), np.zeros(len(BINS), np.int64)
     for bins, time in parts:
         np.add.at(sums, bins, time)
         count += np.bincount(bins, minlength=len(BINS))
-    return _frame(sums, count)
+    return sums, count
 
 
 def _frame(time: Int, count: Int) -> pd.DataFrame:
     import pandas as pd
 
+    return pd.DataFrame(_columns(time, count))
+
+
+def _columns(time: Int, count: Int) -> dict[str, Any]:
     share = time / (time.sum() or np.nan) * 100
-    return pd.DataFrame({"bin": list(BINS), "time_ns": time, "share_pct": share, "count": count})
+    return {"bin": list(BINS), "time_ns": time, "share_pct": share, "count": count}
 
 
 def uncosted_ops(kernels: pa.Table, ops: pa.Table, *, has_gpu: bool) -> pd.DataFrame:

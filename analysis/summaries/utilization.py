@@ -31,7 +31,7 @@ from pyprof2.analysis.hardware.roofline import highest_peak
 from pyprof2.analysis.parted import RunningCodes, parts_of, whole
 from pyprof2.analysis.time.spans import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
-from pyprof2.columns import lookup, merge_texts, narrow, text_array
+from pyprof2.columns import int_array, lookup, merge_texts, narrow, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import UTILIZATION
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.parted import Parted
@@ -71,7 +72,7 @@ def utilization(
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
     rank: int = 0,
-) -> pd.DataFrame:
+) -> pa.Table:
     """Return MFU and HFU of each step of a rank.
 
     Args:
@@ -87,43 +88,24 @@ def utilization(
         `gpu_ns` are null without a GPU; FLOPs are null where none is known; with a `counted_pct`
         below 100 the utilizations are too low, and null without a known peak.
     """
-    import pandas as pd
-
-    frame = pd.DataFrame(columns=list(COLUMNS))
-    if any(tables[name].row_count for name in ("kernels", "copies", "ops")):
-        walls, busy = _times(windows, tables)
-        has_kernels = bool(tables["kernels"].row_count)
-        steps = np.array(list(walls), np.int64)
-        work = _Work(steps, devices, override, only_known=not has_kernels)
-        for part in _by_op(tables) if has_kernels else _as_kernels(tables["ops"]):
-            work.add(part)
-        frame = _of_steps(tables, walls, busy, work)
-        frame.insert(0, "rank", rank)
-    return frame.astype(COLUMNS)
-
-
-def _of_steps(
-    own: Mapping[str, Parted],
-    walls: Mapping[int, int],
-    busy: Mapping[int, int] | None,
-    work: _Work,
-) -> pd.DataFrame:
-    """Return the rows of one rank; times are those of each step and of work in it, in order."""
-    import pandas as pd
-
+    if not any(tables[name].row_count for name in ("kernels", "copies", "ops")):
+        return UTILIZATION.empty()
+    walls, busy = _times(windows, tables)
+    has_kernels = bool(tables["kernels"].row_count)
     steps = np.array(list(walls), np.int64)
-    frame = pd.DataFrame({"step": pd.array(steps, "Int64"), "wall_ns": list(walls.values())})
-    frame["busy_ns"] = None if busy is None else [busy[step] for step in walls]
-    frame["step"] = frame["step"].where(frame["step"] != _WHOLE)
-    frame["gpu_ns"] = _gpu_time([own["kernels"], own["copies"]], steps)
-    for name, column in work.flops().items():
-        frame[name] = column
-    frame["peak_flop_per_s"], frame["peak"] = work.peak()
-    could = frame["peak_flop_per_s"].astype("float64") * frame["wall_ns"] / 1e9
-    could = could.where(could > 0)
-    frame["mfu_pct"] = 100 * frame["model_flops"].astype("float64") / could
-    frame["hfu_pct"] = 100 * frame["hardware_flops"].astype("float64") / could
-    return frame
+    work = _Work(steps, devices, override, only_known=not has_kernels)
+    for part in _by_op(tables) if has_kernels else _as_kernels(tables["ops"]):
+        work.add(part)
+    wall = np.array(list(walls.values()), np.int64)
+    columns = {
+        "rank": np.full(len(steps), rank),
+        "step": int_array(steps, _WHOLE),
+        "wall_ns": wall,
+        "gpu_ns": _gpu_time([tables["kernels"], tables["copies"]], steps),
+        "busy_ns": None if busy is None else np.array([busy[step] for step in walls], np.int64),
+    }
+    known = {name: values for name, values in columns.items() if values is not None}
+    return UTILIZATION.conform(pa.table(known | work.use(wall)))
 
 
 def total(rows: pd.DataFrame) -> dict[str, Any]:
@@ -259,15 +241,25 @@ class _Work:
         np.add.at(sums, codes[codes >= 0], flops[codes >= 0])
         self._flops_of_dtype = dict(enumerate(sums.tolist()))
 
-    def flops(self) -> dict[str, pd.Series]:
-        """Return the FLOPs of model and hardware, and how much of the time they cover."""
-        import pandas as pd
-
-        known, flops, once, five, time, known_time = (pd.Series(self._sums[n]) for n in _SUMS)
+    def use(self, wall: Int) -> dict[str, pa.Array]:
+        """Return the columns of FLOPs, and of what the peak allows in so many ns of each step."""
+        known, flops, once, five, time, known_time = (self._sums[name] for name in _SUMS)
+        peak, words = self.peak()
+        could = np.full(len(wall), np.nan if peak is None else peak) * wall / 1e9
+        could[~(could > 0)] = np.nan
+        model, hardware = (
+            np.where(known > 0, done, np.nan) for done in (once + five * 4 // 5, flops)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            counted = np.where(time > 0, 100 * known_time / time, np.nan)
         return {
-            "model_flops": (once + five * 4 // 5).where(known > 0).astype("Int64"),
-            "hardware_flops": flops.where(known > 0).astype("Int64"),
-            "counted_pct": 100 * known_time / time.where(time > 0),
+            "model_flops": pa.array(once + five * 4 // 5, mask=known <= 0),
+            "hardware_flops": pa.array(flops, mask=known <= 0),
+            "counted_pct": _or_null(counted),
+            "peak_flop_per_s": pa.array([peak] * len(wall), pa.float64()),
+            "peak": pa.array([words] * len(wall), pa.string()),
+            "mfu_pct": _or_null(100 * model / could),
+            "hfu_pct": _or_null(100 * hardware / could),
         }
 
     def peak(self) -> tuple[float | None, str | None]:
@@ -292,6 +284,10 @@ class _Work:
         if not sums or not self._has_flops:
             return None
         return self._dtypes.texts[int(np.argmax(sums))]
+
+
+def _or_null(values: NDArray[np.float64]) -> pa.Array:
+    return pa.array(values, mask=np.isnan(values))
 
 
 def _flops(matrix: pa.Table, flops: Int) -> dict[str, Int]:

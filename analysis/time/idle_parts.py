@@ -51,7 +51,7 @@ _OPS: Final = ("op_id", "op", "source", "layer", "start_ns", "dur_ns", "pid", "t
 _BLOCKING: Final = [CODES[name] for name in BLOCKING]
 IN_PARTS: Final = ("kernels", "copies", "launches", "ops", "ranges")
 """The tables that are read in parts."""
-_WINDOW: Final = 1 << 14
+_WINDOW: Final = 1 << 15
 """How many kernels, and how many copies, begin in a window."""
 
 

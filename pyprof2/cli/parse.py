@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shlex
 import sys
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
+_GC_OBJECTS: Final = 100_000
+"""After so many new objects the garbage collector looks at them."""
 _EXAMPLES: Final = """examples:
   pyprof2 parse net.json.gz                        writes net.pyprof2
   pyprof2 parse traces/ -o job.pyprof2 --jobs 4    a file for each rank
@@ -80,11 +83,16 @@ def run(args: argparse.Namespace) -> None:
     # and what Arrow does by itself takes memory from there whatever pool a program sets later.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from pyprof2.allocation import give_memory_back
-    from pyprof2.analysis.summaries.checks import problem_lines
-    from pyprof2.run import parse
-    from pyprof2.store import read_manifest
+    from pyprof2.deferred import defer_pandas
 
     give_memory_back()
+    defer_pandas()
+    # What parsing makes by the thousand are arrays and short lists, which are in no circle.
+    gc.set_threshold(_GC_OBJECTS)
+    from pyprof2.analysis.summaries.checks import problem_lines
+    from pyprof2.parsing import parse
+    from pyprof2.store import read_manifest
+
     with _executor(args.dask) as executor:
         store = parse(
             args.traces,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import pyprof2
-from pyprof2.analysis.job.collective_rows import rows_of_collectives
-from pyprof2.analysis.job.collectives import INPUT, collectives_of_rank
+from pyprof2.analysis.job.collective_rows import INPUT, rows_of_collectives
+from pyprof2.analysis.job.collectives import collectives_of_rank
 from pyprof2.analysis.parted import InMemory
 from pyprof2.rank_tables import RankTables
 from pyprof2.store import ranks_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pyprof2.analysis.job.clocks import Clock
+from pyprof2.analysis.job.clock import Clock
 from pyprof2.analysis.job.instances import Job, match_members
 from pyprof2.analysis.job.job_graph import INNER, JobGraph, job_graph
 from pyprof2.analysis.job.paths import blame, critical_path
