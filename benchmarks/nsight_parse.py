@@ -197,10 +197,12 @@ def parse_and_link(path: Path) -> int:
 
 
 def store(path: Path) -> int:
-    """Make a store; return how many rows the export has."""
+    """Make a store, as the command line does; return how many rows the export has."""
+    from pyprof2.allocation import give_memory_back
     from pyprof2.run import load
     from pyprof2.run import parse as make_store
 
+    give_memory_back()
     with tempfile.TemporaryDirectory() as folder:
         made = load(make_store([path], Path(folder, "store")))
         return int(made.trace["event_count"].sum())
