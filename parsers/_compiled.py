@@ -1,14 +1,10 @@
-"""The compiled readers: where they are, and whether they are wanted."""
+"""The compiled readers: where they are, if they are wanted."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 
-
-def is_pure() -> bool:
-    """Whether nothing compiled is to read: PYPROF2_PURE says so."""
-    return os.environ.get("PYPROF2_PURE", "") not in ("", "0")
+from pyprof2.pure import is_pure
 
 
 def library(name: str) -> str:
