@@ -201,8 +201,14 @@ def _packed(
 
 
 MODULE_FILES: Final = {path.relative_to(ROOT).as_posix() for path in MODULES.values()}
-LIBRARIES: Final = {f"pyprof2/parsers/{name}.abi3.so" for name in ("_scan", "_snapshot_events")}
-SOURCES: Final = {f"parsers/{name}" for name in ("_dictionary.h", "_scan.c", "_snapshot_events.c")}
+LIBRARIES: Final = {
+    f"pyprof2/{name}.abi3.so"
+    for name in ("nvtx/_marking", "parsers/_scan", "parsers/_snapshot_events")
+}
+SOURCES: Final = {
+    "parsers/_dictionary.h", "parsers/_scan.c", "parsers/_snapshot_events.c",
+    "pyprof2/nvtx/_marking.c",
+}  # fmt: skip
 
 
 def test_a_pure_wheel_from_a_checkout_without_links_holds_all_modules(

@@ -110,11 +110,18 @@ static void matcher_dealloc(Matcher *self)
     free_object((PyObject *)self);
 }
 
+static int is_tuple(PyObject *given)
+{
+    if (!PyTuple_Check(given))
+        PyErr_SetString(PyExc_TypeError, "what is expected of a value is a tuple");
+    return PyTuple_Check(given);
+}
+
 /* Take what is expected of a tensor: (index, class, dtype, shape, strides or None). */
 static int take_tensor(Expected *item, PyObject *given)
 {
     PyObject *strides;
-    if (!PyArg_ParseTuple(given, "nOOOO", &item->index, &item->kind, &item->dtype, &item->shape,
+    if (!is_tuple(given) || !PyArg_ParseTuple(given, "nOOOO", &item->index, &item->kind, &item->dtype, &item->shape,
                           &strides)) {
         memset(item, 0, sizeof *item); /* what was read is not ours */
         return -1;
@@ -131,7 +138,7 @@ static int take_other(Expected *item, PyObject *given)
 {
     PyObject *equal;
     int is_by_type;
-    if (!PyArg_ParseTuple(given, "nOpO", &item->index, &item->kind, &is_by_type, &equal)) {
+    if (!is_tuple(given) || !PyArg_ParseTuple(given, "nOpO", &item->index, &item->kind, &is_by_type, &equal)) {
         memset(item, 0, sizeof *item);
         return -1;
     }

@@ -2,8 +2,8 @@
 
 A `Site` stands for one op at one place: a line of code in a layer, or the backward of such a
 line. It knows the calls that were made there, its `Variant`s, and after which ones each came, its
-`Step`s: a training step repeats itself, so the first guess is nearly always right, and to confirm it
-costs less than to make a key and to look it up.
+`Step`s: a training step repeats itself, so the first guess is nearly always right, and to confirm
+it costs less than to make a key and to look it up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from pyprof2.nvtx.compiled import marking, record
+from pyprof2.nvtx.compiled import marking, own, record
 from pyprof2.nvtx.describe import describe_tensor
 from pyprof2.nvtx.internals import without_torch_function
 
@@ -56,8 +56,8 @@ _VALUE_TYPES: Final = frozenset(
 
 
 CONTEXT: Final = 6
-"""Calls of a site by which the next one is guessed: an optimizer's loop over parameters has the same
-shape many times, and after it another one each time."""
+"""Calls of a site by which the next one is guessed: in an optimizer's loop over parameters the same
+shape comes many times, and after it another one each time."""
 
 STEPS_AT_MOST: Final = 1024
 """Steps that a site remembers."""
@@ -73,7 +73,7 @@ class ForwardOp(record("ForwardOp", "accumulate", "backward")):  # type: ignore[
         accumulate: the sites of ops that add up gradients right after these nodes, by op.
     """
 
-    __slots__ = ("layer", "mutates", "op", "source")
+    __slots__ = own("layer", "mutates", "op", "source")
 
     def __init__(self, op: Op | None, layer: str | None, source: str | None) -> None:
         self.op = None if op is None else op.name
@@ -93,7 +93,7 @@ class Variant(record("Variant", "matches", "message", "plain")):  # type: ignore
         plain: whether its tensors are of PyTorch's own classes.
     """
 
-    __slots__ = ()
+    __slots__ = own()
 
     def __init__(self, message: Any, matches: Callable[[Values], bool], *, plain: bool) -> None:
         self.message = message
@@ -110,7 +110,7 @@ class Step(record("Step", "follower", "variant")):  # type: ignore[misc]  # no t
         calls: the variants of the last calls, with this one's as the last.
     """
 
-    __slots__ = ("calls",)
+    __slots__ = own("calls")
 
     def __init__(self, calls: tuple[Variant, ...], variant: Variant, unknown: Step | None) -> None:
         """Make a step that nothing came after.
@@ -135,7 +135,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         forward: what autograd nodes made here belong to.
     """
 
-    __slots__ = (
+    __slots__ = own(
         "_known",
         "_message_of",
         "_op",
@@ -163,9 +163,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         self._unlike: Variant | None = None
         self._varying = set() if options.scalars else set(op.defaults) - op.tensors
 
-    def find(
-        self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None
-    ) -> Step:
+    def find(self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Step:
         """Return the step of a call that the guess does not match; the next guess will be that.
 
         Args:

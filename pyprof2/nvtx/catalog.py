@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.markers import Direction, Marker
 from pyprof2.nvtx.calls import ForwardOp, Site
 from pyprof2.nvtx.collectives import collective_bytes, group_of
-from pyprof2.nvtx.compiled import record
+from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.describe import device_of
 from pyprof2.nvtx.schema import Op
 
@@ -35,7 +35,7 @@ class Scope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # 
         sites: of the ops that run in it, by op and place.
     """
 
-    __slots__ = ("direction", "layer", "marker", "message", "recompute", "text")
+    __slots__ = own("direction", "layer", "marker", "message", "recompute", "text")
 
     def __init__(
         self, marker: Marker, layer: str | None, direction: Direction, *, recompute: bool

@@ -28,6 +28,14 @@ def marking() -> Any:
     return None if is_pure() else _MODULE
 
 
+def own(*fields: str) -> tuple[str, ...]:
+    """Return the `__slots__` of a class on top of a record: what the record does not have.
+
+    Type checkers take a tuple that is written there for all that there is.
+    """
+    return fields
+
+
 def record(name: str, *fields: str) -> Any:
     """Return a base for a class: with attributes that the compiled module reads, if it is there.
 

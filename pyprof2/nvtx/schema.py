@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch._ops import OpOverload
 
-from pyprof2.nvtx.compiled import record
+from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.describe import describe
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Op(record("Op", *_READ)):  # type: ignore[misc]  # it has no types
         tensors: the names of arguments that are tensors, or lists of them.
     """
 
-    __slots__ = ("defaults", "func", "mutates", "name", "records", "tensors")
+    __slots__ = own("defaults", "func", "mutates", "name", "records", "tensors")
 
     def __init__(self, func: Any) -> None:
         namespace = getattr(func, "namespace", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.markers import pack_payload
-from pyprof2.nvtx.compiled import record
+from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.internals import NO_TASK, current_task, next_sequence_nr
 from pyprof2.nvtx.sources import CallRange
 
@@ -79,7 +79,7 @@ class ThreadState(record("ThreadState", *_READ)):  # type: ignore[misc]  # it ha
             was made before the ops in it.
     """
 
-    __slots__ = ("peers", "transforms")
+    __slots__ = own("peers", "transforms")
 
     def __init__(
         self,
