@@ -19,7 +19,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import _functional_collectives as functional_collectives
-from torch.distributed import distributed_c10d
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
@@ -110,7 +109,8 @@ class Scaled(torch.autograd.Function):
         with torch.enable_grad():
             again = x.detach().requires_grad_()
             (inner,) = torch.autograd.grad(again.exp().sum(), again)
-        return grad * inner * 2
+        product: Tensor = grad * inner * 2
+        return product
 
 
 class Wrapper(torch.Tensor):
@@ -311,8 +311,8 @@ def test_so_they_are_with_other_options(
 
 
 @pytest.fixture
-def _one_process() -> Iterator[None]:
-    dist.init_process_group("gloo", store=distributed_c10d.HashStore(), rank=0, world_size=1)
+def _one_process(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
