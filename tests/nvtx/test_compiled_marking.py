@@ -187,7 +187,18 @@ def results_that_are_given() -> None:
 
 def strides_and_sizes() -> None:
     x = torch.ones(4, 6)
-    for each in (x, x.t(), x[:, ::2], x[:0], x.expand(2, 4, 6), torch.ones(()), x[:, :1], x.t()):
+    for each in (
+        x,
+        x.t(),
+        torch.ones(6, 4),
+        x.t(),
+        x[:, ::2],
+        x[:0],
+        x.expand(2, 4, 6),
+        torch.ones(()),
+        x[:, :1],
+        x.t(),
+    ):
         each + 1
         each.sum()
     torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last) * 2
