@@ -121,8 +121,8 @@ static int is_tuple(PyObject *given)
 static int take_tensor(Expected *item, PyObject *given)
 {
     PyObject *strides;
-    if (!is_tuple(given) || !PyArg_ParseTuple(given, "nOOOO", &item->index, &item->kind, &item->dtype, &item->shape,
-                          &strides)) {
+    if (!is_tuple(given) || !PyArg_ParseTuple(given, "nOOOO", &item->index, &item->kind,
+                                              &item->dtype, &item->shape, &strides)) {
         memset(item, 0, sizeof *item); /* what was read is not ours */
         return -1;
     }
@@ -138,7 +138,8 @@ static int take_other(Expected *item, PyObject *given)
 {
     PyObject *equal;
     int is_by_type;
-    if (!is_tuple(given) || !PyArg_ParseTuple(given, "nOpO", &item->index, &item->kind, &is_by_type, &equal)) {
+    if (!is_tuple(given) ||
+        !PyArg_ParseTuple(given, "nOpO", &item->index, &item->kind, &is_by_type, &equal)) {
         memset(item, 0, sizeof *item);
         return -1;
     }
@@ -1006,7 +1007,7 @@ static int fill_module(PyObject *module)
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, (void *)fill_module}, {0, NULL}};
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, "_marking", "Marks ops.", 0, NULL, module_slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_marking", "The compiled way of marking ops.", 0, NULL, module_slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__marking(void)
