@@ -1,4 +1,4 @@
-"""Build the compiled readers, where there is a compiler; without one all works, more slowly.
+"""Build what is compiled, where there is a compiler; without one all works, more slowly.
 
 The metadata is in setup.cfg. With PYPROF2_PURE=1 nothing is compiled: the wheel is for any machine.
 """
@@ -12,16 +12,19 @@ from setuptools import Extension, setup
 PURE = os.environ.get("PYPROF2_PURE", "") not in ("", "0")
 COMPILED = [
     Extension(
-        f"pyprof2.{folder}.{name}",
+        f"pyprof2.{package}.{name}",
         [f"{folder}/{name}.c"],
         depends=["parsers/_dictionary.h"],
         optional=True,
         py_limited_api=True,
     )
-    for folder, name in (
-        ("parsers", "_scan"), ("parsers", "_snapshot_events"), ("analysis", "_nest"),
+    for package, folder, name in (
+        ("analysis", "analysis", "_nest"),
+        ("nvtx", "pyprof2/nvtx", "_marking"),
+        ("parsers", "parsers", "_scan"),
+        ("parsers", "parsers", "_snapshot_events"),
     )
-]  # fmt: skip
+]
 
 if __name__ == "__main__":
     setup(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyprof2.columns import order_of, values_of
-from pyprof2.compiled import is_pure
+from pyprof2.pure import is_pure
 
 _nest: Any = None
 with contextlib.suppress(ImportError):  # it was not built

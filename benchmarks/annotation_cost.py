@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import runpy
 import statistics
 import sys
@@ -37,6 +38,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 
 import nvtx
 import torch
@@ -96,6 +98,13 @@ def annotated(*, source: bool = True) -> Iterator[None]:
         yield
     finally:
         pyprof2.nvtx.shutdown()
+
+
+@contextmanager
+def annotated_in_python() -> Iterator[None]:
+    """Annotate without lines, and without what is compiled."""
+    with mock.patch.dict(os.environ, {"PYPROF2_PURE": "1"}), annotated(source=False):
+        yield
 
 
 class PyProfsWay:
@@ -218,7 +227,8 @@ def main() -> int:
     pyprof = PyProfsWay()
     ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "none": nullcontext, "empty mode": Empty, "pyprof2": annotated,
-        "without lines": partial(annotated, source=False), "PyProf": pyprof.patched,
+        "without lines": partial(annotated, source=False), "in Python": annotated_in_python,
+        "PyProf": pyprof.patched,
     }  # fmt: skip
     marked = _marked_calls(step, pyprof)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -240,7 +250,8 @@ def _marked_calls(step: Callable[[], None], pyprof: PyProfsWay) -> dict[str, int
         step()
     with pyprof.patched():
         step()
-    ours = dict.fromkeys(("empty mode", "pyprof2", "without lines"), ops.count)
+    names = ("empty mode", "pyprof2", "without lines", "in Python")
+    ours = dict.fromkeys(names, ops.count)
     return {**ours, "PyProf": pyprof.count}
 
 
@@ -318,8 +329,10 @@ def _judge(added: dict[str, float], changing: float, library: dict[int, float]) 
     times_empty = added["pyprof2"] / added["empty mode"]
     share = added["pyprof2"] / added["PyProf"]
     without_lines = added["without lines"] / added["empty mode"]
+    in_python = added["in Python"] / added["empty mode"]
     print(f"pyprof2 is {times_empty:.2f} times the empty mode, {share:.0%} of PyProf's way")
     print(f"without lines it is {without_lines:.2f} times the empty mode")
+    print(f"without what is compiled it is then {in_python:.2f} times the empty mode")
     holds = times_empty <= BEST_TIMES_EMPTY and share < SHARE_OF_PYPROF
     holds &= all(times <= LIBRARY_TIMES_OWN for times in library.values())
     return int(not holds or changing >= CHANGING_TIMES_FIXED)

@@ -1,10 +1,10 @@
-"""The compiled readers: where they are."""
+"""The compiled readers: where they are, if they are wanted."""
 
 from __future__ import annotations
 
 import importlib.util
 
-from pyprof2.compiled import is_pure
+from pyprof2.pure import is_pure
 
 
 def library(name: str) -> str:

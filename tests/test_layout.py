@@ -203,10 +203,13 @@ def _packed(
 MODULE_FILES: Final = {path.relative_to(ROOT).as_posix() for path in MODULES.values()}
 LIBRARIES: Final = {
     f"pyprof2/{name}.abi3.so"
-    for name in ("parsers/_scan", "parsers/_snapshot_events", "analysis/_nest")
-}
+    for name in (
+        "analysis/_nest", "nvtx/_marking", "parsers/_scan", "parsers/_snapshot_events",
+    )
+}  # fmt: skip
 SOURCES: Final = {
-    "parsers/_dictionary.h", "parsers/_scan.c", "parsers/_snapshot_events.c", "analysis/_nest.c",
+    "analysis/_nest.c", "parsers/_dictionary.h", "parsers/_scan.c", "parsers/_snapshot_events.c",
+    "pyprof2/nvtx/_marking.c",
 }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """From a call to its message, fast: what was called like this before is recognised.
 
 A `Site` stands for one op at one place: a line of code in a layer, or the backward of such a
-line. It knows the calls that were made there, its `Variant`s, and which one came after which: a
-training step repeats itself, so the first guess is nearly always right, and to confirm it costs
-less than to make a key and to look it up.
+line. It knows the calls that were made there, its `Variant`s, and after which ones each came, its
+`Step`s: a training step repeats itself, so the first guess is nearly always right, and to confirm
+it costs less than to make a key and to look it up.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from pyprof2.nvtx.compiled import marking, own, record
 from pyprof2.nvtx.describe import describe_tensor
 from pyprof2.nvtx.internals import without_torch_function
 
@@ -54,7 +55,15 @@ _VALUE_TYPES: Final = frozenset(
 )
 
 
-class ForwardOp:
+CONTEXT: Final = 6
+"""Calls of a site by which the next one is guessed: in an optimizer's loop over parameters the same
+shape comes many times, and after it another one each time."""
+
+STEPS_AT_MOST: Final = 1024
+"""Steps that a site remembers."""
+
+
+class ForwardOp(record("ForwardOp", "accumulate", "backward")):  # type: ignore[misc]  # no types
     """What autograd nodes belong to: an op in a layer, called from a line of user code.
 
     Attributes:
@@ -64,7 +73,7 @@ class ForwardOp:
         accumulate: the sites of ops that add up gradients right after these nodes, by op.
     """
 
-    __slots__ = ("accumulate", "backward", "layer", "mutates", "op", "source")
+    __slots__ = own("layer", "mutates", "op", "source")
 
     def __init__(self, op: Op | None, layer: str | None, source: str | None) -> None:
         self.op = None if op is None else op.name
@@ -75,50 +84,75 @@ class ForwardOp:
         self.accumulate: dict[Any, Site] = {}
 
 
-class Variant:
+class Variant(record("Variant", "matches", "message", "plain")):  # type: ignore[misc]  # no types
     """One distinct call at a site.
 
     Attributes:
         message: its text, as the sink takes it.
         matches: whether a call with these values is this one.
-        follower: the variant that came after it the last time; a guess.
         plain: whether its tensors are of PyTorch's own classes.
     """
 
-    __slots__ = ("follower", "matches", "message", "plain")
+    __slots__ = own()
 
     def __init__(self, message: Any, matches: Callable[[Values], bool], *, plain: bool) -> None:
         self.message = message
         self.matches = matches
         self.plain = plain
-        self.follower = self
 
 
-class Site:
+class Step(record("Step", "follower", "variant")):  # type: ignore[misc]  # no types
+    """A call at a site, after those that were made there before it.
+
+    Attributes:
+        variant: of the call.
+        follower: the step that came after it the last time; a guess.
+        calls: the variants of the last calls, with this one's as the last.
+    """
+
+    __slots__ = own("calls")
+
+    def __init__(self, calls: tuple[Variant, ...], variant: Variant, unknown: Step | None) -> None:
+        """Make a step that nothing came after.
+
+        Args:
+            calls: the last ones.
+            variant: of this one.
+            unknown: a step that no call is; None: this one.
+        """
+        self.calls = calls
+        self.variant = variant
+        # What came all the time comes again.
+        is_same = calls.count(variant) == len(calls)
+        self.follower = self if unknown is None or is_same else unknown
+
+
+class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
     """One op at one place, and the calls that were made there.
 
     Attributes:
-        variant: the call that was made last.
+        step: the call that was made last.
         forward: what autograd nodes made here belong to.
     """
 
-    __slots__ = (
+    __slots__ = own(
         "_known",
         "_message_of",
         "_op",
         "_seen",
         "_shapes",
+        "_steps",
         "_tensors",
+        "_unknown",
         "_unlike",
         "_variants",
         "_varying",
-        "forward",
-        "variant",
     )
 
     def __init__(self, op: Op, forward: ForwardOp, message_of: MessageOf, options: Options) -> None:
         self.forward = forward
-        self.variant = Variant(None, _never, plain=True)
+        self._unknown = self.step = Step((), Variant(None, _never, plain=True), None)
+        self._steps: dict[tuple[Variant, ...], Step] = {}
         self._op = op
         self._message_of = message_of
         self._shapes = options.shapes
@@ -129,22 +163,34 @@ class Site:
         self._unlike: Variant | None = None
         self._varying = set() if options.scalars else set(op.defaults) - op.tensors
 
-    def find(
-        self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None
-    ) -> Variant:
-        """Return the variant of a call that the guess does not match; a new one is made.
+    def find(self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Step:
+        """Return the step of a call that the guess does not match; the next guess will be that.
 
         Args:
             values: what `Op.flatten` makes of `args` and `kwargs`.
             args: of the call.
             kwargs: of the call.
         """
+        last = self.step
+        variant = self._variant(values, args, kwargs)
+        calls = (*last.calls[1:], variant) if last.calls else (variant,) * CONTEXT
+        step = self._steps.get(calls)
+        if step is None:
+            if len(self._steps) >= STEPS_AT_MOST:
+                self._steps.clear()
+            step = self._steps[calls] = Step(calls, variant, self._unknown)
+        last.follower = step
+        return step
+
+    def _variant(
+        self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> Variant:
+        """Return the variant of a call; a new one is made."""
         is_changing = len(self._tensors) >= CHANGING_AFTER
         quick = self._quick_key(values, args, kwargs) if is_changing else None
         if quick is not None:
             found = self._known.get(quick) or self._first_time(quick)
             if found is not None:
-                self.variant.follower = found
                 return found
         # Where shapes take turns, as in a loop over parameters, to try a few is faster than a key.
         # (A copy of them: other threads have the same sites.)
@@ -159,7 +205,6 @@ class Site:
                     found = Variant(message, _never, plain=False)
         if quick is not None:
             self._known[quick] = found
-        self.variant.follower = found
         return found
 
     def _quick_key(
@@ -303,6 +348,11 @@ def _make_matcher(values: Values, by_type: list[bool]) -> Callable[[Values], boo
     count = len(values)
     first = min(places, default=None)
     device = None if first is None else values[first].device
+
+    compiled = marking()
+    if compiled is not None:
+        matcher: Callable[[Values], bool] = compiled.Matcher(count, tensors, others, device)
+        return matcher
 
     # On the critical path: it compares, and makes nothing. What has the expected type can be
     # compared; a tensor where a number is expected has not.

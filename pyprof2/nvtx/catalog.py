@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.markers import Direction, Marker
 from pyprof2.nvtx.calls import ForwardOp, Site
 from pyprof2.nvtx.collectives import collective_bytes, group_of
+from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.describe import device_of
 from pyprof2.nvtx.schema import Op
 
@@ -23,7 +24,7 @@ SITES_AT_MOST: Final = 50_000
 """Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
 
 
-class Scope:
+class Scope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # it has no types
     """Where ops run: in a layer, an optimizer step, a recomputation.
 
     Attributes:
@@ -34,16 +35,7 @@ class Scope:
         sites: of the ops that run in it, by op and place.
     """
 
-    __slots__ = (
-        "direction",
-        "is_optimizer",
-        "layer",
-        "marker",
-        "message",
-        "recompute",
-        "sites",
-        "text",
-    )
+    __slots__ = own("direction", "layer", "marker", "message", "recompute", "text")
 
     def __init__(
         self, marker: Marker, layer: str | None, direction: Direction, *, recompute: bool

@@ -40,6 +40,8 @@ current_task: Final[Callable[[], int]] = _C._current_graph_task_id
 next_sequence_nr: Final[Callable[[], int]] = _C._autograd._get_sequence_nr
 """The number that the next node made on this thread gets."""
 
+grad_enabled: Final[Callable[[], bool]] = torch.is_grad_enabled
+
 function_mode_enabled: Final[Callable[[], bool]] = _C._is_torch_function_mode_enabled
 """Whether calls from Python go to a TorchFunctionMode first."""
 

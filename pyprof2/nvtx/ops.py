@@ -27,6 +27,7 @@ from pyprof2.nvtx.internals import (
     current_node,
     current_task,
     function_mode_enabled,
+    grad_enabled,
     hide_frame,
     is_called,
     mode_count,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 _CHECKPOINT_FILE: Final = torch.utils.checkpoint.__file__
 
 _getframe: Final = sys._getframe  # noqa: SLF001 -- there is no other way to the caller
-_grad_enabled: Final = torch.is_grad_enabled
 
 
 def _are_foreign(types: Any) -> bool:
@@ -165,8 +165,8 @@ class OpMode(TorchDispatchMode):
             if node is None:
                 scope = self._catalog.callback
             else:
-                scope = self._scope_with_grad(node, frame) if _grad_enabled() else None
-        elif scope.is_optimizer and node is None and _grad_enabled():
+                scope = self._scope_with_grad(node, frame) if grad_enabled() else None
+        elif scope.is_optimizer and node is None and grad_enabled():
             scope = self._catalog.base  # of its closure, in which the loss is computed
         site: Site | None
         if scope is None:
@@ -180,10 +180,10 @@ class OpMode(TorchDispatchMode):
                 site = self._catalog.forward_site(scope, key, op, place)
             payload = note_nodes(state, site.forward, frame)
         values = op.flatten(args, kwargs) if kwargs or op.lists else args
-        variant = site.variant.follower
-        if not variant.matches(values):
-            variant = site.find(values, args, kwargs)
-        site.variant = variant
+        step = site.step.follower
+        if not step.variant.matches(values):
+            step = site.find(values, args, kwargs)
+        site.step, variant = step, step.variant
         attributes = state.attributes
         attributes.message = variant.message
         attributes.payload = payload
@@ -237,7 +237,7 @@ class OpMode(TorchDispatchMode):
             forward = forward or self._catalog.unknown
             sites = forward.backward
         state.last_backward = forward
-        if _grad_enabled():
+        if grad_enabled():
             note_nodes_in_backward(state, forward, number)
         site = sites.get(key)
         if site is None:

@@ -16,10 +16,8 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Final
 
-import torch
-
 from pyprof2.markers import NO_SEQUENCE
-from pyprof2.nvtx.internals import FUNCTION_APPLY, next_sequence_nr
+from pyprof2.nvtx.internals import FUNCTION_APPLY, grad_enabled, next_sequence_nr
 from pyprof2.nvtx.threads import UNKNOWN_NR
 
 if TYPE_CHECKING:
@@ -40,8 +38,6 @@ _LOOK_AFTER: Final = 1 << 12
 
 _NODES_PER_OP: Final = 16
 """Nodes that one op makes at most; where there are more, something was not seen."""
-
-_grad_enabled: Final = torch.is_grad_enabled
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -68,7 +64,7 @@ def note_nodes(state: ThreadState, forward: ForwardOp, frame: FrameType | None) 
     if state.unsure is None and state.function is None:
         if number == first:
             return NO_SEQUENCE
-        if number == first + 1 and _grad_enabled():
+        if number == first + 1 and grad_enabled():
             # One new node, and it is this op's: so it is nearly always.
             state.next_nr = number
             if not state.nodes or first % _LOOK_AFTER == 0:
@@ -83,7 +79,7 @@ def note_nodes(state: ThreadState, forward: ForwardOp, frame: FrameType | None) 
 def _note_odd_nodes(
     state: ThreadState, forward: ForwardOp, own: int, frame: FrameType | None
 ) -> int:
-    first, last, with_grad = state.next_nr, state.last_forward, _grad_enabled()
+    first, last, with_grad = state.next_nr, state.last_forward, grad_enabled()
     state.next_nr, state.unsure = own + 1, None
     before = last if last is not None and last.mutates and first != UNKNOWN_NR else None
     if before is not None and not with_grad and not runs_under(frame, FUNCTION_APPLY):
@@ -108,7 +104,7 @@ def _payload_without_node(
         here = clone.layer == forward.layer and clone.source == forward.source
         node = unsure if forward.mutates and here else None
     else:
-        inside = state.scope is state.function and not _grad_enabled()
+        inside = state.scope is state.function and not grad_enabled()
         node = last if inside and runs_under(frame, FUNCTION_APPLY) else None
         state.function = None if node is None else state.function
     if node is None:
@@ -140,7 +136,7 @@ def note_function(state: ThreadState, forward: ForwardOp, frame: FrameType | Non
 
     What runs in the module has layers of its own, so it says nothing of the function.
     """
-    if _grad_enabled() or next_sequence_nr() == state.next_nr:
+    if grad_enabled() or next_sequence_nr() == state.next_nr:
         return
     if runs_under(frame, FUNCTION_APPLY):
         note_nodes(state, forward, frame)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch._ops import OpOverload
 
+from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.describe import describe
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ _COLLECTIVE_NAMESPACES: Final = ("c10d", "_c10d_functional", "_c10d_functional_a
 _RECORD_NAMESPACE: Final = "profiler"
 
 
-class Op:
+_READ: Final = "collective", "detaches", "lists", "marked", "run"
+
+
+class Op(record("Op", *_READ)):  # type: ignore[misc]  # it has no types
     """What is known of an op once and for all.
 
     Attributes:
@@ -35,10 +39,7 @@ class Op:
         tensors: the names of arguments that are tensors, or lists of them.
     """
 
-    __slots__ = (
-        "collective", "defaults", "detaches", "func", "lists", "marked", "mutates", "name",
-        "records", "run", "tensors",
-    )  # fmt: skip
+    __slots__ = own("defaults", "func", "mutates", "name", "records", "tensors")
 
     def __init__(self, func: Any) -> None:
         namespace = getattr(func, "namespace", "")

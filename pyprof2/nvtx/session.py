@@ -21,6 +21,7 @@ from pyprof2.nvtx.internals import (
     without_torch_function,
 )
 from pyprof2.nvtx.knowledge import Knowledge
+from pyprof2.nvtx.op_modes import op_mode
 from pyprof2.nvtx.ops import OpMode
 from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
@@ -119,7 +120,7 @@ class Session(Knowledge):
         if wanted and mode is None and self.sink is not None:
             state = self.state()
             state.next_nr = next_sequence_nr()
-            mode = self.local.mode = OpMode(self, self.sink, state, self.note_record)
+            mode = self.local.mode = op_mode()(self, self.sink, state, self.note_record)
             self._modes.add(mode)
             insert_mode(mode)
         elif not wanted and mode is not None:
