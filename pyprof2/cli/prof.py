@@ -161,11 +161,16 @@ def run(args: argparse.Namespace) -> None:
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
     """Show the profile that `query` asks for, and on stderr what makes it less than whole."""
+    from pyprof2.deferred import defer_pandas
     from pyprof2.reports.first_rows import FirstRows
     from pyprof2.reports.sums import StoredProfile
 
     profile: Profile | StoredProfile | FirstRows | None
-    profile = StoredProfile.of(loaded, query) or FirstRows.of(loaded, query)
+    profile = StoredProfile.of(loaded, query)
+    if profile is not None:
+        defer_pandas()
+    else:
+        profile = FirstRows.of(loaded, query)
     if profile is None:
         from pyprof2.reports import profile as of_rows
 

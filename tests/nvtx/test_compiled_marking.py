@@ -165,7 +165,7 @@ def scalars_and_names() -> None:
     for rounding in (None, "floor", "trunc"):
         torch.div(x, 3, rounding_mode=rounding)
     for name in ("beta", "alpha", "beta"):
-        torch.addmm(x, x, torch.ones(4, 4), **{name: 2})
+        torch.addmm(x, x, torch.ones(4, 4), **{name: 2})  # type: ignore[call-overload]
     x.to(torch.float64)
     x.to(torch.float16, copy=True)
     torch.empty(2, 3, dtype=torch.int8, device="cpu")
