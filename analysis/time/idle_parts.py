@@ -215,8 +215,6 @@ class _Case:
             gaps = finder.next(activities, coming)
             if time == self.times[-1]:
                 gaps = gaps.with_others(finder.end())
-                latest = rows.launches.with_keys("launch_id", np.array([finder.latest_launch]))
-                calls = united(calls, latest, "launch_id")
             if len(gaps):
                 part = self._of_window(rows.of_gaps(gaps, activities, calls))
                 yield part.set_column(0, "gap_id", pc.add(part["gap_id"], seen))
@@ -271,7 +269,7 @@ class _HostRows:
         Args:
             gaps: of one device, in order of time.
             activities: those that end them.
-            calls: that launched these, and the one of the last gap; in order of their ids.
+            calls: that launched these, in order of their ids.
         """
         until = int(gaps.end[-1])
         launches = self.launches.read_until(until + 1, self._calls_from(int(gaps.start[0])))
@@ -279,11 +277,14 @@ class _HostRows:
         near = self._launching[int_column(launches, "launch_id", -1)] & (start <= until)
         near |= _holds_any(gaps, start, end)
         launches = united(launches.filter(pa.array(near)), calls, "launch_id")
+        latest = gaps.latest_launch[gaps.latest_launch >= 0]
+        # It may have begun together with one of a greater id: it stands anywhere among them.
+        launches = united(launches, self.launches.with_keys("launch_id", latest), "launch_id")
         ids = int_column(launches, "launch_id", -1)
         launch = row_of(ids, lookup(int_column(calls, "launch_id", -1), activities.launch, -1))
-        latest = row_of(ids, gaps.latest_launch)
         return _Window(
-            Gaps(*gaps[:-1], latest), activities._replace(launch=launch), launches,
+            Gaps(*gaps[:-1], row_of(ids, gaps.latest_launch)),
+            activities._replace(launch=launch), launches,
             self._ops_of(gaps, activities, launches), self._near(self._told, gaps),
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.time.idle import device_windows, idle_time
@@ -467,8 +467,29 @@ def as_tables(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, pa.T
     return {name: canonical(name, *of_table) for name, of_table in rows.items()}
 
 
+def _began_together() -> dict[str, list[dict[str, Any]]]:
+    """The latest launch, number 1, stands before that of the only work of the last window, 4."""
+    who = {"pid": 9, "tid": 1, "dur_ns": 0, "op_id": None}
+    on = {"device": 0, "stream": 7}
+    work = [(0, 16, None), (1, 34, None), (2, 41, None), (3, 45, None), (4, 51, None), (5, 0, 1)]
+    return {
+        "launches": [
+            {**who, "launch_id": number, "start_ns": start, "name": "cuModuleLoad"}
+            for number, start in enumerate((0, 37, 0, 0, 0, 0))
+        ],
+        "ops": [], "ranges": [], "stalls": [],
+        "kernels": [
+            {**who, **on, "kernel_id": number, "start_ns": start, "launch_id": launch}
+            for number, start, launch in work
+        ],
+        "copies": [{**who, **on, "kernel_id": 6, "start_ns": 27, "launch_id": 4}],
+        "trace": [{"start_ns": 0, "end_ns": 60}],
+    }  # fmt: skip
+
+
 @settings(max_examples=120, deadline=None)
 @given(rows=recordings(), normal_ns=st.integers(0, 20))
+@example(rows=_began_together(), normal_ns=0)
 def test_the_rules_as_loops_over_nanoseconds_say_the_same(
     rows: dict[str, list[dict[str, Any]]], normal_ns: int
 ) -> None:
