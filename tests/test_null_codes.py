@@ -17,7 +17,7 @@ from pyprof2.columns import text_array
 
 PROGRAM = """
 import pandas as pd, pyarrow as pa
-from pyprof2.analysis.summaries.spent import IDLE_INPUT, spent
+from pyprof2.analysis.summaries.spent import IDLE_INPUT, idle_sums, spent
 from pyprof2.tables import IDLE
 
 def part(*sources):
@@ -27,10 +27,8 @@ def part(*sources):
     return pa.table({n: pa.array(filled[n]).cast(IDLE.schema([n]).field(n).type)
                      for n in IDLE_INPUT})
 
-steps = pd.DataFrame({"idle_ns": pd.array([], "Int64")})
-found = spent({"busy_ns": 1, "ledger": {}}, steps,
-              [part(None, "a", "b", None), part("c", None), part(None, None)],
-              lambda: pd.DataFrame())
+sums = idle_sums([part(None, "a", "b", None), part("c", None), part(None, None)])
+found = spent({"busy_ns": 1, "ledger": {}}, [], sums.to_pylist(), lambda: pd.DataFrame())
 print(found.idle_ns)
 """
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pyprof2 import job as job_module
-from pyprof2 import many_ranks, parsing
+from pyprof2 import many_ranks, parsed_job
 from pyprof2.analysis.job.legs import BEGIN, MODELS, legs_of
 from pyprof2.analysis.job.rank_graph import NO_STEP
 from pyprof2.cli import main
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyprof2.job import JobOfRanks
 
-MODULES = (job_module, many_ranks, parsing)
+MODULES = (job_module, many_ranks, parsed_job)
 
 
 @pytest.fixture

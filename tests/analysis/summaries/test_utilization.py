@@ -49,12 +49,12 @@ def measure(
     tables = {name: canonical(name, *more.get(name, ())) for name in ("copies", "ops", "trace")}
     tables["kernels"] = canonical("kernels", *kernels)
     windows = step_windows(canonical("ranges", *ranges), [tables["kernels"], tables["copies"]])
-    frame = utilization(
+    found = utilization(
         parted(tables), windows, [A100] if devices is None else devices, more.get("override")
     )
-    assert list(frame) == list(COLUMNS)
-    found = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return [{str(name): row[name] for name in row} for row in found]
+    assert found.column_names == list(COLUMNS)
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
 
 
 def test_mfu_is_flops_over_what_the_device_could_do_in_the_time_of_the_step() -> None:
@@ -206,8 +206,7 @@ def test_the_total_weighs_steps_by_their_time() -> None:
     ranges = canonical("ranges", *steps((1, 0, 1), (2, 1, 3)))
 
     windows = step_windows(ranges, [tables["kernels"]])
-    frame = utilization(parted(tables), windows, [A100])
-    found = frame.to_dict("records")
+    found = utilization(parted(tables), windows, [A100]).to_pylist()
 
     # 50 % and 16.7 %; a ms of peak in 4 ms.
     assert total_utilization(found)["mfu_pct"] == pytest.approx(25)
