@@ -267,6 +267,28 @@ def backward_on_threads() -> None:
         thread.join()
 
 
+class Deep(torch.autograd.Function):
+    """Runs backward in backward so often that autograd goes on in a thread without frames."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, depth: int) -> Tensor:
+        ctx.depth = depth
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        if ctx.depth:
+            with torch.enable_grad():
+                inner = torch.ones(2, requires_grad=True) * 2
+                total = Deep.apply(inner, ctx.depth - 1).sum()
+            total.backward()
+        return grad * 1, None
+
+
+def backward_without_frames() -> None:
+    Deep.apply(torch.ones(2, requires_grad=True) * 2, 70).sum().backward()
+
+
 def optimizers() -> None:
     model = Gpt()
     tokens = torch.randint(0, 11, (2, 4))
@@ -296,6 +318,7 @@ OWN: Final[dict[str, Callable[[], object]]] = {
     "ops that raise": ops_that_raise,
     "backward in backward": backward_in_backward,
     "backward on threads": backward_on_threads,
+    "backward without frames": backward_without_frames,
     "optimizers": optimizers,
 }
 ALL: Final[dict[str, Callable[[], object]]] = {
