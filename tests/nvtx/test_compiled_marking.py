@@ -610,8 +610,7 @@ def test_a_list_that_changes_while_a_matcher_is_made_of_it_is_an_error_and_no_cr
             tensors.clear()
             return 0
 
-    for _ in range(2):
-        tensors.append((Index(), Tensor, x.dtype, x.shape, None))
+    tensors += [(Index(), Tensor, x.dtype, x.shape, None) for _ in range(2)]
     with pytest.raises(IndexError):
         COMPILED.Matcher(1, tensors, [], None)
 
