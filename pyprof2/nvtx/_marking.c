@@ -44,10 +44,19 @@ static int make_names(void)
 
 /* -- small things --------------------------------------------------------------------------- */
 
+/* Return what a function without arguments returns; it may be replaced while it runs. */
+static PyObject *result_of(PyObject *function)
+{
+    Py_INCREF(function);
+    PyObject *value = PyObject_CallNoArgs(function);
+    Py_DECREF(function);
+    return value;
+}
+
 /* Return whether a function without arguments returns what is true; -1: an error. */
 static int says(PyObject *function)
 {
-    PyObject *value = PyObject_CallNoArgs(function);
+    PyObject *value = result_of(function);
     int found = value ? PyObject_IsTrue(value) : -1;
     Py_XDECREF(value);
     return found;
@@ -56,7 +65,7 @@ static int says(PyObject *function)
 /* Put the number that a function without arguments returns into `number`. */
 static int ask_number(PyObject *function, long long *number)
 {
-    PyObject *value = PyObject_CallNoArgs(function);
+    PyObject *value = result_of(function);
     if (!value)
         return -1;
     *number = PyLong_AsLongLong(value);
@@ -159,9 +168,12 @@ static int matcher_fill(Matcher *self, PyObject *tensors, PyObject *others)
     }
     for (Py_ssize_t at = 0; at < self->tensors + self->others; at++) {
         Expected *item = self->expected + at;
-        int failed = at < self->tensors
-                         ? take_tensor(item, PyList_GetItem(tensors, at))
-                         : take_other(item, PyList_GetItem(others, at - self->tensors));
+        int is_tensor = at < self->tensors;
+        /* Held, and perhaps no longer there: to convert a number may change the lists. */
+        PyObject *given = Py_XNewRef(is_tensor ? PyList_GetItem(tensors, at)
+                                               : PyList_GetItem(others, at - self->tensors));
+        int failed = !given || (is_tensor ? take_tensor(item, given) : take_other(item, given));
+        Py_XDECREF(given);
         if (failed)
             return -1;
         if (item->index < 0 || item->index >= self->count) {
@@ -199,7 +211,7 @@ static PyTypeObject *matcher_type;
 static int attribute_equals(PyObject *tensor, PyObject *name, PyObject *expected)
 {
     PyObject *value = PyObject_GetAttr(tensor, name);
-    int same = value ? value == expected || PyObject_RichCompareBool(value, expected, Py_EQ) : -1;
+    int same = value ? PyObject_RichCompareBool(value, expected, Py_EQ) : -1;
     Py_XDECREF(value);
     return same;
 }
@@ -442,6 +454,15 @@ static int marker_clear(Marker *self)
     return 0;
 }
 
+/* Set an attribute, but let none be deleted: a mode may be in use, and relies on them. */
+static int marker_setattro(PyObject *self, PyObject *name, PyObject *value)
+{
+    if (value)
+        return PyObject_GenericSetAttr(self, name, value);
+    PyErr_SetString(PyExc_AttributeError, "attributes of a mode cannot be deleted");
+    return -1;
+}
+
 static void marker_dealloc(Marker *self)
 {
     PyObject_GC_UnTrack(self);
@@ -481,9 +502,14 @@ static PyObject *key_of(const Call *call)
 {
     if (!call->kwargs)
         return Py_NewRef((PyObject *)call->op);
-    PyObject *key = PyTuple_New(2 + PyDict_Size(call->kwargs)), *name, *value;
-    if (!key)
-        return NULL;
+    PyObject *key = NULL, *name, *value;
+    Py_ssize_t size;
+    do { /* as in `flatten` */
+        Py_XDECREF(key);
+        size = 2 + PyDict_Size(call->kwargs);
+        if (!(key = PyTuple_New(size)))
+            return NULL;
+    } while (size != 2 + PyDict_Size(call->kwargs));
     PyTuple_SetItem(key, 0, Py_NewRef((PyObject *)call->op));
     PyTuple_SetItem(key, 1, Py_NewRef(Py_None));
     Py_ssize_t at = 0;
@@ -532,7 +558,8 @@ static Py_ssize_t put_all(const Call *call, PyObject *values, int lists)
     return at;
 }
 
-/* Return what `Op.flatten` returns. Between the two rounds no other thread gets to run. */
+/* Return what `Op.flatten` returns. A new tuple may have garbage collected first (before Python
+   3.12), and then what runs may change the lists; between the last two rounds nothing runs. */
 static PyObject *flatten(const Call *call)
 {
     int lists = flag(call->op->lists);
@@ -540,7 +567,13 @@ static PyObject *flatten(const Call *call)
         return NULL;
     if (!call->kwargs && !lists)
         return Py_NewRef(call->args);
-    PyObject *values = PyTuple_New(put_all(call, NULL, lists));
+    PyObject *values = NULL;
+    Py_ssize_t size;
+    do {
+        Py_XDECREF(values);
+        size = put_all(call, NULL, lists);
+        values = PyTuple_New(size);
+    } while (values && put_all(call, NULL, lists) != size);
     if (values && put_all(call, values, lists) < 0)
         Py_CLEAR(values);
     return values;
@@ -578,7 +611,7 @@ static int made_one(const Call *call, long long first)
 static PyObject *payload_of(const Call *call, PyObject *forward)
 {
     ThreadState *state = call->state;
-    PyObject *payload = NULL, *number = PyObject_CallNoArgs(call->mode->_next_sequence_nr);
+    PyObject *payload = NULL, *number = result_of(call->mode->_next_sequence_nr);
     long long first, now;
     if (!number || to_number(state->next_nr, &first) || to_number(number, &now))
         goto done;
@@ -670,7 +703,7 @@ static PyObject *accumulated(const Call *call)
 static PyObject *owner_of(const Call *call, PyObject *number, PyObject **payload, int *accumulates)
 {
     PyObject *forward = NULL, *nodes = NULL;
-    ThreadState *home = (ThreadState *)call->mode->home;
+    ThreadState *home = (ThreadState *)Py_NewRef(call->mode->home);
     if (is_record((PyObject *)home, ThreadState_type))
         nodes = held(home->nodes);
     if (nodes)
@@ -691,6 +724,7 @@ static PyObject *owner_of(const Call *call, PyObject *number, PyObject **payload
     }
     if (forward && (!*payload || !is_record(forward, ForwardOp_type)))
         Py_CLEAR(forward);
+    Py_DECREF((PyObject *)home);
     return forward;
 }
 
@@ -729,7 +763,7 @@ static PyObject *site_of(const Call *call, PyObject **payload)
         return NULL;
     if (task != NO_TASK && task != own) {
         int with_grad = says(mode->_grad_enabled);
-        PyObject *node = with_grad ? NULL : PyObject_CallNoArgs(mode->_current_node);
+        PyObject *node = with_grad ? NULL : result_of(mode->_current_node);
         PyObject *site = node && node != Py_None ? site_in_node(call, node, payload) : NULL;
         Py_XDECREF(node);
         return site;
@@ -972,6 +1006,7 @@ static PyType_Slot marker_slots[] = {
     {Py_tp_dealloc, (void *)marker_dealloc},
     {Py_tp_traverse, (void *)marker_traverse},
     {Py_tp_clear, (void *)marker_clear},
+    {Py_tp_setattro, (void *)marker_setattro},
     {Py_tp_methods, marker_methods},
     {Py_tp_members, marker_members},
     {0, NULL},
@@ -982,14 +1017,16 @@ static PyType_Spec marker_spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, marker_slots,
 };
 
+static PyTypeObject *marker_type;
+
 static int add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **kept)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    /* If the module was imported before, what is made of its types may be in use. */
+    PyObject *type = *kept ? Py_NewRef((PyObject *)*kept)
+                           : PyType_FromModuleAndSpec(module, spec, NULL);
     int failed = !type || PyModule_AddObjectRef(module, name, type);
-    if (kept && !failed) {
-        Py_XDECREF((PyObject *)*kept); /* of a module that was imported before */
+    if (!*kept && !failed)
         *kept = (PyTypeObject *)Py_NewRef(type);
-    }
     Py_XDECREF(type);
     return failed ? -1 : 0;
 }
@@ -998,7 +1035,7 @@ static int fill_module(PyObject *module)
 {
 #define OR_ADD(K) || add_type(module, &K##_spec, #K, &K##_type)
     return make_names() || add_type(module, &matcher_spec, "Matcher", &matcher_type) ||
-                   add_type(module, &marker_spec, "Marker", NULL) OR_ADD(Op) OR_ADD(Variant)
+                   add_type(module, &marker_spec, "Marker", &marker_type) OR_ADD(Op) OR_ADD(Variant)
                    OR_ADD(Step) OR_ADD(Site) OR_ADD(ForwardOp) OR_ADD(Scope) OR_ADD(ThreadState)
                ? -1
                : 0;

@@ -138,7 +138,8 @@ class OpMode(TorchDispatchMode):
         except BaseException as error:
             hide_frame(error)
             raise
-        plain = self.begin(op, args, kwargs, _getframe(1))
+        # (`_getframe(1)` fails on threads of autograd, which have no frames but this one.)
+        plain = self.begin(op, args, kwargs, _getframe().f_back)
         try:
             if not plain:
                 with without_torch_function():

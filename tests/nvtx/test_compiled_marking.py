@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import re
 import sys
 import threading
@@ -27,7 +28,7 @@ from pyprof2.markers import parse_payload
 from pyprof2.nvtx.annotation import shutdown, start
 from pyprof2.nvtx.calls import CONTEXT, Site
 from pyprof2.nvtx.compiled import marking
-from pyprof2.nvtx.internals import next_sequence_nr
+from pyprof2.nvtx.internals import insert_mode, next_sequence_nr, remove_mode
 from pyprof2.nvtx.op_modes import op_mode
 from pyprof2.nvtx.ops import OpMode
 from pyprof2.nvtx.options import Options
@@ -266,6 +267,28 @@ def backward_on_threads() -> None:
         thread.join()
 
 
+class Deep(torch.autograd.Function):
+    """Runs backward in backward so often that autograd goes on in a thread without frames."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, depth: int) -> Tensor:
+        ctx.depth = depth
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        if ctx.depth:
+            with torch.enable_grad():
+                inner = torch.ones(2, requires_grad=True) * 2
+                total = Deep.apply(inner, ctx.depth - 1).sum()
+            total.backward()
+        return grad * 1, None
+
+
+def backward_without_frames() -> None:
+    Deep.apply(torch.ones(2, requires_grad=True) * 2, 70).sum().backward()
+
+
 def optimizers() -> None:
     model = Gpt()
     tokens = torch.randint(0, 11, (2, 4))
@@ -295,6 +318,7 @@ OWN: Final[dict[str, Callable[[], object]]] = {
     "ops that raise": ops_that_raise,
     "backward in backward": backward_in_backward,
     "backward on threads": backward_on_threads,
+    "backward without frames": backward_without_frames,
     "optimizers": optimizers,
 }
 ALL: Final[dict[str, Callable[[], object]]] = {
@@ -551,3 +575,113 @@ def test_hundreds_of_thousands_of_ops_leave_no_memory() -> None:
 class _Attributes:
     message: Any = None
     payload: int = 0
+
+
+class _Raises:
+    """A size that cannot be compared, as those that are not known yet while torch traces."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self._error = error
+
+    def __eq__(self, _other: object) -> bool:
+        raise self._error
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_shape_that_cannot_be_compared_is_another_one() -> None:
+    x = torch.ones(2, 3)
+
+    def matcher(error: type[Exception]) -> Any:
+        shape = (2, _Raises(error))
+        return COMPILED.Matcher(1, [(0, Tensor, x.dtype, shape, None)], [], x.device)
+
+    assert not matcher(RuntimeError)((x,))
+    with pytest.raises(ZeroDivisionError):
+        matcher(ZeroDivisionError)((x,))
+
+
+def test_a_list_that_changes_while_a_matcher_is_made_of_it_is_an_error_and_no_crash() -> None:
+    x = torch.ones(2)
+    tensors: list[Any] = []
+
+    class Index:
+        def __index__(self) -> int:
+            tensors.clear()
+            return 0
+
+    tensors += [(Index(), Tensor, x.dtype, x.shape, None) for _ in range(2)]
+    with pytest.raises(IndexError):
+        COMPILED.Matcher(1, tensors, [], None)
+
+
+class _Garbage:
+    """Is collected with the next object that is made after `drop`, and then runs something."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self.run, self.me = run, self
+
+    def __del__(self) -> None:
+        self.run()
+
+    @classmethod
+    def drop(cls, run: Callable[[], object]) -> None:
+        cls(run)
+        gc.set_threshold(1)
+
+
+@pytest.mark.parametrize("before", [2, 20, 200])
+@pytest.mark.parametrize("after", [1, 30, 300])
+def test_a_list_may_change_while_an_op_is_looked_at(before: int, after: int) -> None:
+    start(Options(source=False), Recorder().sink())
+    session = annotation_module.current_session()
+    assert session is not None
+    mode, x = session.local.mode, torch.ones(2)
+    number = mode._next_sequence_nr
+    tensors = [x] * before
+
+    def change() -> None:
+        tensors[:] = [x] * after
+
+    def drop() -> Any:
+        _Garbage.drop(change)
+        return number()
+
+    thresholds = gc.get_threshold()
+    torch.cat(tensors)
+    remove_mode(mode)  # as while an op gets to it
+    mode._next_sequence_nr = drop
+    try:
+        mode.__torch_dispatch__(torch.ops.aten.cat.default, (), (tensors,), {})
+    finally:
+        gc.set_threshold(*thresholds)
+        mode._next_sequence_nr = number
+        insert_mode(mode)
+    assert len(tensors) == after
+
+
+def test_what_a_mode_is_made_of_stays_while_an_op_runs() -> None:
+    recorder = Recorder()
+    start(Options(source=False), recorder.sink())
+    session = annotation_module.current_session()
+    assert session is not None
+    mode, x = session.local.mode, torch.ones(2)
+    for name in ("home", "_current_task", "_grad_enabled", "_local", "_no_sequence", "_ops"):
+        with pytest.raises(AttributeError):
+            delattr(mode, name)
+        assert getattr(mode, name) is not None
+    x + 1
+    assert recorder.ops("aten::add")[-1].closed
+
+
+def test_ops_go_on_if_the_module_is_imported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    start(Options(source=False), recorder.sink())
+    x = torch.ones(2)
+    torch.neg(x)
+    monkeypatch.delitem(sys.modules, COMPILED.__name__)
+    again = importlib.import_module(COMPILED.__name__)
+    torch.neg(x)
+
+    assert again.Op is COMPILED.Op
+    assert len(recorder.ops("aten::neg")) == 2
