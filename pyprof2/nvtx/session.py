@@ -177,7 +177,7 @@ class Session(Knowledge):
             return None
         if self.kineto:
             # Of what calls the function in our place.
-            source = self.source(sys._getframe(2)) if self.options.source else None  # noqa: SLF001
+            source = self.source(sys._getframe(1).f_back) if self.options.source else None  # noqa: SLF001
             inputs = op.describe(args, kwargs, set())
             marker = Marker("op", op=op.name, inputs=inputs, source=source)
             return _open_record(RecordFunction(format_marker(marker, quoteless=True)))
@@ -185,7 +185,8 @@ class Session(Knowledge):
         if mode is None or self.sink is None:
             return None
         with without_torch_function():
-            mode.begin(op, args, kwargs, sys._getframe(2))  # noqa: SLF001 -- no other way to it
+            # What calls it may have no Python frame, as hooks in threads of autograd.
+            mode.begin(op, args, kwargs, sys._getframe(1).f_back)  # noqa: SLF001
         return partial(self.sink.pop, self.sink.domain)
 
     def mark(self, marker: Marker) -> None:
