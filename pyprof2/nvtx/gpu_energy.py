@@ -80,9 +80,11 @@ class Power:
         self.sample(now)
         if self._error is not None:
             raise self._error
-        if is_first:
-            threading.Thread(target=_keep_sampling, args=[weakref.ref(self)], daemon=True).start()
-        return self._joules
+        if not is_first:
+            return self._joules
+        # The thread may have sampled before this returns.
+        threading.Thread(target=_keep_sampling, args=[weakref.ref(self)], daemon=True).start()
+        return 0.0
 
     def sample(self, now: float) -> None:
         """Add what was used since the last sample; an error is kept for who reads."""

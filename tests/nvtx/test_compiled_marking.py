@@ -83,6 +83,9 @@ def recorded(
             sequence_nr = parsed[0] - (first if thread == 0 else 0)
         outer = None if item.parent is None else item.parent.text
         is_mine = item.thread == threading.get_ident()
+        if not is_mine:
+            # Which thread of a pool runs what, and how much before, is chance.
+            thread, sequence_nr = None, None
         rows[is_mine].append(Row(item.text, thread, sequence_nr, outer))
     return [rows[True], sorted(rows[False], key=str)]
 
