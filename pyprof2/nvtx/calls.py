@@ -345,14 +345,22 @@ def _make_matcher(values: Values, by_type: list[bool]) -> Callable[[Values], boo
         for i, (v, typed) in enumerate(zip(values, by_type, strict=True))
         if i not in places
     ]
-    count = len(values)
     first = min(places, default=None)
     device = None if first is None else values[first].device
-
     compiled = marking()
-    if compiled is not None:
-        matcher: Callable[[Values], bool] = compiled.Matcher(count, tensors, others, device)
-        return matcher
+    make = _matcher_in_python if compiled is None else compiled.Matcher
+    matcher: Callable[[Values], bool] = make(len(values), tensors, others, device)
+    return matcher
+
+
+def _matcher_in_python(
+    count: int,
+    tensors: list[tuple[Any, ...]],
+    others: list[tuple[Any, ...]],
+    device: torch.device | None,
+) -> Callable[[Values], bool]:
+    """Return what `_marking.Matcher` is in C: see there."""
+    first = tensors[0][0] if tensors else None
 
     # On the critical path: it compares, and makes nothing. What has the expected type can be
     # compared; a tensor where a number is expected has not.
