@@ -7,7 +7,6 @@ import functools
 import os
 import shutil
 import tempfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -188,9 +187,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, names, ids=ids, indirect=True)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
     """Mark the tests that use real traces or a browser, so that `-m real_trace` selects them.
 
+    Of what `-m` leaves, one part of the files runs.
     A test runs again where `nsys` lost its own daemon, as happens on a busy machine: version 2022.4
     then prints one of `_NSYS_FAILED`, and starts no program. Nothing of ours says these words.
     """
@@ -206,8 +209,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("nsys") is not None:
             item.add_marker(pytest.mark.xdist_group("nsys"))
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
-    part = config.getoption("--part")
-    items[:] = [item for item in items if _is_in(part, item.path.relative_to(config.rootpath))]
+    yield
+    items[:] = _part_of(items, config.getoption("--part"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -216,11 +219,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", default="0/1", metavar="K/N", help="run part K, from 0, of N parts")
 
 
-def _is_in(part: str, path: Path) -> bool:
-    """Return whether a file of tests is in a part, K/N."""
-    number, _, parts = part.partition("/")
-    # Of the name, not of its place in a list: a new file moves no other.
-    return zlib.crc32(path.as_posix().encode()) % int(parts) == int(number)
+def _part_of(items: list[pytest.Item], part: str) -> list[pytest.Item]:
+    """Return the tests of every N-th file, from file K, for part K/N."""
+    first, _, parts = part.partition("/")
+    # Dealt in turn, so that no part is empty: pytest fails where it runs no test.
+    files = set(sorted({item.path for item in items})[int(first) :: int(parts)])
+    return [item for item in items if item.path in files]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -104,20 +104,21 @@ def test_what_tests_share_is_made_once_for_all_workers_and_goes_with_the_run(
     assert not Path(made).parent.exists()
 
 
-def test_the_parts_of_a_run_have_each_file_once(
+def test_the_parts_of_a_run_have_each_file_once_and_none_is_empty(
     pytester: pytest.Pytester,
 ) -> None:
     shutil.copy(CONFTEST, pytester.path)
-    names = {f"test_{letter}" for letter in "abcdefgh"}
-    pytester.makepyfile(**{name: f"def {name}():\n    pass\n" for name in names})
+    marked = "import pytest\n\n\n@pytest.mark.minutes\ndef test():\n    pass\n"
+    names = {f"test_{letter}" for letter in "bdeg"}
+    pytester.makepyfile(**dict.fromkeys(names, marked))
+    pytester.makepyfile(**{f"test_{letter}": "def test():\n    pass\n" for letter in "acfh"})
 
     parts = []
     for part in range(3):
-        options = ("-p", "no:randomly", "-p", "no:cacheprovider", "-v", "--part", f"{part}/3")
-        result = pytester.runpytest_subprocess(*options)
+        options = ("-p", "no:randomly", "-p", "no:cacheprovider", "-v", "-m", "minutes")
+        result = pytester.runpytest_subprocess(*options, "--part", f"{part}/3")
         lines = [line for line in result.outlines if " PASSED" in line]
-        parts.append({line.split("::")[1].split()[0] for line in lines})
+        parts.append({line.split(".py::")[0] for line in lines})
 
-    assert sum(map(len, parts)) == len(names)
+    assert sorted(map(len, parts)) == [1, 1, 2]
     assert set.union(*parts) == names
-    assert all(parts)
