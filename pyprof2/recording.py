@@ -20,8 +20,10 @@ import pyarrow.compute as pc
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 """Positions in a raw table."""
@@ -337,3 +339,10 @@ def code_column(table: pa.Table, name: str) -> tuple[np.ndarray[Any, Any], list[
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], TEXT)
     return column.indices.fill_null(-1).to_numpy(), column.dictionary.to_pylist()
+
+
+def has_text(table: pa.Table, name: str, words: Container[str]) -> NDArray[np.bool_]:
+    """Return the rows whose text is one of these words, each of which is looked at once."""
+    code, texts = code_column(table, name)
+    found: NDArray[np.bool_] = np.array([*(text in words for text in texts), False])[code]
+    return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.job.kinds import MARKER_KIND, is_comm_op, is_work
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +103,7 @@ def _tells_collective(ranges: pa.Table) -> Bool:
 
 
 _CHOSEN: Final[Mapping[str, tuple[Sequence[str], Callable[[pa.Table], Bool]]]] = {
-    "kernels": (("category",), lambda rows: _named(rows, "category", lambda c: c == "comm")),
+    "kernels": (("category",), lambda rows: has_text(rows, "category", ("comm",))),
     "ranges": (("name", "kind"), _tells_collective),
 }
 """Of tables whose rows are chosen one by one: by which columns, and how."""

@@ -23,13 +23,15 @@ from pyprof2.analysis.summaries.profile_columns import COSTED, LARGEST_SUM, in_f
 from pyprof2.analysis.summaries.rows import has_least, least_times, only_helps
 from pyprof2.analysis.summaries.sets import distinct_sets
 from pyprof2.columns import combine_keys, distinct, sorted_distinct, text_array
-from pyprof2.recording import TextCodes, code_column, int_column
+from pyprof2.recording import TextCodes, has_text, int_column
 from pyprof2.result_tables import SUM_CALLS, SUMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyprof2.analysis.intervals import Bool, Int
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.parted import Parted
     from pyprof2.analysis.summaries.rows import Floats
     from pyprof2.analysis.summaries.sets import Sets
@@ -57,6 +59,7 @@ ADDED: Final = tuple(name for name in SUMS.names if name not in _NOT_ADDED)
 _FAR: Final = np.iinfo(np.int64).max
 _NO_STREAM: Final = -_FAR
 _ROW_BITS: Final = 20
+_ROW: Final = (1 << _ROW_BITS) - 1
 _EXACT: Final = float(1 << 52)
 """Up to it sums of whole numbers as floats are whole, with room for a rough one."""
 
@@ -72,16 +75,17 @@ def sums_of_rank(
         rank: its number.
         most: with more rows than this, or sums that 64 bits do not hold, both tables are empty.
     """
-    nothing = SUMS.empty(), SUM_CALLS.empty()
     work = _Work(tables["ops"].row_count)
     for part in _parts(tables, _OF_WORK):
         work.add(part)
-    sums = _Rows(work)
+    codes = _Codes()
+    helped = _helped(tables, work, codes, most)
+    sums = _Rows(work, helped, codes)
     for part in _parts(tables, NEEDED):
         sums.add(part)
         if len(sums.keys) > most:
-            return nothing
-    return sums.tables(rank, most) or nothing
+            break
+    return sums.tables(rank, most) or (SUMS.empty(), SUM_CALLS.empty())
 
 
 def _parts(tables: Mapping[str, Parted], columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -110,74 +114,111 @@ class _Work:
         self.is_helped[op[helps]] = True
 
 
-class _Helper(NamedTuple):
-    """Rows that only help: of each its op, its call, its key, and what it adds."""
+class _Codes:
+    """Numbers for the texts and streams of rows that come in parts."""
 
-    op: Int
-    call: Int
-    key: Int
-    values: Int
+    def __init__(self) -> None:
+        self._texts = {name: RunningCodes() for name in TEXTS}
+        self._streams = TextCodes()
+
+    def of(self, rows: pa.Table) -> list[Int]:
+        """Return of each row the codes of `TEXTS` and the number of its stream, by column."""
+        made = {"library": libraries(rows), "tensor_core_missed": missed_reasons(rows)}
+        for name, column in made.items():
+            rows = rows.append_column(name, text_array(column))
+        streams, stream = distinct(int_column(rows, "stream", _NO_STREAM))
+        numbers = np.array([self._streams[each] for each in streams.tolist()], np.int64)
+        codes = [self._texts[name].add(rows, name).astype(np.int64) for name in TEXTS]
+        return [*codes, numbers[stream]]
+
+    def columns(self, codes: Int) -> dict[str, pa.Array]:
+        """Return the columns that have these codes, by row and column."""
+        streams = [None if each == _NO_STREAM else each for each in self._streams]
+        return {
+            name: text_array((codes[:, at], [*self._texts[name].texts, None]))
+            for at, name in enumerate(TEXTS)
+        } | {"stream": pa.array([streams[at] for at in codes[:, len(TEXTS)]], pa.int64())}
+
+
+def _numbers(columns: Sequence[Int], known: TextCodes) -> Int:
+    """Return the number of each row's combination of codes, of which each is looked up once."""
+    group = combine_keys(*columns)
+    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
+    place = np.zeros(len(first), np.int64)
+    # In the order in which they come first: of a tie that is what a profile goes by.
+    order = np.argsort(first)
+    keys = np.stack([column[first[order]] for column in columns], axis=1).tolist()
+    place[order] = [known[tuple(each)] for each in keys]
+    return place[group]
+
+
+class _Helped(NamedTuple):
+    """The work of ops that have kernels which only help.
+
+    Attributes:
+        keys: the codes of what does the work, by number.
+        sets: sets of them.
+        of_op: which set does the work of each op, by `cost_op_id` plus one; -1: none.
+    """
+
+    keys: TextCodes
+    sets: Sets
+    of_op: NDArray[np.int32]
+
+
+def _helped(tables: Mapping[str, Parted], work: _Work, codes: _Codes, most: int) -> _Helped:
+    """Return what does the work of the ops that are helped; some of it where that is too much."""
+    keys, pairs = TextCodes(), [np.empty(0, np.int64)]
+    for part in _parts(tables, NEEDED) if work.is_helped.any() else ():
+        op = op_numbers(part) + 1
+        chosen = work.is_helped[op] & ~only_helps(part)
+        key = _numbers(codes.of(part.filter(pa.array(chosen))), keys)
+        if len(keys) > most:
+            break
+        pairs.append(_pairs(op[chosen], key))
+    found = sorted_distinct(np.concatenate(pairs))
+    ops, place = distinct(found >> _ROW_BITS)
+    sets, which = distinct_sets(place, found & _ROW)
+    of_op = np.full(len(work.time), -1, np.int32)
+    of_op[ops] = which
+    return _Helped(keys, sets, of_op)
 
 
 class _Rows:
     """The sums of rows that come in parts.
 
     Attributes:
-        keys: the number of each combination of codes of `TEXTS`, the stream, and whether it helps.
+        keys: the number of each combination of codes and of what a row helps with: 0 where it
+            does work, 1 where it helps with none that is known, else its set plus 2.
     """
 
-    def __init__(self, work: _Work) -> None:
+    def __init__(self, work: _Work, helped: _Helped, codes: _Codes) -> None:
         self.keys = TextCodes()
-        self._work = work
-        self._texts = {name: RunningCodes() for name in TEXTS}
-        self._streams = TextCodes()
+        self._work, self._helped, self._codes = work, helped, codes
         self._sums = _nothing(0)
         self._rough = np.zeros(len(ADDED))
-        self._calls: list[Int] = []
-        self._workers: list[Int] = []
-        self._helpers: list[_Helper] = []
+        self._calls = [np.empty(0, np.int64)]
 
     def add(self, rows: pa.Table) -> None:
         """Take up rows."""
-        op, helps = op_numbers(rows) + 1, only_helps(rows)
-        key = self._key(rows, helps)
+        op = op_numbers(rows) + 1
+        helps = np.where(only_helps(rows), self._helped.of_op[op] + 2, 0)
+        key = _numbers([*self._codes.of(rows), helps], self.keys)
         values = self._values(rows, op)
-        own = [each[~helps] for each in values]
         rough = np.array([each.sum(dtype=np.float64) for each in values])
         self._rough += rough
         new = _nothing(len(self.keys) - self._sums.shape[1])
         self._sums = np.concatenate([self._sums, new], axis=1)
-        _add(self._sums, key[~helps], own, rough)
+        _add(self._sums, key, values, rough)
         call = int_column(rows, "op_id", -1)
-        self._calls.append(_pairs(call, key, (call >= 0) & ~helps))
-        self._workers.append(_pairs(op, key, self._work.is_helped[op] & ~helps))
-        of_helpers = np.array([each[helps] for each in values])
-        self._helpers.append(_Helper(op[helps], call[helps], key[helps], of_helpers))
-
-    def _key(self, rows: pa.Table, helps: Bool) -> Int:
-        """Return the number of each row's key, of which each distinct one is looked up once."""
-        made = {"library": libraries(rows), "tensor_core_missed": missed_reasons(rows)}
-        for name, column in made.items():
-            rows = rows.append_column(name, text_array(column))
-        codes = [self._texts[name].add(rows, name) for name in TEXTS]
-        streams, stream = distinct(int_column(rows, "stream", _NO_STREAM))
-        numbers = np.array([self._streams[number] for number in streams.tolist()])
-        columns = [np.asarray(each, np.int64) for each in (*codes, numbers[stream], helps)]
-        group = combine_keys(*columns)
-        first = np.zeros(int(group.max()) + 1, np.int64)
-        first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
-        place = np.zeros(len(first), np.int64)
-        # In the order in which they come first: of a tie that is what a profile goes by.
-        order = np.argsort(first)
-        distinct_keys = np.stack([column[first[order]] for column in columns], axis=1).tolist()
-        place[order] = [self.keys[tuple(each)] for each in distinct_keys]
-        return place[group]
+        self._calls.append(_pairs(call[call >= 0], key[call >= 0]))
 
     def _values(self, rows: pa.Table, op: Int) -> list[Int]:
         """Return what each row adds to the columns `ADDED`, in their order."""
         time = int_column(rows, "dur_ns", 0)
-        verdict = {word: _is(rows, "tensor_core", (word,)) for word in ("yes", "no")}
-        counted = ~_is(rows, "cost_status", ("in_parent",))
+        verdict = {word: has_text(rows, "tensor_core", (word,)) for word in ("yes", "no")}
+        counted = ~has_text(rows, "cost_status", ("in_parent",))
         told, moved = (rows[name].is_valid().to_numpy() for name in ("flops", "bytes"))
         flops, nbytes = (int_column(rows, name, 0) for name in ("flops", "bytes"))
         could = rows["tensor_core_eligible"].fill_null(False).to_numpy()  # noqa: FBT003
@@ -205,65 +246,30 @@ class _Rows:
             "tensor_core_known_ns": time * (verdict["yes"] | verdict["no"]),
             "tensor_core_used_ns": time * used,
             "tensor_core_used_count": used,
-            "costed_ns": time * _is(rows, "cost_status", COSTED),
+            "costed_ns": time * has_text(rows, "cost_status", COSTED),
         }
         return [np.asarray(found[name], np.int64) for name in ADDED]
 
     def tables(self, rank: int, most: int) -> tuple[pa.Table, pa.Table] | None:
-        """Return the tables `sums` and `sum_calls`; None where there are too many rows."""
-        if not self.keys:
+        """Return the tables `sums` and `sum_calls`; None where they are not stored."""
+        if not 0 < len(self.keys) <= most or self._rough.max() > LARGEST_SUM:
             return None
-        own = _Helper(*(np.concatenate(e, axis=-1) for e in zip(*self._helpers, strict=True)))
-        sets, which = self._worked_with(own.op)
-        pair, of_helper = np.unique(combine_keys(own.key, which), return_inverse=True)
-        firsts = np.unique(of_helper, return_index=True)[1]
         keys = np.array(list(self.keys), np.int64)
-        is_own = keys[:, -1] == 0
-        # Rows of kernels that work, and those that help with each set of them, by their keys.
-        key = np.r_[np.flatnonzero(is_own), own.key[firsts]]
-        order = np.argsort(key, kind="stable")
-        row = np.empty(len(order), np.int64)
-        row[order] = np.arange(len(order))
-        worker, helper = np.zeros(len(keys), np.int64), row[is_own.sum() :]
-        worker[is_own] = row[: is_own.sum()]
-        if len(key) > most or self._rough.max() > LARGEST_SUM:
-            return None
-        sums = _nothing(len(pair))
-        _add(sums, of_helper, own.values, self._rough)
-        values = np.concatenate([self._sums[:, is_own], sums], axis=1)[:, order]
-        helps: list[list[int] | None] = [None] * len(key)
-        for at, place in enumerate(which[firsts].tolist()):
-            members = sets.rows[sets.first[place] : sets.first[place + 1]] if place >= 0 else ()
-            helps[int(helper[at])] = [int(worker[member]) for member in members]
-        table = self._table(rank, keys[key[order]], values, helps)
-        calls = [*self._calls, _pairs(own.call, len(keys) + of_helper, own.call >= 0)]
-        return table, _call_table(rank, np.concatenate(calls), np.r_[worker, helper])
-
-    def _worked_with(self, op: Int) -> tuple[Sets, Int]:
-        """Return sets of keys, and which one has the work of each op that is helped; -1: none."""
-        pairs = sorted_distinct(np.concatenate(self._workers))
-        ops, place = distinct(pairs >> _ROW_BITS)
-        sets, which = distinct_sets(place, pairs & ((1 << _ROW_BITS) - 1))
-        if not len(ops):
-            return sets, np.full(len(op), -1, np.int64)
-        at = np.minimum(np.searchsorted(ops, op), len(ops) - 1)
-        return sets, np.where(ops[at] == op, which[at], -1)
-
-    def _table(self, rank: int, keys: Int, values: Int, helps: list[list[int] | None]) -> pa.Table:
-        columns = {
-            name: text_array((keys[:, at], [*self._texts[name].texts, None]))
-            for at, name in enumerate(TEXTS)
-        }
-        streams = [None if each == _NO_STREAM else each for each in self._streams]
-        return SUMS.conform(
-            pa.table(
-                columns
-                | {"rank": np.full(len(keys), rank, np.int64)}
-                | {"stream": pa.array([streams[at] for at in keys[:, -2].tolist()], pa.int64())}
-                | {"helps": pa.array(helps, pa.list_(pa.int64()))}
-                | {name: values[at] for at, name in enumerate((*ADDED, "min_ns", "max_ns"))}
-            )
+        table = pa.table(
+            self._codes.columns(keys)
+            | {"rank": np.full(len(keys), rank, np.int64)}
+            | {"helps": pa.array(self._helps(keys[:, -1]), pa.list_(pa.int64()))}
+            | dict(zip((*ADDED, "min_ns", "max_ns"), self._sums, strict=True))
         )
+        return SUMS.conform(table), _call_table(rank, np.concatenate(self._calls))
+
+    def _helps(self, helps: Int) -> list[list[int] | None]:
+        """Return the rows that each row helps with; None for one that does work."""
+        _, sets, _ = self._helped
+        row = [self.keys[(*each, 0)] for each in self._helped.keys]
+        members = [[row[at] for at in one] for one in np.split(sets.rows, sets.first[1:-1])]
+        rows = [None, [], *members]
+        return [rows[each] for each in helps]
 
 
 def _add(sums: Int, row: Int, values: Sequence[Int] | Int, rough: Floats) -> None:
@@ -292,29 +298,17 @@ def _nothing(count: int) -> Int:
     return sums
 
 
-def _pairs(owner: Int, key: Int, rows: Bool) -> Int:
-    """Return the distinct pairs of an owner and a key of some rows, each pair as one number."""
-    return sorted_distinct((owner[rows] << _ROW_BITS) | key[rows])
+def _pairs(owner: Int, key: Int) -> Int:
+    """Return the distinct pairs of an owner and a key, each pair as one number."""
+    return sorted_distinct((owner << _ROW_BITS) | key)
 
 
-def _call_table(rank: int, pairs: Int, row_of: Int) -> pa.Table:
-    """Return the table `sum_calls`.
-
-    Args:
-        rank: the number.
-        pairs: of op calls and keys.
-        row_of: the row of each key.
-    """
+def _call_table(rank: int, pairs: Int) -> pa.Table:
+    """Return the table `sum_calls` of pairs of op calls and rows."""
     _, call = distinct(pairs >> _ROW_BITS)
-    sets, which = distinct_sets(call, row_of[pairs & ((1 << _ROW_BITS) - 1)])
+    sets, which = distinct_sets(call, pairs & _ROW)
     offsets = pa.array(sets.first, pa.int32())
     rows = pa.ListArray.from_arrays(offsets, pa.array(sets.rows, pa.int64()))
     count = np.bincount(which, minlength=len(rows)).astype(np.int64)
     ranks = np.full(len(rows), rank, np.int64)
     return SUM_CALLS.conform(pa.table({"rank": ranks, "rows": rows, "op_calls": count}))
-
-
-def _is(rows: pa.Table, name: str, words: Sequence[str]) -> Bool:
-    codes, texts = code_column(rows, name)
-    found: Bool = np.array([*(text in words for text in texts), False])[codes]
-    return found

@@ -32,7 +32,7 @@ from pyprof2.analysis.parted import RunningCodes, parts_of, whole
 from pyprof2.analysis.time.spans import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import int_array, lookup, merge_texts, narrow, text_array
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.result_tables import UTILIZATION
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.parted import Parted
 
 _PANDAS: Final = {pa.int64(): "Int64", pa.float64(): "float64", pa.string(): "object"}
@@ -178,12 +178,6 @@ def _trace(own: Mapping[str, Parted]) -> pa.Table:
     return whole(own["trace"], NEEDED["trace"])
 
 
-def _is(table: pa.Table, name: str, words: Sequence[str]) -> Bool:
-    codes, texts = code_column(table, name)
-    found: Bool = np.array([*(text in words for text in texts), False])[codes]
-    return found
-
-
 class _Work:
     """What the matrix work of a rank adds up to; it comes in parts."""
 
@@ -207,7 +201,7 @@ class _Work:
         # What judges takes long to import, and most who import this only add up what is stored.
         from pyprof2.analysis.hardware.verdict import devices_of
 
-        is_matrix = _is(work, "category", MATRIX_WORK)
+        is_matrix = has_text(work, "category", MATRIX_WORK)
         if self._only_known:
             is_matrix &= pc.is_valid(work["flops"]).to_numpy()
         # Of dtypes with as many FLOPs the one that comes first in all the work is chosen.
@@ -284,9 +278,10 @@ def _flops(matrix: pa.Table, flops: Int) -> dict[str, Int]:
     known = matrix["flops"].is_valid().to_numpy()
     time = int_column(matrix, "dur_ns", 0)
     again = matrix["recompute"].fill_null(False).to_numpy()  # noqa: FBT003
-    of_model = _is(matrix, "direction", ("forward", "backward")) & ~again
+    of_model = has_text(matrix, "direction", ("forward", "backward")) & ~again
     # Of the five products of a fused attention's backward one only repeats the forward.
-    fused = _is(matrix, "category", ("attention",)) & _is(matrix, "direction", ("backward",))
+    fused = has_text(matrix, "category", ("attention",))
+    fused &= has_text(matrix, "direction", ("backward",))
     return {
         "known": known.astype(np.int64),
         "flops": flops,

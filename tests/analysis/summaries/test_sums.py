@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -218,6 +219,21 @@ def test_more_rows_than_are_wanted_are_not_stored() -> None:
 
 def test_nothing_that_ran_on_a_device_has_no_sums() -> None:
     assert [t.num_rows for t in sums_of_rank(parted(of_kernels()), 0)] == [0, 0]
+
+
+def test_what_is_held_does_not_grow_with_the_kernels_that_help() -> None:
+    def most_held(count: int) -> int:
+        one = {"op_id": 0, "cost_op_id": 0, "cost_role": "helper"}
+        tables = parted(of_kernels(work(cost_role="main"), *[work(**one)] * count), 100)
+        tracemalloc.start()
+        sums_of_rank(tables, 0)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return peak
+
+    most_held(100)  # what is made once
+
+    assert most_held(10_000) < most_held(1_000) + 100_000
 
 
 @settings(max_examples=8, deadline=None, phases=PHASES)
