@@ -17,7 +17,7 @@ from pyprof2.analysis.parted import ENDLESS, in_time_order, whole
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.idle import recordings
 from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
-from pyprof2.columns import int_array
+from pyprof2.columns import int_array, sorted_distinct
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import STEPS
 
@@ -139,7 +139,7 @@ class WindowPieces:
         bounds = bounds[(bounds >= since) & (bounds < until)]
         last = [] if before is None or before.last is None else [before.last]
         changes = (work.start[self._new], work.end[self._over], bounds, np.array(last, np.int64))
-        self._times = np.unique(np.concatenate(changes))
+        self._times = sorted_distinct(np.concatenate(changes))
         self.last: int | None = int(self._times[-1]) if len(self._times) else None
         self.levels: dict[str, float] = {}
         self._levels_before = before.levels if before is not None and last else {}
