@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -64,7 +65,13 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make a folder for what the workers of this run share; it goes when the run ends."""
+    """Make a folder for what the workers of this run share; it goes when the run ends.
+
+    Programs that the tests start are ended by Ctrl-C, which shells turn off for what they run in
+    the background, and a program has from the one that starts it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         folder = tempfile.mkdtemp(prefix="pyprof2-tests-")
         os.environ[_RUN] = folder

@@ -263,7 +263,8 @@ def test_ctrl_c_ends_a_script_as_under_plain_python(
 ) -> None:
     script = NET + (
         "import time\nstep()\n"
-        f"try:\n    print('READY', flush=True)\n    while True: step(); time.sleep(0.01)\n{end}"
+        "try:\n    print('READY', flush=True)\n"
+        f"    for _ in range(2000): step(); time.sleep(0.01)\n{end}"
     )
     (tmp_path / "train.py").write_text(script)
     with subprocess.Popen(
