@@ -19,6 +19,8 @@ import pyprof2.run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from playwright.sync_api import Browser
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or ROOT.parent / "shared")
 WHY_NOT_SHARED: Final = f"no real traces at {SHARED}: PYPROF2_SHARED names their folder"
@@ -32,6 +34,7 @@ MORE_TRACES: Final = sorted((SHARED / "traces" / "more").glob("*/*.*"))
 
 pytest_plugins: Final = ("pytester",)
 
+_CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
 _RUN: Final = "PYPROF2_TESTS_OF_THIS_RUN"
 _TRACE_PROPERTY: Final = "real trace"
 _TAKE_MINUTES: Final = (
@@ -192,6 +195,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             names = [path.name for path in paths] or ["none"]
             ids = [name.split(".")[0] for name in names]
             metafunc.parametrize(fixture, names, ids=ids, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Return a browser without a window; skip where there is none.
+
+    It is here because a process can have only one: tests of the page and of VS Code share it.
+    """
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright")
+    path = next(filter(None, map(shutil.which, _CHROMIUM)), None)
+    if path is None:
+        pytest.skip("no Chromium to open pages in: apt-get install chromium")
+    from tests.reports.page.opened import LAUNCH
+
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=LAUNCH)
+        yield browser
+        browser.close()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.reports.page.conftest import chromium
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser
 
     from tests.vscode.code_server import CodeServer
-
-__all__ = ["chromium", "code_server", "extensions"]
 
 
 def _program() -> Path:

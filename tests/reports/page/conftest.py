@@ -1,4 +1,4 @@
-"""A browser for the tests of the page, reports to open in it, and what npm has for both."""
+"""Reports that the tests of the page open in a browser, and what npm has for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyprof2
 from pyprof2 import cli
 from tests.analysis.job.job_generator import Job, rename_ops, simulate, write
 from tests.conftest import ROOT, once
-from tests.reports.page.opened import LAUNCH, Opened
+from tests.reports.page.opened import Opened
 from tests.training_trace import write_ranks
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
 WEB: Final = ROOT / "web"
 HOSTILE: Final = "<img src=x onerror=alert(1)>\u202eevil\x1b[31m"
 
@@ -39,19 +38,6 @@ class Pages(NamedTuple):
 
     store: Path
     page: Path
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    """Return a browser without a window; skip where there is none."""
-    api = pytest.importorskip("playwright.sync_api", reason="no playwright")
-    path = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if path is None:
-        pytest.skip("no Chromium to open pages in: apt-get install chromium")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=LAUNCH)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
