@@ -295,20 +295,25 @@ def backward_without_frames() -> None:
 def optimizers() -> None:
     model = Gpt()
     tokens = torch.randint(0, 11, (2, 4))
-    kinds: tuple[Any, ...] = (torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS)
-    for make in kinds:
-        for foreach in (False, True):
-            known = {} if make is torch.optim.LBFGS else {"foreach": foreach}
-            optimizer = make(model.parameters(), lr=0.01, **known)
+    kinds: tuple[tuple[Any, dict[str, Any]], ...] = (
+        *(
+            (each, {"foreach": f})
+            for each in (torch.optim.SGD, torch.optim.Adam)
+            for f in (False, True)
+        ),
+        (torch.optim.LBFGS, {"max_iter": 3}),
+    )
+    for make, options in kinds:
+        optimizer = make(model.parameters(), lr=0.01, **options)
 
-            def closure(optimizer: Any = optimizer) -> Any:
-                optimizer.zero_grad()
-                loss = model(tokens).sum()
-                loss.backward()
-                return loss
+        def closure(optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = model(tokens).sum()
+            loss.backward()
+            return loss
 
-            for _ in range(2):
-                optimizer.step(closure)
+        for _ in range(2):
+            optimizer.step(closure)
 
 
 OWN: Final[dict[str, Callable[[], object]]] = {

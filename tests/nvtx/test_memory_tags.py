@@ -100,6 +100,7 @@ def train(make: Callable[[], Made], steps: int) -> None:
 
 def recorded(path: Path, run: Callable[[], object]) -> MemoryProfile:
     """Return the memory of what ran under torch.profiler."""
+    gc.collect()  # tensors of tests before this one, which would be freed while it records
     init(memory=True, cpu_peaks=False)
     with profile(profile_memory=True) as profiler:
         run()
