@@ -39,12 +39,14 @@ _RUN: Final = "PYPROF2_TESTS_OF_THIS_RUN"
 _TRACE_PROPERTY: Final = "real trace"
 _TAKE_MINUTES: Final = (
     "/tests/analysis/costs/test_extensions.py", "/tests/analysis/costs/test_mutations.py",
-    "/tests/analysis/job/test_generated.py", "/tests/analysis/job/test_legs.py",
+    "/tests/analysis/job/test_generated.py", "/tests/analysis/job/test_late_hosts.py",
+    "/tests/analysis/job/test_legs.py",
     "/tests/analysis/summaries/advice/test_ranks.py", "/tests/cli/test_capture.py",
     "/tests/cli/test_demo.py", "/tests/cli/test_entry.py", "/tests/cli/test_examples.py",
     "/tests/cli/test_own_lines.py", "/tests/cli/test_real_traces.py", "/tests/entry/test_sweep.py",
     "/tests/lsp/test_recording_anew.py", "/tests/lsp/test_rules.py", "/tests/lsp/test_server.py",
     "/tests/nvtx/test_compile.py", "/tests/nvtx/test_distributed.py",
+    "/tests/parsers/test_snapshot_opcodes.py",
     "/tests/reports/page/test_dials_editor.py", "/tests/reports/page/test_document.py",
     "/tests/reports/page/test_profile.py", "/tests/reports/test_perfetto.py",
     "/tests/test_bombs.py", "/tests/test_clusters.py", "/tests/test_real_traces.py",
