@@ -22,7 +22,7 @@ from pyprof2.analysis.hardware.roofline import (
     roofline,
 )
 from pyprof2.columns import combine_keys
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,9 +87,7 @@ def roofs_of(
     dtype, dtypes = code_column(kernels, "compute_dtype")
     of_op = _best_of_op(op, np.maximum(answer, 0))
     # The links between devices bound a collective, not what either device can do.
-    category, categories = code_column(kernels, "category")
-    is_comm = np.array([*(text == "comm" for text in categories), False])[category]
-    place = np.where(is_comm, -1, place)
+    place = np.where(has_text(kernels, "category", ("comm",)), -1, place)
     key = combine_keys(place, dtype, of_op)
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     limits: list[Sequence[float]] = [

@@ -39,7 +39,7 @@ from pyprof2.analysis.hardware.roofs import (
 from pyprof2.analysis.hardware.tensor_core import eligible, tensor_core
 from pyprof2.columns import TextColumn, combine_keys, text_array
 from pyprof2.errors import UsageError
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -299,12 +299,10 @@ def _proof(device: Device | None, kind: str | None, flops_per_ns: float) -> str 
 
 def _silent(kernels: pa.Table, op: Int, answer: Int) -> Bool:
     """Return the rows of which the name says nothing and the rate may say all."""
-    category, categories = code_column(kernels, "category")
-    status, statuses = code_column(kernels, "cost_status")
     kernel, _ = code_column(kernels, "kernel")
     silent: Bool = (answer == ANSWERS.index("unknown")) & (op >= 0)
-    silent &= np.array([*(text in _PROVABLE for text in categories), False])[category]
-    silent &= np.array([*(text == "ok" for text in statuses), False])[status]
+    silent &= has_text(kernels, "category", _PROVABLE)
+    silent &= has_text(kernels, "cost_status", ("ok",))
     silent &= int_column(kernels, "flops", 0) > 0
     names = np.unique(np.stack((op[silent], kernel[silent])), axis=1)[0]
     ops, count = np.unique(names, return_counts=True)

@@ -97,7 +97,7 @@ def _ops_around(parts: Parted, op_ids: Int) -> Int:
 
 
 def _tells_collective(ranges: pa.Table) -> Bool:
-    return _named(ranges, "kind", lambda kind: kind == MARKER_KIND) | _named(
+    return has_text(ranges, "kind", (MARKER_KIND,)) | _named(
         ranges, "name", lambda name: RANGE_WORDS.search(name) or is_work(name)
     )
 

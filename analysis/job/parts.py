@@ -14,7 +14,7 @@ import pandas as pd
 
 from pyprof2.analysis.intervals import time_within
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,9 +71,9 @@ class _Work:
             np.concatenate([int_column(t, name, missing) for t in (kernels, copies)])
             for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
         )
-        code, words = code_column(kernels, "category")
-        is_comm = np.array([*(word == "comm" for word in words), False])[code]
-        kind = np.r_[is_comm.astype(np.int64), np.full(copies.num_rows, 2)]
+        kind = np.r_[
+            has_text(kernels, "category", ("comm",)).astype(np.int64), np.full(copies.num_rows, 2)
+        ]
         kernel = np.r_[int_column(kernels, "kernel_id", -1), np.full(copies.num_rows, -1)]
         return cls(device, start, start + dur, kind, kernel)
 

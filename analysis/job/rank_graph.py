@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.time.causes import BLOCKING, CAUSES, call_cause
 from pyprof2.columns import combine_keys, lookup, row_of
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -158,9 +158,7 @@ def _queues(activities: pa.Table) -> Int:
 
 
 def _kinds(activities: pa.Table) -> Int:
-    code, words = code_column(activities, "category")
-    is_copy = np.array([*(word in ("memcpy", "memset") for word in words), False])[code]
-    return np.where(is_copy, COPY, KERNEL)
+    return np.where(has_text(activities, "category", ("memcpy", "memset")), COPY, KERNEL)
 
 
 def _member_rows(activities: pa.Table, members: pd.DataFrame) -> Int:
@@ -270,9 +268,7 @@ def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> Edges:
     what was launched to the other stream before the event was recorded has ended.
     """
     stalls, calls = tables["stalls"], tables["launches"]
-    code, words = code_column(stalls, "kind")
-    is_wait = np.array([*(word == "stream_wait" for word in words), False])[code]
-    chosen = stalls.filter(pa.array(is_wait))
+    chosen = stalls.filter(pa.array(has_text(stalls, "kind", ("stream_wait",))))
     names = ("device", "stream", "waits_for_stream", "correlation_id", "waits_for_correlation_id")
     device, onto, other, waited, noted = (int_column(chosen, name, -1) for name in names)
     called = int_column(calls, "correlation_id", -2)

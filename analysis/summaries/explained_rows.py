@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyprof2.analysis.hardware.verdict import JUDGED
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.errors import UsageError
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import KERNELS, OPS
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ class OpIds:
         self._names, self._texts = code_column(column("op"), "op")
         self._signature = int_column(column("signature_id"), "signature_id", -1)
         self._signatures = tables.read("signatures", ["signature"])["signature"]
-        status, texts = code_column(column("cost_status"), "cost_status")
-        self._is_inner = np.array([*(text == "in_parent" for text in texts), False])[status]
+        self._is_inner = has_text(column("cost_status"), "cost_status", ("in_parent",))
         known, self._counts = np.zeros(self.count, bool), np.zeros(self.count, bool)
         for name in ("flops", "bytes"):
             count = int_column(column(name), name, -1)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyprof2.analysis.intervals import Int, nearest_marked
 from pyprof2.analysis.parted import InMemory, Tail, least_from, parts_of
 from pyprof2.analysis.summaries.rows import is_engine
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.result_tables import LEDGER
 
 if TYPE_CHECKING:
@@ -140,11 +140,9 @@ def _bins(table: pa.Table) -> Int:
     """Return the bin of each kernel or op as a position in `BINS`."""
     names = list(BINS)
     status, statuses = code_column(table, "cost_status")
-    category, categories = code_column(table, "category")
     of_status = [names.index(text) if text in names else names.index("no_op") for text in statuses]
-    is_comm = np.array([*(text == "comm" for text in categories), False])[category]
     bins = np.array([*of_status, names.index("no_op")], np.int64)[status]
-    return np.where(is_comm, names.index("comm"), bins)
+    return np.where(has_text(table, "category", ("comm",)), names.index("comm"), bins)
 
 
 def _sums(parts: Iterable[tuple[Int, Int]]) -> tuple[Int, Int]:

@@ -28,7 +28,7 @@ from pyprof2.analysis.time.line_rows import COUNTS, NOWHERE, Rows
 from pyprof2.analysis.time.line_steps import NONE, HostTimes, StepOps, cut_steps, find_steps
 from pyprof2.analysis.time.step_windows import only_steps
 from pyprof2.columns import lookup, narrow, short
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -180,12 +180,11 @@ def _work_rows(work: pa.Table, place: Int, steps: Steps, covered: Covered) -> Ro
     """
     start, time = int_column(work, "start_ns", 0), int_column(work, "dur_ns", 0)
     launch, device = (int_column(work, name, NONE) for name in ("launch_ns", "device"))
-    verdict, verdicts = code_column(work, "tensor_core")
     alone = covered.add(device, start, start + time)
     sums = _sums(_counts(work), time) | {
         "count": np.ones_like(time),
-        "tensor_core_ns": time * _is_one_of(verdict, verdicts, ("yes",)),
-        "tensor_core_known_ns": time * _is_one_of(verdict, verdicts, ("yes", "no")),
+        "tensor_core_ns": time * has_text(work, "tensor_core", ("yes",)),
+        "tensor_core_known_ns": time * has_text(work, "tensor_core", ("yes", "no")),
         "overlap_ns": alone - start,
     }
     began = np.where(launch == NONE, start, launch)
@@ -281,12 +280,11 @@ _COUNTED: Final = ("is_costed", *COUNTS, *(f"{name}_known" for name in COUNTS))
 
 def _counts(rows: pa.Table) -> NumberColumns:
     """Return the counts of kernels, copies or ops; of unknown ones how many are known."""
-    status, statuses = code_column(rows, "cost_status")
     known = {
         f"{name}_known": (int_column(rows, name, NONE) != NONE).astype(np.int8) for name in COUNTS
     }
     return {
-        "is_costed": _is_one_of(status, statuses, _COSTED),
+        "is_costed": has_text(rows, "cost_status", _COSTED),
         **{name: int_column(rows, name, 0) for name in COUNTS},
         **known,
     }
@@ -296,11 +294,6 @@ def _sums(counts: NumberColumns, time: Int) -> NumberColumns:
     """Return the columns to add up of rows that took this time."""
     sums = {name: values for name, values in counts.items() if name != "is_costed"}
     return sums | {"time_ns": time, "costed_ns": time * counts["is_costed"]}
-
-
-def _is_one_of(code: Int, texts: Sequence[str], wanted: Sequence[str]) -> Bool:
-    found: Bool = np.array([*(text in wanted for text in texts), False])[code]
-    return found
 
 
 def _none(like: Int) -> Int:

@@ -15,7 +15,7 @@ from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.analysis.time.steps import COMM, COMPUTE, COPY, WindowPieces, Work
 from pyprof2.columns import combine_keys
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,8 +98,8 @@ def _busy(kernels: pa.Table, copies: pa.Table, windows: StepWindows) -> Iterator
         for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
     )
     none = np.zeros(copies.num_rows, bool)
-    is_comm = np.r_[_says(kernels, "category", "comm"), none]
-    on_matrix = np.r_[_says(kernels, "tensor_core", "yes"), none] & ~is_comm
+    is_comm = np.r_[has_text(kernels, "category", ("comm",)), none]
+    on_matrix = np.r_[has_text(kernels, "tensor_core", ("yes",)), none] & ~is_comm
     kind = np.where(is_comm, COMM, COMPUTE)
     kind[kernels.num_rows :] = COPY
     end, unknown = start + np.maximum(0, length), np.full(len(start), np.nan)
@@ -108,12 +108,6 @@ def _busy(kernels: pa.Table, copies: pa.Table, windows: StepWindows) -> Iterator
         work = Work(*(column[own] for column in (start, end, kind, unknown, unknown)))
         for name, time in _times(work, on_matrix[own], windows).items():
             yield _frame(each, np.arange(len(time)), name, time)
-
-
-def _says(table: pa.Table, column: str, text: str) -> Bool:
-    code, words = code_column(table, column)
-    found: Bool = np.array([*(word == text for word in words), False])[code]
-    return found
 
 
 def _times(work: Work, on_matrix: Bool, windows: StepWindows) -> dict[str, Int]:

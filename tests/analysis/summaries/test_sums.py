@@ -193,6 +193,19 @@ def test_the_time_of_a_helper_counts_only_beside_the_work_it_helps() -> None:
     assert sums.select({"kernel": "split"}).total()["tflops"] is None
 
 
+def test_a_helper_of_an_op_without_work_helps_with_nothing() -> None:
+    one, other = ({"op_id": op, "cost_op_id": op} for op in (0, 1))
+    tables = of_kernels(
+        work(**one, flops=30, cost_role="main"),
+        work(**one, flops=0, cost_role="helper", dur_ns=5),
+        work(**other, flops=0, cost_role="helper", dur_ns=7),
+    )
+    rate = 30 / 15 / 1000
+
+    assert stored([tables], size=1).summarize(["op"])["tflops"].cells == [pytest.approx(rate)]
+    assert summarize(rows_of([tables]), ["op"])["tflops"].tolist() == [pytest.approx(rate)]
+
+
 def test_whole_numbers_stay_exact_beyond_what_floats_hold() -> None:
     large = 2**53 + 1
     rows = [work(flops=large, bytes=1), work(flops=1, bytes=large), work(flops=1, bytes=0)]
