@@ -6,6 +6,7 @@ costs is the sum of its nodes that are below no other of its own, so recursion c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pyprof2.analysis.time.line_tree import LINE
@@ -200,17 +201,16 @@ def _add_memory(run: Run, files: dict[str, FileCosts]) -> tuple[str, int]:
     memory = run.memory_by_device()
     if not memory.curves:
         return "", 0
-    rows = memory.rows(("line",), "peak")
-    devices = rows.groupby(["rank", "device_type", "device"], dropna=False, observed=True)
-    sums = devices["bytes"].sum()
-    on_gpu = [key for key in sums.index if key[1] != "cpu"]
-    rank, kind, number = max(on_gpu or list(sums.index), key=lambda key: int(sums[key]))
-    own = devices.get_group((rank, kind, number))
-    for line, held in zip(own["line"].tolist(), own["bytes"].tolist(), strict=True):
-        path, _, at = str(line).rpartition(":")
-        if path in files and at.isdecimal():
-            files[path]["memory"][str(int(at) - 1)] = int(held)
-    return kind if kind == "cpu" else f"{kind}:{number}", int(sums[rank, kind, number])
+    # By place: the CPU has no number, and null is no part of a key.
+    held = [replace(memory, curves=[each]).rows(("line",), "peak") for each in memory.curves]
+    sums = [int(rows["bytes"].sum()) for rows in held]
+    at = max(range(len(sums)), key=lambda at: (memory.curves[at].device_type != "cpu", sums[at]))
+    kind, number = memory.curves[at].device_type, memory.curves[at].device
+    for line, size in zip(held[at]["line"].tolist(), held[at]["bytes"].tolist(), strict=True):
+        path, _, where = str(line).rpartition(":")
+        if path in files and where.isdecimal():
+            files[path]["memory"][str(int(where) - 1)] = int(size)
+    return kind if number is None else f"{kind}:{number}", sums[at]
 
 
 def _add_rates(run: Run, files: dict[str, FileCosts]) -> None:

@@ -9,7 +9,8 @@ import pytest
 import pyprof2
 from pyprof2.lsp.analysis import analyse
 from pyprof2.lsp.costs import VALUES, Node, costs_of, total, totals_of_lines
-from tests.lsp.workspaces import CODE, STEP_NS, STEPS, workspace
+from tests.kineto_events import memory, trace
+from tests.lsp.workspaces import CODE, STEP_NS, STEPS, events, workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,37 @@ def test_the_times_are_those_of_the_kernels_by_hand(script: Path) -> None:
     assert costs["leading"] == [(32, 1.0)]
     assert file["memory"] == {"6": 3_000_000}
     assert costs["memory_of"] == "cuda:0"
+
+
+CPU, FIRST, SECOND = (0, -1), (1, 0), (1, 1)
+"""Kind and number of a device, as Kineto writes them: the CPU has none."""
+
+
+@pytest.mark.parametrize(
+    ("blocks", "memory_of", "held"),
+    [
+        pytest.param([(CPU, 3000)], "cpu", 3000, id="no device but the CPU"),
+        pytest.param([(CPU, 9000), (FIRST, 3000)], "cuda:0", 3000, id="a GPU, and more elsewhere"),
+        pytest.param([(FIRST, 3000), (SECOND, 4000)], "cuda:1", 4000, id="two GPUs"),
+    ],
+)
+def test_memory_is_of_the_gpu_with_most_else_of_the_cpu(
+    blocks: list[tuple[tuple[int, int], int]], memory_of: str, held: int, script: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    allocated = [
+        memory(
+            35 + at, **{"Addr": 4096 + at, "Device Type": kind, "Device Id": number, "Bytes": size,
+            "Total Allocated": size, "Total Reserved": 0},
+        )
+        for at, ((kind, number), size) in enumerate(blocks)
+    ]  # fmt: skip
+    recording = trace(tmp_path / "net.json", *events(str(script), str(script.parent)), *allocated)
+
+    found = costs_of(recording)
+
+    assert (found["memory_of"], found["peak_bytes"]) == (memory_of, held)
+    assert found["files"][str(script)]["memory"] == {"6": held}
 
 
 def test_a_function_costs_what_its_lines_and_those_below_do_once(script: Path) -> None:
