@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import UsageError
@@ -26,7 +27,9 @@ def check_known_once(axes: Sequence[str], known: Collection[str], of: str) -> No
     """
     for at, axis in enumerate(axes):
         if axis not in known:
-            msg = f"no axis {axis!r} {of}; there are {', '.join(known)}"
+            near = difflib.get_close_matches(axis, known, n=3, cutoff=0.5)
+            hint = f"did you mean {', '.join(near)}? " if near else ""
+            msg = f"no axis {axis!r} {of}; {hint}there are {', '.join(known)}"
             raise UsageError(msg)
         if axis in axes[:at]:
             msg = f"axis {axis!r} is named twice; name it once"

@@ -236,8 +236,8 @@ def _subcommands(
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             summaries = {item.dest: item.help or "" for item in action._choices_actions}
-            for name, command in action.choices.items():
-                found[name] = (command, summaries.get(name, ""))
+            # An old name has no line there.
+            found = {name: (action.choices[name], line) for name, line in summaries.items()}
     return found
 
 

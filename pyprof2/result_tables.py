@@ -313,7 +313,7 @@ ENERGY: Final = Table(
 )
 SPENDING: Final = Table(
     "spending",
-    "One row per recording and measure of `pyprof2 spend`. Not stored.",
+    "One row per recording and measure of `pyprof2 energy`. Not stored.",
     (
         Column("recording", pa.string(), "Its name, as it was given.", nullable=False),
         Column("measure", pa.string(), "`time`, `energy`, `idle_energy`, `carbon` or `price`.",

@@ -793,13 +793,13 @@ class Run:
             UsageError: an axis is unknown, or a regular expression is not one.
         """
         from pyprof2.analysis.summaries.profile import select, summarize
-        from pyprof2.analysis.summaries.profile_columns import AXES, NEEDED, columns_of
+        from pyprof2.analysis.summaries.profile_columns import AXES, NEEDED, axis_named, columns_of
         from pyprof2.tables import PROFILE_COLUMNS
 
         step = selection.get("step")
         if isinstance(step, int):
             selection["step"] = (step, step)
-        axes = [by] if isinstance(by, str) else list(by)
+        axes = [axis_named(axis) for axis in ([by] if isinstance(by, str) else by)]
         if axes == ["kernel"]:
             return select(self.rows(PROFILE_COLUMNS), **selection)
         keys = {AXES[axis] for axis in axes if axis in AXES}

@@ -29,7 +29,11 @@ NOT_MODELLED: Final = (
     "not modelled: that communication slows what runs beside it, clock frequency, memory, other "
     "algorithms, other jobs"
 )
-_AXES: Final = {"op": "op", "layer": "layer", "kind": "category", "kernel": "kernel_short"}
+_AXES: Final = {
+    "op": "op", "layer": "layer", "category": "category", "kernel": "kernel_short",
+    "kind": "category",
+}  # fmt: skip
+"""The axes and the columns that hold their names; `kind` is an old name of `category`."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Change:
 
     Args:
         job: the graph.
-        axis: `op`, `layer`, `kernel` or `kind` (the category).
+        axis: `op`, `layer`, `kernel` or `category`.
         pattern: a regular expression, searched for.
         factor: 0 or more.
 

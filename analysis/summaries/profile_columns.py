@@ -85,6 +85,9 @@ MORE_COLUMNS: Final = (
 )
 """What `summarize` gives after those if it is asked for more."""
 
+KERNEL_NAME: Final = "kernel_name"
+"""What axis `name`, whose column is `kernel`, is called too."""
+
 NONE: Final = "(none)"
 """The key of the rows whose text is null."""
 
@@ -137,6 +140,11 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     except (re.error, OverflowError, RecursionError) as error:
         msg = f"{pattern!r} is no regular expression: {error}; quote special characters with \\"
         raise UsageError(msg) from error
+
+
+def axis_named(name: str) -> str:
+    """Return the axis of this name; `kernel_name` is another one of `name`."""
+    return "name" if name == KERNEL_NAME else name
 
 
 def check_axes(by: Sequence[str], depth: int | None = None, *, fold_numbers: bool = False) -> None:

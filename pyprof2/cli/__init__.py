@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import io
 import os
 import signal
@@ -27,6 +28,7 @@ from pyprof2.cli import (
     check,
     compare,
     demo,
+    energy,
     explain,
     export,
     idle,
@@ -37,8 +39,6 @@ from pyprof2.cli import (
     prof,
     ranks,
     report,
-    skyline_report,
-    spend,
     whatif,
 )
 from pyprof2.errors import LeftOutWarning, Pyprof2Error, StoreError, TerminatedError, UsageError
@@ -46,6 +46,7 @@ from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from _typeshed import SupportsWrite
 
@@ -57,6 +58,7 @@ __all__ = [
     "check",
     "compare",
     "demo",
+    "energy",
     "explain",
     "export",
     "idle",
@@ -68,8 +70,6 @@ __all__ = [
     "prof",
     "ranks",
     "report",
-    "skyline_report",
-    "spend",
     "whatif",
 ]
 
@@ -84,27 +84,21 @@ _OF_WRONG_VALUES: Final = (
 )  # fmt: skip
 """What values that no parser of ours writes may lead to."""
 
-_COMMANDS: Final = (
-    capture,
-    parse,
-    prof,
-    idle,
-    lines,
-    memory,
-    ranks,
-    whatif,
-    advise,
-    compare,
-    batch,
-    spend,
-    report,
-    export,
-    skyline_report,
-    lsp,
-    explain,
-    check,
-    demo,
-)
+_GROUPS: Final = {
+    "Record": (capture, demo),
+    "Read": (parse, prof, lines, memory, energy, check),
+    "Explain": (idle, advise, explain, whatif, batch),
+    "Many runs": (ranks, compare),
+    "Export": (report, export),
+    "Editor": (lsp,),
+}
+"""The commands, by what `--help` groups them under; each module declares that of its name."""
+
+_OLD_NAMES: Final = ("spend", "skyline-report")
+"""Names that work and are not listed: of `energy`, and of `export --skyline`."""
+
+_COMMON: Final = ("-v", "--verbose", "-q", "--quiet")
+"""What may stand before a command."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -123,7 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.set_defaults(verbose=False, quiet=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
+    for command in (each for group in _GROUPS.values() for each in group):
         command.add_to(commands)
     return parser
 
@@ -136,12 +130,32 @@ class _Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **texts: Any) -> None:
-        super().__init__(formatter_class=arguments.WithExamples, allow_abbrev=False, **texts)
+        super().__init__(formatter_class=_Formatter, allow_abbrev=False, **texts)
         _add_common(self)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         lines = [clean(line) for line in message.split("\n")]
         super()._print_message("\n".join(lines), file)
+
+
+class _Formatter(arguments.WithExamples):
+    """Lists the commands in groups."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
+            return super()._format_action(action)
+        listed = {each.dest: each for each in action._get_subactions()}  # noqa: SLF001
+        parts = []
+        for title, group in _GROUPS.items():
+            parts.append(f"{' ' * self._current_indent}{title}\n")
+            self._indent()
+            parts += map(super()._format_action, (listed[_name(command)] for command in group))
+            self._dedent()
+        return "".join(parts)
+
+
+def _name(command: ModuleType) -> str:
+    return command.__name__.rpartition(".")[2]
 
 
 class _PrintCompletion(argparse.Action):
@@ -198,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbose = False
     try:
         _end_at_sigterm()
-        args = build_parser().parse_args(argv)
+        args = build_parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
         verbose = args.verbose
         _run(args)
         sys.stdout.flush()
@@ -214,6 +228,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pyprof2: {clean(message)}", file=sys.stderr)
         return code
     return FINE
+
+
+def _with_command(words: Sequence[str]) -> list[str]:
+    """Return the words with `prof` before a file that stands where a command is expected.
+
+    Raises:
+        UsageError: the word is no command, and no file either.
+    """
+    at = next((at for at, word in enumerate(words) if word not in _COMMON), len(words))
+    word = words[at] if at < len(words) else "-h"
+    names = [_name(command) for group in _GROUPS.values() for command in group]
+    if word.startswith("-") or word in (*names, *_OLD_NAMES):
+        return list(words)
+    if Path(word).exists() or Path(word).suffix or os.sep in word:
+        return [*words[:at], "prof", *words[at:]]
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "'pyprof2 --help' lists them"
+    msg = f"no command {word!r}, and no file of this name; {hint}"
+    raise UsageError(msg)
 
 
 def _broken_store(args: argparse.Namespace, error: BaseException) -> Path | None:

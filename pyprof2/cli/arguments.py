@@ -87,7 +87,7 @@ def add_top(
     command.add_argument("--top", type=positive, metavar="N", help=meaning)
 
 
-def add_ledger(command: argparse.ArgumentParser) -> None:
+def add_ledger(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Declare whose time is shared out."""
     command.add_argument(
         "--ledger",

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 from pyprof2.reports import files
+from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
 _OF = ("layers", "lines", "ops")
 _MEASURES = ("time_ns", "flops", "bytes", "count")
+_SKYLINE = ("time", "memory", "both")
+
+_EXAMPLES: Final = """examples:
+  pyprof2 export net.pyprof2 --perfetto -o net.pftrace
+  pyprof2 export net.pyprof2 --folded --of lines
+  pyprof2 export net.pyprof2 --skyline net.sqlite --step 7
+  pyprof2 export net.pyprof2 --deepview net.json --batch-size 64"""
 
 
 def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
         "export",
-        help="write it for Perfetto, Chrome, speedscope or a flame graph",
+        help="write it for Perfetto, Chrome, speedscope, Skyline or DeepView",
         description="Write a recording for other programs: with --perfetto all of it on a "
         "timeline, for https://ui.perfetto.dev, with --chrome for chrome://tracing and whatever "
-        "reads its JSON; with --folded or --speedscope sums by stack, for flame graphs.",
+        "reads its JSON; with --folded or --speedscope sums by stack, for flame graphs; with "
+        "--skyline or --deepview the calls of one step and its weights and activations, for "
+        "programs that read those files.",
+        epilog=_EXAMPLES,
     )
     arguments.add_input(command)
     kind = command.add_mutually_exclusive_group(required=True)
@@ -43,15 +56,39 @@ def add_to(commands: arguments.Commands) -> None:
     kind.add_argument(
         "--speedscope", action="store_true", help="the same stacks; FILE.speedscope.json"
     )
+    kind.add_argument(
+        "--skyline",
+        type=Path,
+        metavar="FILE",
+        help="Skyline's reports time and memory, version 1, in one SQLite file",
+    )
+    kind.add_argument(
+        "--deepview", type=Path, metavar="FILE", help="the JSON of DeepView's analysis"
+    )
     _add_stack_options(command)
     command.add_argument(
         "--no-findings",
         action="store_true",
-        help="of --perfetto and --chrome: do not look for findings and the critical path",
+        help="with --perfetto and --chrome: do not look for findings and the critical path",
     )
+    _add_step_options(command)
     arguments.add_rank(command)
     arguments.add_file(command)
+    arguments.add_source_root(command)
     command.set_defaults(run=run)
+    _add_skyline_report(commands)
+
+
+def _add_skyline_report(commands: arguments.Commands) -> None:
+    """Declare the old name of --skyline and --deepview, which works and is not listed."""
+    command = commands.add_parser("skyline-report")
+    arguments.add_input(command)
+    command.add_argument("--report", choices=(*_SKYLINE, "deepview"))
+    _add_step_options(command, report=False)
+    arguments.add_rank(command)
+    arguments.add_file(command)
+    arguments.add_source_root(command)
+    command.set_defaults(run=_run_skyline_report)
 
 
 def _add_stack_options(command: argparse.ArgumentParser) -> None:
@@ -66,13 +103,41 @@ def _add_stack_options(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_step_options(command: argparse.ArgumentParser, *, report: bool = True) -> None:
+    group = command.add_argument_group("with --skyline and --deepview")
+    if report:
+        group.add_argument(
+            "--report",
+            choices=_SKYLINE,
+            help="which of Skyline's reports; default: both",
+        )
+    group.add_argument(
+        "--step", type=int, metavar="N", help="which step; default: the one of median time"
+    )
+    group.add_argument(
+        "--device",
+        metavar="NAME",
+        help="whose memory: cuda:0, cpu; default: the GPU of which most is allocated",
+    )
+    arguments.add_ledger(group)
+    group.add_argument(
+        "--batch-size",
+        type=arguments.positive,
+        metavar="N",
+        help="samples in a step, for the throughput in DeepView's JSON",
+    )
+
+
 def run(args: argparse.Namespace) -> None:
     """Write `args.input` for another program."""
     _check(args)
+    if args.skyline or args.deepview:
+        _write_step(args, args.deepview or args.skyline, args.report or "both")
+        return
     files.check_free(args.output, force=args.force)
     from pyprof2.run import load
 
-    loaded = load(args.input, progress=arguments.wants_progress(args))
+    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
     if args.perfetto or args.chrome:
         from pyprof2.reports.perfetto.export import PerfettoQuery, show
 
@@ -87,15 +152,69 @@ def run(args: argparse.Namespace) -> None:
             args.of or "layers", args.measure or "time_ns", form, args.rank, args.output
         )
         lacks = folded.show(loaded, query)
-    for line in [] if args.quiet else lacks:
-        print(f"pyprof2: {line}", file=sys.stderr)
+    _say(args, lacks)
+
+
+def _write_step(args: argparse.Namespace, path: Path, report: str) -> None:
+    """Write what a step costs, in the form of Skyline or DeepView."""
+    report = "deepview" if args.deepview else report
+    if path.suffix.lower() == ".json" and report != "deepview":
+        msg = f"{path}: Skyline's reports are FILE.sqlite; FILE.json is --deepview"
+        raise UsageError(msg)
+    if path.suffix.lower() != ".json" and report == "deepview":
+        msg = f"{path}: DeepView's analysis is FILE.json; Skyline's reports are --skyline"
+        raise UsageError(msg)
+    if args.batch_size is not None and report != "deepview":
+        msg = "--batch-size is for --deepview: Skyline's reports have no throughput"
+        raise UsageError(msg)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        msg = f"{path}: not a file; name one"
+        raise UsageError(msg)
+    files.check_free(path, force=args.force)
+    from pyprof2.reports.skyline.show import SkylineQuery, show
+    from pyprof2.run import load
+
+    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
+    query = SkylineQuery(
+        report, path, args.step, args.rank, args.device, args.ledger, args.batch_size
+    )
+    _say(args, show(loaded, query))
+
+
+def _run_skyline_report(args: argparse.Namespace) -> None:
+    if args.output is None:
+        msg = "a report is a file: name it with -o FILE.sqlite, or -o FILE.json"
+        raise UsageError(msg)
+    is_json = args.output.suffix.lower() == ".json"
+    report = args.report or ("deepview" if is_json else "both")
+    args.deepview = args.output if report == "deepview" else None
+    _write_step(args, args.output, report)
+
+
+def _say(args: argparse.Namespace, lines: Iterable[str]) -> None:
+    for line in () if args.quiet else lines:
+        print(f"pyprof2: {clean(line)}", file=sys.stderr)
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise for options that are of another kind."""
-    if (args.perfetto or args.chrome) and (args.of or args.measure):
-        msg = "--of and --measure are of stacks: leave them out, or take --folded"
+    """Raise for options that belong to another kind of export."""
+    is_timeline, is_stacks = args.perfetto or args.chrome, args.folded or args.speedscope
+    if not is_stacks and (args.of or args.measure):
+        msg = "--of and --measure are for stacks: leave them out, or take --folded"
         raise UsageError(msg)
-    if args.no_findings and not (args.perfetto or args.chrome):
-        msg = "--no-findings is for --perfetto and --chrome: stacks have no findings; leave it out"
+    if args.no_findings and not is_timeline:
+        msg = (
+            "--no-findings is for --perfetto and --chrome: nothing else has findings; leave it out"
+        )
+        raise UsageError(msg)
+    of_a_step = ("report", "step", "device", "ledger", "batch_size")
+    for name in of_a_step if is_timeline or is_stacks else ():
+        if getattr(args, name) is not None:
+            msg = f"--{name.replace('_', '-')} is for --skyline and --deepview: leave it out"
+            raise UsageError(msg)
+    if args.output is not None and (args.skyline or args.deepview):
+        msg = "--skyline and --deepview name their file themselves: leave -o out"
+        raise UsageError(msg)
+    if args.deepview and args.report:
+        msg = "--report is for --skyline: leave it out"
         raise UsageError(msg)

@@ -47,10 +47,10 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         "--by",
         type=arguments.names,
         metavar="AXIS[,AXIS…]",
-        help="sum along: name (of the kernel), op, signature, layer, range, source, "
-        "library, direction, step, stream, rank, category; or kernel: a row for each, in order. "
-        "By default a table sums along what says most, and the other formats have a row for each "
-        "kernel",
+        help="sum along: name (or kernel_name; column kernel), op, signature, layer, range, "
+        "source, library, direction, step, stream, rank, category; or kernel: a row for each, in "
+        "order. By default a table sums along what says most, and the other formats have a row for "
+        "each kernel",
     )
     group.add_argument(
         "-c",

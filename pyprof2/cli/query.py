@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.summaries.profile_columns import check_axes, compile_pattern
+from pyprof2.analysis.summaries.profile_columns import axis_named, check_axes, compile_pattern
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 from pyprof2.reports.query import (
@@ -33,7 +33,8 @@ def read_query(args: argparse.Namespace) -> Query:
     """
     target = arguments.target_of(args)
     asked = [*(args.columns or ()), *(name.removeprefix("+") for name in args.sort or ())]
-    axes = tuple(args.by or _axes_for(asked, pyprof=args.pyprof, is_text=target.is_text))
+    axes = tuple(map(axis_named, args.by or ()))
+    axes = axes or _axes_for(asked, pyprof=args.pyprof, is_text=target.is_text)
     _check(args, axes)
     available = available_columns(axes)
     columns = [column_named(name, available) for name in args.columns or ()]

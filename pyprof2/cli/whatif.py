@@ -8,7 +8,9 @@ from pyprof2.cli import arguments
 from pyprof2.cli.ranks import add_one_clock
 from pyprof2.errors import UsageError
 
-_AXES = ("op", "layer", "kernel", "kind")
+_AXES = ("op", "layer", "kernel", "category")
+_OLD = "kind"
+"""What `category` was called."""
 
 
 def add_to(commands: arguments.Commands) -> None:
@@ -31,8 +33,8 @@ def add_to(commands: arguments.Commands) -> None:
         type=_scaled,
         default=[],
         metavar="AXIS=REGEX=FACTOR",
-        help="kernels and copies whose op, layer, kernel or kind fits REGEX take FACTOR as long; "
-        "may be given several times, each by itself",
+        help="kernels and copies whose op, layer, kernel or category fits REGEX take FACTOR as "
+        "long; may be given several times, each by itself",
     )
     command.add_argument("--rank", type=int, metavar="N", help="rank N takes as long as the others")
     command.add_argument("--ideal", action="store_true", help="all ranks take the median of theirs")
@@ -56,7 +58,7 @@ def _scaled(text: str) -> tuple[str, str, float]:
     """Return `AXIS=REGEX=FACTOR` in its parts; the regular expression may hold `=`."""
     axis, _, rest = text.partition("=")
     pattern, _, factor = rest.rpartition("=")
-    if axis not in _AXES or not pattern:
+    if axis not in (*_AXES, _OLD) or not pattern:
         msg = f"{text!r} is not AXIS=REGEX=FACTOR with one of {', '.join(_AXES)}"
         raise argparse.ArgumentTypeError(msg)
     return axis, pattern, _factor(factor)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
+    KERNEL_NAME,
     MORE_COLUMNS,
     NEEDED,
     SUMMARY_COLUMNS,
@@ -145,6 +146,8 @@ def match_column(name: str, available: Sequence[str]) -> str | None:
     """Return the column of this name or header; None if there is none."""
     if name in available:
         return name
+    if name in (KERNEL_NAME, "name") and "kernel" in available:
+        return "kernel"
     # Of `dur_ns` and `dur_us`, with one header, the later one is what tables show.
     headers = [(header, c) for c in reversed(available) for header in cells.headers(c)]
     found = next((column for header, column in headers if header == name), None)

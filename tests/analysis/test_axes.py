@@ -13,6 +13,10 @@ from pyprof2.errors import UsageError
     ("axes", "message"),
     [
         (["op", "colour"], "no axis 'colour' of idle time; there are op, layer"),
+        (
+            ["layr"],
+            "no axis 'layr' of idle time; did you mean layer? there are op, layer",
+        ),
         (["layer", "op", "layer"], "axis 'layer' is named twice; name it once"),
     ],
 )

@@ -91,11 +91,11 @@ def test_a_failed_export_leaves_no_file(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "one of the arguments --perfetto --chrome --folded --speedscope is required"),
+        ([], "one of the arguments --perfetto --chrome --folded --speedscope"),
         (["--perfetto", "--folded"], "not allowed with argument"),
-        (["--perfetto", "--of", "ops"], "--of and --measure are of stacks"),
-        (["--chrome", "--of", "ops"], "--of and --measure are of stacks"),
-        (["--perfetto", "--measure", "flops"], "--of and --measure are of stacks"),
+        (["--perfetto", "--of", "ops"], "--of and --measure are for stacks"),
+        (["--chrome", "--of", "ops"], "--of and --measure are for stacks"),
+        (["--perfetto", "--measure", "flops"], "--of and --measure are for stacks"),
         (["--folded", "--no-findings"], "--no-findings is for --perfetto"),
         (["--folded", "--measure", "joules"], "invalid choice"),
         (["--folded", "--rank", "3"], "rank 3: no such rank; there is 0"),

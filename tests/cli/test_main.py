@@ -45,6 +45,56 @@ def test_help_names_every_command(invoke: Callable[..., Any]) -> None:
     assert all(f"    {name} " in result.out for name in ("parse", "prof", "check", "demo"))
 
 
+def test_help_lists_every_command_once_in_groups(invoke: Callable[..., Any]) -> None:
+    _, _, listed = invoke("--help").out.partition("commands:\n")
+    lines = [line for line in listed.splitlines() if line[:2] == "  " and line[4:5] != " "]
+    titles = [line.strip() for line in lines if line[2] != " "]
+    names = [line.split()[0] for line in lines if line[2] == " "]
+
+    assert titles == ["Record", "Read", "Explain", "Many runs", "Export", "Editor"]
+    folder = Path(pyprof2.__file__).parent / "cli"
+    commands = {path.stem for path in folder.glob("*.py") if ".add_parser(" in path.read_text()}
+    assert sorted(names) == sorted(commands)
+
+
+@pytest.mark.parametrize(
+    ("word", "suggested"),
+    [("prfo", "prof"), ("pase", "parse"), ("reprot", "report"), ("advice", "advise")],
+)
+def test_a_mistyped_command_gets_a_suggestion(
+    invoke: Callable[..., Any], word: str, suggested: str
+) -> None:
+    result = invoke(word, "x.json")
+
+    assert (result.code, result.out) == (2, "")
+    assert f"no command {word!r}" in result.err
+    assert f"did you mean {suggested}" in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("before", [[], ["-q"], ["--verbose"]])
+def test_a_trace_without_a_command_is_profiled(
+    invoke: Callable[..., Any], trace: Path, before: list[str]
+) -> None:
+    options = ["--by", "op", "--format", "csv"]
+
+    assert invoke(*before, trace, *options).out == invoke(*before, "prof", trace, *options).out
+    assert invoke(trace).out.startswith("device")
+
+
+def test_a_trace_may_have_the_name_of_no_command_and_no_ending(
+    invoke: Callable[..., Any], trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    trace.rename("prfo")
+
+    assert invoke("prfo").code == 0
+
+
+def test_a_trace_that_is_not_there_is_missed_as_by_prof(invoke: Callable[..., Any]) -> None:
+    assert invoke("nowhere.json").err == invoke("prof", "nowhere.json").err
+
+
 @pytest.mark.parametrize("command", ["parse", "prof", "check", "demo"])
 def test_every_argument_says_what_it_does(command: str) -> None:
     (commands,) = (a for a in build_parser()._actions if a.dest == "==SUPPRESS==")

@@ -657,3 +657,20 @@ def test_what_is_wrong_with_the_recording_is_said_beside_the_profile(
         "pyprof2: 2 more, and what to do: pyprof2 check x",
     ]  # fmt: skip
     assert invoke("-q", "prof", "x", *options).err == ""
+
+
+def test_the_axis_of_kernel_names_has_the_name_of_its_column_too(
+    invoke: Callable[..., Any],
+) -> None:
+    asked = [
+        ["--by", "kernel_name", "-c", "kernel_name,time_ns"],
+        ["--by", "name", "-c", "name,time_ns"],
+        ["--by", "name", "-c", "kernel,time_ns"],
+    ]
+    found = [invoke("prof", "x", *options, "--format", "csv").out for options in asked]
+
+    assert read_csv(found[0])[0] == {"kernel": "void gemm<float>(int)", "time_ns": "7000"}
+    assert found == [found[0]] * 3
+    every = read_csv(invoke("prof", "x", "-c", "kernel_name", "--format", "csv").out)
+    names = ["void gemm<float>(int)", "void add", "void gemm<float>(int)", "Memcpy HtoD"]
+    assert [row["kernel"] for row in every] == names

@@ -1,4 +1,4 @@
-"""What `pyprof2 skyline-report` writes."""
+"""What `pyprof2 export --skyline` and `--deepview` write."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def recording(folder: Path, name: str, joules: float | None, *lengths_us: int) -
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str) -> dict[tuple[str, str], dict[str, Any]]:
-    assert main(["spend", *words, "--format", "json"]) == 0
+    assert main(["energy", *words, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     return {(row["recording"].rpartition("/")[2], row["measure"]): row for row in found}
 
@@ -77,7 +77,7 @@ def test_the_price_of_one_short_step_keeps_its_digits(
 ) -> None:
     path = recording(tmp_path, "a", None, *[SECOND_US // 10] * 6)
 
-    assert main(["spend", "-q", str(path), "--price", "3"]) == 0
+    assert main(["energy", "-q", str(path), "--price", "3"]) == 0
 
     # 3 an hour are 0.0000833… in a tenth of a second.
     assert "8.333e-05" in capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_a_recording_without_steps_spends_nothing_that_is_known(
 ) -> None:
     path = trace(tmp_path / "none.json", op("aten::mm", 500, 5))
 
-    assert main(["spend", "-q", str(path), "--price", "2", "--format", form]) == 0
+    assert main(["energy", "-q", str(path), "--price", "2", "--format", form]) == 0
 
     said = capsys.readouterr().out
     if form in ("table", "markdown"):
@@ -144,14 +144,14 @@ def test_the_table_says_what_was_given_and_what_is_missing(
 ) -> None:
     path = recording(tmp_path, "a", None, *[SECOND_US] * 6)
 
-    assert main(["spend", str(path), "--price", "2.5", "--steps", "3600", "-w", "200"]) == 0
+    assert main(["energy", str(path), "--price", "2.5", "--steps", "3600", "-w", "200"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["what 3600 steps spend", "as given: 2.50 an hour"]
+    assert lines[:2] == ["what 3600 steps take", "as given: 2.50 an hour"]
     assert lines[-1].endswith("a.json: no energy was counted: see Energy of a step in the "
                               "documentation of recording")  # fmt: skip
-    assert main(["spend", str(path), "--format", "csv"]) == 0
+    assert main(["energy", str(path), "--format", "csv"]) == 0
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (row["measure"], row["value"], row["unit"]) == ("time", "1", "s")
     for words in (["--pue", "0.9"], ["--price", "-1"], ["--grams-per-kwh", "x"], ["--steps", "0"]):
-        assert main(["spend", str(path), *words]) == 2
+        assert main(["energy", str(path), *words]) == 2
         assert words[1] in capsys.readouterr().err

@@ -29,7 +29,7 @@ def check() -> Callable[[Any], Any]:
 
 def written(path: Path, folder: Path, *words: str) -> dict[str, Any]:
     output = folder / "a.json"
-    assert main(["skyline-report", str(path), "-o", str(output), "--force", *words]) == 0
+    assert main(["export", str(path), "--deepview", str(output), "--force", *words]) == 0
     found: dict[str, Any] = json.loads(output.read_text())
     return found
 
@@ -91,7 +91,7 @@ def test_a_real_recording_fits_the_schema_and_adds_up(
     found = written(path, tmp_path)
 
     check(found)
-    assert main(["skyline-report", str(path), "-o", str(tmp_path / "a.sqlite")]) == 0
+    assert main(["export", str(path), "--skyline", str(tmp_path / "a.sqlite")]) == 0
     database = sqlite3.connect(tmp_path / "a.sqlite")
     breakdown = found["analysisState"]["breakdown"]
     tree = breakdown["operationTree"]

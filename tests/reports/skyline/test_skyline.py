@@ -140,7 +140,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write(recording: Path, path: Path, *words: str) -> sqlite3.Connection:
     """Return the report that the command writes."""
-    arguments = ["skyline-report", str(recording), "-o", str(path), "--source-root", "/w", *words]
+    arguments = ["export", str(recording), "--skyline", str(path), "--source-root", "/w", *words]
     assert main(arguments) == 0
     return sqlite3.connect(path)
 
@@ -239,7 +239,7 @@ def test_lines_of_a_real_recording_have_the_time_of_their_kernels(
     run = load(path)
     number = int(run.steps["step"].iloc[0])
 
-    assert main(["skyline-report", str(path), "-o", str(tmp_path / "a.sqlite"), "--report", "time",
+    assert main(["export", str(path), "--skyline", str(tmp_path / "a.sqlite"), "--report", "time",
                  "--step", str(number)]) == 0  # fmt: skip
 
     found: dict[Any, dict[str, int]] = defaultdict(lambda: {"forward": 0, "backward": 0})
@@ -293,7 +293,7 @@ def test_activations_and_peak_of_a_real_recording_are_those_of_a_replay(
     path = shared_trace("kineto/hta_df_index_v100_ddp.json.gz")
     kept, over_base = replayed(load(path))
 
-    assert main(["skyline-report", str(path), "-o", str(tmp_path / "a.sqlite"), "--report",
+    assert main(["export", str(path), "--skyline", str(tmp_path / "a.sqlite"), "--report",
                  "memory"]) == 0  # fmt: skip
 
     found = sqlite3.connect(tmp_path / "a.sqlite")
@@ -316,7 +316,7 @@ def test_what_is_not_recorded_is_said_and_is_no_row(
     names = {name for (name,) in found.execute("SELECT name FROM sqlite_master")}
     assert names == {"run_time_entries", "stack_frames", "sqlite_autoindex_stack_frames_1"}
     assert "pyprof2: no allocation is recorded" in capsys.readouterr().err
-    assert main(["skyline-report", str(source), "-o", str(tmp_path / "b.sqlite"), "--report",
+    assert main(["export", str(source), "--skyline", str(tmp_path / "b.sqlite"), "--report",
                  "memory"]) == 1  # fmt: skip
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "b.sqlite").exists()
@@ -328,27 +328,33 @@ def test_a_file_that_is_there_stays_unless_force_is_given(
     path = tmp_path / "a.sqlite"
     path.write_text("mine")
 
-    assert main(["skyline-report", str(recording), "-o", str(path)]) == 1
+    assert main(["export", str(recording), "--skyline", str(path)]) == 1
     assert path.read_text() == "mine"
     # A report that cannot be finished leaves the file as it was, and nothing beside it.
     monkeypatch.setattr("pyprof2.reports.skyline.sqlite.VERSION", "no number")
     with pytest.raises(Exception, match="user_version"):
-        main(["skyline-report", str(recording), "-o", str(path), "--force"])
+        main(["export", str(recording), "--skyline", str(path), "--force"])
     assert (path.read_text(), [p.name for p in tmp_path.iterdir()]) == ("mine", ["a.sqlite"])
     monkeypatch.undo()
-    assert main(["skyline-report", str(recording), "-o", str(path), "--force"]) == 0
+    assert main(["export", str(recording), "--skyline", str(path), "--force"]) == 0
     assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (1,)
 
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["-o", "a.json", "--report", "time"], ["-o", "a.sqlite", "--report", "deepview"],
-     ["-o", "a.sqlite", "--batch-size", "4"], ["-o", "/dev/null"]],
+    [["skyline-report"], ["skyline-report", "-o", "a.json", "--report", "time"],
+     ["skyline-report", "-o", "a.sqlite", "--report", "deepview"],
+     ["export", "--skyline", "a.json"], ["export", "--deepview", "a.sqlite"],
+     ["export", "--skyline", "a.sqlite", "--batch-size", "4"], ["export", "--skyline", "/dev/null"],
+     ["export", "--skyline", "a.sqlite", "-o", "b.sqlite"], ["export", "--perfetto", "--step", "1"],
+     ["export", "--deepview", "a.json", "--report", "time"]],
 )  # fmt: skip
 def test_a_call_that_makes_no_sense_is_one_line(
     recording: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["skyline-report", str(recording), *words]) == 2
+    command, *options = words
+
+    assert main([command, str(recording), *options]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
@@ -356,7 +362,7 @@ def test_a_step_or_rank_that_is_not_there_is_one_line(
     recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words in (["--step", "9"], ["--rank", "9"], ["--device", "cuda:9"]):
-        arguments = ["skyline-report", str(recording), "-o", str(tmp_path / "a.sqlite"), *words]
+        arguments = ["export", str(recording), "--skyline", str(tmp_path / "a.sqlite"), *words]
         assert main(arguments) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
@@ -372,3 +378,15 @@ def test_the_api_of_the_run_gives_what_the_report_adds_up(recording: Path, tmp_p
     for _, size, file, line in found.execute(ACTIVATIONS):
         sums[f"/w/{file}:{line}"] += size
     assert dict(sums) == own
+
+
+@pytest.mark.parametrize(("suffix", "option"), [("sqlite", "--skyline"), ("json", "--deepview")])
+def test_the_old_command_writes_what_export_writes(
+    recording: Path, tmp_path: Path, suffix: str, option: str
+) -> None:
+    old, new = tmp_path / f"old.{suffix}", tmp_path / f"new.{suffix}"
+
+    assert main(["skyline-report", str(recording), "-o", str(old), "--source-root", "/w"]) == 0
+    assert main(["export", str(recording), option, str(new), "--source-root", "/w"]) == 0
+
+    assert new.read_bytes() == old.read_bytes()

@@ -1,4 +1,4 @@
-"""What steps spend, as text for people, or as a file."""
+"""Time, energy, carbon and money of steps, as text for people, or as a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BESIDE: Final = (
 
 
 def show(runs: list[tuple[str, Run]], rates: Rates, target: Target) -> None:
-    """Write what the steps of recordings spend, one recording after another.
+    """Write what the steps of recordings take, one recording after another.
 
     Args:
         runs: names and recordings.
@@ -65,7 +65,7 @@ def _heading(rates: Rates) -> Iterator[str]:
         *([] if rates.grams_per_kwh is None else [f"{format_rate(rates.grams_per_kwh)} g/kWh"]),
         *([] if rates.pue == 1 else [f"PUE {rates.pue:g}"]),
     ]
-    yield cells.bold(f"what {of} spends" if rates.steps == 1 else f"what {of} spend")
+    yield cells.bold(f"what {of} takes" if rates.steps == 1 else f"what {of} take")
     if given:
         yield f"as given: {', '.join(given)}"
 

@@ -1,4 +1,4 @@
-"""`pyprof2 spend`: what a step spends of time, energy, carbon and money."""
+"""`pyprof2 energy`: the time, energy, carbon and money of a step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ if TYPE_CHECKING:
     import argparse
 
 _EXAMPLES: Final = """examples:
-  pyprof2 spend monday.pyprof2 tuesday.pyprof2           one run after another
-  pyprof2 spend net.pyprof2 --price 2.50 --steps 50000   what an epoch costs
-  pyprof2 spend net.pyprof2 --grams-per-kwh 380 --pue 1.2"""
+  pyprof2 energy monday.pyprof2 tuesday.pyprof2           one run after another
+  pyprof2 energy net.pyprof2 --price 2.50 --steps 50000   what an epoch costs
+  pyprof2 energy net.pyprof2 --grams-per-kwh 380 --pue 1.2"""
 
 
 def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
-        "spend",
-        help="say what a step spends of time, energy, carbon and money",
-        description="Say what a step spends: its time with an interval, the energy that counters "
-        "of the recording machine counted, and, by what you say of the electricity and the price, "
-        "grams of CO2 and money. Of several recordings one after another. Where no energy was "
-        "counted there is none, and no carbon; nothing is looked up.",
+        "energy",
+        help="time, energy, carbon and money of a step",
+        description="Show what a step takes: its time with an interval, the energy that counters "
+        "of the recording machine counted, and, with the carbon intensity and the price that you "
+        "give, grams of CO2 and money. Several recordings are shown one after another. Where no "
+        "energy was counted there is none, and no carbon; nothing is looked up.",
         epilog=_EXAMPLES,
     )
+    _add_arguments(command)
+    # The old name works, and is not listed.
+    _add_arguments(commands.add_parser("spend"))
+
+
+def _add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "inputs",
         nargs="+",
@@ -59,7 +65,7 @@ def _add_rates(command: argparse.ArgumentParser) -> None:
         type=_pue,
         default=1.0,
         metavar="N",
-        help="how many times as much the building uses as the machines in it; default: 1",
+        help="power usage effectiveness of the building; default: 1",
     )
     command.add_argument(
         "--steps",
@@ -89,10 +95,10 @@ def _pue(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what the steps of `args.inputs` spend."""
+    """Show what the steps of `args.inputs` take."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.spending import Rates
-    from pyprof2.reports.spend import show
+    from pyprof2.reports.energy import show
     from pyprof2.run import load
 
     progress = arguments.wants_progress(args)
