@@ -99,21 +99,26 @@ def show(model: Model, query: BatchQuery) -> None:
 
 def notes(model: Model, query: BatchQuery) -> Iterator[str]:
     """Yield what a model rests on, what is not known, and what larger batches can give."""
+    found, capacity = _limits(model, query)
+    yield from _differences(model, query.given)
+    yield from _fitting_lines(model, query, found, capacity)
     yield from _heading(model)
     yield from _missing(list(rows(model, [int(model.batches[0])], query.given)))
-    yield from _limit_lines(model, query)
+    yield from _limit_lines(model, query, found, capacity)
 
 
 def _lines(model: Model, rows: list[dict[str, object]], query: BatchQuery) -> Iterator[str]:
-    first, *others = _heading(model)
-    yield from (cells.bold(first), *others)
+    found, capacity = _limits(model, query)
+    first, *others = _fitting_lines(model, query, found, capacity)
+    yield from (*_differences(model, query.given), cells.bold(first), *others)
+    yield from _heading(model)
     yield ""
     known = [row for row in rows if row["value"] is not None]
     if known:
         yield from _drawn(_as_texts(known), query.target)
         yield ""
     yield from _missing(rows)
-    yield from _limit_lines(model, query)
+    yield from _limit_lines(model, query, found, capacity)
     yield ""
     parts = _parts(model)
     yield f"where the time goes, at a batch of {model.batches[-1]:.0f}:"
@@ -145,25 +150,31 @@ def _heading(model: Model) -> Iterator[str]:
             f"off by up to {_pct(model.total.residual)}, the sum of its parts "
             f"{_pct(model.residual)}"
         )
-    yield from _differences(model)
 
 
-def _differences(model: Model) -> Iterator[str]:
-    """Say what differs between the recordings beside the batch."""
+def _differences(model: Model, given: Mapping[str, int]) -> Iterator[str]:
+    """Say what differs between the recordings beside the batch, and what to record."""
     work = model.work
     if not work.differs:
         return
     if not work.free:
         ratio = work.per_sample.max() / work.per_sample.min()
         yield (
-            f"note: the work per sample differs by a factor of {ratio:.2f}, and no dimension of "
-            "the recorded shapes says why"
+            f"the recordings differ in more than the batch: the work per sample by a factor of "
+            f"{ratio:.2f}, and no dimension of the recorded shapes says why; all intervals span it"
         )
+        yield "  for narrow ones record the same samples, repeated, at every batch size"
+    sizes = ", ".join(f"{size:.0f}" for size in model.batches)
     for name, values in work.free.items():
         seen = ", ".join(map(str, values))
+        spanned = f"here it is {given[name]}" if name in given else "all intervals span it"
         yield (
-            f"note: a dimension differs too: {name} = {seen}; intervals span it, and "
-            f"--at B,{name}=N fixes it"
+            f"the recordings differ in more than the batch: {name} = {seen} at a batch of {sizes}; "
+            f"{spanned}"
+        )
+        yield (
+            f"  for narrow ones record every batch size with one {name}, such as inputs padded to "
+            f"{max(values)}, or name it: --at B,{name}={max(values)}"
         )
 
 
@@ -223,23 +234,54 @@ def _bytes(number: float) -> str:
     return f"{number / unit.size:.3f} {unit.label}"
 
 
-def _limit_lines(model: Model, query: BatchQuery) -> Iterator[str]:
-    recorded = model.recordings[-1]
-    capacity = query.capacity or recorded.capacity
-    found = limits(model, capacity, query.given)
-    if found.largest is None or capacity is None:
+def _limits(model: Model, query: BatchQuery) -> tuple[Limits, int | None]:
+    """Return what can be had, and the bytes of the device."""
+    capacity = query.capacity or model.recordings[-1].capacity
+    return limits(model, capacity, query.given), capacity
+
+
+def _fitting_lines(
+    model: Model, query: BatchQuery, found: Limits, capacity: int | None
+) -> Iterator[str]:
+    """Say which batch fits: as far as is known, and for sure."""
+    if found.expected is None or capacity is None:
         yield f"largest batch that fits: not known: {found.largest_status}"
+        return
+    device = cells.clean(model.recordings[-1].device or "")
+    source = "given" if query.capacity else f"recorded, {device}"
+    if found.largest is None:
+        sure = f"none is sure ({found.largest_status}, {_trial(query, found.expected)})"
     else:
-        source = "given" if query.capacity else f"recorded, {cells.clean(recorded.device or '')}"
-        yield (
-            f"largest batch that fits: {found.largest} ({found.largest_status}, "
-            f"{_trial(query, found.largest)}) in "
-            f"{_bytes(capacity)} ({source})"
-        )
-        yield (
-            f"  with {_pct(MARGIN)} free and {found.reserved_ratio:.2f} bytes held for each one "
-            "allocated; what others than PyTorch use is not known"
-        )
+        sure = f"{found.largest} is sure ({found.largest_status}, {_trial(query, found.largest)})"
+    about = "" if found.expected == found.largest else f"about {found.expected}; "
+    most = "" if found.most in (None, found.expected) else f"; more than {found.most} do not"
+    yield f"largest batch that fits: {about}{sure}{most}, in {_bytes(capacity)} ({source})"
+    yield (
+        f"  with {_pct(MARGIN)} free and {found.reserved_ratio:.2f} bytes held for each one "
+        "allocated; what others than PyTorch use is not known"
+    )
+    for size in sorted(set(query.batches)):
+        if (found.largest or 0) < size <= found.expected and size not in query.tried:
+            yield f"  {_unsure(model.answer(batch.MEMORY, size, query.given), size, found)}"
+
+
+def _unsure(answer: batch.Answer, size: int, found: Limits) -> str:
+    """Say what a batch takes that fits as far as is known, and may not."""
+    held = [
+        _bytes(found.reserved_ratio * (number or 0.0))
+        for number in (answer.value, answer.lo, answer.hi)
+    ]
+    return (
+        f"a batch of {size} is expected to fit: it takes about {held[0]}, from {held[1]} to "
+        f"{held[2]} ({answer.status}); to be sure record a batch nearer to it"
+    )
+
+
+def _limit_lines(
+    model: Model, query: BatchQuery, found: Limits, capacity: int | None
+) -> Iterator[str]:
+    """Say what to do where memory binds, what became of trials, and what throughput can be had."""
+    if found.expected is not None and capacity is not None:
         yield from _shortage_lines(model, query, found, capacity)
     yield from _tried_lines(model, query, suggested(found))
     yield from _throughput_lines(found, _dimensions(model, query.given))
@@ -248,16 +290,17 @@ def _limit_lines(model: Model, query: BatchQuery) -> Iterator[str]:
 
 
 def _shortage_lines(model: Model, query: BatchQuery, found: Limits, capacity: int) -> Iterator[str]:
-    """Say what to do where the batch that is wanted does not fit."""
+    """Say what to do where the batch that is wanted is not expected to fit."""
     enough = limits(model, None, query.given).enough
-    size = wanted(found.largest, query.batches, enough)
+    size = wanted(found.expected, query.batches, enough)
     lacks = None if size is None else shortage(model, found, size, capacity, query.given)
     if lacks is None:
         return
     why = "is asked for" if query.batches else f"has {_pct(ENOUGH)} of the throughput"
     yield (
-        f"memory binds: a batch of {lacks.batch} {why} and does not fit by up to "
-        f"{_bytes(lacks.over)}; predicted, {lacks.status}, not tried:"
+        f"memory binds: a batch of {lacks.batch} {why} and is not expected to fit: it lacks about "
+        f"{_bytes(lacks.expected)}, at most {_bytes(lacks.over)}; predicted, {lacks.status}, not "
+        "tried:"
     )
     yield (
         f"  {lacks.parts} steps of at most {lacks.micro} samples, whose gradients are "
@@ -364,7 +407,7 @@ def _throughput_lines(found: Limits, dimensions: str) -> Iterator[str]:
     if found.asymptote is not None:
         yield f"throughput stays below {units.format_rate(found.asymptote)} samples/s{of}"
     if found.enough is not None:
-        least = "what fits" if found.largest is not None else "that"
+        least = "that" if found.largest is None else f"a batch of {found.largest}"
         yield f"a batch of {found.enough} has {_pct(ENOUGH)} of the throughput of {least}{of}"
 
 

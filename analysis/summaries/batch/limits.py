@@ -32,8 +32,11 @@ class Limits:
         knee: the batch size from which on a step takes longer than its shortest time.
         enough: the smallest batch size with 90 % of what can be had: of the throughput at
             `largest`, or of `asymptote` where that is not known.
-        largest: the largest batch size that fits `capacity`, by the upper end of the interval.
-        largest_status: of it: measured, interpolated, extrapolated; or why it is not known.
+        expected: the largest batch size that fits `capacity`, as far as is known.
+        largest: the largest that is sure to, by the upper end of the interval.
+        most: the largest that may fit, by its lower end; far from all recordings none is known.
+        largest_status: of `largest`, where there is none of `expected`: measured, interpolated,
+            extrapolated; or why neither is known.
         reserved_ratio: bytes that the allocator holds for each that is allocated, as seen in the
             recording with most memory.
     """
@@ -42,7 +45,9 @@ class Limits:
     asymptote: float | None
     knee: int | None
     enough: int | None
+    expected: int | None
     largest: int | None
+    most: int | None
     largest_status: str
     reserved_ratio: float
 
@@ -51,7 +56,8 @@ def limits(model: Model, capacity: int | None, given: Mapping[str, int] | None =
     """Return what can be had with `capacity` bytes; other dimensions are those of the largest."""
     given = given or {}
     measure = STEP if model.has_steps else KERNELS
-    largest, status = _largest(model, capacity, given)
+    fitting, status = _fitting(model, capacity, given)
+    expected, largest, most = fitting
     rate = _rate(model, measure, given)
     asymptote = _asymptote(model, measure, given)
     had = asymptote if largest is None else rate(largest)
@@ -59,7 +65,8 @@ def limits(model: Model, capacity: int | None, given: Mapping[str, int] | None =
     if had is not None and had > 0:
         enough = _first(lambda batch: rate(batch) >= ENOUGH * had)
     return Limits(
-        measure, asymptote, _knee(model, given), enough, largest, status, _ratio(model)
+        measure, asymptote, _knee(model, given), enough, expected, largest, most, status,
+        _ratio(model),
     )  # fmt: skip
 
 
@@ -88,27 +95,41 @@ def _knee(model: Model, given: Mapping[str, int]) -> int | None:
     return _first(lambda batch: model.step_scale(batch, given) >= bend)
 
 
-def _largest(
+def _fitting(
     model: Model, capacity: int | None, given: Mapping[str, int]
-) -> tuple[int | None, str]:
-    """Return the largest batch size that fits, and how sure that is, or why there is none."""
+) -> tuple[tuple[int | None, int | None, int | None], str]:
+    """Return the largest batch size that fits as expected, for sure, and at most.
+
+    And how sure the second is, or why there is none.
+    """
+    nothing = None, None, None
     if not model.memory:
-        return None, "memory is not recorded in all phases of all recordings"
+        return nothing, "memory is not recorded in all phases of all recordings"
     if any(each.memory is None or each.memory.over_base for each in model.recordings):
-        return None, "what was allocated before the recording is not known"
+        return nothing, "what was allocated before the recording is not known"
     if capacity is None:
-        return None, "no capacity is given or recorded: --memory 80GB or --device A100-80"
+        return nothing, "no capacity is given or recorded: --memory 80GB or --device A100-80"
     usable, ratio = capacity * (1 - MARGIN), _ratio(model)
 
-    def is_too_large(batch: int) -> bool:
-        return (model.answer(MEMORY, batch, given).hi or 0.0) * ratio > usable
+    def last(end: str) -> int | None:
+        """Return the last size of which an end of the interval fits; None: all do."""
 
-    if is_too_large(1):
-        return None, "not even a batch of 1 fits"
-    over = _first(is_too_large) if _grows(model, given) else None
-    if over is None:
-        return None, "memory does not grow with the batch"
-    return over - 1, model.answer(MEMORY, over - 1, given).status
+        def is_too_large(batch: float) -> bool:
+            return (getattr(model.answer(MEMORY, int(batch), given), end) or 0.0) * ratio > usable
+
+        over = _first(is_too_large)
+        # What was recorded is known better than what is smaller and was not.
+        seen = [int(batch) for batch in model.batches if not is_too_large(batch)]
+        return None if over is None else max(over - 1, *seen, 0)
+
+    expected, largest, most = (last(end) for end in ("value", "hi", "lo"))
+    if expected == 0:
+        return nothing, "not even a batch of 1 fits"
+    if expected is None or largest is None or not _grows(model, given):
+        return nothing, "memory does not grow with the batch"
+    expected = max(expected, largest)
+    status = model.answer(MEMORY, largest or expected, given).status
+    return (expected, largest or None, most and max(most, expected)), status
 
 
 def _grows(model: Model, given: Mapping[str, int]) -> bool:

@@ -26,7 +26,8 @@ class Shortage:
 
     Attributes:
         batch: samples in a step.
-        over: bytes more than fit, by the upper end of the interval.
+        expected: bytes more than fit, as far as is known.
+        over: the same by the upper end of the interval.
         parts: steps over which gradients are accumulated, so that each part fits.
         micro: samples in the largest part.
         accumulation: bytes that this frees: what the batch takes less what a part takes.
@@ -36,6 +37,7 @@ class Shortage:
     """
 
     batch: int
+    expected: int
     over: int
     parts: int
     micro: int
@@ -110,7 +112,7 @@ def wanted(largest: int | None, asked: Sequence[int], enough: int | None) -> int
     """Return the batch that is wanted and does not fit; None: memory does not bind.
 
     Args:
-        largest: that fits; None: not known.
+        largest: that is expected to fit; None: not known.
         asked: batches that were asked for; the largest counts.
         enough: the smallest with 90 % of the throughput, whatever fits; where none is asked for.
     """
@@ -126,13 +128,13 @@ def shortage(
     if answer.value is None or answer.hi is None or found.largest is None:
         return None
     usable = capacity * (1 - MARGIN) / found.reserved_ratio
-    parts = -(-batch // found.largest)
+    parts = -(-batch // found.largest)  # each of which is sure to fit
     micro = -(-batch // parts)
     part = model.answer(MEMORY, micro, given).value or 0.0
     grows = answer.value - fixed_memory(model, batch, given)
     return Shortage(
-        batch, round(answer.hi - usable), parts, micro, round(answer.value - part),
-        round(grows), round(_HALF * grows), answer.status,
+        batch, round(answer.value - usable), round(answer.hi - usable), parts, micro,
+        round(answer.value - part), round(grows), round(_HALF * grows), answer.status,
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ def test_what_accumulation_and_bf16_free_is_what_grows_with_the_batch() -> None:
 
     assert lacks is not None
     assert (lacks.parts, lacks.micro) == (2, 30)
+    assert lacks.expected == pytest.approx(7000 * _MB - 4900 * _MB, abs=2)
     assert lacks.over == pytest.approx(1.05 * 7000 * _MB - 4900 * _MB, abs=2)
     assert lacks.accumulation == pytest.approx(3000 * _MB, abs=2)
     assert lacks.grows == pytest.approx(6000 * _MB, abs=2)
