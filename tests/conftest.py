@@ -69,12 +69,16 @@ os.environ.setdefault("PYPROF2_ENERGY", "0")
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Make a folder for what the workers of this run share; it goes when the run ends.
 
     Programs that the tests start are ended by Ctrl-C, which shells turn off for what they run in
     the background, and a program has from the one that starts it.
     """
+    # The same order and numbers in every run; --randomly-seed=N tries others.
+    if getattr(config.option, "randomly_seed", None) == "default":
+        config.option.randomly_seed = 2026
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):

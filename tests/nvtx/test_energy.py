@@ -168,7 +168,7 @@ def test_a_recording_has_the_energy_of_its_steps(powercap: Path, tmp_path: Path)
     assert row["joules_per_step"] == pytest.approx(7)
     assert row["lo"] < 7 < row["hi"] < 7.02
     assert row["joules"] == pytest.approx(7 * row["steps"])
-    assert 2 <= row["seconds"] <= 4
+    assert 0 < row["seconds"] <= run.steps["dur_ns"].sum() / 1e9
 
 
 @pytest.mark.slow
