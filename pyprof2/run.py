@@ -319,6 +319,49 @@ class Run:
         return pd.concat(parts, ignore_index=True)
 
     @cached_property
+    def host_time(self) -> pd.DataFrame:
+        """What steps waited for where no device worked: ops, data, Python; else no row.
+
+        See `pyprof2.analysis.time.host_time.host_time`.
+        """
+        parts = [STORED["idle"].empty(), *self._host_times.values()]
+        table = pa.concat_tables(parts).unify_dictionaries()
+        return as_pandas(table, STORED["idle"].never_null)
+
+    @cached_property
+    def _host_times(self) -> dict[int, pa.Table]:
+        """What `host_time` returns, by rank; nothing where a device worked."""
+        from pyprof2.analysis.time.host_time import host_time
+        from pyprof2.analysis.time.idle import INPUT
+
+        ranks = self._ranks if self.idle_windows.empty else []
+        found = {rank.rank: host_time(rank.several(INPUT), self.source_root) for rank in ranks}
+        return {rank: table for rank, table in found.items() if table.num_rows}
+
+    def idle_and_windows(
+        self, rank: int | None = None, normal_gap_us: float | None = None
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the rows that `pyprof2 idle` sums up, and how long what they are of was recorded.
+
+        Those of `idle_table` and `idle_windows`, or, where no device worked, `host_time` and its
+        windows.
+
+        Args:
+            rank: only this one.
+            normal_gap_us: see `idle_table`.
+
+        Raises:
+            UsageError: there is nothing of the rank.
+        """
+        from pyprof2.analysis.summaries.idle_profile import select_rank
+        from pyprof2.analysis.time.host_time import host_windows
+
+        if self.idle_windows.empty:
+            return select_rank(self.host_time, host_windows(self.host_time), rank)
+        whole = as_pandas(self.idle_table(normal_gap_us), STORED["idle"].never_null)
+        return select_rank(whole, self.idle_windows, rank)
+
+    @cached_property
     def launch_delays(self) -> pd.DataFrame:
         """How long each kernel and copy waited after its launch.
 
@@ -371,10 +414,9 @@ class Run:
         Raises:
             UsageError: an axis or the rank is unknown.
         """
-        from pyprof2.analysis.summaries.idle_profile import select_rank, summarize_idle
+        from pyprof2.analysis.summaries.idle_profile import summarize_idle
 
-        frame = as_pandas(self.idle_table(normal_gap_us), STORED["idle"].never_null)
-        frame, windows = select_rank(frame, self.idle_windows, rank)
+        frame, windows = self.idle_and_windows(rank, normal_gap_us)
         axes = (by,) if isinstance(by, str) else tuple(by)
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
 
@@ -442,11 +484,16 @@ class Run:
         return find_pollution(self._facts())
 
     def _facts(self, device: Path | str | None = None) -> Iterator[Facts]:
-        """Yield what rules look at, of each rank whose devices did anything."""
-        from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_parts
+        """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
+        from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
 
         def of_rank(rank: RankTables) -> Callable[[str], pa.Table]:
             return lambda name: rank.read(name, INPUT[name])
+
+        if self.idle_windows.empty:
+            hosts = self._host_times
+            own = [rank for rank in self._ranks if rank.rank in hosts]
+            return (facts_of_host(of_rank(rank), hosts[rank.rank]) for rank in own)
 
         devices = self.table("devices").to_pylist()
         job = self.ranks if len(self._ranks) > 1 else None

@@ -43,11 +43,11 @@ def select_rank(
     Raises:
         UsageError: none of its devices did anything.
     """
-    if rank is None:
+    if rank is None or windows.empty:
         return idle, windows
     ranks = sorted(set(windows["rank"].tolist()))
     if rank not in ranks:
-        there = ", ".join(map(str, ranks)) or "none"
+        there = ", ".join(map(str, ranks))
         msg = f"rank {rank}: no device of such a rank was recorded; ranks with one: {there}"
         raise UsageError(msg)
     return idle[idle["rank"] == rank], windows[windows["rank"] == rank]

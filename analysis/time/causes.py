@@ -47,6 +47,16 @@ CODES: Final = {name: code for code, name in enumerate(NAMES)}
 HOST_CAUSES: Final = [CODES[cause.name] for cause in CAUSES if cause.group in (_WAITS, _LATE)]
 """Those that the host is to blame for, by code."""
 
+_OPS: Final = "ops"
+_FOR_OTHERS: Final = "waits"
+_OUTSIDE: Final = "outside of ops"
+GROUPS_WITHOUT_DEVICE: Final = (
+    {name: group if group == _RECORDING else _OUTSIDE for name, group, _ in CAUSES}
+    | {"host_op": _OPS}
+    | dict.fromkeys(("data_loading", "sync", "host_comm"), _FOR_OTHERS)
+)
+"""The group of each cause where no device worked, and the host is what a step waits for."""
+
 BLOCKING: Final = ("sync", "allocator", "copy_call")
 """The classes of calls that may return only when the device is empty."""
 

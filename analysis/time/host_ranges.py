@@ -30,16 +30,21 @@ TOLD: Final = pa.schema(
 )
 """What it returns; a process or thread that is not known is `NO_ID`."""
 
-LOADS, COMM, RUNS, BELOW_ROOT, OWN, AT_WORK, FRAME = (1 << bit for bit in range(7))
+LOADS, COMM, RUNS, BELOW_ROOT, OWN, AT_WORK, FRAME, WAITS = (1 << bit for bit in range(8))
 """What a range may tell: the host loads data; prepares communication; runs anything; is at a line
 below the root of the user's own code, or of the user's own by its path; the process is at work;
-Python stacks were recorded."""
-_OF_AN_INSTANT: Final = LOADS | COMM | RUNS | BELOW_ROOT | OWN
+Python stacks were recorded; the thread waits for another one or a process."""
+_OF_AN_INSTANT: Final = LOADS | COMM | RUNS | BELOW_ROOT | OWN | WAITS
 
 COMMUNICATION: Final = re.compile(r"c10d::|record_param_comms|(?:gloo|mpi|nccl):")
 _LOADER: Final = "enumerate(DataLoader)#"
 _USERS_LOADING: Final = re.compile(r"data(?!\W?_?parallel)", re.IGNORECASE)
 _LOADER_CODE: Final = re.compile(r"(?:^|/)torch/utils/data/")
+_WAITING: Final = re.compile(
+    r"<built-in (?:method|function) (?:acquire|wait\w*|poll|select|join|recv\w*|accept) |"
+    r"<built-in (?:method|function) get of _queue|<built-in function (?:wait\w*|select)>"
+)
+"""Python's own functions that return when another thread or process has done something."""
 _NOT_WORK: Final = ("step", "marker")
 """Kinds of ranges that say nothing of what the host does at an instant."""
 
@@ -116,6 +121,7 @@ def _tells(kind: str | None, name: str) -> int:
         bits |= COMM if COMMUNICATION.match(name) else 0
     if kind == "python":
         bits |= FRAME | (LOADS if is_loader_frame(name) else 0)
+        bits |= WAITS if _WAITING.match(name) else 0
     return bits | (AT_WORK if kind == "step" or is_loader(name) else 0)
 
 

@@ -17,6 +17,7 @@ from pyprof2.analysis.time.host_ranges import (
     LOADS,
     OWN,
     RUNS,
+    WAITS,
     is_loader,
 )
 from pyprof2.analysis.time.pieces import Bounds
@@ -157,6 +158,7 @@ class Host:
         calls: of the GPU runtime and driver.
         known: of the calls, what they do with the rest of the recording.
         lines: of Python frames.
+        waiting: the Python frames in which a thread waits for another thread or a process.
     """
 
     def __init__(
@@ -182,8 +184,8 @@ class Host:
         self._op_is_comm = _marked(code, names, COMMUNICATION.match)
         op_loads = _marked(code, names, is_loader)
         tells = int_column(told, "tells", 0)
-        loads, comm, runs = (
-            Events.of(told, self.threads, tells & bit > 0) for bit in (LOADS, COMM, RUNS)
+        loads, comm, runs, self.waiting = (
+            Events.of(told, self.threads, tells & bit > 0) for bit in (LOADS, COMM, RUNS, WAITS)
         )
         self._loading = _together(loads, self._ops.where(op_loads[self._ops.row]))
         self._comm = comm
@@ -203,6 +205,7 @@ class Host:
             self._ops,
             self._comm,
             self._python,
+            self.waiting,
             *self.lines.events,
         )
         both = [(e.thread, e.thread, e.start, e.end) for e in events]

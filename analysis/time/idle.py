@@ -63,8 +63,8 @@ def idle_time(
         One row for each piece of a gap with one cause, see the table `idle`. Their times and the
         time in which the device was busy add up to its recording window.
     """
-    in_order = dict(tables) | {n: _in_order(tables[n], key) for n, key in _KEYS.items()}
-    parts = {name: InMemory(in_order[name]) for name in IN_PARTS}
+    tables = in_order(tables)
+    parts = {name: InMemory(tables[name]) for name in IN_PARTS}
     found = idle_parts(parts, tables, root, normal_ns)
     names = [name for name in IDLE.names if name != "rank"]
     return _together([IDLE.schema(names).empty_table(), *(IDLE.conform(p, names) for p in found)])
@@ -101,9 +101,14 @@ def _together(parts: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries()
 
 
-def _in_order(table: pa.Table, key: str) -> pa.Table:
-    ids = int_column(table, key, NEVER)
-    return table if (ids[1:] > ids[:-1]).all() else table.sort_by(key)
+def in_order(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Return the tables, those that are looked up by their key in its order."""
+    found = dict(tables)
+    for name, key in _KEYS.items():
+        ids = int_column(tables[name], key, NEVER)
+        if not (ids[1:] > ids[:-1]).all():
+            found[name] = tables[name].sort_by(key)
+    return found
 
 
 class Window(NamedTuple):

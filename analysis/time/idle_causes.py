@@ -141,8 +141,9 @@ class Handover:
 
 
 def idle_causes(
-    gaps: Gaps, activities: Activities, host: Host, stalls: Stalls, normal_ns: int = NORMAL_GAP_NS
-) -> Causes:
+    gaps: Gaps, activities: Activities, host: Host, stalls: Stalls,
+    normal_ns: int = NORMAL_GAP_NS, handover: Handover | None = None,
+) -> Causes:  # fmt: skip
     """Return the causes of all idle time, in order of gap and time.
 
     Args:
@@ -151,8 +152,9 @@ def idle_causes(
         host: what the host did.
         stalls: what the profilers say held the host or a stream up.
         normal_ns: how long a gap or a latency may be that needs no other reason.
+        handover: how the next activity of each gap was handed over; None: as was recorded.
     """
-    handover = Handover.of(gaps, activities, host, normal_ns)
+    handover = handover or Handover.of(gaps, activities, host, normal_ns)
     case = _Case(gaps, activities, host, stalls, handover, normal_ns)
     parts = [case.pending_part(), case.call_part(), *case.host_part()]
     return Causes(*(np.concatenate(column) for column in zip(*parts, strict=True))).sorted()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyprof2.run import Run
 
-_NO_DEVICE: Final = "no work of a device was recorded, so there is nothing to advise"
+_NOTHING: Final = "neither work of a device nor an op was recorded, so there is nothing to advise"
 _OF_CPU: Final = (
     "the recorded memory is the CPU's, and rules on memory are for a GPU's: pyprof2 memory shows "
     "what grows, and what forward keeps for backward"
@@ -56,14 +56,17 @@ def show(run: Run, query: AdviceQuery) -> None:
         target.write_frame(findings, FINDINGS.columns)
         return
     if bounds.empty:
-        target.write_lines([_NO_DEVICE, *([_OF_CPU] if run.table("memory").num_rows else [])])
+        target.write_lines([_NOTHING])
         return
     findings = _with_short_lines(run, findings)
     if target.form == "markdown":
         target.write_lines(_markdown(findings, bounds))
     else:
         width = cells.terminal_width(target.width)
-        target.write_lines([*_first(run, query, width), *_text(findings, bounds, width)])
+        lines = [*_first(run, query, width), *_text(findings, bounds, width)]
+        if run.idle_windows.empty and run.table("memory").num_rows:
+            lines += _wrap(_OF_CPU, width)
+        target.write_lines(lines)
 
 
 def _first(run: Run, query: AdviceQuery, width: int) -> Iterable[str]:

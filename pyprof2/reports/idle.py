@@ -9,10 +9,8 @@ from pyprof2 import units
 from pyprof2.analysis.summaries.idle_profile import (
     SUMMARY_COLUMNS,
     idle_outline,
-    select_rank,
     summarize_idle,
 )
-from pyprof2.columns import as_pandas
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
 from pyprof2.tables import IDLE
@@ -24,9 +22,9 @@ if TYPE_CHECKING:
 
     from pyprof2.run import Run
 
-_NEVER_NULL: Final = [column.name for column in IDLE.columns if not column.nullable]
 _ROWS_SHOWN: Final = 50
-_NO_DEVICE: Final = "no work of a device was recorded, so nothing is idle"
+_NOTHING: Final = "neither work of a device nor an op was recorded, so nothing is idle"
+_HOST: Final = "no device worked: what follows is what steps waited for, ops included"
 
 
 @dataclass(frozen=True)
@@ -54,13 +52,11 @@ def show(run: Run, query: IdleQuery) -> None:
     Raises:
         UsageError: the rank was not recorded.
     """
-    whole = as_pandas(run.idle_table(query.normal_gap_us), _NEVER_NULL)
+    idle, windows = run.idle_and_windows(query.rank, query.normal_gap_us)
     target = query.target
-    if run.idle_windows.empty and target.is_text:
-        target.write_lines([_NO_DEVICE])
+    if windows.empty and target.is_text:
+        target.write_lines([_NOTHING])
         return
-    rank = None if run.idle_windows.empty else query.rank
-    idle, windows = select_rank(whole, run.idle_windows, rank)
     recorded_ns = int(windows["window_ns"].sum())
     if not target.is_text:
         rows = summarize_idle(idle, query.axes, recorded_ns) if query.axes else idle
@@ -78,6 +74,9 @@ def show(run: Run, query: IdleQuery) -> None:
 
 def _heading(windows: pd.DataFrame) -> Iterator[str]:
     """Give a line for each device: what was recorded, and how much of it was idle."""
+    if "span_ns" not in windows:
+        yield from _of_host(windows)
+        return
     for row in windows.to_dict("records"):
         device = "a device" if row["device"] is None else f"device {row['device']}"
         place = f"rank {row['rank']}, {device}"
@@ -89,6 +88,17 @@ def _heading(windows: pd.DataFrame) -> Iterator[str]:
             f"of it between the first activity and the last: {_time(row['span_idle_ns'])} "
             f"({_pct(row['span_idle_ns'], row['span_ns'])} of {_time(row['span_ns'])})"
         )
+
+
+def _of_host(windows: pd.DataFrame) -> Iterator[str]:
+    """Give a line for each rank without a device: what was recorded, and how much of it in ops."""
+    for row in windows.to_dict("records"):
+        yield cells.bold(
+            f"rank {row['rank']}, CPU: recorded {_time(row['window_ns'])}, in ops "
+            f"{_time(row['busy_ns'])}, waiting or outside of ops {_time(row['idle_ns'])} "
+            f"({_pct(row['idle_ns'], row['window_ns'])})"
+        )
+    yield _HOST
 
 
 def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery) -> list[str]:
@@ -112,10 +122,13 @@ def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery
 def _footer(windows: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     recorded = int(windows["window_ns"].sum())
     idle = int(windows["idle_ns"].sum())
-    parts = {"idle": idle, "busy": recorded - idle, "recorded": recorded}
+    words = (
+        ("waiting or outside of ops", "in ops") if "span_ns" not in windows else ("idle", "busy")
+    )
+    parts = dict(zip((*words, "recorded"), (idle, recorded - idle, recorded), strict=True))
     return [
-        (words, {"time_ns": time, "window_pct": 100 * time / max(1, recorded)})
-        for words, time in parts.items()
+        (name, {"time_ns": time, "window_pct": 100 * time / max(1, recorded)})
+        for name, time in parts.items()
     ]
 
 

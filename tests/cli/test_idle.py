@@ -119,15 +119,17 @@ def test_what_makes_no_sense_is_wrong_usage(
     assert message in result.err
 
 
-def test_without_a_device_nothing_is_idle(invoke: Callable[..., Any], traces: Path) -> None:
+def test_without_a_device_it_says_what_steps_waited_for(
+    invoke: Callable[..., Any], traces: Path
+) -> None:
     trace = str(traces / "cpu.json.gz")
 
     table = invoke("idle", trace)
-    assert (table.code, table.lines) == (
-        0, ["no work of a device was recorded, so nothing is idle"]
-    )  # fmt: skip
-    assert json.loads(invoke("idle", trace, "--format", "json", "--rank", "0").out) == []
-    assert json.loads(invoke("idle", trace, "--format", "json", "--by", "cause").out) == []
+    assert table.lines[0].startswith("rank 0, CPU: recorded ")
+    rows = json.loads(invoke("idle", trace, "--format", "json", "--rank", "0").out)
+    (recorded,) = pyprof2.load(trace).trace[["start_ns", "end_ns"]].to_numpy().tolist()
+    assert sum(row["time_ns"] for row in rows) == recorded[1] - recorded[0]
+    assert {row["device"] for row in rows} == {None}
 
 
 def test_a_trace_and_its_store_say_the_same(

@@ -90,10 +90,10 @@ def find_pollution(facts_of_each: Iterable[Facts]) -> Iterator[Finding]:
     """Yield what makes parts of recordings unlike the program.
 
     Args:
-        facts_of_each: as for `advice_of_facts`.
+        facts_of_each: as for `advice_of_facts`; of those without a device it says nothing.
     """
     for facts in facts_of_each:
-        for rule in RULES:
+        for rule in RULES if not facts.is_cpu else ():
             if rule.pollutes and (each := rule.find(facts)) is not None:
                 text = f"polluted: {each.text}"
                 remedy = each.remedy or rule.remedy
@@ -112,7 +112,8 @@ def find(facts: Facts) -> list[tuple[Rule, Found | None]]:
     affected = affected_steps(facts) if facts.has_steps else set()
     whole = len(affected) == len(set(facts.steps.step.tolist()))
     rest = facts.without(affected) if affected and not whole else None
-    found = [(rule, _found(rule, facts, rest, affected)) for rule in RULES]
+    rules = [rule for rule in RULES if rule.holds(facts)]
+    found = [(rule, _found(rule, facts, rest, affected)) for rule in rules]
     on_host = any(
         each is not None and each.status == FIRES and rule.slug in ON_THE_HOST
         for rule, each in found

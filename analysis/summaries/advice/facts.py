@@ -20,6 +20,7 @@ from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
+from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.idle import INPUT as IDLE
 from pyprof2.analysis.time.idle import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
@@ -93,6 +94,8 @@ class Facts:
         profiler: `kineto` or `nsight`.
         memory: of its devices.
         job: what all ranks tell together; None where one was recorded.
+        is_cpu: whether no device worked: then `idle` is what `host_time` returns, all time of the
+            thread that holds the steps, and `window_ns` the time recorded of it.
     """
 
     rank: int
@@ -104,6 +107,7 @@ class Facts:
     profiler: str
     memory: MemoryProfile
     job: Together | None = None
+    is_cpu: bool = False
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         """Return a table."""
@@ -215,6 +219,23 @@ def facts_of_parts(
         if len(windows):
             judge = partial(devices_of, devices=devices, override=override)
             yield replace(_of_rank(own, read, windows, judge, memory), job=job)
+
+
+def facts_of_host(read: Callable[[str], pa.Table], times: pa.Table) -> Facts:
+    """Return what was recorded of a rank without a device.
+
+    Args:
+        read: returns a canonical table of it by its name, columns `INPUT`.
+        times: of it, see `host_time.host_time`; there is a row at least.
+    """
+    own = {name: read(name) for name in ("kernels", "copies", "ranges", "trace")}
+    windows = host_windows(times.select(["rank", "cause", "time_ns"]).to_pandas())
+    idle = times.select(INPUT["idle"])
+    judge = partial(devices_of, devices=[], override=None)
+    facts = _of_rank(
+        own, lambda name: idle if name == "idle" else read(name), windows, judge, _memory_of(read)
+    )
+    return replace(facts, is_cpu=True)
 
 
 def _memory_of(read: Callable[[str], pa.Table]) -> MemoryProfile:

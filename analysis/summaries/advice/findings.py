@@ -20,9 +20,13 @@ FIRES: Final = "fires"
 UNKNOWN: Final = "unknown"
 SILENT: Final = "silent"
 
+DEVICE: Final = "device"
+CPU: Final = "cpu"
+BOTH: Final = "both"
+
 FINDINGS: Final = Table(
     "advice",
-    "One row per rank and rule: first those that fire, the largest stake first.",
+    "One row per rank and rule that holds for it: first those that fire, the largest stake first.",
     (
         Column("rank", pa.int64(), "Process in the job.", nullable=False),
         Column("rule", TEXT, "Its name, as on the page on advice.", nullable=False),
@@ -122,6 +126,7 @@ class Rule:
         remedy: what to do.
         find: from what was recorded of a rank to what was found; None: silent.
         pollutes: whether it finds work of the recording's, not the program's, in some steps.
+        on: where it holds: `DEVICE`, `CPU` (where no device worked), or `BOTH`.
     """
 
     slug: str
@@ -130,6 +135,11 @@ class Rule:
     remedy: str
     find: Callable[[Facts], Found | None]
     pollutes: bool = False
+    on: str = DEVICE
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether it can be asked of what was recorded."""
+        return self.on in (BOTH, CPU if facts.is_cpu else DEVICE)
 
 
 def evidence_text(evidence: Mapping[str, Iterable[int]]) -> str | None:

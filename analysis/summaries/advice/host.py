@@ -36,6 +36,7 @@ _BOUND_CAUSES: Final = (
 _BREAKING: Final = ("sync", "allocator", "data_loading")
 _SILENT_HOST: Final = ("host_unrecorded", "host_python")
 _BY_HOST_WORK: Final = "the shorter of the host's time in it and all idle time due to the host"
+_BY_THREAD: Final = "the time in it of the thread that holds the steps"
 _BY_STRETCHES: Final = "the shorter of these stretches and all idle time due to the host"
 _RECORD_LOADING: Final = 'the ranges of a DataLoader, or pyprof2.annotate("data")'
 
@@ -75,8 +76,11 @@ def data_loading(facts: Facts) -> Found | None:
     if share < LOADING_PCT:
         return None
     removed = _union(ranges, ops)
-    evidence = {"ranges": _longest(ranges, "range_id"), "ops": _longest(ops, "op_id")}
-    text = f"{share:.1f} % of the time the device waited for the next batch"
+    evidence = {"ranges": longest(ranges, "range_id"), "ops": longest(ops, "op_id")}
+    waited = "a step" if facts.is_cpu else "the device"
+    text = f"{share:.1f} % of the time {waited} waited for the next batch"
+    if facts.is_cpu:
+        return replace(moved(idle, text, evidence), remedy=_LOAD_FASTER)
     found = _host_found(facts, idle, removed, text, evidence)
     return replace(found, remedy=_LOAD_FASTER) if is_pinned(facts["copies"]) else found
 
@@ -92,7 +96,7 @@ def sync(facts: Facts) -> Found | None:
     if share < LEAST_PCT:
         return None
     calls = _calls_of(facts, idle)
-    ops = ", ".join(_most(idle, "op"))
+    ops = ", ".join(tops(idle, "op"))
     text = f"{share:.1f} % of the time after the host waited for the device" + (
         f", in {ops}" if ops else ""
     )
@@ -125,7 +129,7 @@ def allocator(facts: Facts) -> Found | None:
     share = facts.share(idle["time_ns"].sum())
     text = f"{share:.1f} % of the time in calls that allocate or release memory: {words}"
     removed = merged(*ends(calls))
-    evidence = {"launches": _longest(calls, "launch_id")}
+    evidence = {"launches": longest(calls, "launch_id")}
     found = _host_found(facts, idle, removed, text, evidence, deletes=True)
     if facts.has_steps:
         return found
@@ -165,7 +169,7 @@ def pageable_copies(facts: Facts) -> Found | None:
     calls = calls[calls["launch_id"].isin(pageable["launch_id"].dropna())]
     size = pageable["bytes"].sum() / 1e6
     text = f"{share:.1f} % of the time in {len(pageable)} pageable copies of {size:.1f} MB together"
-    evidence = {"copies": _longest(pageable, "kernel_id")}
+    evidence = {"copies": longest(pageable, "kernel_id")}
     found = _host_found(facts, idle, merged(*ends(calls)), text, evidence)
     most = cast("int", found.hi_ns) + int(pageable["dur_ns"].sum())
     return replace(found, hi_ns=most, limit=f"{found.limit}, and the time of the copies")
@@ -195,7 +199,7 @@ def host_bound(facts: Facts) -> Found | None:
     # Where the host is ahead at last, it stays ahead: gaps outside of the stretches go, too.
     hi_ns = max(expected_ns, min(union_length(*spans), facts.host_idle_ns))
     own = idle[idle["gap_id"].isin(gaps["gap_id"])]
-    words = ", ".join(_most(own, "op")) or "no op"
+    words = ", ".join(tops(own, "op")) or "no op"
     text = (
         f"{share:.1f} % of the time the device waited for launches, "
         f"{facts.share(expected_ns):.1f} % in {by.ngroups} stretches "
@@ -205,7 +209,7 @@ def host_bound(facts: Facts) -> Found | None:
     return Found(
         text, hi_ns, _replayable_ns(facts, gaps), expected_ns,
         most_of(_BY_STRETCHES, hi_ns, expected_ns),
-        {"kernels": longest["kernel_id"].dropna()}, _top_line(own), removed=spans,
+        {"kernels": longest["kernel_id"].dropna()}, top_line(own), removed=spans,
     )  # fmt: skip
 
 
@@ -267,7 +271,20 @@ def _host_found(
     is_sure = deletes and not facts.is_coupled
     lo_ns = min(inside, expected_ns) if is_sure else 0
     limit = most_of(_BY_HOST_WORK, hi_ns, int(idle["time_ns"].sum()))
-    return Found(text, hi_ns, lo_ns, expected_ns, limit, evidence, _top_line(idle), removed=removed)
+    return Found(text, hi_ns, lo_ns, expected_ns, limit, evidence, top_line(idle), removed=removed)
+
+
+def moved(idle: pd.DataFrame, text: str, evidence: dict[str, pd.Series]) -> Found:
+    """Return a finding on time of the host where no device worked: all of it may move elsewhere.
+
+    Args:
+        idle: rows of that time.
+        text: in words.
+        evidence: ids of rows.
+    """
+    removed = merged(*ends(idle.rename(columns={"time_ns": "dur_ns"})))
+    hi_ns = union_length(*removed)
+    return Found(text, hi_ns, 0, hi_ns, _BY_THREAD, evidence, top_line(idle), removed=removed)
 
 
 def _deleted_work(facts: Facts, names: re.Pattern[str], text: str) -> Found | None:
@@ -281,13 +298,13 @@ def _deleted_work(facts: Facts, names: re.Pattern[str], text: str) -> Found | No
     hi_ns = min(union_length(start, end), facts.host_idle_ns)
     if facts.share(hi_ns) < LEAST_PCT:
         return None
-    evidence = {"ranges": _longest(ranges, "range_id"), "ops": _longest(ops, "op_id")}
+    evidence = {"ranges": longest(ranges, "range_id"), "ops": longest(ops, "op_id")}
     is_drained = flags(idle["drained"])
     lo_ns = 0 if facts.is_coupled else int(inside[~is_drained].sum())
     words = (
         f"{text} {len(start)} times, for {facts.share(union_length(start, end)):.1f} % of the time"
     )
-    line = _top_line(idle[inside > 0])
+    line = top_line(idle[inside > 0])
     expected = min(hi_ns, int(inside.sum()))
     limit = most_of(_BY_HOST_WORK, hi_ns, int(inside.sum()))
     return Found(
@@ -396,20 +413,20 @@ def _union(*tables: pd.DataFrame) -> tuple[Int, Int]:
     return merged(start, end)
 
 
-def _longest(rows: pd.DataFrame, key: str) -> pd.Series:
+def longest(rows: pd.DataFrame, key: str) -> pd.Series:
+    """Return the ids of rows, the longest first."""
     ids: pd.Series = rows.sort_values("dur_ns", ascending=False, kind="stable")[key]
     return ids
 
 
-def _most(idle: pd.DataFrame, column: str, most: int = 3) -> list[str]:
-    """Return the values that own most of the idle time."""
+def tops(rows: pd.DataFrame, column: str, most: int = 3, time: str = "time_ns") -> list[str]:
+    """Return the values of a column that own most of the time."""
     times = (
-        idle.groupby(column, observed=True)["time_ns"]
-        .sum()
-        .sort_values(ascending=False, kind="stable")
+        rows.groupby(column, observed=True)[time].sum().sort_values(ascending=False, kind="stable")
     )
     return [str(value) for value in times.index[:most]]
 
 
-def _top_line(idle: pd.DataFrame) -> str | None:
-    return next(iter(_most(idle, "source", 1)), None)
+def top_line(rows: pd.DataFrame, time: str = "time_ns") -> str | None:
+    """Return the line that owns most of the time; None: no row has one."""
+    return next(iter(tops(rows, "source", 1, time)), None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyprof2.analysis.summaries.advice import device, host, job, memory, ranks, recording
-from pyprof2.analysis.summaries.advice.findings import Rule
+from pyprof2.analysis.summaries.advice import cpu, device, host, job, memory, ranks, recording
+from pyprof2.analysis.summaries.advice.findings import BOTH, CPU, Rule
 
 _WARM_UP: Final = "record later steps: schedule(wait=…, warmup=…), capture --steps A:B"
 
@@ -13,7 +13,7 @@ RULES: Final = (
     Rule(
         "data-loading", "Waiting for data", "idle time of data loading is 5 % of the time or more",
         "more workers (num_workers), pin_memory=True, prefetch_factor, less work per sample",
-        host.data_loading,
+        host.data_loading, on=BOTH,
     ),
     Rule(
         "host-bound", "The host is too slow for the device",
@@ -44,7 +44,7 @@ RULES: Final = (
         "recompilation", "Graphs are compiled again",
         "compiling takes 1 % of the time or more",
         "mark_dynamic() for sizes that change, stable shapes; TORCH_LOGS=recompiles says why",
-        host.recompilation,
+        host.recompilation, on=BOTH,
     ),
     Rule(
         "autotuning", "Kernels are tried out",
@@ -56,7 +56,33 @@ RULES: Final = (
         "garbage-collection", "Python collects garbage",
         "recorded collections take 1 % of the time or more",
         "gc.disable(), and gc.collect() every so many steps",
-        host.garbage_collection,
+        host.garbage_collection, on=BOTH,
+    ),
+    Rule(
+        "waiting", "A step waits for others",
+        "where no device worked, waits for threads and other ranks are 1 % of the time or more",
+        "see what they do meanwhile: start it earlier, or give it more threads",
+        cpu.waiting, on=CPU,
+    ),
+    Rule(
+        "python", "Python outside of ops",
+        "where no device worked, it is 5 % of the time or more",
+        "torch.compile, whole tensors instead of loops, and what a step does not need (logging, "
+        "checkpoints) every so many steps or in another thread",
+        cpu.python, on=CPU,
+    ),
+    Rule(
+        "short-ops", "Ops too short for what a call costs",
+        "where no device worked, ops of under 20 us are 10 % of the time or more",
+        "larger batches, torch.compile, foreach=True in the optimizer",
+        cpu.short_ops, on=CPU,
+    ),
+    Rule(
+        "long-ops", "Ops that more threads may make faster",
+        "where no device worked, ops of 100 us or more are 50 % of the time or more",
+        "compare torch.get_num_threads() with the cores (torch.set_num_threads, OMP_NUM_THREADS); "
+        "bfloat16 (torch.autocast('cpu')) and channels_last where the processor has units for them",
+        cpu.long_ops, on=CPU,
     ),
     Rule(
         "tensor-cores-unused", "Tensor Cores could have worked",
@@ -190,7 +216,7 @@ RULES: Final = (
     ),
     Rule(
         "slow-first-step", "A slow first step", "it took over 1.5 times the median, of 3 or more",
-        _WARM_UP, recording.slow_first_step, pollutes=True,
+        _WARM_UP, recording.slow_first_step, pollutes=True, on=BOTH,
     ),
     Rule(
         "unrecorded-start", "Work at the start is missing",
@@ -207,7 +233,7 @@ RULES: Final = (
     Rule(
         "python-stacks", "Python stacks were recorded", "any",
         "record without them to time the host; with them to name lines", recording.python_stacks,
-        pollutes=True,
+        pollutes=True, on=BOTH,
     ),
 )  # fmt: skip
 """All of them."""

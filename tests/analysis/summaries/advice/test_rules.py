@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.summaries.advice import RULES, advise
+from pyprof2.analysis.summaries.advice.findings import CPU
 from tests.analysis.summaries.advice.recordings import (
     DEVICE,
     US,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MS: Final = 1000 * US
-SLUGS: Final = [rule.slug for rule in RULES]
+SLUGS: Final = [rule.slug for rule in RULES if rule.on != CPU]
 OF_RANKS: Final = ("straggler", "host-pause", "slow-link", "load-imbalance")
 """Those that need several: see `test_ranks.py`."""
 
