@@ -160,19 +160,41 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
         # What was not recorded may be the same.
         other = found if all(devices) else remarks
         other.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
-    ops = _common_pct(sides, "op")
+    ops = _common_pct(sides, [side.pieces["op"] for side in sides])
     if ops < _COMMON_PCT:
         found.append(f"ops that both have hold {ops:.0f} % of the time: other models")
     remarks += _other_ranks(sides)
-    shapes = _common_pct(sides, "signature")
-    if shapes < _COMMON_PCT:
-        remarks.append(
-            f"calls of the same shapes hold {shapes:.0f} % of the time: another batch or model size"
-        )
+    remarks += _other_inputs(sides)
     profilers = [run.summary["profilers"] for run in runs]
     if profilers[0] != profilers[1]:
         remarks.append(f"recorded with {_listed(profilers[0])} and {_listed(profilers[1])}")
     return found, remarks
+
+
+def _other_inputs(sides: Sequence[Side]) -> Iterator[str]:
+    """Yield what else calls work on in most of the time: other shapes, or other dtypes."""
+    from pyprof2.analysis.summaries.compared_calls import by_text, without_dtypes
+
+    dims = [by_text(side.pieces["signature"].astype(object), without_dtypes) for side in sides]
+    shapes = _common_pct(sides, dims)
+    if shapes < _COMMON_PCT:
+        share = f"{shapes:.0f} % of the time"
+        yield f"calls of the same shapes hold {share}: another batch or model size"
+        return
+    same = _common_pct(sides, [side.pieces["signature"] for side in sides])
+    if same < _COMMON_PCT:
+        dtypes = " and ".join(dtype or "not recorded" for dtype in main_dtypes(sides))
+        yield (
+            f"calls of the same shapes hold {shapes:.0f} % of the time, of the same dtypes as well "
+            f"{same:.0f} %: another precision, most in {dtypes}"
+        )
+
+
+def main_dtypes(sides: Sequence[Side]) -> list[str | None]:
+    """Return of each side the floating dtype that most of the time of products is in."""
+    from pyprof2.analysis.summaries.compared_calls import main_dtype
+
+    return [main_dtype(side.pieces) for side in sides]
 
 
 def _other_ranks(sides: Sequence[Side]) -> Iterator[str]:
@@ -192,10 +214,11 @@ def _few(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {named}" + (f" and {more} more" if more > 0 else "")
 
 
-def _common_pct(sides: Sequence[Side], column: str) -> float:
-    """Return the time of what both sides have: the smaller of both shares."""
+def _common_pct(sides: Sequence[Side], keys: Sequence[pd.Series]) -> float:
+    """Return the time of pieces whose keys both sides have: the smaller of both shares."""
     times = [
-        side.pieces.groupby(side.pieces[column].astype(object))["time_ns"].sum() for side in sides
+        side.pieces["time_ns"].groupby(key.astype(object)).sum()
+        for side, key in zip(sides, keys, strict=True)
     ]
     common = times[0].index.intersection(times[1].index)
     if not any(len(time) for time in times):

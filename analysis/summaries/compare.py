@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.summaries.compared_calls import (
+    CASTS,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = "NDArray[np.float64]"
 REPLACED: Final = "replaced"
+PRECISION: Final = "precision"
 OVERLAP: Final = "overlap"
 IDLE: Final = "idle: "
 _BLOCKS_MAX: Final = 50
@@ -164,6 +166,7 @@ class _Groups:
     """Groups of calls: their counts and times by leaf and block of steps, and where they belong."""
 
     signature: Int
+    dims: Int
     group: Int
     counts: tuple[Int, Int]
     times: tuple[Int, Int]
@@ -173,8 +176,9 @@ class _Groups:
     @classmethod
     def of(cls, calls: pd.DataFrame, columns: list[str], blocks: list[dict[int, int]]) -> _Groups:
         """Return the groups of calls by these columns."""
-        levels = [columns, [*columns, "signature"], [*columns, "signature", "kernels"]]
-        group, signature, leaf = (
+        further = ("dims", "signature", "kernels")
+        levels = [[*columns, *further[:count]] for count in range(len(further) + 1)]
+        group, dims, signature, leaf = (
             calls.groupby(level, dropna=False).ngroup().to_numpy(np.int64) for level in levels
         )
         first = np.unique(leaf, return_index=True)[1]
@@ -187,7 +191,8 @@ class _Groups:
             for name in ("count", "time_ns")
         )
         keys = calls.iloc[first_of_signature][[*columns, "signature"]].reset_index(drop=True)
-        found = cls(signature[first], group[first_of_signature], counts, times, keys, term={})  # type: ignore[arg-type]
+        places = (signature[first], dims[first_of_signature], group[first_of_signature])
+        found = cls(*places, counts, times, keys, term={})  # type: ignore[arg-type]
         found.term.update(found._terms())
         return found
 
@@ -200,7 +205,7 @@ class _Groups:
             )
             for both in (self.counts, self.times)
         )
-        return Leaves(self.signature, self.group, counts, times)  # type: ignore[arg-type]
+        return Leaves(self.signature, self.dims, self.group, counts, times)  # type: ignore[arg-type]
 
     def _terms(self) -> dict[str, list[str]]:
         """Return for each part of a signature's difference the name of the term it belongs to."""
@@ -208,10 +213,11 @@ class _Groups:
         replaced = self._replaced()
         words: dict[str, list[str]] = {}
         for part in TERMS:
-            swapped = part in ("new", "gone")
+            swapped, more = part in ("new", "gone"), part in ("new", "gone", "calls")
             words[part] = [
                 COMMUNICATION if k == COMMUNICATION
                 else f"{COPIES}: {part}" if k == COPIES
+                else PRECISION if more and k == CASTS
                 else REPLACED if swapped and r
                 else part
                 for k, r in zip(kind, replaced, strict=True)

@@ -6,15 +6,17 @@ What reaches over the window of a step is cut there, and counts in both.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 
 from pyprof2.columns import combine_keys
+from pyprof2.dtypes import DTYPE_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,9 +25,17 @@ if TYPE_CHECKING:
 COMPUTE: Final = "compute"
 COMMUNICATION: Final = "communication"
 COPIES: Final = "copies"
+CASTS: Final = "casts"
 GROUP: Final = ["kind", "layer", "op", "direction"]
+_PRODUCTS: Final = ("matmul", "conv", "attention")
 _COPY_CATEGORIES: Final = ("memcpy", "memset")
 _TEXTS: Final = ("layer", "op", "direction", "signature", "kernel", "category", "copy_kind")
+_OF_TENSOR: Final = re.compile(rf"(?<=\]) (?:{'|'.join(DTYPE_BITS)})\b")
+_FLOATS: Final = re.compile(r"(?<=\]) (f64|f32|f16|bf16|f8\w*)\b")
+_CASTS: Final = re.compile(r"^aten::(?:copy_|_to_copy|to)\(")
+_MAKES: Final = re.compile(r"^aten::(?:_to_copy|to|empty\w*|new_empty\w*|zeros\w*|ones\w*)\(")
+_FLOAT_NUMBER: Final = re.compile(r", (?:5|6|7|15)(?=[,)])")
+"""Of a floating dtype, among arguments that are no tensors."""
 NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", *_TEXTS)
 """Columns of kernels and copies that are compared."""
 
@@ -72,9 +82,10 @@ def compared_calls(pieces: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
         by: further columns that tell groups of calls apart, such as `source`.
 
     Returns:
-        Columns `kind`, `layer`, `op`, `direction`, those of `by`, `signature`, `kernels` (a number
-        for the kernels that the call ran, whatever their order), `side`, `step`, `count`,
-        `time_ns`. Of calls without an op, `op` is the name of the kernel or the kind of the copy.
+        Columns `kind`, `layer`, `op`, `direction`, those of `by`, `signature`, `dims` (of the
+        signature what is no dtype), `kernels` (a number for the kernels that the call ran, whatever
+        their order), `side`, `step`, `count`, `time_ns`. Of calls
+        without an op, `op` is the name of the kernel or the kind of the copy.
     """
     pieces = pieces.reset_index(drop=True)
     texts = [*_TEXTS, *by]
@@ -95,9 +106,43 @@ def compared_calls(pieces: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
     )
     for column in ("layer", "direction", *by):
         calls[column] = calls[column].where(has_op)
-    keys = [*GROUP, *by, "signature", "kernels", "side", "step"]
+    calls["dims"] = by_text(calls["signature"], without_dtypes)
+    keys = [*GROUP, *by, "dims", "signature", "kernels", "side", "step"]
     summed = calls.groupby(keys, dropna=False, sort=True)[["count", "time_ns"]].sum()
     return summed.reset_index()
+
+
+def by_text(texts: pd.Series, function: Callable[[str], object]) -> pd.Series:
+    """Return what a function makes of texts, asked once for each; null stays null."""
+    return texts.map({text: function(text) for text in texts.dropna().unique()})
+
+
+def without_dtypes(signature: str) -> str:
+    """Return a signature without dtypes, so that what differs in nothing else is equal."""
+    made = _FLOAT_NUMBER.sub(", dtype", signature) if _MAKES.match(signature) else signature
+    return _OF_TENSOR.sub("", made)
+
+
+def main_dtype(pieces: pd.DataFrame) -> str | None:
+    """Return the floating dtype that most of the time is in; None: there is none.
+
+    Of a call it is that of its first input that has one; products and convolutions decide where
+    there are any.
+    """
+    products = pieces["category"].isin(_PRODUCTS)
+    own = pieces[products] if products.any() else pieces
+    dtype = by_text(own["signature"].astype(object), _first_float)
+    times = own["time_ns"].groupby(dtype).sum()
+    return None if times.empty else str(times.idxmax())
+
+
+def _first_float(signature: str) -> str | None:
+    found = _FLOATS.search(signature)
+    return found[1] if found else None
+
+
+def _is_cast(signature: str) -> bool:
+    return bool(_CASTS.match(signature)) and len(set(_FLOATS.findall(signature))) > 1
 
 
 def _calls(pieces: pd.DataFrame) -> Int:
@@ -110,12 +155,15 @@ def _calls(pieces: pd.DataFrame) -> Int:
 
 
 def _kinds(pieces: pd.DataFrame, call: Int) -> NDArray[np.str_]:
-    """Return of each call whether it computes, communicates, or only copies."""
+    """Return of each call whether it computes, communicates, casts, or only copies."""
     count = int(call[-1]) + 1 if len(call) else 0
     size = np.bincount(call, minlength=count)
     copies = np.bincount(call[pieces["category"].isin(_COPY_CATEGORIES)], minlength=count)
     communicates = np.bincount(call[pieces["category"] == "comm"], minlength=count) > 0
-    return np.select([communicates, copies == size], [COMMUNICATION, COPIES], COMPUTE)
+    cast = by_text(pieces["signature"], _is_cast).eq(True).to_numpy()  # noqa: FBT003
+    casts = np.bincount(call[cast], minlength=count) > 0
+    conditions = [communicates, copies == size, casts]
+    return np.select(conditions, [COMMUNICATION, COPIES, CASTS], COMPUTE)
 
 
 def _kernel_sets(kernel: Int, call: Int, first: Int) -> Int:

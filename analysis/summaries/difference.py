@@ -1,7 +1,8 @@
 """The difference of two runs' time in calls, as terms that add up to it exactly.
 
-The time of a group of calls per step is n · Σ p · Σ r · u: n calls, of which a share p has a
-signature, of which a share r ran certain kernels, each in a time of u. Of a product's difference
+The time of a group of calls per step is n · Σ p · Σ q · Σ r · u: n calls, of which a share p has
+inputs of certain dims, of which a share q has certain dtypes (with the dims, a signature), of which
+a share r ran certain kernels, each in a time of u. Of a product's difference
 each factor owns its own change times the mean of the others on both sides: for two factors,
 Δ(xy) = Δx·ȳ + x̄·Δy. Nothing is left over, and no call has to be paired with another call. A value
 that one side lacks is taken from the other, so that it changes nothing.
@@ -24,34 +25,38 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = "NDArray[Any]"
 """Fractions in an array of objects, where it must be exact; else float64."""
 
-TERMS: Final = ("calls", "shapes", "kernel choice", "kernel speed", "new", "gone")
+TERMS: Final = ("calls", "shapes", "precision", "kernel choice", "kernel speed", "new", "gone")
 
 
 class Leaves(NamedTuple):
     """Each distinct (group, signature, kernels) of two sides.
 
     Attributes:
-        signature: of each leaf, a position in `group`.
+        signature: of each leaf, a position in `dims` and `group`.
+        dims: a number for the dims of each signature in its group.
         group: of each signature.
         counts, times: of each leaf, for both sides: calls, and their summed time.
     """
 
     signature: Int
+    dims: Int
     group: Int
     counts: tuple[Numbers, Numbers]
     times: tuple[Numbers, Numbers]
 
 
 class _Side(NamedTuple):
-    """One side's factors: n by group; p and t by signature; r and u by leaf."""
+    """One side's factors: n by group; p by dims; q and t by signature; r and u by leaf."""
 
     n: Numbers
     p: Numbers
+    q: Numbers
     t: Numbers
     r: Numbers
     u: Numbers
     time: Numbers
     has_group: Bool
+    has_dims: Bool
     has_signature: Bool
     has_leaf: Bool
 
@@ -69,18 +74,25 @@ def difference(leaves: Leaves, steps: tuple[int, int]) -> dict[str, Numbers]:
         steps: over how many steps each side's are summed up.
     """
     a, b = (_side(leaves, side, steps[side]) for side in (0, 1))
-    group, of = leaves.group, leaves.signature
+    group, dims, of = leaves.group, leaves.dims, leaves.signature
     both = (a.has_group & b.has_group)[group]
+    known = (a.has_dims & b.has_dims)[dims]
     shared = (a.has_signature & b.has_signature)[of]
-    n, p = (a.n + b.n) / 2, (a.p + b.p) / 2
+    n, p, q = (a.n + b.n) / 2, (a.p + b.p) / 2, (a.q + b.q) / 2
+    # What a call of some dims takes is q · t, summed up over its signatures.
+    of_dims = _each_from_the_other(a.q * a.t, b.q * b.t, a.has_dims[dims], b.has_dims[dims])
     t = _each_from_the_other(a.t, b.t, a.has_signature, b.has_signature)
     u = _each_from_the_other(a.u, b.u, a.has_leaf, b.has_leaf)
-    around = n[group][of] * p[of]
+    around = (n[group] * p[dims] * q)[of]
     choice = np.where(shared, around * (b.r - a.r) * (u[0] + u[1]) / 2, 0)
     speed = np.where(shared, around * (a.r + b.r) / 2 * (u[1] - u[0]), 0)
+    took = (a.p[dims] * a.q * a.t + b.p[dims] * b.q * b.t) / 2
+    shapes = n[group] * (b.p - a.p)[dims] * (of_dims[0] + of_dims[1]) / 2
+    precision = n[group] * p[dims] * (b.q - a.q) * (t[0] + t[1]) / 2
     return {
-        "calls": np.where(both, (b.n - a.n)[group] * (a.p * a.t + b.p * b.t) / 2, 0),
-        "shapes": np.where(both, n[group] * (b.p - a.p) * (t[0] + t[1]) / 2, 0),
+        "calls": np.where(both, (b.n - a.n)[group] * took, 0),
+        "shapes": np.where(both, shapes, 0),
+        "precision": np.where(known, precision, 0),
         "kernel choice": _summed(choice, of, len(group)),
         "kernel speed": _summed(speed, of, len(group)),
         "new": np.where(a.has_group[group], 0, b.time),
@@ -90,17 +102,22 @@ def difference(leaves: Leaves, steps: tuple[int, int]) -> dict[str, Numbers]:
 
 def _side(leaves: Leaves, side: int, steps: int) -> _Side:
     count, time = leaves.counts[side], leaves.times[side]
-    of, group = leaves.signature, leaves.group
+    of, dims, group = leaves.signature, leaves.dims, leaves.group
     by_signature, time_by_signature = (_summed(x, of, len(group)) for x in (count, time))
+    by_dims = _summed(by_signature, dims, int(dims.max(initial=-1)) + 1)
     by_group = _summed(by_signature, group, int(group.max(initial=-1)) + 1)
+    group_of_dims = np.zeros(len(by_dims), np.int64)
+    group_of_dims[dims] = group
     return _Side(
         n=by_group / steps,
-        p=_ratio(by_signature, by_group[group]),
+        p=_ratio(by_dims, by_group[group_of_dims]),
+        q=_ratio(by_signature, by_dims[dims]),
         t=_ratio(time_by_signature, by_signature),
         r=_ratio(count, by_signature[of]),
         u=_ratio(time, count),
         time=time_by_signature / steps,
         has_group=by_group > 0,
+        has_dims=by_dims > 0,
         has_signature=by_signature > 0,
         has_leaf=count > 0,
     )

@@ -75,7 +75,7 @@ def host_windows(times: pd.DataFrame) -> pd.DataFrame:
     by = pd.DataFrame({"rank": times["rank"], "window_ns": times["time_ns"], "busy_ns": in_ops})
     windows = by.astype("int64").groupby("rank", as_index=False).sum()
     windows["idle_ns"] = windows["window_ns"] - windows["busy_ns"]
-    windows.insert(1, "device", pd.array([pd.NA] * len(windows), "Int64"))
+    windows.insert(1, "device", pd.Series(pd.NA, windows.index, "Int64"))
     return windows
 
 

@@ -10,6 +10,8 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2 import units
+from pyprof2.analysis.summaries.compare import IDLE
+from pyprof2.comparison import main_dtypes
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
 from pyprof2.tables import Column
@@ -25,6 +27,8 @@ _LEAST_STEPS: Final = 3
 _AXES: Final = ("layer", "op")
 """What the parts of the terms are summed along by default."""
 
+_HIDES: Final = 0.1
+"""The least share of the work's difference that idle time takes back to speak of it."""
 _NAMED: Final = 3
 _OF_RANK: Final = (
     "rank", "a_ns", "b_ns", "delta_ns", "compute_only_delta_ns", "comm_only_delta_ns",
@@ -134,8 +138,8 @@ def parts_by(found: Comparison, axes: Sequence[str]) -> pd.DataFrame:
 def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
     found = compared.comparison
     heading = heading_lines(compared)
-    yield from map(cells.bold, heading[:2])
-    yield from heading[2:]
+    yield from map(cells.bold, heading[:3])
+    yield from heading[3:]
     yield ""
     yield from _term_lines(found, query)
     if compared.has_ranks:
@@ -204,10 +208,44 @@ def _rank_lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
         yield f"{len(rows) - top} more ranks: --by rank --top {len(rows)}"
 
 
+def comparison_sentence(compared: Compared) -> str:
+    """Return one sentence: the work per step, the step, and what hid a difference of the work."""
+    totals = compared.comparison.totals.set_index("metric")
+    has_device = not all(run.idle_windows.empty for run in (compared.a, compared.b))
+    before, after = main_dtypes(compared.sides)
+    lead = f"{before} -> {after}: " if before and after and before != after else ""
+    work = f"{'GPU' if has_device else 'op'} work per step {_change(totals.loc['busy'])}"
+    step = f"step {_change(totals.loc['time'])}"
+    return f"{lead}{work}, {step}{_hidden(compared.comparison, totals)}"
+
+
+def _change(total: pd.Series) -> str:
+    """Return a value of both sides, in the unit of the larger one, and the change in percent."""
+    a, b = float(total["a_ns"]), float(total["b_ns"])
+    unit = units.time_unit(round(max(a, b)))
+    change = f" ({100 * (b / a - 1):+.0f} %)" if a else ""
+    return f"{a / unit.size:.3g} -> {b / unit.size:.3g} {unit.label}{change}"
+
+
+def _hidden(found: Comparison, totals: pd.DataFrame) -> str:
+    """Say which idle time took the place of work that went, or gave it to work that came."""
+    busy, idle = (totals.loc[name, "b_ns"] - totals.loc[name, "a_ns"] for name in ("busy", "idle"))
+    if busy * idle >= 0 or abs(idle) < _HIDES * abs(busy):
+        return ""
+    terms = found.terms[found.terms["term"].str.startswith(IDLE)]
+    terms = terms.assign(
+        size=[float(delta) * (1 if idle > 0 else -1) for delta in terms["delta_ns"]]
+    )
+    cause = terms.loc[terms["size"].astype(float).idxmax(), "term"].removeprefix(IDLE)
+    share = min(100, round(100 * abs(idle) / abs(busy)))
+    what = "gain" if busy < 0 else "cost"
+    return f": {share} % of the {what} is hidden by idle time, most of it {cause.replace('_', ' ')}"
+
+
 def heading_lines(compared: Compared) -> list[str]:
-    """Return what is compared: a line for each side, and then what to know of the comparison."""
+    """Return what came out, a line for each side, and what to know of the comparison."""
     found = compared.comparison
-    lines = []
+    lines = [comparison_sentence(compared)]
     for name, path, steps, time in zip(
         "AB", compared.names, found.steps, found.step_ns, strict=True
     ):

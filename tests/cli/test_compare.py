@@ -225,3 +225,43 @@ def test_windows_are_work_less_overlap_and_idle_time(
     causes = sum(value for metric, value in totals.items() if str(metric).startswith("idle."))
     assert causes == totals["idle"]
     assert totals["busy"] + totals["idle"] == totals["time"]
+
+
+@pytest.mark.parametrize(
+    ("late_us", "hidden"),
+    [(0, ""), (60, ": 67 % of the gain is hidden by idle time, most of it host unrecorded")],
+)
+def test_the_first_line_says_what_half_precision_made_of_work_and_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], late_us: int, hidden: str
+) -> None:
+    """Kernels of 190 and then 100 us, whose steps end with them, the second ones launched late."""
+
+    def recorded(name: str, dtype: str, dur: int, late: int) -> str:
+        steps = []
+        for number in range(4):
+            at = 300 * number
+            rows = step(number, dur, "aten::mm")
+            for row in rows:
+                row["ts"] += at - STEP_US * number
+            rows[0]["dur"] = 20 + dur + late
+            rows[1]["args"] = {
+                "Input Dims": [[64, 64], [64, 64]], "Input type": [dtype, dtype],
+                "Input Strides": [[64, 1], [64, 1]],
+            }  # fmt: skip
+            for row in rows[1:]:
+                row["ts"] += late
+            steps.append(rows)
+        return str(write(tmp_path / name, *steps))
+
+    a = recorded("a.json", "float", 190, 0)
+    assert main(["compare", a, recorded("b.json", "c10::BFloat16", 100, late_us)]) == 0
+
+    out = capsys.readouterr().out.splitlines()
+    after = 120 + late_us
+    assert out[0].startswith("f32 -> bf16: GPU work per step 190 -> 100 us (-47 %), step 2")
+    assert f" -> {after} us" in out[0]
+    assert out[0].endswith(hidden or " %)")
+    assert "another batch" not in "".join(out)
+    assert [line.split()[0] for line in out if line.startswith(("precision", "kernel"))][:1] == [
+        "precision"
+    ]

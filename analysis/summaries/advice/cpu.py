@@ -112,4 +112,5 @@ def _outermost(facts: Facts) -> pd.DataFrame:
     ops = ops[~is_loading]
     ops = ops.assign(op=ops["op"].astype("object").str.removeprefix(_NODE))
     times = ops.groupby("thread")["dur_ns"].sum()
-    return ops[ops["thread"] == times.idxmax()] if len(times) else ops
+    most: pd.DataFrame = ops[ops["thread"] == times.idxmax()] if len(times) else ops
+    return most

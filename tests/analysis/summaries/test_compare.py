@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.summaries.compare import Comparison, Side, compare_sides
-from pyprof2.analysis.summaries.compared_calls import cut_at_windows
+from pyprof2.analysis.summaries.compared_calls import cut_at_windows, without_dtypes
 
 STEP_NS = 1_000
 
@@ -95,6 +95,56 @@ def test_the_example_by_hand() -> None:
     assert_adds_up(found)
 
 
+F32 = "aten::addmm([8] f32, [4,2] f32, [2,8] f32, 1)"
+BF16 = "aten::addmm([8] bf16, [4,2] bf16, [2,8] bf16, 1)"
+CAST = "aten::copy_([4,2] bf16, [4,2] f32, False)"
+
+
+def test_the_same_dims_in_another_dtype_are_another_precision() -> None:
+    """A: 2 calls of 30 in f32. B: 2 of 10 in bf16, with another kernel, and 2 casts of 3."""
+    a = side([row(0, 30 * n, 30, n, signature=F32) for n in (0, 1)], [100])
+    half = [row(0, 10 * n, 10, n, signature=BF16, kernel="k2") for n in (0, 1)]
+    casts = [row(0, 50 + n, 3, n, "aten::copy_", signature=CAST, kernel="c") for n in (5, 8)]
+    b = side([*half, *casts], [90])
+
+    found = compare_sides(a, b)
+
+    assert deltas(found) == {"precision": -40 + 6, "idle: sync": 24}
+    assert_adds_up(found)
+    assert deltas(compare_sides(b, a)) == {"precision": 34, "idle: sync": -24}
+
+
+def test_dims_that_change_with_the_dtype_are_shapes() -> None:
+    other = BF16.replace("[4,2]", "[4,4]").replace("[2,8]", "[4,8]")
+    a = side([row(0, 0, 30, 0, signature=F32)], [50])
+    b = side([row(0, 0, 40, 0, signature=other)], [60])
+
+    assert deltas(compare_sides(a, b)) == {"shapes": 10}
+
+
+def test_a_part_in_half_precision_is_weighed_within_its_dims() -> None:
+    """Of 4 calls of one dims 1 and then 3 are in bf16, with 30 and 10 each: 2 · -20."""
+
+    def mixed(count: int) -> Side:
+        rows = [
+            row(0, 40 * n, 10 if n < count else 30, n, signature=BF16 if n < count else F32)
+            for n in range(4)
+        ]
+        return side([*rows, row(0, 200, 7, 9, signature="s9")], [300])
+
+    assert deltas(compare_sides(mixed(1), mixed(3))) == {"precision": -40, "idle: sync": 40}
+
+
+def test_what_makes_tensors_of_a_dtype_differs_in_that_alone() -> None:
+    texts = ["aten::empty([64,6], 15, 0, -)", "aten::empty([64,6], 6, 0, -)", F32, BF16]
+
+    dims = [without_dtypes(text) for text in texts]
+
+    assert dims[0] == dims[1]
+    assert dims[2] == dims[3]
+    assert without_dtypes("aten::add([6] f32, 6)") != without_dtypes("aten::add([6] f32, 5)")
+
+
 BASE = [
     row(0, 0, 30, 0),
     row(0, 40, 20, 1, op="aten::y", signature="t1"),
@@ -170,7 +220,7 @@ kernels = st.builds(
     dur=durations,
     op_id=st.none() | st.integers(0, 5),
     op=st.just("aten::x"),
-    signature=st.sampled_from(["s1", "s2"]),
+    signature=st.sampled_from(["s1", F32, BF16, CAST]),
     kernel=st.sampled_from(["k1", "k2"]),
     category=st.sampled_from(["matmul", "comm", "memcpy"]),
     layer=st.sampled_from(["a", "b", None]),
