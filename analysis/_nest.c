@@ -96,15 +96,16 @@ static PyObject *nearest_later_end(PyObject *Py_UNUSED(module), PyObject *args)
 static PyObject *enclosing(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Columns of;
-    if (!take(&of, args, 4))
+    if (!take(&of, args, 5))
         return NULL;
-    if (!equal(&of, 0, 4))
+    if (!equal(&of, 0, 5))
         return refuse(&of, "columns of different lengths");
-    const int64_t *thread = of.columns[0], *end = of.columns[1], *outer = of.columns[2];
-    int64_t *parent = of.columns[3];
+    const int64_t *thread = of.columns[0], *end = of.columns[1], *reach = of.columns[2];
+    const int64_t *outer = of.columns[3];
+    int64_t *parent = of.columns[4];
     for (Py_ssize_t i = 0; i < of.counts[0]; i++) {
         int64_t j = i && thread[i] == thread[i - 1] ? i - 1 : -1;
-        while (j >= 0 && end[j] < end[i]) {
+        while (j >= 0 && end[j] < reach[i]) {
             if (outer[j] >= j)
                 return refuse(&of, "an interval that is not after the one around it");
             j = outer[j];
@@ -165,7 +166,7 @@ static PyObject *holder(PyObject *Py_UNUSED(module), PyObject *args)
         int64_t j = found[i];
         if (j >= count)
             return refuse(&of, "an interval that there is not");
-        while (j >= 0 && end[j] < time[i]) {
+        while (j >= 0 && end[j] <= time[i]) {
             if (outer[j] >= j)
                 return refuse(&of, "an interval that is not after the one around it");
             j = outer[j];
@@ -201,7 +202,7 @@ static PyObject *nearest_marked(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyMethodDef functions[] = {
     {"nearest_later_end", nearest_later_end, METH_VARARGS, "thread, end, outer"},
-    {"enclosing", enclosing, METH_VARARGS, "thread, end, outer, parent"},
+    {"enclosing", enclosing, METH_VARARGS, "thread, end, reach, outer, parent"},
     {"last_not_after", last_not_after, METH_VARARGS, "key, start, wanted, time, found"},
     {"holder", holder, METH_VARARGS, "end, outer, time, found"},
     {"nearest_marked", nearest_marked, METH_VARARGS, "parent, found"},

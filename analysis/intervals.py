@@ -1,8 +1,9 @@
 """The algebra of intervals on threads, in whole columns.
 
-Intervals are closed, `[start, end]`, int64 ns, and belong to a thread, a small integer. They may
-nest, touch, tie and overlap in any way. `Nest` sorts them once by thread, start and then longest
-first, so that what encloses an interval stands before it.
+Intervals are half-open, `[start, end)`, int64 ns, and belong to a thread, a small integer: what
+begins as another ends is not inside of it, and what has no length holds nothing. They may nest,
+touch, tie and overlap in any way. `Nest` sorts them once by thread, start and then longest first,
+so that what encloses an interval stands before it.
 
 Where `_nest.c` is built it finds what is around each of them, in one pass; what is here in NumPy
 gives the same.
@@ -32,6 +33,7 @@ Bool: TypeAlias = NDArray[np.bool_]
 
 
 _WIDEST: Final = 1 << 62
+_MICROSECOND: Final = 1000
 
 
 def _compiled(result: Int, function: str, *columns: Int) -> bool:
@@ -50,7 +52,7 @@ class Nest:
         order: position in the caller's columns of each sorted interval.
         thread, start, end: the sorted columns.
         outer: for each sorted interval the nearest one before it on its thread that ends later
-            than it does, or -1. Only these can enclose a time after the interval's end.
+            than it does, or -1. Only these can hold the interval's end, or a time after it.
     """
 
     order: Int
@@ -77,17 +79,20 @@ class Nest:
     def parents(self) -> Int:
         """Return for each of the caller's intervals the one directly around it, or -1.
 
-        Around it: starts not later, ends not earlier, and stands before it in sorted order.
+        Around it: holds its start, ends not earlier, and stands before it in sorted order. Where
+        all times are of whole microseconds, start and duration were each cut off, so that what is
+        around an interval may seem to end one microsecond earlier than it.
         """
+        cut = _MICROSECOND if _are_whole(self.start) and _are_whole(self.end) else 0
+        reach = np.maximum(self.end - cut, self.start + 1)
         parent = np.arange(-1, len(self.order) - 1)
-        if _compiled(parent, "enclosing", self.thread, self.end, self.outer):
+        if _compiled(parent, "enclosing", self.thread, self.end, reach, self.outer):
             return self._to_caller(parent)
         parent[~self._same_thread(parent)] = -1
-        # The nearest one before that ends no earlier: itself or one of those that end later.
+        # The nearest one before that ends not before it must: itself or one that ends later.
         todo = np.flatnonzero(parent >= 0)
         while len(todo):
-            short = self.end[parent[todo]] < self.end[todo]
-            todo = todo[short]
+            todo = todo[self.end[parent[todo]] < reach[todo]]
             parent[todo] = self.outer[parent[todo]]
             todo = todo[parent[todo] >= 0]
         return self._to_caller(parent)
@@ -119,7 +124,7 @@ class Nest:
             return found
         todo = np.flatnonzero(found >= 0)
         while len(todo):
-            todo = todo[self.end[found[todo]] < time[todo]]
+            todo = todo[self.end[found[todo]] <= time[todo]]
             found[todo] = self.outer[found[todo]]
             todo = todo[found[todo] >= 0]
         return found
@@ -156,6 +161,11 @@ class Nest:
         known = positions >= 0
         result[self.order[known]] = self.order[positions[known]]
         return result
+
+
+def _are_whole(times: Int) -> bool:
+    """Whether all times are of whole microseconds; of most recordings the first ones tell."""
+    return not (times[:64] % _MICROSECOND).any() and not (times % _MICROSECOND).any()
 
 
 def _is_in_order(*keys: Int) -> bool:

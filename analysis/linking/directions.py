@@ -121,7 +121,7 @@ def _has_closure(ops: Ops, threads: Threads, step: Ranges) -> Bool:
     """
     rows = np.flatnonzero(ops.node)
     node = Nest.of(threads.process(ops.thread[rows]), ops.start[rows], ops.start[rows])
-    last = last_not_after(node.thread, node.start, threads.process(step.thread), step.end)
+    last = last_not_after(node.thread, node.start, threads.process(step.thread), step.end - 1)
     has_closure = (lookup(node.start, last, NO_ID) >= step.start).astype(np.int64)
     return lookup(has_closure, step.nest().innermost(ops.thread, ops.start), NO_ID) > 0
 

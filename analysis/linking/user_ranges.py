@@ -93,10 +93,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class _Timeline:
-    """A path for every time of every key: from each `time` on, until the next one of its key.
-
-    Times are doubled, so that there is room for one just after the last of a closed interval.
-    """
+    """A path for every time of every key: from each `time` on, until the next one of its key."""
 
     key: Int
     time: Int
@@ -104,7 +101,7 @@ class _Timeline:
 
     def at(self, key: Int, time: Int) -> Int:
         """Return the path of each key at each time."""
-        return lookup(self.path, last_not_after(self.key, self.time, key, 2 * time), -1)
+        return lookup(self.path, last_not_after(self.key, self.time, key, time), -1)
 
 
 @dataclass(frozen=True)
@@ -140,29 +137,25 @@ class UserRanges:
 
 def _timeline(ranges: Ranges) -> tuple[_Timeline, list[str]]:
     """Return the path of every thread at every time, and the paths."""
-    start, end = 2 * ranges.start, 2 * ranges.end
-    thread, time = np.concatenate((ranges.thread,) * 2), np.concatenate((start, end + 1))
+    thread, time = np.concatenate((ranges.thread,) * 2), np.concatenate((ranges.start, ranges.end))
     order = np.lexsort((time, thread))
     thread, time = thread[order], time[order]
-    levels = _levels(Nest.of(ranges.thread, start, end), start, end, (thread, time))
+    levels = _levels(ranges.nest(), (thread, time))
     path, paths = _join(levels, ranges)
     return _Timeline(thread, time, path), paths
 
 
-def _levels(nest: Nest, start: Int, end: Int, at: tuple[Int, Int]) -> list[Int]:
+def _levels(nest: Nest, at: tuple[Int, Int]) -> list[Int]:
     """Return the ranges around each (thread, time), the innermost first; -1 for none.
 
-    One that ends where the innermost begins only touches it. Where there are more than
-    `_DEPTH_MAX`, the last one is -2.
+    Where there are more than `_DEPTH_MAX`, the last one is -2.
     """
     levels: list[Int] = []
     for found in nest.holders(*at):
         if len(levels) == _DEPTH_MAX:
             levels.append(np.where(found >= 0, -2, -1))
             break
-        inner = levels[0] if levels else found
-        touches = (end[found] == start[inner]) & (start[inner] < end[inner])
-        levels.append(np.where(touches & (found != inner), -1, found))
+        levels.append(found)
     return levels
 
 

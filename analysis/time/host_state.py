@@ -66,8 +66,8 @@ class Events:
 
     @cached_property
     def nest(self) -> Nest:
-        """The events, sorted for look-ups: a `Nest` has closed intervals."""
-        return Nest.of(self.thread, self.start, self.end - 1)
+        """The events, sorted for look-ups."""
+        return Nest.of(self.thread, self.start, self.end)
 
     def at(self, thread: Int, time: Int) -> Int:
         """Return the row of the innermost one of the thread that holds each instant, or -1."""
@@ -247,10 +247,10 @@ class Host:
         """
         wanted = np.isin(self.calls.cause[self._called.row], [CODES[name] for name in classes])
         called = self._called.where(wanted)
-        begun = called.start + 1
-        own = Nest.of(called.thread, begun, called.end).innermost(thread, time)
+        begun, over = called.start + 1, called.end + 1
+        own = Nest.of(called.thread, begun, over).innermost(thread, time)
         process = self.threads.process(called.thread)
-        other = Nest.of(process, begun, called.end).innermost(self.threads.process(thread), time)
+        other = Nest.of(process, begun, over).innermost(self.threads.process(thread), time)
         return lookup(called.row, np.where(own >= 0, own, other), -1)
 
 

@@ -87,7 +87,7 @@ def step_windows(ranges: pa.Table, activities: Iterable[pa.Table]) -> StepWindow
     for table in activities:
         launch = int_column(table, "launch_ns", _NONE)
         place = np.searchsorted(start, launch, "right") - 1
-        inside = (place >= 0) & (launch <= end[place]) if len(start) else np.zeros(0, bool)
+        inside = (place >= 0) & (launch < end[place]) if len(start) else np.zeros(0, bool)
         ends = int_column(table, "start_ns", 0) + int_column(table, "dur_ns", 0)
         if len(start):
             np.maximum.at(last, place[inside], ends[inside])

@@ -80,7 +80,7 @@ def innermost_by_hand(intervals: list[Span], thread: int, time: int) -> int:
 
 
 def _holds(span: Span, thread: int, time: int) -> bool:
-    return span[0] == thread and span[1] <= time <= span[2]
+    return span[0] == thread and span[1] <= time < span[2]
 
 
 def parents_by_hand(intervals: list[Span]) -> list[int]:
@@ -119,7 +119,13 @@ def test_the_innermost_starts_last_and_then_is_the_shortest(
         pytest.param([(0, 0, 5), (0, 5, 9)], [-1, -1], id="touching"),
         pytest.param([(0, 0, 5), (0, 3, 9)], [-1, -1], id="overlapping"),
         pytest.param([(0, 0, 5), (0, 3, 9), (0, 4, 5)], [-1, -1, 1], id="in both"),
-        pytest.param([(0, 0, 5), (0, 3, 4), (0, 5, 5)], [-1, 0, 0], id="nothing long, at the end"),
+        pytest.param([(0, 0, 5), (0, 3, 4), (0, 5, 5)], [-1, 0, -1], id="nothing long, at the end"),
+        pytest.param([(0, 0, 5), (0, 0, 0)], [-1, 0], id="nothing long, at the begin"),
+        pytest.param([(0, 5, 5), (0, 5, 5)], [-1, -1], id="nothing long, twice"),
+        pytest.param([(0, 0, 5000), (0, 3000, 6000)], [-1, 0], id="cut off to whole µs"),
+        pytest.param([(0, 0, 5000), (0, 3000, 7000)], [-1, -1], id="of whole µs, overlapping"),
+        pytest.param([(0, 0, 5000), (0, 5000, 6000)], [-1, -1], id="of whole µs, touching"),
+        pytest.param([(0, 0, 5001), (0, 3000, 6000)], [-1, -1], id="not of whole µs"),
         pytest.param([(0, 3, 7), (0, 3, 7)], [-1, 0], id="equal"),
         pytest.param([(0, 0, 9), (1, 2, 5)], [-1, -1], id="on another thread"),
         pytest.param([], [], id="none"),
@@ -138,7 +144,7 @@ def test_of_equal_intervals_the_one_of_smaller_rank_is_around_the_other() -> Non
 
 
 def test_one_ns_is_enough_to_be_outside_on_a_clock_that_a_float_does_not_hold() -> None:
-    found = nest([(0, EPOCH, EPOCH + 9)]).innermost(np.array([0, 0]), EPOCH + np.array([9, 10]))
+    found = nest([(0, EPOCH, EPOCH + 9)]).innermost(np.array([0, 0]), EPOCH + np.array([8, 9]))
 
     assert found.tolist() == [0, -1]
 

@@ -36,8 +36,8 @@ def kernels(folder: Path, *events: Event | list[Event]) -> Any:
     [
         pytest.param(2, 101, "a", "correlation", id="inside"),
         pytest.param(0, 101, "a", "correlation", id="at the start"),
-        pytest.param("10.000", 101, "a", "correlation", id="at the end"),
-        pytest.param("10.001", 101, None, "none", id="a ns later"),
+        pytest.param("9.999", 101, "a", "correlation", id="a ns before the end"),
+        pytest.param("10.000", 101, None, "none", id="at the end"),
         pytest.param(2, 102, None, "none", id="on another thread"),
         pytest.param(5, 101, "b", "correlation", id="in the innermost"),
         pytest.param(8, 101, "a", "correlation", id="behind the inner one"),

@@ -17,9 +17,11 @@ from tests.kineto_events import (
     frame,
     launched,
     linked,
+    load_events,
     node,
     op,
     read,
+    rows,
     step,
     trace,
 )
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.assembly.linked import Linked
     from pyprof2.columns import TextColumn
+
+
+STEP_TEXT = "Optimizer.step#SGD.step"
 
 
 def names(found: Linked) -> list[str]:
@@ -74,8 +79,8 @@ def test_of_equal_ops_the_one_that_was_numbered_first_is_around_the_other(tmp_pa
         pytest.param([op("b", 2, 3, pid=9)], None, id="in another process"),
         pytest.param([op("b", 5, 9)], None, id="beyond the end"),
         pytest.param([op("b", 10, 2)], None, id="touching"),
-        pytest.param([op("b", "10.000", "0.000")], "a", id="nothing long, at the end"),
-        pytest.param([op("b", "10.001", "0.000")], None, id="a ns later"),
+        pytest.param([op("b", "10.000", "0.000")], None, id="nothing long, at the end"),
+        pytest.param([op("b", "9.999", "0.000")], "a", id="nothing long, a ns before it"),
     ],
 )
 def test_an_op_is_inside_what_encloses_it_on_its_thread(
@@ -226,6 +231,50 @@ def test_a_step_holds_the_ops_of_all_threads_of_its_process(tmp_path: Path) -> N
     assert steps == {"a": 4, "edge": 5, "b": 5, "c": NO_ID, "d": NO_ID}
 
 
+# What begins as another ends
+
+
+def test_what_begins_as_another_ends_is_not_inside_of_it(tmp_path: Path) -> None:
+    found = load_events(
+        tmp_path,
+        step(1, 0, 400), frame("nn.Module: Net_0", 0, 900), frame("nn.Module: Linear_0", 10, 40),
+        op("aten::addmm", 12, 30), op("aten::empty", 46, 4), launched(20, 1, at=2000, dur=5),
+        op("aten::add", 50, 20), launched(50, 2, at=2010, dur=5),
+        annotation("mine", 100, 50), op("aten::relu", 150, 20), launched(160, 3, at=2020, dur=5),
+        annotation(STEP_TEXT, 200, 50), op("aten::mul", 250, 20), launched(255, 4, at=2030, dur=5),
+        op("MulBackward0", 300, 50, seq=5, fwd=1), op("aten::tanh", 350, 20),
+        launched(355, 5, at=2040, dur=5),
+        op("aten::exp", 400, 20), launched(400, 6, at=2050, dur=5),
+        frame("train.py(10): f", 500, 50), op("aten::log", 550, 5),
+        launched(552, 7, at=2060, dur=5),
+        op("aten::arange", 600, 20), op("aten::resize_", 604, 6), launched(610, 8, at=2070, dur=5),
+    )  # fmt: skip
+
+    columns = ("op", "direction", "step", "layer", "range", "source")
+    assert rows(found.table("kernels"), *columns) == [
+        (f"aten::{name}", "forward", step, layer, None, None)
+        for name, step, layer in (
+            ("addmm", 1, "Net_0.Linear_0"), ("add", 1, "Net_0"), ("relu", 1, "Net_0"),
+            ("mul", 1, "Net_0"), ("tanh", 1, "Net_0"), ("exp", None, "Net_0"),
+            ("log", None, "Net_0"), ("arange", None, "Net_0"),
+        )
+    ]  # fmt: skip
+
+
+def test_what_has_no_length_has_no_launch(tmp_path: Path) -> None:
+    found = load_events(
+        tmp_path, op("aten::add", 0, 9), op("aten::empty", 5, 0), launched(5, 1, at=20, dur=5)
+    )
+
+    assert rows(found.table("kernels"), "op") == ["aten::add"]
+
+
+def test_backward_that_begins_as_a_step_of_the_optimizer_ends_is_no_closure(tmp_path: Path) -> None:
+    stepping = [annotation(STEP_TEXT, 0, 10), op("aten::mul", 2, 3, seq=4)]
+
+    assert directions(linked(tmp_path, stepping, BACKWARD_OF_RELU))["aten::mul"] == "optimizer"
+
+
 # Directions
 
 
@@ -284,7 +333,6 @@ def test_the_range_around_tells_the_direction(tmp_path: Path, text: str, directi
     assert directions(found) == {"a": direction, "b": "forward"}
 
 
-STEP_TEXT = "Optimizer.step#SGD.step"
 ACCUMULATE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 
 

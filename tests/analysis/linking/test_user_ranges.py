@@ -121,7 +121,7 @@ def test_ranges_that_touch_are_not_inside_each_other(tmp_path: Path) -> None:
         kernel_at(20, 2),
     )
 
-    assert kernels(run, "range") == ["b", "b"]
+    assert kernels(run, "range") == ["b", None]
 
 
 def test_ranges_that_overlap_are_both_around_what_is_in_both(tmp_path: Path) -> None:
@@ -152,13 +152,9 @@ def brute_force(ranges: Rows, thread: int, time: int) -> tuple[list[int], bool]:
         held = sorted(
             (start, -end, at)
             for at, (t, start, end, _) in enumerate(ranges)
-            if t == wanted and start <= time <= end
+            if t == wanted and start <= time < end
         )
-        if not held:
-            return []
-        first, last = held[-1][0], -held[-1][1]
-        kept = [at for start, end, at in held[:-1] if not (-end == first < last)]
-        return [ranges[at][3] for at in [*kept, held[-1][2]]]
+        return [ranges[at][3] for _, _, at in held]
 
     with_ranges = {row[0] for row in ranges}
     if thread in with_ranges:
