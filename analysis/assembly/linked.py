@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from pyprof2.analysis.linking.activities import Activities, Launches, link_activ
 from pyprof2.analysis.linking.link import NO_RANGES, Ops, Ranges, Threads
 from pyprof2.analysis.linking.pair import Pairs, pair
 from pyprof2.analysis.linking.stacks import Around, Stacks, choose_lines
-from pyprof2.analysis.linking.user_ranges import Found, UserRanges, choose_users
+from pyprof2.analysis.linking.user_ranges import Found, UserRanges, choose_users, node_threads
 from pyprof2.columns import TextColumn, combine_keys, lookup, merge_texts
 from pyprof2.recording import Recording, TextCodes, code_column, int_column
 
@@ -79,6 +80,12 @@ class Shared:
         self.stacks = Stacks()
         self.calls = DistinctCalls(recording.signatures)
         self.descriptions: TextCodes = TextCodes()
+        self._recording = recording
+
+    @cached_property
+    def node_threads(self) -> set[tuple[int, int]]:
+        """Process and thread id of the threads that run nodes, in whatever window."""
+        return node_threads(self._recording)
 
 
 class _Around(NamedTuple):
@@ -135,7 +142,8 @@ def link_recording(
     signature = int_column(recording.read("ops", ["signature_id"], ops.row), "signature_id", -1)
     around = _look_around(recording, ops, pairs, threads, shared.stacks)
     annotations = around.annotations
-    users = UserRanges.of(choose_users(recording, annotations), threads)
+    own = choose_users(recording, annotations)
+    users = UserRanges.of(own, threads, shared.node_threads if len(own.name) else ())
     direction = link.link_directions(ops, threads, annotations, around.modules)
     # An optimizer may step inside of backward: what it does belongs to no layer.
     inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))

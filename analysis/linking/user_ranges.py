@@ -1,8 +1,9 @@
 """Ranges of the user's own: which they are, and which of them are around an op or a launch.
 
-A path holds the names of all that are open on a thread at one time, outermost first. A thread
-that never has one, as autograd's, borrows the path of the one other thread of its process that is
-inside a range; where two are, whose it is cannot be known.
+A path holds the names of all that are open on a thread at one time, outermost first. A thread of
+autograd's, one that runs nodes and never has a range, borrows the path of the one other thread of
+its process that is inside one; where two are, whose it is cannot be known. Other threads, as those
+that fetch data, do work of their own and borrow nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import numpy as np
 
 from pyprof2.analysis.axes import SEPARATOR
 from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after
+from pyprof2.analysis.linking.cuts import marked_texts
+from pyprof2.analysis.linking.passes import is_node_name
+from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import lookup
 from pyprof2.markers import DOMAIN
-from pyprof2.recording import UNNAMED_DOMAIN, Recording, code_column
+from pyprof2.recording import UNNAMED_DOMAIN, Recording, code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyprof2.analysis.linking.ranges import Ranges
     from pyprof2.analysis.linking.threads import Threads
@@ -80,6 +84,19 @@ def choose_users(recording: Recording, annotations: Ranges) -> Ranges:
     return annotations.where(np.array(wanted)[inverse.reshape(-1)])
 
 
+def node_threads(recording: Recording) -> set[tuple[int, int]]:
+    """Return process and thread id of all threads that run nodes of autograd, `NO_ID` for null."""
+    named = marked_texts(recording, "ops", "op", is_node_name)
+    backward = marked_texts(recording, "ops", "direction", lambda text: text == "backward")
+    found: set[tuple[int, int]] = set()
+    for rows in recording.spool.slices("ops", ("op", "direction", "forward_thread", "pid", "tid")):
+        is_node = named[int_column(rows, "op", -1)] | (int_column(rows, "forward_thread", 0) > 0)
+        is_node |= backward[int_column(rows, "direction", -1)]
+        ids = np.stack([int_column(rows, name, NO_ID)[is_node] for name in ("pid", "tid")])
+        found.update((pid, tid) for pid, tid in np.unique(ids, axis=1).T.tolist())
+    return found
+
+
 class Found(NamedTuple):
     """The path at each time, -1 for none, and whether it is borrowed from another thread."""
 
@@ -111,28 +128,36 @@ class UserRanges:
     Attributes:
         paths: the distinct paths.
         threads: numbers the threads.
+        borrowers: process and thread id of those that may borrow.
     """
 
     paths: list[str]
     threads: Threads
+    borrowers: Collection[tuple[int, int]]
     _own: _Timeline
     _borrowed: _Timeline
 
     @classmethod
-    def of(cls, ranges: Ranges, threads: Threads) -> UserRanges:
+    def of(
+        cls, ranges: Ranges, threads: Threads, borrowers: Collection[tuple[int, int]]
+    ) -> UserRanges:
         """Return the timelines of the ranges, which are all the user's own."""
         own, paths = _timeline(ranges)
-        return cls(paths, threads, own, _lending(own, threads))
+        return cls(paths, threads, borrowers, own, _lending(own, threads))
 
     def at(self, thread: Int, time: Int) -> Found:
         """Return the path around each (thread, time)."""
         if not self.paths:
             return Found(np.full(len(time), -1, np.int64), np.zeros(len(time), bool))
-        has_none = ~np.isin(thread, self._own.key)
+        borrows = np.isin(thread, self._borrowing(np.setdiff1d(thread, self._own.key)))
         path = self._own.at(thread, time)
-        process = self.threads.process(thread[has_none])
-        path[has_none] = self._borrowed.at(process, time[has_none])
-        return Found(path, has_none & (path >= 0))
+        process = self.threads.process(thread[borrows])
+        path[borrows] = self._borrowed.at(process, time[borrows])
+        return Found(path, borrows & (path >= 0))
+
+    def _borrowing(self, thread: Int) -> Int:
+        ids = zip(self.threads.pid(thread).tolist(), self.threads.tid(thread).tolist(), strict=True)
+        return thread[np.array([each in self.borrowers for each in ids], bool)]
 
 
 def _timeline(ranges: Ranges) -> tuple[_Timeline, list[str]]:

@@ -44,7 +44,7 @@ LINK_MEANINGS: Final = {
 
 RANGE_MEANINGS: Final = (
     "your ranges that are open on its thread when it begins; of a kernel: when it is launched",
-    "its thread never has a range of yours: these are open on the only thread that has one open",
+    "its thread runs autograd and has none of yours: these are open on the only one that has any",
 )
 """How ranges were found: on the own thread; borrowed from another one."""
 

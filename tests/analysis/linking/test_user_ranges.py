@@ -143,6 +143,9 @@ def test_of_ranges_that_were_never_closed_the_inner_ends_are_kept(tmp_path: Path
 
 Rows = list[tuple[int, int, int, int]]
 Queries = list[tuple[int, int]]
+BORROWERS: Final = [(7, 1), (7, 2), (8, 2), (8, 3)]
+LONERS: Final = (2, 3)
+"""Of three threads to each of two processes those that run no nodes."""
 
 
 def brute_force(ranges: Rows, thread: int, time: int) -> tuple[list[int], bool]:
@@ -157,7 +160,7 @@ def brute_force(ranges: Rows, thread: int, time: int) -> tuple[list[int], bool]:
         return [ranges[at][3] for _, _, at in held]
 
     with_ranges = {row[0] for row in ranges}
-    if thread in with_ranges:
+    if thread in with_ranges or thread in LONERS:
         return around(thread), False
     inside = [found for t in with_ranges if t // 3 == thread // 3 and (found := around(t))]
     return (inside[0], True) if len(inside) == 1 else ([], False)
@@ -174,7 +177,9 @@ def test_paths_are_those_of_a_search_one_by_one(rows: Rows, queries: Queries) ->
     thread, start, end, name = np.array(ranges, np.int64).reshape(-1, 4).T
     # Three threads to each of two processes: thread 4 is the second of process 1.
     threads = Threads(np.array([7, 8]), np.array([1, 2, 3]))
-    users = UserRanges.of(Ranges(thread, start, end, name, ["n0", "n1", "n2", "n3"]), threads)
+    users = UserRanges.of(
+        Ranges(thread, start, end, name, ["n0", "n1", "n2", "n3"]), threads, BORROWERS
+    )
 
     found = users.at(*np.array(queries, np.int64).T)
 
@@ -187,12 +192,12 @@ def test_paths_are_those_of_a_search_one_by_one(rows: Rows, queries: Queries) ->
 # Threads that have none
 
 
-def test_a_thread_without_ranges_borrows_that_of_the_only_one_inside_one(tmp_path: Path) -> None:
+def test_a_thread_of_autograd_borrows_that_of_the_only_one_inside_one(tmp_path: Path) -> None:
     run = load_events(
         tmp_path,
         annotation("epoch", 0, 90),
         annotation("backward", 10, 50),
-        op("aten::mm", 20, 10, tid=ENGINE),
+        op("MmBackward0", 20, 10, tid=ENGINE),
         kernel_at(25, 1, tid=ENGINE),
         kernel_at(40, 2, tid=ENGINE),
         kernel_at(45, 3),
@@ -209,7 +214,8 @@ def test_a_thread_without_ranges_borrows_that_of_the_only_one_inside_one(tmp_pat
 
 
 def test_op_rows_of_a_cpu_recording_say_that_a_range_is_borrowed(tmp_path: Path) -> None:
-    run = load_events(tmp_path, annotation("backward", 0, 50), op("aten::mm", 20, 10, tid=ENGINE))
+    node = [op("MmBackward0", 20, 10, tid=ENGINE), op("aten::mm", 22, 6, tid=ENGINE)]
+    run = load_events(tmp_path, annotation("backward", 0, 50), node)
 
     assert kernels(run, "range", "link", "link_note") == [("backward", "self", BORROWED)]
 
@@ -228,13 +234,31 @@ def test_who_lends_a_range(
     others: list[tuple[str, float, float, int]], path: str | None, tmp_path: Path
 ) -> None:
     ranges = [annotation(name, ts, dur, tid=tid) for name, ts, dur, tid in others]
-    run = load_events(tmp_path, annotation("a", 0, 50), *ranges, kernel_at(20, tid=ENGINE))
+    node = op("MmBackward0", 15, 2, tid=ENGINE)
+    run = load_events(tmp_path, annotation("a", 0, 50), node, *ranges, kernel_at(20, tid=ENGINE))
 
     assert kernels(run, "range") == [path]
 
 
+def test_a_thread_that_fetches_data_borrows_nothing(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path,
+        annotation("train", 0, 90),
+        op("aten::embedding", 20, 10, tid=103),
+        kernel_at(25, 1, tid=103),
+        op("MmBackward0", 40, 10, tid=ENGINE),
+        kernel_at(45, 2, tid=ENGINE),
+        kernel_at(60, 3, tid=103),
+    )
+
+    assert kernels(run, "range", "link_note") == [
+        (None, None), ("train", BORROWED), (None, NO_OP),
+    ]  # fmt: skip
+
+
 def test_no_range_is_borrowed_from_another_process(tmp_path: Path) -> None:
-    run = load_events(tmp_path, annotation("a", 0, 50), kernel_at(20, tid=201, pid=200))
+    node = op("MmBackward0", 15, 9, tid=201, pid=200)
+    run = load_events(tmp_path, annotation("a", 0, 50), node, kernel_at(20, tid=201, pid=200))
 
     assert kernels(run, "range") == [None]
 
