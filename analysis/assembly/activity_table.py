@@ -19,6 +19,7 @@ from pyprof2.analysis.hardware.kernel_names import (
 from pyprof2.analysis.hardware.verdict import judge
 from pyprof2.analysis.linking.activities import LINKS, Activities, Launches
 from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID, link_steps
+from pyprof2.analysis.linking.pair import TIED
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import TextColumn, int_array, lookup, named, only, slices_of_groups, text_array
 from pyprof2.recording import Recording, code_column, int_column
@@ -36,7 +37,7 @@ _RECORDED: Final = (
     "block", "registers", "shared_bytes", "blocks_per_sm", "occupancy_pct", "graph_node_id",
 )  # fmt: skip
 _REPLAY: Final = "replay of a CUDA graph: what its kernels work on was not recorded with it"
-_NO_LAUNCH, _NO_OP, _ACCUMULATE, _BY_NUMBER, _GRAPH, _WHOLE_GRAPH, _UNSURE = range(7)
+_NO_LAUNCH, _NO_OP, _ACCUMULATE, _BY_NUMBER, _GRAPH, _WHOLE_GRAPH, _UNSURE, _TIED = range(8)
 _NOTES: Final = [
     "no launch in the recording",
     "launched outside of any op",
@@ -45,6 +46,7 @@ _NOTES: Final = [
     "one launch replays a whole graph: its ops ran when it was captured",
     "a whole graph in one row: its kernels were not recorded",
     "several processes have a launch of its correlation id",
+    TIED,
 ]
 
 
@@ -267,6 +269,7 @@ def _notes(linked: Linked, found: Activities) -> Int:
     in_backward = lookup(linked.direction, found.op, -1) == DIRECTIONS.index("backward")
     note[in_backward & (lookup(pairs.accumulate, found.op, -1) >= 0)] = _ACCUMULATE
     note[lookup(pairs.unsure.astype(np.int64), found.op, 0) > 0] = _BY_NUMBER
+    note[lookup(pairs.tied.astype(np.int64), found.op, 0) > 0] = _TIED
     note[found.link == LINKS.index("graph")] = _GRAPH
     note[found.is_whole_graph] = _WHOLE_GRAPH
     return note

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import STATUSES, UNKNOWN
 from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID
+from pyprof2.analysis.linking.pair import TIED
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import int_array, lookup, text_array
 
@@ -69,7 +70,7 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
 
 def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
     """Return where in the program the ops are."""
-    around, no_notes = linked.op_ranges.at(rows), np.full(len(rows), -1)
+    around, notes = linked.op_ranges.at(rows), np.where(linked.pairs.tied[rows], 0, -1)
     texts = {
         "layer": linked.layer, "source": linked.source, "library_source": linked.library_source
     }  # fmt: skip
@@ -78,7 +79,7 @@ def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
         **{name: text_array((code[rows], words)) for name, (code, words) in texts.items()},
         "stack_id": int_array(linked.stack[rows], -1),
         "range": text_array((around.path, linked.paths)),
-        "link_note": text_array(with_borrowed((no_notes, []), around.borrowed)),
+        "link_note": text_array(with_borrowed((notes, [TIED]), around.borrowed)),
         "direction": text_array((linked.direction[rows], DIRECTIONS)),
         "forward_op_id": int_array(linked.pairs.forward[rows], -1),
     }

@@ -2,9 +2,9 @@
 
 The recorder numbers the forward threads by itself, so which thread a number means is found out:
 on the right one most nodes are named after the op that they find. Where several threads run the
-same code, the recorder's own flows tell them apart, else time: threads get their numbers in the
-order of their first ops, and a node belongs to what ran last before it. Where no thread agrees,
-the forward thread was not recorded, and nothing is paired: better none than a stranger.
+same code, the recorder's own flows tell them apart, or that a thread has another number. Where
+several still fit equally well, or none agrees since the forward thread was not recorded, nothing is
+paired: better none than a stranger.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ class Makers(NamedTuple):
     Attributes:
         forward: for each op that is a node the op that made it by position, else -1.
         lost: the nodes whose forward thread was not found.
+        tied: those of them that several threads fit equally well.
     """
 
     forward: Int
     lost: Bool
+    tied: Bool
 
 
 def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
@@ -51,15 +53,14 @@ def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
         flow: for each op the one that the recorder itself says made it, -1 for none.
         is_node: the nodes that an op made.
     """
-    forward, lost = np.full(len(ops), -1, np.int64), np.zeros(len(ops), bool)
+    forward = np.full(len(ops), -1, np.int64)
+    lost, tied = np.zeros(len(ops), bool), np.zeros(len(ops), bool)
     is_node = is_node & (ops.sequence >= 0)
     is_made = ~ops.node & (ops.sequence >= 0)
     process = threads.process(ops.thread)
     annotated = ops.annotated.thread >= 0
     numbered = ops.forward_thread > 0
-    of_thread, first = np.unique(ops.thread, return_index=True)
-    order = dict(zip(of_thread.tolist(), first.tolist(), strict=True))
-    search = _Search(ops, _stems(ops), _may_have_any_name(ops), flow, order)
+    search = _Search(ops, _stems(ops), _may_have_any_name(ops), flow)
     for each in np.unique(process[is_node]).tolist():
         node, made = (np.flatnonzero(what & (process == each)) for what in (is_node, is_made))
         by_annotation, by_number = annotated[node], numbered[node] & ~annotated[node]
@@ -72,8 +73,8 @@ def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
             (node[~by_annotation & ~by_number], search.by_name),
         ):
             if len(rows):
-                forward[rows], lost[rows] = find(made, rows)
-    return Makers(forward, lost)
+                forward[rows], lost[rows], tied[rows] = find(made, rows)
+    return Makers(forward, lost, tied)
 
 
 def _stems(ops: Ops) -> Int:
@@ -99,14 +100,12 @@ class _Trial(NamedTuple):
     Attributes:
         agreement: how many nodes agree with their op by name; by flow; and with one outside of
             backward.
-        latest_ns: when the last of their ops starts.
-        order: of the threads' first ops.
+        thread: its number.
         node, forward: the nodes of the number and their ops by position, -1 for none.
     """
 
     agreement: tuple[int, int, int]
-    latest_ns: int
-    order: int
+    thread: int
     node: Int
     forward: Int
 
@@ -120,14 +119,12 @@ class _Search:
         stem: of the name of each.
         any_name: whether it may be named after anything.
         flow: for each op the one that the recorder says made it, -1 for none.
-        order: of the threads, by their first ops.
     """
 
     ops: Ops
     stem: Int
     any_name: Bool
     flow: Int
-    order: dict[int, int]
 
     def last(self, made: Int, place: Int, node: Int, node_place: Int) -> Int:
         """Return for each node the op of its number and place that starts last but not after it.
@@ -149,19 +146,23 @@ class _Search:
             result[at >= 0] = made[rows[at[at >= 0]]]
         return result
 
-    def by_thread_number(self, made: Int, node: Int) -> tuple[Int, Bool]:
-        """Return the makers of nodes that have the recorder's number of their forward thread."""
+    def by_thread_number(self, made: Int, node: Int) -> tuple[Int, Bool, Bool]:
+        """Return the makers of nodes that have the recorder's number of their forward thread.
+
+        And which nodes are lost, and which of them are tied.
+        """
         forward = np.full(len(self.ops), -1, np.int64)
         lost, claimed = np.ones(len(self.ops), bool), np.zeros(len(self.ops), bool)
         number = self.ops.forward_thread[node]
         trials = {n: self._trials(made, node[number == n]) for n in np.unique(number).tolist()}
-        for trial in _one_for_each_number(trials):
+        chosen, left = _one_for_each_number(trials)
+        for trial in chosen:
             found = np.unique(trial.forward[trial.forward >= 0])
             # An op makes one node: two numbers share a thread only if its id was used again.
             if 2 * int(claimed[found].sum()) < len(found):
                 forward[trial.node], lost[trial.node] = self._or_in_backward(made, trial), False
                 claimed[found] = True
-        return forward[node], lost[node]
+        return forward[node], lost[node], np.isin(number, left)
 
     def _trials(self, made: Int, node: Int) -> list[_Trial]:
         """Return the threads with which most nodes of a number agree, by name or flow."""
@@ -184,8 +185,7 @@ class _Search:
             return None
         outside = known & ~self.ops.backward[forward]
         agreement = int(named.sum()), int(flows.sum()), int(outside.sum())
-        latest = int(self.ops.start[forward[known]].max())
-        return _Trial(agreement, latest, self.order[thread], node, forward)
+        return _Trial(agreement, thread, node, forward)
 
     def _or_in_backward(self, made: Int, trial: _Trial) -> Int:
         """Return the ops of a number's nodes; for those without one, a named op of the first pass.
@@ -202,33 +202,37 @@ class _Search:
         forward[rest[named]] = found[named]
         return forward
 
-    def by_name(self, made: Int, node: Int) -> tuple[Int, Bool]:
+    def by_name(self, made: Int, node: Int) -> tuple[Int, Bool, Bool]:
         """Return the makers of nodes that do not say which thread they are from.
 
-        By number and name first: of several threads, or iterations, the op that ran last belongs
-        to the node that runs first. What no op is named after has the same thread as others.
+        By number and name first: of several iterations, the op that ran last belongs to the node
+        that runs first; of several threads, whose node it is cannot be known. What no op is named
+        after has the same thread as others.
+
+        And which nodes are lost, and which of them are tied.
         """
         ops = self.ops
-        forward = self._by_number_and_stem(made, node)
+        forward, tied = self._by_number_and_stem(made, node)
         named = forward >= 0
         # One op of a number and thread makes a node: where it has one, the others made none.
         place = combine_keys(ops.thread[made], ops.sequence[made])
         spent = np.unique(place[np.isin(made, forward[named])])
         on_thread = np.isin(ops.thread[made], np.unique(ops.thread[forward[named]]))
         left = made[~np.isin(place, spent) & on_thread]
-        forward[~named] = self._last_in_first_out(left, ops.sequence, node[~named])
-        rest = np.flatnonzero(forward < 0)
+        rest = np.flatnonzero(~named & ~tied)
+        forward[rest], tied[rest] = self._last_in_first_out(left, ops.sequence, node[rest])
+        rest = np.flatnonzero((forward < 0) & ~tied)
         forward[rest] = self.last(left, np.zeros_like(left), node[rest], np.zeros_like(rest))
-        lost = self._disagree(node, named, forward >= 0)
-        return np.where(lost, -1, forward), lost
+        lost = self._disagree(node, named, forward >= 0) | tied
+        return np.where(lost, -1, forward), lost, tied
 
-    def _by_number_and_stem(self, made: Int, node: Int) -> Int:
+    def _by_number_and_stem(self, made: Int, node: Int) -> tuple[Int, Bool]:
         first = made[~self.ops.recompute[made]]
         key = combine_keys(self.stem, self.ops.sequence)
-        forward = self._last_in_first_out(first, key, node)
-        again = forward < 0
+        forward, tied = self._last_in_first_out(first, key, node)
+        again = (forward < 0) & ~tied
         forward[again] = self.last(made, self.stem[made], node[again], self.stem[node[again]])
-        return forward
+        return forward, tied
 
     def _disagree(self, node: Int, named: Bool, found: Bool) -> Bool:
         """Return the nodes of threads on which not most of them are named after their op."""
@@ -237,10 +241,11 @@ class _Search:
         counts = (np.bincount(thread, what, len(node)) for what in (named, against, found))
         return ~np.asarray(_most_agree(*counts))[thread]
 
-    def _last_in_first_out(self, made: Int, key: Int, node: Int) -> Int:
+    def _last_in_first_out(self, made: Int, key: Int, node: Int) -> tuple[Int, Bool]:
         """Return for each node the op of its key that ran last and has no node yet, or -1.
 
-        The engine's range around a node is that node too.
+        The engine's range around a node is that node too. And for which nodes ops of several
+        threads wait: they have none.
         """
         ops = self.ops
         parent = ops.parent[node]
@@ -250,6 +255,8 @@ class _Search:
         order = np.lexsort((rows, ~is_op, ops.start[rows], key[rows]))
         # Ops are put onto a stack and nodes take them off: the two of a pair have one height.
         height = np.cumsum(np.where(is_op[order], 1, -1)) + ~is_op[order]
+        tied = np.zeros(len(ops), bool)
+        tied[rows[order]] = _of_several(key[rows][order], ops.thread[rows][order], is_op[order])
         by_height = np.lexsort((height, key[rows][order]))
         order, height = order[by_height], height[by_height]
         op, taker = order[:-1], order[1:]
@@ -257,8 +264,8 @@ class _Search:
         fits &= key[rows[op]] == key[rows[taker]]
         forward = np.full(len(ops), -1, np.int64)
         forward[rows[taker[fits]]] = rows[op[fits]]
-        forward[node[inner]] = forward[parent[inner]]
-        return forward[node]
+        forward[node[inner]], tied[node[inner]] = forward[parent[inner]], tied[parent[inner]]
+        return np.where(tied[node], -1, forward[node]), tied[node]
 
 
 def _most_agree(agree: Any, others: Any, found: Any) -> Any:
@@ -271,22 +278,40 @@ def _that_agree_most(trials: list[_Trial]) -> list[_Trial]:
     return [t for t in trials if t.agreement == top]
 
 
-def _one_for_each_number(trials: dict[int, list[_Trial]]) -> list[_Trial]:
-    """Return the best trial of each number that has one, the surest first.
+def _of_several(key: Int, thread: Int, is_op: Bool) -> Bool:
+    """Return which ops and nodes, by key and time, wait where ops of several threads do.
 
-    Where names and flows are alike, numbers and first ops of threads go up together, and of what
-    that leaves the latest is taken: a thread is alive when its nodes run.
+    What waits begins with an op, all before which have their nodes, and ends with the next such.
+    """
+    new = np.r_[True, key[1:] != key[:-1]][: len(key)]
+    after = np.cumsum(np.where(is_op, 1, -1))
+    before = after - np.where(is_op, 1, -1)
+    # Each key begins deeper than any before it came: so the least is that since it began.
+    before -= np.cumsum(new) * (2 * len(key) + 1)
+    wait = np.cumsum(new | (is_op & (before == np.minimum.accumulate(before)))) - 1
+    least, most = np.full(len(key), np.iinfo(np.int64).max), np.full(len(key), -1)
+    np.minimum.at(least, wait[is_op], thread[is_op])
+    np.maximum.at(most, wait[is_op], thread[is_op])
+    found: Bool = (least < most)[wait]
+    return found
+
+
+def _one_for_each_number(trials: dict[int, list[_Trial]]) -> tuple[list[_Trial], list[int]]:
+    """Return the best trial of each number that has one, the surest first; and what is tied.
+
+    What only one number fits is not another's. Numbers that several threads still fit are tied.
     """
     best = {number: _that_agree_most(found) for number, found in trials.items()}
-    taken = {found[0].order for found in best.values() if len(found) == 1}
-    chosen, above = [], max((t.order for found in best.values() for t in found), default=0) + 1
-    for number in sorted((number for number, found in best.items() if found), reverse=True):
-        found = best[number]
-        if len(found) > 1:
-            free = [t for t in found if t.order not in taken] or found
-            found = [t for t in free if t.order < above] or free
-        trial = max(found, key=lambda t: t.latest_ns)
+    left = {number: found for number, found in best.items() if len(found) > 1}
+    chosen = [found[0] for found in best.values() if len(found) == 1]
+    taken = {trial.thread for trial in chosen}
+    while sure := [
+        (number, free[0])
+        for number, found in left.items()
+        if len(free := [trial for trial in found if trial.thread not in taken]) == 1
+    ]:
+        number, trial = sure[0]
+        del left[number]
         chosen.append(trial)
-        taken.add(trial.order)
-        above = min(above, trial.order)
-    return sorted(chosen, key=lambda t: t.agreement, reverse=True)
+        taken.add(trial.thread)
+    return sorted(chosen, key=lambda t: t.agreement, reverse=True), list(left)

@@ -42,6 +42,10 @@ _CPP_NODES: Final = (
 """Nodes of C++ functions, and the ops that make them, which recordings show without a number."""
 
 
+TIED: Final = "no forward op: several forward threads fit its node equally well"
+"""What `link_note` says of such a row."""
+
+
 @dataclass(frozen=True)
 class Pairs:
     """The forward op of each backward op, by position, -1 for none; and how sure that is.
@@ -52,6 +56,7 @@ class Pairs:
             node that ran before it, beside it: it made the gradient that is accumulated.
         unsure: whether the forward op was found by number alone, which nodes of C++ functions
             share with helper ops.
+        tied: whether it has none because several forward threads fit its node equally well.
         flow_count: forward-backward pairs that the recorder itself wrote.
         flow_agree_count: those of them that name the same two ops.
         lost_count: nodes whose forward thread is not in the recording: they have no forward op.
@@ -60,6 +65,7 @@ class Pairs:
     forward: Int
     accumulate: Int
     unsure: Bool
+    tied: Bool
     flow_count: int
     flow_agree_count: int
     lost_count: int
@@ -75,17 +81,19 @@ def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     outer = ops.parent[inside_itself]
     flow[outer] = np.maximum(flow[outer], flow[inside_itself])
     accumulates = _accumulates(ops)
-    by_number, lost = find_makers(ops, threads, flow, ops.node & ~accumulates)
+    by_number, lost, tied = find_makers(ops, threads, flow, ops.node & ~accumulates)
     node_forward, by_name = _made_by_named(ops, by_number)
     decides = np.where(ops.backward, ops.marked, -1)
     forward = np.where(decides >= 0, node_forward[decides], -1) if len(ops) else decides
     is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
     unsure = is_cpp & ~by_name & (by_number >= 0)
-    unsure = (decides >= 0) & unsure[decides] if len(ops) else unsure
+    unsure, tied = (
+        ((decides >= 0) & of_node[decides]) if len(ops) else of_node for of_node in (unsure, tied)
+    )
     agree = int((node_forward[end] == begin).sum())
     lost_count = int((lost & ~inside_itself).sum())
     accumulate = _before_accumulate(ops, forward, accumulates, inside_itself)
-    return Pairs(forward, accumulate, unsure, len(begin), agree, lost_count)
+    return Pairs(forward, accumulate, unsure, tied, len(begin), agree, lost_count)
 
 
 def _inside_itself(ops: Ops) -> Bool:

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kineto_events import ENGINE, MAIN, Event, flow, linked, node, op
+from pyprof2.analysis.linking.pair import TIED
+from tests.kineto_events import (
+    ENGINE,
+    MAIN,
+    Event,
+    flow,
+    launched,
+    linked,
+    load_events,
+    node,
+    op,
+    rows,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,18 +93,46 @@ def test_a_graph_that_is_kept_runs_twice_and_pairs_twice(tmp_path: Path) -> None
     assert set(forward_of(found).values()) == {0}
 
 
-@pytest.mark.parametrize("swap", [False, True], ids=["tids rise", "tids fall"])
-def test_threads_with_the_same_numbers_are_told_apart(tmp_path: Path, *, swap: bool) -> None:
-    one, two = (OTHER, MAIN) if swap else (MAIN, OTHER)
+TWO_THREADS = [
+    relu(0, 7), relu(1, 7, tid=OTHER), relu(3, 8), relu(4, 8, tid=OTHER),
+    node("ReluBackward0", 20, 1, seq=8, fwd=1), node("ReluBackward0", 22, 1, seq=8, fwd=2),
+    node("ReluBackward0", 24, 1, seq=7, fwd=1), node("ReluBackward0", 26, 1, seq=7, fwd=2),
+]  # fmt: skip
 
+
+def test_of_threads_that_fit_equally_well_none_is_taken(tmp_path: Path) -> None:
+    run = load_events(tmp_path, TWO_THREADS, launched(20, 1, at=90, dur=5, tid=ENGINE))
+
+    assert rows(run.table("kernels"), "op", "forward_op_id", "link_note") == [
+        ("ReluBackward0", None, TIED)
+    ]
+    assert rows(run.table("ops"), "link_note") == [None] * 4 + [TIED] * 4
+    lost = "autograd nodes whose forward thread was not found: no forward op, no layer"
+    found = run.check()
+    assert found.loc[found["finding"] == lost, "count"].tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("flows", "wanted"),
+    [
+        pytest.param([flow(1, 3, 22)], {20: 4, 22: 3, 24: 1, 26: 0}, id="of one thread"),
+        pytest.param(
+            [flow(1, 3, 20), flow(2, 0, 24)], {20: 3, 22: 4, 24: 0, 26: 1}, id="of both threads"
+        ),
+    ],
+)
+def test_flows_tell_threads_with_the_same_numbers_apart(
+    tmp_path: Path, flows: list[list[Event]], wanted: dict[int, int]
+) -> None:
+    assert forward_of(linked(tmp_path, TWO_THREADS, *flows)) == wanted
+
+
+def test_the_thread_of_another_number_is_no_choice(tmp_path: Path) -> None:
     found = linked(
-        tmp_path,
-        relu(0, 7, tid=one), relu(1, 7, tid=two), relu(3, 8, tid=one), relu(4, 8, tid=two),
-        node("ReluBackward0", 20, 1, seq=8, fwd=1), node("ReluBackward0", 22, 1, seq=8, fwd=2),
-        node("ReluBackward0", 24, 1, seq=7, fwd=1), node("ReluBackward0", 26, 1, seq=7, fwd=2),
+        tmp_path, TWO_THREADS, relu(6, 9), node("ReluBackward0", 18, 1, seq=9, fwd=1)
     )  # fmt: skip
 
-    assert forward_of(found) == {20: 3, 22: 4, 24: 0, 26: 1}
+    assert forward_of(found) == {18: 6, 20: 3, 22: 4, 24: 0, 26: 1}
 
 
 def test_names_tell_which_thread_a_number_means(tmp_path: Path) -> None:
@@ -138,34 +178,20 @@ def test_a_flow_of_the_recorder_agrees_as_a_name_does(tmp_path: Path) -> None:
 
 
 def test_new_threads_of_each_iteration_have_the_nodes_that_follow(tmp_path: Path) -> None:
-    """Numbers go up with the threads' first ops; what an iteration has no node for is passed."""
-    names = ("aten::mm", "aten::relu")
+    """The thread of the first iteration has a number already when the nodes of the second run."""
     forward = [
         op(name, at + 10 * seq, 2, seq=seq, tid=tid)
-        for tid, at in ((11, 0), (12, 100), (13, 500), (14, 600))
-        for seq, name in enumerate(names)
+        for tid, at in ((11, 0), (12, 500))
+        for seq, name in enumerate(("aten::mm", "aten::relu"))
     ]
 
     found = linked(
         tmp_path, forward,
         node("MmBackward0", 200, 2, seq=0, fwd=2),
-        node("ReluBackward0", 700, 2, seq=1, fwd=5), node("ReluBackward0", 710, 2, seq=1, fwd=4),
-        node("MmBackward0", 720, 2, seq=0, fwd=5), node("MmBackward0", 730, 2, seq=0, fwd=4),
+        node("ReluBackward0", 700, 2, seq=1, fwd=5), node("MmBackward0", 720, 2, seq=0, fwd=5),
     )  # fmt: skip
 
-    assert forward_of(found) == {200: 100, 700: 610, 710: 510, 720: 600, 730: 500}
-
-
-def test_numbers_and_first_ops_of_threads_go_up_together(tmp_path: Path) -> None:
-    """The nodes of number 2 run when a third thread has run the same code already."""
-    forward = [op("aten::mm", at, 2, seq=0, tid=tid) for tid, at in ((11, 0), (12, 10), (13, 100))]
-
-    found = linked(
-        tmp_path, forward,
-        node("MmBackward0", 50, 2, seq=0, fwd=3), node("MmBackward0", 200, 2, seq=0, fwd=2),
-    )  # fmt: skip
-
-    assert forward_of(found) == {50: 10, 200: 0}
+    assert forward_of(found) == {200: 0, 700: 510, 720: 500}
 
 
 def test_two_numbers_do_not_share_the_ops_of_a_thread(tmp_path: Path) -> None:
@@ -197,19 +223,22 @@ def test_without_numbers_of_threads_names_tell_them_apart(tmp_path: Path) -> Non
     assert forward_of(found) == {20: 5, 30: 0, 40: 9, 45: 6, 50: 1}
 
 
-def test_without_numbers_of_threads_what_ran_last_runs_back_first(tmp_path: Path) -> None:
-    forward = [
-        op("aten::relu", at, 2, seq=0, fwd=0, tid=tid)
-        for tid, at in ((11, 0), (12, 10), (13, 100), (14, 110))
-    ]
-
+@pytest.mark.parametrize("second", [12, 11], ids=["two threads", "one thread"])
+def test_without_numbers_of_threads_what_ran_last_on_a_thread_runs_back_first(
+    second: int, tmp_path: Path
+) -> None:
     found = linked(
-        tmp_path, forward,
-        [node("ReluBackward0", at, 2, seq=0, fwd=0) for at in (20, 30, 120, 130, 140)],
-    )  # fmt: skip
+        tmp_path,
+        [
+            op("aten::relu", at, 2, seq=0, fwd=0, tid=tid)
+            for tid, at in ((11, 0), (second, 10), (13, 100))
+        ],
+        [node("ReluBackward0", at, 2, seq=0, fwd=0) for at in (20, 30, 120, 130)],
+    )
 
     # The last one has no op of its own left: a graph that was kept runs back again.
-    assert forward_of(found) == {20: 10, 30: 0, 120: 110, 130: 100, 140: 110}
+    first = {20: 10, 30: 0} if second == 11 else {20: None, 30: None}
+    assert forward_of(found) == first | {120: 100, 130: 100}
 
 
 def test_without_numbers_of_threads_a_stranger_is_no_choice_either(tmp_path: Path) -> None:
