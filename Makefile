@@ -56,7 +56,7 @@ help:
 	@echo 'make vscode    build the extension for VS Code, editors/vscode/pyprof2.vsix, with npm'
 	@echo 'make test-vscode  test it in code-server, which is installed into ~/.cache once'
 	@echo 'make pictures  take the pictures of the documentation anew, with Chromium'
-	@echo 'make fuzz      damaged traces, exports and stores, and long names; none may crash'
+	@echo 'make fuzz      damaged traces, exports and stores, long names, new examples; none may crash'
 	@echo 'make fuzz-native  the compiled readers with sanitizers (SECONDS=60)'
 	@echo 'make bench     measure the speed that we claim'
 
@@ -130,6 +130,8 @@ test-vscode: $(VENV)/.annotate,test
 pictures: $(VENV)/.annotate,test
 	$(RUN)python -m docs.screenshots
 
+# And examples that `make test` does not have, of the properties that it checks: what fails is kept
+# in tests/examples, where the next `make test` finds it.
 fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 2000
 	$(RUN)python -m tests.fuzz_traces --count 500 --kind exports
@@ -138,6 +140,8 @@ fuzz: $(VENV)/.annotate,test
 	$(RUN)python -m tests.fuzz_traces --count 2000 --kind names
 	$(RUN)python -m tests.compare_scanners --count 2000
 	$(RUN)python -m tests.compare_snapshots --count 2000
+	PYPROF2_FUZZ=1 $(RUN)python -m pytest -n auto -m 'hypothesis and not ($(APART))' \
+		--ignore tests/integrations $(PYTEST_ARGS)
 
 # gcc or clang, and its sanitizers.
 SECONDS ?= 60

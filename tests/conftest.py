@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hypothesis
 import pytest
+from hypothesis.database import DirectoryBasedExampleDatabase, ReadOnlyDatabase
 
 import pyprof2.run
 
@@ -60,13 +61,22 @@ _TOGETHER: Final = (
 """Files whose tests share what is dear to make: one worker runs them, as it runs all of `nsys`."""
 _NSYS_FAILED: Final = ["End of file", "sem_open", "Local Endpoint is not available", "tag_message"]
 
-# Where CI is set the examples are the same in every run, so a red run can be repeated.
-hypothesis.settings.register_profile("local", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+# The examples are the same in every run, so a red run can be repeated: those of a fixed seed, and
+# what `make fuzz` has found, which looks for others. The latter are read only while the test is the
+# same text, so what is mended is written into it, as `hypothesis.example`.
+EXAMPLES: Final = Path(__file__).with_name("examples")
+_FUZZES: Final = bool(os.environ.get("PYPROF2_FUZZ"))
+_FOUND: Final = DirectoryBasedExampleDatabase(EXAMPLES)
+hypothesis.settings.register_profile(
+    "test", deadline=None, max_examples=100, database=ReadOnlyDatabase(_FOUND)
+)
+hypothesis.settings.register_profile(
+    "fuzz", deadline=None, max_examples=2000, database=_FOUND, print_blob=True
+)
 # Only tests of it wait for a measurement; the marks of the others are the same on every machine.
 os.environ.setdefault("PYPROF2_CPU_PEAKS", "0")
 os.environ.setdefault("PYPROF2_ENERGY", "0")
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+hypothesis.settings.load_profile("fuzz" if _FUZZES else "test")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -227,11 +237,16 @@ def pytest_collection_modifyitems(
 ) -> Iterator[None]:
     """Mark the tests that use real traces or a browser, so that `-m real_trace` selects them.
 
+    Tests of properties get the seed that they have in every run, but for `make fuzz`.
     Of what `-m` leaves, one part of the files runs.
     A test runs again where `nsys` lost its own daemon, as happens on a busy machine: version 2022.4
     then prints one of `_NSYS_FAILED`, and starts no program. Nothing of ours says these words.
     """
     for item in items:
+        test: Any = getattr(item, "obj", None)
+        if hypothesis.is_hypothesis_test(test) and not _FUZZES:
+            # What `hypothesis.seed` does, which also takes the kept examples away.
+            test._hypothesis_internal_use_seed = 0
         if {"shared", "shared_trace"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.real_trace)
         if {"chromium", "web_modules"} & set(getattr(item, "fixturenames", ())):

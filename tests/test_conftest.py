@@ -122,3 +122,52 @@ def test_the_parts_of_a_run_have_each_file_once_and_none_is_empty(
 
     assert sorted(map(len, parts)) == [1, 1, 2]
     assert set.union(*parts) == names
+
+
+PROPERTY: Final = """
+import zlib
+
+from hypothesis import given, strategies as st
+
+@given(st.integers(0, 10**6))
+def test_property(number):
+    with open("seen", "a") as seen:
+        print(number, file=seen)
+    assert zlib.crc32(str(number).encode()) % 200
+"""
+"""It fails for one number in two hundred, which none of the hundred of a test's own is."""
+
+
+def _run_property(pytester: pytest.Pytester) -> tuple[pytest.RunResult, list[str]]:
+    seen = pytester.path / "seen"
+    seen.unlink(missing_ok=True)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    return result, seen.read_text().split()
+
+
+def test_a_property_has_the_same_examples_in_every_run(pytester: pytest.Pytester) -> None:
+    shutil.copy(CONFTEST, pytester.path)
+    pytester.makepyfile(PROPERTY)
+
+    (first, numbers), (_, again) = _run_property(pytester), _run_property(pytester)
+
+    first.assert_outcomes(passed=1)
+    assert numbers == again
+    assert len(set(numbers)) > 50
+    assert not (pytester.path / "examples").exists()
+
+
+def test_fuzzing_keeps_what_it_finds_where_the_tests_find_it(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(CONFTEST, pytester.path)
+    pytester.makepyfile(PROPERTY)
+    monkeypatch.setenv("PYPROF2_FUZZ", "1")
+    found, numbers = _run_property(pytester)
+    monkeypatch.delenv("PYPROF2_FUZZ")
+
+    result, again = _run_property(pytester)
+
+    found.assert_outcomes(failed=1)
+    result.assert_outcomes(failed=1)
+    assert again[0] == numbers[-1]

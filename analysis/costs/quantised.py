@@ -442,14 +442,17 @@ def _te_type(item: Tensor) -> str | None:
     return "f8e4m3" if item.dtype == "u8" else item.dtype
 
 
-_AS_TE: Final = "as Transformer Engine's layer: in which type it multiplies is not recorded"
+_AS_TE: Final = (
+    "as Transformer Engine's layer: in which type it multiplies is not recorded, of 8 bits or not"
+)
 
 
 @cost_of("_Linear", "_LayerNormLinear", category="matmul")
 def te_linear(call: OpCall) -> Cost:
     """Among the inputs a weight (n, k) and x (…, k), of Transformer Engine's: flops 2·rows·n·k.
 
-    bytes: x, weight, the result of x's type. Assumed: these are what is multiplied.
+    bytes: x, weight, the result of x's type. Assumed: these are what is multiplied, in the types
+    that they lie in memory; at the least x and weight of 8 bits.
     """
     items = [item for item in call.inputs if isinstance(item, Tensor) and len(item.shape) > 1]
     if call.op == "_LayerNormLinear":
@@ -459,8 +462,12 @@ def te_linear(call: OpCall) -> Cost:
     if len(xs) != 1 or len(weight.shape) != 2:
         _missing("which inputs are multiplied")
     x = xs.pop()
-    cost = replace(_gemm(x, weight.shape[0], [weight]), dtype=None)
-    return replace(cost, assumed=_AS_TE)
+    n = weight.shape[0]
+    cost, least = (
+        _gemm(item, n, [like(weight, dtype)], fresh((*x.shape[:-1], n), x.dtype))
+        for item, dtype in ((x, None), (like(x, "f8e4m3"), "f8e4m3"))
+    )
+    return bounded(replace(cost, dtype=None), _AS_TE, traffic=(least.bytes, cost.bytes))
 
 
 # --------------------------------------------------------------------------- around products

@@ -120,8 +120,9 @@ class Estimate:
     Attributes:
         cost: the counts; None unless the status is `ok` or `assumed`.
         category: what kind of work it is.
-        status: `ok`; `assumed`: the counts rest on `note`; `no_shapes`: there is a formula, but
-            the recording lacks what it needs; `no_formula`: nothing is registered.
+        status: `ok`: FLOPs and bytes are exact; `assumed`: the counts rest on `note`, or the bytes
+            are not known; `no_shapes`: there is a formula, but the recording lacks what it needs;
+            `no_formula`: nothing is registered.
         note: the assumption or the reason, in words; of exact counts what their bounds mean.
     """
 
@@ -337,10 +338,11 @@ def estimate(call: OpCall, evidence: Evidence = NO_EVIDENCE) -> Estimate:
         return Estimate(None, category, "no_shapes", problem)
     # Counts that may be others are never exact without a word.
     assumed = cost.assumed or (_UNSTATED if cost.is_open and not cost.note else "")
+    if cost.bytes is None and not assumed:
+        assumed = "; ".join(filter(None, (cost.note, _NO_TYPES)))
     if assumed:
         return Estimate(cost, category, "assumed", assumed)
-    notes = (cost.note, "" if cost.bytes is not None else _NO_TYPES)
-    return Estimate(cost, category, "ok", "; ".join(filter(None, notes)))
+    return Estimate(cost, category, "ok", cost.note)
 
 
 def _failure(entry: _Entry, error: BaseException) -> str:

@@ -4,7 +4,9 @@
 as they lie in memory: which of them are multiplied follows from their sizes, as (m, k), (k, n)
 and (m, n) hold m·k, k·n and m·n elements. Where more than one reading fits, there is no count.
 
-FLOPs: of the product, the convolution or the attention alone. Bytes: each tensor once.
+FLOPs: of the product, the convolution or the attention alone, at the least none: that tensors of
+these sizes are multiplied is read from the kernel's name. Bytes: each tensor once, at the least the
+result.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ def _product(a: Tensor, b: Tensor, out: Tensor, name: str) -> int:
 def _assumed(call: OpCall, flops: int, dtype: str | None) -> Cost:
     *read, out = [item for item in call.inputs if isinstance(item, Tensor)]
     cost = tally(flops, read=read, written=[out], dtype=dtype)
-    return replace(cost, assumed=_BY_SIZE)
+    return bounded(cost, _BY_SIZE, flops=(0, flops), traffic=(size(out), cost.bytes))
 
 
 @cost_of("triton_tem_fused_convolution*", "triton_convolution*", category="conv")

@@ -253,7 +253,23 @@ def test_a_layer_of_transformer_engine_multiplies_its_input_and_its_weight() -> 
         cost = known(found)
         assert (found.status, cost.flops, cost.dtype) == ("assumed", PRODUCT, None)
         assert cost.params == "M=4,N=16,K=32"
-        assert cost.bytes == 2 * 512 + 2 * 128 + Y
+        assert cost.bytes == cost.bytes_hi == 2 * 512 + 2 * 128 + Y
+        assert cost.bytes_lo == 512 + 128 + Y
+
+
+@pytest.mark.parametrize("name", ["_Linear", "_LayerNormLinear"])
+@pytest.mark.parametrize("shape", [(0, 2**33), (0, 0), (2**33, 0)])
+def test_of_an_empty_layer_only_what_is_in_memory_is_left_open(
+    name: str, shape: tuple[int, int]
+) -> None:
+    item = of("f32", *shape)
+
+    found = estimate(call(name, item, item))
+
+    nothing = (0, 0) if shape[0] == 0 else None
+    cost = found.cost
+    assert found.status in ("ok", "no_shapes")
+    assert cost is None or (cost.flops, cost.bytes) == nothing
 
 
 def test_layers_with_more_than_one_input_of_that_width_are_left_open() -> None:
