@@ -29,11 +29,19 @@ ELEMENTS_MAX: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Shape and strides in elements, dtype in pyprof2's spelling; None where not known."""
+    """Shape and strides in elements, dtype in pyprof2's spelling; None where not known.
+
+    A tensor with dimensions but no strides, `()`, is laid out another way: it is sparse.
+    """
 
     shape: tuple[int, ...]
     dtype: str | None = None
     strides: tuple[int, ...] | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it is known to be."""
+        return self.strides == () and self.shape != ()
 
 
 @dataclass(frozen=True, slots=True)

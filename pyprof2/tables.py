@@ -200,7 +200,8 @@ _COSTS = (
     Column(
         "cost_status",
         TEXT,
-        "`ok`, `assumed`, `no_formula`, `no_shapes`, `no_op` or `in_parent`.",
+        "`ok`, `assumed`, `no_formula`, `no_shapes`, `no_op` or `in_parent`: counted at an op "
+        "around it, or at those inside.",
     ),
     Column("cost_note", TEXT, "The assumption behind the counts, in words."),
 )

@@ -160,7 +160,8 @@ def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str,
     op = np.where(has_cost, found.op, -1)
     shares = share_costs(costs, op, found.dur, helper, moves)
     owner = np.where(shares.owner >= 0, shares.owner, found.op)
-    estimate = np.where(has_cost, lookup(costs.estimate, owner, -1), -1)
+    owner = np.where(has_cost, owner, -1)
+    estimate = lookup(costs.estimate, owner, -1)
     copied = np.where(found.is_kernel, UNKNOWN, int_column(raw, "bytes", UNKNOWN))
     counts = {
         name: np.where(found.is_kernel, values, copied if "bytes" in name else 0)
@@ -171,7 +172,7 @@ def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str,
         "kernel_short": text_array((kernel, [short_name(text) for text in kernels])),
         "category": text_array(_categories(linked, found, raw, estimate)),
         "params": text_array((estimate, costs.texts("params"))),
-        **_cost_status(linked, found, estimate, copied, shares.owner),
+        **_cost_status(linked, found, owner, copied, shares.owner),
         "compute_dtype": text_array((estimate, costs.texts("dtype"))),
         "cost_op_id": int_array(shares.owner, -1),
         "cost_role": text_array((shares.role, ROLES)),
@@ -223,17 +224,17 @@ def _categories(linked: Linked, found: Activities, raw: pa.Table, estimate: Int)
 
 
 def _cost_status(
-    linked: Linked, found: Activities, estimate: Int, copied: Int, owner: Int
+    linked: Linked, found: Activities, op: Int, copied: Int, owner: Int
 ) -> dict[str, pa.Array]:
     """Return status and note; the op around a graph's replay lacks neither formula nor shapes."""
-    status = lookup(linked.costs.status(), estimate, STATUSES.index("no_op"))
+    status = lookup(linked.costs.status, op, STATUSES.index("no_op"))
     replayed = (found.link == LINKS.index("graph")) & found.is_kernel & (owner < 0)
     status[replayed & (found.op >= 0)] = STATUSES.index("no_formula")
     of_copy = np.where(copied >= 0, STATUSES.index("ok"), STATUSES.index("no_shapes"))
     status = np.where(found.is_kernel, status, of_copy)
     status[found.is_whole_graph] = STATUSES.index("no_formula")
-    notes = linked.costs.notes()
-    note = np.where(replayed, len(notes), estimate)
+    of_op, notes = linked.costs.note
+    note = np.where(replayed, len(notes), lookup(of_op, op, -1))
     note[found.is_whole_graph] = len(notes) + 1
     return {
         "cost_status": text_array((status, STATUSES)),

@@ -47,7 +47,7 @@ def estimate_table(distinct: Iterable[Described]) -> pa.Table:
 def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
     """Yield the ops in order of their ids, in parts, without the column `rank`.
 
-    Counts stand at the op that accounts for them; ops inside it have status `in_parent`.
+    Counts stand at the op that accounts for them; all around and inside it have status `in_parent`.
     """
     ops, of_estimate = linked.ops, _of_estimates(linked.costs)
     for at in range(0, len(ops), _SLICE):
@@ -86,35 +86,30 @@ def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
 
 
 class _OfEstimate(NamedTuple):
-    """What is known of each estimate: id, counts and words by name, code of the status, note."""
+    """What is known of each estimate: id, counts and words by name."""
 
     id: Int
     counts: dict[str, Int]
-    status: Int
     words: dict[str, Sequence[str | None]]
-    notes: list[str]
 
 
 def _of_estimates(costs: OpCosts) -> _OfEstimate:
     return _OfEstimate(
         costs.described,
         costs.counts,
-        costs.status(),
         {
             "category": costs.estimate_categories(),
             "params": costs.texts("params"),
             "compute_dtype": costs.texts("dtype"),
             "shapes_from": costs.shapes_from,
         },
-        costs.notes(),
     )
 
 
 def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[str, pa.Array]:
-    estimate, owner = costs.estimate[rows], costs.owner[rows]
-    own = np.where(owner == rows, estimate, -1)
-    inside = (owner >= 0) & (owner != rows)
-    status = np.where(inside, STATUSES.index("in_parent"), of_estimate.status[estimate])
+    estimate = costs.estimate[rows]
+    own = np.where(costs.owner[rows] == rows, estimate, -1)
+    note, notes = costs.note
     words = of_estimate.words
     category = [(costs.category[rows], costs.categories), (estimate, words["category"])]
     return {
@@ -127,6 +122,6 @@ def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[s
         "estimate_id": int_array(lookup(of_estimate.id, own, -1), -1),
         "shapes_from": text_array((own, words["shapes_from"])),
         "shapes_op_id": int_array(np.where(own >= 0, costs.shapes_op[rows], -1), -1),
-        "cost_status": text_array((status, STATUSES)),
-        "cost_note": text_array((np.where(inside, -1, estimate), of_estimate.notes)),
+        "cost_status": text_array((costs.status[rows], STATUSES)),
+        "cost_note": text_array((note[rows], notes)),
     }

@@ -45,8 +45,10 @@ from pyprof2.analysis.costs.registry import (
     formula_of,
     has_formula,
     is_composite,
+    is_product,
     is_view,
     registered_ops,
+    sparse_inputs,
 )
 from pyprof2.analysis.costs.views import REDUCING_OPS, VIEWED_OPS, seen_in_views
 
@@ -74,8 +76,10 @@ __all__ = [
     "formula_of",
     "has_formula",
     "is_composite",
+    "is_product",
     "is_view",
     "load_extensions",
     "registered_ops",
     "seen_in_views",
+    "sparse_inputs",
 ]

@@ -1,7 +1,8 @@
 """Give every op its cost, and every kernel its share of it, so that nothing counts twice.
 
 One op accounts for each call tree: the outermost one with a formula. An op that only calls other
-ops (`aten::linear`) accounts for itself only where none of those has a formula. The counts of an
+ops (`aten::linear`) accounts for itself only where none of those has a formula; one that multiplies
+matrices also where those with one only move its operands or its result. The counts of an
 accounting op are shared among its kernels in proportion to their time; kernels that only help
 (split-K reductions, layout changes, a bias that is copied or added) get nothing where there is a
 main kernel.
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.costs.evidence import Clue, OpEvidence
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.linking.link import Ops
+    from pyprof2.columns import TextColumn
 
 UNKNOWN: Final = -1
 """Stands for null in columns of counts."""
@@ -40,6 +42,8 @@ ROLES: Final = ["main", "helper", "nested"]
 helps; or it is of an op inside that does another kind of work. The latter two get nothing."""
 
 STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_parent"]
+
+_COUNTED_INSIDE: Final = "counted at the ops inside"
 
 
 class Described(NamedTuple):
@@ -94,13 +98,27 @@ class OpCosts:
             for name in COUNTS
         }
 
+    @cached_property
     def status(self) -> Int:
-        """Return the status of each estimate as a code into `STATUSES`."""
-        return np.array([STATUSES.index(e.status) for e in self.estimates] or [-1], np.int64)
+        """The status of each op as a code into `STATUSES`.
 
-    def notes(self) -> list[str]:
-        """Return the note of each estimate."""
-        return [e.note for e in self.estimates]
+        An op that accounts for itself is `ok` or `assumed`, and only such a one. What is counted at
+        another op, around it or inside, is `in_parent`.
+        """
+        codes = [STATUSES.index(e.status) for e in self.estimates]
+        of_estimate = np.array(codes or [-1], np.int8)[self.estimate]
+        has_counts = np.array([e.cost is not None for e in self.estimates] or [False])
+        elsewhere = (self.owner >= 0) | has_counts[self.estimate]
+        elsewhere &= self.owner != np.arange(len(self.owner))
+        return np.where(elsewhere, STATUSES.index("in_parent"), of_estimate).astype(np.int64)
+
+    @cached_property
+    def note(self) -> TextColumn:
+        """The note of each op on its status: that of its estimate, or where it is counted."""
+        notes = [*(e.note for e in self.estimates), _COUNTED_INSIDE]
+        where = np.where(self.owner >= 0, -1, len(notes) - 1)
+        is_elsewhere = self.status == STATUSES.index("in_parent")
+        return np.where(is_elsewhere, where, self.estimate), notes
 
     def estimate_categories(self) -> list[str]:
         """Return the category of each estimate."""
@@ -237,13 +255,16 @@ def _owners(ops: Ops, which: Int, estimates: list[Estimate]) -> Int:
     composite = np.array([is_composite(text) for text in ops.names] or [False])[ops.name]
     by_depth = np.argsort(ops.depth, kind="stable")
     levels = np.split(by_depth, np.cumsum(np.bincount(ops.depth)))[:-1]
+    multiplies = np.array([e.category in MATRIX_WORK for e in estimates] or [False])[which]
     does_work = usable & ~view & ~composite
-    inside = np.zeros(len(ops), bool)
+    inside, products = np.zeros((2, len(ops)), bool)
     for rows in levels[:0:-1]:
-        counted = rows[(does_work | inside)[rows]]
-        inside[ops.parent[counted]] = True
-    # A view that does work all the same, because it had to copy, calls others to do it.
-    accounts = usable & (~(composite | view) | ~inside)
+        for found, counts in ((inside, does_work), (products, does_work & multiplies)):
+            counted = rows[(counts | found)[rows]]
+            found[ops.parent[counted]] = True
+    # A view that does work all the same, because it had to copy, calls others to do it; what only
+    # copies inside of a product has not multiplied.
+    accounts = usable & (~(composite | view) | ~np.where(multiplies, products, inside))
     owner = np.where(accounts, np.arange(len(ops)), -1)
     for rows in levels[1:]:
         above = owner[ops.parent[rows]]

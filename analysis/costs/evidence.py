@@ -22,7 +22,9 @@ from pyprof2.analysis.costs import (
     Evidence,
     category_of,
     estimate,
+    is_product,
     seen_in_views,
+    sparse_inputs,
 )
 from pyprof2.analysis.hardware.kernel_names import elements_of
 from pyprof2.analysis.intervals import Bool, Int, nearest_marked
@@ -81,7 +83,7 @@ class OpEvidence:
         signature: for each op its call, -1 for none.
         which: for each op the position of its clues in `distinct`.
         distinct: the clues of ops: what the forward op, the gradient, the next call, views, the
-            node and the kernels say; None for those that say nothing.
+            node, what is read of sparse inputs and the kernels say; None for what says nothing.
         keys: what tells these from all others of the calls, with the number of the forward op.
         origins: for each of these places, by op, the position of the op that said it, or -1.
     """
@@ -115,6 +117,7 @@ def find_evidence(
         _by_following(ops, signature, calls, known),
         _by_views(ops, signature, calls, known),
         _by_node(ops, signature, calls, known),
+        (_by_storage(ops, signature, calls, known), nowhere),
         (_by_kernels(ops, signature, calls, kernels, known), nowhere),
         strict=True,
     )
@@ -142,6 +145,8 @@ def put_together(clues: Iterable[Clue | None]) -> Evidence:
                 elements=more.elements or whole.elements,
                 repeated=more.repeated or whole.repeated,
                 following=more.following or whole.following,
+                sparse=more.sparse or whole.sparse,
+                stored=more.stored or whole.stored,
             )
     return whole
 
@@ -301,6 +306,93 @@ def _viewed(
         parts.insert(0, f"the shape of its result, {_shape_text(found.output)}")
     where = f"{after.op} makes a view of it" if after and by_next else where
     return Clue(f"{', '.join(parts)}: {where}", found), by_next
+
+
+def _by_storage(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes) -> Int:
+    """Return for each product the code in `known` of what ops inside read of its sparse inputs."""
+    result = np.full(len(ops), -1, np.int64)
+    is_read, looks, multiplies = (
+        np.array([tells(text) for text in ops.names] or [False])[ops.name]
+        for tells in (_READS.__contains__, _LOOKS.__contains__, is_product)
+    )
+    if not is_read.any():
+        return result
+    rows = np.flatnonzero((is_read | looks) & (signature >= 0) & (ops.parent >= 0))
+    above, inner = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    around = ops.parent[rows]
+    while len(rows):
+        above.append(around[multiplies[around]])
+        inner.append(rows[multiplies[around]])
+        around = ops.parent[around]
+        rows, around = rows[around >= 0], around[around >= 0]
+    above, inner = (np.concatenate(part) for part in (above, inner))
+    order = np.lexsort((inner, above))
+    above, inner = above[order], inner[order]
+    asked, first = np.unique(above, return_index=True)
+    of_read = np.where(is_read[ops.parent[inner]], signature[ops.parent[inner]], -1)
+    seen = np.split(np.stack((signature[inner], of_read), 1), first[1:])
+    codes: dict[tuple[int, ...], int] = {}
+    for op, pairs in zip(asked.tolist(), seen, strict=True):
+        key = (int(signature[op]), *pairs.ravel().tolist())
+        if key[0] >= 0 and key not in codes:
+            clue = _stored(
+                calls[key[0]], [(calls[a], calls[b] if b >= 0 else None) for a, b in pairs]
+            )
+            codes[key] = -1 if clue is None else known[clue]
+        result[op] = codes.get(key, -1)
+    return result
+
+
+_VALUES: Final = ("aten::values", "aten::_values")
+_READS: Final = frozenset({
+    *_VALUES, "aten::indices", "aten::_indices", "aten::crow_indices", "aten::col_indices",
+    "aten::ccol_indices", "aten::row_indices", "aten::_nnz",
+})  # fmt: skip
+"""What reads the parts of a sparse tensor; an `aten::alias` inside has the part's shape."""
+_CUTS: Final = ("aten::select", "aten::slice")
+_LOOKS: Final = frozenset({"aten::alias", *_CUTS})
+
+
+def _stored(call: OpCall, inside: Sequence[tuple[OpCall, OpCall | None]]) -> Clue | None:
+    """Return what the ops inside, each with the read that it is part of, say of sparse inputs."""
+    read = [item for op, _ in inside if op.op in _READS and (item := _first(op)) is not None]
+    shapes = tuple(sorted({item.shape for item in read}))
+    found = [*sparse_inputs(call, Evidence(sparse=shapes)).values()]
+    if not found:
+        return None
+    words = "ops inside read the parts of a sparse tensor"
+    if len(found) > 1:
+        return Clue(words, Evidence(sparse=shapes))
+    (item,) = found
+    parts: dict[str, set[Tensor]] = {}
+    for op, of in inside:
+        part, whole = _first(op), of and _first(of)
+        if of and part and whole and whole.shape == item.shape and op.op == "aten::alias":
+            parts.setdefault(of.op, set()).add(replace(part, strides=None))
+        elif part and op.op in _CUTS and _are_coordinates(part, item):
+            parts.setdefault("coordinates", set()).add(replace(part, strides=None))
+    if any(len(each) > 1 for each in parts.values()):
+        return Clue(words, Evidence(sparse=shapes))
+    one = {name: each.pop() for name, each in parts.items()}
+    values = next((one.pop(name) for name in _VALUES if name in one), None)
+    if values is None and "coordinates" in one:
+        values = Tensor(one["coordinates"].shape[1:], item.dtype)
+    if values is None or not one:
+        return Clue(words, Evidence(sparse=shapes))
+    stored = (*one.values(), values)
+    words = f"how much of its sparse input is stored, {_shape_text(values)}: an op inside reads it"
+    return Clue(words, Evidence(sparse=shapes, stored=stored))
+
+
+def _are_coordinates(part: Tensor, whole: Tensor) -> bool:
+    """Whether these are the indices of a tensor in coordinates: a row for each dimension."""
+    is_table = len(part.shape) == 2 and part.dtype == "i64"
+    return is_table and part.shape[0] == len(whole.shape) > 1
+
+
+def _first(call: OpCall) -> Tensor | None:
+    first = next(iter(call.inputs), None)
+    return first if isinstance(first, Tensor) else None
 
 
 def _after(ops: Ops, asked: Int) -> Int:

@@ -5,6 +5,10 @@ and 4 additions of real ones (`torch.utils.flop_counter` counts 2). What is fuse
 bias, scaling, an activation) is not counted, as in `torch.utils.flop_counter`; its bytes are. Each
 operand is read once, even where tiles of it are read again.
 
+Sparse operands: the values that are stored count, zeros among them too, as they lie in memory with
+their indices. How many these are shows where ops inside look at them; elsewhere a sparse operand
+counts as a dense one, and none of it is the lower bound.
+
 Source: the definition of the product; checked against `torch.utils.flop_counter`.
 """
 
@@ -26,13 +30,21 @@ from pyprof2.analysis.costs.operands import (
     numel,
     over_dtypes,
     scalars_recorded,
+    size,
     tally,
     tensor,
     tensors,
     typed,
     value,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import (
+    Cost,
+    Evidence,
+    UnknownCostError,
+    cost_of,
+    cost_with_evidence,
+    mark_product,
+)
 from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
@@ -104,7 +116,10 @@ def _addend(call: OpCall, beta: int) -> Tensor | None:
     return None if value(call, beta) == 0 else maybe_tensor(call, 0)
 
 
-@cost_of("aten::mm", "aten::bmm", category="matmul")
+@cost_of(
+    "aten::mm", "aten::bmm", "aten::_sparse_mm", "aten::smm", "aten::hspmm",
+    "aten::_sparse_sparse_matmul", "aten::_sparse_mm_reduce_impl", category="matmul",
+)  # fmt: skip
 def mm(call: OpCall) -> Cost:
     """(…, m, k) @ (…, k, n): see `product`."""
     return product(tensor(call, 0), tensor(call, 1))
@@ -112,7 +127,7 @@ def mm(call: OpCall) -> Cost:
 
 @cost_of(
     "aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::baddbmm", "aten::baddbmm_",
-    category="matmul",
+    "aten::_sparse_addmm", category="matmul",
 )  # fmt: skip
 def addmm(call: OpCall) -> Cost:
     """Bias, (…, m, k) @ (…, k, n): as `product`; the bias is read, unless beta is 0."""
@@ -179,6 +194,19 @@ def outer(call: OpCall) -> Cost:
 def addr(call: OpCall) -> Cost:
     """(m, n) + (m) x (n): flops m·n as `outer`; the addend is read, if beta is not 0."""
     return _outer(tensor(call, 1), tensor(call, 2), _addend(call, 3))
+
+
+@cost_with_evidence("aten::sparse_sampled_addmm", category="matmul")
+def sampled_addmm(call: OpCall, evidence: Evidence) -> Cost:
+    """Sparse (m, n), (m, k) @ (k, n) where it has values: flops 2·nnz·k.
+
+    bytes: the operands, the sparse one too, and its values again, written.
+    """
+    pattern, a, b = (tensor(call, index) for index in range(3))
+    cost = product(a, b, pattern)
+    if not evidence.stored:
+        return cost
+    return replace(cost, bytes_written=size(evidence.stored[-1]))
 
 
 def _outer(a: Tensor, b: Tensor, addend: Tensor | None) -> Cost:
@@ -253,6 +281,18 @@ def together(*costs: Cost) -> Cost:
         None if None in reads else sum(filter(None, reads)),
         None if None in writes else sum(filter(None, writes)),
     )
+
+
+mark_product("aten::mm", "aten::bmm", "aten::matmul", "aten::linalg_matmul", factors=(0, 1))
+mark_product(
+    "aten::_sparse_mm", "aten::smm", "aten::hspmm", "aten::_sparse_sparse_matmul",
+    "aten::_sparse_mm_reduce_impl", factors=(0, 1), sparse=0,
+)  # fmt: skip
+mark_product("aten::addmm", "aten::addmm_", "aten::baddbmm", "aten::baddbmm_", factors=(1, 2))
+mark_product("aten::_sparse_addmm", factors=(1, 2), sparse=1)
+mark_product("aten::mv", "aten::linear", factors=(0, 1))
+mark_product("aten::addmv", "aten::addmv_", factors=(1, 2))
+mark_product("aten::sparse_sampled_addmm", factors=(0,), sparse=0)
 
 
 @cost_of("aten::tensordot", category="matmul")

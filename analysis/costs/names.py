@@ -117,8 +117,8 @@ mark_data_dependent(
     """
     aten::unique aten::unique2 aten::_unique aten::_unique2 aten::unique_dim
     aten::unique_consecutive aten::unique_dim_consecutive aten::bincount aten::histc
-    aten::histogram aten::isin aten::_sparse_mm aten::_sparse_addmm aten::_sparse_sum
-    aten::sspaddmm aten::smm aten::hspmm aten::coalesce aten::_coalesce aten::_to_sparse
+    aten::histogram aten::isin aten::_sparse_sum
+    aten::sspaddmm aten::coalesce aten::_coalesce aten::_to_sparse
     aten::to_sparse aten::to_dense aten::_to_dense aten::linalg_eigh aten::_linalg_eigh
     aten::linalg_eig aten::_linalg_svd aten::linalg_svd aten::_embedding_bag_sparse_backward
     aten::embedding_sparse_backward
@@ -154,8 +154,7 @@ mark_data_dependent(
 set_category(
     """
     aten::inner aten::kron aten::chain_matmul aten::linalg_multi_dot aten::bilinear
-    aten::_trilinear aten::_euclidean_dist aten::_sparse_mm aten::_sparse_addmm
-    aten::sparse_sampled_addmm aten::sspaddmm aten::smm aten::hspmm aten::_dyn_quant_matmul_4bit
+    aten::_trilinear aten::_euclidean_dist aten::sspaddmm aten::_dyn_quant_matmul_4bit
     aten::_weight_int4pack_mm_for_cpu aten::matmul_backward aten::matrix_power
     aten::matrix_exp aten::linalg_matrix_exp aten::_scaled_grouped_mm_v2 aten::_foreach_mm
     quantized::linear* quantized::matmul onednn::qlinear* _quantized::linear*
@@ -173,7 +172,7 @@ set_category(
     aten::qr aten::lu_solve aten::lu_unpack aten::cholesky_inverse aten::_linalg_slogdet
     aten::slogdet aten::linalg_slogdet aten::det aten::logdet aten::linalg_matrix_rank
     aten::linalg_cond aten::linalg_ldl* aten::orgqr aten::fbgemm_linear*
-    aten::mkldnn_linear* aten::_sparse_sparse_matmul aten::_sparse_mm* aten::_spsolve
+    aten::mkldnn_linear* aten::_sparse_mm* aten::_spsolve
     aten::_sparse_semi_structured* aten::_cslt_*
     aten::_weight_int4pack_mm_with_scales_and_zeros aten::linalg_matrix_power
 """,

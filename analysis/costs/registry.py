@@ -16,8 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
+from pyprof2.dtypes import nbytes
 from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.signatures import Input, OpCall, Tensor
 
@@ -100,6 +102,8 @@ class Evidence:
         repeated: what the first input repeats along its other dimensions, where its strides are
             not recorded.
         following: the first tensor that the next call outside of any op got: perhaps the result.
+        sparse: the shapes of tensors that ops inside read as sparse ones.
+        stored: of the one sparse input what lies in memory: its indices, and last its values.
     """
 
     forward: OpCall | None = None
@@ -108,6 +112,8 @@ class Evidence:
     elements: tuple[str, ...] = ()
     repeated: Tensor | None = None
     following: Tensor | None = None
+    sparse: tuple[tuple[int, ...], ...] = ()
+    stored: tuple[Tensor, ...] = ()
 
 
 NO_EVIDENCE: Final = Evidence()
@@ -158,6 +164,8 @@ _patterns: list[str] = []
 _views: set[str] = set()
 _composites: set[str] = set()
 _data_dependent: dict[str, str] = {}
+_factors: dict[str, tuple[int, ...]] = {}
+_sparse_by_name: dict[str, int] = {}
 
 
 def cost_of(*ops: str, category: str) -> Callable[[_Plain], _Plain]:
@@ -232,6 +240,39 @@ def mark_data_dependent(ops: str, reason: str) -> None:
     A `*` at the end of a name stands for any rest.
     """
     _data_dependent.update(dict.fromkeys(ops.split(), reason))
+
+
+def mark_product(*ops: str, factors: tuple[int, ...], sparse: int | None = None) -> None:
+    """Say that the FLOPs of ops are so many for each element of any of their factors.
+
+    Args:
+        ops: their names.
+        factors: where among the inputs these are.
+        sparse: where the input is that is sparse in every call.
+    """
+    _factors.update(dict.fromkeys(ops, factors))
+    if sparse is not None:
+        _sparse_by_name.update(dict.fromkeys(ops, sparse))
+
+
+def is_product(op: str) -> bool:
+    """Whether the FLOPs of the op are so many for each element of its factors."""
+    return _plain_name(op) in _factors
+
+
+def sparse_inputs(call: OpCall, evidence: Evidence = NO_EVIDENCE) -> dict[int, Tensor]:
+    """Return the inputs that are sparse tensors, by place.
+
+    Where strides are not recorded, those of which ops inside, or the op's name, say so.
+    """
+    tensors = {at: item for at, item in enumerate(call.inputs) if isinstance(item, Tensor)}
+    named = _sparse_by_name.get(_plain_name(call.op))
+    said = {at for at, item in tensors.items() if item.shape in evidence.sparse or at == named}
+    return {
+        at: item
+        for at, item in tensors.items()
+        if item.is_sparse or (item.strides is None and at in said)
+    }
 
 
 def is_view(op: str) -> bool:
@@ -327,6 +368,7 @@ def estimate(call: OpCall, evidence: Evidence = NO_EVIDENCE) -> Estimate:
     call = OpCall(name, _repeated(_typed(call.inputs, evidence.elements), evidence.repeated))
     try:
         cost = entry.formula(call, evidence)
+        cost = cost and _of_sparse(cost, call, evidence)
         problem = _problem(cost)
     except UnknownCostError as error:
         cost, problem = None, str(error)
@@ -343,6 +385,43 @@ def estimate(call: OpCall, evidence: Evidence = NO_EVIDENCE) -> Estimate:
     if assumed:
         return Estimate(cost, category, "assumed", assumed)
     return Estimate(cost, category, "ok", cost.note)
+
+
+_SPARSE: Final = "{} sparse, and how much of it is stored is not recorded: counted as dense"
+_INDEX_BYTES: Final = 8
+
+
+def _of_sparse(cost: Cost, call: OpCall, evidence: Evidence) -> Cost:
+    """Return the cost where inputs are sparse: only what is stored is read, and multiplied.
+
+    Where that is not recorded, as dense, with bounds: nothing, and all with an index for each
+    dimension.
+    """
+    found = sparse_inputs(call, evidence)
+    if not found or "mkldnn" in call.op or cost.bytes is None:
+        return cost
+    (at, item), *others = found.items()
+    whole, stored = prod(item.shape), evidence.stored
+    if stored and whole and not others and at in _factors.get(call.op, ()) and not cost.is_open:
+        sizes = [nbytes(prod(part.shape), part.dtype) or 0 for part in stored]
+        count = prod(stored[-1].shape)
+        read = (cost.bytes_read or 0) - (nbytes(whole, item.dtype) or 0) + sum(sizes)
+        flops = cost.flops // whole * count
+        params = f"{cost.params},nnz={count}"
+        formula, numbers = f"{cost.flops_formula}·nnz/all", f"{cost.flops_numbers}·{count}/{whole}"
+        return replace(
+            cost, flops=flops, bytes_read=max(0, read), params=params,
+            flops_formula=formula if cost.flops_formula else "",
+            flops_numbers=numbers if cost.flops_formula else "",
+        )  # fmt: skip
+    places = ", ".join(str(place) for place in found)
+    words = _SPARSE.format(f"input {places} is" if not others else f"inputs {places} are")
+    index = sum(_INDEX_BYTES * len(each.shape) * prod(each.shape) for each in found.values())
+    most = (cost.bytes if cost.bytes_hi is None else cost.bytes_hi) + index
+    return replace(
+        cost, assumed="; ".join(filter(None, (cost.assumed, words))), note="",
+        flops_lo=0, flops_hi=max(cost.flops, cost.flops_hi or 0), bytes_lo=0, bytes_hi=most,
+    )  # fmt: skip
 
 
 def _failure(entry: _Entry, error: BaseException) -> str:

@@ -137,20 +137,39 @@ def nll_loss_backward(call: OpCall) -> Cost:
 
 @cost_of("aten::cross_entropy_loss", category="loss")
 def cross_entropy_loss(call: OpCall) -> Cost:
-    """Scores (n, c, …), target, weight: log_softmax 5N and one addition for each target.
+    """Scores (n, c, …), target, weight: log_softmax 5N, and for each target as `nll_loss`.
 
-    bytes: scores, target, weight, and the loss: the logarithms need not leave the chip.
+    bytes: scores, target, weight, and the loss: the logarithms need not leave the chip. At the
+    most they are written, and that of each target read again, with the sum of the weights; with
+    smoothed labels all of them are read, and added up.
     """
     scores, target, weight = tensor(call, 0), tensor(call, 1), maybe_tensor(call, 2)
     out = target.shape if integer(call, 3) == 0 else ()
-    flops = 5 * counted(scores, "scores") + counted(target)
-    return tally(
-        flops,
-        read=[scores, target, weight],
-        written=[fresh(out, scores.dtype)],
-        dtype=scores.dtype,
-        params=f"N={numel(target.shape)},C={_classes(scores)}",
+    count, total = counted(target), fresh((), scores.dtype)
+    smooths = value(call, 5) not in (None, 0)
+    flops = 5 * counted(scores, "scores") + (2 if weight else 1) * count
+    fused, apart = (
+        tally(
+            flops + numel(scores.shape) if smooths and not is_fused else flops,
+            read=[scores, target, weight, None if is_fused else gathered],
+            written=[fresh(out, scores.dtype), *([] if is_fused else [like(scores), total])],
+            dtype=scores.dtype,
+            params=f"N={numel(target.shape)},C={_classes(scores)}",
+        )
+        for is_fused, gathered in (
+            (True, None),
+            (False, like(scores) if smooths else fresh((count,), scores.dtype)),
+        )
     )
+    return bounded(
+        fused,
+        note=_FUSED,
+        flops=(fused.flops, apart.flops),
+        traffic=(fused.bytes, apart.bytes),
+    )
+
+
+_FUSED: Final = "the logarithms stay on the chip: at the most they are written and read again"
 
 
 class _Loss(NamedTuple):

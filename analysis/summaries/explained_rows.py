@@ -178,9 +178,9 @@ class OpIds:
         """Return the op that accounts for an op: itself, or the nearest one around that does."""
         if op is None:
             return None
-        owner = next(outer for outer in self.around(op) if not self._is_inner[outer])
-        # An op whose work the ops inside account for has a status, but no counts.
-        return owner if self._is_known[owner] else None
+        # Where the ops inside account for the work, none around does.
+        owner = next((outer for outer in self.around(op) if not self._is_inner[outer]), None)
+        return owner if owner is not None and self._is_known[owner] else None
 
     def counted_inside(self, op: int) -> list[dict[str, Any]]:
         """Return the outermost ops inside an op that account for work of theirs."""

@@ -45,6 +45,9 @@ NEEDED: Final = {
 
 _MISSING: Final = ("no_shapes", "no_formula")
 _IN_PARENT: Final = "in_parent"
+_COSTED: Final = list(BINS).index("ok")
+_OF_COUNTS: Final = [list(BINS).index(name) for name in ("ok", "assumed", "comm")]
+"""The bins of ops that account for others."""
 
 
 def of_tables(tables: Mapping[str, Parted], rank: int) -> pa.Table:
@@ -98,7 +101,8 @@ def _copy_bins(copies: pa.Table) -> tuple[Int, Int]:
 def op_ledger(ops: pa.Table) -> pd.DataFrame:
     """Return the self time of ops in each bin, as `ledger` does; autograd's envelopes are none.
 
-    An op inside one that accounts for it is in the bin of that one.
+    An op inside one that accounts for it is in the bin of that one; what the ops inside account for
+    is costed.
 
     Args:
         ops: canonical table `ops`, in order of `op_id`.
@@ -120,6 +124,7 @@ def _op_bins(ops: Parted) -> Iterator[tuple[Int, Int]]:
         top = nearest_marked(inside, accounts | (inside < 0))
         is_own = accounts | (parent < 0)
         bins = np.where(is_own, _bins(part), known.at(np.where(inside < 0, parent, -1)))[top]
+        bins[~accounts & ~np.isin(bins, _OF_COUNTS)] = _COSTED
         known.extend(bins)
         known.forget(least(known.end))
         rows = ~is_engine(part["op"])
@@ -140,7 +145,10 @@ def _bins(table: pa.Table) -> Int:
     """Return the bin of each kernel or op as a position in `BINS`."""
     names = list(BINS)
     status, statuses = code_column(table, "cost_status")
-    of_status = [names.index(text) if text in names else names.index("no_op") for text in statuses]
+    of_status = [
+        names.index({_IN_PARENT: "ok"}.get(text, text if text in names else "no_op"))
+        for text in statuses
+    ]
     bins = np.array([*of_status, names.index("no_op")], np.int64)[status]
     return np.where(has_text(table, "category", ("comm",)), names.index("comm"), bins)
 

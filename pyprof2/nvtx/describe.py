@@ -31,11 +31,14 @@ _NUMBER_DTYPES: Final = {bool: "bool", int: "i64", float: "f64", complex: "c128"
 
 
 def describe_tensor(tensor: torch.Tensor) -> Tensor | None:
-    """Return shape, dtype and, where it is not contiguous, strides; None: no shape to speak of."""
+    """Return shape, dtype and, where it is not contiguous, strides; None: no shape to speak of.
+
+    What is not laid out in strides, as a sparse tensor, has an empty tuple of them.
+    """
     with without_torch_function():
         try:
             shape = tuple(tensor.shape)
-            strides = tuple(tensor.stride()) if not _is_contiguous(tensor) else None
+            strides = tuple(_strides(tensor)) if not _is_contiguous(tensor) else None
         except (RuntimeError, NotImplementedError):  # ragged, or of a class that has no shape
             return None
         if not _all_ints(shape) or not _all_ints(strides or ()):
@@ -44,7 +47,11 @@ def describe_tensor(tensor: torch.Tensor) -> Tensor | None:
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:
-    return tensor.layout is not torch.strided or tensor.is_contiguous()
+    return tensor.layout is torch.strided and tensor.is_contiguous()
+
+
+def _strides(tensor: torch.Tensor) -> Sequence[int]:
+    return tensor.stride() if tensor.layout is torch.strided else ()
 
 
 def _all_ints(numbers: Iterable[Any]) -> bool:

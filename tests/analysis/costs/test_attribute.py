@@ -174,6 +174,37 @@ def test_an_op_that_only_calls_others_leaves_the_counts_to_them(tmp_path: Path) 
     ]  # fmt: skip
 
 
+def test_what_others_account_for_has_no_status_of_its_own(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path,
+        op("aten::linear", 0, 20, dims=[[2, 3], [4, 3], []], types=["float", "float", ""]),
+        op("aten::mm", 5, 9, **MM),
+        launched(3, 1, at=30, dur=1), launched(6, 2, at=40, dur=1),
+    )  # fmt: skip
+
+    columns = ("op", "flops", "cost_status", "cost_note")
+    inside = ("aten::linear", None, "in_parent", "counted at the ops inside")
+    assert rows(run.table("kernels"), *columns) == [inside, ("aten::mm", 48, "ok", None)]
+    assert rows(run.table("ops"), *columns) == [inside, ("aten::mm", 48, "ok", None)]
+    assert run.ledger.set_index("bin")["time_ns"]["ok"] == 2000
+
+
+def test_a_product_of_which_only_copies_are_inside_is_counted_at_itself(tmp_path: Path) -> None:
+    sizes = [[2, 8, 5], [8, 6, 3], [], [], [], [], [], []]
+    values = ["", "", "", "[2]", "[0]", "[0]", "1", "[1]"]
+    run = load_events(
+        tmp_path,
+        op("aten::conv_transpose1d", 0, 20, dims=sizes, types=["float"] * 2 + [""] * 6,
+           values=values),
+        op("aten::copy_", 5, 9, dims=[[2, 6, 11], [2, 6, 11]], types=["float"] * 2),
+        launched(3, 1, at=30, dur=1),
+    )  # fmt: skip
+
+    assert rows(run.table("ops"), "op", "flops", "cost_status") == [
+        ("aten::conv_transpose1d", 2 * 80 * 6 * 3, "ok"), ("aten::copy_", None, "in_parent"),
+    ]  # fmt: skip
+
+
 def test_it_accounts_for_itself_where_none_inside_can(tmp_path: Path) -> None:
     linear = op("aten::linear", 0, 20, dims=[[2, 3], [4, 3], []], types=["float", "float", ""])
 

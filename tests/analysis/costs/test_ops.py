@@ -108,6 +108,9 @@ COUNTS: Final = {
         10, 4 + 80 + 4 + 200),
     "cross entropy": (
         call("aten::cross_entropy_loss", LOGITS, i64(10), None, 1, -100, 0.0), 260, 200 + 80 + 4),
+    "cross entropy with weights": (
+        call("aten::cross_entropy_loss", LOGITS, i64(10), f32(5), 1, -100, 0.0),
+        270, 200 + 80 + 20 + 4),
     "mse": (call("aten::mse_loss", X, X, 1), 3000, 8004),
     "mse of each": (call("aten::mse_loss", X, X, 0), 2000, 12000),
     "mse backward": (call("aten::mse_loss_backward", f32(), X, X, 1), 3000, 12004),
@@ -637,3 +640,26 @@ def test_bandwidth_of_the_payload_and_of_the_links(
 
     assert (found and (found.algorithm_gbps, found.bus_gbps)) == wanted
     assert bandwidth(params, 1, 1, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "flops", "gathered"),
+    [(0.0, 260, 10), (0.1, 260 + 50, 50)],
+    ids=["plain", "smooth"],
+)
+def test_a_loss_apart_writes_the_logarithms_and_reads_those_of_the_targets(
+    smoothing: float, flops: int, gathered: int
+) -> None:
+    """Bounds that hold what `_log_softmax` and `nll_loss_forward` would add up to."""
+    whole = estimate(call("aten::cross_entropy_loss", LOGITS, i64(10), None, 1, -100, smoothing))
+    apart = (
+        estimate(call("aten::_log_softmax", LOGITS, 1, NO)),
+        estimate(call("aten::nll_loss_forward", LOGITS, i64(10), None, 1, -100)),
+    )
+
+    cost = known(whole)
+    assert (whole.status, cost.flops_lo, cost.flops_hi) == ("ok", 260, flops)
+    assert (cost.bytes_lo, cost.bytes_hi) == (284, 284 + 4 * (50 + gathered + 1))
+    if not smoothing:
+        assert cost.flops_hi == sum(known(each).flops for each in apart)
+        assert cost.bytes_hi == sum(known(each).bytes or 0 for each in apart)

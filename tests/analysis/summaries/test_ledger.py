@@ -119,6 +119,18 @@ def test_an_op_inside_another_is_in_the_bin_of_the_one_that_accounts_for_it() ->
     assert times(op_ledger(ops)) == {"no_formula": 1, "ok": 1110}
 
 
+def test_an_op_that_those_inside_account_for_is_costed_whatever_is_around_it() -> None:
+    ops = canonical(
+        "ops",
+        {"op": "mylib::layer", "self_ns": 1, "cost_status": "no_formula"},
+        {"op": "aten::linear", "self_ns": 10, "cost_status": "in_parent", "parent_op_id": 0},
+        {"op": "aten::addmm", "self_ns": 100, "cost_status": "ok", "parent_op_id": 1},
+        {"op": "aten::matmul", "self_ns": 1000, "cost_status": "in_parent"},
+    )
+
+    assert times(op_ledger(ops)) == {"no_formula": 1, "ok": 1110}
+
+
 def test_the_ledger_of_several_ranks_is_the_sum_of_theirs() -> None:
     first = op_ledger(canonical("ops", {"op": "aten::mm", "self_ns": 1, "cost_status": "ok"}))
     second = op_ledger(
