@@ -163,7 +163,7 @@ def _differences(model: Model, given: Mapping[str, int]) -> Iterator[str]:
             f"the recordings differ in more than the batch: the work per sample by a factor of "
             f"{ratio:.2f}, and no dimension of the recorded shapes says why; all intervals span it"
         )
-        yield "  for narrow ones record the same samples, repeated, at every batch size"
+        yield "  where the samples differ, record the same ones, repeated, at every batch size"
     sizes = ", ".join(f"{size:.0f}" for size in model.batches)
     for name, values in work.free.items():
         seen = ", ".join(map(str, values))

@@ -98,6 +98,26 @@ def fit_curve(x: Floats, y: Floats, tolerance: float) -> Curve:
     return best if best.residual <= _BENT * line.residual else line
 
 
+def bounds(x: Floats, y: Floats, at: float, fixed: float) -> tuple[float, float]:
+    """Return the least and the most that lie at a place, as far as points say it.
+
+    They are of the greatest of unknown lines, each of which has a fixed part of `fixed` or more and
+    does not fall: so it is below each chord, and above what is left of the chord's line.
+    """
+    order = np.argsort(x)
+    x, over = x[order], np.maximum(y[order] - fixed, 0.0)
+    far = at / x
+    least, most = float(np.max(over * np.minimum(far, 1))), float(np.min(over * np.maximum(far, 1)))
+    for left in range(len(x) - 1):
+        run, rise = x[left + 1] - x[left], over[left + 1] - over[left]
+        chord = float(over[left] + rise * (at - x[left]) / run) if run else float(over[left])
+        if x[left] <= at <= x[left + 1]:
+            most = min(most, chord)
+        else:
+            least = max(least, min(chord, most))
+    return fixed + least, fixed + most
+
+
 def _bends(x: Floats, y: Floats) -> Iterator[Curve]:
     for cut in range(1, len(x) - 1):
         high = fit_line(x[cut:], y[cut:])

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.summaries.batch.fits import Curve, fit_curve
-from pyprof2.analysis.summaries.batch.work import ELEMENTS, FLOPS, Work, work_of
+from pyprof2.analysis.summaries.batch.fits import Curve, bounds, fit_curve, fit_line
+from pyprof2.analysis.summaries.batch.work import ELEMENTS, FLOPS, SAME_WORK, Work, work_of
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Model:
 
     def scale(self, like: int, batch: int, given: Mapping[str, int]) -> float:
         """Return what memory is fitted over, as at a recording but for the batch."""
-        return self._grown(like, batch, given)
+        return self._held(like, batch, given)
 
     def step_scale(self, batch: int, given: Mapping[str, int]) -> float:
         """Return what the time of a step is fitted over, at a batch size."""
@@ -211,15 +211,47 @@ class Model:
 
         Empty: a phase that others lack has the peak of a recording, so nothing is known.
         """
+        x = self._recorded(self._held)
+        return {phase: fit_curve(x, y, _BEND_MEMORY) for phase, y in self._peaks.items()}
+
+    @cached_property
+    def _is_by_batch(self) -> bool:
+        """Whether memory follows the batch, even where recordings differ in more."""
+        if not self.work.differs:
+            return True
+        over = (self.batches, self._recorded(self._grown))
+        own, by_work = (
+            max(fit_curve(x, y, _BEND_MEMORY).residual for y in self._peaks.values()) for x in over
+        )
+        return own <= min(SAME_WORK, by_work / 2)
+
+    def _held(
+        self, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
+    ) -> float:
+        """Return what memory is fitted over: the batch, or its elements."""
+        return batch if self._is_by_batch else self._grown(like, batch, given, stretch)
+
+    @cached_property
+    def _peaks(self) -> dict[str, Floats]:
+        """The peaks of each phase of `memory`, by recording."""
         peaks = [each.memory.peaks if each.memory else {} for each in self.recordings]
         shared = set.intersection(*(set(own) for own in peaks))
         if not all(own and max(own, key=lambda phase: own[phase]) in shared for own in peaks):
             return {}
-        x = self._recorded(self._grown)
-        return {
-            phase: fit_curve(x, np.array([own[phase] for own in peaks], float), _BEND_MEMORY)
-            for phase in sorted(shared)
-        }
+        return {phase: np.array([own[phase] for own in peaks], float) for phase in sorted(shared)}
+
+    def _memory_bounds(self, lo: float, hi: float) -> tuple[float, float]:
+        """Return the least memory at `lo` and the most at `hi`, both of `_held`.
+
+        One number of each recording does not say how much of it is fixed; what is allocated at
+        every moment is.
+        """
+        x = self._recorded(self._held)
+        always = np.array([each.memory.always if each.memory else 0 for each in self.recordings])
+        fixed = fit_line(x, always.astype(np.float64)).fixed
+        found = [bounds(x, y, at, fixed) for at in (lo, hi) for y in self._peaks.values()]
+        half = len(self._peaks)
+        return max(least for least, _ in found[:half]), max(most for _, most in found[half:])
 
     def answers(self, batch: int, given: Mapping[str, int] | None = None) -> list[Answer]:
         """Return what is known of a batch size: one answer for each of `MEASURES`.
@@ -292,15 +324,31 @@ class Model:
         """Return a value, and the least and most over the work per sample that was seen."""
         nearest = self.nearest(batch, given)
         value = self.modelled(measure, nearest, batch, given)
-        if not self.work.differs or set(given) == set(self.work.free) != set():
-            return value, value, value
-        stretch = self._stretch(batch)
-        seen = [
-            self.modelled(measure, like, batch, given, by)
-            for like in self._comparable(batch)
-            for by in (stretch, 1 / stretch)
-        ]
-        return value, min(value, *seen), max(value, *seen)
+        like = [(nearest, 1.0)]
+        if self.work.differs and (not given or set(given) != set(self.work.free)):
+            stretch = self._stretch(batch)
+            like += [(at, by) for at in self._comparable(batch) for by in (stretch, 1 / stretch)]
+        seen = [self.modelled(measure, at, batch, given, by) for at, by in like]
+        lo, hi = min(seen), max(seen)
+        if measure == MEMORY:
+            amounts = [self._held(at, batch, given, by) for at, by in like]
+            is_sure = len(like) == 1 or self._is_by_batch
+            least = min(amounts) / (1 if is_sure else self._below(batch))
+            curves = self.memory.values()
+            lo = min(lo, max(curve.value(least) for curve in curves))
+            ends = self._memory_bounds(least, max(amounts))
+            lo, hi = min(lo, ends[0]), max(hi, ends[1])
+        return value, lo, hi
+
+    def _below(self, batch: int) -> float:
+        """Return by what factor the work per sample may be less than all that was seen.
+
+        Of n numbers drawn alike the next is below all of them once in n + 1, by about their mean
+        distance. A padded length is the greatest of a batch, so those of larger ones say little.
+        """
+        each = self.work.per_sample
+        smaller = max(1, int((self.batches <= batch).sum()))
+        return float((each.max() / each.min()) ** (1 / ((len(each) - 1) * smaller)))
 
     def _stretch(self, batch: int) -> float:
         """Return by how much an interval is wider than what was seen, far from all recordings.
@@ -341,7 +389,7 @@ class Model:
             curve, by_work = self.step
             over = self.work_ns if by_work else self._grown
             return curve.value(over(like, batch, given, stretch))
-        x = self._grown(like, batch, given, stretch)
+        x = self._held(like, batch, given, stretch)
         return max(curve.value(x) for curve in self.memory.values())
 
     def _error(self, measure: str) -> float:

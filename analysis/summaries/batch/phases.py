@@ -24,11 +24,13 @@ class Memory:
         peaks: bytes by phase.
         over_base: they are above what was allocated before the recording, which is not known.
         reserved_ratio: the most that the allocator held, over the most that was allocated.
+        always: bytes that are allocated at every moment, as parameters are.
     """
 
     peaks: dict[str, int]
     over_base: bool
     reserved_ratio: float
+    always: int = 0
 
 
 def memory_peaks(memory: pa.Table, span: tuple[int, int] | None = None) -> Memory | None:
@@ -53,7 +55,9 @@ def memory_peaks(memory: pa.Table, span: tuple[int, int] | None = None) -> Memor
         events = events[inside] if inside.any() else events
     peaks = events.groupby("phase")["live"].max()
     found = {str(name): int(peak) for name, peak in peaks.items() if peak > 0}
-    return Memory(found, not known, reserved if np.isfinite(reserved) else 1.0)
+    before = events["live"].iloc[0] - events["bytes"].iloc[0]
+    always = max(0, int(min(before, events["live"].min())))
+    return Memory(found, not known, reserved if np.isfinite(reserved) else 1.0, always)
 
 
 def _device_type(events: pd.DataFrame) -> str:

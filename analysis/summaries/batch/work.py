@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.summaries.batch.fits import fit_line
 from pyprof2.analysis.summaries.batch.recorded import PART
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ SAME_WORK: Final = 0.02
 """Recordings whose work per sample differs by more differ in more than the batch."""
 _CLOSE: Final = 0.03
 """How far sizes may be from a power: N (N + 1) / 2 is nearly N²."""
+_BUFFER: Final = 0.1
+"""How far a dimension may be from a line over the batch that it follows, rounded up."""
 _NAMES: Final = ("S", "S2")
 _POWERS: Final = (0, 1, 2)
 _TELLING: Final = 0.02
@@ -119,7 +122,18 @@ class Work:
     def differs(self) -> bool:
         """Whether recordings differ in more than the batch."""
         each = self.per_sample
-        return bool(len(each) and each.min() > 0 and each.max() > (1 + SAME_WORK) * each.min())
+        if not len(each) or not each.min() > 0 or each.max() <= (1 + SAME_WORK) * each.min():
+            return False
+        return bool(self.free) or not _follows(each * self.batches, self.batches, SAME_WORK)
+
+
+def _follows(sizes: Floats, batches: Floats, tolerance: float) -> bool:
+    """Return whether sizes are a line over the batch, most of which grows: buffers of libraries."""
+    if not (sizes > 0).all():
+        return False
+    line = fit_line(batches, sizes)
+    off = np.abs(line.at(batches) / sizes - 1)
+    return bool(off.max() <= tolerance and line.slope * batches.min() >= line.fixed)
 
 
 def work_of(recordings: Sequence[Recorded]) -> Work:
@@ -252,8 +266,11 @@ def _spread(sizes: Floats, of: Sequence[Floats], powers: Sequence[int]) -> Float
 def _free_dimensions(tensors: pd.DataFrame, batches: Floats) -> dict[str, list[int]]:
     """Return the dimensions that neither are constant nor follow the batch, by name."""
     vectors, weights = _dimensions(tensors, len(batches))
-    varies = vectors.max(axis=1) != vectors.min(axis=1)
-    follows = _spread(vectors, [batches], [1]) == 0
+    # One sample is often handled apart, without a dimension of its own: that tells nothing.
+    several = batches > 1 if (batches > 1).sum() > 1 else batches > 0
+    told = vectors[:, several]
+    varies = told.max(axis=1) != told.min(axis=1)
+    follows = np.array([_follows(own, batches[several], _BUFFER) for own in told], bool)
     vectors, weights = vectors[varies & ~follows], weights[varies & ~follows]
     total = float(tensors[_columns(ELEMENTS, batches)].to_numpy(np.float64).sum())
     found: list[Floats] = []

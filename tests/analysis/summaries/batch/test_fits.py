@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyprof2.analysis.summaries.batch.fits import fit_curve, fit_line
+from pyprof2.analysis.summaries.batch.fits import bounds, fit_curve, fit_line
 
 X = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 
@@ -79,3 +79,25 @@ def test_the_residual_is_the_largest_relative_error() -> None:
 
     assert found.lines[0].fixed == pytest.approx(value)
     assert found.residual == pytest.approx(max(value - 1, 1 - value / 3))
+
+
+@pytest.mark.parametrize(
+    ("at", "least", "most"),
+    [
+        # Of 10 + x, of which 4 are fixed or more: at most 4 + (y - 4) · at / x, and the chord.
+        pytest.param(2, 12, 14, id="below all"),
+        pytest.param(6, 16, 16, id="between two, on the chord"),
+        pytest.param(20, 30, 4 + 22 * 20 / 16, id="above all"),
+    ],
+)  # fmt: skip
+def test_points_on_a_line_bound_what_goes_through_them(at: int, least: float, most: float) -> None:
+    x = np.array([16.0, 4.0, 8.0])
+
+    assert bounds(x, 10 + x, at, 4.0) == pytest.approx((least, most))
+
+
+def test_between_points_that_bend_it_is_below_the_chord_and_above_the_lines_beside() -> None:
+    x = np.array([1.0, 2.0, 4.0, 5.0])
+
+    # The greatest of 10 + x and 4 + 3 x bends at 3, at 13; the chord from 12 to 16 has 14 there.
+    assert bounds(x, np.maximum(10 + x, 4 + 3 * x), 3.0, 0.0) == pytest.approx((13, 14))

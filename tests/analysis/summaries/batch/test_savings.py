@@ -23,7 +23,7 @@ def model() -> Model:
                 batch, pd.Series([1e6 * batch], index), [10**6 * batch], [10**6 * batch],
                 memory=Memory(
                     {"backward": (1000 + 100 * batch) * _MB, "optimizer": 1500 * _MB},
-                    over_base=False, reserved_ratio=1.0,
+                    over_base=False, reserved_ratio=1.0, always=1000 * _MB,
                 ),
             )
             for batch in (8, 16, 32)
