@@ -10,6 +10,7 @@ from pyprof2.analysis.costs import (
     conv,
     copies,
     embedding,
+    experts,
     fbgemm,
     fft,
     index,
@@ -29,6 +30,7 @@ from pyprof2.analysis.costs import (
     state_space,
     templates,
     triton,
+    vision,
 )
 from pyprof2.analysis.costs.extensions import load_extensions
 from pyprof2.analysis.costs.registry import (
@@ -55,7 +57,7 @@ from pyprof2.analysis.costs.views import REDUCING_OPS, VIEWED_OPS, seen_in_views
 FAMILIES: Final = (
     matmul, linalg, conv, attention, norm, softmax_loss, pointwise, reduce, copies, index,
     embedding, pool, optimizer, rnn, fft, random, comm, sharding, fbgemm, quantised,
-    state_space, triton, templates, names,
+    experts, vision, state_space, triton, templates, names,
 )  # fmt: skip
 """The modules whose import fills the registry."""
 

@@ -12,6 +12,7 @@ from pyprof2.analysis.costs.operands import (
     counted,
     fresh,
     integer,
+    like,
     maybe_tensor,
     numel,
     tally,
@@ -83,20 +84,27 @@ def embedding_bag(call: OpCall) -> Cost:
     return with_more(cost, [offsets, scales], [fresh((count + bags,), "i64")])
 
 
-@cost_of("aten::_embedding_bag_dense_backward", category="embedding")
+@cost_of(
+    "aten::_embedding_bag_dense_backward", "aten::_embedding_bag_backward", category="embedding"
+)
 def embedding_bag_backward(call: OpCall) -> Cost:
-    """Grad (b, d), indices (n), bag of each (n), sizes, maxima, number of rows v -> (v, d).
+    """Grad (b, d), indices (n), offsets or none, bag of each, sizes, maxima, rows v -> (v, d).
 
     flops: n·d additions, products with weights as many. bytes: grad once, indices and bags, the
-    whole gradient written.
+    whole gradient written; a sparse one has a row for each index, and the indices.
     """
-    grad, indices, bags = (tensor(call, at) for at in range(3))
-    rows = integer(call, 5)
+    is_whole = call.op == "aten::_embedding_bag_backward"
+    grad, indices, bags = (tensor(call, at) for at in (0, 1, 3 if is_whole else 2))
+    rows = integer(call, 6 if is_whole else 5)
     if rows is None:
         msg = "the number of rows is not in the recording"
         raise UnknownCostError(msg)
-    scales = maybe_tensor(call, 8)
+    scales = maybe_tensor(call, 10 if is_whole else 8)
     width = grad.shape[-1]
+    if is_whole and value(call, 9) is True:
+        made = [fresh((numel(indices.shape), width), grad.dtype), like(indices)]
+        flops = 0 if scales is None else counted(indices, "rows") * Size(width, "width")
+        return tally(flops, read=[grad, indices, bags, scales], written=made, dtype=grad.dtype)
     flops = (1 if scales is None else 2) * counted(indices, "rows") * Size(width, "width")
     out = fresh((rows, width), grad.dtype)
     return tally(flops, read=[grad, indices, bags, scales], written=[out], dtype=grad.dtype)

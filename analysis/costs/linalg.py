@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
+    bounded,
     broadcast,
     counted,
     first_tensor,
@@ -15,8 +16,11 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    size,
     tally,
     tensor,
+    total,
+    value,
 )
 from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
 from pyprof2.analysis.costs.sizes import Size
@@ -59,8 +63,8 @@ def solve(call: OpCall) -> Cost:
     a, b = tensor(call, 0), tensor(call, 1)
     *batch, _, n = a.shape
     columns = b.shape[-1] if len(b.shape) >= len(a.shape) else 1
-    size, k = Size(n, "N"), Size(columns, "K")
-    flops = numel(batch) * (2 * size * size * size // 3 + 2 * size * size * k)
+    side, k = Size(n, "N"), Size(columns, "K")
+    flops = numel(batch) * (2 * side * side * side // 3 + 2 * side * side * k)
     return tally(flops, read=[a, b], written=[like(b)], dtype=a.dtype, params=f"N={n}")
 
 
@@ -86,9 +90,57 @@ def factorise(call: OpCall) -> Cost:
         msg = "the matrix is not square"
         raise UnknownCostError(msg)
     above, below = _SQUARE[call.op]
-    size = Size(n, "N")
-    flops = numel(batch) * above * size * size * size // below
+    side = Size(n, "N")
+    flops = numel(batch) * above * side * side * side // below
     return tally(flops, read=[a], written=[like(a)], dtype=a.dtype, params=f"N={n}")
+
+
+@cost_of("aten::linalg_qr", "aten::qr", category="matmul")
+def qr(call: OpCall) -> Cost:
+    """(…, m, n), mode -> Q and R: flops 2·l²·s - 2·s³/3 for R, and as many for Q, leading terms.
+
+    By Householder's reflections; l is the longer side, s the shorter one. Where m < n these take
+    2·m²·n - 2·m³/3 and Q 4·m³/3. `complete` makes all of Q, 4·(m²·n - m·n² + n³/3); `r` none.
+    bytes: matrix, Q and R.
+    """
+    a = tensor(call, 0)
+    *batch, m, n = a.shape
+    mode = value(call, 1)
+    if call.op == "aten::qr":
+        mode = "complete" if value(call, 1) is False else "reduced"
+    short, long = min(m, n), max(m, n)
+    reduced = (6 * long * short * short - 2 * short**3) // 3
+    own = (6 * m * short * short - 2 * short**3) // 3
+    full = 4 * (3 * m * m * short - 3 * m * short * short + short**3) // 3
+    columns = {"complete": m, "r": 0}.get(str(mode), short)
+    rows = m if mode == "complete" else short
+    made = {"complete": full, "r": 0}.get(str(mode), own)
+    sides = (fresh((*batch, m, columns), a.dtype), fresh((*batch, rows, n), a.dtype))
+    written = [side for side in sides if side.shape[-1]]
+    cost = tally(
+        numel(batch) * (reduced + made), read=[a], written=written, dtype=a.dtype,
+        params=f"M={m},N={n}",
+    )  # fmt: skip
+    if isinstance(mode, str):
+        return cost
+    least = numel(batch) * reduced
+    words = "mode not recorded: taken as reduced"
+    most = numel(batch) * (reduced + max(full, own))
+    some, all_ = size(sides[1]), total([a, fresh((*batch, m, m), a.dtype), a])
+    read = size(a)
+    low = None if read is None or some is None else read + some
+    return bounded(cost, words, flops=(least, most), traffic=(low, all_))
+
+
+@cost_of("aten::cholesky_solve", "aten::_cholesky_solve_helper", category="matmul")
+def cholesky_solve(call: OpCall) -> Cost:
+    """(…, n, k) and the factor (…, n, n): flops 2·n²·k, two triangular ones; bytes: all."""
+    b, factor = tensor(call, 0), tensor(call, 1)
+    batch = broadcast(b.shape[:-2], factor.shape[:-2])
+    n, k = b.shape[-2:]
+    flops = 2 * Size(numel(batch), "B") * Size(n, "N") * Size(n, "N") * Size(k, "K")
+    out = fresh((*batch, n, k), b.dtype)
+    return tally(flops, read=[b, factor], written=[out], dtype=b.dtype, params=f"N={n},K={k}")
 
 
 @cost_of("aten::linalg_solve_triangular", "aten::triangular_solve", category="matmul")

@@ -127,7 +127,7 @@ mark_data_dependent(
 )
 mark_data_dependent(
     """
-    vllm::moe_forward vllm::moe_forward_shared vllm::fused_experts
+    vllm::moe_forward vllm::moe_forward_shared
     """,
     "the experts' weights are not among the inputs",
 )
@@ -158,9 +158,9 @@ set_category(
     aten::_weight_int4pack_mm_for_cpu aten::matmul_backward aten::matrix_power
     aten::matrix_exp aten::linalg_matrix_exp aten::_scaled_grouped_mm_v2 aten::_foreach_mm
     quantized::linear* quantized::matmul onednn::qlinear* _quantized::linear*
-    mkl::_mkl_linear fbgemm::f8* fbgemm::bf16* fbgemm::i8* aiter::gemm* aiter::fmoe*
-    aiter::ck_moe* aiter::asm_moe* deep_gemm::* vllm::moe_forward* vllm::fused_experts
-    vllm::inplace_fused_experts vllm::outplace_fused_experts vllm::fused_marlin_moe
+    mkl::_mkl_linear fbgemm::f8* fbgemm::bf16* fbgemm::i8* aiter::gemm*
+    aiter::ck_moe* aiter::asm_moe* deep_gemm::* vllm::moe_forward*
+    vllm::fused_marlin_moe
     _moe_C::moe_wna16* _moe_C::marlin_gemm* sgl_kernel::cutlass* sgl_kernel::moe_wna16*
     bitsandbytes::*mm* bitsandbytes::*gemm* trtllm::cublas_scaled_mm
     torchao::* aten::linalg_solve aten::linalg_solve_ex aten::_linalg_solve_ex
@@ -255,8 +255,7 @@ set_category(
     aten::_upsample_bilinear2d_aa* aten::_upsample_bicubic2d_aa* aten::_upsample_lanczos2d_aa*
     aten::fractional_max_pool2d aten::fractional_max_pool3d aten::max_unpool1d
     aten::mkldnn_max_pool2d_backward aten::max_pool2d_backward aten::lp_pool2d
-    quantized::max_pool* torchvision::roi_align torchvision::_roi_align_backward
-    torchvision::deform_conv2d aten::affine_grid_generator_backward
+    quantized::max_pool* aten::affine_grid_generator_backward
 """,
     "pool",
 )

@@ -30,7 +30,13 @@ from pyprof2.analysis.costs.operands import (
     tally,
     tensor,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import (
+    Cost,
+    Evidence,
+    UnknownCostError,
+    cost_of,
+    cost_with_evidence,
+)
 from pyprof2.signatures import OpCall, Tensor
 
 
@@ -468,6 +474,22 @@ def te_linear(call: OpCall) -> Cost:
         for item, dtype in ((x, None), (like(x, "f8e4m3"), "f8e4m3"))
     )
     return bounded(replace(cost, dtype=None), _AS_TE, traffic=(least.bytes, cost.bytes))
+
+
+@cost_with_evidence(
+    "quantized::linear_dynamic", "quantized::linear_relu_dynamic", category="matmul"
+)
+def linear_dynamic(call: OpCall, evidence: Evidence) -> Cost:
+    """x (…, k), packed weights of 8 bits (n, k) -> (…, n): operations 2·rows·n·k, of whole numbers.
+
+    The weights are an object without a shape: n is that of the result, as it is allocated inside.
+    bytes: x, the weights at a byte each, the result of x's type.
+    """
+    x, out = tensor(call, 0), evidence.output
+    if out is None:
+        _missing("the shape of the weights")
+    n = out.shape[-1]
+    return replace(_gemm(x, n, [fresh((n, x.shape[-1]), "i8")]), dtype="i8")
 
 
 # --------------------------------------------------------------------------- around products

@@ -20,14 +20,17 @@ from pyprof2.analysis.costs.operands import (
     maybe_tensor,
     numel,
     promote,
+    size,
     tally,
     tensor,
     value,
 )
 from pyprof2.analysis.costs.registry import Cost, cost_of
+from pyprof2.analysis.costs.sizes import Size
+from pyprof2.signatures import Tensor
 
 if TYPE_CHECKING:
-    from pyprof2.signatures import OpCall, Tensor
+    from pyprof2.signatures import OpCall
 
 
 @cost_of("aten::_softmax", "aten::_log_softmax", category="softmax")
@@ -170,6 +173,29 @@ def cross_entropy_loss(call: OpCall) -> Cost:
 
 
 _FUSED: Final = "the logarithms stay on the chip: at the most they are written and read again"
+
+
+@cost_of("aten::linear_cross_entropy", category="loss")
+def linear_cross_entropy(call: OpCall) -> Cost:
+    """x (…, h), weight (c, h), target (…): flops 2·rows·c·h, and as `cross_entropy_loss`.
+
+    bytes: x, weight, target, the loss: the scores need not leave the chip. At the most they are
+    written and read once.
+    """
+    x, weight, target = (tensor(call, at) for at in range(3))
+    rows, classes = numel(x.shape[:-1]), weight.shape[0]
+    m, c, h = Size(rows, "M"), Size(classes, "N"), Size(weight.shape[-1], "K")
+    bias = next((item for item in call.inputs[3:5] if isinstance(item, Tensor)), None)
+    cost = tally(
+        2 * m * c * h + 5 * m * c + m,
+        read=[x, weight, target, bias],
+        written=[fresh((), x.dtype)],
+        dtype=x.dtype,
+        params=f"M={rows},N={classes},K={weight.shape[-1]}",
+    )
+    scores = size(fresh((rows, classes), x.dtype))
+    most = None if scores is None or cost.bytes is None else cost.bytes + 2 * scores
+    return bounded(cost, note=_FUSED, traffic=(cost.bytes, most))
 
 
 class _Loss(NamedTuple):

@@ -26,7 +26,9 @@ REDUCING_OPS: Final = frozenset(
     }
 )  # fmt: skip
 """The ops whose result may be viewed by the call after them."""
-VIEWED_OPS: Final = _INDEXING | REDUCING_OPS
+_PACKED: Final = frozenset({"quantized::linear_dynamic", "quantized::linear_relu_dynamic"})
+"""The ops with packed weights, which have no shape: the result that they allocate has one."""
+VIEWED_OPS: Final = _INDEXING | REDUCING_OPS | _PACKED
 """The ops whose result or indices are viewed by the calls inside them."""
 
 _VIEWS: Final = frozenset({"aten::view", "aten::reshape", "aten::_reshape_alias"})
@@ -49,6 +51,8 @@ def seen_in_views(call: OpCall, inside: Sequence[OpCall], after: OpCall | None =
         return NO_EVIDENCE
     if call.op in _INDEXING:
         return Evidence(output=_indexed(x, inside), indices=_indices(inside))
+    if call.op in _PACKED:
+        return Evidence(output=_allocated(x, inside))
     if call.op in REDUCING_OPS:
         return Evidence(output=_reduced(x, inside) or _kept(x, after))
     return NO_EVIDENCE
@@ -61,6 +65,13 @@ def _indexed(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
         if other.op == "aten::as_strided" and seen and seen.shape == x.shape:
             return None if size is None else Tensor(size, x.dtype)
     return None
+
+
+def _allocated(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
+    """Return the first tensor that is allocated inside, if it can be rows of the input's."""
+    sizes = (integers(other, 0) for other in inside if other.op == "aten::empty")
+    found = next((size for size in sizes if size and len(size) == len(x.shape)), None)
+    return fresh(found, x.dtype) if found and found[:-1] == x.shape[:-1] else None
 
 
 def _reduced(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
