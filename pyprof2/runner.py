@@ -16,37 +16,33 @@ if TYPE_CHECKING:
 _PACKAGE: Final = Path(__file__).resolve().parent
 _PROGRAM: Final = """
 import sys
-home, folder, *arguments = sys.argv[1:]
 if not sys.flags.safe_path:
     del sys.path[0]
-sys.path.insert(0, home)
+sys.path.insert(0, sys.argv[1])
 import pyprof2
 del sys.path[0]
-if folder and not sys.flags.safe_path:
-    sys.path.insert(0, folder)
-from pyprof2.nvtx.run_script import main
-main(arguments)
+from pyprof2.script import main
+main(sys.argv[2:])
 """
-"""Python puts the current folder on the path, from which nothing is to be imported: a script
-imports from its own folder, and a module from the current one."""
+"""Python puts the current folder on the path, from which nothing of ours is to be imported."""
 
+STDIN: Final = "-"
+"""The script that is read from there."""
 BY_SIGNAL: Final = 128
 """Shells add to it the number of the signal that ended a program."""
 _PATIENCE_S: Final = 10
 """How long a process that is to end may take to do so."""
 
 
-def command(folder: str, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
+def command(arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
     """Return the command that runs a script, with the options of this very Python.
 
     Args:
-        folder: which the script imports from.
-        arguments: of `pyprof2.nvtx.run_script`.
+        arguments: of `pyprof2.script`.
         flags: more options of Python.
     """
     own = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    places = [str(_PACKAGE.parent), folder]
-    return [sys.executable, *own, *flags, "-c", _PROGRAM, *places, *arguments]
+    return [sys.executable, *own, *flags, "-c", _PROGRAM, str(_PACKAGE.parent), *arguments]
 
 
 def start(

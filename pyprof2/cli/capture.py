@@ -12,25 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2 import runner
+from pyprof2.claims import claimed_path
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
+from pyprof2.launchers import LAUNCHERS, place_in_job
 from pyprof2.parsers import holds_work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_LAUNCHERS: Final = {
-    "torchrun": "torchrun",
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "accelerate": "accelerate launch",
-    "accelerate-launch": "accelerate launch",
-    "accelerate.commands.launch": "accelerate launch",
-    "accelerate.commands.accelerate_cli": "accelerate launch",
-    "deepspeed": "deepspeed --no_local_rank --module",
-    "deepspeed.launcher.runner": "deepspeed --no_local_rank --module",
-}
-"""Programs and modules that start the processes of a job, and how each starts a module."""
 
 _NSYS: Final = "nsys"
 _NO_NSYS: Final = (
@@ -131,8 +120,12 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
 
 def _add_script(command: argparse.ArgumentParser) -> None:
     """Declare what runs, as for python itself."""
-    command.add_argument(
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument(
         "-m", "--module", action="store_true", help="SCRIPT is a module, as with python -m"
+    )
+    kind.add_argument(
+        "-c", "--code", action="store_true", help="SCRIPT is code, as with python -c; with -o"
     )
     for flag in "WX":
         command.add_argument(
@@ -142,10 +135,16 @@ def _add_script(command: argparse.ArgumentParser) -> None:
             metavar="OPTION",
             help=f"of the Python that runs the script, as python -{flag}",
         )
-    command.add_argument("script", metavar="SCRIPT", nargs="?", help="what to run")
-    command.add_argument(
-        "arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments"
+    # All that follows the script is its own, `--` too.
+    script = command.add_argument(
+        "command",
+        metavar="SCRIPT",
+        nargs=argparse.PARSER,
+        default=[""],
+        help="what to run, and its arguments: a file, a folder or an archive with __main__.py, or "
+        "-, with -o: stdin",
     )
+    script.required = False  # --entry stands in for it
 
 
 def run(args: argparse.Namespace) -> None:
@@ -157,6 +156,7 @@ def run(args: argparse.Namespace) -> None:
         OutputExistsError: a recording of that name is there.
         SystemExit: otherwise, with the exit code of the script.
     """
+    args.script, *args.arguments = args.command
     entry.check(args, args.script, "a script")
     _take_entry(args)
     _require_script(args)
@@ -166,11 +166,18 @@ def run(args: argparse.Namespace) -> None:
     if args.nsys and nsys is None:
         raise CaptureError(_NO_NSYS)
     entry.require_packages("torch", *(["nvtx"] if nsys else []))
-    stem = _stem(args.output, args.script, is_module=args.module)
+    wanted = _stem(args)
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    with claimed_path(wanted) as stem:
+        _record_as(args, stem, nsys)
+
+
+def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
+    """Record the script into files of a name that is this process's own, and exit as it did."""
     suffixes = (_REPORT, _EXPORT) if nsys else (_KINETO,)
     outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
     snapshot = stem.with_name(stem.name + _SNAPSHOT)
-    _prepare([*outputs, *([snapshot] if args.memory else [])], force=args.force)
+    _refuse_existing([*outputs, *([snapshot] if args.memory else [])], force=args.force)
     # In a folder that nobody else can write to: a known name could be planted as a link.
     with tempfile.TemporaryDirectory(
         prefix=f".{stem.name}-", dir=stem.parent, ignore_cleanup_errors=True
@@ -187,8 +194,8 @@ def _take_entry(args: argparse.Namespace) -> None:
     """Let the entry point, if there is one, be the script."""
     if args.entry is None:
         return
-    if args.module or args.arguments:
-        msg = "an entry point is a file without arguments: leave -m and them out"
+    if args.module or args.code or args.arguments:
+        msg = "an entry point is a file without arguments: leave -m, -c and them out"
         raise UsageError(msg)
     from pyprof2.entry.children import STEPS
 
@@ -268,7 +275,8 @@ def _report(args: argparse.Namespace, code: int, recording: Path | None, profile
     """Say what there is now."""
     ended = runner.ending(code)
     if recording is None:
-        msg = f"{args.script}: {ended}; {profiler} recorded nothing"
+        name = "-c" if args.code else args.script
+        msg = f"{name}: {ended}; {profiler} recorded nothing"
         if code == 0:
             msg += f": {_NO_STEP if args.steps else _NO_OP}"
             raise CaptureError(msg)
@@ -283,16 +291,12 @@ def _report(args: argparse.Namespace, code: int, recording: Path | None, profile
 def _python(args: argparse.Namespace, *options: str) -> list[str]:
     """Return the command that runs the script, with the options of this very Python."""
     flags = [f"-{flag}{value}" for flag in "WX" for value in getattr(args, flag)]
-    script = Path(args.script)
-    # A folder or an archive is on the path itself.
-    own = str(script.resolve().parent) if script.suffix in (".py", "") else ""
     if args.steps is not None:
         options += (f"--first={args.steps[0]}", f"--last={args.steps[1]}")
     if args.source_root is not None:
         options += (f"--source-root={args.source_root.resolve()}",)
-    module = ["-m"] if args.module else []
-    ours = [*options, *module, "--", args.script, *args.arguments]
-    return runner.command(str(Path.cwd()) if args.module else own, ours, flags)
+    kind = ["-m"] if args.module else ["-c"] if args.code else []
+    return runner.command([*options, *kind, "--", args.script, *args.arguments], flags)
 
 
 def _window_name() -> str:
@@ -305,7 +309,7 @@ def _window_name() -> str:
 def _require_script(args: argparse.Namespace) -> None:
     _refuse_launchers(args)
     script = args.script
-    if args.module or Path(script).exists():
+    if args.module or _has_no_name(args) or Path(script).exists():
         return
     if shutil.which(script) is not None:
         msg = f"{script}: is a program; name the Python script: pyprof2 capture train.py"
@@ -315,8 +319,10 @@ def _require_script(args: argparse.Namespace) -> None:
 
 
 def _refuse_launchers(args: argparse.Namespace) -> None:
+    if args.code:
+        return
     script = args.script
-    launcher = _LAUNCHERS.get(script if args.module else Path(script).name)
+    launcher = LAUNCHERS.get(script if args.module else Path(script).name)
     if launcher is not None:
         msg = (
             f"{script}: starts other processes, which would not be recorded; let it start capture "
@@ -326,26 +332,34 @@ def _refuse_launchers(args: argparse.Namespace) -> None:
         raise CaptureError(msg)
 
 
-def _stem(wanted: Path | None, script: str, *, is_module: bool) -> Path:
+def _has_no_name(args: argparse.Namespace) -> bool:
+    """Whether the script is no file or module after which a recording could be named."""
+    return bool(args.code) or args.script == runner.STDIN
+
+
+def _stem(args: argparse.Namespace) -> Path:
     """Return the path of the recording without its suffix; with the rank in a job of several."""
+    wanted: Path | None = args.output
+    if wanted is None and _has_no_name(args):
+        msg = "code of -c and of stdin has no name: name the recording with -o OUT"
+        raise UsageError(msg)
     if wanted is None:
-        wanted = Path(script.rpartition(".")[2] if is_module else Path(script).resolve().stem)
+        script = args.script
+        wanted = Path(script.rpartition(".")[2] if args.module else Path(script).resolve().stem)
     elif wanted.is_dir():
         msg = f"{wanted}: is a folder; name the recording in it, such as {wanted / 'net'}"
         raise UsageError(msg)
     name = wanted.name
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
-    rank = os.environ.get("RANK", "")
-    return wanted.with_name(f"{name}-rank{rank}" if rank.isdigit() else name)
+    rank = place_in_job().rank
+    return wanted.with_name(name if rank is None else f"{name}-rank{rank}")
 
 
-def _prepare(outputs: Sequence[Path], *, force: bool) -> None:
-    """See that the recordings can be written."""
+def _refuse_existing(outputs: Sequence[Path], *, force: bool) -> None:
     for path in outputs:
         is_folder = path.is_dir() and not path.is_symlink()
         if is_folder or (os.path.lexists(path) and not force):
             instead = "" if is_folder else ", or say --force"
             msg = f"{path}: exists; name another with -o{instead}"
             raise OutputExistsError(msg)
-    outputs[0].parent.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ class EntryRun:
     memory_limit: int | None = None
 
     def options(self, folder: Path) -> list[str]:
-        """Return the options of `pyprof2.nvtx.run_script`; facts of the run go to `folder`."""
+        """Return the options of `pyprof2.script`; facts of the run go to `folder`."""
         numbers = {
             "batch": self.batch, "threads": self.threads, "memory-limit": self.memory_limit,
         }  # fmt: skip
@@ -72,11 +72,6 @@ class EntryRun:
         if self.threads is None:
             return {}
         return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(self.threads))
-
-    @property
-    def folder(self) -> str:
-        """Where its code imports from."""
-        return str(self.file.absolute().parent)
 
 
 def record(run: EntryRun, trace: Path, steps: tuple[int, int] = STEPS) -> Facts:
@@ -102,7 +97,7 @@ def _run(run: EntryRun, options: Sequence[str]) -> Facts:
     require_file(run.file)
     with tempfile.TemporaryDirectory(prefix="pyprof2-entry-") as folder:
         words = [*options, *run.options(Path(folder)), "--", str(run.file)]
-        program = runner.command(run.folder, words)
+        program = runner.command(words)
         try:
             code = runner.start(program, timeout=run.timeout, environment=run.environment)
         except TimeoutError as error:

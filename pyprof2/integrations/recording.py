@@ -7,13 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.claims import claim_path
 from pyprof2.errors import OutputExistsError, UsageError
 from pyprof2.integrations.environment import is_off, steps_asked, steps_for
+from pyprof2.launchers import place_in_job
 from pyprof2.nvtx.recorders import say
 from pyprof2.nvtx.window import Window
 
@@ -93,10 +95,19 @@ class Recording:
         self._rank = _rank()
         self._steps = None if steps is None else as_range(steps)
         self._force = force
-        stem = _free_stem(self._rank) if out is None else _stem(Path(out), self._rank)
+        self._wanted = None if out is None else _stem(Path(out), self._rank)
+        self._claims = ExitStack()
+        self._name(self._wanted or _free_stem(self._rank))
+
+    def _name(self, stem: Path) -> None:
+        """Name what is written.
+
+        Raises:
+            OutputExistsError: something of that name is there already.
+        """
         self._trace, self._store = (stem.with_name(stem.name + end) for end in (_TRACE, _STORE))
         for path in (self._trace, self._store):
-            if path.exists() and not force:
+            if path.exists() and not self._force:
                 msg = f"{path}: exists; name another, or say force=True"
                 raise OutputExistsError(msg)
         self._window = Window(self._trace, self._steps, self._show)
@@ -106,6 +117,8 @@ class Recording:
         if _unasked.recording is not None and _unasked.recording is not self:
             _unasked.recording.forget()
         self._trace.parent.mkdir(parents=True, exist_ok=True)
+        # Another process may have taken a name that was free.
+        self._name(claim_path(self._wanted or _free_stem(self._rank), self._claims))
         self._window.begin(step)
 
     def finish(self) -> None:
@@ -114,10 +127,15 @@ class Recording:
 
     def forget(self) -> None:
         """End as if it had never begun, unless it records already."""
-        self._window.cancel()
+        if self._window.cancel():
+            self._claims.close()
 
     def _show(self) -> None:
         """Write the store and print the summary, if anything was recorded."""
+        with self._claims:
+            self._write()
+
+    def _write(self) -> None:
         if not self._trace.is_file():
             if self._steps is not None:
                 say(_NOTHING.format(step=self._steps[0]))
@@ -210,8 +228,8 @@ def _rank() -> int | None:
 
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank() if dist.get_world_size() > 1 else None
-    rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    return int(rank) if rank.isdigit() and size != "1" else None
+    rank, size = place_in_job()
+    return rank if size != 1 else None
 
 
 def _stem(wanted: Path, rank: int | None) -> Path:

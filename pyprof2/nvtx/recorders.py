@@ -27,9 +27,6 @@ from pyprof2.snapshots import DEVICES_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BY_SIGNAL: Final = 128
-"""Shells add to it the number of the signal that ended a program."""
-
 SNAPSHOT_EVENTS: Final = 1_000_000
 """Allocations and releases that a snapshot keeps at most, the last ones: some 100 MB."""
 
@@ -119,7 +116,7 @@ class TorchRecorder:
         path: Path,
         at_end: Callable[[], None],
         *,
-        ends_on_signal: bool = True,
+        ends_process: bool = True,
         memory: bool = False,
         snapshot: Path | None = None,
     ) -> None:
@@ -128,7 +125,8 @@ class TorchRecorder:
         Args:
             path: of the trace; the end of its name says whether torch compresses it.
             at_end: called when the recording ends before the script does.
-            ends_on_signal: whether SIGTERM ends the script as if it had asked for it.
+            ends_process: whether the recording is written where SIGTERM or `os._exit` ends the
+                script.
             memory: whether every allocation is recorded too; then threads that the program starts
                 itself are not.
             snapshot: where a snapshot of a GPU's allocator goes, if there is to be one.
@@ -141,11 +139,14 @@ class TorchRecorder:
         self._growth = Growth()
         self._snapshot = snapshot
         self._is_busy = False
+        self._is_finishing = False
+        self._ended_by: int | None = None
         self._undo = ExitStack()
         for owner, name in profiler_starts():
             replace(owner, name, self._make_way, self._undo)
-        if ends_on_signal:
-            signal.signal(signal.SIGTERM, _end)
+        if ends_process:
+            replace(os, "_exit", self._leave, self._undo)
+            signal.signal(signal.SIGTERM, self._end)
         os.register_at_fork(after_in_child=self._forget)
 
     def record(self) -> None:
@@ -175,6 +176,15 @@ class TorchRecorder:
 
     def finish(self) -> None:
         """End, and write what was recorded; afterwards it does nothing."""
+        self._is_finishing = True
+        try:
+            self._finish()
+        finally:
+            self._is_finishing = False
+        if self._ended_by is not None:
+            _die_by(self._ended_by)
+
+    def _finish(self) -> None:
         profiler, is_first = self._profiler, not self.is_over
         self._stop()
         if profiler is not None and self._snapshot is not None:
@@ -220,11 +230,23 @@ class TorchRecorder:
             self.finish()
         return start(*args, **kwargs)
 
+    def _leave(self, leave: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Write what was recorded, if the script ends here and now."""
+        if not self._is_finishing:
+            self.finish()
+        return leave(*args, **kwargs)
+
+    def _end(self, number: int, _frame: object) -> None:
+        """Write what was recorded, and end as the signal ends a script that does not handle it."""
+        self._ended_by = number
+        if not self._is_finishing:
+            self.finish()
+
     def _forget(self) -> None:
         """Leave a forked process as if there were no recorder."""
         self._profiler, self.is_over = None, True
         self._undo.close()
-        if signal.getsignal(signal.SIGTERM) is _end:
+        if signal.getsignal(signal.SIGTERM) == self._end:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         forget_profiler()
 
@@ -273,7 +295,7 @@ def _used_devices(cuda: Any) -> list[dict[str, int]]:
     return devices
 
 
-def _end(number: int, _frame: object) -> None:
-    """End the script as if it had asked for it, so that what was recorded is written."""
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(BY_SIGNAL + number)
+def _die_by(number: int) -> None:
+    """End the process as a signal does that nobody handles."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

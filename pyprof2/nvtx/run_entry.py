@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, begin: Callable[[ExitStack], None]) -> int:
     """Run the entry point `args.script`, and return the exit code of the process.
 
     Args:
-        args: as `run_script` parses them.
+        args: as `pyprof2.script` parses them.
         begin: begins to annotate and to record; the stack takes what ends it.
     """
     # What the code prints is nobody's result.

@@ -15,7 +15,6 @@ together: the next one begins when an optimizer steps again that was in this one
 from __future__ import annotations
 
 import enum
-import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from pyprof2.launchers import place_in_job
 from pyprof2.markers import Marker
 from pyprof2.nvtx.internals import NO_TASK, current_task
 
@@ -268,7 +268,7 @@ def _is_evaluated(module: torch.nn.Module) -> bool:
 
 
 def _process_marker(source_root: str | None) -> Marker:
-    rank, size = _number_in_environment("RANK"), _number_in_environment("WORLD_SIZE")
+    rank, size = place_in_job()
     if dist.is_available() and dist.is_initialized():
         rank, size = dist.get_rank(), dist.get_world_size()
     return Marker(
@@ -278,8 +278,3 @@ def _process_marker(source_root: str | None) -> Marker:
         torch=str(torch.__version__),
         source_root=source_root,
     )
-
-
-def _number_in_environment(name: str) -> int | None:
-    text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None

@@ -99,11 +99,13 @@ class Window:
         else:
             self._end()
 
-    def cancel(self) -> None:
-        """End without a word, unless it records already."""
-        if self._recorder is None:
-            self._at_end = _nothing
-            self.finish()
+    def cancel(self) -> bool:
+        """End without a word, unless it records already; return whether it has ended."""
+        if self._recorder is not None:
+            return False
+        self._at_end = _nothing
+        self.finish()
+        return True
 
     # -- while it waits ------------------------------------------------------------------------
 
@@ -167,7 +169,7 @@ class Window:
             restore(before)
             self._end()
 
-        self._recorder = TorchRecorder(self._path, ended, ends_on_signal=False)
+        self._recorder = TorchRecorder(self._path, ended, ends_process=False)
         begin_capture(Capture("kineto", self._steps, recorder=self._recorder))
         count_from(self._clock, self._said)
 

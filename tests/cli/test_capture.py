@@ -42,6 +42,13 @@ for _ in range(2):
 print("arguments", sys.argv[1:], __name__)
 """
 
+MEET: Final = """
+import os, pathlib, time
+pathlib.Path(f"here-{os.getpid()}").touch()
+while len(list(pathlib.Path().glob("here-*"))) < 2: time.sleep(0.01)
+net = Net()"""
+"""Waits for the other process of a job, so that both are recorded at once."""
+
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="capture needs torch"
 )
@@ -168,6 +175,36 @@ def test_each_rank_has_its_own_recording(tmp_path: Path) -> None:
 
 
 @needs_torch
+@pytest.mark.minutes
+def test_two_processes_of_mpirun_keep_both_recordings(tmp_path: Path) -> None:
+    """With its variables, and where nothing tells who they are."""
+    at_once = TRAIN.replace("net = Net()", MEET)
+    told = [{"OMPI_COMM_WORLD_RANK": str(n), "OMPI_COMM_WORLD_SIZE": "2"} for n in range(2)]
+    for folder, environments in (("told", told), ("untold", [{}, {}])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text(at_once)
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-m", "pyprof2", "capture", "--kineto", "-o", "mq", "train.py"],
+                cwd=tmp_path / folder, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+            )
+            for environment in environments
+        ]  # fmt: skip
+        assert [process.wait() for process in ranks] == [0, 0]
+
+    assert {path.name for path in (tmp_path / "told").glob("mq*")} == {
+        f"mq-rank{n}.json.gz" for n in range(2)
+    }
+    for n in range(2):
+        loaded = pyprof2.load(tmp_path / "told" / f"mq-rank{n}.json.gz")
+        assert loaded.summary["ranks"] == [n]
+        assert loaded.table("trace")["world_size"].to_pylist() == [2]
+    untold = {path.name for path in (tmp_path / "untold").glob("mq*")}
+    assert untold in [{"mq.json.gz", f"mq-pid{process.pid}.json.gz"} for process in ranks]
+    assert not list(tmp_path.glob("*/.mq*"))
+
+
+@needs_torch
 def test_nothing_is_overwritten_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "train.json.gz").write_text("mine")
 
@@ -227,7 +264,9 @@ def test_a_recording_goes_through_no_link_that_is_planted_in_a_shared_folder(
     assert len(pyprof2.load(folder / names[0]).ops)
     seen = ast.literal_eval((tmp_path / "seen").read_text())
     private = [name for name, mode in seen if name not in names and mode == 0o700]
-    assert len(private) == len(seen) - len(names) * len(options) == 1
+    claim = [name for name, mode in seen if name == ".train.claim" and mode == 0o600]
+    assert len(private) == len(claim) == 1
+    assert len(seen) == 2 + len(names) * len(options)
     assert not (folder / private[0]).exists()
 
 

@@ -1,0 +1,42 @@
+"""Annotate and record the process that `pyprof2 capture` has started, see `pyprof2.script`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
+from pyprof2.nvtx.recorders import NsysWindow, TorchRecorder, say
+
+if TYPE_CHECKING:
+    import argparse
+    from contextlib import ExitStack
+
+
+def begin(args: argparse.Namespace, undo: ExitStack) -> None:
+    """Begin to annotate, and to record when it is time.
+
+    Args:
+        args: as `pyprof2.script` parses them.
+        undo: takes what ends it.
+    """
+    steps = None if args.first is None else range(args.first, args.last + 1)
+    recorder: TorchRecorder | NsysWindow | None = None
+    if args.trace is not None:
+        recorder = TorchRecorder(
+            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot
+        )
+    elif steps is not None:
+        recorder = NsysWindow(end_capture)
+    undo.callback(shutdown)
+    if recorder is not None:
+        undo.callback(recorder.finish)
+        if steps is not None:
+            undo.callback(_say_where_it_ended, recorder, steps)
+    sink: Any = "nvtx" if args.trace is None else "kineto"
+    root = args.source_root or str(args.folder)
+    begin_capture(Capture(sink, steps, root, recorder, memory=args.snapshot is not None))
+
+
+def _say_where_it_ended(recorder: TorchRecorder | NsysWindow, steps: range) -> None:
+    if not recorder.has_begun:
+        say(f"step {steps[0]} did not begin: the script made fewer steps, or none that shows")
