@@ -185,7 +185,7 @@ def gain_bound(facts: Facts, found: Sequence[tuple[Rule, Found | None]]) -> dict
     host *= "host-pause" not in slugs
     comm = _comm_ns(facts) - ("exposed-communication" in slugs) * exposed_ns(facts)
     comm = max(0, comm - _waits_ns(facts))
-    devices = max(1, facts["idle"]["device"].nunique(dropna=False))
+    devices = facts.devices_count
     bound = max(0, facts.window_ns // devices - max(host, device, comm))
     return {
         "rank": facts.rank, "devices": devices, "window_ns": facts.window_ns // devices,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.summaries.advice.ranks import Together
+    from pyprof2.analysis.summaries.advice.without import Replay
 
 _WORK: Final = (
     "rank", "kernel_id", "start_ns", "dur_ns", "launch_ns", "launch_id", "device", "device_type",
@@ -141,6 +142,18 @@ class Facts:
         """Whether the rank waits for others, so that its own gain may be lost on theirs."""
         return self.world_size > 1 or bool(is_comm(self["kernels"]).any())
 
+    @cached_property
+    def devices_count(self) -> int:
+        """How many devices worked; 1 where none did."""
+        return max(1, int(self["idle"]["device"].nunique(dropna=False)))
+
+    @cached_property
+    def replay(self) -> Replay | None:
+        """What tells how much earlier all is done without parts of it; None: nothing does."""
+        from pyprof2.analysis.summaries.advice.without import Replay
+
+        return None if self.is_cpu else Replay.of(self)
+
     def idle_of(self, *causes: str) -> pd.DataFrame:
         """Return the idle time that has one of the causes."""
         idle = self["idle"]
@@ -169,9 +182,8 @@ class Facts:
         for name in ("launches", "ops", "ranges", "stalls"):
             times = tables[name]["start_ns"].to_numpy("int64")
             tables[name] = tables[name][time_within(start, end, times, times + 1) == 0]
-        devices = max(1, self["idle"]["device"].nunique(dropna=False))
         kept = StepWindows(*(column[~wanted] for column in self.steps))
-        left = self.window_ns - devices * int((end - start).sum())
+        left = self.window_ns - self.devices_count * int((end - start).sum())
         return replace(self, tables=tables, window_ns=max(1, left), steps=kept)
 
 

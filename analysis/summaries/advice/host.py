@@ -1,8 +1,9 @@
 """Rules on the host: the device had nothing to do, because of what the host did.
 
 What a remedy gains at most is the smaller of two times: how long the host was at what it removes,
-and all idle time that the host is to blame for. It gains at least the idle time inside of what it
-deletes; where it only moves work elsewhere, or other ranks are waited for, nothing is sure.
+and all idle time that the host is to blame for; of waits and loading it is what a replay without
+them gains, where the recording tells enough for one. It gains at least the idle time inside of what
+it deletes; where it only moves work elsewhere, or other ranks are waited for, nothing is sure.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, Facts, ends, flags, is_pinned
 from pyprof2.analysis.summaries.advice.findings import Found, most_of, unknown
 from pyprof2.analysis.summaries.advice.needs import needs
+from pyprof2.analysis.summaries.advice.without import blocks_around
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
@@ -40,6 +42,11 @@ _BY_THREAD: Final = "the time in it of the thread that holds the steps"
 _BY_STRETCHES: Final = "the shorter of these stretches and all idle time due to the host"
 _RECORD_LOADING: Final = 'the ranges of a DataLoader, or pyprof2.annotate("data")'
 
+_REPLAYED: Final = "a replay of the recording without them"
+_MARGIN: Final = 1.02
+"""By how much a replay may be wrong."""
+_READS: Final = ("aten::_local_scalar_dense", "aten::item")
+"""Ops of which nothing is left where what they read stays on the device."""
 _LOAD_FASTER: Final = "more workers (num_workers), prefetch_factor, less work per sample"
 
 _COMPILES: Final = re.compile(
@@ -73,16 +80,34 @@ def data_loading(facts: Facts) -> Found | None:
         text = f"{facts.share(silent_ns):.1f} % of the time the host did what was not recorded"
         return unknown(text, _RECORD_LOADING, hi_ns=silent_ns, lo_ns=0)
     share = facts.share(idle["time_ns"].sum())
-    if share < LOADING_PCT:
-        return None
     removed = _union(ranges, ops)
+    gain_ns = _loading_gain_ns(facts, removed)
+    if max(share, facts.share(gain_ns or 0)) < LOADING_PCT:
+        return None
     evidence = {"ranges": longest(ranges, "range_id"), "ops": longest(ops, "op_id")}
     waited = "a step" if facts.is_cpu else "the device"
     text = f"{share:.1f} % of the time {waited} waited for the next batch"
     if facts.is_cpu:
         return replace(moved(idle, text, evidence), remedy=_LOAD_FASTER)
     found = _host_found(facts, idle, removed, text, evidence)
+    if gain_ns is not None:
+        if share < LOADING_PCT:
+            text = (
+                f"{facts.share(gain_ns):.1f} % of the time for the next batch, most of it after "
+                "the host had waited for the device"
+            )
+        found = replace(
+            found, text=text, hi_ns=round(_MARGIN * gain_ns), expected_ns=gain_ns, limit=_REPLAYED
+        )
     return replace(found, remedy=_LOAD_FASTER) if is_pinned(facts["copies"]) else found
+
+
+def _loading_gain_ns(facts: Facts, removed: tuple[Int, Int]) -> int | None:
+    """Return how much earlier all is done if no batch is waited for; None: that is not known."""
+    most_ns = facts.devices_count * union_length(*removed)
+    if facts.is_cpu or facts.share(most_ns) < LOADING_PCT or facts.replay is None:
+        return None
+    return facts.devices_count * facts.replay.gain_ns(*removed, keeps=True)
 
 
 def sync(facts: Facts) -> Found | None:
@@ -92,17 +117,51 @@ def sync(facts: Facts) -> Found | None:
     device was busy. Only idle time counts.
     """
     idle = facts.idle_of("sync")
-    share = facts.share(idle["time_ns"].sum())
+    calls = facts.calls_of("sync")
+    removed = merged(*ends(calls))
+    around = removed if facts.replay is None else blocks_around(facts, calls, wide=True)
+    gains = _gains_of_waits(facts, calls, removed, around)
+    share = facts.share(max(int(idle["time_ns"].sum()), gains[1] if gains else 0))
     if share < LEAST_PCT:
         return None
-    calls = _calls_of(facts, idle)
     ops = ", ".join(tops(idle, "op"))
     text = f"{share:.1f} % of the time after the host waited for the device" + (
         f", in {ops}" if ops else ""
     )
-    evidence = {"launches": calls["launch_id"]}
-    removed = merged(*ends(facts.calls_of("sync")))
-    return _host_found(facts, idle, removed, text, evidence, deletes=True)
+    evidence = {"launches": _calls_of(facts, idle)["launch_id"].dropna()}
+    found = _host_found(facts, idle, removed, text, evidence, deletes=True)
+    return _as_replayed(facts, found, gains, around)
+
+
+def _as_replayed(
+    facts: Facts, found: Found, gains: tuple[int, int, int] | None, around: tuple[Int, Int]
+) -> Found:
+    """Return a finding with what a replay gains: at least, as expected, and at most."""
+    if gains is None:
+        return found
+    least, expected_ns, most = gains
+    return replace(
+        found, lo_ns=0 if facts.is_coupled else round(min(least, expected_ns) / _MARGIN),
+        expected_ns=expected_ns, hi_ns=round(_MARGIN * max(most, expected_ns)),
+        limit=f"{_REPLAYED}, with what the host does around them", removed=around,
+    )  # fmt: skip
+
+
+def _gains_of_waits(
+    facts: Facts, calls: pd.DataFrame, waits: tuple[Int, Int], around: tuple[Int, Int]
+) -> tuple[int, int, int] | None:
+    """Return what is gained without waits: at least, as expected, and at most; None: not known.
+
+    Of what is read back nothing is left, of other ops only the wait is sure to go.
+    """
+    if facts.replay is None or calls.empty:
+        return None
+    ops = facts["ops"]
+    reads = ops["op"].isin(_READS).any()
+    expected = blocks_around(facts, calls, wide=False) if reads else waits
+    both = (waits, expected, around)
+    least, gone, most = (facts.devices_count * facts.replay.gain_ns(*each) for each in both)
+    return least, gone, most
 
 
 def allocator(facts: Facts) -> Found | None:
@@ -130,7 +189,10 @@ def allocator(facts: Facts) -> Found | None:
     text = f"{share:.1f} % of the time in calls that allocate or release memory: {words}"
     removed = merged(*ends(calls))
     evidence = {"launches": longest(calls, "launch_id")}
+    around = removed if facts.replay is None else blocks_around(facts, calls, wide=True)
+    gains = _gains_of_waits(facts, calls, removed, around)
     found = _host_found(facts, idle, removed, text, evidence, deletes=True)
+    found = _as_replayed(facts, found, gains, around)
     if facts.has_steps:
         return found
     return unknown(
@@ -144,7 +206,7 @@ def allocator(facts: Facts) -> Found | None:
 
 
 def pageable_copies(facts: Facts) -> Found | None:
-    """A copy from or to pageable memory holds the host until it is done, or nearly so.
+    """A copy from pageable memory holds the host until it is done, or nearly so.
 
     From pinned memory, with `non_blocking=True`, the host only queues it, and it is faster: the
     time of the copies themselves can be gained, too.
@@ -161,6 +223,8 @@ def pageable_copies(facts: Facts) -> Found | None:
         kinds = "a profiler that records the kinds of memory of copies"
         time_ns = int(idle["time_ns"].sum())
         return unknown(text, kinds, hi_ns=time_ns, lo_ns=0)
+    # What is read back, as by .item(), waits for the device wherever it is written to.
+    pageable = pageable[kind[pageable.index].str.startswith("h2d").to_numpy(bool)]
     idle = idle[idle["launch_id"].isin(pageable["launch_id"].dropna()).to_numpy(bool)]
     share = facts.share(idle["time_ns"].sum())
     if share < LEAST_PCT:

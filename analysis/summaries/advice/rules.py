@@ -11,7 +11,8 @@ _WARM_UP: Final = "record later steps: schedule(wait=…, warmup=…), capture -
 
 RULES: Final = (
     Rule(
-        "data-loading", "Waiting for data", "idle time of data loading is 5 % of the time or more",
+        "data-loading", "Waiting for data",
+        "idle time of data loading, or what a replay without it gains, is 5 % of the time or more",
         "more workers (num_workers), pin_memory=True, prefetch_factor, less work per sample",
         host.data_loading, on=BOTH,
     ),
@@ -30,13 +31,14 @@ RULES: Final = (
         host.allocator,
     ),
     Rule(
-        "sync", "The host waits for the device in the loop", "idle time of sync is 1 % or more",
+        "sync", "The host waits for the device in the loop",
+        "idle time of sync, or what a replay without it gains, is 1 % or more",
         "keep results on the device: no .item(), .cpu(), nonzero() or boolean index in the loop",
         host.sync,
     ),
     Rule(
         "pageable-copies", "Copies from pageable memory",
-        "idle time in calls of pageable copies is 1 % or more",
+        "idle time in calls of copies from pageable memory is 1 % or more",
         "pin_memory=True in the DataLoader, and to(device, non_blocking=True)",
         host.pageable_copies,
     ),

@@ -120,13 +120,14 @@ def _optimizes() -> Rows:
 
 # For each rule the recording, and what is at stake in ns: least, expected, most.
 FIRES: Final[dict[str, tuple[Callable[[], Rows], tuple[float, float, float]]]] = {
-    # Four times 2 ms in the loader; workers only move it.
-    "data-loading": (_loading, (0, 8 * MS, 8 * MS)),
+    # Four times 2 ms in the loader; workers only move it. A replay may be wrong by 2 %.
+    "data-loading": (_loading, (0, 8 * MS, 8.16 * MS)),
     # 49 gaps of 195 us in each step after one of 20, of which a graph leaves 2 us each.
     "host-bound": (_late_launches, (37_900 * US, 38_300 * US, 38_300 * US)),
     # The first step's may be usual.
-    "allocator": (_allocates, (3 * MS, 3 * MS, 3 * MS)),
-    "sync": (_waits, (4 * MS, 4 * MS, 4 * MS)),
+    "allocator": (_allocates, (2_941_176, 3 * MS, 4_954_140)),
+    # Less and more by 2 %; at most with what the host does before it: 613 us, but once nothing.
+    "sync": (_waits, (3_921_569, 4 * MS, 6_581_040)),
     # The device is idle for 990 of the 1000 us of each call, and copies for 10.
     "pageable-copies": (_pageable, (0, 3960 * US, 4 * MS + 40 * US)),
     "recompilation": (
@@ -330,25 +331,19 @@ def test_every_rule_has_a_recording_on_which_it_fires() -> None:
     assert sorted([*FIRES, *INFORMS, *OF_RANKS]) == sorted(SLUGS)
 
 
-def test_idle_time_after_a_wait_is_expected_but_not_sure(
+def test_what_a_wait_costs_is_what_a_replay_without_it_gains(
     findings: Callable[[Rows], pd.DataFrame],
 ) -> None:
     # The call begins 500 us before the device runs dry, so the idle time comes after it.
     found = findings(_waits(before_us=500)).loc["sync"]
 
-    first_step = 1 * MS
-    assert found["at_stake_lo_ns"] == first_step
-    assert found["expected_ns"] == 4 * MS
-
-
-def test_the_most_holds_the_latency_of_the_launches_that_came_late(
-    findings: Callable[[Rows], pd.DataFrame],
-) -> None:
-    rows = with_calls(training(pause_us=1000), "cudaStreamSynchronize", 1000, 1000)
-
-    # The host waits for 2 ms at each step but the first. The device has nothing to do for 1 ms,
-    # and for 20 us until the first kernel runs: 10 us in its launch, and 10 us after it.
-    assert findings(rows).loc["sync", "at_stake_hi_ns"] == 4 * 1020 * US
+    # The device has nothing to do for 1 ms, and for 20 us until the first kernel runs: 10 us in its
+    # launch, and 10 us after it. Without the wait 1 us of these is left, but in the first step,
+    # before which nothing runs.
+    gain_ns = 1 * MS + 3 * 1019 * US
+    assert found["expected_ns"] == gain_ns
+    assert found["at_stake_lo_ns"] == round(gain_ns / 1.02)
+    assert found["at_stake_hi_ns"] >= 1.02 * gain_ns
 
 
 def test_a_host_that_is_ahead_hides_gaps_outside_of_the_stretches_too(
