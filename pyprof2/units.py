@@ -67,3 +67,20 @@ def format_rate(value: float) -> str:
         if abs(value) < limit:
             return f"{value:.{decimals}f}"
     return f"{value:.0f}"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun: `1 stretch`, `1,200 stretches`.
+
+    Args:
+        count: how many there are.
+        one: the noun.
+        many: its plural; None: with an s.
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def format_bytes(count: float) -> str:
+    """Return a size as text: `4 B`, `1.5 kB`; 1 GB is 10⁹ bytes."""
+    unit = byte_unit(count)
+    return f"{count:.0f} B" if unit.size == 1 else f"{count / unit.size:.1f} {unit.label}"

@@ -157,19 +157,30 @@ def _not_judged(rows: list[dict[str, Any]], ranks: int, width: int) -> Iterator[
 
 
 def _gain(row: Mapping[Any, Any], bound: Mapping[Any, Any]) -> str:
-    """Return what the remedy gains: from least to most, of what, and what is expected."""
+    """Return what the remedy gains: from least to most, or where nothing is sure what is expected.
+
+    All in one unit, with the shares of what was recorded.
+    """
     if pd.isna(row["at_stake_hi_ns"]):
         return ""
     least, most, expected = (
         int(row[name]) for name in ("at_stake_lo_ns", "at_stake_hi_ns", "expected_ns")
     )
-    size = units.time_unit(most)
-    between = f"{least / size.size:.3f} to {most / size.size:.3f} {size.label}"
-    devices = bound["devices"]
-    whole = devices * bound["window_ns"]
+    size, devices = units.time_unit(most), bound["devices"]
+    whole = max(1, devices * bound["window_ns"])
+
+    def text(time: int) -> str:
+        return f"{time / size.size:.3f} {size.label} ({100 * time / whole:.1f} %)"
+
     several = f", sum of {devices} devices" if devices > 1 else ""
-    of = f"of the {_time(whole)} recorded{several} (at most {100 * most / max(1, whole):.1f} %)"
-    return f"{between} {of}, expected {expected / size.size:.3f}: {row['limit']}"
+    of = f"of the {_time(whole)} recorded{several}"
+    if least:
+        return (
+            f"{least / size.size:.3f} to {text(most)}, expected {text(expected)}, {of}: "
+            f"{row['limit']}"
+        )
+    sure = f"expected {text(expected)}, at most" if expected else "nothing is sure, at most"
+    return f"{sure} {text(most)}, {of}: {row['limit']}"
 
 
 def _bound_text(bound: Mapping[Any, Any]) -> str:

@@ -214,13 +214,13 @@ def _format_columns(
 ) -> list[Cells]:
     """Return all columns as text, the rows and the footer, with the marks."""
     together = [value for name in alike for value in frame[name].cells if not _is_word(value)]
-    least = max(together, default=None)
+    largest = max(map(abs, together), default=None)
     columns = [
         _format_column(
             name,
             column,
             [row.get(name, "") for _, row in footer],
-            least if name in alike else None,
+            largest if name in alike else None,
         )
         for name, column in frame.items()
     ]
@@ -253,7 +253,8 @@ def _format_column(
     items = [*values, *footer]
     # The rows determine the unit; a total would make them too small to see.
     numbers, totals = ([i for i in part if not _is_word(i)] for part in (values, footer))
-    largest = max(numbers or totals, default=0) if largest is None else largest
+    largest = max(numbers or totals, key=abs, default=0) if largest is None else largest
+    largest = largest if isinstance(largest, bool) else abs(largest)
     label, form = (name, str) if is_text else _number_format(name, largest)
     cells = [
         clean(item) if isinstance(item, str) else NULL if _is_word(item) else form(item)

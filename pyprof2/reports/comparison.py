@@ -214,14 +214,14 @@ def comparison_sentence(compared: Compared) -> str:
     has_device = not all(run.idle_windows.empty for run in (compared.a, compared.b))
     before, after = main_dtypes(compared.sides)
     lead = f"{before} -> {after}: " if before and after and before != after else ""
-    work = f"{'GPU' if has_device else 'op'} work per step {_change(totals.loc['busy'])}"
-    step = f"step {_change(totals.loc['time'])}"
+    work = f"{'GPU' if has_device else 'op'} work per step {_change(totals, 'busy')}"
+    step = f"step {_change(totals, 'time')}"
     return f"{lead}{work}, {step}{_hidden(compared.comparison, totals)}"
 
 
-def _change(total: pd.Series) -> str:
+def _change(totals: pd.DataFrame, metric: str) -> str:
     """Return a value of both sides, in the unit of the larger one, and the change in percent."""
-    a, b = float(total["a_ns"]), float(total["b_ns"])
+    a, b = float(totals["a_ns"][metric]), float(totals["b_ns"][metric])
     unit = units.time_unit(round(max(a, b)))
     change = f" ({100 * (b / a - 1):+.0f} %)" if a else ""
     return f"{a / unit.size:.3g} -> {b / unit.size:.3g} {unit.label}{change}"
@@ -229,7 +229,9 @@ def _change(total: pd.Series) -> str:
 
 def _hidden(found: Comparison, totals: pd.DataFrame) -> str:
     """Say which idle time took the place of work that went, or gave it to work that came."""
-    busy, idle = (totals.loc[name, "b_ns"] - totals.loc[name, "a_ns"] for name in ("busy", "idle"))
+    busy, idle = (
+        float(totals["b_ns"][name]) - float(totals["a_ns"][name]) for name in ("busy", "idle")
+    )
     if busy * idle >= 0 or abs(idle) < _HIDES * abs(busy):
         return ""
     terms = found.terms[found.terms["term"].str.startswith(IDLE)]
@@ -261,6 +263,8 @@ def heading_lines(compared: Compared) -> list[str]:
 def _drawn(
     rows: pd.DataFrame, footer: list[tuple[str, dict[str, Any]]], query: ComparisonQuery
 ) -> list[str]:
+    alike = [name for name in rows if name in ("delta_ns", "lo_ns", "hi_ns")]
     if query.target.form == "markdown":
-        return cells.render_markdown(rows, footer).splitlines()
-    return cells.render(rows, footer, cells.terminal_width(query.target.width))[0].splitlines()
+        return cells.render_markdown(rows, footer, alike=alike).splitlines()
+    width = cells.terminal_width(query.target.width)
+    return cells.render(rows, footer, width, alike=alike)[0].splitlines()

@@ -24,7 +24,7 @@ def test_on_the_cpu_the_rules_on_memory_say_why_they_are_silent(
     rows = invoke("advise", str(tmp_path / "with.json"), "--format", "json").out
     without = invoke("advise", str(trace(tmp_path / "without.json", recorded[0]))).lines
 
-    assert len(lines) == 2
-    assert lines[1].startswith(_WHY)
-    assert json.loads(rows) == []
-    assert without == lines[:1]
+    more = lines[len(without) :]
+    assert more[0].startswith(_WHY)
+    assert lines[: len(without)] == without
+    assert not [row for row in json.loads(rows) if row["rule"].startswith("memory")]

@@ -16,6 +16,7 @@ from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.analysis.summaries.advice.host import LEAST_PCT, longest, moved, top_line, tops
 from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.columns import combine_keys
+from pyprof2.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +69,7 @@ def short_ops(facts: Facts) -> Found | None:
         return None
     least_ns = float(np.percentile(short["dur_ns"], _FASTEST_PCT))
     text = (
-        f"{facts.share(hi_ns):.1f} % of the time in {len(short):,} ops of under "
+        f"{facts.share(hi_ns):.1f} % of the time in {counted(len(short), 'op')} of under "
         f"{SHORT_NS // 1000} us, most in {', '.join(tops(short, 'op', time='dur_ns'))}; "
         f"to call one takes {least_ns / 1000:.1f} us"
     )

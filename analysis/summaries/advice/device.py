@@ -30,6 +30,7 @@ from pyprof2.analysis.summaries.advice.floors import (
 from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.dtypes import DTYPE_BITS
 from pyprof2.signatures import Tensor, parse_inputs
+from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from pyprof2.analysis.hardware.roofline import Floats
@@ -57,6 +58,7 @@ _FLOAT16: Final = (
     "torch.autocast('cuda', dtype=torch.float16) with a GradScaler: the device has no units for "
     "bfloat16"
 )
+
 _ABOVE_ROOF: Final = "time of these kernels less what their FLOPs and bytes need on {units}"
 
 
@@ -73,7 +75,7 @@ def tensor_cores_unused(facts: Facts) -> Found | None:
         return _unjudged(facts, MISSED_PCT)
     reasons = missed.groupby("missed")["dur_ns"].sum().sort_values(ascending=False)
     words = "; ".join(str(reason) for reason in reasons.index[:2])
-    text = f"{share:.1f} % of the kernels' time, in {len(missed)} kernels: {words}"
+    text = f"{share:.1f} % of the kernels' time, in {counted(len(missed), 'kernel')}: {words}"
     return _device_found(facts, missed, matrix_peak, 1, text, "matrix units")
 
 
@@ -190,7 +192,8 @@ def elementwise_chains(facts: Facts) -> Found | None:
     # Both kernels move it, and caches may have helped: no kernel is saved twice.
     saved = np.minimum(saved, own["dur_ns"].to_numpy(float))
     text = (
-        f"{len(own)} kernels go on with what the one before them wrote: {spared.sum() / 1e9:.2f} GB"
+        f"{counted(len(own), 'kernel goes', 'kernels go')} on with what the one before wrote: "
+        f"{format_bytes(float(spared.sum()))}"
     )
     limit = "bytes that need not be moved, at the memory's bandwidth"
     return _of_kernels(facts, own, saved, text, limit)
@@ -214,8 +217,9 @@ def small_grids(facts: Facts) -> Found | None:
         return unknown(f"{lacks:.1f} % of the kernels' time without a size of the grid",
                        "launch geometry: a newer profiler")  # fmt: skip
     unused = small["dur_ns"].to_numpy(float) * (1 - blocks[blocks < SMALL_GRID])
-    text = f"{share:.1f} % of the kernels' time, in {len(small)} kernels; most in " + ", ".join(
-        _most(small, "op") or _most(small, "kernel_short")
+    text = (
+        f"{share:.1f} % of the kernels' time, in {counted(len(small), 'kernel')}; most in "
+        + ", ".join(_most(small, "op") or _most(small, "kernel_short"))
     )
     limit = "their time, times the share of multiprocessors without a block"
     return _of_kernels(facts, small, unused, text, limit)

@@ -20,6 +20,7 @@ from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, Facts, ends, fl
 from pyprof2.analysis.summaries.advice.findings import Found, most_of, unknown
 from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.analysis.summaries.advice.without import blocks_around
+from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
@@ -45,7 +46,7 @@ _RECORD_LOADING: Final = 'the ranges of a DataLoader, or pyprof2.annotate("data"
 _REPLAYED: Final = "a replay of the recording without them"
 _MARGIN: Final = 1.02
 """By how much a replay may be wrong."""
-_READS: Final = ("aten::_local_scalar_dense", "aten::item")
+_READS: Final = ("aten::_local_scalar_dense", "aten::nonzero")
 """Ops of which nothing is left where what they read stays on the device."""
 _LOAD_FASTER: Final = "more workers (num_workers), prefetch_factor, less work per sample"
 
@@ -97,7 +98,11 @@ def data_loading(facts: Facts) -> Found | None:
                 "the host had waited for the device"
             )
         found = replace(
-            found, text=text, hi_ns=round(_MARGIN * gain_ns), expected_ns=gain_ns, limit=_REPLAYED
+            found,
+            text=text,
+            hi_ns=min(facts.window_ns, round(_MARGIN * gain_ns)),
+            expected_ns=gain_ns,
+            limit=_REPLAYED,
         )
     return replace(found, remedy=_LOAD_FASTER) if is_pinned(facts["copies"]) else found
 
@@ -142,7 +147,8 @@ def _as_replayed(
     least, expected_ns, most = gains
     return replace(
         found, lo_ns=0 if facts.is_coupled else round(min(least, expected_ns) / _MARGIN),
-        expected_ns=expected_ns, hi_ns=round(_MARGIN * max(most, expected_ns)),
+        hi_ns=min(facts.window_ns, round(_MARGIN * max(most, expected_ns))),
+        expected_ns=expected_ns,
         limit=f"{_REPLAYED}, with what the host does around them", removed=around,
     )  # fmt: skip
 
@@ -156,9 +162,12 @@ def _gains_of_waits(
     """
     if facts.replay is None or calls.empty:
         return None
-    ops = facts["ops"]
-    reads = ops["op"].isin(_READS).any()
-    expected = blocks_around(facts, calls, wide=False) if reads else waits
+    reads = facts["ops"][facts["ops"]["op"].isin(_READS).to_numpy(bool)]
+    start = calls["start_ns"].to_numpy("int64")
+    is_read = time_within(*merged(*ends(reads)), start, start + 1) > 0
+    parts = (blocks_around(facts, calls[is_read], wide=False), ends(calls[~is_read]))
+    first, last = (np.concatenate(column) for column in zip(*parts, strict=True))
+    expected = merged(first, last)
     both = (waits, expected, around)
     least, gone, most = (facts.devices_count * facts.replay.gain_ns(*each) for each in both)
     return least, gone, most
@@ -184,7 +193,7 @@ def allocator(facts: Facts) -> Found | None:
             return None
         words = f"{len(calls) / steps:.1f} calls in a step"
     else:
-        words = f"{len(calls)} calls"
+        words = counted(len(calls), "call")
     share = facts.share(idle["time_ns"].sum())
     text = f"{share:.1f} % of the time in calls that allocate or release memory: {words}"
     removed = merged(*ends(calls))
@@ -231,8 +240,12 @@ def pageable_copies(facts: Facts) -> Found | None:
         return None
     calls = facts["launches"]
     calls = calls[calls["launch_id"].isin(pageable["launch_id"].dropna())]
-    size = pageable["bytes"].sum() / 1e6
-    text = f"{share:.1f} % of the time in {len(pageable)} pageable copies of {size:.1f} MB together"
+    copied = counted(len(pageable), "pageable copy", "pageable copies")
+    together = f"{' together' if len(pageable) > 1 else ''}"
+    text = (
+        f"{share:.1f} % of the time in {copied} of "
+        f"{format_bytes(float(pageable['bytes'].sum()))}{together}"
+    )
     evidence = {"copies": longest(pageable, "kernel_id")}
     found = _host_found(facts, idle, merged(*ends(calls)), text, evidence)
     most = cast("int", found.hi_ns) + int(pageable["dur_ns"].sum())
@@ -266,7 +279,7 @@ def host_bound(facts: Facts) -> Found | None:
     words = ", ".join(tops(own, "op")) or "no op"
     text = (
         f"{share:.1f} % of the time the device waited for launches, "
-        f"{facts.share(expected_ns):.1f} % in {by.ngroups} stretches "
+        f"{facts.share(expected_ns):.1f} % in {counted(by.ngroups, 'stretch', 'stretches')} "
         f"of {STRETCH_GAPS} gaps or more, the longest before kernels "
         f"{longest['kernel_id'].iloc[0]} to {longest['kernel_id'].iloc[-1]}; most in {words}"
     )
@@ -365,9 +378,8 @@ def _deleted_work(facts: Facts, names: re.Pattern[str], text: str) -> Found | No
     evidence = {"ranges": longest(ranges, "range_id"), "ops": longest(ops, "op_id")}
     is_drained = flags(idle["drained"])
     lo_ns = 0 if facts.is_coupled else int(inside[~is_drained].sum())
-    words = (
-        f"{text} {len(start)} times, for {facts.share(union_length(start, end)):.1f} % of the time"
-    )
+    share = facts.share(union_length(start, end))
+    words = f"{text} {counted(len(start), 'time')}, for {share:.1f} % of the time"
     line = top_line(idle[inside > 0])
     expected = min(hi_ns, int(inside.sum()))
     limit = most_of(_BY_HOST_WORK, hi_ns, int(inside.sum()))
@@ -390,7 +402,9 @@ def _tried_kernels(facts: Facts) -> Found | None:
     if trials.empty or facts.share(extra_ns) < LEAST_PCT:
         return None
     ids = trials.index.get_level_values("op_id")
-    text = f"{len(trials)} ops ran 3 times as many kernels as others with the same inputs"
+    text = (
+        f"{counted(len(trials), 'op')} ran 3 times as many kernels as others with the same inputs"
+    )
     limit = "what these ran longer than the others"
     return Found(text, extra_ns, 0, extra_ns, limit, {"ops": list(ids)})
 

@@ -14,6 +14,7 @@ from pyprof2.analysis.memory.growth import growth, step_ends
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.recording import int_column
+from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,10 +47,10 @@ def memory_growth(facts: Facts) -> Found | None:
         rows = rows[rows["bytes_per_step"] >= GROWTH_BYTES]
         if len(rows):
             first = rows.iloc[0]
-            size = int(first["bytes_per_step"]) / 1e6
+            size = format_bytes(int(first["bytes_per_step"]))
             text = (
-                f"device {curve.device} holds {size:.1f} MB more after each of {first['steps']} "
-                f"steps, allocated in {first['op']}"
+                f"device {curve.device} holds {size} more after each of "
+                f"{counted(first['steps'], 'step')}, allocated in {first['op']}"
             )
             line = str(first["line"])
             return Found(text, source=None if line.startswith("(") else line)

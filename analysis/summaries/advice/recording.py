@@ -14,6 +14,7 @@ from pyprof2.analysis.intervals import time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm
 from pyprof2.analysis.summaries.advice.findings import Found
 from pyprof2.analysis.summaries.advice.needs import record_later
+from pyprof2.units import counted, format_time
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
@@ -37,7 +38,9 @@ def slow_launches(facts: Facts) -> Found | None:
     calls = _slow_calls(facts)
     if calls.empty:
         return None
-    text = f"{len(calls)} launches of over 1 ms, {calls['dur_ns'].sum() / 1e6:.1f} ms together"
+    launches = counted(len(calls), "launch", "launches")
+    together = " together" if len(calls) > 1 else ""
+    text = f"{launches} of over 1 ms, {format_time(int(calls['dur_ns'].sum()))}{together}"
     return Found(text, evidence={"launches": calls["launch_id"]}, remedy=record_later(facts))
 
 
@@ -48,7 +51,7 @@ def module_loading(facts: Facts) -> Found | None:
     time_ns = union_length(start, end)
     if time_ns < LONG_NS:
         return None
-    text = f"{len(start)} calls or intervals in which code was loaded, {time_ns / 1e6:.1f} ms"
+    text = f"code was loaded {counted(len(start), 'time')}, for {format_time(time_ns)}"
     evidence = {"launches": calls["launch_id"], "stalls": stalls["stall_id"]}
     return Found(text, evidence=evidence, remedy=record_later(facts))
 
@@ -72,7 +75,7 @@ def unrecorded_start(facts: Facts) -> Found | None:
     time_ns = int(idle["time_ns"].sum())
     if time_ns <= LONG_NS:
         return None
-    text = f"{time_ns / 1e6:.1f} ms before the tenth piece of work; work at the start is missing"
+    text = f"{format_time(time_ns)} before the tenth piece of work; work at the start is missing"
     return Found(text, evidence={"kernels": idle["kernel_id"].dropna().unique()})
 
 

@@ -283,13 +283,13 @@ INFORMS: Final[dict[str, tuple[Callable[[], Rows], str]]] = {
     "data-parallel": (_data_parallel, "DataParallel on 2 devices"),
     "backend": (_gloo, "DistributedDataParallel over gloo"),
     "low-utilization": (_late_launches, "kernels ran in 2.5 % of the time"),
-    "slow-launches": (_slow_launch, "1 launches of over 1 ms, 1.5 ms together"),
-    "module-loading": (_loads_code, "1 calls or intervals in which code was loaded, 1.5 ms"),
+    "slow-launches": (_slow_launch, "1 launch of over 1 ms, 1500.000 us"),
+    "module-loading": (_loads_code, "code was loaded 1 time, for 1500.000 us"),
     "slow-first-step": (
         lambda: training(pause_us=lambda step: 0 if step else 6000),
         "step 0 took 1.6 times the median step",
     ),
-    "unrecorded-start": (_late_start, "2.0 ms before the tenth piece of work"),
+    "unrecorded-start": (_late_start, "2010.000 us before the tenth piece of work"),
     "kernel-drift": (_drifts, "up to 1.42 times the fastest one's time"),
     "python-stacks": (_collects, "longer than without Python stacks"),
 }
