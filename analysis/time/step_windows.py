@@ -3,7 +3,8 @@
 The host runs ahead of the GPU, so what a step launches may run while the host is in the next one
 already. The window of a step ends with the later of its range on the host and the last activity
 launched in it, and begins where the one before it ended, at the earliest with its own range. So
-windows do not overlap, and each holds the GPU work of its step.
+windows do not overlap, and each holds the GPU work of its step. Where the step before was not
+recorded, but its work runs into the range of this one, the window begins with the step's own work.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.parted import Parted
 
 _NONE = -(1 << 62)
+_NEVER = 1 << 62
 
 
 class StepWindows(NamedTuple):
@@ -83,17 +85,44 @@ def step_windows(ranges: pa.Table, activities: Iterable[pa.Table]) -> StepWindow
             in parts.
     """
     step, start, end = step_ranges(ranges)
-    last = end.copy()
+    last, before = end.copy(), _WorkBefore(step, start)
     for table in activities:
         launch = int_column(table, "launch_ns", _NONE)
         place = np.searchsorted(start, launch, "right") - 1
         inside = (place >= 0) & (launch < end[place]) if len(start) else np.zeros(0, bool)
-        ends = int_column(table, "start_ns", 0) + int_column(table, "dur_ns", 0)
+        begins = int_column(table, "start_ns", 0)
+        ends = begins + int_column(table, "dur_ns", 0)
         if len(start):
             np.maximum.at(last, place[inside], ends[inside])
+            before.add(np.where(inside, place, -1), begins, ends)
     last = np.maximum.accumulate(last) if len(last) else last
-    begin = np.maximum(start, np.r_[_NONE, last[:-1]]) if len(last) else start
+    begin = np.maximum(before.begins(), np.r_[_NONE, last[:-1]]) if len(last) else start
     return StepWindows(step, np.minimum(begin, last), last)
+
+
+class _WorkBefore:
+    """Finds where the work of steps begins that were not recorded right after another one.
+
+    Work that no step launched was launched before: what of it runs into such a step is another's.
+    """
+
+    def __init__(self, step: Int, start: Int) -> None:
+        self._start = start
+        self._opens = np.flatnonzero(np.r_[True, step[1:] != step[:-1] + 1][: len(step)])
+        self._own, self._others = (np.full(len(step), _NEVER) for _ in range(2))
+
+    def add(self, place: Int, begins: Int, ends: Int) -> None:
+        """Take activities: the step that launched each by position, -1 for none; and its time."""
+        own = place >= 0
+        np.minimum.at(self._own, place[own], begins[own])
+        opened = np.searchsorted(self._start[self._opens], ends, "left") - 1
+        others = ~own & (opened >= 0)
+        np.minimum.at(self._others, self._opens[opened[others]], begins[others])
+
+    def begins(self) -> Int:
+        """Return from when on each step is not another's: its range's start, or its first work."""
+        runs_in = (self._others < self._own) & (self._own < _NEVER)
+        return np.where(runs_in, self._own, self._start)
 
 
 def step_ranges(ranges: pa.Table) -> StepWindows:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,36 @@ def test_a_window_ends_with_the_work_that_the_step_launched() -> None:
     assert found.start.tolist() == [0, 150, 210]
     assert found.end.tolist() == [150, 200, 300]
     assert found.time_by_step() == {3: 150, 4: 50, 5: 90}
+
+
+def test_the_first_step_begins_with_its_own_work_where_that_of_before_runs_into_it() -> None:
+    before = work((None, -20, 5), (-9, 5, 30))
+
+    found = step_windows(STEPS, [before, LATE])
+
+    assert found.start.tolist() == [50, 150, 210]
+    assert found.time_by_step() == {3: 100, 4: 50, 5: 90}
+
+
+@pytest.mark.parametrize(
+    ("steps", "activities", "starts"),
+    [
+        pytest.param(STEPS, work((-9, -8, 0)), [0, 150, 210], id="ended before"),
+        pytest.param(STEPS, work((None, 60, 70)), [0, 150, 210], id="after its own began"),
+        pytest.param(STEPS, work((205, 206, 220)), [0, 150, 210], id="between recorded steps"),
+        pytest.param(
+            ranges(("step#3", 0, 100), ("step#9", 305, 400)),
+            work((None, 300, 308), (306, 320, 330)), [0, 320], id="another recording",
+        ),
+        pytest.param(ranges(("step#3", 0, 100)), work((None, -5, 20)), [0], id="no work of its own"),
+    ],
+)  # fmt: skip
+def test_work_of_others_moves_only_steps_that_it_runs_into(
+    steps: pa.Table, activities: pa.Table, starts: list[int]
+) -> None:
+    own = [] if len(steps) == 1 else [LATE.slice(0, 3)]
+
+    assert step_windows(steps, [activities, *own]).start.tolist() == starts
 
 
 def test_a_step_is_busy_while_a_device_works_in_its_window() -> None:
