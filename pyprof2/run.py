@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["Run", "default_store", "load", "parse"]
 
 _FEW_LINKED_PCT: Final = 50
+_LOOKED_THROUGH: Final = 1 << 18
+"""So many kernels are looked through for what was not added up; of more it is not known."""
 _OF_PARSING: Final = ("default_store", "parse")
 
 
@@ -657,6 +659,34 @@ class Run:
         return pd.concat(parts, ignore_index=True)
 
     @cached_property
+    def device_shares(self) -> dict[str, float | None]:
+        """GPU utilization, SM efficiency and occupancy over all steps, in %; null where unknown.
+
+        Without steps they are from the first activity to the last; of more kernels than can be
+        looked through in passing only the first is known.
+        """
+        from pyprof2.analysis.time.steps import SHARES, mean_shares
+
+        steps = read_table(self.path, "steps", ["dur_ns", *SHARES]).to_pylist()
+        if steps:
+            return mean_shares(steps, "dur_ns")
+        if self.summary["kernel_count"] > _LOOKED_THROUGH:
+            busy, span = (self.summary[name] for name in ("busy_kernels_ns", "gpu_span_ns"))
+            return dict.fromkeys(SHARES) | {SHARES[0]: 100 * busy / span if span else None}
+        use = self.use_over_steps.astype(object)
+        rows = use.where(use.notna(), None).to_dict("records")
+        return mean_shares([{str(k): v for k, v in row.items()} for row in rows], "window_ns")
+
+    @cached_property
+    def tensor_core_pct(self) -> float | None:
+        """The share of the kernels' time that used Tensor Cores, of those with a verdict."""
+        if self.stored_sums is not None:
+            return self.stored_sums.tensor_core_pct
+        times = self.time_by("tensor_core")
+        known = times.get("yes", 0) + times.get("no", 0)
+        return 100 * times.get("yes", 0) / known if known else None
+
+    @cached_property
     def _totals(self) -> list[Totals]:
         """The totals of each rank."""
         from pyprof2.analysis.summaries.totals import Totals
@@ -772,7 +802,7 @@ class Run:
         """Return the time of the rows of axis `kernel` by a text, in the order in which they come.
 
         Args:
-            column: `category`, `copy_kind` or `op`.
+            column: `category`, `copy_kind`, `op`, or `tensor_core` where nothing was added up.
         """
         if self.stored_sums is not None:
             return self.stored_sums.time_by(column)

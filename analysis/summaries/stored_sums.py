@@ -238,6 +238,12 @@ class StoredSums:
         values = self.columns[name]
         return sum(values[row] for row in rows)
 
+    @property
+    def tensor_core_pct(self) -> float | None:
+        """The share of the time that used Tensor Cores, of that with a verdict."""
+        share = self._ratio("tensor_core_ns", "tensor_core_known_ns", list(self.rows))
+        return None if share is None else 100 * share
+
     def time_by(self, column: str) -> dict[str, int]:
         """Return the time of each text of a column, in the order in which they come."""
         return self._most(column, list(self.rows))[1]

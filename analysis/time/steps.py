@@ -22,7 +22,7 @@ from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
     import pandas as pd
@@ -372,7 +372,8 @@ def use_pct(use: Use, length: Int) -> dict[str, pa.Array]:
 def use_over_steps(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
     """Return how each device was used from the start of the first step to the end of the last.
 
-    Time between steps counts, time between recordings does not.
+    Time between steps counts, time between recordings does not. A recording without steps is taken
+    from its first activity to its last.
 
     Args:
         tables: the columns `INPUT` of the canonical tables of all ranks.
@@ -387,17 +388,36 @@ def use_over_steps(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
     for rank, own in recordings(tables):
         activities = own["kernels"], own["copies"]
         windows = step_windows(own["ranges"], activities)
+        works = device_work(*activities)
         if len(windows.step):
             first, last = windows.start[:1], windows.end[-1:]
+        elif works:
+            first = np.min([work.start.min() for work in works.values()], keepdims=True)
+            last = np.max([work.end.max() for work in works.values()], keepdims=True)
+        for device, work in works.items():
             length = int(last[0] - first[0])
-            for device, work in device_work(*activities).items():
-                found[rank, device].append((length, device_use(work, first, last)))
+            found[rank, device].append((length, device_use(work, first, last)))
     rows = [
         {"rank": rank, "device": None if device == NEVER else device, **_of_recordings(parts)}
         for (rank, device), parts in found.items()
     ]
     names = ["rank", "device", "window_ns", *SHARES]
     return pd.DataFrame(rows, columns=names).astype({"device": "Int64"})
+
+
+def mean_shares(rows: Sequence[Mapping[str, Any]], length: str) -> dict[str, float | None]:
+    """Return the shares of devices over all rows, null where one of them does not know its own.
+
+    Args:
+        rows: of the table `steps`, or of `use_over_steps`; null as None.
+        length: the column of their lengths.
+    """
+    whole = sum(row[length] for row in rows)
+    known = {name: whole and all(row[name] is not None for row in rows) for name in SHARES}
+    return {
+        name: sum(row[name] * row[length] for row in rows) / whole if known[name] else None
+        for name in SHARES
+    }
 
 
 def _of_recordings(parts: list[tuple[int, Use]]) -> dict[str, Any]:

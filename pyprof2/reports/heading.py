@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.reports.cells import clean
-from pyprof2.reports.headline import loses_time, sentence, several_devices
+from pyprof2.reports.headline import figures, loses_time, sentence, several_devices
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ _BINS: Final = {
     "copy": "copies",
 }
 _COUNTED_PCT: Final = 99.5
+_ALL_PCT: Final = 100
+ABOVE_PEAK: Final = "another device (--device), a higher clock, or FLOPs that were not done"
+"""Why more than all of the peak may have been used."""
 
 
 def heading(run: Run, width: int) -> list[str]:
@@ -48,6 +51,8 @@ def heading(run: Run, width: int) -> list[str]:
     if run.device is not None:
         items.append(("roofs of", str(run.device)))
     lines = _flow([f"{name} {clean(value)}" for name, value in items if value], width)
+    known = [f"{each.name} {each.value}" for each in figures(run) if each.value is not None]
+    lines += textwrap.wrap(" | ".join(known), width)
     lines += textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
     words = f"{sentence(run)}; next: pyprof2 advise" if loses_time(run) else ""
     return lines + textwrap.wrap(words, width, break_on_hyphens=False)
@@ -88,7 +93,8 @@ def _utilization(run: Run) -> list[str]:
     # Of matrix work whose FLOPs are not known it is only a lower bound.
     least = "" if known and min(known) >= _COUNTED_PCT else "at least "
     same = f"{mfu:.1f}" == f"{hfu:.1f}"
-    return [f"MFU {least}{_rate_text(mfu)}"] + ([] if same else [f"HFU {least}{_rate_text(hfu)}"])
+    texts = [f"MFU {least}{_rate_text(mfu)}"] + ([] if same else [f"HFU {least}{_rate_text(hfu)}"])
+    return texts + ([f"above the peak: {ABOVE_PEAK}"] if max(mfu, hfu) > _ALL_PCT else [])
 
 
 def _rate_text(share: float) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.summaries.spent import LARGE
 from pyprof2.frames import shown_line
 from pyprof2.reports.cells import clean
-from pyprof2.units import format_time
+from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -42,6 +42,16 @@ _WAYS: Final = {
     "h2d": "from host to device", "d2h": "from device to host", "d2d": "inside of the device",
     "p2p": "between devices",
 }  # fmt: skip
+_USES: Final = (
+    ("GPU utilization", "time in which a kernel ran", "no kernel was recorded"),
+    (
+        "SM efficiency", "mean share of the multiprocessors that had a block",
+        "the recording does not say how many blocks each has",
+    ),
+    ("occupancy", "mean of what the recorder says of the kernels",
+        "the recording does not say it"),
+)  # fmt: skip
+"""How devices were used: name, what it is, and why it is not known."""
 _VAGUE: Final = ["other", "comm"]
 """Categories that say nothing of what computes."""
 
@@ -62,6 +72,41 @@ def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
         unsure = "; ".join([*_not_told(run), *_disturbed(run, disturbed)])
         words += f"; {unsure}" if unsure else ""
     return clean(words)
+
+
+class Figure(NamedTuple):
+    """One of the numbers that a recording is judged by.
+
+    Attributes:
+        name: what it is.
+        value: as text; None where it is not known.
+        note: of what it is, or why it is not known.
+    """
+
+    name: str
+    value: str | None
+    note: str
+
+
+def figures(run: Run) -> list[Figure]:
+    """Return how long a step is and how a device was used in it; without a device the former."""
+    spent = run.spent
+    steps = [row for row in run.utilization_rows if row["step"] is not None]
+    words = "a step" if len(steps) == 1 else f"mean of {len(steps)} steps"
+    wall = sum(row["wall_ns"] or 0 for row in steps)
+    found = [Figure("step time", _time(wall / len(steps)), words)] if steps else []
+    if run.summary["no_gpu"]:
+        return found
+    place = "of the steps" if spent.windows else "from the first activity to the last"
+    for (name, known, missing), share in zip(_USES, run.device_shares.values(), strict=True):
+        note = missing if share is None else f"{known}, {place}"
+        found.append(Figure(name, _share(share), note))
+    note = "of the kernels' time" if run.tensor_core_pct is not None else "no kernel has a verdict"
+    return [*found, Figure("Tensor Cores", _share(run.tensor_core_pct), note)]
+
+
+def _share(share: float | None) -> str | None:
+    return None if share is None else f"{format_rate(share)} %"
 
 
 def disturbances(advice: pd.DataFrame) -> list[str]:

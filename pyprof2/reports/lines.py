@@ -11,6 +11,7 @@ import pandas as pd
 from pyprof2.analysis.summaries.line_profile import COLUMNS
 from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_tree import FILE, LINE, NO_SOURCE, OP, THREAD
+from pyprof2.analysis.time.step_times import step_windows_of
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells
 from pyprof2.reports.heading import step_numbers
@@ -62,7 +63,7 @@ def show(run: Run, query: LineQuery, target: Target, top: int | None) -> None:
     table = _columns(profile, query, outline.rows(nodes))
     target.write_lines(
         [
-            *_heading(profile, query),
+            *_heading(run, profile, query),
             *([_FUNCTIONS] if run.lines_are_functions else []),
             *energy_lines(run, profile.ranks),
             "",
@@ -247,7 +248,7 @@ def _footer(profile: LineProfile, query: LineQuery) -> list[tuple[str, dict[str,
 # -- what is said around it ----------------------------------------------------------------------
 
 
-def _heading(profile: LineProfile, query: LineQuery) -> Iterator[str]:
+def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:
     """Say what the table is of."""
     numbers = sorted({number for _, number in profile.steps if number is not None})
     parts = [*([query.phase] if query.phase else []), *([query.within] if query.within else [])]
@@ -257,7 +258,18 @@ def _heading(profile: LineProfile, query: LineQuery) -> Iterator[str]:
         return
     ranks = f" of {len(profile.ranks)} ranks" if len(profile.ranks) > 1 else ""
     word = "step" if len(numbers) == 1 else "steps"
-    yield f"{word} {step_numbers(numbers)}{ranks}; {format_time(profile.total_ns)} in all"
+    chosen = set(profile.steps)
+    windows = step_windows_of(run.steps)
+    lengths = [
+        int(dur)
+        for rank, step, dur in zip(*(windows[n] for n in ("rank", "step", "dur_ns")), strict=True)
+        if (rank, step) in chosen
+    ]
+    # As prof has it: until the last work ends that the step launched.
+    mean = f" of {format_time(sum(lengths) // len(lengths))}" if lengths else ""
+    each = " each" if lengths[1:] else ""
+    numbered = f"{word} {step_numbers(numbers)}{ranks}{mean}{each}"
+    yield f"{numbered}; {format_time(profile.total_ns)} in all"
     for rank, number in profile.apart:
         place = f"rank {rank}: " if len(profile.ranks) > 1 else ""
         yield f"{place}step {number}, the first one, is an outlier and left out; --step {number}"

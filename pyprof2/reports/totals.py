@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
 from pyprof2.reports.heading import heading
+from pyprof2.reports.headline import figures
+from pyprof2.reports.notes import step_notes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pyprof2.run import Run
 
 _FORMATS: Final = ("table", "json")
+_UNKNOWN: Final = "-"
 
 
 def check(query: Query) -> None:
@@ -36,13 +39,19 @@ def show(run: Run, query: Query) -> None:
     """Write the totals: what stands above tables, or all of them as JSON."""
     if query.target.form == "json":
         totals = run.summary | {
+            "figures": [each._asdict() for each in figures(run)],
             "ledger": _records(run.ledger),
             "utilization": _records(run.utilization),
         }
         files.write_text(f"{files.json_text(totals)}\n", query.target.path)
         return
     lines = heading(run, cells.terminal_width(query.target.width))
-    query.target.write_lines(lines)
+    found = figures(run)
+    width = max((len(each.name) for each in found), default=0)
+    size = max((len(each.value or _UNKNOWN) for each in found), default=0)
+    lines += [""] * bool(found)
+    lines += [f"{n:{width}}  {value or _UNKNOWN:>{size}}  {note}" for n, value, note in found]
+    query.target.write_lines([*lines, *step_notes(run)])
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import pytest
 
 from pyprof2.analysis.summaries.spent import Spent
 from pyprof2.analysis.summaries.utilization import COLUMNS
+from pyprof2.analysis.time.steps import SHARES
 from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from pyprof2.result_tables import STEPS
@@ -45,6 +46,7 @@ class StubRun:
     warnings: list[str] = field(default_factory=list)
     source_roots: tuple[str, ...] = ()
     stored_sums: None = None
+    tensor_core_pct: None = None
     utilization_rows: tuple[dict[str, Any], ...] = ()
     spent: Spent = field(default_factory=lambda: Spent(0, 2000, 0, None, None, None, 0, None, 2000))
 
@@ -69,6 +71,11 @@ class StubRun:
     def utilization(self) -> pd.DataFrame:
         """No step has a known peak."""
         return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
+
+    @property
+    def device_shares(self) -> dict[str, float | None]:
+        """Nothing is known of how devices were used."""
+        return dict.fromkeys(SHARES)
 
     @property
     def steps(self) -> pd.DataFrame:

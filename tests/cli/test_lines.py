@@ -41,7 +41,7 @@ def test_the_table_is_a_tree(invoke: Callable[..., Any], recording: Path) -> Non
     assert result.code == 0
     assert result.lines[:2] == [
         "time of kernels and copies, by the line that launched them",
-        "step 3; 100.000 us in all",
+        "step 3 of 200.000 us; 100.000 us in all",
     ]
     assert result.lines[2].startswith("frames of torch.profiler: a line is where its function")
     # Line, module, share, median, calls, TFLOP/s of those that are known, Tensor Cores, idle time.

@@ -8,18 +8,34 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import mm_trace, profile_rows
+from tests.kineto_events import launched, op, step
+from tests.kineto_events import trace as write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 
-def test_the_summary_is_the_heading_without_a_table(
-    invoke: Callable[..., Any], use_run: Callable[..., Any]
+def test_the_summary_is_the_heading_with_each_figure_and_the_steps(
+    invoke: Callable[..., Any], tmp_path: Path
 ) -> None:
-    use_run(profile_rows({"op": "aten::mm", "dur_ns": 5000}))
+    work = [op("aten::mm", 0, 40), launched(5, 1, at=10, dur=40), launched(110, 2, at=120, dur=60)]
+    path = write(tmp_path, step(3, 0, 100), step(4, 100, 100), *work)
 
-    assert invoke("prof", "x", "--summary").lines == invoke("prof", "x", "--by", "op").lines[:2]
+    heading = invoke("prof", path, "--by", "op").lines
+    lines = invoke("prof", path, "--summary").lines
+
+    until = "until the last work that it launched ends"
+    assert lines[:3] == heading[:3]
+    assert lines[1] == "step time 100.000 us | GPU utilization 50.0 %"
+    assert lines[lines.index("") + 1 :] == [
+        "step time        100.000 us  mean of 2 steps",
+        "GPU utilization      50.0 %  time in which a kernel ran, of the steps",
+        "SM efficiency             -  the recording does not say how many blocks each has",
+        "occupancy                 -  the recording does not say it",
+        "Tensor Cores              -  no kernel has a verdict",
+        f"a step takes 100.000 us on average, {until}, 50.0 % of it busy",
+    ]
 
 
 def test_the_summary_of_a_trace_as_json_holds_ledger_and_utilization(
@@ -50,3 +66,19 @@ def test_a_summary_has_no_rows_to_choose(
 
     assert (result.code, result.out) == (2, "")
     assert message in result.err
+
+
+@pytest.mark.parametrize(("flops", "flag"), [(2_000_000, True), (1_000_000, False)])
+def test_more_than_all_of_the_peak_is_flagged(
+    flops: int, *, flag: bool, invoke: Callable[..., Any], use_run: Callable[..., Any]
+) -> None:
+    counts = dict.fromkeys(("model_flops", "hardware_flops"), flops)
+    shares = dict.fromkeys(("mfu_pct", "hfu_pct"), flops / 1e4)
+    known = {"step": None, "wall_ns": 1000, "peak_flop_per_s": 1e12, "counted_pct": 100.0}
+    rows = (counts | shares | known,)
+    use_run(profile_rows({"op": "aten::mm", "dur_ns": 5000}), utilization_rows=rows)
+
+    lines = invoke("prof", "x", "--summary").lines
+
+    assert f"MFU {flops // 10_000} %" in lines[1]
+    assert any("above the peak: another device" in line for line in lines) is flag

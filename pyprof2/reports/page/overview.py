@@ -9,7 +9,7 @@ import pandas as pd
 from pyprof2.analysis.summaries.advice import RULES, alike
 from pyprof2.frames import shown_line
 from pyprof2.reports.heading import heading, step_numbers
-from pyprof2.reports.headline import disturbances, sentence
+from pyprof2.reports.headline import disturbances, figures, sentence
 from pyprof2.reports.page.columns import records
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ _DOCS: Final = "advice.html#advice-"
 def heading_of(run: Run) -> dict[str, Any]:
     """Return one sentence on the recording, and the lines that `prof` prints above its tables."""
     said = sentence(run, disturbances(run.advise()))
-    return {"sentence": said, "lines": heading(run, _WIDE)}
+    tiles = [each._asdict() for each in figures(run)]
+    return {"sentence": said, "figures": tiles, "lines": heading(run, _WIDE)}
 
 
 def findings_of(run: Run) -> list[dict[str, Any]]:

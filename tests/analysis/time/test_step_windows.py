@@ -83,7 +83,7 @@ def test_the_first_step_begins_with_its_own_work_where_that_of_before_runs_into_
             ranges(("step#3", 0, 100), ("step#9", 305, 400)),
             work((None, 300, 308), (306, 320, 330)), [0, 320], id="another recording",
         ),
-        pytest.param(ranges(("step#3", 0, 100)), work((None, -5, 20)), [0], id="no work of its own"),
+        pytest.param(ranges(("step#3", 0, 100)), work((None, -5, 20)), [0], id="no own work"),
     ],
 )  # fmt: skip
 def test_work_of_others_moves_only_steps_that_it_runs_into(

@@ -18,9 +18,11 @@ from pyprof2.analysis.time.steps import (
     COMM,
     COMPUTE,
     COPY,
+    SHARES,
     STATES,
     Work,
     device_use,
+    mean_shares,
     steps_of_rank,
     use_over_steps,
     use_pct,
@@ -150,10 +152,30 @@ def test_without_a_device_steps_have_windows_and_no_states() -> None:
     assert rows[["device", *ALL_STATES, "gpu_utilization_pct"]].isna().all(axis=None)
 
 
-def test_without_steps_there_are_no_rows() -> None:
-    of = tables([], [kernel(0, 10)])
+def test_without_steps_there_are_no_rows_and_use_is_from_the_first_activity_to_the_last() -> None:
+    of = tables([], [kernel(0, 10), kernel(30, 40)])
 
-    assert (len(found(of)), len(use_over_steps(of))) == (0, 0)
+    assert len(found(of)) == 0
+    (use,) = use_over_steps(of).to_dict("records")
+    assert (use["window_ns"], use["gpu_utilization_pct"]) == (40, 50)
+    assert use_over_steps(tables([], [])).empty
+
+
+@pytest.mark.parametrize(
+    ("shares", "mean"),
+    [
+        pytest.param([(10, 50.0), (30, 90.0)], 80.0, id="weighted by time"),
+        pytest.param([(10, 50.0), (30, None)], None, id="one unknown"),
+        pytest.param([(0, None)], None, id="nothing long"),
+        pytest.param([], None, id="none"),
+    ],
+)
+def test_the_mean_of_shares_is_over_all_of_the_time(
+    shares: list[tuple[int, float | None]], mean: float | None
+) -> None:
+    rows = [{"dur_ns": length} | dict.fromkeys(SHARES, share) for length, share in shares]
+
+    assert mean_shares(rows, "dur_ns") == dict.fromkeys(SHARES, mean)
 
 
 def test_a_step_without_length_hides_no_other() -> None:

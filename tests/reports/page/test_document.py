@@ -13,6 +13,7 @@ import pyprof2.run
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.cli import main
 from pyprof2.comparison import compare
+from pyprof2.reports.headline import figures
 from pyprof2.reports.page import document as documents
 from pyprof2.reports.page import html
 from tests.kineto_events import (
@@ -197,7 +198,9 @@ def test_the_lines_above_are_those_of_prof(
     monkeypatch.setenv("COLUMNS", str(1 << 16))
     assert main(["prof", str(run.path), "--summary"]) == 0
 
-    assert capsys.readouterr().out.splitlines() == document["heading"]["lines"]
+    lines = document["heading"]["lines"]
+    assert capsys.readouterr().out.splitlines()[: len(lines)] == lines
+    assert document["heading"]["figures"] == [each._asdict() for each in figures(run)]
 
 
 def test_the_sentence_says_how_long_a_step_takes_and_why(

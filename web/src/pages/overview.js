@@ -11,8 +11,10 @@ export const overview = { id: "overview", title: "Overview", uses: ["rank", "ste
 function render(host, app) {
   const { heading } = app.doc;
   host.append(el("h2", { class: "sentence" }, multiline(heading.sentence)));
-  // What the sentence says already need not be said again.
-  const lines = heading.lines.filter((line) => !heading.sentence.includes(line.split(";")[0]));
+  if (heading.figures.length) host.append(el("dl", { class: "tiles" }, ...heading.figures.map(tile)));
+  // What the sentence and the tiles say already need not be said again.
+  const isTold = (line) => heading.sentence.includes(line.split(";")[0]) || heading.figures.some(({ name }) => line.startsWith(name));
+  const lines = heading.lines.filter((line) => !isTold(line));
   host.append(el("ul", { class: "heading" }, ...lines.map((line) => el("li", {}, multiline(line)))));
   const hasSteps = app.table("parts").rows > 0;
   section(host, hasSteps ? "A step" : "All that was recorded", (box) => (hasSteps ? stepBar : wholeBar)(box, app));
@@ -20,6 +22,12 @@ function render(host, app) {
   section(host, "How sure this is", (box) => quality(box, app));
   section(host, "Steps", (box) => stepChart(box, app));
   if (app.doc.meta.notes?.length) section(host, "Notes", (box) => notes(box, app));
+}
+
+/** One number that a recording is judged by. */
+function tile({ name, value, note }) {
+  return el("div", { class: value === null ? "unknown" : "" },
+    el("dt", {}, name), el("dd", {}, value ?? NULL), el("dd", { class: "hint" }, multiline(note)));
 }
 
 function section(host, title, fill) {
