@@ -38,7 +38,15 @@ both = pytest.mark.parametrize(
     ],
 )
 
-OF_TOOLS: Final = ("pyprof2: ", "USDT:", "Terminated", "Generating '", "Generated:", "[1/1] ", "    /")
+OF_TOOLS: Final = (
+    "pyprof2: ",
+    "USDT:",
+    "Terminated",
+    "Generating '",
+    "Generated:",
+    "[1/1] ",
+    "    /",
+)
 """How lines begin that the profilers, and we, write beside the script."""
 PLAIN_ENVIRONMENT: Final = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 

@@ -119,16 +119,17 @@ def sync(facts: Facts) -> Found | None:
     """A call that waits for the device lets it run dry: the next work is launched too late.
 
     How long the host was blocked says nothing: where it would only have waited elsewhere, the
-    device was busy. Only idle time counts.
+    device was busy. Idle time counts, and what a replay without the calls gains.
     """
     idle = facts.idle_of("sync")
     calls = facts.calls_of("sync")
     removed = merged(*ends(calls))
     around = removed if facts.replay is None else blocks_around(facts, calls, wide=True)
     gains = _gains_of_waits(facts, calls, removed, around)
-    share = facts.share(max(int(idle["time_ns"].sum()), gains[1] if gains else 0))
-    if share < LEAST_PCT:
+    idle_ns = int(idle["time_ns"].sum())
+    if facts.share(max(idle_ns, gains[2] if gains else 0)) < LEAST_PCT:
         return None
+    share = facts.share(max(idle_ns, gains[1] if gains else 0))
     ops = ", ".join(tops(idle, "op"))
     text = f"{share:.1f} % of the time after the host waited for the device" + (
         f", in {ops}" if ops else ""
