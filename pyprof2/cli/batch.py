@@ -108,8 +108,8 @@ def _add_entry(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--verify",
         action="store_true",
-        help="then run the batch size that is suggested (the largest that fits, or where that is "
-        "not known one with 90 %% of the throughput) and the next one",
+        help="then run the batch size that is suggested (the largest that is sure to fit, or where "
+        "that is not known one with 90 %% of the throughput) and the next one",
     )
 
 
