@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
+import sqlite3
 import subprocess
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +17,18 @@ if TYPE_CHECKING:
 PROGRAM: Final = "nsys"
 _SUFFIX: Final = ".nsys-rep"
 _MAGIC: Final = b"NVIDIA Tegra Profiler Report"
+
+_SECRET: Final = re.compile(rb"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
+"""What the name of a variable holds whose value is nobody else's business."""
+_HIDDEN: Final = b"(hidden)"
+_NEXT_VARIABLE: Final = re.compile(rb";(?=[A-Za-z_][A-Za-z0-9_]*=)")
+_ENVIRONMENTS: Final = (
+    ("StringIds", "instr(value, char(0)) > 0"),
+    ("TARGET_INFO_SYSTEM_ENV", "name = 'DeviceEnvironment'"),
+    ("META_DATA_CAPTURE", "name LIKE '%ENVIRONMENT_VARIABLE'"),
+)
+"""Where an export has variables of environments, those of all processes of the machine: tables
+with a column `value`, and which of their rows."""
 
 
 def is_report(path: Path) -> bool:
@@ -32,6 +47,8 @@ def is_report(path: Path) -> bool:
 
 def export_report(report: Path, export: Path, shown_as: Path | None = None) -> Path:
     """Export a `.nsys-rep` file to the SQLite file `export`, and return that.
+
+    Variables of environments whose names say that they are secret have no values there.
 
     Args:
         report: the file.
@@ -58,4 +75,39 @@ def export_report(report: Path, export: Path, shown_as: Path | None = None) -> P
         why = said[-1].strip() if said else f"exit code {done.returncode}"
         msg = f"{shown}: nsys cannot export it: {why}"
         raise TraceError(msg)
+    _hide_secrets(export)
     return export
+
+
+def _hide_secrets(export: Path) -> None:
+    with contextlib.closing(sqlite3.connect(export)) as database:
+        with database:
+            changed = sum(_hide_in(database, *place) for place in _ENVIRONMENTS)
+        if changed:
+            # What nsys and we have replaced still lies between the rows.
+            database.execute("VACUUM")
+
+
+def _hide_in(database: sqlite3.Connection, table: str, rows: str) -> int:
+    """Hide what is secret in a table, if there is one, and return in how many rows."""
+    known = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
+    if known.fetchone() is None:
+        return 0
+    texts = f"SELECT rowid, CAST(value AS BLOB) FROM {table} WHERE {rows}"  # noqa: S608 -- ours
+    found = [(row, text, _without_secrets(text)) for row, text in database.execute(texts) if text]
+    changed = [(new, row) for row, text, new in found if new != text]
+    update = f"UPDATE {table} SET value = CAST(? AS TEXT) WHERE rowid = ?"  # noqa: S608 -- ours
+    database.executemany(update, changed)
+    return len(changed)
+
+
+def _without_secrets(environment: bytes) -> bytes:
+    """Return `NAME=value` or several of them, with a null byte or a semicolon between."""
+    is_apart = b"\0" in environment
+    parts = environment.split(b"\0") if is_apart else _NEXT_VARIABLE.split(environment)
+    return (b"\0" if is_apart else b";").join(map(_without_secret, parts))
+
+
+def _without_secret(variable: bytes) -> bytes:
+    name, equals, _ = variable.partition(b"=")
+    return name + equals + _HIDDEN if equals and _SECRET.search(name) else variable
