@@ -8,7 +8,8 @@
 
 or the same with `deepview_` in place of `skyline_`. The rules are those of Skyline's documentation
 ("Providers"), and what its samples do: the file is imported under its own name, its folder comes
-first on `sys.path`, `sys.argv` has its path alone, and the working folder stays as it is.
+first on `sys.path` and the root of its project next, `sys.argv` has its path alone, and the working
+folder stays as it is.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 PREFIXES: Final = ("skyline", "deepview")
 ROLES: Final = ("model_provider", "input_provider", "iteration_provider")
+_ROOT_MARKS: Final = (".git", "setup.py", "pyproject.toml")
+"""What lies in the root of a project."""
 _NO_NAME: Final = "_entry_point"
 """The module's name where the file's own is that of a module which is there already."""
 _NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "out of memory")
@@ -131,9 +134,11 @@ def load_entry_point(path: Path) -> EntryPoint:
         EntryPointError: it fails, or its functions are not those of an entry point.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 -- a link stays where the user put it
-    folder = str(path.parent)
+    folder, root = str(path.parent), str(project_root(path))
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)
+    if root not in sys.path:
+        sys.path.insert(1, root)
     sys.argv = [str(path)]
     with _errors_of(path):
         module = _run_file(path)
@@ -142,6 +147,20 @@ def load_entry_point(path: Path) -> EntryPoint:
     for function, count in ((model, 0), (iteration, 1)):
         _check_arity(function, count, path)
     return EntryPoint(path, prefix, model, inputs, iteration, _default_batch(inputs, path))
+
+
+def project_root(path: Path) -> Path:
+    """Return the nearest folder around a file that is a project's; without one the current one."""
+    marked = (
+        folder for folder in path.parents if any((folder / name).exists() for name in _ROOT_MARKS)
+    )
+    return next(marked, Path.cwd())
+
+
+def own_folder(path: Path) -> Path:
+    """Return the folder of the user's own code: the project's, if the file lies in it."""
+    root = project_root(path)
+    return root if path.is_relative_to(root) else path.parent
 
 
 def _run_file(path: Path) -> ModuleType:
@@ -234,10 +253,11 @@ def _innermost(error: BaseException, path: Path) -> tuple[str | Path, int]:
     """Return the file and line of the user's own code where an error is."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return error.filename, error.lineno
+    folder = str(own_folder(path))
     own = [
         (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         for trace in _traces(error.__traceback__)
-        if is_own_path(trace.tb_frame.f_code.co_filename, str(path.parent))
+        if is_own_path(trace.tb_frame.f_code.co_filename, folder)
     ]
     return own[-1] if own else (path, 1)
 

@@ -25,7 +25,7 @@ from pyprof2.entry_facts import Facts
 from pyprof2.errors import CaptureError
 from pyprof2.markers import Marker
 from pyprof2.nvtx.annotation import count_from, current_session, step
-from pyprof2.nvtx.entry_points import EntryPointError, load_entry_point
+from pyprof2.nvtx.entry_points import EntryPointError, load_entry_point, own_folder
 from pyprof2.nvtx.on_cpu import OnCpu
 from pyprof2.nvtx.steps import OptimizerClock
 from pyprof2.nvtx.storages import place_of, storages_of, tensors_in
@@ -83,6 +83,7 @@ def _run(
         if args.timed:
             _time(iterate, facts)
         else:
+            args.folder = own_folder(entry.path)
             begin(undo)
             _record(entry, iterate, args.first, args.last, facts, mode)
     finally:

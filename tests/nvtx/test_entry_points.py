@@ -70,6 +70,29 @@ def test_providers_are_called_once_in_order_and_the_iteration_with_the_inputs(
     assert load_entry_point(path).batch_size == 16
 
 
+@pytest.mark.parametrize("mark", [".git", "setup.py", "pyproject.toml", None])
+def test_the_root_of_the_project_is_next_on_the_path(
+    mark: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one it is the current folder; a project around the nearest one does not count."""
+    root = tmp_path / "outer" / "project"
+    (root / "sky" / "deep").mkdir(parents=True)
+    (root / "models_of_mine.py").write_text("def fail():\n    raise ValueError('no model')\n")
+    monkeypatch.chdir(root if mark is None else tmp_path)
+    if mark is not None:
+        (root / mark).touch()
+        (tmp_path / "outer" / "setup.py").touch()
+    text = GOOD.replace("import torch\n", "import models_of_mine, torch\n", 1)
+    entry = load_entry_point(written(root / "sky" / "deep", text))
+
+    assert sys.path[:2] == [str(root / "sky" / "deep"), str(root)]
+    # Code of the project is the user's own, where an error of it is named.
+    model = text.replace('    calls.append("model")', "    models_of_mine.fail()")
+    with pytest.raises(EntryPointError) as failed:
+        load_entry_point(written(entry.path.parent, model, "failing.py")).build(1)
+    assert "models_of_mine.py:2: ValueError: no model" in str(failed.value)
+
+
 def test_the_file_is_a_module_of_its_own_whose_folder_comes_first(tmp_path: Path) -> None:
     written(tmp_path, "VALUE = 7\n", "sibling.py")
     head = (
