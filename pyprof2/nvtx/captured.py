@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
-from pyprof2.nvtx.recorders import NsysWindow, TorchRecorder, say
+from pyprof2.nvtx.recorders import NsysWindow, TorchRecorder, leave_on_signal, say
 
 if TYPE_CHECKING:
     import argparse
@@ -25,8 +25,10 @@ def begin(args: argparse.Namespace, undo: ExitStack) -> None:
         recorder = TorchRecorder(
             args.trace, end_capture, memory=args.memory, snapshot=args.snapshot
         )
-    elif steps is not None:
-        recorder = NsysWindow(end_capture)
+    else:
+        leave_on_signal()
+        if steps is not None:
+            recorder = NsysWindow(end_capture)
     undo.callback(shutdown)
     if recorder is not None:
         undo.callback(recorder.finish)

@@ -22,6 +22,7 @@ from pyprof2.markers import DOMAIN, WINDOW
 from pyprof2.nvtx.growth import Growth
 from pyprof2.nvtx.internals import all_threads_config, forget_profiler, profiler_starts
 from pyprof2.nvtx.replacing import replace
+from pyprof2.runner import BY_SIGNAL
 from pyprof2.snapshots import DEVICES_KEY
 
 if TYPE_CHECKING:
@@ -293,6 +294,20 @@ def _used_devices(cuda: Any) -> list[dict[str, int]]:
             free, total = cuda.mem_get_info(device)
             devices.append({"device": device, "used": int(total - free), "reserved": reserved})
     return devices
+
+
+def leave_on_signal() -> None:
+    """Let SIGTERM end this process by an exit: killed, it leaves `nsys` little or nothing."""
+
+    def leave(number: int, _frame: object) -> None:
+        os._exit(BY_SIGNAL + number)
+
+    def forget() -> None:
+        if signal.getsignal(signal.SIGTERM) is leave:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, leave)
+    os.register_at_fork(after_in_child=forget)
 
 
 def _die_by(number: int) -> None:

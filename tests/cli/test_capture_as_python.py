@@ -39,14 +39,8 @@ both = pytest.mark.parametrize(
 )
 
 OF_TOOLS: Final = (
-    "pyprof2: ",
-    "USDT:",
-    "Terminated",
-    "Generating '",
-    "Generated:",
-    "[1/1] ",
-    "    /",
-)
+    "pyprof2: ", "USDT:", "Terminated", "Generating '", "Generated:", "[1/1] ", "    /",
+)  # fmt: skip
 """How lines begin that the profilers, and we, write beside the script."""
 PLAIN_ENVIRONMENT: Final = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
