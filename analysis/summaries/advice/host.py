@@ -199,7 +199,9 @@ def allocator(facts: Facts) -> Found | None:
     text = f"{share:.1f} % of the time in calls that allocate or release memory: {words}"
     removed = merged(*ends(calls))
     evidence = {"launches": longest(calls, "launch_id")}
-    around = removed if facts.replay is None else blocks_around(facts, calls, wide=True)
+    # The remedy may spare those of the first step, too.
+    every = facts.calls_of("allocator")
+    around = removed if facts.replay is None else blocks_around(facts, every, wide=True)
     gains = _gains_of_waits(facts, calls, removed, around)
     found = _host_found(facts, idle, removed, text, evidence, deletes=True)
     found = _as_replayed(facts, found, gains, around)
