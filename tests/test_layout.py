@@ -366,7 +366,7 @@ def test_nothing_but_the_command_line_imports_the_command_line() -> None:
 
 
 def test_torch_and_nvtx_are_imported_only_to_annotate_and_record() -> None:
-    recorders = ("pyprof2.cli.demo", "pyprof2.cli.capture")
+    recorders = ("pyprof2.cli.demo", "pyprof2.cli.capture", "pyprof2.script")
     wrong = [
         item
         for item in ALL_IMPORTS
