@@ -60,12 +60,16 @@ def assemble(
         for name, parts in _tables_of(window, source_root, shared, facts, windows.activity_ids(at)):
             rows = (shifted(part, ids) for part in parts)
             in_order = late[name].in_order(rows, windows.following(at)) if name in late else rows
-            yield name, _counted(name, _ranked(rank, in_order), counts)
-    yield "estimates", _ranked(rank, [estimate_table(shared.descriptions)])
-    yield "stacks", _ranked(rank, [shared.stacks.table()])
-    yield "signatures", _ranked(rank, [_signatures(recording)])
-    yield "devices", _ranked(rank, [_rows("devices", recording.devices)])
-    yield "trace", _ranked(rank, [_rows("trace", [recording.trace | {"source_root": source_root}])])
+            yield name, _counted(name, _ranked(name, rank, in_order), counts)
+    about = recording.trace | {"source_root": source_root}
+    for name, rows in (
+        ("estimates", estimate_table(shared.descriptions)),
+        ("stacks", shared.stacks.table()),
+        ("signatures", _signatures(recording)),
+        ("devices", _rows("devices", recording.devices)),
+        ("trace", _rows("trace", [about])),
+    ):
+        yield name, _ranked(name, rank, [rows])
 
 
 def _tables_of(
@@ -113,13 +117,18 @@ def _counted(name: str, parts: Iterable[pa.Table], counts: Counter[str]) -> Iter
         yield part
 
 
-def _ranked(rank: int, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _ranked(name: str, rank: int, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield rows of a table with their rank; a recording alone is span 0."""
+    numbers = {"rank": rank} | ({"span": 0} if "span" in TABLES[name].names else {})
     for part in parts:
-        yield part.append_column("rank", pa.array(np.full(part.num_rows, rank, np.int64)))
+        for column, number in numbers.items():
+            values = pa.array(np.full(part.num_rows, number, np.int64))
+            part = part.append_column(column, values)  # noqa: PLW2901 - one after another
+        yield part
 
 
 def _rows(name: str, rows: list[dict[str, Any]]) -> pa.Table:
-    schema = pa.schema([field for field in TABLES[name].schema() if field.name != "rank"])
+    schema = pa.schema([f for f in TABLES[name].schema() if f.name not in ("rank", "span")])
     return pa.Table.from_pylist(rows, schema=schema)
 
 

@@ -26,9 +26,9 @@ from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.parts import SpooledParts
 from pyprof2.rank_tables import RankTables
-from pyprof2.ranks import assign_ranks, claimed
+from pyprof2.ranks import assign_ranks, claimed, spans_of
 from pyprof2.result_tables import CLOCKS, LEGS, PARTS
-from pyprof2.results import result_tables
+from pyprof2.results import write_results
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
 from pyprof2.store import StoreWriter, TableWriters, write_table
@@ -55,7 +55,8 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
 ) -> Path:
     """Read traces, one or more per rank, and write a store; return its path.
 
-    Recordings that one process made one after another are segments of one rank. Of several files
+    Recordings that one process made one after another are segments of one rank, and spans of one
+    worker, by the names that TensorBoard's handler gives, are too. Of several files
     those that cannot be read are left out, with a warning each. Where a folder is named, and the
     store has been made of some of its files already, only the others are parsed.
 
@@ -159,6 +160,7 @@ class _Job:
         groups, ranks = assign_ranks(recordings)
         tasks = (
             [[recordings[at][1] for at in group] for group in groups],
+            [spans_of([recordings[at][0] for at in group]) for group in groups],
             ranks,
             [folder] * len(ranks),
             [self.root] * len(ranks),
@@ -265,13 +267,11 @@ def _read_file(
 
 
 def _write_rank(
-    segments: Sequence[Recording], rank: int, folder: Path, root: str | None
+    segments: Sequence[Recording], spans: Sequence[int], rank: int, folder: Path, root: str | None
 ) -> list[dict[str, int]]:
     """Write the tables of a rank, and return facts on each of its recordings."""
-    facts = _write_canonical(segments, rank, folder, root)
-    for name, parts in result_tables(RankTables(folder, rank, own=True)):
-        write_table(folder, name, rank, parts)
-        release_spare()
+    facts = _write_canonical(segments, spans, rank, folder, root)
+    write_results(folder, rank)
     return facts
 
 
@@ -291,7 +291,7 @@ def _write_job(folder: Path, ranks: Sequence[int], workers: _Workers) -> None:
 
 
 def _write_canonical(
-    segments: Sequence[Recording], rank: int, folder: Path, root: str | None
+    segments: Sequence[Recording], spans: Sequence[int], rank: int, folder: Path, root: str | None
 ) -> list[dict[str, int]]:
     if len(segments) == 1:
         return [_write_recording(segments[0], rank, folder, root)]
@@ -302,7 +302,7 @@ def _write_canonical(
         facts.append(_write_recording(segment, rank, own, root))
     shifts = clock_shifts(segments)
     for name in TABLES:
-        write_table(folder, name, rank, joined(name, scratch, rank, shifts))
+        write_table(folder, name, rank, joined(name, scratch, rank, shifts, spans))
     return facts
 
 

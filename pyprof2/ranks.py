@@ -1,7 +1,8 @@
 """Which recordings make which rank.
 
 Recordings that one process made one after another, such as one of every hundredth step, are
-segments of one rank.
+segments of one rank. So are the spans of one worker: files `WORKER.SPAN.pt.trace.json` of a folder,
+recorded at different times, perhaps by processes of their own.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 _RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _TENSOR_RANK_IN_NAME: Final = re.compile(r"(?<![A-Za-z0-9])TP-(\d{1,9})(?!\d)")
 _PIPELINE_IN_NAME: Final = re.compile(r"(?<![A-Za-z0-9])PP-[1-9]")
-_WORKER: Final = re.compile(r"(.+_\d+)\.\d+\.pt\.trace\.json(?:\.gz)?")
-"""How `tensorboard_trace_handler` names its files: machine and process, then the time."""
+_WORKER: Final = re.compile(r"(.+?)(?:\.\d+)?\.pt\.trace\.json(?:\.gz)?")
+"""How `tensorboard_trace_handler` names its files: the worker, then the time of the span."""
 
 Source = tuple["Path", Recording, int | None]
 """A file, a recording in it, and the rank that either claims."""
@@ -66,6 +67,20 @@ def claimed(recordings: Sequence[tuple[Path, Recording]]) -> list[int | None]:
     return ranks
 
 
+def spans_of(files: Sequence[Path]) -> list[int]:
+    """Return the span that each recording of a rank is, by its file; they are in order of time.
+
+    Where their names are not those of one worker's spans, all together are one.
+    """
+    return list(range(len(files))) if all(map(_worker, files)) else [0] * len(files)
+
+
+def _worker(file: Path) -> tuple[Path, str] | None:
+    """Return the folder and the worker that the name of a file says; None for other names."""
+    found = _WORKER.fullmatch(file.name)
+    return None if found is None else (file.absolute().parent, found[1])
+
+
 def _rank_in_name(name: str) -> int | None:
     """Return the rank that a file's name says.
 
@@ -88,14 +103,14 @@ def _warn_of_strangers(groups: Sequence[Sequence[Source]]) -> None:
 
 
 def _group_segments(found: Sequence[Source]) -> list[list[int]]:
-    """Return the positions of the recordings, process by process, in order of the first of each.
+    """Return the positions of the recordings, rank by rank, in order of the first of each.
 
-    Those of one process are in order of time.
+    Those of one rank are in order of time.
     """
     groups: list[list[int]] = []
     for at, source in enumerate(found):
         for group in groups:
-            if all(_are_of_one_process(found[other], source) for other in group):
+            if all(_are_of_one_rank(found[other], source) for other in group):
                 group.append(at)
                 break
         else:
@@ -103,21 +118,21 @@ def _group_segments(found: Sequence[Source]) -> list[list[int]]:
     return [sorted(group, key=lambda at: _time(found[at][1])[1]) for group in groups]
 
 
-def _are_of_one_process(one: Source, other: Source) -> bool:
-    """Whether two recordings are of one process: the same id on a machine, one after the other."""
+def _are_of_one_rank(one: Source, other: Source) -> bool:
+    """Whether two recordings are of one rank: spans of a worker, or segments of a process."""
     (file_a, a, rank_a), (file_b, b, rank_b) = one, other
-    if not a.pids or a.pids != b.pids or a.trace["profiler"] != b.trace["profiler"]:
+    if len({rank_a, rank_b} - {None}) > 1 or a.trace["profiler"] != b.trace["profiler"]:
         return False
-    ranks, hosts = {rank_a, rank_b} - {None}, {a.host, b.host} - {None}
-    if len(ranks) > 1 or len(hosts) > 1:
+    if not _follow(a, b):
         return False
-    workers = [_WORKER.fullmatch(file.name) for file in (file_a, file_b)]
-    is_said = (
-        rank_a is not None and rank_a == rank_b,
-        a.host is not None and a.host == b.host,
-        all(workers) and len({worker[1] for worker in workers if worker}) == 1,
-    )
-    return any(is_said) and _follow(a, b)
+    worker_a, worker_b = _worker(file_a), _worker(file_b)
+    if worker_a is not None and worker_b is not None:
+        # What has been started anew is another process, whose numbers begin at 0 again.
+        return worker_a == worker_b
+    if not a.pids or a.pids != b.pids or len({a.host, b.host} - {None}) > 1:
+        return False
+    is_said = (rank_a is not None and rank_a == rank_b) or (a.host is not None and a.host == b.host)
+    return is_said and _numbers_go_on(*sorted((a, b), key=_time))
 
 
 def _time(recording: Recording) -> tuple[bool, int, int]:
@@ -128,12 +143,14 @@ def _time(recording: Recording) -> tuple[bool, int, int]:
 
 
 def _follow(a: Recording, b: Recording) -> bool:
-    """Whether one begins after the other ended, and autograd's numbers went on."""
+    """Whether one begins after the other ended."""
     (first, second) = sorted((a, b), key=_time)
     (same_clock, _, end), (other_clock, start, _) = _time(first), _time(second)
-    if same_clock != other_clock or start < end or first.trace["start_ns"] is None:
-        return False
-    # In a process that started anew they begin at 0 again.
+    return same_clock == other_clock and start >= end and first.trace["start_ns"] is not None
+
+
+def _numbers_go_on(first: Recording, second: Recording) -> bool:
+    """Whether autograd's numbers went on: in a process that started anew they begin at 0 again."""
     before, after = _forward_numbers(first), _forward_numbers(second)
     return not len(before) or not len(after) or int(after.min()) >= int(before.max())
 

@@ -5,22 +5,32 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from pyprof2.allocation import release_spare
 from pyprof2.analysis.parted import InMemory, parts_of
 from pyprof2.analysis.summaries import ledger, spent, summary, sums, utilization
 from pyprof2.analysis.time import line_table, steps
 from pyprof2.analysis.time.step_windows import only_steps, step_windows
+from pyprof2.rank_tables import RankTables
+from pyprof2.store import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     import pyarrow as pa
 
     from pyprof2.analysis.parted import Parted
-    from pyprof2.rank_tables import RankTables
 
 _OF_STEPS: Final = (*steps.INPUT["ranges"], "pid", "tid")
 _OF_WINDOWS: Final = ("launch_ns", "start_ns", "dur_ns")
 _TABLES: Final = ("kernels", "copies", "ops", "signatures", "devices", "trace", "idle")
+
+
+def write_results(folder: Path, rank: int) -> None:
+    """Write the tables of results of a rank into a store that has its canonical tables."""
+    for name, parts in result_tables(RankTables(folder, rank, own=True)):
+        write_table(folder, name, rank, parts)
+        release_spare()
 
 
 def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:

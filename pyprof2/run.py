@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -17,10 +17,11 @@ from pyprof2.columns import as_pandas
 from pyprof2.errors import StoreError, UsageError
 from pyprof2.frames import absolute
 from pyprof2.rank_tables import RankTables
+from pyprof2.segments import shifted
 from pyprof2.store import STORED, is_store, ranks_of, read_manifest, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
     from dask.dataframe import DataFrame as DaskFrame
@@ -103,11 +104,14 @@ class Run:
         path: the store.
         device: name or file of the device whose roofs to use; None: the recorded one.
         source_root: the folder of the user's own code; None: the one that the store was made with.
+        first_ids: of one span of each rank, what to add to its ids, by rank and column, to have
+            those of all spans.
     """
 
     path: Path
     device: Path | str | None = None
     source_root: str | None = None
+    first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Read the manifest, which refuses what is no store.
@@ -154,6 +158,45 @@ class Run:
             msg = f"rank {rank}: no such rank; there is {_listed([r.rank for r in self._ranks])}"
             raise UsageError(msg)
         return found
+
+    @cached_property
+    def spans(self) -> dict[int, list[int]]:
+        """The spans of each rank, in order of time: its recordings by one worker, else one."""
+        traces = ((rank.rank, rank.read("trace", ["span"])["span"]) for rank in self._ranks)
+        return {rank: sorted(set(column.to_pylist())) for rank, column in traces}
+
+    def of_span(self, span: int | str) -> Run:
+        """Return the run of one span of each rank, or of all, whose ids stay as they are.
+
+        Args:
+            span: a number, of the ranks that have it; `latest`: each rank's own; `all`.
+
+        Raises:
+            UsageError: there is no such span.
+        """
+        chosen = {
+            rank: own[-1] if span == "latest" else span
+            for rank, own in self.spans.items()
+            if span == "latest" or span in own
+        }
+        if span == "all" or all(own == [chosen.get(rank)] for rank, own in self.spans.items()):
+            return self
+        if not chosen:
+            numbers = sorted({number for own in self.spans.values() for number in own})
+            msg = f"span {span}: no such span; there is {_listed(numbers)}, latest and all"
+            raise UsageError(msg)
+        from pyprof2.spans import write_spans
+
+        folder = tempfile.mkdtemp(prefix="pyprof2-")
+        try:
+            store = Path(folder) / "store"
+            first_ids = write_spans(self.path, chosen, store)
+            run = Run(store, self.device, self.source_root, first_ids)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+        return run
 
     def table(self, name: str) -> pa.Table:
         """Return a table of the store as Arrow, the ranks one after another."""
@@ -826,7 +869,15 @@ class Run:
         parts = rows.portions(wanted) if has_gpu else [wanted]
         orders: dict[int, Int] = {}
         frames = (
-            rows.frame([self._rows_of(*each, part, orders) for each in counted]) for part in parts
+            rows.frame(
+                [
+                    shifted(
+                        self._rows_of(*each, part, orders), self.first_ids.get(each[0].rank, {})
+                    )
+                    for each in counted
+                ]
+            )
+            for part in parts
         )
         return rows.beside(frames)
 
@@ -854,15 +905,17 @@ class Run:
         *,
         depth: int | None = None,
         fold_numbers: bool = False,
+        span: int | str = "latest",
         **selection: Any,
     ) -> pd.DataFrame:
         """Return what `pyprof2 prof` prints.
 
         Args:
             by: `kernel`, or one or more of the axes `name`, `op`, `signature`, `layer`, `range`,
-                `source`, `library`, `direction`, `step`, `stream`, `rank`, `category`.
+                `source`, `library`, `direction`, `step`, `stream`, `rank`, `category`, `span`.
             depth: of the axes `layer` and `range`: how many names of a path to keep.
             fold_numbers: of axis `range`: put together those that differ in numbers alone.
+            span: see `of_span`; with axis `span` all, unless one is named.
             **selection: `rank`, `step` (a number or first and last), `layer`, `op`, `kernel`,
                 `range` (regular expressions), `copies` (False leaves copies out).
 
@@ -877,10 +930,11 @@ class Run:
         if isinstance(step, int):
             selection["step"] = (step, step)
         axes = [axis_named(axis) for axis in ([by] if isinstance(by, str) else by)]
+        run = self.of_span("all" if span == "latest" and "span" in axes else span)
         if axes == ["kernel"]:
-            return select(self.rows(PROFILE_COLUMNS), **selection)
+            return select(run.rows(PROFILE_COLUMNS), **selection)
         keys = {AXES[axis] for axis in axes if axis in AXES}
-        rows = select(self.rows({*keys, *NEEDED, *columns_of(selection)}), **selection)
+        rows = select(run.rows({*keys, *NEEDED, *columns_of(selection)}), **selection)
         return summarize(rows, axes, depth, fold_numbers=fold_numbers)
 
     def explain(self, reference: str, rank: int | None = None) -> dict[str, Any]:

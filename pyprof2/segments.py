@@ -1,4 +1,4 @@
-"""The tables of a rank of several recordings, which one process made one after another.
+"""The tables of a rank of several recordings, which were made one after another.
 
 A profiler that records every hundredth step writes a file each time. Each file is linked by
 itself, so that nothing is joined across what was not recorded; then their rows are put together,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -52,7 +53,7 @@ def clock_shifts(segments: Sequence[Recording]) -> list[int]:
 
 
 def joined(
-    name: str, folders: Sequence[Path], rank: int, shifts: Sequence[int]
+    name: str, folders: Sequence[Path], rank: int, shifts: Sequence[int], spans: Sequence[int]
 ) -> Iterator[pa.Table]:
     """Yield the rows of a table, of one segment after another, with ids that go on.
 
@@ -61,6 +62,7 @@ def joined(
         folders: where each segment's tables are, as a store has them.
         rank: of all of them.
         shifts: see `clock_shifts`.
+        spans: the span that each segment is, or is of.
     """
     counts = [{table: _file(f, table, rank).metadata.num_rows for table in TABLES} for f in folders]
     calls = _correlation_shifts(folders, rank)
@@ -73,6 +75,9 @@ def joined(
         file = _file(folder, name, rank)
         for group in range(file.num_row_groups):
             part = shifted(file.read_row_group(group), added)
+            if "span" in part.column_names:
+                number = pa.array(np.full(part.num_rows, spans[at], np.int64))
+                part = part.set_column(part.column_names.index("span"), "span", number)
             if name == "devices":
                 part = pa.Table.from_pylist(
                     [row for row in part.to_pylist() if row not in seen], part.schema

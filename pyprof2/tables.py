@@ -16,6 +16,7 @@ else crosses between the stages, so a format's own words stop at its parser.
     `stack_id`, `step`, `phase` of `memory`.
 6. what the recorded program itself says of its memory: table `memory_tags`; communication between
     ranks: tables `collectives`, `clocks`, `parts` and `legs`, `comm_seq` of ops, `host` of traces.
+7. the recordings of one worker: `span` of all that has a time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -145,6 +146,13 @@ def _may_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 _RANK = Column("rank", pa.int64(), "Process in the job.", nullable=False)
+_SPAN = Column(
+    "span",
+    pa.int64(),
+    "Which recording of its rank it is in, from 0 in order of time, where these are spans of one "
+    "worker; else 0.",
+    nullable=False,
+)
 _START = Column("start_ns", pa.int64(), "Start on the clock of the trace.", "ns", nullable=False)
 _DUR = Column("dur_ns", pa.int64(), "End minus start.", "ns", nullable=False)
 _PID = Column("pid", pa.int64(), "Host process.")
@@ -269,6 +277,7 @@ _ACTIVITY_COLUMNS: Final = (
     Column("shared_bytes", pa.int64(), "Shared memory per block.", "B"),
     Column("blocks_per_sm", pa.float64(), "Blocks of the grid per multiprocessor."),
     Column("occupancy_pct", pa.float64(), "Occupancy as the profiler estimates it.", "%"),
+    _SPAN,
 )
 
 PROFILE_COLUMNS: Final = tuple(column.name for column in _ACTIVITY_COLUMNS)
@@ -313,6 +322,7 @@ LAUNCHES: Final = Table(
         Column("correlation_id", pa.int64(), "Joins to `kernels.correlation_id` in its process."),
         Column("op_id", pa.int64(), "Joins to `ops.op_id`: the innermost op that encloses it."),
         Column("kernel_count", pa.int64(), "Kernels and copies that it queued.", nullable=False),
+        _SPAN,
     ),
 )
 OPS: Final = Table(
@@ -361,6 +371,7 @@ OPS: Final = Table(
             pa.int64(),
             "Joins to `ops.op_id`: the other op that gave shapes, if one did.",
         ),
+        _SPAN,
     ),
 )
 ESTIMATES: Final = Table(
@@ -425,6 +436,7 @@ RANGES: Final = Table(
             "one, or `marker` of PyProf's.",
         ),
         Column("domain", TEXT, "NVTX domain; null for the default one, or without domains."),
+        _SPAN,
     ),
 )
 MEMORY: Final = Table(
@@ -454,6 +466,7 @@ MEMORY: Final = Table(
             "between ops, what the range around it is for, else the op that began last in its "
             "process; `other` on a thread that waited for the backward of another one.",
         ),
+        _SPAN,
     ),
 )
 MEMORY_TAGS: Final = Table(
@@ -481,6 +494,7 @@ MEMORY_TAGS: Final = Table(
             "`parameter`, `buffer`, `gradient`, `optimizer_state`, `input`, `activation` (held by "
             "autograd) or `output`.",
         ),
+        _SPAN,
     ),
 )
 STALLS: Final = Table(
@@ -518,6 +532,7 @@ STALLS: Final = Table(
             "Of a wait for an event: the call that recorded the event, as `correlation_id`.",
         ),
         Column("waits_for_stream", pa.int64(), "The queue that this event was recorded on."),
+        _SPAN,
     ),
 )
 IDLE: Final = Table(
@@ -571,6 +586,7 @@ IDLE: Final = Table(
             "Joins to `kernels.kernel_id` or `copies.kernel_id`: what ended the gap; null: the "
             "recording did.",
         ),
+        _SPAN,
     ),
 )
 COLLECTIVES: Final = Table(
@@ -667,6 +683,7 @@ COLLECTIVES: Final = Table(
             "How the members were found: `seq`, `marker`, `order`, `order_kind`; `unmatched`.",
         ),
         Column("match_note", TEXT, "What else there is to say of the match."),
+        _SPAN,
     ),
 )
 DEVICES: Final = Table(
@@ -710,6 +727,7 @@ TRACE: Final = Table(
         ),
         Column("event_count", pa.int64(), "Events or rows read."),
         Column("source_root", TEXT, "The folder below which the user's own code is, if named."),
+        _SPAN,
     ),
 )
 

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
     """Return rows of axis `kernel`, as `Run.rows` does.
 
-    What a row leaves out is null, except `rank` 0, `dur_ns` 1000, and `kernel_id` and
+    What a row leaves out is null, except `rank` and `span` 0, `dur_ns` 1000, and `kernel_id` and
     `start_ns`, which count up. `library` and `rate_ns` may be given as well.
     """
-    full = []
+    full: list[dict[str, Any]] = []
     start = 0
+    defaults = {"rank": 0, "span": 0, "dur_ns": 1000}
     for i, row in enumerate(rows):
-        full.append({"kernel_id": i, "rank": 0, "start_ns": start, "dur_ns": 1000} | dict(row))
+        full.append(defaults | {"kernel_id": i, "start_ns": start} | dict(row))
         start += full[-1]["dur_ns"]
     unknown = {name for row in full for name in row} - {*PROFILE_COLUMNS, "rate_ns", "library"}
     if unknown:

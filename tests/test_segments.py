@@ -18,7 +18,7 @@ from pyprof2.segments import joined
 from pyprof2.store import write_table
 from pyprof2.tables import TABLES
 from tests.builders import canonical
-from tests.kineto_events import Event, kernel, launch, node, op, rows, trace
+from tests.kineto_events import Event, annotation, kernel, launch, node, op, rows, trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,7 +258,157 @@ def test_a_length_is_the_same_on_every_clock(tmp_path: Path) -> None:
             (folder / name).mkdir(parents=True)
             write_table(folder, name, 0, [made.get(name, TABLES[name].empty())])
 
-    idle, memory = (pa.concat_tables(joined(name, folders, 0, [0, 1000])) for name in made)
+    idle, memory = (pa.concat_tables(joined(name, folders, 0, [0, 1000], [0, 1])) for name in made)
 
-    assert rows(idle, "start_ns", "time_ns") == [(5, 20), (1005, 20)]
+    assert rows(idle, "start_ns", "time_ns", "span") == [(5, 20, 0), (1005, 20, 1)]
     assert rows(memory, "time_ns") == [5, 1005]
+
+
+FIRST, SECOND, THIRD = (1_600_000_000_000_000 + at * 1_000_000_000 for at in range(3))
+"""Times of spans in us since 1970, 1000 s apart."""
+
+
+def span_of(at: int, pid: int) -> list[Event]:
+    """Return step 0 of a process, a product whose kernel runs for `pid` us; 60 us in all."""
+    of = {"pid": pid, "tid": pid}
+    return [
+        annotation("ProfilerStep#0", at, 60, **of),
+        op("aten::mm", at, 8, seq=3, dims=[[2, 3], [3, 4]], types=["float", "float"], **of),
+        launch(at + 1, 9, **of), kernel(at + 20, pid, 9, name=f"kernel_{pid}"),
+    ]  # fmt: skip
+
+
+def spans_of_worker(folder: Path, *names: str, rank: int | None = 0) -> list[Path]:
+    """Write recordings of processes 10, 20 and 30, one after another; return their files."""
+    around = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 1}}
+    times = (FIRST, SECOND, THIRD)
+    return [
+        trace(folder / name, span_of(at, 10 * (number + 1)), **around)
+        for number, (name, at) in enumerate(zip(names, times, strict=False))
+    ]
+
+
+WORKER = ("worker0.1600000000123.pt.trace.json", "worker0.1600001000123.pt.trace.json")
+
+
+@pytest.mark.parametrize("rank", [None, 0, 3])
+@pytest.mark.parametrize("order", ["folder", "given", "reversed"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(WORKER, id="the plugin's"),
+        pytest.param(("a_7.9.pt.trace.json", "a_7.10.pt.trace.json"), id="other digits"),
+        pytest.param(("w.pt.trace.json", "w.5.pt.trace.json"), id="one without"),
+    ],
+)
+def test_the_spans_of_a_worker_are_one_rank(
+    tmp_path: Path, names: tuple[str, str], order: str, rank: int | None
+) -> None:
+    files = spans_of_worker(tmp_path, *names, rank=rank)
+    given = {"folder": [tmp_path], "given": files, "reversed": files[::-1]}
+
+    run = load(parse(given[order], tmp_path / "store"))
+
+    columns = ("rank", "span", "kernel_id", "op_id", "kernel", "dur_ns")
+    own = 0 if rank is None else rank
+    assert rows(run.table("kernels"), *columns) == [
+        (own, 0, 0, 0, "kernel_10", 10_000), (own, 1, 1, 1, "kernel_20", 20_000),
+    ]  # fmt: skip
+    assert rows(run.table("trace"), "source", "span") == [(names[0], 0), (names[1], 1)]
+    assert is_dense(run, "ops", "op_id")
+    assert is_dense(run, "launches", "launch_id")
+    # 60 us of each are recorded; the 1000 s between them are not.
+    assert run.summary["gpu_count"] == 1
+    assert run.idle_windows[["window_ns", "busy_ns"]].sum().tolist() == [120_000, 30_000]
+    assert run.idle["time_ns"].sum() == 90_000
+    assert run.idle.groupby("span")["time_ns"].sum().tolist() == [50_000, 40_000]
+
+
+def test_a_profile_is_of_the_latest_span_unless_others_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spans_of_worker(tmp_path, *WORKER)
+    store = parse(tmp_path, tmp_path / "store")
+    run = load(store)
+
+    def kernels(**span: Any) -> list[tuple[int, str]]:
+        found = run.profile(**span)
+        return list(zip(found["kernel_id"], found["kernel"], strict=True))
+
+    assert kernels() == [(1, "kernel_20")]
+    assert kernels(span=0) == [(0, "kernel_10")]
+    assert kernels(span="all") == [(0, "kernel_10"), (1, "kernel_20")]
+    assert run.of_span("latest").summary["kernel_time_ns"] == 20_000
+    assert run.of_span(0).spent.recorded_ns == 60_000
+    assert run.of_span("all") is run
+    by_span = run.profile("span")
+    assert dict(zip(by_span["span"], by_span["time_ns"], strict=True)) == {0: 10_000, 1: 20_000}
+    assert main(["prof", str(store), "--by", "op"]) == 0
+    out = capsys.readouterr().out
+    assert "span 1, of several: --span N or all" in out
+    assert "busy 20.000 us of 60.000 us recorded" in out
+    assert main(["prof", str(store), "--by", "span,step"]) == 0
+    out = capsys.readouterr().out
+    assert "spans 0-1" in out
+    assert "a step takes 60.000 us on average" in out
+    assert main(["prof", str(store), "--span", "2"]) == 2
+    assert "span 2: no such span; there is 0, 1, latest and all" in capsys.readouterr().err
+
+
+def test_a_span_of_ops_has_the_ids_that_they_have_in_all(tmp_path: Path) -> None:
+    for number, (name, at) in enumerate(zip(WORKER, (FIRST, SECOND), strict=True)):
+        of = {"pid": 10 + number, "tid": 10 + number}
+        node_of = node("MmBackward0", at + 10, 8, seq=1, **{**of, "tid": 5})
+        trace(tmp_path / name, op(f"aten::op_{number}", at, 8, **of), node_of)
+    run = load(tmp_path)
+
+    whole, latest = run.profile(span="all"), run.profile()
+
+    assert whole[["kernel_id", "span", "op"]].to_numpy().tolist() == [
+        [0, 0, "aten::op_0"], [1, 1, "aten::op_1"]
+    ]  # fmt: skip
+    assert latest[["kernel_id", "op_id"]].to_numpy().tolist() == [
+        whole[["kernel_id", "op_id"]].to_numpy().tolist()[1]
+    ]
+
+
+def test_each_rank_has_spans_of_its_own(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    spans_of_worker(first, *(f"a.{at}.pt.trace.json" for at in range(3)), rank=0)
+    spans_of_worker(first, *(f"b.{at}.pt.trace.json" for at in range(2)), rank=1)
+    run = load(first)
+
+    assert run.spans == {0: [0, 1, 2], 1: [0, 1]}
+    assert run.profile()["kernel"].tolist() == ["kernel_30", "kernel_20"]
+    assert run.profile(span=2)["kernel"].tolist() == ["kernel_30"]
+
+
+@pytest.mark.parametrize(
+    ("names", "second"),
+    [
+        pytest.param(("a.1.pt.trace.json", "b.2.pt.trace.json"), SECOND, id="another worker"),
+        pytest.param(WORKER, FIRST + 10, id="at the same time"),
+        pytest.param((WORKER[0], "other/" + WORKER[1]), SECOND, id="another folder"),
+        pytest.param((WORKER[0], "worker0.json"), SECOND, id="another kind of name"),
+    ],
+)
+def test_one_rank_of_what_is_no_worker_s_spans_is_an_error(
+    tmp_path: Path, names: tuple[str, str], second: int
+) -> None:
+    (tmp_path / "other").mkdir()
+    around = {"distributedInfo": {"rank": 0, "world_size": 2}}
+    files = [
+        trace(tmp_path / name, span_of(at, pid), **around)
+        for name, at, pid in zip(names, (FIRST, second), (10, 20), strict=True)
+    ]
+
+    with pytest.raises(TraceError, match="both are of rank 0"):
+        parse(files, tmp_path / "store")
+
+
+def test_ranks_that_share_a_worker_s_name_are_ranks(tmp_path: Path) -> None:
+    spans_of_worker(tmp_path, WORKER[0], rank=0)
+    trace(tmp_path / WORKER[1], span_of(SECOND, 20), distributedInfo={"rank": 1, "world_size": 2})
+
+    assert load(tmp_path).spans == {0: [0], 1: [0]}

@@ -64,7 +64,7 @@ def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
     frame = frame.sort_values(["start_ns", "dur_ns"], ascending=[True, False], kind="stable")
     frame = with_group_keys(frame.reset_index(drop=True))
     frame.insert(0, "collective_id", np.arange(len(frame)))
-    return as_table(COLLECTIVES, frame.assign(rank=rank))
+    return as_table(COLLECTIVES, frame.assign(rank=rank, span=0))
 
 
 def as_table(table: Table, frame: pd.DataFrame) -> pa.Table:

@@ -181,6 +181,7 @@ def _events(at: _Device, actions: _Actions) -> pa.Table:
         "source": text_array(_text_of(at, "line", stack)),
         "stack_id": int_array(stack, -1),
         "phase": text_array((phase, PHASES)),
+        "span": pa.array(np.zeros(len(stack), np.int64)),
     }
     table = MEMORY.conform(pa.table(columns))
     # Before torch 2.1 events have no time.

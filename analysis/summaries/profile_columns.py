@@ -32,6 +32,7 @@ AXES: Final = {
     "stream": "stream",
     "rank": "rank",
     "category": "category",
+    "span": "span",
 }
 """The axes to sum along, and the column of `rows` that holds the key of each."""
 

@@ -48,7 +48,7 @@ _AT_ONCE: Final = 4
 
 _OF_OPS: Final = (
     "op_id", "rank", "start_ns", "op", "dur_ns", "self_ns", "flops", "bytes", "flops_lo",
-    "bytes_lo", "category", "params", "compute_dtype", "cost_status",
+    "bytes_lo", "category", "params", "compute_dtype", "cost_status", "span",
 )  # fmt: skip
 """What the rows of ops rest on, whichever are asked for."""
 

@@ -38,7 +38,7 @@ INPUT: Final = {
     "ops": (*_EVENT, "op_id", "op", "source", "layer"),
     "ranges": (*_EVENT, "name", "kind"),
     "stalls": (*_EVENT, "device", "stream", "kind"),
-    "trace": ("rank", "start_ns", "end_ns", "source_root"),
+    "trace": ("rank", "start_ns", "end_ns", "source_root", "span"),
 }
 """The columns of the canonical tables that idle time is found in."""
 
@@ -51,7 +51,7 @@ _PART: Final = 1 << 16
 def idle_time(
     tables: Mapping[str, pa.Table], root: str | None = None, normal_ns: int = NORMAL_GAP_NS
 ) -> pa.Table:
-    """Return why the devices of one recording were idle, without the column `rank`.
+    """Return why the devices of one recording were idle, without the columns `rank` and `span`.
 
     Args:
         tables: the canonical `kernels`, `copies`, `launches`, `ops`, `ranges`, `stalls` and
@@ -66,7 +66,7 @@ def idle_time(
     tables = in_order(tables)
     parts = {name: InMemory(tables[name]) for name in IN_PARTS}
     found = idle_parts(parts, tables, root, normal_ns)
-    names = [name for name in IDLE.names if name != "rank"]
+    names = [name for name in IDLE.names if name not in ("rank", "span")]
     return _together([IDLE.schema(names).empty_table(), *(IDLE.conform(p, names) for p in found)])
 
 
@@ -88,13 +88,19 @@ def idle_of_recording(
     """
     waiting = [IDLE.empty()]
     for part in idle_parts(tables, whole, root or own_root(whole["trace"]), spool=spool):
-        rows = part.append_column("rank", pa.array(np.full(part.num_rows, rank)))
-        waiting.append(IDLE.conform(rows))
+        waiting.append(IDLE.conform(_numbered(part, rank, 0)))
         if sum(each.num_rows for each in waiting) >= _PART:
             yield _together(waiting)
             waiting = []
     if waiting:
         yield _together(waiting)
+
+
+def _numbered(rows: pa.Table, rank: int, span: int) -> pa.Table:
+    """Return rows with the numbers of their rank and span."""
+    for name, number in (("rank", rank), ("span", span)):
+        rows = rows.append_column(name, pa.array(np.full(rows.num_rows, number)))
+    return rows
 
 
 def _together(parts: list[pa.Table]) -> pa.Table:
@@ -153,10 +159,9 @@ def idle_of_ranks(
         part = idle_time(own, folder, normal_ns)
         seen = sum(each.num_rows for each in parts if each["rank"].to_pylist()[:1] == [rank])
         gap = pc.add(part["gap_id"], seen)
-        part = part.set_column(0, "gap_id", gap).append_column(
-            "rank", pa.array(np.full(part.num_rows, rank))
-        )
-        parts.append(IDLE.conform(part))
+        span = max(own["trace"]["span"].to_pylist(), default=0)
+        part = part.set_column(0, "gap_id", gap)
+        parts.append(IDLE.conform(_numbered(part, rank, span)))
     return _together(parts)
 
 

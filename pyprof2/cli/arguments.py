@@ -194,6 +194,14 @@ def numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(msg) from error
 
 
+def span(text: str) -> int | str:
+    """Return the number of a span, or `all`."""
+    if text != "all" and not text.isdecimal():
+        msg = f"{text!r} is not the number of a span, or all"
+        raise argparse.ArgumentTypeError(msg)
+    return text if text == "all" else int(text)
+
+
 def step_range(text: str) -> tuple[int, int]:
     """Return `A` or `A:B` as the first and the last step."""
     first, colon, last = text.partition(":")

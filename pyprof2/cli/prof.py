@@ -48,9 +48,9 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         type=arguments.names,
         metavar="AXIS[,AXIS…]",
         help="sum along: name (or kernel_name; column kernel), op, signature, layer, range, "
-        "source, library, direction, step, stream, rank, category; or kernel: a row for each, in "
-        "order. By default a table sums along what says most, and the other formats have a row for "
-        "each kernel",
+        "source, library, direction, step, stream, rank, category, span; or kernel: a row for "
+        "each, in order. By default a table sums along what says most, and the other formats have "
+        "a row for each kernel",
     )
     group.add_argument(
         "-c",
@@ -83,6 +83,13 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
 def _add_selection(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("selection")
     arguments.add_rank(group)
+    group.add_argument(
+        "--span",
+        type=arguments.span,
+        metavar="N|all",
+        help="where a worker was recorded several times: its Nth recording, from 0 on, or all; by "
+        "default the latest, with --by span all",
+    )
     group.add_argument(
         "--step", type=arguments.step_range, metavar="A[:B]", help="only step A, or A to B"
     )
@@ -152,7 +159,7 @@ def run(args: argparse.Namespace) -> None:
         device=device,
         source_root=args.source_root,
         progress=arguments.wants_progress(args),
-    )
+    ).of_span(query.span)
     if args.summary:
         totals.show(loaded, query)
     else:

@@ -42,9 +42,12 @@ def read_query(args: argparse.Namespace) -> Query:
     for names in (columns, [key.column for key in sort]):
         _check_once(names)
     selection = {name: getattr(args, name) for name in _SELECTORS} | {"copies": not args.no_copies}
+    span = args.span
+    if span is None:
+        span = "all" if "span" in axes else "latest"
     return Query(
         axes, tuple(columns), tuple(sort), args.top, args.depth, args.fold_numbers, selection,
-        target, args.pyprof, args.input,
+        span, target, args.pyprof, args.input,
     )  # fmt: skip
 
 

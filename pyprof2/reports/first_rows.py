@@ -45,6 +45,7 @@ class FirstRows:
         # Of other columns that add up the sums of all rows are not stored.
         adds_up = {*ADDITIVE} - {"dur_ns", *_MADE}
         asked = query.axes == KERNEL and query.target.is_text and chosen == _SELECTS_ALL
+        asked &= not run.first_ids
         if not asked or query.sort or query.pyprof or not adds_up.isdisjoint(query.kernel_columns):
             return None
         if any(query.takes_pyprofs(name) for name in query.kernel_columns):

@@ -36,6 +36,11 @@ def heading(run: Run, width: int) -> list[str]:
     ranks = summary["ranks"]
     items = [("ranks", step_numbers(ranks) if len(ranks) > 1 else "")]
     steps = summary["steps"]
+    spans = sorted({number for own in run.spans.values() for number in own})
+    if len(spans) > 1:
+        items.append(("spans", step_numbers(spans)))
+    elif run.first_ids:
+        items.append(("span", f"{step_numbers(spans)}, of several: --span N or all"))
     items.append(("step" if len(steps) == 1 else "steps", step_numbers(steps) or "none"))
     if summary["no_gpu"]:
         items.insert(0, ("device", ", ".join(["CPU", *summary["devices"]])))

@@ -38,7 +38,7 @@ def none_note(
     keys = [sums[AXES[axis]].cells for axis in axes]
     if length(sums) != 1 or not all(key[0] is None or key[0] == NONE for key in keys):
         return
-    known = {axis: known_share(axis) for axis in AXES if axis not in ("rank", "stream")}
+    known = {axis: known_share(axis) for axis in AXES if axis not in ("rank", "stream", "span")}
     best = sorted((a for a in known if known[a] > 0), key=known.__getitem__, reverse=True)
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield (
@@ -97,7 +97,10 @@ def step_notes(run: Run) -> Iterator[str]:
     steps = run.utilization[run.utilization["step"].notna()]
     if steps.empty:
         return
-    wall, busy = (steps[name].astype("float64").mean() for name in ("wall_ns", "busy_ns"))
+    # A number comes again in another span.
+    count = len(run.steps.drop_duplicates(["rank", "start_ns"])) or len(steps)
+    sums = (steps[name].astype("float64").sum(min_count=1) for name in ("wall_ns", "busy_ns"))
+    wall, busy = (each / count for each in sums)
     import pandas as pd
 
     is_one = run.summary["gpu_count"] == len(run.summary["ranks"])

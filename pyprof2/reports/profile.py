@@ -53,7 +53,10 @@ class Profile:
     @cached_property
     def _keys(self) -> pd.DataFrame:
         """Time and keys of the rows along every axis; they are read where a note needs them."""
-        wanted = {"dur_ns", *(AXES[axis] for axis in AXES if axis not in ("rank", "stream"))}
+        wanted = {
+            "dur_ns",
+            *(AXES[axis] for axis in AXES if axis not in ("rank", "stream", "span")),
+        }
         if wanted <= set(self.chosen.columns):
             return self.chosen
         return self.run.rows(wanted).reset_index(drop=True).loc[self.chosen.index]

@@ -77,6 +77,7 @@ class Query:
         fold_numbers: of axis range: whether texts that differ in numbers are one.
         selection: what `pyprof2.analysis.summaries.profile.select` takes.
         target: where to write.
+        span: what `pyprof2.run.Run.of_span` takes.
         pyprof: whether with PyProf's columns, headers and words.
         input: what the profile is of, as it was named.
     """
@@ -88,6 +89,7 @@ class Query:
     depth: int | None
     fold_numbers: bool
     selection: dict[str, Any]
+    span: int | str
     target: Target
     pyprof: bool
     input: Path

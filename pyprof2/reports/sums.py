@@ -93,7 +93,8 @@ class StoredProfile:
     @classmethod
     def of(cls, run: Run, query: Query) -> Self | None:
         """Return the profile; None where the sums do not tell what `query` asks for."""
-        if query.axes == KERNEL or "step" in query.axes or query.selection["step"] is not None:
+        apart = not {"step", "span"}.isdisjoint(query.axes)
+        if query.axes == KERNEL or apart or query.selection["step"] is not None:
             return None
         sums = run.stored_sums
         if sums is None:

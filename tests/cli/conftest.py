@@ -48,6 +48,8 @@ class StubRun:
     stored_sums: None = None
     tensor_core_pct: None = None
     utilization_rows: tuple[dict[str, Any], ...] = ()
+    spans: dict[int, list[int]] = field(default_factory=lambda: {0: [0]})
+    first_ids: dict[int, dict[str, int]] = field(default_factory=dict)
     spent: Spent = field(default_factory=lambda: Spent(0, 2000, 0, None, None, None, 0, None, 2000))
 
     @property
@@ -58,6 +60,11 @@ class StubRun:
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows, with no column that was not asked for."""
         return self.made[[name for name in self.made if columns is None or name in columns]]
+
+    def of_span(self, span: int | str) -> StubRun:
+        """Return the run: there is one span."""
+        assert span in ("latest", "all")
+        return self
 
     def time_by(self, column: str) -> dict[str, int]:
         """Return the time by a text, in the order of the texts."""

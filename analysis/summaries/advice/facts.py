@@ -55,7 +55,7 @@ INPUT: Final = {
         "rank", "gap_id", "device", "start_ns", "time_ns", "step", "group", "cause", "op",
         "source", "layer", "drained", "op_id", "launch_id", "kernel_id",
     ),
-    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "profiler"),
+    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "profiler", "span"),
 }  # fmt: skip
 """The columns of the canonical tables that rules need."""
 
