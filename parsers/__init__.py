@@ -40,7 +40,12 @@ def read_recordings(
         readable = ", and ".join(known.source for known in FORMATS)
         msg = f"{path}: not a trace; pyprof2 reads {readable}"
         raise TraceError(msg)
-    return found.load_reader().read_recordings(path, folder, on_progress)
+    from pyprof2.parsers._odd_work import examine_work
+
+    recordings = found.load_reader().read_recordings(path, folder, on_progress)
+    for recording in recordings:
+        examine_work(recording)
+    return recordings
 
 
 def holds_work(path: Path) -> bool:

@@ -10,8 +10,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyprof2 import skipped
+from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
 from pyprof2.parsers._kineto_devices import DeviceTables
 from pyprof2.parsers._kineto_ops import OpTable
+from pyprof2.parsers._kineto_pairs import PairedEvents
 from pyprof2.parsers._kineto_ranges import RangeTables
 from pyprof2.parsers._kineto_shared import Shared
 from pyprof2.problems import with_detail
@@ -61,18 +63,27 @@ class TableBuilder:
             "memory": self._devices.add_memory, "flow": self._devices.add_flows,
             "counter": self._skip_counters,
         }  # fmt: skip
+        self._pairs = PairedEvents(shared)
 
     def add(self, scan: Scan) -> None:
         """Append what was scanned of a piece of the file."""
         self.scanned[scan.scanner] += scan.count
         for events in scan.groups:
-            self._append[events.group](events)
+            if events.group == END or events.group.startswith(BEGIN):
+                self._pairs.add(events)
+            else:
+                self._append[events.group](events)
         for (phase, category), count in scan.skipped.items():
             key = _skipped(phase, category)
             self.skipped[key] += count
 
     def finish(self) -> None:
         """Append what could not be before the end of the recording was known."""
+        for events in self._pairs.joined():
+            if events.group == UNKNOWN:
+                self.skipped[with_detail(skipped.UNKNOWN_EVENT, "pairs of B and E")] += len(events)
+            else:
+                self._append[events.group](events)
         self._ranges.finish(self._ops.span)
 
     @property

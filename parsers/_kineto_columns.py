@@ -67,7 +67,14 @@ _STALL: Final = {
     "recorded_on": _number("wait_on_stream"),
 }
 
-ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
+BEGIN: Final = "begin "
+"""What stands before the name of a group in that of its beginnings: events of phase B."""
+END: Final = "end"
+"""The group of events of phase E."""
+UNKNOWN: Final = "unknown"
+"""The group of which beginnings are that no table has a place for: their ends are theirs."""
+
+_WHOLE: Final[Mapping[str, Mapping[str, Argument]]] = {
     "op": {
         "external_id": _EXTERNAL_ID,
         "sequence_nr": _number("Sequence number"),
@@ -85,6 +92,13 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
     "memset": _ACTIVITY,
     "overhead": _STALL,
     "wait": _STALL,
+}
+"""The groups of events that last."""
+ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
+    **_WHOLE,
+    **{BEGIN + group: columns for group, columns in _WHOLE.items()},
+    BEGIN + UNKNOWN: {},
+    END: {},
     "memory": {
         "device_type": _number("Device Type"),
         "device": _number("Device Id"),
@@ -127,7 +141,11 @@ COLLECTIVE: Final[Mapping[str, Argument]] = {
 """What is recorded of a collective, beside its number, which each call has for itself."""
 CALL: Final[Mapping[str, Argument]] = {**INPUTS, **COLLECTIVE}
 """What, beside its name, tells one call of an op from another: parts of column `call` of `op`."""
-MOMENTS: Final = frozenset({"memory", "flow", "counter"})
+WITH_CALLS: Final = ("op", BEGIN + "op")
+"""The groups that have a column `call`."""
+MOMENTS: Final = frozenset(
+    {"memory", "flow", "counter", END, BEGIN + UNKNOWN, *(BEGIN + group for group in _WHOLE)}
+)
 """Groups of events that have a start but no duration: that is 0."""
 MEMORY_NAME: Final = "[memory]"
 """The name of the instants of group `memory`; other instants are skipped."""
@@ -242,6 +260,8 @@ def group_of(phase: str, category: str) -> str | None:
         return "memory"
     if phase == "C":
         return "counter"
+    if phase in ("B", "E"):
+        return END if phase == "E" else BEGIN + (group_of("X", category) or UNKNOWN)
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from pyprof2.parsers._json import CHUNK_BYTES, DECODE_ERRORS
-from pyprof2.parsers._kineto_columns import ARGUMENTS, CALL, Argument, Takes
+from pyprof2.parsers._kineto_columns import ARGUMENTS, CALL, WITH_CALLS, Argument, Takes
 from pyprof2.parsers._names import NAME_MAX, cut_name
 from pyprof2.problems import NO_EVENT, NOT_UTF8, WRONG_TYPE
 
@@ -80,7 +80,7 @@ def fields_of(name: str, argument: Argument) -> list[str]:
 
 
 _STRUCTS: Final = {
-    group: _struct({**columns, **CALL} if group == "op" else columns)
+    group: _struct({**columns, **CALL} if group in WITH_CALLS else columns)
     for group, columns in ARGUMENTS.items()
     if columns
 }

@@ -20,6 +20,7 @@ from pyprof2.parsers._kineto_columns import (
     CALL,
     MOMENTS,
     PHASE_OF_END,
+    WITH_CALLS,
     Argument,
     Call,
     EventColumns,
@@ -50,7 +51,7 @@ def _columns_of(arguments: Mapping[str, Argument]) -> tuple[Any, ...]:
 
 
 _SPECIFICATION: Final = tuple(
-    (group in MOMENTS, _columns_of(columns), _columns_of(CALL) if group == "op" else ())
+    (group in MOMENTS, _columns_of(columns), _columns_of(CALL) if group in WITH_CALLS else ())
     for group, columns in ARGUMENTS.items()
 )
 
@@ -127,7 +128,7 @@ class NativeScanner:
             words = self._texts if argument.takes == "text" else self._raws
             args[column] = Texts(self._codes(buffers), words)
             next(buffers)
-        if group == "op":
+        if group in WITH_CALLS:
             args["call"] = Texts(call, self._calls)
         dur = np.zeros_like(start) if group in MOMENTS else dur
         return EventColumns(group, name, pid, tid, start, dur, timed, args)

@@ -15,6 +15,7 @@ from pyprof2.parsers._kineto_columns import (
     INPUTS,
     MOMENTS,
     PHASE_OF_END,
+    WITH_CALLS,
     Argument,
     Call,
     EventColumns,
@@ -90,7 +91,7 @@ class EventScanner:
             column = Texts if argument.takes in ("text", "json") else Values
             words = self._raws if argument.takes == "json" else self._words
             columns[name] = column.of(_values(args, name, argument), words)
-        if group == "op":
+        if group in WITH_CALLS:
             columns["call"] = Texts.of(_calls(events, args), self._calls)
         return columns
 

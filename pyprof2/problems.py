@@ -106,6 +106,21 @@ RANGE_OPEN: Final = _register(
     "a range that was open at the end of the recording: it ends there",
     "let the program end its ranges before nsys stops",
 )
+UNPAIRED_END: Final = _register(
+    "unpaired-end",
+    "an event that begins and never ends, or ends and never began: dropped",
+    _COPY_AGAIN,
+)
+_TIMES_WRONG: Final = "busy time, spans and shares are wrong with it: leave it out, or record again"
+WORK_TOO_LONG: Final = _register("work-too-long", "GPU work that lasts over an hour", _TIMES_WRONG)
+WORK_AT_ZERO: Final = _register(
+    "work-at-zero", "GPU work at time 0, hours from all other work", _TIMES_WRONG
+)
+WORK_REPEATED: Final = _register(
+    "work-repeated",
+    "GPU work that is in the file more than once: counted once",
+    "nothing is lost: the recorder, or who merged its files, wrote it again",
+)
 EXTERNAL_IDS: Final = _register(
     "external-ids",
     "the file's external ids repeat the correlation ids: not used",

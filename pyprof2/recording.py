@@ -178,6 +178,20 @@ class Spool:
             writer.close()
         self._writers.clear()
 
+    def drop(self, table: str, rows: Rows) -> None:
+        """Drop rows at these positions of a table whose file is closed."""
+        keep = np.ones(self.counts[table], bool)
+        keep[rows] = False
+        path, at = self._folder / f"{table}.arrow", 0
+        kept = path.with_suffix(".kept")
+        with pa.ipc.new_file(kept, _code_schema(table)) as writer:
+            for part in self.slices(table, RAW_SCHEMAS[table].names):
+                own = part.filter(pa.array(keep[at : at + part.num_rows]))
+                writer.write_table(own.combine_chunks())
+                at += part.num_rows
+        kept.replace(path)
+        self.counts[table] -= len(rows)
+
     def read(
         self, table: str, columns: Sequence[str] | None = None, rows: Rows | None = None
     ) -> pa.Table:

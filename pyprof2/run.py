@@ -1020,14 +1020,10 @@ class Run:
         from pyprof2.analysis.summaries import odd_work
         from pyprof2.analysis.summaries.work_checks import NEEDED, Work
 
-        telling = odd_work.TELLING
-        of_kernels = {*telling, *odd_work.COUNTED, *NEEDED["kernels"]}
-        tables = rank.several({"kernels": of_kernels, "copies": telling, "ops": NEEDED["ops"]})
-        kernels, copies = tables["kernels"], tables["copies"]
-        odd = [
-            *odd_work.find_odd_work(kernels, copies, rank.rank),
-            *odd_work.find_impossible_work(kernels, rank.devices(), rank.rank, self.device),
-        ]
+        of_kernels = {*odd_work.COUNTED, *NEEDED["kernels"]}
+        tables = rank.several({"kernels": of_kernels, "ops": NEEDED["ops"]})
+        kernels, devices = tables["kernels"], rank.devices()
+        odd = [*odd_work.find_impossible_work(kernels, devices, rank.rank, self.device)]
         return odd, Work.of(tables, totals.work_time_ns, has_gpu=totals.has_gpu)
 
 

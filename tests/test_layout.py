@@ -29,7 +29,7 @@ ORCHESTRATORS: Final = {
     for name in (
         "__init__", "__main__", "assemble", "batches", "clusters", "comparison", "gates", "job",
         "many_ranks", "memory_profiles", "parsed_job", "parsing", "rank_tables", "results",
-        "resumed", "run", "script", "store",
+        "resumed", "run", "script", "spans", "store",
     )
 }  # fmt: skip
 """What knows more than the vocabulary, beside the command line."""

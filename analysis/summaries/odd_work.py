@@ -1,14 +1,10 @@
-"""GPU work whose record cannot be right, as findings.
-
-It is too long, at time 0, there twice, or more than its device can do.
-"""
+"""GPU work that is more than its device can do, as findings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from pyprof2.analysis.hardware.roofs import floats, known, op_numbers, sums_of_op
 from pyprof2.analysis.hardware.verdict import devices_of
@@ -19,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
+
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.hardware.roofline import Floats
-    from pyprof2.analysis.intervals import Bool
 
 _MARGIN: Final = 1.05
 """Clocks and data sheets agree to a few percent."""
@@ -35,12 +32,6 @@ _NOT_DONE: Final = (
     "their shapes, formulas, times or the device are wrong: pyprof2 explain kernel:N says which "
     "were used"
 )
-_HOUR_NS: Final = 3600 * 10**9
-TELLING: Final = (
-    "start_ns", "dur_ns", "device", "stream", "correlation_id", "graph_node_id", "kernel",
-    "grid", "block", "registers", "shared_bytes", "copy_kind",
-)  # fmt: skip
-"""What a recorder says of a piece of work, and of no other."""
 COUNTED: Final = (
     "device",
     "category",
@@ -51,34 +42,6 @@ COUNTED: Final = (
     "bytes_lo",
 )
 """What says which counts a kernel has, and what its device is."""
-_TIMES_WRONG: Final = "busy time, spans and shares are wrong with it: leave it out, or record again"
-_TWICE: Final = "it counts as often as it is there: write the trace again"
-
-
-def find_odd_work(kernels: pa.Table, copies: pa.Table, rank: int) -> Iterator[Finding]:
-    """Yield what is wrong with the GPU work of a rank.
-
-    Work that lasts over an hour; work at time 0 where all other work is over an hour away;
-    and work of which all that was recorded is the same, counted without the first of each.
-
-    Args:
-        kernels: columns `TELLING` of the rank's `kernels`.
-        copies: the same of `copies`.
-        rank: its number.
-    """
-    work = pa.concat_tables([table.select(TELLING) for table in (kernels, copies)])
-    start, dur = work["start_ns"].to_numpy(), work["dur_ns"].to_numpy()
-    others = np.abs(start[start != 0])
-    is_far = bool(len(others)) and int(others.min()) > _HOUR_NS
-    at_zero = (start == 0).sum() * is_far
-    for what, count, advice in (
-        ("GPU work that lasts over an hour", (dur > _HOUR_NS).sum(), _TIMES_WRONG),
-        ("GPU work at time 0, hours from all other work", at_zero, _TIMES_WRONG),
-        ("GPU work that is in the file more than once", _repeats(work).sum(), _TWICE),
-    ):
-        if count:
-            share = 100 * int(count) / len(start)
-            yield Finding("problem", what, int(count), share, advice, rank)
 
 
 def find_impossible_work(
@@ -126,12 +89,3 @@ def _least_rates(kernels: pa.Table) -> Floats:
     counts = [floats(kernels, name) for name in ("flops_lo", "bytes_lo")]
     counted = [np.where(op >= 0, sums_of_op(op, column), np.nan) for column in counts]
     return np.stack(counted, axis=1) / seconds[:, None]
-
-
-def _repeats(work: pa.Table) -> Bool:
-    """Return which rows repeat an earlier one in every column."""
-    frame: Any = work.select(["start_ns", "dur_ns", "correlation_id"]).to_pandas()
-    may_repeat = frame.duplicated(keep=False).to_numpy()
-    rows: Any = work.filter(pa.array(may_repeat)).to_pandas()
-    repeats: Bool = rows.astype(object).duplicated().to_numpy(dtype=bool)
-    return repeats

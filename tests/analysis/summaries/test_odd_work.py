@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyprof2.cli import main
 from tests.kineto_events import Event, copy, kernel, launched, load_events, op
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ DAY_US = 86_400_000_000
 LONG = "GPU work that lasts over an hour"
 AT_ZERO = "GPU work at time 0, hours from all other work"
 TOO_MUCH = "kernels with more FLOPs or bytes than their device can do in their time"
-TWICE = "GPU work that is in the file more than once"
+TWICE = "GPU work that is in the file more than once: counted once"
 
 
 def odd(folder: Path, *events: Event) -> dict[str, int]:
@@ -54,6 +55,31 @@ def test_work_that_cannot_be_right_is_found(
     tmp_path: Path, events: list[Event], wanted: dict[str, int]
 ) -> None:
     assert odd(tmp_path, *events) == wanted
+
+
+def test_what_is_in_the_file_again_counts_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = [op("aten::a", 0, 9), *launched(1, 5, at=20, dur=8), kernel(20, 8, 5)]
+    others = [kernel(20, 8, 5, {"stream": 8}), kernel(20, 8, 6), kernel(20, 8, 5, name="other")]
+    run = load_events(tmp_path, *again, *others, kernel(20, 8, 5))
+
+    assert run.summary["kernel_count"] == 4
+    assert run.summary["kernel_time_ns"] == 4 * 8_000
+    assert main(["prof", str(tmp_path / "trace.json")]) == 0
+    assert f"{TWICE} (2)" in capsys.readouterr().err
+
+
+def test_work_of_days_and_at_zero_is_said_beside_the_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_events(tmp_path, kernel(0, 5, 1), kernel(NOW_US, 3 * DAY_US, 2), kernel(NOW_US, 5, 3))
+
+    assert main(["prof", str(tmp_path / "trace.json")]) == 0
+
+    err = capsys.readouterr().err
+    assert f"{LONG} (1)" in err
+    assert f"{AT_ZERO} (1)" in err
 
 
 H100 = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0}]
