@@ -44,7 +44,7 @@ def read_recordings(
 
     recordings = found.load_reader().read_recordings(path, folder, on_progress)
     for recording in recordings:
-        examine_work(recording)
+        examine_work(recording, path)
     return recordings
 
 

@@ -7,25 +7,34 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.columns import order_of
+from pyprof2.errors import TraceError
 from pyprof2.problems import WORK_AT_ZERO, WORK_REPEATED, WORK_TOO_LONG
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyprof2.recording import Recording, Rows, Spool
 
+MOST_DEVICES: Final = 1024
+"""More than any machine has, shared ones counted by their parts."""
 _HOUR_NS: Final = 3600 * 10**9
 _NONE: Final = -(1 << 63)
 _TELLING: Final = ("correlation_id", "device", "stream", "kernel", "kind", "graph_node_id")
 """What, beside its times, says which piece of work a row is of."""
 
 
-def examine_work(recording: Recording) -> None:
+def examine_work(recording: Recording, path: Path) -> None:
     """Count GPU work that is odd among the problems of a recording, and drop its repeats.
 
     Odd is what lasts over an hour, and what is at time 0 where all other work is over an hour away.
     A repeat is equal to an earlier row in start, duration and `_TELLING`: a stream does one thing
     at a time.
+
+    Raises:
+        TraceError: there are more devices than any machine has; `path` is the file.
     """
+    _refuse_many_devices(recording.spool, path)
     spool = recording.spool
     repeats = _repeats(spool)
     if len(repeats):
@@ -41,6 +50,18 @@ def examine_work(recording: Recording) -> None:
     ):
         if count:
             recording.problems[problem] += count
+
+
+def _refuse_many_devices(spool: Spool, path: Path) -> None:
+    (device,) = _columns(spool, ("device",))
+    count = len(np.unique(device))
+    if count > MOST_DEVICES:
+        msg = (
+            f"{path}: its GPU work names {count:,} devices, and no machine has more than "
+            f"{MOST_DEVICES:,}; the numbers are wrong, or the file holds many jobs: record again, "
+            "or split it"
+        )
+        raise TraceError(msg)
 
 
 def _repeats(spool: Spool) -> Rows:

@@ -20,7 +20,7 @@ from pyprof2.analysis.time.gaps import NEVER, Gaps, read_activities, recording_w
 from pyprof2.analysis.time.host_facts import in_memory, read_host
 from pyprof2.analysis.time.host_ranges import TOLD
 from pyprof2.analysis.time.host_state import Events, Host, State
-from pyprof2.analysis.time.idle import in_order, own_root, recordings
+from pyprof2.analysis.time.idle import in_order, numbered, own_root, recordings
 from pyprof2.analysis.time.idle_causes import OTHER, THREADS, Handover, idle_causes
 from pyprof2.analysis.time.idle_parts import IN_PARTS, recorded_window
 from pyprof2.analysis.time.idle_rows import idle_rows
@@ -57,8 +57,7 @@ def host_time(tables: Mapping[str, pa.Table], root: str | None = None) -> pa.Tab
     for rank, own in recordings(tables):
         if own["ops"].num_rows:
             rows = _of_recording(own, root or own_root(own["trace"]))
-            rows = rows.append_column("rank", pa.array(np.full(rows.num_rows, rank)))
-            parts.append(IDLE.conform(rows))
+            parts.append(IDLE.conform(numbered(rows, rank, own["trace"])))
     return pa.concat_tables(parts).unify_dictionaries()
 
 

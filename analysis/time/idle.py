@@ -86,18 +86,21 @@ def idle_of_recording(
         root: the folder of the user's own code; None: that which the recording names.
         spool: see `idle_parts`.
     """
-    waiting = [IDLE.empty()]
+    waiting, count = [IDLE.empty()], 0
     for part in idle_parts(tables, whole, root or own_root(whole["trace"]), spool=spool):
-        waiting.append(IDLE.conform(_numbered(part, rank, 0)))
-        if sum(each.num_rows for each in waiting) >= _PART:
+        waiting.append(IDLE.conform(numbered(part, rank, whole["trace"])))
+        # Not counted anew for each part: there is one for each device at least.
+        count += part.num_rows
+        if count >= _PART:
             yield _together(waiting)
-            waiting = []
+            waiting, count = [], 0
     if waiting:
         yield _together(waiting)
 
 
-def _numbered(rows: pa.Table, rank: int, span: int) -> pa.Table:
-    """Return rows with the numbers of their rank and span."""
+def numbered(rows: pa.Table, rank: int, trace: pa.Table) -> pa.Table:
+    """Return rows with the numbers of their rank, and of the span of their recording."""
+    span = max(trace["span"].to_pylist(), default=0)
     for name, number in (("rank", rank), ("span", span)):
         rows = rows.append_column(name, pa.array(np.full(rows.num_rows, number)))
     return rows
@@ -159,9 +162,8 @@ def idle_of_ranks(
         part = idle_time(own, folder, normal_ns)
         seen = sum(each.num_rows for each in parts if each["rank"].to_pylist()[:1] == [rank])
         gap = pc.add(part["gap_id"], seen)
-        span = max(own["trace"]["span"].to_pylist(), default=0)
         part = part.set_column(0, "gap_id", gap)
-        parts.append(IDLE.conform(_numbered(part, rank, span)))
+        parts.append(IDLE.conform(numbered(part, rank, own["trace"])))
     return _together(parts)
 
 

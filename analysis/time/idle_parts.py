@@ -9,6 +9,8 @@ last launch of each process.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -191,10 +193,29 @@ class _Case:
 
     def _windows(self, device: int | None) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield the kernels and copies of each window, of one device or all."""
+        if len(self.times) == 1 and device is not None:
+            yield self._by_device[device]
+            return
         both = [RowsInTime(self.tables[name], _WORK) for name in ("kernels", "copies")]
         for time in self.times:
             kernels, copies = (_of_device(rows.take_until(time), device) for rows in both)
             yield kernels, copies
+
+    @cached_property
+    def _by_device(self) -> dict[int, tuple[pa.Table, pa.Table]]:
+        """The kernels and copies of the only window, by device: it is read once for all."""
+        ((*both,),) = self._windows(None)
+        found: dict[int, list[pa.Table]] = {}
+        for at, work in enumerate(both):
+            device = int_column(work, "device", NEVER)
+            order = np.argsort(device, kind="stable")
+            rows = work.take(pa.array(order))
+            numbers, first = np.unique(device[order], return_index=True)
+            bounds = pairwise([*first.tolist(), len(order)])
+            for number, (begin, end) in zip(numbers.tolist(), bounds, strict=True):
+                pair = found.setdefault(number, [each.slice(0, 0) for each in both])
+                pair[at] = rows.slice(begin, end - begin)
+        return {number: (kernels, copies) for number, (kernels, copies) in found.items()}
 
     def of_device(
         self, finder: GapFinder, later: Sequence[Mapping[int, int]], first: int
