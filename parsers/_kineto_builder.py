@@ -59,6 +59,7 @@ class TableBuilder:
             "op": self._ops.add, "annotation": self._ranges.add, "python": self._ranges.add,
             "launch": self._devices.add_launches, "kernel": self._devices.add_activities,
             "memcpy": self._devices.add_activities, "memset": self._devices.add_activities,
+            "mtia": self._devices.add_mtia,
             "overhead": self._devices.add_stalls, "wait": self._devices.add_stalls,
             "memory": self._devices.add_memory, "flow": self._devices.add_flows,
             "counter": self._skip_counters,

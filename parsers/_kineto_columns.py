@@ -59,6 +59,11 @@ _ACTIVITY: Final = {
     "occupancy": _number("est. achieved occupancy %"),
     "graph_node": _number("graph node id"),
 }
+_MTIA: Final = _ACTIVITY | {
+    "direction": _text("direction"),
+    "size": _number("size"),
+    "recorded_on": _number("wait_on_stream"),
+}
 _STALL: Final = {
     "device": _number("device"),
     "stream": _number("stream"),
@@ -90,6 +95,7 @@ _WHOLE: Final[Mapping[str, Mapping[str, Argument]]] = {
     "kernel": _ACTIVITY,
     "memcpy": _ACTIVITY,
     "memset": _ACTIVITY,
+    "mtia": _MTIA,
     "overhead": _STALL,
     "wait": _STALL,
 }
@@ -155,7 +161,7 @@ PHASE_OF_END: Final = "f"
 _CATEGORIES: Final = {
     "cpu_op": "op", "operator": "op",
     "user_annotation": "annotation", "python_function": "python",
-    "kernel": "kernel", "mtia_ccp_events": "kernel",
+    "kernel": "kernel", "mtia_ccp_events": "mtia",
     "gpu_memcpy": "memcpy", "memcpy": "memcpy",
     "gpu_memset": "memset", "memset": "memset",
     "runtime": "launch", "overhead": "overhead", "cuda_sync": "wait",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.parsers._columns import Meaning
 from pyprof2.parsers._kineto_shared import Shared, is_sensible
 from pyprof2.parsers._kineto_values import addresses, copy_kind_code, dim3_code, whole_numbers
-from pyprof2.parsers._stalls import overhead_kind, wait_kind
+from pyprof2.parsers._stalls import DEVICE_WAIT, overhead_kind, wait_kind
 from pyprof2.problems import EVENT_TIME
 
 if TYPE_CHECKING:
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from pyprof2.parsers._kineto_columns import EventColumns
 
 _NO_ID: Final = (1 << 32) - 1
+_MTIA_WAITS: Final = ("event_wait", "event_record")
+_MTIA_COPY: Final = "dma_request"
+_DIRECTIONS: Final = {
+    "HOST_TO_DEVICE": "h2d", "DEVICE_TO_HOST": "d2h", "DEVICE_TO_DEVICE": "d2d",
+}  # fmt: skip
 _DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuse1"}
 
 
@@ -103,7 +110,38 @@ class DeviceTables:
                 "activities", "copy_kind", lambda name: copy_kind_code(texts["copy_kind"], name)
             )
             columns["copy_kind"] = kinds.column(events.name)
+        if events.group == "memcpy" and "direction" in args:
+            codes = texts["copy_kind"]
+            ways = self._shared.meaning(
+                "mtia",
+                "copy_kind",
+                lambda way: codes[_DIRECTIONS[way]] if way in _DIRECTIONS else None,
+            )
+            columns["copy_kind"] = ways.column(args["direction"])
+            columns["bytes"] = ints(args["bytes"].filled(args["size"]))
         self._shared.spool.append("activities", columns, len(events))
+
+    def add_mtia(self, events: EventColumns) -> None:
+        """Append what an MTIA device did: work, copies, and what its queues waited for."""
+        waits = Meaning(_MTIA_WAITS.__contains__).flags(events.name)
+        copies = Meaning(lambda name: name == _MTIA_COPY).flags(events.name)
+        self._add_device_waits(events.where(waits))
+        self.add_activities(replace(events.where(copies), group="memcpy"))
+        self.add_activities(replace(events.where(~waits & ~copies), group="kernel"))
+
+    def _add_device_waits(self, events: EventColumns) -> None:
+        """Append waits of queues as calls, and as stalls of their device."""
+        self.add_launches(events)
+        events, columns = self._shared.times(events, may_be_zero=False, in_span=False)
+        kind = self._shared.spool.texts["stalls"]["kind"][DEVICE_WAIT]
+        columns |= {
+            "name": self._shared.coded("stalls", "name", events.name),
+            "kind": np.full(len(events), kind, np.int32),
+            "device": self._ids(events.args["device"].filled(events.pid)),
+            "stream": self._ids(events.args["stream"]),
+            "waits_for_stream": self._ids(events.args["recorded_on"]),
+        }
+        self._shared.spool.append("stalls", columns, len(events))
 
     def _dim3(self, column: str, texts: Texts) -> pa.Array:
         codes = self._shared.spool.texts["activities"][column]

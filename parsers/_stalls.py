@@ -9,6 +9,7 @@ PROFILER: Final = "profiler"
 OTHER: Final = "other"
 SYNC: Final = "sync"
 STREAM_WAIT: Final = "stream_wait"
+DEVICE_WAIT: Final = "device_wait"
 STREAM_WAIT_NAME: Final = "Stream Wait Event"
 
 _WORDS: Final = {

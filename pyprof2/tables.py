@@ -522,7 +522,8 @@ STALLS: Final = Table(
             TEXT,
             "`profiler` (its own work), `module_load` (the driver loads or compiles code), "
             "`queue_full` (the host is ahead of the device), `sync` (the host waits for the "
-            "device), `stream_wait` (a stream is to wait for an event) or `other`.",
+            "device), `stream_wait` (a stream is to wait for an event), `device_wait` (queues of a "
+            "device wait for one another, as the device recorded it) or `other`.",
         ),
         Column("name", TEXT, "What the recorder calls it."),
         Column("correlation_id", pa.int64(), "Joins to `launches.correlation_id` in its process."),

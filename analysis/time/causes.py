@@ -61,7 +61,13 @@ BLOCKING: Final = ("sync", "allocator", "copy_call")
 """The classes of calls that may return only when the device is empty."""
 
 _CALL_CLASSES: Final = (
-    ("sync", re.compile(r"Synchronize(?![a-z])|^(?:ur|pi)(?:Queue|Event)(?:Finish|s?Wait)$")),
+    (
+        "sync",
+        re.compile(
+            r"Synchronize(?![a-z])|^(?:ur|pi)(?:Queue|Event)(?:Finish|s?Wait)$"
+            r"|^synchronize(?:Stream)?$|^event_(?:wait|record)$"
+        ),
+    ),
     ("copy_call", re.compile(r"Memcpy|Memset|memcpy|memset")),
     ("launch_call", re.compile(r"Launch")),
     (

@@ -184,8 +184,6 @@ class _Case:
     def pending_part(self) -> Causes:
         """Return rules a to f: handed over, and not started."""
         gaps, handover = self.gaps, self.handover
-        pieces = Pieces(np.arange(len(gaps)), handover.end, gaps.end)
-        of = pieces.of
         short = gaps.end - handover.end <= self.normal_ns
         rules = {
             "unknown": ~handover.known,
@@ -200,9 +198,14 @@ class _Case:
         rows = np.flatnonzero(note == STUCK)
         asked = self.host.known.at("waited", self.handover.call[rows]) > 0
         note[rows[asked]] = WAIT_CALL
+        pieces = Pieces(np.arange(len(gaps)), handover.end, gaps.end)
+        pieces, held = self._device_waits_in(pieces)
+        of = pieces.of
+        held &= cause[of] == CODES["unknown"]
         return Causes.of(
-            pieces, cause=cause[of], note=note[of], op=self.op[of], line=self._line(of)
-        )
+            pieces, cause=np.where(held, CODES["sync"], cause[of]),
+            note=np.where(held, -1, note[of]), op=self.op[of], line=self._line(of),
+        )  # fmt: skip
 
     def _waits(self) -> Bool:
         """Return whether a recorded wait stands between the stream's last launch and this one."""
@@ -234,7 +237,13 @@ class _Case:
         """Yield rules g to l: nothing that could run had been handed over."""
         gaps, handover = self.gaps, self.handover
         pieces = Pieces(np.arange(len(gaps)), gaps.start, handover.begin)
-        for rule in (self._outside, self._profiled, self._drained, self._by_thread):
+        for rule in (
+            self._outside,
+            self._profiled,
+            self._drained,
+            self._device_waits,
+            self._by_thread,
+        ):
             found, pieces = rule(pieces)
             yield from found
         yield Causes.of(pieces, cause=CODES["host_unrecorded"], note=UNRECORDED)
@@ -278,6 +287,17 @@ class _Case:
             thread=np.where(on == thread[of], LAUNCHING, OTHER),
         )  # fmt: skip
         return [found], pieces.where(~held)
+
+    def _device_waits_in(self, pieces: Pieces) -> tuple[Pieces, Bool]:
+        """Return the pieces, cut at the ends of their device's waits, and which are in one."""
+        waiting = self.stalls.device_thread(self.gaps.device)
+        pieces = self.stalls.cut(pieces, waiting, "device_wait")
+        return pieces, self.stalls.holds(waiting[pieces.of], pieces.start, "device_wait")
+
+    def _device_waits(self, pieces: Pieces) -> _Found:
+        """Queues of the device wait for one another, as the device itself recorded it."""
+        pieces, held = self._device_waits_in(pieces)
+        return [Causes.of(pieces.where(held), cause=CODES["sync"])], pieces.where(~held)
 
     def _by_thread(self, pieces: Pieces) -> _Found:
         """Rules j and k: what the launching thread does, else another one of its process."""

@@ -13,6 +13,8 @@ from pyprof2.columns import combine_keys, lookup
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
@@ -23,6 +25,11 @@ _ALL: Final = -1
 """Stands for the thread of a stall that holds up all of them."""
 
 
+def _is(kinds: Sequence[str], kind: str) -> Bool:
+    """Return for each code whether it is a kind; the last one is none."""
+    return np.array([*(each == kind for each in kinds), False])
+
+
 class Stalls:
     """The stalls of one recording, by kind."""
 
@@ -30,6 +37,10 @@ class Stalls:
         code, kinds = code_column(stalls, "kind")
         is_threads = int_column(stalls, "tid", _NULL) != _NULL
         thread = np.where(is_threads, threads.number(stalls), _ALL)
+        device, of_device = int_column(stalls, "device", _NULL), _is(kinds, "device_wait")[code]
+        self._devices = np.unique(device[of_device])
+        self._first_free = int(thread.max(initial=-1)) + 1
+        thread[of_device] = self.device_thread(device[of_device])
         events = Events.of(stalls, threads)
         self._events = Events(events.row, thread[events.row], events.start, events.end)
         self._code, self._kinds = code, kinds
@@ -42,8 +53,7 @@ class Stalls:
         self._held: dict[str, tuple[Events, Bounds]] = {}
 
     def _of_kind(self, kind: str) -> Bool:
-        wanted = np.array([*(each == kind for each in self._kinds), False])
-        found: Bool = wanted[self._code]
+        found: Bool = _is(self._kinds, kind)[self._code]
         return found
 
     def _holding(self, kind: str) -> tuple[Events, Bounds]:
@@ -53,6 +63,12 @@ class Stalls:
             both = np.concatenate((events.start, events.end))
             self._held[kind] = events, Bounds(np.tile(events.thread, 2), both)
         return self._held[kind]
+
+    def device_thread(self, device: Int) -> Int:
+        """Return what stands for the thread of the waits of each device: no thread of a stall."""
+        at = np.searchsorted(self._devices, device)
+        known = np.r_[self._devices, _NULL][at] == device
+        return self._first_free + np.where(known, at, len(self._devices))
 
     def cut(self, pieces: Pieces, thread: Int, kind: str) -> Pieces:
         """Return the pieces, cut where stalls of the kind begin and end on their thread.
