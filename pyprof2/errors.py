@@ -6,6 +6,7 @@
     ├── TraceError          a recording cannot be read, or holds nothing to profile
     ├── StoreError          a store cannot be read or written
     │   └── SchemaError     it was written by another schema version
+    ├── MemoryShortError    there is too little memory; a `MemoryError` too
     ├── OutputExistsError   something is there already, and --force was not given
     ├── CaptureError        a script cannot be recorded: something is missing, or nothing came
     ├── TableError          a table lacks a column or has one of the wrong type
@@ -32,6 +33,10 @@ class StoreError(Pyprof2Error):
 
 class SchemaError(StoreError):
     """A store was written by another schema version; parse the recording again."""
+
+
+class MemoryShortError(Pyprof2Error, MemoryError):
+    """There is too little memory for a recording or a store; neither is damaged by it."""
 
 
 class OutputExistsError(Pyprof2Error):

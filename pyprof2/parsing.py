@@ -31,6 +31,7 @@ from pyprof2.result_tables import CLOCKS, LEGS, PARTS
 from pyprof2.results import write_results
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
+from pyprof2.shortage import is_shortage, shortage
 from pyprof2.store import StoreWriter, TableWriters, write_table
 from pyprof2.tables import COLLECTIVES, TABLES
 
@@ -263,6 +264,8 @@ def _read_file(
     try:
         return read_recordings(file, Path(tempfile.mkdtemp(dir=folder)), on_progress)
     except TraceError as error:
+        if is_shortage(error):
+            raise shortage(error, file) from error
         return error
 
 

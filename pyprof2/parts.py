@@ -11,6 +11,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from pyprof2.errors import StoreError
+from pyprof2.shortage import is_shortage, shortage
 from pyprof2.store_checks import find_fault
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class TableParts:
         try:
             found = self._parquet.read_row_group(part, columns=list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
+            if is_shortage(error):
+                raise shortage(error, self._file) from error
             raise self._damaged(type(error).__name__) from error
         if self._row_count is not None:
             what = find_fault(self.table, found, self._row_count, int(self.offsets[part]))

@@ -27,9 +27,10 @@ import pyarrow.parquet as pq
 from pyprof2 import __version__
 from pyprof2.claims import CLAIM, Claim, abandoned_claim, is_own_folder
 from pyprof2.code_hashes import Code  # noqa: TC001 - what reads a manifest looks it up
-from pyprof2.errors import OutputExistsError, SchemaError, StoreError
+from pyprof2.errors import OutputExistsError, Pyprof2Error, SchemaError, StoreError
 from pyprof2.parts import TableParts
 from pyprof2.result_tables import RESULTS
+from pyprof2.shortage import is_shortage, shortage
 from pyprof2.store_checks import find_fault
 from pyprof2.tables import SCHEMA_VERSION, TABLES, Table
 
@@ -128,10 +129,14 @@ class StoreWriter:
             if error is None:
                 self._publish()
         except OSError as failure:
+            if is_shortage(failure):
+                raise shortage(failure, self.path) from failure
             raise StoreError(_os_message(self.path, failure)) from failure
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._claim.release(self.path if error is None else self.folder)
+        if error is not None and is_shortage(error) and not isinstance(error, Pyprof2Error):
+            raise shortage(error, self.path) from error
         if isinstance(error, OSError):
             raise StoreError(_os_message(self.path, error)) from error
 
@@ -370,7 +375,9 @@ def _foreign(entry: Path) -> StoreError:
     return StoreError(f"{entry}: not the table of a rank; remove it, or make the store anew")
 
 
-def _damaged(path: Path, error: Exception) -> StoreError:
+def _damaged(path: Path, error: Exception) -> Pyprof2Error:
+    if is_shortage(error):
+        return shortage(error, path)
     kind = type(error).__name__
     return StoreError(f"{path}: damaged ({kind}); make the store anew with 'pyprof2 parse --force'")
 

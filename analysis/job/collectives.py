@@ -88,7 +88,8 @@ def with_found(own: pa.Table, members: pd.DataFrame) -> pa.Table:
         members: the rows of the rank as `reduce_job` returns them.
     """
     rows = members.sort_values("collective_id")
-    found = as_table(COLLECTIVES, rows[[*_KEYS, *FOUND]])
+    # The span is known to the table itself.
+    found = as_table(COLLECTIVES, rows[[*_KEYS, *FOUND]].assign(span=0))
     for name in FOUND:
         at = own.column_names.index(name)
         own = own.set_column(at, own.schema.field(at), found[name])

@@ -41,8 +41,16 @@ from pyprof2.cli import (
     report,
     whatif,
 )
-from pyprof2.errors import LeftOutWarning, Pyprof2Error, StoreError, TerminatedError, UsageError
+from pyprof2.errors import (
+    LeftOutWarning,
+    MemoryShortError,
+    Pyprof2Error,
+    StoreError,
+    TerminatedError,
+    UsageError,
+)
 from pyprof2.reports.cells import clean
+from pyprof2.shortage import is_shortage, shortage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -259,13 +267,28 @@ def _broken_store(args: argparse.Namespace, error: BaseException) -> Path | None
 
 
 def _run(args: argparse.Namespace) -> None:
-    """Run the command; where a store's values make it fail, it is the store that is refused."""
+    """Run the command; too little memory is said to be just that, whoever lacks it."""
     try:
         with warnings.catch_warnings():
             # What is left out is said with what else is wrong with a store.
             warnings.simplefilter("ignore", LeftOutWarning)
-            args.run(args)
+            _run_on_store(args)
+    except Exception as error:  # whatever it is, it is raised
+        # Arrow has errors of several classes for it, and parsers those of formats.
+        named = getattr(args, "input", None) or getattr(args, "traces", None)
+        if not is_shortage(error) or (named is None and isinstance(error, MemoryShortError)):
+            raise
+        # The store of a trace alone has a name that nobody gave it.
+        raise shortage(error, named[0] if isinstance(named, list) else named or "it") from error
+
+
+def _run_on_store(args: argparse.Namespace) -> None:
+    """Run the command; where a store's values make it fail, it is the store that is refused."""
+    try:
+        args.run(args)
     except _OF_WRONG_VALUES as error:
+        if is_shortage(error):
+            raise
         store = _broken_store(args, error)
         if store is None:
             raise

@@ -14,7 +14,7 @@ import pytest
 from pyprof2 import skipped
 from pyprof2.parsers._columns import Texts, Values
 from pyprof2.parsers._json import JsonStream
-from pyprof2.parsers._kineto_columns import ARGUMENTS, MOMENTS, Call
+from pyprof2.parsers._kineto_columns import ARGUMENTS, BEGIN, MOMENTS, Call
 from pyprof2.parsers.kineto import SCANNERS, read_recordings
 from tests.compare_scanners import listed
 from tests.kineto_events import (
@@ -85,15 +85,21 @@ def lists(scanner: str, *events: Event | list[Event]) -> dict[str, dict[str, lis
 
 
 def test_every_group_has_the_columns_that_the_builder_reads(scanner: str) -> None:
-    found = groups(scanner, EVERY_GROUP)
+    whole = [complete("mtia_ccp_events", "pe_exe", 9, 1), *EVERY_GROUP]
+    halves = [event | {"ph": "B"} for event in whole if event["ph"] == "X"]
+    strange = complete("strange", "x", 1, 1) | {"ph": "B"}
+    found = groups(scanner, EVERY_GROUP, whole[:1], halves, strange, {"ph": "E", "ts": 4})
 
-    assert list(found) == [
+    assert list(found)[:12] == [
         "op", "annotation", "python", "launch", "kernel", "memcpy", "memset", "overhead", "wait",
         "memory", "flow", "counter",
     ]  # fmt: skip
     assert set(found) == set(ARGUMENTS)
     for group, columns in found.items():
-        assert set(columns.args) == {*ARGUMENTS[group], *MORE_COLUMNS.get(group, ())}
+        assert set(columns.args) == {
+            *ARGUMENTS[group],
+            *MORE_COLUMNS.get(group.removeprefix(BEGIN), ()),
+        }
         lengths = {len(columns.pid), len(columns.tid), *map(len, columns.args.values())}
         assert lengths == {len(columns)} == {2 if group == "flow" else 1}
         assert columns.start_ns.dtype == columns.dur_ns.dtype == np.int64
