@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
@@ -26,7 +27,8 @@ def begin(args: argparse.Namespace, undo: ExitStack) -> None:
             args.trace, end_capture, memory=args.memory, snapshot=args.snapshot
         )
     else:
-        leave_on_signal()
+        if sys.platform != "win32":
+            leave_on_signal()
         if steps is not None:
             recorder = NsysWindow(end_capture)
     undo.callback(shutdown)
