@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pyprof2.parsers._columns import flags
-from pyprof2.parsers._labels import label_marker, label_text
+from pyprof2.parsers._labels import label_marker, label_text, name_layers
 from pyprof2.parsers._memory_tags import tag_columns
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
 from pyprof2.problems import MARKER_OF_OP
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyprof2.markers import Marker
     from pyprof2.parsers._kineto_columns import EventColumns
     from pyprof2.parsers._kineto_shared import Shared
-    from pyprof2.parsers._labels import Label
+    from pyprof2.parsers._labels import Label, LayerPath
 
 INTERNAL: Final = "internal"
 """The kind of ranges of what PyTorch recorded like ops, such as what its compiler does."""
@@ -52,6 +52,7 @@ class RangeTables:
         """
         end = self._shared.span[1]
         self._shared.annotated[ANNOTATED_STEPS] += self._ranges.finish(ops, end)
+        name_layers(self._shared.spool)
 
     def add(self, events: EventColumns) -> None:
         """Append ranges whose group is their kind."""
@@ -146,7 +147,7 @@ def _code_of_range(group: str, part: int, codes: TextCodes) -> Callable[[str], i
     return lambda name: codes[_range_kind(group, name)[part]]
 
 
-def _range_kind(group: str, name: str) -> tuple[str, str]:
+def _range_kind(group: str, name: str) -> tuple[str, str | LayerPath]:
     """Return the kind of a range, and its text without what only says the kind."""
     if group == "python":
         is_module = name.startswith(_MODULE_PREFIX)
@@ -154,4 +155,4 @@ def _range_kind(group: str, name: str) -> tuple[str, str]:
     if group == INTERNAL:
         return group, name
     label = label_marker(name) if group == _MARKER else label_text(name)
-    return label.kind or "annotation", label.name
+    return label.kind or "annotation", label.text

@@ -5,9 +5,10 @@ Nothing is evaluated; what is no marker is text.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +23,8 @@ from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, for
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
+
+    from pyprof2.recording import Spool
 
 _PROFILER_STEP: Final = re.compile(r"ProfilerStep#\d")
 _STEP: Final = re.compile(
@@ -40,6 +43,22 @@ _WORK_NAMES: Final = {
 """How PyTorch names the ranges that our markers of these kinds stand for."""
 
 
+class LayerPath(NamedTuple):
+    """A layer as our marker says it: which path that is depends on what else there is.
+
+    It stands in place of the path among the texts of a spool until `name_layers`.
+
+    Attributes:
+        path: below the root; of the root, and of a module without others, its class.
+        root: its name; None: of a module without others, or as version 1 of the markers says it.
+        outermost: whether it is the root itself.
+    """
+
+    path: str
+    root: str | None
+    outermost: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Label:
     """What a text says.
@@ -53,6 +72,7 @@ class Label:
         signature: of an op, if its inputs are known.
         layer, stack, direction, recompute, accumulate: of an op, as our marker says them.
         marker: the marker itself, if it is one.
+        path: of the layer that it says, or is.
         problem: what is wrong with the text, as a slug of the register of problems.
     """
 
@@ -67,6 +87,12 @@ class Label:
     accumulate: bool = False
     marker: Marker | None = None
     problem: str | None = None
+    path: LayerPath | None = None
+
+    @property
+    def text(self) -> str | LayerPath:
+        """What stands for a range among the texts of a spool."""
+        return self.name if self.kind != "layer" or self.path is None else self.path
 
 
 def new_signature(op: str, inputs: Sequence[Input]) -> Signature:
@@ -132,7 +158,7 @@ def _label_range(marker: Marker) -> Label:
     if marker.kind in _WORK_NAMES:
         return Label("range", f"{_WORK_NAMES[marker.kind]}#{marker.name or ''}", "annotation")
     if marker.kind == "layer" and marker.layer:
-        return Label("range", marker.layer, "layer")
+        return Label("range", marker.layer, "layer", path=_layer_path(marker))
     if marker.kind == "source" and marker.source:
         return Label("range", marker.source, "source")
     if marker.kind == "energy":
@@ -156,7 +182,40 @@ def _label_op(marker: Marker) -> Label:
         recompute=marker.recompute,
         accumulate=marker.accumulate,
         marker=marker,
+        path=_layer_path(marker),
     )
+
+
+def _layer_path(marker: Marker) -> LayerPath | None:
+    return LayerPath(marker.layer, marker.root, marker.outermost) if marker.layer else None
+
+
+def name_layers(spool: Spool) -> None:
+    """Give the layers of a process their paths, when all of it was read.
+
+    Where there are several roots with modules, the name of each stands in front; a lone one has
+    none. What would have the path of another layer gets a number.
+    """
+    places = ("ops", "layer"), ("ranges", "name")
+    layers = {
+        key: None
+        for table, column in places
+        for key in spool.texts[table][column]
+        if isinstance(key, LayerPath)
+    }
+    are_many = len({layer.root for layer in layers} - {None}) > 1
+    names: dict[Any, str] = {}
+    taken: set[str] = set()
+    for layer in sorted(layers, key=lambda layer: layer.root is not None):
+        path, root, outermost = layer
+        if are_many and root is not None:
+            path = root if outermost else f"{root}.{path}"
+        numbered = (f"{path}#{number}" for number in itertools.count(2))
+        name = next(text for text in itertools.chain((path,), numbered) if text not in taken)
+        taken.add(name)
+        names[layer] = name
+    for table, column in places if layers else ():
+        spool.rename(table, column, names)
 
 
 def _marked_signature(op: str, marker: Marker) -> Signature | None:

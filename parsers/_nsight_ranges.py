@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pyprof2.columns import distinct as distinct_values
 from pyprof2.markers import DOMAIN, format_marker, pack_payload
-from pyprof2.parsers._labels import Label, label_marker
+from pyprof2.parsers._labels import Label, label_marker, name_layers
 from pyprof2.parsers._names import cut_names
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
@@ -74,10 +74,10 @@ class _Labels:
         return [
             _WHATS.index(label.what),
             ops["op"][label.name] if is_op else -1,
-            ranges["name"][label.name],
+            ranges["name"][label.text],
             ranges["kind"][label.kind or "annotation"],
             -1 if label.signature is None else self.signatures[label.signature],
-            -1 if label.layer is None else ops["layer"][label.layer],
+            -1 if label.path is None else ops["layer"][label.path],
             -1 if label.stack is None else ops["stack"][label.stack],
             -1 if label.direction is None else ops["direction"][label.direction],
             int(label.direction == "backward"),
@@ -145,6 +145,7 @@ class RangeReader:
             self._add_ranges(rows | {"end": pa.array(np.full(count, end))})
         self._open.clear()
         self._process.annotated[ANNOTATED_STEPS] += self._ranges.finish(self._op_span, end)
+        name_layers(self._process.spool)
 
     def _add_ranges(self, rows: Columns) -> None:
         rows, columns = self._process.times(rows)

@@ -12,9 +12,11 @@ kind       what it marks                                              fields
 op         a range: one call of an op                                 op, inputs, device,
                                                                       layer, source,
                                                                       direction, recompute,
-                                                                      forward, accumulate;
+                                                                      forward, accumulate,
+                                                                      root, outermost;
                                                                       bytes, group, ranks
-layer      a range: one call of a module                              layer, module, recompute
+layer      a range: one call of a module                              layer, module, recompute,
+                                                                      root, outermost
 source     a range: calls made by one line of user code               source, recompute
 optimizer  a range: one step of an optimizer                          name
 zero_grad  a range: an optimizer clears gradients                     name
@@ -54,6 +56,9 @@ which blocks are for what, each with an address and a size in bytes, as far as t
 `forward`, a forward with gradients begins; `call`, a module is called without; `backward` begins,
 and what autograd holds it holds now; `gradients`, it has ended; `optimizer`, the optimizer `name`
 has made its step.
+
+Which path a layer gets in reports is known only when all of a process was read: where two roots or
+more were called, the name of the root stands in front, see `pyprof2.parsers._layers`.
 
 `inputs` is the JSON form of `pyprof2.signatures`, in the order of the op's schema, defaults
 included, with two liberties: strides stand only where a tensor is not contiguous, and
@@ -136,7 +141,9 @@ class Marker:
         op: name of the op, such as `aten::mm`.
         inputs: what the op was called with, in the order of its schema.
         device: of the op's first tensor, or the one it creates, such as `cuda:0`.
-        layer: path of the innermost module; of a backward op that of its forward op.
+        layer: path of the innermost module below its root; of a backward op that of its forward op.
+        root: name of the root module; None: the layer has no path, it is a module without others.
+        outermost: whether the layer is the root itself; then `layer` is its class.
         module: class of the layer's module.
         source: `path:line` of frames of the forward call, one to a line: from the innermost
             outside of torch out to the user's own.
@@ -220,6 +227,8 @@ class Marker:
     received_bytes: int | None = None
     uneven: bool = False
     waits: bool = False
+    root: str | None = None
+    outermost: bool = False
 
 
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
@@ -375,6 +384,8 @@ class _Wire(msgspec.Struct):
     received_bytes: _Bytes | None = None
     uneven: bool = False
     waits: bool = False
+    root: str | None = None
+    outermost: bool = False
 
 
 _decoder = msgspec.json.Decoder(_Wire)

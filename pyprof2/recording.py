@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -129,9 +129,18 @@ class Spool:
             table: {f.name: TextCodes() for f in schema if f.type == TEXT}
             for table, schema in RAW_SCHEMAS.items()
         }
+        self._places: dict[tuple[str, str], pa.Array] = {}
         self.counts: Counter[str] = Counter()
         self.known: Counter[tuple[str, str]] = Counter()
         """How many values, not null, there are in a column of a table."""
+
+    def rename(self, table: str, column: str, names: Mapping[Any, str]) -> None:
+        """Change texts of a column; those that become equal have one code from now on."""
+        codes = TextCodes()
+        place = [codes[names.get(key, key)] for key in self.texts[table][column]]
+        self.texts[table][column] = codes
+        if len(codes) < len(place):
+            self._places[table, column] = pa.array(place, pa.int32())
 
     def append(self, table: str, columns: dict[str, Any], count: int) -> None:
         """Append `count` rows; a column that is missing is null, a text column holds codes."""
@@ -231,7 +240,11 @@ class Spool:
             every = range(file.num_record_batches)
             own = every if self._batches is None else self._batches[table]
             batches = [file.get_batch(number) for number in own[wanted]]
-            return pa.Table.from_batches(batches, file.schema).select(list(columns))
+            rows = pa.Table.from_batches(batches, file.schema).select(list(columns))
+        for at, name in enumerate(rows.column_names):
+            if (table, name) in self._places:
+                rows = rows.set_column(at, name, pc.take(self._places[table, name], rows[name]))
+        return rows
 
     def _codes(self, table: str, column: str) -> pa.ChunkedArray:
         return self.raw(table, [column])[column]

@@ -262,10 +262,10 @@ hide_from_dynamo(
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
             "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy",
-            "nvtx.gpu_energy", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags",
-            "nvtx.op_modes", "nvtx.ops", "nvtx.pairing", "nvtx.replacing", "nvtx.schema",
-            "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources", "nvtx.steps",
-            "nvtx.storages", "nvtx.threads",
+            "nvtx.gpu_energy", "nvtx.holders", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers",
+            "nvtx.memory_tags", "nvtx.op_modes", "nvtx.ops", "nvtx.pairing", "nvtx.replacing",
+            "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
+            "nvtx.steps", "nvtx.storages", "nvtx.threads",
         )
     )
 )  # fmt: skip

@@ -19,6 +19,7 @@ from pyprof2.nvtx.internals import without_torch_function
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pyprof2.nvtx.catalog import LayerName
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.schema import Op
 
@@ -75,7 +76,7 @@ class ForwardOp(record("ForwardOp", "accumulate", "backward")):  # type: ignore[
 
     __slots__ = own("layer", "mutates", "op", "source")
 
-    def __init__(self, op: Op | None, layer: str | None, source: str | None) -> None:
+    def __init__(self, op: Op | None, layer: LayerName, source: str | None) -> None:
         self.op = None if op is None else op.name
         self.layer = layer
         self.source = source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.markers import Direction, Marker
 from pyprof2.nvtx.calls import ForwardOp, Site
@@ -24,6 +24,14 @@ SITES_AT_MOST: Final = 50_000
 """Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
 
 
+class LayerName(NamedTuple):
+    """What the markers of a layer, and of the ops in it, call it; see `pyprof2.markers.Marker`."""
+
+    layer: str | None = None
+    root: str | None = None
+    outermost: bool = False
+
+
 class Scope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # it has no types
     """Where ops run: in a layer, an optimizer step, a recomputation.
 
@@ -38,7 +46,7 @@ class Scope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # 
     __slots__ = own("direction", "layer", "marker", "message", "recompute", "text")
 
     def __init__(
-        self, marker: Marker, layer: str | None, direction: Direction, *, recompute: bool
+        self, marker: Marker, layer: LayerName, direction: Direction, *, recompute: bool
     ) -> None:
         self.marker = marker
         self.message: Any = None
@@ -62,7 +70,7 @@ class Catalog:
         self.ops: dict[int, Op] = {}
         self.base = self.scope(Marker("layer"))
         self.callback = self.scope(Marker("layer"), direction="backward")
-        self.unknown = ForwardOp(None, None, None)
+        self.unknown = ForwardOp(None, LayerName(), None)
 
     def add_op(self, func: Any) -> Op:
         """Return what is known of an op that was not met before."""
@@ -76,9 +84,8 @@ class Catalog:
         if found is None:
             if len(self._scopes) >= SITES_AT_MOST:
                 self._scopes.clear()
-            found = self._scopes[key] = Scope(
-                marker, marker.layer, direction, recompute=marker.recompute
-            )
+            layer = LayerName(marker.layer, marker.root, marker.outermost)
+            found = self._scopes[key] = Scope(marker, layer, direction, recompute=marker.recompute)
         return found
 
     def forward_site(self, scope: Scope, key: Any, op: Op, place: Place | None) -> Site:
@@ -87,10 +94,10 @@ class Catalog:
         marker = Marker(
             "op",
             op=op.name,
-            layer=scope.layer,
             source=source,
             direction=scope.direction,
             recompute=scope.recompute,
+            **scope.layer._asdict(),
         )
         forward = self._forward_op(op, scope.layer, source)
         site = self._new_site(op, marker, forward)
@@ -103,21 +110,21 @@ class Catalog:
         marker = Marker(
             "op",
             op=op.name,
-            layer=forward.layer,
             source=forward.source,
             direction="backward",
             forward=None if accumulate else forward.op,
             accumulate=accumulate,
+            **forward.layer._asdict(),
         )
         site = self._new_site(op, marker, forward)
         sites[key] = site
         return site
 
-    def function(self, layer: str | None, source: str | None) -> ForwardOp:
+    def function(self, layer: LayerName, source: str | None) -> ForwardOp:
         """Return what the node of an autograd function belongs to that only calls modules."""
         return self._forward_op(None, layer, source)
 
-    def _forward_op(self, op: Op | None, layer: str | None, source: str | None) -> ForwardOp:
+    def _forward_op(self, op: Op | None, layer: LayerName, source: str | None) -> ForwardOp:
         key = op, layer, source
         found = self._forward_ops.get(key)
         if found is None:

@@ -94,7 +94,7 @@ def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
         state.last_backward = None
         if inside_transform() is not None:
             state.note_transform()
-        layer = layers.find(module, state)
+        layer = layers.find(module, state, frame)
         has_node = not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr
         if has_node or session.marks_calls:
             source = session.source(frame)

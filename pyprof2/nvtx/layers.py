@@ -1,34 +1,49 @@
-"""Which layer a module is: its path of attributes below the root module."""
+"""Which layer a module is: its path of attributes below the root module.
+
+A module that is called from outside of any other is a root, unless the object that calls it is a
+module that holds it: then that is. A root is named after what holds it where it is called, an
+attribute of the caller's `self`, or a variable; where nothing does, after its class.
+"""
 
 from __future__ import annotations
 
+import threading
 import weakref
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
 from pyprof2.markers import Marker
+from pyprof2.nvtx.holders import WRAPPED, Holder, find_holder, has_modules, path_in
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from torch.nn import Module
+
     from pyprof2.nvtx.catalog import Catalog, Scope
     from pyprof2.nvtx.threads import ThreadState
 
-_WRAPPED: Final = "_orig_mod"
-"""Where the wrapper that torch.compile puts around a module holds it: no layer of its own."""
+NUMBERS_AT_MOST: Final = 100
+"""Objects of one name that each get a number of their own; of more, the next one gets the number
+of one that is gone. A module that is made anew for each step would take a new text each time."""
 
 
 class Layer(NamedTuple):
-    """A module with a name: its path, empty for a root, and what its calls are in.
+    """A module with a name, and what its calls are in.
 
     Attributes:
         ref: the module.
-        path: from the root.
+        path: from the root, empty for the root itself.
+        root: the name of the root; None: it is the module itself, and has no other modules.
         forward: the scope of its calls.
         recompute: the scope of its calls inside backward.
     """
 
-    ref: weakref.ref[torch.nn.Module]
+    ref: weakref.ref[Module]
     path: str
+    root: str | None
     forward: Scope
     recompute: Scope
 
@@ -36,52 +51,141 @@ class Layer(NamedTuple):
 class Layers:
     """Names modules, and leaves no trace in them.
 
-    The outermost module that is called is a root: it names all modules below it, each by the
-    first path that leads to it, and itself by its class.
+    A root names all modules below it, each by the first path that leads to it.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._layers: dict[int, Layer] = {}
+        self._names = _Names()
+        self._lock = threading.RLock()
 
-    def find(self, module: torch.nn.Module, state: ThreadState) -> Layer:
-        """Return the layer of a module that is called on a thread in that state."""
+    def find(self, module: Module, state: ThreadState, frame: FrameType | None) -> Layer:
+        """Return the layer of a module.
+
+        Args:
+            module: it is called.
+            state: of the thread.
+            frame: that calls it.
+        """
         known = self._layers.get(id(module))
         if known is not None and known.ref() is module:
             return known
-        path = self._path_in_caller(module, state)
+        with self._lock:
+            inner = self._caller_of(module, state, frame)
+            return self._add(module, inner or find_holder(module, frame, self._known))
+
+    def _known(self, module: Module) -> Layer | None:
+        known = self._layers.get(id(module))
+        return known if known is not None and known.ref() is module else None
+
+    def _caller_of(
+        self, module: Module, state: ThreadState, frame: FrameType | None
+    ) -> Holder | None:
+        """Return the module that runs, if the module was put into it after it was named."""
+        for item in reversed(state.open):
+            known = self._layers.get(item.token)
+            caller = None if known is None else known.ref()
+            if caller is not None:
+                path = path_in(caller, module, deep=False)
+                return None if path is None else Holder(caller, frame, path, None)
+        return None
+
+    def _add(self, module: Module, holder: Holder, name: str | None = None) -> Layer:
+        """Name a module and those below it.
+
+        Args:
+            module: it has no name yet.
+            holder: of the module.
+            name: of the module if it is a root, where that is known already.
+        """
+        known = self._known(getattr(module, WRAPPED, module))
+        if known is not None:
+            layer = self._layers[id(module)] = known._replace(ref=self._ref(module))
+            return layer
+        if holder.module is not None:
+            outer = self._name_holder(holder.module, holder)
+            # If it is one of its modules, it got a name with it.
+            return self._known(module) or self._name_all(
+                module, f"{outer.path}.{holder.path}".removeprefix("."), outer.root
+            )
+        if not has_modules(module):
+            return self._name_all(module, "", None)
+        # The replicas of a model, one for each GPU, are made anew for each step.
+        is_replica = getattr(module, "_is_replica", False) is True
+        name = (
+            _class_name(module)
+            if is_replica
+            else self._names.take(module, name or holder.name or _class_name(module))
+        )
+        return self._name_all(module, "", name)
+
+    def _name_holder(self, module: Module, found: Holder) -> Layer:
+        """Return the layer of a module that holds another one, which has a root therefore."""
+        known = self._known(module) or self._add(
+            module, find_holder(module, found.frame, self._known), found.name
+        )
+        if known.root is None:
+            # Nothing was registered in it when it was called first: it stays what it is.
+            name = found.name or find_holder(module, found.frame, self._known).name
+            root = self._names.take(module, name or _class_name(module))
+            known = self._layers[id(module)] = known._replace(root=root)
+        return known
+
+    def _name_all(self, module: Module, path: str, root: str | None) -> Layer:
         for name, part in module.named_modules(prefix=path):
-            self._remember(part, name)
+            self._remember(part, name, root)
         return self._layers[id(module)]
 
-    def _path_in_caller(self, module: torch.nn.Module, state: ThreadState) -> str:
-        """Return the path of a module that was put into its caller after that was named."""
-        for item in reversed(state.open):
-            caller = self._layers.get(item.token)
-            parent = None if caller is None else caller.ref()
-            if caller is not None and parent is not None:
-                names = [name for name, child in parent.named_children() if child is module]
-                return f"{caller.path}.{names[0]}".removeprefix(".") if names else ""
-        return ""
-
-    def _remember(self, module: torch.nn.Module, path: str) -> None:
-        path = ".".join(part for part in path.split(".") if part != _WRAPPED)
-        name = _class_name(module)
+    def _remember(self, module: Module, path: str, root: str | None) -> None:
+        path = ".".join(part for part in path.split(".") if part != WRAPPED)
+        kind = _class_name(module)
+        name = kind if root is not None else self._names.take(module, kind)
         forward, recompute = (
-            self._catalog.scope(Marker("layer", layer=path or name, module=name, recompute=again))
+            self._catalog.scope(
+                Marker(
+                    "layer",
+                    layer=path or name,
+                    module=kind,
+                    recompute=again,
+                    root=root,
+                    outermost=root is not None and not path,
+                )
+            )
             for again in (False, True)
         )
+        self._layers[id(module)] = Layer(self._ref(module), path, root, forward, recompute)
+
+    def _ref(self, module: Module) -> weakref.ref[Module]:
         key, layers = id(module), self._layers
 
-        def forget(gone: weakref.ref[torch.nn.Module]) -> None:
+        def forget(gone: weakref.ref[Module]) -> None:
             # By now its id may be that of another module.
             if key in layers and layers[key].ref is gone:
                 del layers[key]
 
-        layers[key] = Layer(weakref.ref(module, forget), path, forward, recompute)
+        return weakref.ref(module, forget)
 
 
-def _class_name(module: torch.nn.Module) -> str:
+class _Names:
+    """Gives each object a name that no other one has: `net`, `net#2`."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = defaultdict(int)
+        self._free: dict[str, deque[int]] = defaultdict(deque)
+
+    def take(self, module: Module, name: str) -> str:
+        """Return a name for a module, which is its own as long as it exists."""
+        free = self._free[name]
+        if self._taken[name] >= NUMBERS_AT_MOST and free:
+            number = free.popleft()
+        else:
+            number = self._taken[name] = self._taken[name] + 1
+        weakref.finalize(module, free.append, number).atexit = False
+        return name if number == 1 else f"{name}#{number}"
+
+
+def _class_name(module: Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
         return str(module.original_name)
-    return type(getattr(module, _WRAPPED, module)).__name__
+    return type(getattr(module, WRAPPED, module)).__name__

@@ -219,8 +219,8 @@ class OpMode(TorchDispatchMode):
                 break
             if outer.f_code.co_filename == _CHECKPOINT_FILE:
                 forward, _ = find_owner(node, sequence_nr(node), self.home)
-                layer = None if forward is None else forward.layer
-                return self._catalog.scope(Marker("layer", layer=layer, recompute=True))
+                name = (forward or self._catalog.unknown).layer
+                return self._catalog.scope(Marker("layer", recompute=True, **name._asdict()))
         return None
 
     def _site_in_node(self, state: ThreadState, node: Any, key: Any, op: Op) -> tuple[Site, int]:

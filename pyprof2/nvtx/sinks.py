@@ -117,6 +117,8 @@ class Messages:
             marker.kind,
             op=marker.op,
             layer=marker.layer,
+            root=marker.root,
+            outermost=marker.outermost,
             source=marker.source,
             direction=marker.direction,
             recompute=marker.recompute,

@@ -55,9 +55,14 @@ _PACKAGES: Final = _folders(
 """Installed packages are user code, though their folder is inside the standard library's."""
 
 
+def is_torch_file(path: str) -> bool:
+    """Return whether a file is torch's, or ours."""
+    return path.startswith(_OTHERS)
+
+
 def is_user_file(path: str) -> bool:
     """Return whether a person wrote a file, and it is not torch, pyprof2 or standard library."""
-    if path.startswith(_OTHERS) or is_generated(path):
+    if is_torch_file(path) or is_generated(path):
         return False
     return path.startswith(_PACKAGES) or not path.startswith(_STANDARD_LIBRARY)
 

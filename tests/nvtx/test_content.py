@@ -205,7 +205,7 @@ def test_a_shared_module_has_its_first_path() -> None:
     assert {item.layer for item in recorder.ops("aten::addmm")} == {"linear"}
 
 
-def test_a_part_that_was_called_first_gets_its_path_from_the_root() -> None:
+def test_a_part_that_was_called_first_has_its_path_in_what_holds_it() -> None:
     model = Gpt()
 
     def run() -> None:
@@ -213,7 +213,7 @@ def test_a_part_that_was_called_first_gets_its_path_from_the_root() -> None:
         model(torch.zeros(1, 2, dtype=torch.int64))
 
     layers = [item.layer for item in markers_of(run).ops("aten::gelu")]
-    assert layers == ["1", "blocks.0.mlp.1", "blocks.1.mlp.1"]
+    assert layers == ["blocks.0.mlp.1", "blocks.0.mlp.1", "blocks.1.mlp.1"]
 
 
 def test_a_module_that_came_later_is_found_in_its_caller() -> None:

@@ -286,6 +286,23 @@ def test_only_wanted_steps_have_markers(tmp_path: Path) -> None:
     assert len([m for m in trace.markers("layer") if m.layer == "Gpt"]) == 1
 
 
+def test_models_beside_each_other_share_no_layer(tmp_path: Path) -> None:
+    teacher, student = (nn.Sequential(nn.Linear(4, 4)) for _ in range(2))
+
+    def run() -> None:
+        for _ in range(2):
+            teacher(torch.ones(2, 4))
+            student(torch.ones(2, 4)).sum().backward()
+
+    init()
+    trace_of(run, tmp_path)
+    ops = load(tmp_path / "trace.json").ops
+
+    layers = ops.loc[ops["op"] == "aten::linear", "layer"]
+    assert layers.tolist() == ["teacher.0", "student.0"] * 2
+    assert {*ops.loc[ops["direction"] == "backward", "layer"].dropna()} == {"student.0"}
+
+
 def test_odd_names_of_layers_and_files_keep_the_trace_readable(tmp_path: Path) -> None:
     model = nn.Module()
     model.add_module('it\'s "odd" \\ é', nn.Linear(2, 2))

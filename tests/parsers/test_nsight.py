@@ -574,6 +574,61 @@ def test_the_optimizer_and_the_layers_of_our_annotation_enclose_ops(tmp_path: Pa
     ]  # fmt: skip
 
 
+def layers_of(folder: Path, *layers: tuple[str, str | None, bool]) -> list[Any]:
+    """Return the layers of ops, and of the ranges around them, that our markers are in.
+
+    Args:
+        folder: for the export.
+        layers: of each op path, root, and whether it is the root itself.
+    """
+    export = Export().domain()
+    for at, (path, root, outermost) in enumerate(layers):
+        name: dict[str, Any] = {"layer": path, "root": root, "outermost": outermost}
+        export.marker(Marker("layer", **name), 20 * at, 20 * at + 9)
+        export.marker(Marker("op", op="aten::mm", **name), 20 * at + 1, 20 * at + 2)
+    run = export.load(folder)
+    found = listed(run.ops, "layer")
+    assert listed(run.ranges[run.ranges["kind"] == "layer"], "name") == found
+    return found
+
+
+def test_roots_beside_each_other_have_their_names_in_front(tmp_path: Path) -> None:
+    found = layers_of(
+        tmp_path, ("0", "teacher", False), ("0", "student", False), ("Net", "student", True),
+        ("Loss", None, False), ("Loss#2", None, False), ("0", "teacher", False),
+    )  # fmt: skip
+
+    assert found == ["teacher.0", "student.0", "student", "Loss", "Loss#2", "teacher.0"]
+
+
+def test_a_lone_root_has_no_name_in_front(tmp_path: Path) -> None:
+    found = layers_of(tmp_path, ("0", "net", False), ("Net", "net", True), ("Loss", None, False))
+
+    assert found == ["0", "Net", "Loss"]
+
+
+def test_no_two_modules_share_a_path(tmp_path: Path) -> None:
+    """A part is called like a class, and a root like a part of another one."""
+    found = layers_of(
+        tmp_path / "one", ("Loss", "net", False), ("Loss", None, False), ("Net", "net", True)
+    )
+    assert found == ["Loss#2", "Loss", "Net"]
+
+    found = layers_of(tmp_path / "two", ("b", "a", False), ("B", "a.b", True))
+    assert found == ["a.b", "a.b#2"]
+
+
+def test_a_range_of_the_users_own_may_be_called_like_a_layer(tmp_path: Path) -> None:
+    export = Export().domain().range("net.0", 0, 50)
+    for at, root in enumerate(("net", "other")):
+        export.marker(Marker("layer", layer="0", root=root), 10 * at + 1, 10 * at + 5)
+    run = export.load(tmp_path)
+
+    assert listed(run.ranges, "name", "kind") == [
+        ("net.0", "annotation"), ("net.0", "layer"), ("other.0", "layer")
+    ]  # fmt: skip
+
+
 def test_a_marker_in_the_domain_of_another_is_text(tmp_path: Path) -> None:
     marker = Marker("op", op="aten::mm")
     export = (
