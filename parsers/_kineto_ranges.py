@@ -93,7 +93,7 @@ class RangeTables:
         label = self._labels.get(name)
         if label is None:
             label = label_marker(name)
-            if label.what != "memory":  # each of them is long, and there is one of each
+            if label.what not in ("memory", "step"):  # there is one of each, and many of them
                 self._labels[name] = label
         return label
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from pyprof2.markers import VERSION, Marker, format_marker, parse_marker, parse_version
+from pyprof2.markers import VERSIONS, Marker, format_marker, parse_marker, parse_version
 from pyprof2.parsers._names import NAME_MAX
 from pyprof2.parsers._pyprof_markers import MarkerError, parse_call, parse_stack
 from pyprof2.parsers._steps import MAYBE_STEP
@@ -141,7 +141,7 @@ def label_marker(text: str) -> Label:
     version = parse_version(text)
     if version is None:
         return label_text(text[:NAME_MAX])
-    problem = MARKER_BROKEN if version == VERSION else MARKER_VERSION
+    problem = MARKER_BROKEN if version in VERSIONS else MARKER_VERSION
     return Label("nothing", text, problem=problem)
 
 

@@ -291,15 +291,17 @@ class RangeReader:
         position = self._strings.positions(ints(rows["textId"]))
         codes = self._own_codes(rows["text"], position)
         tid = pc.bit_wise_and(rows["globalTid"], ID_MASK)
-        for code, start, thread in zip(
-            codes.tolist(), columns["start_ns"].to_pylist(), tid.to_pylist(), strict=True
+        starts, numbers = columns["start_ns"].to_pylist(), ints(rows["int64Value"], -1).tolist()
+        for code, start, thread, number in zip(
+            codes.tolist(), starts, tid.to_pylist(), numbers, strict=True
         ):
             label = self._labels.labels[code]
             if label.marker is None:
                 self._process.skipped[MARKS] += 1
             elif label.what == "step":
                 marker = label.marker
-                mark = StepMark(start, self._process.pid, thread, marker.step, marker.event)
+                step = number if marker.step is None and number >= 0 else marker.step
+                mark = StepMark(start, self._process.pid, thread, step, marker.event)
                 self._ranges.mark(mark)
             elif label.what == "process":
                 self._process.rank = label.marker.rank

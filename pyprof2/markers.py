@@ -3,7 +3,7 @@
 A marker is one JSON object whose first key gives the version of the format, followed by its kind
 and the fields of that kind; a field that is unknown, or false, is left out::
 
-    {"pyprof2":1,"kind":"op","op":"aten::mm","inputs":[{"shape":[8,4],"dtype":"f32"},…],
+    {"pyprof2":2,"kind":"op","op":"aten::mm","inputs":[{"shape":[8,4],"dtype":"f32"},…],
      "device":"cpu","layer":"blocks.0.mlp","source":"train.py:12","direction":"forward"}
 
 ========== ========================================================== ========================
@@ -68,8 +68,9 @@ memory format are PyTorch's number for it.
 A recorder that copies range names into JSON without escaping them gets the *quoteless* form:
 `'` stands for `"`, and what would need escaping is percent-encoded. `parse_marker` reads both.
 
-The range of an op carries a number as its payload, see `pack_payload`. That of a collective has
-its `number` there where the recorder keeps payloads, so that its text is the same every time.
+The range of an op carries a number as its payload, see `pack_payload`. Where the recorder keeps
+payloads, a collective has its `number` there, and an instant its `step`, or `NO_SEQUENCE`: so their
+texts are the same every time.
 
 Nothing here is trusted: `parse_marker` gives None for every text that is not a marker, or that
 claims what cannot be (see the page *Limits* of the documentation), and never raises or evaluates.
@@ -88,8 +89,11 @@ from pyprof2.signatures import Input, Scalar, Tensor, is_possible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VERSION: Final = 1
-"""Of the format. Texts of another version are not parsed."""
+VERSION: Final = 2
+"""Of the format, as it is written. In version 1 the numbers of steps stand in the text."""
+
+VERSIONS: Final = (1, VERSION)
+"""Those that are read. Texts of another version are not parsed."""
 
 DOMAIN: Final = "pyprof2"
 """The NVTX domain that holds the markers. Texts in it that are no markers are the user's own."""
@@ -339,7 +343,7 @@ class _Item(msgspec.Struct):
 class _Wire(msgspec.Struct):
     """The fields of a marker as they stand in its text."""
 
-    pyprof2: Literal[1]
+    pyprof2: Literal[1, 2]
     kind: Literal[Kind]
     op: str | None = None
     inputs: list[_Item | list[_Item] | None] | None = None

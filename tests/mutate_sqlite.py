@@ -45,7 +45,7 @@ TEXTS: Final[tuple[Any, ...]] = (
     "aten::mm, op_id = 1, sizes = " + "[" * 50_000, ", op_id = 1", ", seq = 1", ", , , op_id = , ",
     "a, input_op_ids = [(1,0)]", "autograd::engine::evaluate_function: ", "AccumulateGrad, seq = 3",
     "autograd::engine::evaluate_function: AddmmBackward0, seq = 7", "MmBackward0, seq = 7",
-    '{"pyprof2":1}', '{"pyprof2":1,"kind":"op"}', '{"pyprof2":2,"kind":"op","op":"aten::mm"}',
+    '{"pyprof2":1}', '{"pyprof2":1,"kind":"op"}', '{"pyprof2":3,"kind":"op","op":"aten::mm"}',
     '{"pyprof2":1,"kind":"op","op":"aten::mm","inputs":[{"shape":[-1]}]}',
     '{"pyprof2":1,"kind":"op","op":"aten::mm","inputs":[{"same":5}]}',
     '{"pyprof2":1,"kind":"op","op":"aten::mm","inputs":[{"shape":[2,3]},{"shape":[3,4]}]}',

@@ -12,6 +12,7 @@ from pyprof2.markers import (
     KINDS,
     MAX_TEXT_BYTES,
     NO_SEQUENCE,
+    VERSION,
     Marker,
     format_marker,
     pack_payload,
@@ -79,7 +80,7 @@ def test_a_marker_that_was_written_is_read_back(marker: Marker, *, quoteless: bo
     text = format_marker(marker, quoteless=quoteless)
 
     assert parse_marker(text) == marker
-    assert parse_version(text) == 1
+    assert parse_version(text) == VERSION
 
 
 @given(marker=_markers())
@@ -137,7 +138,7 @@ def test_peaks_that_no_cpu_has_are_no_marker(peak: object) -> None:
 
 def test_the_text_of_an_op_is_small_and_says_what_it_is() -> None:
     assert format_marker(ADDMM) == (
-        '{"pyprof2":1,"kind":"op","op":"aten::addmm","inputs":[{"shape":[1024],"dtype":"f32"},'
+        '{"pyprof2":2,"kind":"op","op":"aten::addmm","inputs":[{"shape":[1024],"dtype":"f32"},'
         '{"shape":[512,768],"dtype":"f32"},{"shape":[768,1024],"dtype":"f32","strides":[1,768]},'
         '{"value":1},{"value":0.5}],"device":"cuda:0","layer":"blocks.0.mlp",'
         '"source":"train.py:12","direction":"forward"}'
@@ -149,7 +150,7 @@ def test_the_quoteless_form_of_a_layer_reads_like_the_plain_one() -> None:
 
     text = format_marker(marker, quoteless=True)
 
-    assert text == "{'pyprof2':1,'kind':'layer','layer':'blocks.0','module':'Block'}"
+    assert text == "{'pyprof2':2,'kind':'layer','layer':'blocks.0','module':'Block'}"
 
 
 @pytest.mark.parametrize("quoteless", [False, True])
@@ -198,7 +199,7 @@ def test_a_text_that_is_too_long_loses_its_inputs_alone() -> None:
         pytest.param('{"pyprof2":1}', id="no kind"),
         pytest.param('{"pyprof2":1,"kind":"op"', id="cut"),
         pytest.param('{"pyprof2":1,"kind":"surprise"}', id="unknown kind"),
-        pytest.param('{"pyprof2":2,"kind":"op","op":"aten::mm"}', id="another version"),
+        pytest.param('{"pyprof2":3,"kind":"op","op":"aten::mm"}', id="another version"),
         pytest.param('{"pyprof2":"1","kind":"op"}', id="version as text"),
         pytest.param('{"pyprof2":true,"kind":"op"}', id="version as bool"),
         pytest.param('{"pyprof2":1,"kind":"op","op":7}', id="wrong type"),
@@ -224,6 +225,12 @@ def test_a_text_that_is_too_long_loses_its_inputs_alone() -> None:
 )  # fmt: skip
 def test_text_of_somebody_else_is_no_marker(text: str) -> None:
     assert parse_marker(text) is None
+
+
+def test_markers_of_the_version_before_are_read() -> None:
+    text = format_marker(ADDMM).replace('{"pyprof2":2', '{"pyprof2":1')
+
+    assert parse_marker(text) == ADDMM
 
 
 @given(text=st.text(), cut=st.integers(0, 60), insert=st.text(max_size=3))

@@ -23,7 +23,7 @@
 
 #define NAMES(_)                                                                                   \
     _(backward_site) _(begin) _(device) _(dtype) _(find) _(forward_site) _(is_contiguous)          \
-    _(message) _(payload) _(_sequence_nr) _(shape) _(state) _(stride) _(unknown)
+    _(message) _(payload) _(_push_copied) _(_sequence_nr) _(shape) _(state) _(stride) _(unknown)
 
 #define DECLARE(name) PyObject *name;
 typedef struct {
@@ -429,7 +429,7 @@ static void set_field(PyObject **field, PyObject *value)
 /* The attributes of an `OpMode` have these places, so they are read from here as well. */
 #define FIELDS(_)                                                                                  \
     _(home) _(_catalog) _(_ops) _(_local) _(_place) _(_push) _(_pop) _(_domain) _(_in_python)      \
-    _(_run_odd) _(_note_nodes) _(_current_node) _(_current_task) _(_next_sequence_nr)              \
+    _(_run_odd) _(_copied) _(_note_nodes) _(_current_node) _(_current_task) _(_next_sequence_nr)              \
     _(_grad_enabled) _(_function_mode_enabled) _(_mode_count) _(_is_called) _(_no_sequence)        \
     _(_accumulate_grad)
 
@@ -828,8 +828,11 @@ static int push(const Call *call, const Variant *variant, PyObject *payload)
     PyObject *attributes = held(call->state->attributes), *pushed = NULL;
     PyObject *message = attributes ? held(variant->message) : NULL;
     int plain = message ? flag(variant->plain) : -1;
-    if (plain >= 0 && !PyObject_SetAttr(attributes, names.message, message) &&
-        !PyObject_SetAttr(attributes, names.payload, payload))
+    if (plain >= 0 && (PyObject *)Py_TYPE(message) == call->mode->_copied)
+        pushed = PyObject_CallMethodObjArgs((PyObject *)call->mode, names._push_copied,
+                                            (PyObject *)variant, attributes, payload, NULL);
+    else if (plain >= 0 && !PyObject_SetAttr(attributes, names.message, message) &&
+             !PyObject_SetAttr(attributes, names.payload, payload))
         pushed = PyObject_CallFunctionObjArgs(call->mode->_push, attributes, call->mode->_domain,
                                               NULL);
     Py_XDECREF(message);

@@ -40,11 +40,8 @@ VARIANTS_AT_MOST: Final = 256
 """Distinct calls that a site remembers."""
 
 CHANGING_AFTER: Final = 32
-"""Distinct shapes at a site after which a call is described only when it comes again: where they
-change all the time, most calls come once, and to describe each costs more than the op."""
-
-SEEN_AT_MOST: Final = 1024
-"""Calls of such a site of which it is remembered that they came."""
+"""Distinct shapes at a site after which a call is known by the hash of its inputs: to compare it
+with those that were made there takes longer."""
 
 _ODD_ARGUMENTS: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What an argument of a class that we do not know may raise when it is looked at. The program runs
@@ -140,12 +137,10 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         "_known",
         "_message_of",
         "_op",
-        "_seen",
         "_shapes",
         "_steps",
         "_tensors",
         "_unknown",
-        "_unlike",
         "_variants",
         "_varying",
     )
@@ -160,8 +155,6 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         self._variants: dict[Any, Variant] = {}
         self._tensors: set[int] = set()
         self._known: dict[int, Variant] = {}
-        self._seen: set[int] = set()
-        self._unlike: Variant | None = None
         self._varying = set() if options.scalars else set(op.defaults) - op.tensors
 
     def find(self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Step:
@@ -190,7 +183,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         is_changing = len(self._tensors) >= CHANGING_AFTER
         quick = self._quick_key(values, args, kwargs) if is_changing else None
         if quick is not None:
-            found = self._known.get(quick) or self._first_time(quick)
+            found = self._known.get(quick)
             if found is not None:
                 return found
         # Where shapes take turns, as in a loop over parameters, to try a few is faster than a key.
@@ -205,6 +198,8 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
                     message = self._message_of((), None, set(self._op.defaults))
                     found = Variant(message, _never, plain=False)
         if quick is not None:
+            if len(self._known) >= VARIANTS_AT_MOST:
+                self._known.clear()
             self._known[quick] = found
         return found
 
@@ -229,20 +224,6 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
             return hash(tuple(key))
         except _ODD_ARGUMENTS:
             return None
-
-    def _first_time(self, quick: int) -> Variant | None:
-        """Return the variant of a call that did not come before; it says nothing of its inputs."""
-        if quick in self._seen:
-            if len(self._known) >= VARIANTS_AT_MOST:
-                self._known.clear()
-            return None
-        if len(self._seen) >= SEEN_AT_MOST:
-            self._seen.clear()
-        self._seen.add(quick)
-        if self._unlike is None:
-            message = self._message_of((), None, set(self._op.defaults))
-            self._unlike = Variant(message, _never, plain=True)
-        return self._unlike
 
     def _look_up(
         self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None

@@ -15,6 +15,7 @@ from pyprof2.nvtx.internals import ACCUMULATE_GRAD, hide_frame, without_torch_fu
 from pyprof2.nvtx.ops import OpMode
 from pyprof2.nvtx.pairing import note_nodes
 from pyprof2.nvtx.schema import Op
+from pyprof2.nvtx.sinks import Copied
 
 
 def op_mode() -> type[OpMode]:
@@ -36,6 +37,7 @@ def _compiled_mode(base: Any) -> type[OpMode]:
             super().__init__(*args)
             self._in_python = OpMode.__torch_dispatch__
             self._run_odd = run_odd
+            self._copied = Copied
             self._note_nodes = note_nodes
             self._current_node = internals.current_node
             self._current_task = internals.current_task

@@ -35,12 +35,13 @@ from pyprof2.nvtx.internals import (
     without_torch_function,
 )
 from pyprof2.nvtx.pairing import find_owner, frames, note_nodes, note_nodes_in_backward
+from pyprof2.nvtx.sinks import Copied, Messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from pyprof2.nvtx.calls import ForwardOp, Site
+    from pyprof2.nvtx.calls import ForwardOp, Site, Variant
     from pyprof2.nvtx.catalog import Scope
     from pyprof2.nvtx.internals import Node
     from pyprof2.nvtx.knowledge import Knowledge
@@ -104,6 +105,7 @@ class OpMode(TorchDispatchMode):
         self._new_state = known.new_state
         self._place = known.sources.place
         self._has_source = known.options.source
+        self._messages = known.messages or Messages(sink)
         self._push = sink.push
         self._pop = sink.pop
         self._domain = sink.domain
@@ -186,10 +188,17 @@ class OpMode(TorchDispatchMode):
             step = site.find(values, args, kwargs)
         site.step, variant = step, step.variant
         attributes = state.attributes
+        if type(variant.message) is Copied:
+            self._push_copied(variant, attributes, payload)
+            return variant.plain
         attributes.message = variant.message
         attributes.payload = payload
         self._push(attributes, self._domain)
         return variant.plain
+
+    def _push_copied(self, variant: Variant, attributes: Any, payload: int) -> None:
+        """Open the range of a call whose text is not registered yet."""
+        variant.message = self._messages.push(variant.message, attributes, payload, self._push)
 
     def _pass_on(
         self, op: Op, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None

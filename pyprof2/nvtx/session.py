@@ -146,7 +146,7 @@ class Session(Knowledge):
                 end = _both(_open_record(RecordFunction(text)), end)
         elif self.messages is not None and self.writes_ops:
             if scope.message is None:
-                scope.message = self.messages.of_marker(scope.marker)
+                scope.message = self.messages.lasting(scope.marker)
             if source is None:
                 end = self._push(state, scope.message)
             else:
@@ -189,15 +189,20 @@ class Session(Knowledge):
             mode.begin(op, args, kwargs, sys._getframe(1).f_back)  # noqa: SLF001
         return partial(self.sink.pop, self.sink.domain)
 
-    def mark(self, marker: Marker) -> None:
-        """Mark an instant."""
+    def mark(self, marker: Marker, step: int | None = None) -> None:
+        """Mark an instant.
+
+        Args:
+            marker: what it says.
+            step: of the marker, which is the payload where there is one: texts are kept.
+        """
         if self.kineto and self.recording:
+            marker = marker if step is None else replace(marker, step=step)
             _open_record(RecordFunction(format_marker(marker, quoteless=True)))()
         elif self.sink is not None and self.messages is not None and self.writes_ops:
-            attributes = self.state().attributes
-            attributes.message = self.messages.of_marker(marker)
-            attributes.payload = NO_SEQUENCE
-            self.sink.mark(attributes, self.sink.domain)
+            payload = NO_SEQUENCE if step is None else step
+            message = self.messages.of_marker(marker)
+            self.messages.push(message, self.state().attributes, payload, self.sink.mark)
 
     def mark_range(self, marker: Marker, number: int | None = None) -> None:
         """Write a range without length, for what is to be a row of table `ranges`.
@@ -217,11 +222,9 @@ class Session(Knowledge):
     def _push(
         self, state: ThreadState, message: Any, payload: int = NO_SEQUENCE
     ) -> Callable[[], object] | None:
-        if self.sink is None:
+        if self.sink is None or self.messages is None:
             return None
-        state.attributes.message = message
-        state.attributes.payload = payload
-        self.sink.push(state.attributes, self.sink.domain)
+        self.messages.push(message, state.attributes, payload, self.sink.push)
         return partial(self.sink.pop, self.sink.domain)
 
     def note_record(self, op: str, args: tuple[Any, ...], result: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -12,7 +14,8 @@ from pyprof2.errors import UsageError
 from pyprof2.markers import DOMAIN, MAX_TEXT_BYTES, Marker, format_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 _COLOR: Final = "blue"
 
@@ -22,10 +25,10 @@ _NOT_TAKEN: Final = (
 )
 
 TEXT_LIMIT: Final = 50_000
-"""Full texts that are registered at most: NVTX keeps every one until the process ends."""
+"""Texts that are registered at most: NVTX keeps every one until the process ends."""
 
-_COARSE_LIMIT: Final = 2 * TEXT_LIMIT
-_TOO_MANY: Final = "(more ranges than can be told apart)"
+CAME_SLOTS: Final = 1 << 14
+"""Texts, by their hashes, of which it is remembered that they came once."""
 
 
 class Attributes(Protocol):
@@ -45,6 +48,8 @@ class Sink:
         new_attributes: returns fresh attributes, which must not be shared between threads: to set
             them and to push them are two things, and another thread may run in between.
         push, pop, mark: called for every op, so they are functions in C.
+        copied: as long as it is entered, what is pushed with these attributes has this text, which
+            nobody keeps; None: all texts have to be registered.
     """
 
     domain: Any
@@ -53,6 +58,7 @@ class Sink:
     push: Callable[[Attributes, Any], object]
     pop: Callable[[Any], object]
     mark: Callable[[Attributes, Any], object]
+    copied: Callable[[Attributes, str], AbstractContextManager[None]] | None = None
 
 
 def nvtx_sink() -> Sink | None:
@@ -78,20 +84,96 @@ def nvtx_sink() -> Sink | None:
     register = partial(lib.RegisteredString, domain.handle)
     new_attributes = partial(lib.EventAttributes, *first, register(""), _COLOR, None, 0)
     try:
-        new_attributes()
+        copied = copied_texts(new_attributes())
     except TypeError as error:
         msg = "the Python package nvtx is too old; pip install 'nvtx>=0.2.10'"
         raise UsageError(msg) from error
-    return Sink(domain.handle, register, new_attributes, lib.push_range, lib.pop_range, lib.mark)
+    return Sink(
+        domain.handle, register, new_attributes, lib.push_range, lib.pop_range, lib.mark, copied
+    )
+
+
+class _EventAttributes(ctypes.Structure):
+    """NVTX's own, which the package `nvtx` sets up for registered texts alone."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint16),
+        ("size", ctypes.c_uint16),
+        ("category", ctypes.c_uint32),
+        ("color_type", ctypes.c_int32),
+        ("color", ctypes.c_uint32),
+        ("payload_type", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("payload", ctypes.c_int64),
+        ("message_type", ctypes.c_int32),
+        ("message", ctypes.c_char_p),
+    )
+
+
+_COPIED, _REGISTERED = 1, 3
+_INT64: Final = 2
+_PROBE: Final = 0x5A17_C0DE_0F_A7EC75
+
+
+def copied_texts(
+    attributes: Any,
+) -> Callable[[Attributes, str], AbstractContextManager[None]] | None:
+    """Return `Sink.copied` for attributes such as these; None: they are of a kind we do not know.
+
+    The package `nvtx` has no way to it. So the structure that NVTX gets is looked for inside of its
+    objects, by all that is known of it, and changed there for the time being.
+    """
+    attributes.payload = _PROBE
+    size = type(attributes).__basicsize__
+    step = ctypes.alignment(_EventAttributes)
+    found = [
+        offset
+        for offset in range(0, size - ctypes.sizeof(_EventAttributes) + 1, step)
+        if _is_event(_EventAttributes.from_address(id(attributes) + offset))
+    ]
+    if len(found) != 1:
+        return None
+
+    @contextmanager
+    def copied(attributes: Attributes, text: str) -> Iterator[None]:
+        event = _EventAttributes.from_address(id(attributes) + found[0])
+        event.message, event.message_type = text.encode(), _COPIED
+        try:
+            yield
+        finally:
+            event.message_type = _REGISTERED
+
+    return copied
+
+
+def _is_event(event: _EventAttributes) -> bool:
+    return (
+        event.size == ctypes.sizeof(_EventAttributes)
+        and (event.payload_type, event.payload) == (_INT64, _PROBE)
+        and event.message_type == _REGISTERED
+    )
+
+
+class Copied:
+    """A text in place of a registered message: it did not come twice yet, or there are too many."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 class Messages:
-    """Registers each distinct text once, and only so many."""
+    """Makes messages of texts, and registers those that come again, but only so many.
+
+    What comes first is copied when it is pushed, and no more is known of it than that it came.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._messages: dict[str, Any] = {}
         self._lines: dict[tuple[str, bool], Any] = {}
+        self._came = [0] * CAME_SLOTS
 
     def of_line(self, source: str, *, recompute: bool) -> Any:
         """Return the message that says which line makes the calls inside."""
@@ -101,49 +183,64 @@ class Messages:
             if len(self._lines) >= TEXT_LIMIT:
                 self._lines.clear()
             marker = Marker("source", source=source, recompute=recompute)
-            message = self._lines[key] = self.of_marker(marker)
+            message = self._lines[key] = self.lasting(marker)
         return message
 
-    def of_marker(self, marker: Marker) -> Any:
-        """Return the message of a marker.
+    def lasting(self, marker: Marker) -> Any:
+        """Return the message of a marker that will come often."""
+        return self._of(format_marker(marker), is_first=False)
 
-        Where there are too many already it says less: an op's text loses its inputs first, then
-        its layer and source.
-        """
-        text = format_marker(marker)
-        if self._has_room(text, TEXT_LIMIT):
-            return self._register(text)
-        coarse = Marker(
-            marker.kind,
-            op=marker.op,
-            layer=marker.layer,
-            root=marker.root,
-            outermost=marker.outermost,
-            source=marker.source,
-            direction=marker.direction,
-            recompute=marker.recompute,
-            step=marker.step,
-            event=marker.event,
-        )
-        text = format_marker(coarse)
-        if self._has_room(text, _COARSE_LIMIT):
-            return self._register(text)
-        return self._register(
-            format_marker(
-                Marker(marker.kind, op=marker.op, direction=marker.direction, event=marker.event)
-            )
-        )
+    def of_marker(self, marker: Marker) -> Any:
+        """Return the message of a marker."""
+        return self._of(format_marker(marker), is_first=True)
 
     def of_text(self, text: str) -> Any:
         """Return the message of a text of the user's own."""
         text = text.encode("utf-8", "backslashreplace")[:MAX_TEXT_BYTES].decode("utf-8", "ignore")
-        return self._register(text if self._has_room(text, TEXT_LIMIT) else _TOO_MANY)
+        return self._of(text.replace("\0", ""), is_first=True)
 
-    def _has_room(self, text: str, limit: int) -> bool:
-        return text in self._messages or len(self._messages) < limit
+    def push(
+        self, message: Any, attributes: Any, payload: int, push: Callable[[Any, Any], object]
+    ) -> Any:
+        """Push, or mark, with a message that may be `Copied`; return the message for the next time.
+
+        Args:
+            message: of the range.
+            attributes: of the thread.
+            payload: of the range.
+            push: of the sink, or its `mark`.
+        """
+        attributes.payload = payload
+        if type(message) is Copied:
+            message = self._again(message)
+        if type(message) is Copied and self._sink.copied is not None:
+            with self._sink.copied(attributes, message.text):
+                push(attributes, self._sink.domain)
+        else:
+            attributes.message = message
+            push(attributes, self._sink.domain)
+        return message
+
+    def _of(self, text: str, *, is_first: bool) -> Any:
+        found = self._messages.get(text)
+        if found is not None:
+            return found
+        if self._sink.copied is not None and (is_first or len(self._messages) >= TEXT_LIMIT):
+            return Copied(text)
+        return self._register(text)
+
+    def _again(self, message: Copied) -> Any:
+        """Return what a text is pushed with: the second time it is registered."""
+        found = self._messages.get(message.text)
+        if found is not None:
+            return found
+        key = hash(message.text)
+        slot = key % CAME_SLOTS
+        if self._came[slot] == key and len(self._messages) < TEXT_LIMIT:
+            return self._register(message.text)
+        self._came[slot] = key
+        return message
 
     def _register(self, text: str) -> Any:
-        message = self._messages.get(text)
-        if message is None:
-            message = self._messages[text] = self._sink.register(text)
+        message = self._messages[text] = self._sink.register(text)
         return message

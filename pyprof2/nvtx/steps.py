@@ -256,7 +256,7 @@ class Steps:
         return self._clock.next
 
     def _mark(self, event: Any, step: int | None = None) -> None:
-        self._session.mark(Marker("step", event=event, step=step))
+        self._session.mark(Marker("step", event=event), step)
 
     def _is_elsewhere(self) -> bool:
         return self._thread not in (None, threading.get_ident())

@@ -455,10 +455,15 @@ def test_an_error_of_the_sink_is_raised_and_leaves_a_mode_that_works(call: str) 
     start(Options(), recorder.sink())
     x = torch.ones(3)
     x + 1
+
+    def double() -> None:
+        torch.ones(5, 7) * 2
+
+    double()  # what comes again is registered
     fails = True
     for _ in range(3):
         with pytest.raises(ZeroDivisionError, match="no room"):
-            torch.ones(5, 7) * 2
+            double()
     fails = False
     x + 1
 

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pyprof2.nvtx
 from pyprof2.nvtx import annotate, wrap
 from pyprof2.nvtx.annotation import shutdown, start
-from pyprof2.nvtx.calls import CHANGING_AFTER, VARYING_AFTER
+from pyprof2.nvtx.calls import VARYING_AFTER
 from pyprof2.nvtx.options import Options
 from pyprof2.signatures import Input, Scalar
 from pyprof2.signatures import Tensor as Shape
@@ -26,7 +28,7 @@ from tests.nvtx.recorder import Recorder
 from tests.nvtx.scenarios import Checkpointed, ConvNet, Gpt, Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 F32 = torch.ones(3, 4)
 FALSE = Scalar(value=False)
@@ -418,10 +420,10 @@ def test_clearing_gradients_and_loading_data_are_other() -> None:
     assert {item.op for item in recorder.ops(direction="other")} >= {"aten::stack", "aten::zero_"}
 
 
-def train(steps: int, model: nn.Module | None = None) -> None:
+def train(steps: int, model: nn.Module | None = None, loader: Iterable[Any] | None = None) -> None:
     model = model or nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters())
-    for _ in range(steps):
+    for _, _ in zip(range(steps), loader or range(steps), strict=False):
         optimizer.zero_grad()
         model(F32).sum().backward()
         optimizer.step()
@@ -460,18 +462,20 @@ def test_values_that_always_change_are_left_out_in_the_end() -> None:
 
     assert len(selects) == VARYING_AFTER + 1
     assert (Shape((1000,), "f32"), Scalar(0), None) in selects
-    # The shapes do change: they are told apart, until there are too many.
-    assert len({item.text for item in recorder.ops("aten::mul_")}) == CHANGING_AFTER + 1
-    assert len(recorder.texts) < 600
+    # The shapes do change: they are told apart.
+    shapes = {
+        (item.marker.inputs or (None,))[0] for item in recorder.ops("aten::mul_") if item.marker
+    }
+    assert shapes == {Shape((size,), "f32") for size in range(1, 501)}
+    assert len(recorder.texts) < 100
 
 
 def test_texts_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyprof2.nvtx.sinks.TEXT_LIMIT", 50)
-    monkeypatch.setattr("pyprof2.nvtx.sinks._COARSE_LIMIT", 60)
     monkeypatch.setattr("pyprof2.nvtx.catalog.SITES_AT_MOST", 20)
 
     def run() -> None:
-        for size in range(300):
+        for size in [*range(150)] * 2:
             torch.ones(size).neg().abs()
             exec(compile(f"x = {size}; torch.ones(2).sin()", __file__ + str(size), "exec"))  # noqa: S102
             with annotate(f"range {size}"):
@@ -479,10 +483,52 @@ def test_texts_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
     recorder = markers_of(run)
 
-    assert len(set(recorder.texts)) == len(recorder.texts) < 80
+    assert len(set(recorder.texts)) == len(recorder.texts) == 50
     assert recorder.is_balanced
-    # The last ones say at least which op it was.
-    assert [item.op for item in recorder.ops()[-1:]] == ["aten::sin"]
+    # What is not registered is copied: nothing is left out.
+    marked = [item.marker for item in recorder.ops("aten::neg")]
+    assert [m and m.inputs for m in marked] == [(Shape((n,), "f32"),) for n in [*range(150)] * 2]
+    assert all(item.marker and item.marker.source for item in recorder.ops("aten::sin"))
+    ranges = [item.text for item in recorder.ranges if item.marker is None]
+    assert ranges == [f"range {n}" for n in [*range(150)] * 2]
+
+
+def test_a_text_is_registered_when_it_comes_again() -> None:
+    x = torch.ones(4)
+    recorder = Recorder()
+    start(Options(), recorder.sink())
+    counts = []
+    for _ in range(4):
+        x.neg()
+        counts.append(sum("aten::neg" in text for text in recorder.texts))
+
+    assert counts == [0, 1, 1, 1]
+    assert len({item.text for item in recorder.ops("aten::neg")}) == 1
+
+
+def test_without_copies_every_text_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyprof2.nvtx.sinks.TEXT_LIMIT", 10)
+    recorder = Recorder()
+    start(Options(), replace(recorder.sink(), copied=None))
+    for size in range(50):
+        torch.ones(size).neg()
+
+    found = [item.marker for item in recorder.ops("aten::neg")]
+    assert [m and m.inputs for m in found] == [(Shape((n,), "f32"),) for n in range(50)]
+
+
+def test_steps_and_batches_register_no_text_each() -> None:
+    recorder, model = Recorder(), nn.Linear(4, 4)
+    start(Options(cpu_peaks=False, energy=False), recorder.sink())
+    counts = []
+    for _ in range(3):
+        train(40, model, DataLoader(TensorDataset(torch.zeros(50))))
+        counts.append(len(recorder.texts))
+
+    assert counts[1] == counts[2]
+    steps = [m.step for m in recorder.markers("step") if m.event == "stepped"]
+    assert steps == list(range(120))
+    assert {"step" in json.loads(item.text) for item in recorder.marks} == {False}
 
 
 def test_an_argument_that_cannot_be_described_does_not_stop_the_program(
@@ -502,7 +548,7 @@ def test_an_argument_that_cannot_be_described_does_not_stop_the_program(
     assert marker.inputs == (None, None, None)
 
 
-def test_where_shapes_change_a_call_is_described_when_it_comes_again() -> None:
+def test_where_shapes_change_every_call_has_its_inputs() -> None:
     x = torch.ones(2000)
     sizes = [*range(1, 1500), *range(1400, 1410)]
 
@@ -512,12 +558,9 @@ def test_where_shapes_change_a_call_is_described_when_it_comes_again() -> None:
 
     recorder = markers_of(run)
     found = [marker.inputs for marker in recorder.markers("op") if marker.op == "aten::neg"]
-    assert len(found) == len(sizes)
-    first, again = slice(CHANGING_AFTER), slice(-10, None)
-    for part in (first, again):
-        assert found[part] == [(Shape((size,), "f32"),) for size in sizes[part]]
-    assert set(found[CHANGING_AFTER:-10]) == {(None,)}
-    assert len(recorder.texts) < 4 * CHANGING_AFTER
+    assert found == [(Shape((size,), "f32"),) for size in sizes]
+    # Those that came twice, of two ops each.
+    assert len(recorder.texts) < 40
 
 
 def test_numbers_that_change_hide_no_shapes() -> None:

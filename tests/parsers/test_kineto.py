@@ -787,7 +787,7 @@ def test_what_only_markers_say_is_counted(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("{'pyprof2':1,'kind':'what'}", "marker-broken"),
-        ("{'pyprof2':2,'kind':'layer'}", "marker-version"),
+        ("{'pyprof2':3,'kind':'layer'}", "marker-version"),
     ],
 )
 def test_what_is_no_marker_of_ours_is_dropped_and_counted(

@@ -527,11 +527,14 @@ def test_an_op_that_checkpointing_runs_again_says_so(tmp_path: Path) -> None:
     assert listed(run.ops, "direction", "recompute", "layer") == [("forward", True, "a")]
 
 
-def test_steps_last_from_mark_to_mark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_text", [True, False])
+def test_steps_last_from_mark_to_mark(tmp_path: Path, *, in_text: bool) -> None:
+    """Their numbers stand in the text, as version 1 has them, or in the payload."""
     export = Export().domain().marker(Marker("op", op="aten::mm"), 150, 160)
     export.marker(Marker("op", op="aten::mm"), 450, 460)
     for step, time in ((0, 100), (1, 200), (None, 300), (2, 400)):
-        export.marker(Marker("step", step=step), time, None)
+        marker = Marker("step", step=step if in_text else None)
+        export.marker(marker, time, None, payload=-1 if in_text or step is None else step)
     run = export.load(tmp_path)
 
     assert listed(run.ranges, "name", "kind", "start_ns", "dur_ns") == [
@@ -581,6 +584,7 @@ def layers_of(folder: Path, *layers: tuple[str, str | None, bool]) -> list[Any]:
         folder: for the export.
         layers: of each op path, root, and whether it is the root itself.
     """
+    folder.mkdir(exist_ok=True)
     export = Export().domain()
     for at, (path, root, outermost) in enumerate(layers):
         name: dict[str, Any] = {"layer": path, "root": root, "outermost": outermost}
