@@ -117,7 +117,7 @@ def _look_around(
     )
     # What FSDP calls a layer may be meant of any that is known at all.
     known = [*recording.spool.texts["ops"]["layer"], *layer[1]]
-    sharded = link.link_sharded(annotations, known, ops.thread, ops.start)
+    sharded = link.link_sharded(annotations, known, ops.thread, ops.start, layer)
     return _Around(stack, lines[0], layer, sharded, steps, annotations, modules)
 
 
@@ -148,7 +148,8 @@ def link_recording(
     # An optimizer may step inside of backward: what it does belongs to no layer.
     inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
     origin = _origins(ops, pairs)
-    stack = _stack_of(ops, around, origin, inherits)
+    stack = _within(ops, direction, around.modules, _stack_of(ops, around, origin, inherits))
+    layer, layers = merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops))
     source, library_source = _lines_of(stack, shared.stacks, source_root)
     return Linked(
         threads=threads,
@@ -159,7 +160,7 @@ def link_recording(
         costs=_costs_of(recording, ops, pairs, signature, activities, shared),
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
-        layer=merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops)),
+        layer=(_within(ops, direction, around.modules, layer), layers),
         stack=stack,
         source=source,
         library_source=library_source,
@@ -255,6 +256,30 @@ def _origins(ops: Ops, pairs: Pairs) -> Int:
         origin[todo] = origin[origin[todo]]
         todo = todo[origin[todo] >= 0]
     return origin
+
+
+def _within(ops: Ops, direction: Int, modules: Sequence[Ranges], codes: Int) -> Int:
+    """Give ops without a layer or stack that of the nearest node of autograd around them.
+
+    A node may run autograd by itself, of ops whose layer nothing else in the recording says. Not
+    the node's is what an optimizer does that steps inside of it, and what runs in a module that is
+    called there.
+
+    Args:
+        ops: the ops.
+        direction: of each, as a code into `DIRECTIONS`.
+        modules: the calls of modules.
+        codes: of the layers or stacks, -1 for none.
+    """
+    holder = nearest_marked(ops.parent, ops.node & (codes >= 0))
+    is_own = np.isin(direction, [link.DIRECTIONS.index(name) for name in ("forward", "backward")])
+    rows = np.flatnonzero((codes < 0) & (holder >= 0) & is_own)
+    for calls in modules if len(rows) else ():
+        call = calls.nest().innermost(ops.thread[rows], ops.start[rows])
+        rows = rows[lookup(calls.start, call, link.NO_ID) < ops.start[holder[rows]]]
+    found = codes.copy()
+    found[rows] = codes[holder[rows]]
+    return found
 
 
 def _inherit(texts: TextColumn, origin: Int, inherits: Bool, ops: Ops) -> TextColumn:

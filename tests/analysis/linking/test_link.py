@@ -595,6 +595,27 @@ def test_what_fsdp_does_has_the_layer_that_it_names_if_there_is_one(
     assert directions(found)["c10d::gather"] == direction
 
 
+@pytest.mark.parametrize(("second", "layer"), [(12, "Net_0.Linear_0"), (3, None)])
+def test_what_fsdp_names_has_the_layer_in_which_it_works_for_it_in_forward(
+    tmp_path: Path, second: int, layer: str | None
+) -> None:
+    """Where two names stand for one layer, nobody can tell."""
+    found = linked(
+        tmp_path,
+        frame("nn.Module: Net_0", 0, 50),
+        frame("nn.Module: Linear_0", 1, 9),
+        frame("nn.Module: Linear_1", 11, 9),
+        annotation("FSDP::pre_forward (0)", 2, 1),
+        op("aten::empty", 2, 1),
+        annotation("FSDP::pre_forward (1)", second, 1),
+        op("aten::empty", second, 1),
+        annotation("FSDP::post_backward_reduce (0)", 60, 9),
+        op("fsdp::chunk_cat", 61, 2),
+    )
+
+    assert texts(found.layer, found)["fsdp::chunk_cat"] == layer
+
+
 @pytest.mark.parametrize(
     ("text", "around", "chain"),
     [

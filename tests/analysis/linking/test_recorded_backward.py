@@ -64,6 +64,57 @@ def makers(run: Run) -> dict[tuple[str, int], tuple[str, int] | None]:
     }
 
 
+# Autograd inside of a node
+
+
+class _Own(torch.autograd.Function):
+    """It computes its forward again in backward, and differentiates that by itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, w)
+        return (x @ w).relu()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            x, w = (saved.detach().requires_grad_() for saved in ctx.saved_tensors)
+            grads = torch.autograd.grad((x @ w).relu(), (x, w), grad)
+        return grads[0] * 2, grads[1]
+
+
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return _Own.apply(x, self.weight)  # type: ignore[no-untyped-call]
+
+
+def test_what_a_node_differentiates_by_itself_has_its_layer(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), _Layer(), nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters())
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+            lambda _: optimizer.step()
+        )
+
+    run = pyprof2.load(
+        record(lambda: model(torch.ones(2, 4)).sum().backward(), tmp_path / "t.json")
+    )
+
+    ops = run.ops
+    (node,) = ops.index[ops["op"] == "_OwnBackward"]
+    ends = ops["start_ns"] + ops["dur_ns"]
+    inside = ops[(ops["start_ns"] >= ops["start_ns"][node]) & (ends <= ends[node])]
+    assert {"aten::mm", "aten::relu", "MmBackward0", "aten::threshold_backward"} <= {*inside["op"]}
+    assert {*inside["layer"]} == {"Sequential_0._Layer_0"}
+    steps = ops[ops["direction"] == "optimizer"]
+    assert len(steps)
+    assert steps["layer"].isna().all()
+
+
 # Threads
 
 
