@@ -157,7 +157,8 @@ class UserRanges:
 
     def _borrowing(self, thread: Int) -> Int:
         ids = zip(self.threads.pid(thread).tolist(), self.threads.tid(thread).tolist(), strict=True)
-        return thread[np.array([each in self.borrowers for each in ids], bool)]
+        found: Int = thread[np.array([each in self.borrowers for each in ids], bool)]
+        return found
 
 
 def _timeline(ranges: Ranges) -> tuple[_Timeline, list[str]]:

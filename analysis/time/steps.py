@@ -391,9 +391,9 @@ def use_over_steps(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
         works = device_work(*activities)
         if len(windows.step):
             first, last = windows.start[:1], windows.end[-1:]
-        elif works:
-            first = np.min([work.start.min() for work in works.values()], keepdims=True)
-            last = np.max([work.end.max() for work in works.values()], keepdims=True)
+        else:
+            first = np.array([min((int(w.start.min()) for w in works.values()), default=0)])
+            last = np.array([max((int(w.end.max()) for w in works.values()), default=0)])
         for device, work in works.items():
             length = int(last[0] - first[0])
             found[rank, device].append((length, device_use(work, first, last)))
