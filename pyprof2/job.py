@@ -18,6 +18,7 @@ from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.slow_ranks import (
     BUSY,
+    OWN,
     Place,
     SlowRank,
     ranks_made_to_wait,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from pyprof2.analysis.job.scores import Difference
     from pyprof2.run import Run
 
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
@@ -161,6 +163,11 @@ class JobOfRanks:
         return pd.concat(frames, ignore_index=True)
 
     @cached_property
+    def has_no_work(self) -> bool:
+        """Whether no device did anything, so that only hosts can be compared."""
+        return not self._activities
+
+    @cached_property
     def is_large(self) -> bool:
         """Whether it has too many ranks for one graph: then ranks are taken by their legs."""
         return len(self._numbers) >= MANY_RANKS and not self.is_replayed
@@ -189,9 +196,28 @@ class JobOfRanks:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """How far each rank's own times are from those of its role; `scores.scores`."""
-        if self.times.empty:
-            return pd.DataFrame(columns=["rank", "score", "time_ns", "excess_pct", "z", "peers"])
-        return scores.scores(self.times, self.roles)
+        if not self.times.empty:
+            return scores.scores(self.times, self.roles)
+        if not self.is_matched or not self.is_replayed:
+            return pd.DataFrame(columns=scores.COLUMNS)
+        found = scores.scores(self._host_times.assign(busy_ns=0), self.roles)
+        return found[found["score"] != BUSY].assign(score=OWN).reset_index(drop=True)
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether any collective ties ranks together."""
+        return bool(self.members["instance_id"].notna().any())
+
+    @cached_property
+    def standing_out(self) -> pd.DataFrame:
+        """The scores by which ranks stand out; what they cost is another question."""
+        return scores.standing_out(self.scores)
+
+    @cached_property
+    def world_size(self) -> int:
+        """How many ranks the job has; 0: not recorded."""
+        sizes = read_table(self.run.path, "trace", ("world_size",))["world_size"]
+        return int(pc.max(sizes).as_py() or 0)
 
     @cached_property
     def slow_ranks(self) -> list[SlowRank]:
@@ -200,7 +226,7 @@ class JobOfRanks:
         One whose device waits longer for its host, but whose host is no slower than others' and
         that costs nothing, only got behind once: it is not among them.
         """
-        rows = scores.standing_out(self.scores)
+        rows = self.standing_out
         ranks = sorted(rows["rank"].unique().tolist())
         found = (self._slow(rank, rows[rows["rank"] == rank]) for rank in ranks)
         return [slow for slow in found if slow is not None]
@@ -219,16 +245,64 @@ class JobOfRanks:
             ranks_made_to_wait(self.members, rank), float(worst["excess_ns"]),
         )  # fmt: skip
 
+    @cached_property
+    def slower_of_two(self) -> list[SlowRank]:
+        """The slower rank of each two that are alone with their role, if that costs time.
+
+        Nobody knows which of two is usual, so neither is called a straggler in `stragglers`.
+        """
+        if not self.is_replayed or self.scores.empty:
+            return []
+        found = (self._slower(pair) for pair in scores.differences(self.scores, self.roles))
+        return [slow for slow in found if slow is not None]
+
+    def _slower(self, pair: Difference) -> SlowRank | None:
+        gain, steps = self._without(pair.rank)
+        verdict = None if gain.gain_ns is None else scores.verdict(steps)
+        late = pair.score == BUSY or self._host_is_slow(pair.rank)
+        if verdict == scores.HIDDEN or not late:
+            return None
+        return SlowRank(
+            pair.rank, pair.score, pair.excess_pct, float("nan"), 1, verdict, gain, steps,
+            self._place_of(pair.rank), ranks_made_to_wait(self.members, pair.rank),
+            pair.excess_ns, pair.other,
+        )  # fmt: skip
+
+    @cached_property
+    def most_excess_pct(self) -> float | None:
+        """By how much of a step a rank takes longer than its role at most; None: not compared.
+
+        Of two ranks one more than the other; of hosts their own time, where it is replayed.
+        """
+        found = self.scores
+        if found.empty or not (found["peers"] > 0).any():
+            return None
+        excess = found["excess_ns"].where(found["peers"] != 1, 2 * found["excess_ns"])
+        steps = max(1, self.members["step"].nunique())
+        window = self.times["window_ns"].mean() if len(self.times) else self.window_ns / steps
+        shares = 100 * excess[found["score"] == BUSY] / window
+        if self.is_replayed:
+            hosts = self._host_times.groupby("rank")["host_ns"].sum()
+            hosts = hosts.reindex(pd.Index(sorted(self.roles))).fillna(0)
+            role = pd.Series({rank: str(role) for rank, role in self.roles.items()})
+            late = hosts - hosts.groupby(role).transform("median")
+            late = late.where(role.groupby(role).transform("size") != 2, 2 * late)
+            shares = pd.concat([shares, 100 * late / max(1, self.window_ns)])
+        else:
+            shares = 100 * excess / window
+        return max(0.0, float(shares.max()))
+
     def _host_is_slow(self, rank: int) -> bool:
         """Return whether a rank's host itself takes longer than those of its role."""
         if self.is_large:
             return scores.host_is_slow(self.many.host_times(rank), rank, self.window_ns)
         same = [each for each, role in self.roles.items() if role == self.roles[rank]]
-        times = self._host_times.reindex(same).fillna(0)
+        hosts = self._host_times.groupby("rank")["host_ns"].sum()
+        times = hosts.reindex(same).fillna(0)
         return scores.host_is_slow(times, rank, self.window_ns)
 
     @cached_property
-    def _host_times(self) -> pd.Series:
+    def _host_times(self) -> pd.DataFrame:
         return host_times(self.graph)
 
     @cached_property
@@ -254,8 +328,20 @@ class JobOfRanks:
         if self.is_large:
             kind, op, source, excess = self.many.worst_call(rank)
             return Place(kind, op, source, None, float(excess)) if excess > 0 else None
+        if self.has_no_work:
+            return self._late_op(rank)
         others = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
         return worst_place(self.path_excesses, self._late_hosts, rank, others)
+
+    def _late_op(self, rank: int) -> Place | None:
+        """Return where a rank without device was late most: op, or what came before it."""
+        own = self.blame[(self.blame["rank"] == rank) & (self.blame["worst_ns"] > 0)]
+        if own.empty:
+            return None
+        worst = own.groupby(["kind", "op", "source"], dropna=False)["worst_ns"].sum()
+        kind, op, source = worst.index[int(worst.to_numpy(float).argmax())]
+        op, source = (text if isinstance(text, str) else None for text in (op, source))
+        return Place(str(kind), op, source, None, float(worst.max()))
 
     def _without(self, rank: int) -> tuple[what_if.Gain, pd.DataFrame]:
         """Return what the job gains, and each step of it, with a rank as the others."""
@@ -333,9 +419,7 @@ class JobOfRanks:
 
         Where no device works, who was late for each collective by what its host did before it.
         """
-        if not self.is_large and all(
-            self._rank_graph(rank).activities is None for rank in self._numbers
-        ):
+        if self.has_no_work:
             return host_blame(self._stretches(), self.members, self.roles)
         path = paths.critical_path(self.graph) if self.is_large else self.critical_path
         return paths.blame(self.graph, path, self.roles)

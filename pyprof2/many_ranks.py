@@ -201,7 +201,7 @@ class ManyRanks:
         legs = legs_of(graph, Timing(duration[:count], lag[own]))
         excess = _excess(job, job.graph.duration - duration, (job.graph.lag - lag)[own], own)
         named = _named(legs, found[rank][1]).assign(rank=rank)
-        hosts = host_times(job).reindex(chosen).fillna(0)
+        hosts = host_times(job).groupby("rank")["host_ns"].sum().reindex(chosen).fillna(0)
         return _Changed(change, named, excess, hosts)
 
 

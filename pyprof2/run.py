@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load(
-    path: Path | str,
+    path: Path | str | Sequence[Path | str],
     *,
     device: Path | str | None = None,
     source_root: Path | str | None = None,
@@ -69,7 +69,7 @@ def load(
     """Return a store or a trace as a `Run`; a trace is parsed into a temporary store first.
 
     Args:
-        path: a store, a trace file, or a folder of traces.
+        path: a store, a trace file, a folder of traces, or several traces, one for each rank.
         device: name of a device, or a JSON file that describes one, whose roofs to use instead
             of those of the recorded device.
         source_root: the folder of the user's own code, for `source`; by default the recorded one.
@@ -78,16 +78,20 @@ def load(
     Raises:
         TraceError, StoreError: the path cannot be read.
     """
-    path = Path(path)
-    if is_store(path):
-        return Run(path, device, None if source_root is None else absolute(source_root))
-    if path.is_dir() and path.suffix == ".pyprof2":
-        read_manifest(path)
+    paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(each) for each in path]
+    if len(paths) == 1 and is_store(paths[0]):
+        return Run(paths[0], device, None if source_root is None else absolute(source_root))
+    for each in paths:
+        if is_store(each):
+            msg = f"{each}: a store is read alone; name the recordings of all ranks, or parse them"
+            raise UsageError(msg)
+        if each.is_dir() and each.suffix == ".pyprof2":
+            read_manifest(each)
     from pyprof2.parsing import parse
 
     folder = tempfile.mkdtemp(prefix="pyprof2-")
     try:
-        store = parse(path, Path(folder) / "store", source_root=source_root, progress=progress)
+        store = parse(paths, Path(folder) / "store", source_root=source_root, progress=progress)
         run = Run(store, device)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -18,7 +18,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase, ReadOnlyDatabase
 import pyprof2.run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from playwright.sync_api import Browser
 
@@ -134,8 +134,10 @@ _load: Final = pyprof2.run.load
 
 
 @functools.wraps(_load)
-def _load_once(path: Path | str, **options: Any) -> pyprof2.run.Run:
+def _load_once(path: Path | str | Sequence[Path | str], **options: Any) -> pyprof2.run.Run:
     """Load a trace; a real one, which some twenty tests look at, is parsed once in a process."""
+    if not isinstance(path, (str, Path)):
+        return _load(path, **options)
     trace = Path(path)
     is_real = trace.is_file() and trace.is_relative_to(SHARED / "traces")
     if is_real and options.get("source_root") is None:

@@ -299,8 +299,8 @@ def host_gaps(job: JobGraph) -> tuple[Int, Int]:
     return events[keep], edge[keep]
 
 
-def host_times(job: JobGraph) -> pd.Series:
-    """Return how long each rank's host was at work itself, in ns, by rank.
+def host_times(job: JobGraph) -> pd.DataFrame:
+    """Return how long each rank's host was at work itself: `rank`, `step`, `host_ns`.
 
     That is the gaps before its launches, and the calls that launch kernels. What it waits for is in
     neither: a gap begins where the last thing ended that it comes after, be it a call or work of
@@ -312,6 +312,13 @@ def host_times(job: JobGraph) -> pd.Series:
     events, edges = events[follows], edges[follows]
     is_copy = np.array([*(word in _COPIES for word in job.labels.texts["category"]), False])
     calls = np.flatnonzero((job.kind == LAUNCH) & ~is_copy[job.labels.codes["category"]])
-    took = pd.Series(np.r_[job.graph.lag[edges], job.graph.duration[calls]])
-    sums: pd.Series = took.groupby(job.rank[np.r_[events, calls]]).sum()
-    return sums
+    both = np.r_[events, calls]
+    step = pd.Series(job.step[both], dtype="Int64")
+    took = pd.DataFrame(
+        {
+            "rank": job.rank[both],
+            "step": step.mask(step == NO_STEP),
+            "host_ns": np.r_[job.graph.lag[edges], job.graph.duration[calls]],
+        }
+    )
+    return took.groupby(["rank", "step"], dropna=False)["host_ns"].sum().reset_index()

@@ -6,7 +6,7 @@ if its own time stands out among ranks of its role, and a replay without it gain
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,9 @@ STRAGGLER: Final = "straggler"
 """The verdict on a rank that costs time, and the beginning of it where only some steps do."""
 HIDDEN: Final = "slow, hidden"
 """The verdict on one that stands out and costs nothing."""
+
+COLUMNS: Final = ("rank", "score", "time_ns", "excess_ns", "excess_pct", "z", "peers")
+"""Of the table of scores."""
 
 SCORES: Final = ("busy_ns", "host_ns")
 """Time in kernels that do not communicate; idle time for which the host is to blame."""
@@ -99,6 +102,39 @@ def standing_out(found: pd.DataFrame) -> pd.DataFrame:
     """
     share = found["excess_pct"].isna() | (found["excess_pct"] > 100 * EXCESS_MIN)
     return found[(found["z"] > Z_MIN).fillna(value=False) & share]
+
+
+class Difference(NamedTuple):
+    """By how much one of two ranks, alone with their role, takes longer than the other."""
+
+    rank: int
+    other: int
+    score: str
+    excess_ns: float
+    excess_pct: float
+
+
+def differences(found: pd.DataFrame, roles: Mapping[int, Any]) -> list[Difference]:
+    """Return of each two ranks that are alone with their role which takes longer, by 2 % or more.
+
+    Args:
+        found: their scores.
+        roles: of the ranks.
+    """
+    pairs: dict[Any, Difference] = {}
+    for (role, name), own in found[found["peers"] == 1].groupby(
+        [found["rank"].map(roles).map(str), "score"]
+    ):
+        (other, less), (rank, more) = own.sort_values("time_ns")[["rank", "time_ns"]].itertuples(
+            index=False, name=None
+        )
+        over = more - less
+        share = 100 * over / less if less > 0 else float("nan")
+        known = pairs.get(role)
+        if share <= 100 * EXCESS_MIN or over <= (known.excess_ns if known else 0):
+            continue
+        pairs[role] = Difference(int(rank), int(other), str(name), float(over), float(share))
+    return list(pairs.values())
 
 
 def host_is_slow(times: pd.Series, rank: int, window_ns: int) -> bool:

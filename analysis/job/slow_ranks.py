@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 BUSY: Final = "busy_ns"
 """The score of a rank that computes longer; that of a late host is `host_ns`."""
+OWN: Final = "own_ns"
+"""That of a rank without device: what its host does itself between collectives."""
+_DOES: Final = {BUSY: "computes", OWN: "works between collectives"}
 _ON_HOST: Final = ("host", "sync", "launch")
 _TIMES_PCT: Final = 200
 """More is said as a factor."""
-_VAGUE: Final = ("host_python", "host_unrecorded", "host_op")
+VAGUE: Final = ("host_python", "host_unrecorded", "host_op")
 """Causes of idle time that say less than the op that came late."""
 
 
@@ -57,6 +60,7 @@ class SlowRank(NamedTuple):
         place: where most of its excess is; None where no stretch of the path has any.
         waiting: how many ranks waited in collectives that it was the last to reach.
         excess_ns: of that time of a step over the median of its role.
+        other: the one other rank of its role, which it is compared with; None where there are more.
     """
 
     rank: int
@@ -70,6 +74,7 @@ class SlowRank(NamedTuple):
     place: Place | None
     waiting: int
     excess_ns: float
+    other: int | None = None
 
     @property
     def is_straggler(self) -> bool:
@@ -79,13 +84,15 @@ class SlowRank(NamedTuple):
     @property
     def what(self) -> str:
         """What it does longer than others, in words."""
-        done = "computes" if self.score == BUSY else "waits for its host"
+        done = _DOES.get(self.score, "waits for its host")
         if math.isnan(self.excess_pct):
             time = format_time(round(self.excess_ns))
-            return f"{done} for {time} of every step, the median rank of its role not at all"
+            whom = "the median rank of its role" if self.other is None else f"rank {self.other}"
+            return f"{done} for {time} of every step, {whom} not at all"
+        whom = "the ranks of its role" if self.other is None else f"rank {self.other}"
         if self.excess_pct > _TIMES_PCT:
-            return f"{done} {1 + self.excess_pct / 100:.1f} times as long as the ranks of its role"
-        return f"{done} {self.excess_pct:.1f} % longer than the ranks of its role"
+            return f"{done} {1 + self.excess_pct / 100:.1f} times as long as {whom}"
+        return f"{done} {self.excess_pct:.1f} % longer than {whom}"
 
 
 def worst_place(
@@ -120,7 +127,7 @@ def _with_cause(place: Place, idle: pd.DataFrame, rank: int, others: Sequence[in
     if not len(excess) or excess.max() <= 0:
         return place
     cause, op, source = (_text(word) for word in excess.index[int(excess.to_numpy().argmax())])
-    known = place if cause in _VAGUE and op is None else place._replace(op=op)
+    known = place if cause in VAGUE and op is None else place._replace(op=op)
     return known._replace(cause=cause, source=source or place.source)
 
 
@@ -157,7 +164,7 @@ def _did(slow: SlowRank) -> str:
     place = slow.place
     if place is None:
         return "its kernels" if slow.score == BUSY else "its host"
-    if place.cause is not None and (place.cause not in _VAGUE or place.op is None):
+    if place.cause is not None and (place.cause not in VAGUE or place.op is None):
         return f"its {place.cause.replace('_', ' ')}"
     late = "its host before " if place.kind in _ON_HOST else "its "
     return f"{late}{place.op}" if place.op is not None else f"{late}kernels".replace("before ", "")

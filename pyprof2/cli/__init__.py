@@ -260,7 +260,8 @@ def _with_command(words: Sequence[str]) -> list[str]:
 def _broken_store(args: argparse.Namespace, error: BaseException) -> Path | None:
     from pyprof2.store import is_store
 
-    store = getattr(args, "input", None)
+    named = getattr(args, "input", None)
+    store = named[0] if isinstance(named, list) else named
     if store is None or isinstance(error, Pyprof2Error) or not is_store(store):
         return None
     return store  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
@@ -20,15 +21,23 @@ def add_to(commands: arguments.Commands) -> None:
     command = commands.add_parser(
         "ranks",
         help="say where a job of many ranks loses its time",
-        description="Say where a job of many ranks loses its time: what each rank did, who waited "
-        "for whom, which rank is slow and what that costs, and what the critical path is made of.",
+        description="Say which rank is slow, by how much, and in which op and line; then where a "
+        "job of many ranks loses its time: what each rank did, who waited for whom, and what the "
+        "critical path is made of.",
         epilog="examples:\n"
         "  pyprof2 ranks job.pyprof2\n"
+        "  pyprof2 ranks rank0.json rank1.json rank2.json\n"
         "  pyprof2 ranks job.pyprof2 --by collective -o collectives.csv\n"
         "  pyprof2 ranks job.pyprof2 --by layer\n"
         "  pyprof2 ranks job.pyprof2 --by blame --top 10",
     )
-    arguments.add_input(command)
+    command.add_argument(
+        "input",
+        type=Path,
+        nargs="+",
+        metavar="STORE|TRACE",
+        help="what parse wrote, a folder of recordings, or the recordings of all ranks",
+    )
     command.add_argument(
         "--by",
         choices=_VIEWS,
@@ -63,5 +72,6 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.reports.ranks import RanksQuery, show
     from pyprof2.run import load
 
-    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
+    paths = args.input if len(args.input) > 1 else args.input[0]
+    loaded = load(paths, source_root=args.source_root, progress=arguments.wants_progress(args))
     show(JobOfRanks(loaded, args.one_clock), RanksQuery(args.by, args.rank, args.top, target))

@@ -78,10 +78,12 @@ def run_html(run: Run) -> str:
 def ranks_html(job: JobOfRanks) -> str:
     """Return what ranks tell together, in sentences, and the times of each."""
     from pyprof2.reports.ranks import by_rank, sentences
+    from pyprof2.reports.slow_rank import answers
 
+    said = "".join(f"<div>{escape(text)}</div>" for text in answers(job))
     if job.parts.empty:
-        return "<div>no work of a device was recorded</div>"
-    said = "".join(f"<div>{escape(text)}</div>" for text in sentences(job))
+        return f"{said}<div>no work of a device was recorded</div>"
+    said += "".join(f"<div>{escape(text)}</div>" for text in sentences(job))
     rows = [
         (row["rank"], *(_time(row[f"{name}_ns"]) for name in _TIMES), _text(row["verdict"]))
         for row in by_rank(job).head(_RANKS_SHOWN).to_dict("records")

@@ -10,8 +10,9 @@ from pyprof2.analysis.job.parts import PARTS
 from pyprof2.errors import UsageError
 from pyprof2.reports.notebook import escape
 from pyprof2.reports.page.columns import column_values
-from pyprof2.reports.page.job import HEAT, blamed, heat_of, standing_out
+from pyprof2.reports.page.job import HEAT, heat_of, standing_out
 from pyprof2.reports.ranks import by_rank
+from pyprof2.reports.slow_rank import answers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -53,7 +54,7 @@ def heat_map(go: Any, job: JobOfRanks, measure: str) -> Figure:
             hovertemplate="%{y}, step %{x}: %{z:.6f} ms<extra></extra>",
         )
     )  # fmt: skip
-    said = "<br>".join(escape(text) for text in blamed(job)[:3])
+    said = "<br>".join(escape(text) for text in answers(job)[:3])
     figure.update_layout(title=f"{measure.removesuffix('_ns')} by rank and step<br>{said}")
     figure.update_xaxes(type="category", title="step")
     figure.update_yaxes(type="category", autorange="reversed")

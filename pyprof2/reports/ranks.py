@@ -10,19 +10,18 @@ import pandas as pd
 
 from pyprof2.analysis.job.parts import PARTS
 from pyprof2.analysis.job.paths import path_sums
-from pyprof2.analysis.job.slow_ranks import blame_words
 from pyprof2.analysis.job.waits import transfer_floors
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
+from pyprof2.reports.slow_rank import answers
 from pyprof2.result_tables import CLOCKS
 from pyprof2.tables import COLLECTIVES, TEXT
 from pyprof2.units import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.job import JobOfRanks
 
 _ROWS_SHOWN: Final = 40
@@ -161,17 +160,24 @@ def show(job: JobOfRanks, query: RanksQuery) -> None:
         typed = typed.astype({name: kind for name, kind in coded.items() if name in typed})
         target.write_frame(typed.head(query.top or len(rows)), known)
         return
-    lines = [*_heading(job), "", *_table(job, rows, query)]
+    width = cells.terminal_width(target.width)
+    lines = [*_answer(job, width), *_heading(job), "", *_table(job, rows, query)]
     if query.by == "rank":
-        lines += _notes(job, cells.terminal_width(target.width))
+        lines += ["", *_wrapped(sentences(job), width)]
     target.write_lines(lines)
+
+
+def _answer(job: JobOfRanks, width: int) -> Iterator[str]:
+    """Give which rank is slow, before all else."""
+    said = (f"{text[:1].upper()}{text[1:]}." for text in answers(job))
+    return map(cells.bold, _wrapped(said, width))
 
 
 def _heading(job: JobOfRanks) -> Iterator[str]:
     members = job.members
     matched = int(members["instance_id"].notna().sum())
     steps = job.parts["step"].nunique() or members["step"].nunique()
-    yield cells.bold(
+    yield (
         f"{len(job.roles)} {_plural('rank', len(job.roles))}, {steps} {_plural('step', steps)}, "
         f"{len(members)} parts in collectives, {matched} of them matched with those of other ranks"
     )
@@ -206,60 +212,20 @@ def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
     return [*drawn.splitlines(), *rest]
 
 
-def _notes(job: JobOfRanks, width: int) -> list[str]:
-    """Return sentences on what costs time, and on what the numbers rest."""
-    found = [""]
-    for text in sentences(job):
+def _wrapped(texts: Iterable[str], width: int) -> list[str]:
+    found = []
+    for text in texts:
         found += textwrap.wrap(cells.clean(text), width, break_on_hyphens=False)
     return found
 
 
 def sentences(job: JobOfRanks) -> Iterator[str]:
-    """Give sentences on what costs time, and on what the numbers rest."""
-    if job.is_replayed or job.is_large:
-        yield from _straggling(job)
+    """Give sentences on what the time is made of, and on what the numbers rest."""
     yield from _pairs(job)
     if job.is_replayed or job.is_large:
         yield from _path(job)
     yield from _clocks(job)
     yield from _unmatched(job)
-
-
-def _straggling(job: JobOfRanks) -> Iterator[str]:
-    """Say which ranks are slow, what that costs, and where most of it is."""
-    for slow in job.slow_ranks:
-        head = f"rank {slow.rank} {slow.what}"
-        gain = slow.gain
-        if gain.gain_ns is None or gain.lo_ns is None or gain.hi_ns is None:
-            yield f"{head}: slow; what it costs is not known"
-            continue
-        lo, hi, most = (format_time(ns) for ns in (gain.lo_ns, gain.hi_ns, gain.gain_ns))
-        yield (
-            f"{head}: {slow.verdict}; as the others it would save {most} ({lo} to {hi}), "
-            f"{gain.gain_pct:.1f} % of the recording{_place(job, slow)}"
-        )
-        if slow.is_straggler:
-            yield blame_words(slow, line_of(job, slow))
-
-
-def _place(job: JobOfRanks, slow: SlowRank) -> str:
-    """Return which call of a rank has most of its excess on the critical path."""
-    place = slow.place
-    if place is None:
-        return ""
-    names = [word for word in (place.op, line_of(job, slow)) if word]
-    cause = f" ({place.cause.replace('_', ' ')})" if place.cause else ""
-    time = format_time(round(place.excess_ns))
-    return (
-        f"; most on the critical path: {place.kind} {' at '.join(names)}{cause}, {time} over "
-        "other ranks"
-    )
-
-
-def line_of(job: JobOfRanks, slow: SlowRank) -> str | None:
-    """Return the line that most of a slow rank's excess belongs to, as to be shown."""
-    source = slow.place.source if slow.place else None
-    return None if source is None else shown_line(source, job.run.source_roots)
 
 
 def _pairs(job: JobOfRanks) -> Iterator[str]:

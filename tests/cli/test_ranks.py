@@ -35,16 +35,101 @@ def test_a_table_of_ranks_names_the_straggler(
     assert main(["ranks", store, "-w", "250"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == (
+    assert lines[0].startswith("Rank 2 is slow: it computes 19.")
+    assert "most of it in aten::gemm_" in lines[0]
+    assert (
         "3 ranks, 4 steps, 48 parts in collectives, 48 of them matched with those of other ranks"
-    )
+    ) in lines
     header = next(line.split() for line in lines if line.startswith("rank"))
     assert {"rank", "idle", "verdict"} < set(header)
     text = " ".join(lines)
-    assert "rank 2 computes 19." in text
-    assert "most on the critical path: kernel aten::gemm_" in text
-    assert "straggler; as the others it would save" in text
+    assert "2 ranks waited for it, and as the others it would save" in text
     assert "no lost time" in text
+
+
+def _answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["ranks", *words, "-w", "1000"]) == 0
+    return capsys.readouterr().out.splitlines()[0]
+
+
+def test_recordings_of_all_ranks_are_read_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the order that their names have; each says which rank it is."""
+    files = [str(path) for path in write(simulate(Job(3, slow={1: 1.2})), tmp_path)]
+
+    assert _answer(capsys, *files[::-1]).startswith("Rank 1 is slow: it computes 2")
+    assert main(["ranks", *files, str(parse(files[0], tmp_path / "one.pyprof2"))]) == 2
+    assert "a store is read alone" in capsys.readouterr().err
+
+
+CLOSE = "No rank is slow: none takes longer than the others by more than 0.1 % of a step"
+
+
+@pytest.mark.parametrize(
+    ("job", "chosen", "said"),
+    [
+        (Job(4), None, CLOSE),
+        (Job(2), None, CLOSE),
+        (Job(2, slow={1: 1.2}), None, "Rank 1 is the slower one: it computes 20.1 % longer than"),
+        (Job(4), [0, 1, 3], f"{CLOSE}, of the 3 ranks of 4 that were read."),
+        (Job(4), [1], "Which rank is slow cannot be told from one rank: only rank 1 of 4 was"),
+        (Job(4, slow={2: 1.2}, gap_us=200, noise=0.002), None,
+         "No rank makes any step 1 % longer; rank 2 computes 20.0 % longer than the ranks of"),
+    ],
+    ids=["healthy", "two", "one of two", "three of four", "one of four", "hidden"],
+)  # fmt: skip
+def test_which_rank_is_slow_is_always_answered_first(
+    tmp_path: Path,
+    job: Job,
+    chosen: list[int] | None,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = [str(path) for path in write(simulate(job), tmp_path, ranks=chosen)]
+
+    assert _answer(capsys, *files).startswith(said)
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_ranks_without_collectives_are_compared_by_what_they_do(
+    tmp_path: Path, factor: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four ranks of five kernels of 100 us each, of which one takes `factor` times as long."""
+    files = []
+    for rank in range(4):
+        events = []
+        for at in range(5):
+            took = 100 * (factor if rank == 2 else 1)
+            begin = 1000 * at
+            events += [op("aten::mm", begin, 9), launch(begin + 2, at),
+                       kernel(begin + 20, took, at, name="gemm")]  # fmt: skip
+        folder = tmp_path / f"rank{rank}"
+        folder.mkdir()
+        files.append(str(trace(folder, *events).rename(tmp_path / f"rank{rank}.json")))
+    found = _answer(capsys, *files)
+
+    if factor == 1:
+        assert found.startswith(
+            "No rank is slow: none takes longer than the others by more than 0.1 %"
+        )
+    else:
+        assert found.startswith(
+            "Rank 2 is slow: it computes 100.0 % longer than the ranks of its role"
+        )
+        assert "no collective was matched" in found
+
+
+def test_ranks_that_nothing_compares_are_said_to_be_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for rank in range(2):
+        folder = tmp_path / f"rank{rank}"
+        folder.mkdir()
+        files.append(str(trace(folder, op("aten::mm", 0, 9)).rename(tmp_path / f"r{rank}.json")))
+
+    assert _answer(capsys, *files).startswith("Which rank is slow cannot be told: no work")
 
 
 @pytest.mark.parametrize("view", VIEWS)

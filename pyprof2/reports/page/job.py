@@ -15,10 +15,10 @@ import pandas as pd
 from pyprof2.analysis.job import what_if
 from pyprof2.analysis.job.paths import path_sums
 from pyprof2.analysis.job.scores import EXCESS_MIN
-from pyprof2.analysis.job.slow_ranks import blame_words
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.columns import numbers, table
-from pyprof2.reports.ranks import by_rank, line_of, sentences
+from pyprof2.reports.ranks import by_rank, sentences
+from pyprof2.reports.slow_rank import answers
 from pyprof2.reports.whatif import notes_on
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ ALONE: Final = 32
 MOST_STEPS: Final = 100
 """Columns of it; of more steps each column is several, and shows the largest value."""
 MOST_PATH: Final = 1000
+_TOO_LARGE: Final = (
+    "more work than a report replays: pyprof2 ranks --by blame and pyprof2 whatif do"
+)
 MOST_BLAME: Final = 200
 _SCALED: Final = 3
 HEAT: Final = (
@@ -44,39 +47,30 @@ _PATH: Final = ("rank", "kind", "op", "kernel", "layer", "source")
 
 
 def job_of(run: Run, store: Path) -> dict[str, Any] | None:
-    """Return what all ranks tell together; None where no device did anything.
+    """Return what all ranks tell together; None of one rank where no device did anything.
 
     Args:
         run: the run.
         store: how the user named it, for command lines.
     """
     job = run.ranks
-    if run.summary["no_gpu"] or job.parts.empty:
+    has_work = not run.summary["no_gpu"] and not job.parts.empty
+    if not has_work and len(job.roles) < 2:
         return None
+    found: dict[str, Any] = {"answers": answers(job)}
+    if not has_work:
+        return found | {"sentences": [], "ranks": None, "heat": None} | _not_replayed([])
     ranks = by_rank(job)
-    first = blamed(job)
-    found = {
-        "blame_text": first,
-        "sentences": [text for text in sentences(job) if text not in first],
+    found |= {
+        "sentences": list(sentences(job)),
         "ranks": table(ranks),
         "heat": heat_of(job.parts, standing_out(job, ranks)),
     }
-    return found | (_replayed(job, store) if job.is_replayed else _too_large())
+    return found | (_replayed(job, store) if job.is_replayed else _not_replayed([_TOO_LARGE]))
 
 
-def blamed(job: JobOfRanks) -> list[str]:
-    """Return what ranks that cost time did, the most first, and those whose cost is not known."""
-    if not job.is_replayed:
-        return []
-    found = [s for s in job.slow_ranks if s.is_straggler or s.verdict is None]
-    found.sort(key=lambda slow: -(slow.gain.gain_ns or slow.gain.bound_ns))
-    return [blame_words(slow, line_of(job, slow)) for slow in found]
-
-
-def _too_large() -> dict[str, Any]:
-    return {"window_ns": None, "path": None, "blame": None, "whatif": None, "notes": [
-        "more work than a report replays: pyprof2 ranks --by blame and pyprof2 whatif do"
-    ]}  # fmt: skip
+def _not_replayed(notes: list[str]) -> dict[str, Any]:
+    return dict.fromkeys(("window_ns", "path", "blame", "whatif")) | {"notes": notes}
 
 
 def _replayed(job: JobOfRanks, store: Path) -> dict[str, Any]:
@@ -134,7 +128,7 @@ class _Asked(NamedTuple):
 def _gains(job: JobOfRanks, store: Path) -> Iterator[_Asked]:
     """Give what changes gain: slow ranks, all ideal, transfers, the ops with most of the path."""
     base = f"pyprof2 whatif {shlex.quote(str(store))}"
-    for slow in job.slow_ranks:
+    for slow in (*job.slow_ranks, *job.slower_of_two):
         yield _Asked(slow.gain, f"{base} --rank {slow.rank}")
     graph = job.graph
     if len(job.roles) > 1:

@@ -95,7 +95,7 @@ def test_a_rank_alone_has_its_path_and_what_ifs(tmp_path: Path) -> None:
     assert sum(row["time_ns"] for row in rows_of(found["path"])) == found["window_ns"]
     assert found["window_ns"] == job.graph.window_ns
     assert "perfect overlap" in {row["what"] for row in rows_of(found["whatif"])}
-    assert not found["blame_text"]
+    assert found["answers"][0].startswith("which rank is slow cannot be told from one rank")
 
 
 def test_what_is_too_large_to_replay_is_said(
@@ -104,10 +104,24 @@ def test_what_is_too_large_to_replay_is_said(
     monkeypatch.setattr("pyprof2.job.MOST_REPLAYED", 10)
     _, found = _document(tmp_path, Job(3, slow={2: 1.3}))
 
-    assert (found["path"], found["whatif"], found["blame_text"]) == (None, None, [])
+    assert (found["path"], found["whatif"]) == (None, None)
+    assert found["answers"][0].startswith("rank 2 is slow: it computes ")
+    assert "pyprof2 whatif --rank" in found["answers"][0]
     assert "pyprof2 whatif" in found["notes"][0]
     assert len(rows_of(found["ranks"])) == 3
     rules = pyprof2.load(tmp_path / "job.pyprof2").advise()
     straggler = rules[rules["rule"] == "straggler"]
     assert set(straggler["status"]) == {"unknown"}
     assert straggler["needs"].str.contains("pyprof2 whatif").all()
+
+
+@pytest.mark.parametrize("job", [Job(4), Job(3, slow={2: 1.2})], ids=["healthy", "slow"])
+def test_which_rank_is_slow_is_what_the_command_says(
+    tmp_path: Path, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = _document(tmp_path, job)
+    capsys.readouterr()
+    assert cli.main(["ranks", str(tmp_path / "job.pyprof2"), "-w", "1000"]) == 0
+
+    (said,) = found["answers"]
+    assert capsys.readouterr().out.splitlines()[0] == f"{said[:1].upper()}{said[1:]}."

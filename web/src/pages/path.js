@@ -23,7 +23,7 @@ function render(host, app) {
   host.append(el("p", {}, rank === null
     ? `${time(job.window_ns)} from the first work to the last: the stretches of the path add up to it.`
     : `${time(sum)} of ${time(job.window_ns)} of the path run on rank ${rank}.`));
-  for (const text of job.blame_text) host.append(el("p", { class: "blame" }, multiline(text.slice(0, 1).toUpperCase() + text.slice(1))));
+  for (const text of job.answers) host.append(el("p", { class: "blame" }, multiline(text.slice(0, 1).toUpperCase() + text.slice(1))));
   bar(host, rows, job.window_ns);
   stretches(host, app, table, rows);
   blame(host, app, job.blame, rank);

@@ -38,16 +38,15 @@ function render(host, app) {
   const { job } = app.doc;
   if (job) {
     said(host, job);
-    heat(host, app, job.heat);
-    whole(host, app, new Table(job.ranks));
+    if (job.heat) heat(host, app, job.heat);
+    if (job.ranks) whole(host, app, new Table(job.ranks));
   }
   steps(host, app);
 }
 
-/** Who made others wait, and what else is to know. */
+/** Which rank is slow, and what else is to know. */
 function said(host, job) {
-  for (const text of job.blame_text) host.append(el("p", { class: "blame" }, multiline(capital(text))));
-  if (!job.blame_text.length) host.append(el("p", { class: "blame" }, "No rank makes the others wait, as far as replay can tell."));
+  for (const text of job.answers) host.append(el("p", { class: "blame" }, multiline(capital(text))));
   if (job.sentences.length) host.append(el("ul", { class: "verdict" }, ...job.sentences.map((text) => el("li", {}, multiline(text)))));
 }
 

@@ -1,0 +1,125 @@
+"""The answer to "Which rank is slow?", in a sentence: there always is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.analysis.job.slow_ranks import BUSY, VAGUE, cost_words
+from pyprof2.frames import shown_line
+from pyprof2.units import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyprof2.analysis.job.slow_ranks import SlowRank
+    from pyprof2.job import JobOfRanks
+
+_NO_TIES: Final = "no collective was matched, so nothing tells whether other ranks wait for it"
+_NOT_REPLAYED: Final = (
+    "what that costs is not replayed, for there is too much work: pyprof2 whatif --rank does"
+)
+
+
+def answers(job: JobOfRanks) -> list[str]:
+    """Return which rank is slow, by how much, and in which op and line; the costliest first.
+
+    The first sentence is the answer, whatever was recorded: that none is, and within what, or why
+    that cannot be told.
+    """
+    unknown = _unanswerable(job)
+    if unknown is not None:
+        return [unknown]
+    found = [*job.slow_ranks, *job.slower_of_two] if job.is_replayed or job.is_large else []
+    if not found:
+        return [*_by_scores(job)] or [_nobody(job)]
+    found.sort(key=lambda slow: (not _costs(slow), -(slow.gain.gain_ns or slow.gain.bound_ns)))
+    said = [_slow(job, slow) for slow in found]
+    return (
+        said if _costs(found[0]) else [f"no rank makes any step 1 % longer; {said[0]}", *said[1:]]
+    )
+
+
+def _unanswerable(job: JobOfRanks) -> str | None:
+    """Return why ranks cannot be compared; None where they can."""
+    ranks, size = sorted(job.roles), job.world_size
+    if len(ranks) == 1:
+        alone = f"only rank {ranks[0]} of {size} was read" if size > 1 else "it is a job of one"
+        needs = ": name the recordings of all ranks, one file each" if size != 1 else ""
+        alone = alone if size else f"only rank {ranks[0]} was read"
+        return f"which rank is slow cannot be told from one rank: {alone}{needs}"
+    if job.has_no_work and not job.is_matched:
+        return (
+            "which rank is slow cannot be told: no work of a device, and no collective that was "
+            "matched, was recorded of any rank"
+        )
+    if job.scores.empty or not (job.scores["peers"] > 0).any():
+        return (
+            "which rank is slow cannot be told: no two ranks communicate in groups of the same "
+            "kinds and sizes, so none does the work of another; --by bubble has what each waits"
+        )
+    return None
+
+
+def _costs(slow: SlowRank) -> bool:
+    return slow.verdict is None or slow.is_straggler
+
+
+def _slow(job: JobOfRanks, slow: SlowRank) -> str:
+    """Say of a rank that stands out what it does, where, and what that costs."""
+    what = f"{slow.what}{place_words(job, slow)}"
+    if not _costs(slow):
+        return f"rank {slow.rank} {what}; that is {cost_words(slow)}"
+    head = f"rank {slow.rank} is {'slow' if slow.other is None else 'the slower one'}: it {what}"
+    if not job.is_matched:
+        return f"{head}; {_NO_TIES}"
+    others = "1 rank" if slow.waiting == 1 else f"{slow.waiting} ranks"
+    wait = f"{others} waited for it, and " if slow.waiting else ""
+    share = slow.gain.gain_pct
+    if share is None:
+        return f"{head}; {wait}what that costs is not known, {cost_words(slow)}"
+    return (
+        f"{head}; {wait}as the others it would save {cost_words(slow)}, {share:.1f} % of the "
+        "recording"
+    )
+
+
+def place_words(job: JobOfRanks, slow: SlowRank) -> str:
+    """Return in which call, and at which line, most of a rank's excess is."""
+    place = slow.place
+    if place is None:
+        return ""
+    late = place.kind not in {"kernel", "copy", "op"} and (place.cause in VAGUE or not place.cause)
+    line = line_of(job, slow)
+    call = f"{'before' if late else 'in'} {place.op}" if place.op else ""
+    where = " ".join(word for word in (call, f"at {line}" if line else "") if word)
+    cause = f"{place.cause.replace('_', ' ')}, " if place.cause else ""
+    time = format_time(round(place.excess_ns))
+    return f", most of it {where or 'in its own work'} ({cause}{time} of the critical path)"
+
+
+def line_of(job: JobOfRanks, slow: SlowRank) -> str | None:
+    """Return the line that most of a slow rank's excess belongs to, as to be shown."""
+    source = slow.place.source if slow.place else None
+    return None if source is None else shown_line(source, job.run.source_roots)
+
+
+def _by_scores(job: JobOfRanks) -> Iterator[str]:
+    """Say which ranks stand out where that is not replayed."""
+    if job.is_replayed or job.is_large:
+        return
+    for row in job.standing_out.sort_values("excess_ns", ascending=False).to_dict("records"):
+        does = "computes" if row["score"] == BUSY else "waits for its host"
+        over = format_time(round(row["excess_ns"]))
+        yield (
+            f"rank {row['rank']} is slow: it {does} {over} longer in each step than the ranks of "
+            f"its role; {_NOT_REPLAYED}"
+        )
+
+
+def _nobody(job: JobOfRanks) -> str:
+    """Say that no rank costs time, and how far the ranks are apart at most."""
+    most = job.most_excess_pct
+    within = "" if most is None else f" by more than {max(most, 0.1):.1f} % of a step"
+    read, size = len(job.roles), job.world_size
+    known = f", of the {read} ranks of {size} that were read" if size > read else ""
+    return f"no rank is slow: none takes longer than the others{within}{known}"
