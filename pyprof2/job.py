@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,21 +14,27 @@ import pyarrow.compute as pc
 from pyprof2.analysis.job import paths, scores, traffic, waits, what_if
 from pyprof2.analysis.job.clocks import clock_frame
 from pyprof2.analysis.job.host_stretches import OPS, host_blame, stretches
+from pyprof2.analysis.job.host_work import INPUT as HOST_WORK
+from pyprof2.analysis.job.host_work import blamed_work, host_work
 from pyprof2.analysis.job.job_graph import JobGraph, host_times, job_graph
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.slow_ranks import (
     BUSY,
+    ON_HOST,
     OWN,
+    VAGUE,
     Place,
     SlowRank,
     ranks_made_to_wait,
+    step_words,
     worst_place,
 )
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
 from pyprof2.many_ranks import MANY_RANKS, ManyRanks, parts_of_rank, with_kernels
+from pyprof2.recording import int_column
 from pyprof2.result_tables import PARTS
 from pyprof2.store import read_table
 
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.job.scores import Difference
     from pyprof2.run import Run
 
@@ -44,6 +52,8 @@ _OF_STRAGGLERS: Final = (
 )  # fmt: skip
 MOST_REPLAYED: Final = 300_000
 """Kernels and copies of all ranks that advice and reports replay at most."""
+_MOST_AT_TIMES: Final = 4
+"""So many ranks that are slow in few steps are replayed without."""
 _ASKED_FOR: Final = 2
 """So many times as many are put into one graph where that is what is asked for."""
 _TOO_MANY: Final = (
@@ -228,12 +238,69 @@ class JobOfRanks:
         """
         rows = self.standing_out
         ranks = sorted(rows["rank"].unique().tolist())
-        found = (self._slow(rank, rows[rows["rank"] == rank]) for rank in ranks)
-        return [slow for slow in found if slow is not None]
+        slow = {rank: self._slow(rank, rows[rows["rank"] == rank]) for rank in ranks}
+        known = {r for r, each in slow.items() if each and each.verdict != scores.HIDDEN}
+        at_times = [rank for rank in self._slow_at_times if rank not in known]
+        for rank in at_times[:_MOST_AT_TIMES]:
+            slow[rank] = self._slow_once(rank) or slow.get(rank)
+        return [each for _, each in sorted(slow.items()) if each is not None]
+
+    @cached_property
+    def _step_scores(self) -> pd.DataFrame:
+        times = self.times
+        if self.is_replayed:
+            # Idle time after a call that waited counts as its, for as long as that took; a host's
+            # own time does not.
+            own = self._host_times.astype({"step": "Int64"})
+            times = times.drop(columns="host_ns").merge(own, how="left", on=["rank", "step"])
+        return scores.step_scores(times.fillna({"host_ns": 0}), self.roles)
+
+    @property
+    def _slow_at_times(self) -> list[int]:
+        """The ranks that are slow in few steps, and not slower than others in general."""
+        has_steps = len(self.times) and self.times["step"].notna().all()
+        return scores.slow_at_times(self._step_scores) if has_steps else []
+
+    def _only_own(self, rank: int, steps: pd.DataFrame) -> pd.DataFrame:
+        """Return gains of steps, with whether the rank stands out in each by its own times."""
+        if self.times.empty or steps["step"].isna().any():
+            return steps
+        own = self._step_scores[self._step_scores["rank"] == rank]
+        slow = own.loc[(own["z"] > scores.Z_MIN) & (own["share"] > scores.GAIN_MIN), "step"]
+        return steps.assign(stands_out=steps["step"].isin(slow.dropna()))
+
+    def _slow_once(self, rank: int) -> SlowRank | None:
+        """Return a rank that is slow in few steps with what these cost; None where nothing."""
+        gain, steps = self._without(rank)
+        if gain.gain_ns is None:
+            return None
+        steps = self._only_own(rank, steps)
+        costs = scores.costly(steps)
+        verdict = scores.verdict(steps)
+        if verdict == scores.HIDDEN:
+            return None
+        when = steps.loc[costs, "step"].astype(int).tolist()
+        own = self._step_scores[self._step_scores["rank"] == rank]
+        own = own[own["step"].isin(when)]
+        by = own.groupby("score")[["excess_ns", "middle_ns"]].sum()
+        score = str(by["excess_ns"].idxmax())
+        excess, middle = (float(by[name].to_dict()[score]) for name in ("excess_ns", "middle_ns"))
+        same = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
+        if len(same) == 1:  # the median is half way between the two
+            excess, middle = 2 * excess, middle - excess
+        return SlowRank(
+            rank, score, 100 * excess / middle if middle > 0 else float("nan"),
+            float(own["z"].max()), len(same), verdict, gain, steps, self._place_of(rank),
+            ranks_made_to_wait(self.members, rank), float(excess) / len(when),
+            same[0] if len(same) == 1 else None, f" in {step_words(when)}",
+        )  # fmt: skip
 
     def _slow(self, rank: int, own: pd.DataFrame) -> SlowRank | None:
         gain, steps = self._without(rank)
         verdict = None if gain.gain_ns is None else scores.verdict(steps)
+        if verdict not in (None, scores.STRAGGLER):
+            steps = self._only_own(rank, steps)
+            verdict = scores.verdict(steps)
         if verdict in (None, scores.HIDDEN) and not self._host_is_slow(rank):
             own = own[own["score"] == BUSY]
         if own.empty:
@@ -253,11 +320,18 @@ class JobOfRanks:
         """
         if not self.is_replayed or self.scores.empty:
             return []
-        found = (self._slower(pair) for pair in scores.differences(self.scores, self.roles))
+        known = {slow.rank for slow in self.slow_ranks}
+        found = (
+            self._slower(pair)
+            for pair in scores.differences(self.scores, self.roles)
+            if pair.rank not in known
+        )
         return [slow for slow in found if slow is not None]
 
     def _slower(self, pair: Difference) -> SlowRank | None:
         gain, steps = self._without(pair.rank)
+        if gain.gain_ns is not None and scores.verdict(steps) != scores.STRAGGLER:
+            steps = self._only_own(pair.rank, steps)
         verdict = None if gain.gain_ns is None else scores.verdict(steps)
         late = pair.score == BUSY or self._host_is_slow(pair.rank)
         if verdict == scores.HIDDEN or not late:
@@ -331,17 +405,21 @@ class JobOfRanks:
         if self.has_no_work:
             return self._late_op(rank)
         others = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
-        return worst_place(self.path_excesses, self._late_hosts, rank, others)
+        place = worst_place(self.path_excesses, self._late_hosts, rank, others)
+        if place is None or place.kind not in ON_HOST or place.cause not in (None, *VAGUE):
+            return place
+        return self._late_op(rank) or place
 
     def _late_op(self, rank: int) -> Place | None:
-        """Return where a rank without device was late most: op, or what came before it."""
+        """Return where a rank's host was late most: in which op or line, or before which op."""
         own = self.blame[(self.blame["rank"] == rank) & (self.blame["worst_ns"] > 0)]
+        own = own[own["kind"].isin(("op", *ON_HOST))]
         if own.empty:
             return None
-        worst = own.groupby(["kind", "op", "source"], dropna=False)["worst_ns"].sum()
-        kind, op, source = worst.index[int(worst.to_numpy(float).argmax())]
-        op, source = (text if isinstance(text, str) else None for text in (op, source))
-        return Place(str(kind), op, source, None, float(worst.max()))
+        worst = own.groupby(["kind", "op", "source", "cause"], dropna=False)["worst_ns"].sum()
+        kind, *texts = worst.index[int(worst.to_numpy(float).argmax())]
+        op, source, cause = (text if isinstance(text, str) else None for text in texts)
+        return Place(str(kind), op, source, cause, float(worst.max()))
 
     def _without(self, rank: int) -> tuple[what_if.Gain, pd.DataFrame]:
         """Return what the job gains, and each step of it, with a rank as the others."""
@@ -422,7 +500,21 @@ class JobOfRanks:
         if self.has_no_work:
             return host_blame(self._stretches(), self.members, self.roles)
         path = paths.critical_path(self.graph) if self.is_large else self.critical_path
-        return paths.blame(self.graph, path, self.roles)
+        found = paths.blame(self.graph, path, self.roles)
+        if found.empty:
+            return found
+        return blamed_work(self.graph, found, self.roles, self._host_work)
+
+    def _host_work(self, rank: int, start: Int, end: Int) -> pd.DataFrame:
+        """Return what a rank's host did in stretches that are on the clock of the reference."""
+        (tables,) = self.run.tables_of(rank)
+        found = tables.several(HOST_WORK)
+        own = int_column(found["launches"], "start_ns", 0)
+        aligned = self.reduced.align(rank)(own)
+        order = np.argsort(aligned, kind="stable")
+        at = np.minimum(np.searchsorted(aligned[order], end), max(0, len(order) - 1))
+        shift = end - own[order][at] if len(order) else end - end
+        return host_work(found, start - shift, end - shift)
 
     def _stretches(self) -> list[pd.DataFrame]:
         return [

@@ -30,7 +30,7 @@ OPS: Final = (
 
 BLAME: Final = (
     "rank", "instance", "margin_ns", "ns", "excess_ns", "worst_ns", "kind", "op", "kernel", "layer",
-    "source", "step",
+    "source", "step", "cause",
 )  # fmt: skip
 _OF_WORKERS: Final = "gloo:"
 _SAME: Final = ("instance", "op", "n", "kind")
@@ -131,7 +131,7 @@ def host_blame(
         rows.append(
             {"rank": rank, "instance": instance, "margin_ns": margin.get(instance),
              "ns": by["ns"].iloc[-1], "excess_ns": by["over"].iloc[-1],
-             "worst_ns": worst["excess"], "kernel": None,
+             "worst_ns": worst["excess"], "kernel": None, "cause": None,
              **{name: worst[name] for name in ("kind", "op", "layer", "source", "step")}}
         )  # fmt: skip
     blame = pd.DataFrame(rows, columns=BLAME).astype({"instance": "Int64", "margin_ns": "Int64"})

@@ -149,7 +149,7 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
         `rank` that the path ran on, `instance` that it was the last to reach (null: the end),
         `margin_ns` by which it was, `ns` of its own stretches, `excess_ns` of them over the medians
         of other ranks, and of the stretch with the largest excess `kind`, `op`, `kernel`, `layer`,
-        `source`, `step`, `worst_ns`.
+        `source`, `step`, `worst_ns`, `event` (of the graph, which it is of or before).
     """
     if not len(path):
         return pd.DataFrame()
@@ -174,7 +174,7 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
                 "worst_ns": float(known.max()),
                 **{
                     name: worst[name]
-                    for name in ("kind", "op", "kernel", "layer", "source", "step")
+                    for name in ("kind", "op", "kernel", "layer", "source", "step", "event")
                 },
             }
         )

@@ -23,6 +23,8 @@ GAIN_MIN: Final = 0.01
 """Of the step: a rank that costs less is slow, hidden."""
 _SPREAD_MIN: Final = 0.01
 _ENOUGH: Final = 3
+_Z_OF_STEP: Final = 6.0
+"""Of one step among many more must be asked for than of the mean of all."""
 
 STRAGGLER: Final = "straggler"
 """The verdict on a rank that costs time, and the beginning of it where only some steps do."""
@@ -104,6 +106,50 @@ def standing_out(found: pd.DataFrame) -> pd.DataFrame:
     return found[(found["z"] > Z_MIN).fillna(value=False) & share]
 
 
+def step_scores(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:
+    """Return how far each rank is in each step from the ranks of its role in that step.
+
+    The spread is that of all ranks of the role over all steps, so that two ranks, or a step in
+    which all differ, have one too.
+
+    Args:
+        times: as of `scores`, with `window_ns`.
+        roles: of the ranks.
+
+    Returns:
+        `rank`, `step`, `score`, `excess_ns` over the median of the role, `middle_ns` (that
+        median), `z`, `share` of the step's window.
+    """
+    role = times["rank"].map({rank: str(each) for rank, each in roles.items()})
+    found = []
+    for name in SCORES:
+        value = times[name].astype("float64")
+        middle = value.groupby([role, times["step"]], dropna=False).transform("median")
+        excess = value - middle
+        spread = MAD_TO_SIGMA * excess.abs().groupby(role).transform("median")
+        window = times["window_ns"].astype("float64").clip(lower=1)
+        base = np.maximum(spread, _SPREAD_MIN * middle.where(middle > 0, window))
+        frame = times[["rank", "step"]].assign(score=name, excess_ns=excess, middle_ns=middle)
+        found.append(frame.assign(z=excess / base, share=excess / window))
+    return pd.concat(found, ignore_index=True)
+
+
+def slow_at_times(found: pd.DataFrame) -> list[int]:
+    """Return the ranks that are slow in few steps, and far more than others, the worst first.
+
+    In such a step a rank takes longer by six spreads, and by 2 % of the step; over the recording
+    three times as much as the median of the others: hosts are late now and then on all ranks.
+
+    Args:
+        found: as `step_scores` returns it.
+    """
+    odd = (found["z"] > _Z_OF_STEP) & (found["share"] > EXCESS_MIN)
+    sums = found["excess_ns"].where(odd, 0).groupby(found["rank"]).sum()
+    others = {rank: float(sums.drop(rank).median()) for rank in sums.index}
+    ranks = [rank for rank in sums.index if sums[rank] > _ENOUGH * max(1.0, others[rank])]
+    return sorted(ranks, key=lambda rank: -sums[rank])
+
+
 class Difference(NamedTuple):
     """By how much one of two ranks, alone with their role, takes longer than the other."""
 
@@ -156,7 +202,8 @@ def verdict(gains: pd.DataFrame) -> str:
     """Return what a rank that stands out is called.
 
     Args:
-        gains: of each step: `step`, `lo_ns` that the replay without it gains at least, `step_ns`.
+        gains: of each step: `step`, `lo_ns` that the replay without it gains at least, `step_ns`,
+            and if the rank is slow only at times whether it `stands_out` in it.
 
     Returns:
         `straggler` (in at least half of the steps), `straggler in steps …`, or `slow, hidden`.
@@ -172,7 +219,7 @@ def verdict(gains: pd.DataFrame) -> str:
 def costly(gains: pd.DataFrame) -> pd.Series:
     """Return for each step whether a rank costs 1 % of it or more, for certain."""
     found: pd.Series = gains["lo_ns"] >= GAIN_MIN * gains["step_ns"]
-    return found
+    return found & gains["stands_out"] if "stands_out" in gains else found
 
 
 def imbalance(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:

@@ -20,7 +20,9 @@ BUSY: Final = "busy_ns"
 OWN: Final = "own_ns"
 """That of a rank without device: what its host does itself between collectives."""
 _DOES: Final = {BUSY: "computes", OWN: "works between collectives"}
-_ON_HOST: Final = ("host", "sync", "launch")
+ON_HOST: Final = ("host", "sync", "launch")
+"""Kinds of stretches that are a host's."""
+_STEPS_SAID: Final = 8
 _TIMES_PCT: Final = 200
 """More is said as a factor."""
 VAGUE: Final = ("host_python", "host_unrecorded", "host_op")
@@ -61,6 +63,7 @@ class SlowRank(NamedTuple):
         waiting: how many ranks waited in collectives that it was the last to reach.
         excess_ns: of that time of a step over the median of its role.
         other: the one other rank of its role, which it is compared with; None where there are more.
+        when: in which steps its times are those, where they are not the means of all.
     """
 
     rank: int
@@ -75,6 +78,7 @@ class SlowRank(NamedTuple):
     waiting: int
     excess_ns: float
     other: int | None = None
+    when: str = ""
 
     @property
     def is_straggler(self) -> bool:
@@ -84,11 +88,12 @@ class SlowRank(NamedTuple):
     @property
     def what(self) -> str:
         """What it does longer than others, in words."""
-        done = _DOES.get(self.score, "waits for its host")
+        done = _DOES.get(self.score, "waits for its host") + self.when
         if math.isnan(self.excess_pct):
             time = format_time(round(self.excess_ns))
             whom = "the median rank of its role" if self.other is None else f"rank {self.other}"
-            return f"{done} for {time} of every step, {whom} not at all"
+            each = "" if self.when else " of every step"
+            return f"{done} for {time}{each}, {whom} not at all"
         whom = "the ranks of its role" if self.other is None else f"rank {self.other}"
         if self.excess_pct > _TIMES_PCT:
             return f"{done} {1 + self.excess_pct / 100:.1f} times as long as {whom}"
@@ -112,7 +117,7 @@ def worst_place(
         return None
     kind, op, source, excess = sums.iloc[int(sums["excess_ns"].to_numpy(float).argmax())]
     place = Place(kind, _text(op), _text(source), None, float(excess))
-    return _with_cause(place, idle, rank, others) if kind in _ON_HOST else place
+    return _with_cause(place, idle, rank, others) if kind in ON_HOST else place
 
 
 def _with_cause(place: Place, idle: pd.DataFrame, rank: int, others: Sequence[int]) -> Place:
@@ -166,7 +171,7 @@ def _did(slow: SlowRank) -> str:
         return "its kernels" if slow.score == BUSY else "its host"
     if place.cause is not None and (place.cause not in VAGUE or place.op is None):
         return f"its {place.cause.replace('_', ' ')}"
-    late = "its host before " if place.kind in _ON_HOST else "its "
+    late = "its host before " if place.kind in ON_HOST else "its "
     return f"{late}{place.op}" if place.op is not None else f"{late}kernels".replace("before ", "")
 
 
@@ -190,4 +195,11 @@ def _per(slow: SlowRank) -> tuple[int, str]:
     if slow.verdict == STRAGGLER:
         every = len(found) == len(slow.steps)
         return len(slow.steps), "of every step" if every else "per step on average"
-    return 1, f"of step{'s' * (len(found) > 1)} {', '.join(map(str, found))}"
+    return 1, f"of {step_words(found)}"
+
+
+def step_words(steps: Sequence[int]) -> str:
+    """Return the numbers of steps in words, at most eight of them."""
+    more = f" and {len(steps) - _STEPS_SAID} more" if len(steps) > _STEPS_SAID else ""
+    numbers = ", ".join(map(str, steps[:_STEPS_SAID]))
+    return f"step{'s' * (len(steps) > 1)} {numbers}{more}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.job.slow_ranks import BUSY, VAGUE, cost_words
+from pyprof2.analysis.job.slow_ranks import BUSY, ON_HOST, cost_words
 from pyprof2.frames import shown_line
 from pyprof2.units import format_time
 
@@ -88,7 +88,7 @@ def place_words(job: JobOfRanks, slow: SlowRank) -> str:
     place = slow.place
     if place is None:
         return ""
-    late = place.kind not in {"kernel", "copy", "op"} and (place.cause in VAGUE or not place.cause)
+    late = place.kind in ON_HOST and place.cause in {None, "host_unrecorded"}
     line = line_of(job, slow)
     call = f"{'before' if late else 'in'} {place.op}" if place.op else ""
     where = " ".join(word for word in (call, f"at {line}" if line else "") if word)

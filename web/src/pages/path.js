@@ -91,7 +91,7 @@ function blame(host, app, raw, rank) {
       { name: "excess_ns", help: "over the medians of other ranks" },
       { name: "time_ns", help: "of the part" },
       { name: "margin_ns", help: "by which it came later than the last rank but one" },
-      ...["kind", "op", "layer", "source"].filter((name) => rows.some((row) => row[name] !== null))
+      ...["kind", "cause", "op", "layer", "source"].filter((name) => rows.some((row) => row[name] !== null))
         .map((name) => ({ name, text: true, minWidth: name === "kind" ? 80 : 150, ...shownAs(table, name) })),
     ],
     rows,

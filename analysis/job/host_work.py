@@ -1,0 +1,192 @@
+"""What hosts did before launches that came late: line and op on the thread, not the next launch.
+
+A stretch is from the end of what a launch came after to the launch. Its thread is followed back:
+the one that launched, then the one that launched before it, then others of its process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2.analysis.parted import InMemory
+from pyprof2.analysis.time.call_facts import CALL_COLUMNS, CallFacts
+from pyprof2.analysis.time.causes import BLOCKING, CODES, NAMES
+from pyprof2.analysis.time.host_facts import in_memory, read_host
+from pyprof2.analysis.time.host_ranges import TOLD
+from pyprof2.analysis.time.host_state import Host
+from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT
+from pyprof2.analysis.time.idle import own_root
+from pyprof2.analysis.time.pieces import Pieces
+from pyprof2.columns import lookup
+from pyprof2.recording import code_column, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.job.job_graph import JobGraph
+
+INPUT: Final = {name: IDLE_INPUT[name] for name in ("ops", "ranges", "stalls", "trace")} | {
+    "launches": ("rank", *CALL_COLUMNS)
+}
+"""The columns of the tables of a rank."""
+_KEYS: Final = ["cause", "op", "source", "layer"]
+_ON_HOST: Final = ("host", "sync")
+_MOST: Final = 200
+"""Rows of blame, the worst ones, whose hosts are followed back."""
+
+
+def host_work(tables: Mapping[str, pa.Table], start: Int, end: Int) -> pd.DataFrame:
+    """Return what a rank's host did in stretches that each end where a launch begins.
+
+    Args:
+        tables: columns `INPUT`, of the rank.
+        start: of the stretches, on the rank's clock.
+        end: of each.
+
+    Returns:
+        `stretch` (its row), `cause` (as of idle time), `op`, `source`, `layer`, `ns`; of each
+        stretch they add up to its length.
+    """
+    near = {name: _near(tables[name], start, end) for name in ("launches", "ops", "ranges")}
+    parts = {name: InMemory(table) for name, table in near.items()}
+    facts = read_host(parts, tables["stalls"], own_root(tables["trace"]), in_memory)
+    calls = near["launches"]
+    ids = int_column(calls, "launch_id", -1)
+    known = CallFacts.of_launches(np.zeros(int(ids.max(initial=-1)) + 1, bool))
+    told = [facts.told.read(number, TOLD.names) for number in range(len(facts.told))]
+    ops = near["ops"]
+    host = Host(facts, calls, ops, pa.concat_tables(told).unify_dictionaries(), known)
+    pieces = Pieces(np.arange(len(start)), start, end)
+    rows = []
+    for thread in _threads(host, end):
+        mine = thread[pieces.of] >= 0
+        rest, pieces = pieces.where(~mine), pieces.where(mine)
+        pieces = pieces.cut(host.bounds, thread[pieces.of])
+        at, time = thread[pieces.of], pieces.start
+        state = host.state(at, time)
+        seen = state.cause >= 0
+        line = host.lines.at(at, time)
+        rows.append((pieces.where(seen), state.cause[seen], state.op[seen], line[seen]))
+        pieces = Pieces.joined([rest, pieces.where(~seen)])
+    none = np.full(len(pieces), -1)
+    rows.append((pieces, np.full(len(pieces), CODES["host_unrecorded"]), none, none))
+    return pd.concat([_frame(*each, ops, facts.lines) for each in rows], ignore_index=True)
+
+
+def _near(table: pa.Table, start: Int, end: Int) -> pa.Table:
+    """Return the rows that any stretch has a moment in common with, or begin where one ends."""
+    order = np.argsort(start, kind="stable")
+    begins, latest = start[order], np.maximum.accumulate(end[order])
+    own = int_column(table, "start_ns", 0)
+    until = own + np.maximum(0, int_column(table, "dur_ns", 0))
+    at = np.searchsorted(begins, until, "right") - 1
+    return table.filter(pa.array((at >= 0) & (lookup(latest, at, 0) >= own)))
+
+
+def _threads(host: Host, end: Int) -> list[Int]:
+    """Return by stretch the threads that tell what was done, in the order that they are asked."""
+    calls, process = host.calls, host.threads.process
+    order = np.argsort(calls.start, kind="stable")
+    at = np.searchsorted(calls.start[order], end, "left")
+    own = lookup(calls.thread[order], np.where(at < len(order), at, -1), -1)
+    found = [own]
+    # The thread that launched before, as that of forward before the first launch of backward.
+    before = lookup(calls.thread[order], at - 1, -1)
+    found.append(np.where(process(before) == process(own), before, -1))
+    for thread in host.busy_threads.tolist():
+        here = process(own) == process(np.array([thread]))
+        found.append(np.where(here, thread, -1))
+    return found
+
+
+def _frame(
+    pieces: Pieces, cause: Int, op: Int, line: Int, ops: pa.Table, lines: Sequence[str]
+) -> pd.DataFrame:
+    texts = {}
+    for name in ("op", "source", "layer"):
+        code, words = code_column(ops, name)
+        codes = lookup(code, op, -1)
+        texts[name] = pd.Series(np.array([*words, None], object)[codes], dtype=object)
+    of_line = pd.Series(np.array([*lines, None], object)[line], dtype=object)
+    texts["source"] = texts["source"].where(texts["source"].notna(), of_line)
+    return pd.DataFrame(
+        {
+            "stretch": pieces.of,
+            "cause": np.array(NAMES, object)[cause],
+            **texts,
+            "ns": pieces.end - pieces.start,
+        }
+    )
+
+
+def blamed_work(
+    job: JobGraph,
+    blame: pd.DataFrame,
+    roles: Mapping[int, Any],
+    work_of: Callable[[int, Int, Int], pd.DataFrame],
+) -> pd.DataFrame:
+    """Return blame in which late hosts have what they did, where they stood before a launch.
+
+    That is what took most longer than in the same stretches of other ranks of the role. Where
+    nothing was recorded of it, the op and line stay those of the launch.
+
+    Args:
+        job: the graph.
+        blame: as `paths.blame` returns it.
+        roles: of the ranks.
+        work_of: `host_work` of a rank, of stretches on the clock of the reference.
+
+    Returns:
+        `blame` with `cause`, without `event`.
+    """
+    frame = blame.assign(cause=pd.Series(None, blame.index, dtype=object))
+    late = frame["kind"].isin(_ON_HOST) & (frame["worst_ns"] > 0)
+    rows = frame.index[late][:_MOST]
+    asked = _same_stretches(job, rows, frame.loc[rows, "event"].to_numpy(np.int64), roles)
+    found = []
+    for rank in asked["rank"].unique().tolist():
+        own = asked[asked["rank"] == rank]
+        work = work_of(rank, own["start"].to_numpy(np.int64), own["end"].to_numpy(np.int64))
+        found.append(work.assign(row=own["row"].to_numpy()[work["stretch"]], rank=rank))
+    work = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["row"])
+    for row in work["row"].unique().tolist():
+        own = work[work["row"] == row]
+        peers = asked.loc[(asked["row"] == row) & ~asked["is_own"], "rank"].tolist()
+        sums = own.pivot_table("ns", _KEYS, "rank", "sum", dropna=False, observed=True)
+        rank = frame.loc[row, "rank"]
+        sums = sums.reindex(columns=[rank, *peers]).fillna(0)
+        excess = sums[rank] - (sums[peers].median(axis=1) if peers else 0)
+        did = dict(zip(_KEYS, excess.index[int(excess.to_numpy(float).argmax())], strict=True))
+        texts = {name: word if isinstance(word, str) else None for name, word in did.items()}
+        frame.loc[row, "kind"] = "sync" if texts["cause"] in BLOCKING else "host"
+        if texts["op"] or texts["source"]:
+            frame.loc[row, [*_KEYS]] = [texts[name] for name in _KEYS]
+        else:
+            frame.loc[row, "cause"] = texts["cause"]
+    return frame.drop(columns="event")
+
+
+def _same_stretches(
+    job: JobGraph, rows: pd.Index, events: Int, roles: Mapping[int, Any]
+) -> pd.DataFrame:
+    """Return the stretches before events, and before the same calls of other ranks of the role."""
+    by_key: dict[int, list[int]] = {}
+    wanted = np.flatnonzero(np.isin(job.key, job.key[events]) & (job.carried >= 0))
+    for event in wanted.tolist():
+        by_key.setdefault(int(job.key[event]), []).append(event)
+    found = []
+    for row, event in zip(rows.tolist(), events.tolist(), strict=True):
+        rank = int(job.rank[event])
+        for other in by_key.get(int(job.key[event]), [event]):
+            peer = int(job.rank[other])
+            if other == event or (peer != rank and roles.get(peer) == roles.get(rank)):
+                end = int(job.recorded.start[other])
+                begin = end - max(0, int(job.graph.lag[job.carried[other]]))
+                found.append((row, peer, begin, end, other == event))
+    names = ["row", "rank", "start", "end", "is_own"]
+    return pd.DataFrame(found, columns=names)
