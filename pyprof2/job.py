@@ -19,6 +19,7 @@ from pyprof2.analysis.job.host_work import blamed_work, host_work
 from pyprof2.analysis.job.job_graph import JobGraph, host_times, job_graph
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
+from pyprof2.analysis.job.remedies import links_as_others
 from pyprof2.analysis.job.slow_ranks import (
     BUSY,
     ON_HOST,
@@ -443,6 +444,18 @@ class JobOfRanks:
     def slow_links(self) -> pd.DataFrame:
         """The groups whose transfers take longer than those of others."""
         return scores.slow_links(self.bandwidths, self._ranks_of_groups)
+
+    @cached_property
+    def slower_of_two_groups(self) -> pd.DataFrame:
+        """The classes of collectives in which one of two groups transfers longer than the other."""
+        return scores.slower_of_two_groups(self.bandwidths)
+
+    def gain_of_links(self) -> what_if.Gain:
+        """Return what the job gains if the slower of two groups transfers as the other one."""
+        return self.gain(
+            "the slower group as the other one",
+            lambda: links_as_others(self.graph, self.bandwidths, self.slower_of_two_groups),
+        )
 
     @cached_property
     def _ranks_of_groups(self) -> dict[str, frozenset[int]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.kinds import POINT_TO_POINT, SYNCHRONISING
-from pyprof2.analysis.job.rank_graph import LAUNCH, MEMBER, NO_STEP, ROOT, WAIT, RankGraph
+from pyprof2.analysis.job.rank_graph import INFERRED, LAUNCH, MEMBER, NO_STEP, ROOT, WAIT, RankGraph
 from pyprof2.analysis.job.replay import (
     CircleError,
     Graph,
@@ -84,8 +84,21 @@ class JobGraph:
     @cached_property
     def inferred(self) -> Bool:
         """Which edges are inferred."""
+        found: Bool = np.isin(self.edge_kind, INFERRED)
+        return found
+
+    @cached_property
+    def guessed(self) -> Bool:
+        """Which edges are inferred, and not between a collective and other work."""
         found: Bool = self.edge_kind == WAIT
         return found
+
+    def error_without(self, edges: Bool) -> float:
+        """Return how far the replay without some edges is from the recording, of the window."""
+        if not edges.any():
+            return 0.0
+        base = int(self.recorded.last_end)
+        return abs(int(replay(self.graph, without=edges).last_end) - base) / max(1, self.window_ns)
 
     @cached_property
     def replay_error_ns(self) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.rank_graph import NO_STEP, WAIT, RankGraph
+from pyprof2.analysis.job.rank_graph import INFERRED, NO_STEP, RankGraph
 from pyprof2.analysis.job.replay import Graph, kept_edges, recorded_lags
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def legs_of(rank: RankGraph, timing: Timing | None = None) -> pd.DataFrame:
     durations, lag = (rank.end - rank.start, recorded) if timing is None else timing
     base = np.zeros(len(durations), np.int64)
     graph = Graph.of(durations, base, (source, target, lag), rank.start)
-    inferred = edges.kind[order] == WAIT
+    inferred = np.isin(edges.kind[order], INFERRED)
     whole = _Walk(rank, graph).paths(lag, None)
     found = {
         "ns": whole,

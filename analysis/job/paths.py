@@ -14,6 +14,7 @@ import pandas as pd
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph
 from pyprof2.analysis.job.rank_graph import (
     AWAITED,
+    COMM_WAIT,
     COPY,
     FIFO,
     HOST,
@@ -40,6 +41,7 @@ _GAPS: Final = {
     HOST: "host",
     SYNC: "sync",
     WAIT: "lag",
+    COMM_WAIT: "lag",
     AWAITED: "lag",
     START: "host",
 }

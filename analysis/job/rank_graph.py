@@ -45,8 +45,11 @@ INPUT: Final[Mapping[str, tuple[str, ...]]] = {
 
 ROOT, LAUNCH, KERNEL, COPY, MEMBER = range(5)
 """Kinds of events."""
-FIFO, LAUNCHED, HOST, SYNC, WAIT, START, AWAITED = range(7)
-"""Kinds of edges; `WAIT` is inferred, `AWAITED` is a wait of a stream that was recorded."""
+FIFO, LAUNCHED, HOST, SYNC, WAIT, START, AWAITED, COMM_WAIT = range(8)
+"""Kinds of edges; `AWAITED` is a wait of a stream that was recorded. `WAIT` is inferred, and so is
+`COMM_WAIT`, between a collective and work that does not communicate: libraries have collectives on
+a stream of their own, which waits for what they send, and lets what reads them wait."""
+INFERRED: Final = (WAIT, COMM_WAIT)
 
 BLOCKED_NS: Final = 20_000
 """A call that took longer waited for something."""
@@ -252,6 +255,9 @@ def _activity_edges(
     np.maximum.at(allowed, target, end[source])
     waits = _waited_for(start, end, allowed, queue, _issued(activities))
     wait = Edges.of(np.where(waits >= 0, first + waits, -1), node, WAIT)
+    talks = has_text(activities, "category", ("comm",))
+    ties = talks[wait.source - first] != talks[wait.target - first]
+    wait = wait._replace(kind=np.where(ties, COMM_WAIT, WAIT))
     return [fifo, launched, wait, Edges(first + source, first + target, kind)]
 
 

@@ -276,6 +276,33 @@ def slow_links(rates: pd.DataFrame, ranks_of: Mapping[str, frozenset[int]]) -> p
     return pd.concat(rows, ignore_index=True)[columns] if rows else pd.DataFrame(columns=columns)
 
 
+def slower_of_two_groups(rates: pd.DataFrame) -> pd.DataFrame:
+    """Return, where two groups have transfers of one class, the one that takes longer.
+
+    It does by more than three spreads of the transfers within the groups, and by 2 %. Nobody
+    knows which of two is usual.
+
+    Args:
+        rates: as of `slow_links`.
+
+    Returns:
+        `group_key`, `other_key`, `kind`, `bytes`, `transfer_ns` and `other_ns` (medians), `ratio`.
+    """
+    known = rates[rates["group_key"].notna()]
+    rows = []
+    for (kind, size, _), own in known.groupby(["kind", "bytes", "group_size"], dropna=False):
+        time = own["transfer_ns"].astype("float64")
+        middle = time.groupby(own["group_key"]).median().sort_values()
+        if len(middle) != 2 or middle.iloc[0] <= 0:
+            continue
+        within = (time - own["group_key"].map(middle)).abs().median()
+        (other, less), (key, more) = middle.items()
+        if more - less > max(Z_MIN * MAD_TO_SIGMA * within, EXCESS_MIN * less):
+            rows.append((key, other, kind, size, more, less, more / less))
+    names = ["group_key", "other_key", "kind", "bytes", "transfer_ns", "other_ns", "ratio"]
+    return pd.DataFrame(rows, columns=names)
+
+
 def _common(
     slow: pd.Series, healthy: set[str], ranks_of: Mapping[str, frozenset[int]]
 ) -> int | None:

@@ -21,10 +21,11 @@ from pyprof2.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
 
 MODEL_ERROR_MAX: Final = 0.02
 """Of the window: above it a gain is only bounded."""
+INFERRED: Final = "waits between collectives and other work are inferred"
 NOT_MODELLED: Final = (
     "not modelled: that communication slows what runs beside it, clock frequency, memory, other "
     "algorithms, other jobs"
@@ -83,23 +84,34 @@ class Gain:
 
 
 def evaluate(job: JobGraph, change: Change) -> Gain:
-    """Return what a change gains."""
-    graph, inferred = job.graph, job.inferred
-    base = int(job.recorded.last_end)
-    window = job.window_ns
+    """Return what a change gains.
+
+    Where the replay without any inferred wait is too far from the recording, those between
+    collectives and other work are taken as true, and that is said.
+    """
+    graph, base, window = job.graph, int(job.recorded.last_end), job.window_ns
     with_all = base - int(replay(graph, change.duration, change.lag).last_end)
-    without_base = int(replay(graph, without=inferred).last_end) if inferred.any() else base
-    without = with_all
-    if inferred.any():
-        changed = replay(graph, change.duration, change.lag, inferred)
-        without = without_base - int(changed.last_end)
-    error = abs(without_base - base) / max(1, window)
-    bound = _bound(job, change)
-    lo, hi = sorted((with_all, without))
+    bound, doubted = _bound(job, change), _doubted(job)
+    error, note = job.error_without(doubted), change.note
     if error > MODEL_ERROR_MAX:
-        return Gain(change.what, None, None, None, bound, window, error, change.note)
-    hi = max(with_all, min(hi, bound))
-    return Gain(change.what, with_all, min(lo, hi), hi, bound, window, error, change.note)
+        return Gain(change.what, None, None, None, bound, window, error, note)
+    gains = [with_all]
+    if doubted is not job.inferred:
+        note = f"{note}; {INFERRED}" if note else INFERRED
+    for without in {id(edges): edges for edges in (doubted, job.inferred)}.values():
+        if without.any():
+            before = int(replay(graph, without=without).last_end)
+            after = int(replay(graph, change.duration, change.lag, without).last_end)
+            gains.append(before - after)
+    hi = max(with_all, min(max(gains), bound))
+    return Gain(change.what, with_all, min(*gains, hi), hi, bound, window, error, note)
+
+
+def _doubted(job: JobGraph) -> Bool:
+    """Return the inferred edges that replays are made without, to see what rests on them."""
+    far = job.error_without(job.inferred) > MODEL_ERROR_MAX
+    ties = job.inferred & ~job.guessed
+    return job.guessed if far and ties.any() else job.inferred
 
 
 def step_gains(job: JobGraph, change: Change) -> pd.DataFrame:
@@ -111,7 +123,7 @@ def step_gains(job: JobGraph, change: Change) -> pd.DataFrame:
         `step` (null: the whole, where there are no steps), `step_ns`, `gain_ns`, and `lo_ns`, the
         smaller one of the replays with inferred edges and without them.
     """
-    graph, inferred = job.graph, job.inferred
+    graph, inferred = job.graph, _doubted(job)
     steps = np.unique(job.step[job.step > NO_STEP])
     recorded = _lengths(job, steps, job.recorded.end)
     gain = recorded - _lengths(job, steps, replay(graph, change.duration, change.lag).end)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
+from pyprof2.analysis.job.scores import GAIN_MIN
 from pyprof2.analysis.job.slow_ranks import BUSY, ON_HOST, cost_words
+from pyprof2.analysis.job.what_if import INFERRED
 from pyprof2.frames import shown_line
 from pyprof2.units import format_time
 
@@ -30,13 +33,16 @@ def answers(job: JobOfRanks) -> list[str]:
     if unknown is not None:
         return [unknown]
     found = [*job.slow_ranks, *job.slower_of_two] if job.is_replayed or job.is_large else []
+    links = [*_links(job)]
     if not found:
-        return [*_by_scores(job)] or [_nobody(job)]
+        return [*_by_scores(job), *links] or [_nobody(job)]
     found.sort(key=lambda slow: (not _costs(slow), -(slow.gain.gain_ns or slow.gain.bound_ns)))
     said = [_slow(job, slow) for slow in found]
-    return (
-        said if _costs(found[0]) else [f"no rank makes any step 1 % longer; {said[0]}", *said[1:]]
-    )
+    if _costs(found[0]):
+        return [*said, *links]
+    if links:
+        return [*links, *said]
+    return [f"no rank makes any step 1 % longer; {said[0]}", *said[1:]]
 
 
 def _unanswerable(job: JobOfRanks) -> str | None:
@@ -77,10 +83,10 @@ def _slow(job: JobOfRanks, slow: SlowRank) -> str:
     share = slow.gain.gain_pct
     if share is None:
         return f"{head}; {wait}what that costs is not known, {cost_words(slow)}"
-    return (
-        f"{head}; {wait}as the others it would save {cost_words(slow)}, {share:.1f} % of the "
-        "recording"
-    )
+    share_words = f"{share:.1f} % of the recording"
+    if slow.gain.note and INFERRED in slow.gain.note:
+        share_words += f"; {INFERRED}"
+    return f"{head}; {wait}as the others it would save {cost_words(slow)}, {share_words}"
 
 
 def place_words(job: JobOfRanks, slow: SlowRank) -> str:
@@ -114,6 +120,33 @@ def _by_scores(job: JobOfRanks) -> Iterator[str]:
             f"rank {row['rank']} is slow: it {does} {over} longer in each step than the ranks of "
             f"its role; {_NOT_REPLAYED}"
         )
+
+
+def _links(job: JobOfRanks) -> Iterator[str]:
+    """Say which of two groups of ranks transfers longer, by how much, and what that costs."""
+    slower = job.slower_of_two_groups
+    if slower.empty or not job.is_replayed:
+        return
+    gain = job.gain_of_links()
+    if gain.lo_ns is not None and gain.lo_ns < GAIN_MIN * gain.window_ns:
+        return
+    row = slower.iloc[int(slower["transfer_ns"].to_numpy(float).argmax())]
+    one, other = (
+        ", ".join(map(str, sorted(job.ranks_of(str(row[name])))))
+        for name in ("group_key", "other_key")
+    )
+    size = "" if math.isnan(row["bytes"]) else f" of {int(row['bytes'])} bytes"
+    took, less = (format_time(round(row[name])) for name in ("transfer_ns", "other_ns"))
+    head = (
+        f"the ranks {one} have the slower link: {row['kind']}{size} among them transfers in "
+        f"{took}, {row['ratio']:.2f} times as long as among the ranks {other} ({less})"
+    )
+    if gain.gain_ns is None or gain.lo_ns is None or gain.hi_ns is None or gain.gain_pct is None:
+        yield f"{head}; what that costs is not known, at most {format_time(gain.bound_ns)}"
+        return
+    most, lo, hi = (format_time(ns) for ns in (gain.gain_ns, gain.lo_ns, gain.hi_ns))
+    share = f"{gain.gain_pct:.1f} % of the recording"
+    yield f"{head}; as those it would save {most} ({lo} to {hi}), {share}"
 
 
 def _nobody(job: JobOfRanks) -> str:
