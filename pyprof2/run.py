@@ -179,7 +179,7 @@ class Run:
             UsageError: there is no such span.
         """
         chosen = {
-            rank: own[-1] if span == "latest" else span
+            rank: own[-1] if span == "latest" else int(span)
             for rank, own in self.spans.items()
             if span == "latest" or span in own
         }
