@@ -16,7 +16,8 @@ else crosses between the stages, so a format's own words stop at its parser.
     `stack_id`, `step`, `phase` of `memory`.
 6. what the recorded program itself says of its memory: table `memory_tags`; communication between
     ranks: tables `collectives`, `clocks`, `parts` and `legs`, `comm_seq` of ops, `host` of traces.
-7. the recordings of one worker: `span` of all that has a time.
+7. the recordings of one worker: `span` of all that has a time; what half precision would
+    allow: `tensor_core_eligible_half` of kernels and copies.
 """
 
 from __future__ import annotations
@@ -246,6 +247,11 @@ _ACTIVITY_COLUMNS: Final = (
     *_COSTS,
     Column("tensor_core", TEXT, "`yes`, `no` or `unknown`; null for copies and on the CPU."),
     Column("tensor_core_eligible", pa.bool_(), "Whether dtype and shape allow Tensor Cores."),
+    Column(
+        "tensor_core_eligible_half",
+        pa.bool_(),
+        "Whether category, shape and device would allow them in float16, whatever the dtype is.",
+    ),
     Column("tensor_core_evidence", TEXT, "What the verdict rests on."),
     Column(
         "tflops",

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 VECTOR: Final = "a product with a vector"
 F32: Final = "f32 without TF32"
 SIZES: Final = "sizes that are no multiples of {step}"
+HALF: Final = "f32, which these units take in half precision alone"
 CHOICE: Final = "the library chose another kernel"
 
 _ADVICE: Final = {
     VECTOR: "take several at once: a vector has too little work for matrix units",
     F32: "torch.set_float32_matmul_precision('high'), or autocast to bf16",
     SIZES.partition("{")[0]: "pad the sizes: with odd ones libraries fall back to CUDA cores",
+    HALF: "torch.autocast to bfloat16, or to float16 with a GradScaler",
     CHOICE: "convolutions: channels_last, torch.backends.cudnn.benchmark; or a newer library",
 }
 
@@ -39,19 +41,27 @@ Source: NVIDIA, "Matrix Multiplication Background User's Guide", "Tensor Core Re
 _SINGLE: Final = ("f32", "c64")
 
 
-def missed_reasons(kernels: pa.Table) -> TextColumn:
+def missed_reasons(kernels: pa.Table, *, in_half: bool = True) -> TextColumn:
     """Return why each kernel missed the Tensor Cores; null where it used them or never could.
 
     Only kernels that did a part of their op's FLOPs count: helpers have no work for them.
 
     Args:
         kernels: rows of the canonical table `kernels`.
+        in_half: whether float32 that only half precision brings there has missed them too.
     """
+    could = kernels["tensor_core_eligible"]
+    if in_half:
+        single = pc.equal(kernels["compute_dtype"].cast(pa.string()), "f32")
+        half = pc.and_kleene(single, kernels["tensor_core_eligible_half"])
+        could = pc.or_kleene(could, half)
     missed = pc.equal(kernels["tensor_core"].cast(pa.string()), "no")
-    missed = pc.and_(missed, kernels["tensor_core_eligible"])
+    missed = pc.and_(missed, could)
     missed = pc.and_(missed, pc.greater(kernels["flops"], 0))
     rows = np.flatnonzero(pc.fill_null(missed, False).to_numpy())  # noqa: FBT003
     texts = [code_column(kernels, name) for name in ("compute_dtype", "params", "device_type")]
+    as_it_is = pc.fill_null(kernels["tensor_core_eligible"], False)  # noqa: FBT003
+    texts.append((as_it_is.to_numpy().astype(np.int64), ["", "eligible"]))
     reasons: list[str] = []
     which = np.full(kernels.num_rows, -1, np.int64)
     if len(rows):
@@ -66,11 +76,13 @@ def _words(texts: Sequence[TextColumn], row: int) -> list[str]:
     return [(words[codes[row]] or "") if codes[row] >= 0 else "" for codes, words in texts]
 
 
-def _reason(dtype: str, params: str, device_type: str) -> str:
+def _reason(dtype: str, params: str, device_type: str, as_it_is: str) -> str:
     parts = (part.partition("=") for part in params.split(","))
     sizes = {name: int(value) for name, _, value in parts if value.isdecimal()}
     if 1 in (sizes.get("M"), sizes.get("N")) and "window" not in params:
         return VECTOR
+    if not as_it_is:
+        return HALF
     if dtype in _SINGLE and device_type != "hip":
         return F32
     step = _STEPS.get(dtype if dtype in _STEPS else dtype.removeprefix("q")[:2], 1)

@@ -55,8 +55,8 @@ _MARGIN: Final = 1.05
 """How far above the vector peak a rate must be: clocks and data sheets agree to a few percent."""
 
 JUDGED: Final = (
-    "tensor_core", "tensor_core_eligible", "tensor_core_evidence", "roofline_pct", "bound",
-    "roofline_flag",
+    "tensor_core", "tensor_core_eligible", "tensor_core_eligible_half", "tensor_core_evidence",
+    "roofline_pct", "bound", "roofline_flag",
 )  # fmt: skip
 """The columns that `judge` makes."""
 
@@ -215,11 +215,15 @@ def _tensor_cores(
     rows: list[Mapping[str, Any]] = [{}, *devices]
     verdicts = [_verdict(_words(texts, at), rows[place[at]]) for at in first.tolist()]
     answers = np.array([ANSWERS.index(v[0]) if v[0] else -1 for v in verdicts] or [-1])[inverse]
-    could = np.array([-1 if v[1] is None else int(v[1]) for v in verdicts] or [-1])[inverse]
+    could, could_half = (
+        np.array([-1 if v[at] is None else int(v[at]) for v in verdicts] or [-1])[inverse]
+        for at in (1, 2)
+    )
     return answers, {
         "tensor_core": text_array((answers, ANSWERS)),
         "tensor_core_eligible": pa.array(could > 0, mask=could < 0),
-        "tensor_core_evidence": text_array((inverse, [v[2] for v in verdicts])),
+        "tensor_core_eligible_half": pa.array(could_half > 0, mask=could_half < 0),
+        "tensor_core_evidence": text_array((inverse, [v[3] for v in verdicts])),
     }
 
 
@@ -229,17 +233,20 @@ def _words(texts: Sequence[TextColumn], at: int) -> list[str | None]:
 
 def _verdict(
     words: Sequence[str | None], device: Mapping[str, Any]
-) -> tuple[str | None, bool | None, str | None]:
-    """Return verdict, eligibility and evidence of one distinct kernel."""
+) -> tuple[str | None, bool | None, bool | None, str | None]:
+    """Return verdict, eligibility as it is and in half precision, and evidence of one kernel."""
     kernel, dtype, category, params = words
     if category in _COPIES:
-        return None, None, None
+        return None, None, None, None
     capability, kind = device.get("compute_capability"), device.get("device_type")
     found = tensor_core(kernel or "", dtype, capability, device_type=kind)
     # What the kernels of a whole graph do is not known.
     of = None if _WHOLE_GRAPH.match(kernel or "") else category
-    could = eligible(of, dtype, _sizes(params or ""), capability, kind)
-    return found.tensor_core, could, found.evidence
+    could, could_half = (
+        eligible(of, of_dtype, _sizes(params or ""), capability, kind)
+        for of_dtype in (dtype, "f16")
+    )
+    return found.tensor_core, could, could_half, found.evidence
 
 
 @cache

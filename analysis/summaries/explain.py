@@ -285,7 +285,10 @@ def _tensor_core(judged: pa.Table, row: pa.Table | None) -> list[dict[str, Any]]
     codes, reasons = missed_reasons(judged)
     names = judged["kernel"].cast(pa.string()).to_pylist()
     first = sorted({name: at for at, name in reversed(list(enumerate(names)))}.values())
-    wanted = ("kernel_id", "kernel_short", "tensor_core", "tensor_core_eligible")
+    wanted = (
+        "kernel_id", "kernel_short", "tensor_core", "tensor_core_eligible",
+        "tensor_core_eligible_half", "compute_dtype",
+    )  # fmt: skip
     found = []
     for at in first:
         facts = _first(judged.slice(at, 1))

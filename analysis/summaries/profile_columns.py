@@ -33,6 +33,7 @@ AXES: Final = {
     "rank": "rank",
     "category": "category",
     "span": "span",
+    "tensor_core": "tensor_core",
 }
 """The axes to sum along, and the column of `rows` that holds the key of each."""
 

@@ -36,7 +36,8 @@ _OF_ACTIVITIES: Final = {
     "accounting_op": _PARTS,
     "helps": _PARTS,
     "tensor_core_missed": (
-        "tensor_core", "tensor_core_eligible", "flops", "compute_dtype", "params", "device_type",
+        "tensor_core", "tensor_core_eligible", "tensor_core_eligible_half", "flops",
+        "compute_dtype", "params", "device_type",
     ),
     "library": ("library_source", "source"),
     "stack_id": ("stack_id",),

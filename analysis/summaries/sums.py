@@ -49,7 +49,8 @@ _OF_WORK: Final = ("cost_op_id", "cost_role", "dur_ns", "roofline_pct")
 NEEDED: Final = (
     *(name for name in TEXTS if name not in ("library", "tensor_core_missed")), *_OF_WORK,
     "stream", "step", "library_source", "flops", "bytes", "cost_status", "tensor_core",
-    "tensor_core_eligible", "compute_dtype", "params", "device_type", "op_time_ns", "op_id",
+    "tensor_core_eligible", "tensor_core_eligible_half", "compute_dtype", "params", "device_type",
+    "op_time_ns", "op_id",
 )  # fmt: skip
 """The columns of kernels and copies that this reads."""
 

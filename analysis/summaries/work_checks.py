@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 NEEDED: Final = {
     "kernels": ("op", "kernel", "category", "cost_status", "cost_note", "dur_ns", "layer",
-                "tensor_core", "tensor_core_eligible", "flops", "compute_dtype", "params",
-                "device_type"),
+                "tensor_core", "tensor_core_eligible", "tensor_core_eligible_half", "flops",
+                "compute_dtype", "params", "device_type"),
     "ops": ("op", "category", "cost_status", "cost_note", "self_ns"),
 }  # fmt: skip
 """The columns that `Work.of` reads of each table."""

@@ -247,6 +247,9 @@ def _tensor_core(verdicts: list[Facts] | None) -> Iterator[str]:
         name = name if len(verdicts or ()) > 1 else ""
         yield f"{name}{verdict['tensor_core']}: {verdict['evidence']}"
         yield could[verdict["tensor_core_eligible"]]
+        if verdict["tensor_core_eligible"] is not True and verdict["tensor_core_eligible_half"]:
+            dtype = verdict["compute_dtype"] or "a dtype that is not recorded"
+            yield f"eligible in half precision: it is {dtype} that keeps it off"
         if verdict["missed"]:
             yield f"missed: {verdict['missed']}; {verdict['advice']}"
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _ONE_LINE_PCT: Final = 50
 _STEPS_SHOWN: Final = 10
 
+_NOT_TOLD: Final = ("rank", "stream", "span", "tensor_core")
+"""The axes that no note proposes; the sums that a store holds do not have the last two."""
+
 
 def overview_notes(run: Run, axis: str, known_share: Callable[[str], float]) -> Iterator[str]:
     """Say why the rows are what they are, and how to see more."""
@@ -38,7 +41,7 @@ def none_note(
     keys = [sums[AXES[axis]].cells for axis in axes]
     if length(sums) != 1 or not all(key[0] is None or key[0] == NONE for key in keys):
         return
-    known = {axis: known_share(axis) for axis in AXES if axis not in ("rank", "stream", "span")}
+    known = {axis: known_share(axis) for axis in AXES if axis not in _NOT_TOLD}
     best = sorted((a for a in known if known[a] > 0), key=known.__getitem__, reverse=True)
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield (

@@ -93,7 +93,7 @@ class StoredProfile:
     @classmethod
     def of(cls, run: Run, query: Query) -> Self | None:
         """Return the profile; None where the sums do not tell what `query` asks for."""
-        apart = not {"step", "span"}.isdisjoint(query.axes)
+        apart = not {"step", "span", "tensor_core"}.isdisjoint(query.axes)
         if query.axes == KERNEL or apart or query.selection["step"] is not None:
             return None
         sums = run.stored_sums

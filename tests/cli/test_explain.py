@@ -168,3 +168,26 @@ def test_a_helper_says_where_the_rates_of_its_op_are(
     assert lines[-1] == (
         "roof          a helper has none, nor rates: kernel:0 does the work of the op"
     )
+
+
+def test_float32_on_a_device_without_tf32_says_what_half_precision_would_allow(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The note of `prof`, its axis, and the kernel's own explanation."""
+    path = tmp_path / "v100.json"
+    mm = op("aten::mm", 0, 9, dims=[[64, 64], [64, 64]], types=["float"] * 2)
+    device = {"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7, "computeMinor": 0}
+    path.write_bytes(
+        json_text(
+            mm, launched(1, 1, at=20, dur=9, name="volta_sgemm_64x64_nn"), deviceProperties=[device]
+        )
+    )
+    why = "f32, which these units take in half precision alone"
+
+    said = "\n".join(invoke("explain", path, "kernel:0").lines)
+    summed = invoke("prof", path, "--by", "tensor_core", "-w", "300").lines
+
+    assert "eligible in half precision: it is f32 that keeps it off" in said
+    assert why in said
+    assert any(line.split()[:2] == ["no", "1"] for line in summed)
+    assert any("could have used Tensor Cores" in line and why in line for line in summed)

@@ -268,7 +268,7 @@ def _of_rank(
     place, found = judge(own["kernels"])
     own["kernels"] = own["kernels"].append_column("place", pa.array(place))
     own["copies"] = own["copies"].append_column("place", pa.array(judge(own["copies"])[0]))
-    missed = text_array(missed_reasons(own["kernels"]))
+    missed = text_array(missed_reasons(own["kernels"], in_half=False))
     own["kernels"] = own["kernels"].append_column("missed", missed)
     own["ranges"] = own["ranges"].append_column("loads", pa.array(loading_ranges(own["ranges"])))
     steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])

@@ -71,6 +71,33 @@ def reason(**facts: Any) -> str | None:
             id="four channels in a group",
         ),
         pytest.param({"params": None}, "the library chose another kernel", id="no sizes"),
+        pytest.param(
+            {
+                "compute_dtype": "f32",
+                "tensor_core_eligible": False,
+                "tensor_core_eligible_half": True,
+            },
+            "f32, which these units take in half precision alone",
+            id="f32 where there is no TF32",
+        ),
+        pytest.param(
+            {
+                "compute_dtype": "f64",
+                "tensor_core_eligible": False,
+                "tensor_core_eligible_half": True,
+            },
+            None,
+            id="f64 is there for its digits",
+        ),
+        pytest.param(
+            {
+                "compute_dtype": "f32",
+                "tensor_core_eligible": False,
+                "tensor_core_eligible_half": False,
+            },
+            None,
+            id="f32 on a device without matrix units",
+        ),
         pytest.param({"tensor_core": "yes"}, None, id="used"),
         pytest.param({"tensor_core": "unknown"}, None, id="unknown"),
         pytest.param({"tensor_core_eligible": False}, None, id="never could"),
@@ -154,3 +181,14 @@ def test_unasked_an_axis_has_the_columns_of_the_contract_alone() -> None:
     rows = frame([activity_rows(canonical("kernels", MISSED), canonical("copies"))])
 
     assert not {column.name for column in MORE_COLUMNS} & set(summarize(rows, ["op"]))
+
+
+def test_what_is_gained_in_half_precision_is_no_advice_on_other_kernels() -> None:
+    """The rule on half precision counts that time; the one on Tensor Cores must not again."""
+    half = {"tensor_core_eligible": False, "tensor_core_eligible_half": True}
+    codes, _ = missed_reasons(
+        canonical("kernels", MISSED | {"compute_dtype": "f32"} | half, MISSED), in_half=False
+    )
+
+    assert codes.tolist()[0] == -1
+    assert codes.tolist()[1] >= 0

@@ -182,3 +182,36 @@ def test_communication_has_no_roof() -> None:
 
     assert (comm["roofline_pct"], comm["bound"]) == (None, None)
     assert copy["roofline_pct"] == pytest.approx(100 / 3.35)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "facts", "as_it_is", "in_half"),
+    [
+        pytest.param("Tesla V100-SXM2-16GB", "7.0", {}, False, True, id="before TF32"),
+        pytest.param("NVIDIA A100-SXM4-80GB", "8.0", {}, True, True, id="TF32"),
+        pytest.param("Tesla P100-PCIE-16GB", "6.0", {}, False, False, id="no matrix units"),
+        pytest.param(
+            "Tesla V100-SXM2-16GB", "7.0", {"params": "C=64,K=64,groups=64"}, False, False,
+            id="depthwise",
+        ),
+        pytest.param(
+            "Tesla V100-SXM2-16GB", "7.0", {"category": "reduce"}, False, False, id="no product",
+        ),
+        pytest.param(
+            "Tesla V100-SXM2-16GB", "7.0", {"compute_dtype": None}, None, True, id="no dtype",
+        ),
+    ],
+)  # fmt: skip
+def test_half_precision_is_judged_by_the_sizes_alone(
+    name: str,
+    capability: str,
+    facts: dict[str, Any],
+    as_it_is: bool | None,  # noqa: FBT001 - a parameter
+    in_half: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    device = {"device": 0, "device_type": "cuda", "name": name, "compute_capability": capability}
+    f32 = kernel(**({"category": "conv", "compute_dtype": "f32"} | facts))
+
+    (row,) = judged(f32, device=device)
+
+    assert (row["tensor_core_eligible"], row["tensor_core_eligible_half"]) == (as_it_is, in_half)
