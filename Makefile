@@ -92,7 +92,7 @@ test-integrations:
 		HASHED='$(HASHED) requirements/ci-integrations.txt' in-integrations
 
 in-integrations: $(VENV)/.annotate,test,integrations $(VENV)/.timm
-	$(RUN)python -m pytest tests/integrations $(PYTEST_ARGS)
+	$(RUN)python -m pytest tests/integrations tests/journeys/test_trainers.py $(PYTEST_ARGS)
 
 check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .

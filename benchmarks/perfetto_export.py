@@ -82,7 +82,7 @@ def repeat(small: Path, large: Path, events: int) -> int:
     with StoreWriter(large, force=True) as writer:
         for name in STORED:
             parts = (
-                _merged(joined(name, [small] * count, rank, shifts))
+                _merged(joined(name, [small] * count, rank, shifts, [0] * count))
                 if name in TABLES and name != "trace"
                 else [read_rank(small, name, rank)]
             )

@@ -215,8 +215,10 @@ def _outcome(run: pyprof2.run.Run, rule: str, gain_ns: int) -> Outcome:
     if found["status"] != "fires":
         most = SILENT_PCT.get(rule, 1) * window_ns // 100
         return Outcome(window_ns, 0, 0, most, gain_ns, fires=False)
-    names = ("at_stake_lo_ns", "expected_ns", "at_stake_hi_ns")
-    return Outcome(window_ns, *(int(str(found[name])) for name in names), gain_ns, fires=True)
+    least, expected, most = (
+        int(str(found[name])) for name in ("at_stake_lo_ns", "expected_ns", "at_stake_hi_ns")
+    )
+    return Outcome(window_ns, least, expected, most, gain_ns, fires=True)
 
 
 def _record(name: str, side: str, folder: Path, rounds: int) -> list[Recording]:

@@ -270,7 +270,7 @@ FIRST, SECOND, THIRD = (1_600_000_000_000_000 + at * 1_000_000_000 for at in ran
 
 def span_of(at: int, pid: int) -> list[Event]:
     """Return step 0 of a process, a product whose kernel runs for `pid` us; 60 us in all."""
-    of = {"pid": pid, "tid": pid}
+    of: dict[str, Any] = {"pid": pid, "tid": pid}
     return [
         annotation("ProfilerStep#0", at, 60, **of),
         op("aten::mm", at, 8, seq=3, dims=[[2, 3], [3, 4]], types=["float", "float"], **of),

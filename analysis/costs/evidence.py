@@ -318,14 +318,14 @@ def _by_storage(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes
     if not is_read.any():
         return result
     rows = np.flatnonzero((is_read | looks) & (signature >= 0) & (ops.parent >= 0))
-    above, inner = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    aboves, inners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     around = ops.parent[rows]
     while len(rows):
-        above.append(around[multiplies[around]])
-        inner.append(rows[multiplies[around]])
+        aboves.append(around[multiplies[around]])
+        inners.append(rows[multiplies[around]])
         around = ops.parent[around]
         rows, around = rows[around >= 0], around[around >= 0]
-    above, inner = (np.concatenate(part) for part in (above, inner))
+    above, inner = np.concatenate(aboves), np.concatenate(inners)
     order = np.lexsort((inner, above))
     above, inner = above[order], inner[order]
     asked, first = np.unique(above, return_index=True)

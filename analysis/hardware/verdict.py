@@ -216,8 +216,8 @@ def _tensor_cores(
     verdicts = [_verdict(_words(texts, at), rows[place[at]]) for at in first.tolist()]
     answers = np.array([ANSWERS.index(v[0]) if v[0] else -1 for v in verdicts] or [-1])[inverse]
     could, could_half = (
-        np.array([-1 if v[at] is None else int(v[at]) for v in verdicts] or [-1])[inverse]
-        for at in (1, 2)
+        np.array([-1 if is_able is None else int(is_able) for is_able in able] or [-1])[inverse]
+        for able in ([v[1] for v in verdicts], [v[2] for v in verdicts])
     )
     return answers, {
         "tensor_core": text_array((answers, ANSWERS)),

@@ -235,10 +235,8 @@ def _hidden(found: Comparison, totals: pd.DataFrame) -> str:
     if busy * idle >= 0 or abs(idle) < _HIDES * abs(busy):
         return ""
     terms = found.terms[found.terms["term"].str.startswith(IDLE)]
-    terms = terms.assign(
-        size=[float(delta) * (1 if idle > 0 else -1) for delta in terms["delta_ns"]]
-    )
-    cause = terms.loc[terms["size"].astype(float).idxmax(), "term"].removeprefix(IDLE)
+    sizes = [float(delta) * (1 if idle > 0 else -1) for delta in terms["delta_ns"]]
+    cause = str(terms["term"].iloc[sizes.index(max(sizes))]).removeprefix(IDLE)
     share = min(100, round(100 * abs(idle) / abs(busy)))
     what = "gain" if busy < 0 else "cost"
     return f": {share} % of the {what} is hidden by idle time, most of it {cause.replace('_', ' ')}"

@@ -180,6 +180,7 @@ def test_two_processes_of_mpirun_keep_both_recordings(tmp_path: Path) -> None:
     """With its variables, and where nothing tells who they are."""
     at_once = TRAIN.replace("net = Net()", MEET)
     told = [{"OMPI_COMM_WORLD_RANK": str(n), "OMPI_COMM_WORLD_SIZE": "2"} for n in range(2)]
+    ranks: list[subprocess.Popen[bytes]] = []
     for folder, environments in (("told", told), ("untold", [{}, {}])):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.py").write_text(at_once)

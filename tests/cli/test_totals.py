@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 def test_the_summary_is_the_heading_with_each_figure_and_the_steps(
     invoke: Callable[..., Any], tmp_path: Path
 ) -> None:
-    work = [op("aten::mm", 0, 40), launched(5, 1, at=10, dur=40), launched(110, 2, at=120, dur=60)]
+    work: list[Any] = [
+        op("aten::mm", 0, 40),
+        launched(5, 1, at=10, dur=40),
+        launched(110, 2, at=120, dur=60),
+    ]
     path = write(tmp_path, step(3, 0, 100), step(4, 100, 100), *work)
 
     heading = invoke("prof", path, "--by", "op").lines

@@ -46,8 +46,8 @@ def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             )
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(_nsys.shutil, "which", lambda _: "/usr/bin/nsys")
-    monkeypatch.setattr(_nsys.subprocess, "run", export)
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/nsys")
+    monkeypatch.setattr("subprocess.run", export)
     return _nsys.export_report(tmp_path / "net.nsys-rep", tmp_path / "net.sqlite")
 
 
