@@ -103,12 +103,12 @@ def document(model: Model, query: DialsQuery) -> dict[str, Any]:
 def _sizes(model: Model, found: Limits, query: DialsQuery) -> list[int]:
     """Return where a dial can stand: all small sizes, some of the large, and those that matter."""
     last = int(model.batches[-1])
-    most = min(_FARTHEST * last, max(2 * last, (found.largest or 0) * 5 // 4))
+    most = min(_FARTHEST * last, max(2 * last, (found.expected or 0) * 5 // 4))
     wanted = [*map(int, model.batches), *query.batch.batches, *query.batch.tried, *query.sizes]
     most = max(most, *(size for size in wanted if size <= _FARTHEST * last))
-    wanted += [each for each in (found.enough, found.largest, found.knee) if each is not None]
-    if found.largest is not None:
-        wanted.append(found.largest + 1)
+    wanted += [each for each in (found.enough, found.knee) if each is not None]
+    fitting = (found.largest, found.expected, found.most)
+    wanted += [each + more for each in fitting if each is not None for more in (0, 1)]
     return sorted({size for size in (*_steps(most), *wanted) if 1 <= size <= most})
 
 
@@ -189,7 +189,10 @@ def _by_growth(model: Model, size: int, given: Mapping[str, int]) -> dict[str, f
 def _limits(found: Limits, capacity: int | None, *, given: bool) -> dict[str, Any]:
     """Return what can be had; `usable_bytes` may be allocated so that a batch still fits."""
     usable = None if capacity is None else capacity * (1 - MARGIN) / found.reserved_ratio
-    names = ("asymptote", "knee", "enough", "largest", "largest_status", "reserved_ratio")
+    names = (
+        "asymptote", "knee", "enough", "expected", "largest", "most", "largest_status",
+        "reserved_ratio",
+    )  # fmt: skip
     return {name: getattr(found, name) for name in names} | {
         "capacity_bytes": capacity, "usable_bytes": usable, "capacity_given": given,
     }  # fmt: skip

@@ -40,10 +40,12 @@ def made(model: Model, **options: Any) -> dict[str, Any]:
 def test_a_dial_stands_on_what_the_recordings_are_made_of(model: Model) -> None:
     found = made(model)
 
-    # 5 % of an interval: at 69 · (1 + 0.05 · (69 / 32 - 1)) are 78.3 MB, at 70 79.5; 78.4 fit.
-    assert found["limits"]["largest"] == 69
-    assert found["limits"]["usable_bytes"] == 78_400_000
-    assert found["batches"] == list(range(1, 69 * 5 // 4 + 1))
+    # 78.4 MB fit. 5 MB and 1 MB per sample are 78 MB at 73; 5 % of an interval, (B / 32 - 1) times:
+    # its upper end is 78.3 MB at 69 and 79.5 at 70, its lower one 77.8 at 79 and 78.6 at 80.
+    limits = found["limits"]
+    assert (limits["largest"], limits["expected"], limits["most"]) == (69, 73, 79)
+    assert limits["usable_bytes"] == 78_400_000
+    assert found["batches"] == list(range(1, 73 * 5 // 4 + 1))
     for at, size in enumerate(found["batches"]):
         assert found["time"]["value"][at] == step_ns(size)
         assert found["memory"]["value"][at] == held_bytes(size)
@@ -125,7 +127,8 @@ def test_far_sizes_are_64_of_each_doubling_and_what_matters_is_always_there(mode
         range(512, 1024, 8)
     )
     limits = found["limits"]
-    assert {limits["largest"], limits["largest"] + 1, limits["enough"], *SIZES} <= set(sizes)
+    ends = [limits[name] for name in ("largest", "expected")]
+    assert {*ends, *(end + 1 for end in ends), limits["enough"], *SIZES} <= set(sizes)
 
 
 def test_what_was_tried_is_no_prediction(model: Model) -> None:

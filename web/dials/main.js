@@ -89,11 +89,14 @@ class App {
     document.documentElement.dataset.batch = this.doc.batches[at];
   }
 
+  /** Whether a batch that may not fit is expected to; empty: it is sure to fit, or nothing is known. */
   fitting(at) {
-    const { usable_bytes: usable, largest } = this.doc.limits;
-    const hi = this.doc.memory?.hi[at];
-    if (largest === null || usable === null || hi === null || hi === undefined || hi <= usable) return "";
-    return `may not fit: up to ${bytes(hi)}, and ${bytes(usable)} can be allocated`;
+    const { usable_bytes: usable, expected } = this.doc.limits;
+    const [value, lo, hi] = ["value", "lo", "hi"].map((name) => this.doc.memory?.[name][at] ?? null);
+    if (expected === null || usable === null || value === null || hi <= usable) return "";
+    const words = lo > usable ? "does not fit" : value > usable ? "is not expected to fit" : "is expected to fit, which is not sure";
+    const between = lo < hi ? `about ${bytes(value)}, from ${bytes(lo)} to ${bytes(hi)}` : bytes(value);
+    return `${words}: it takes ${between}; ${bytes(usable)} can be allocated`;
   }
 
   // -- the code --------------------------------------------------------------------------------

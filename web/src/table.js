@@ -13,7 +13,7 @@ import {
 import { textWidth } from "./chart.js";
 import { copy, csv } from "./clipboard.js";
 import { el, NULL, shown, textSpan } from "./text.js";
-import { columnFormat } from "./units.js";
+import { columnFormat, counted, integer } from "./units.js";
 
 Tabulator.registerModule([
   ColumnCalcsModule, EditModule, FilterModule, FormatModule, InteractionModule,
@@ -107,7 +107,7 @@ class TableView {
       { class: "toolbar" },
       ...(this.spec.tools ?? []),
       search,
-      button("Copy CSV", () => copy(this.csv(), counted(this.left().length))),
+      button("Copy CSV", () => copy(this.csv(), counted(this.left().length, "row"))),
       line,
       this.counter,
       this.spec.enterHelp && el("span", { class: "hint" }, this.spec.enterHelp),
@@ -278,7 +278,7 @@ class TableView {
     queueMicrotask(() => {
       const number = this.table.getRows("active").length;
       const all = this.spec.rows.length;
-      this.counter.textContent = number === all ? counted(all) : `${number} of ${counted(all)}`;
+      this.counter.textContent = number === all ? counted(all, "row") : `${integer(number)} of ${counted(all, "row")}`;
       this.rove();
     });
   }
@@ -328,12 +328,10 @@ class TableView {
     const head = el("tr", {}, ...columns.map((c) => el("th", { scope: "col" }, this.header(c))));
     const body = rows.slice(0, PRINTED).map((row) =>
       el("tr", {}, ...columns.map((c) => el("td", { class: c.text ? null : "number" }, this.cellNode(c, row[c.name], row)))));
-    const more = rows.length > PRINTED && el("p", {}, `${rows.length - PRINTED} more rows`);
+    const more = rows.length > PRINTED && el("p", {}, counted(rows.length - PRINTED, "more row"));
     this.paper.replaceChildren(el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)), more || "");
   }
 }
-
-const counted = (number) => (number === 1 ? "1 row" : `${number} rows`);
 
 /** Null comes last, whichever way the others are sorted. */
 function compare(a, b, dir) {

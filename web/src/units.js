@@ -57,6 +57,9 @@ export function percent(value, decimals = 1) {
 export const integer = (value) =>
   value === null || value === undefined ? NULL : value.toLocaleString("en-US");
 
+/** A count with its noun: `1 row`, `1,200 rows`; `many`: the plural, where it is not with an s. */
+export const counted = (count, one, many = `${one}s`) => `${integer(count)} ${count === 1 ? one : many}`;
+
 export function quantity(value, unitOf) {
   if (value === null || value === undefined) return NULL;
   const unit = unitOf(value);

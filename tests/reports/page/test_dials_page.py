@@ -90,11 +90,11 @@ def test_keys_move_a_dial_and_the_ends_are_ends(dial: Open) -> None:
         opened.press("throughput", key)
         seen.append(opened.batch)
 
-    assert seen == [33, 34, 33, 32, 42, 32, 86, 1]
+    assert seen == [33, 34, 33, 32, 42, 32, 91, 1]
     handle = opened.page.locator("#dial-memory")
     assert handle.get_attribute("aria-valuenow") == "1"
     assert handle.get_attribute("aria-valuetext") == (
-        "batch 1, extrapolated 8x: 6.00 MB, from 3.90 MB to 8.10 MB"
+        "batch 1, extrapolated 8x: 6.00 MB, from 3.90 MB to 17.6 MB"
     )
 
 
@@ -112,10 +112,30 @@ def test_what_was_not_tried_is_said_and_looks_so(dial: Open) -> None:
     assert look() == (
         "extrapolated 1.28x beyond the recordings: predicted, not tried", "url(#hatch-throughput)"
     )  # fmt: skip
+
+
+def test_whether_a_batch_fits_is_said_by_the_estimate_with_its_interval(dial: Open) -> None:
+    opened = dial()
+    line = opened.page.locator(".fits")
+    said, usable = {}, "78.4 MB can be allocated"
     opened.press("memory", "End")
-    words = opened.page.inner_text(".fits")
-    # 91 MB, and 5 % times 86 / 32 - 1.
-    assert words == "may not fit: up to 98.7 MB, and 78.4 MB can be allocated"
+    while opened.batch >= 69:
+        said[opened.batch] = line.inner_text()
+        opened.press("memory", "ArrowDown")
+
+    # 5 MB and 1 MB per sample, more or less 5 % of it times B / 32 - 1; 78.4 MB can be allocated.
+    assert said[91] == "does not fit: it takes about 96.0 MB, from 87.1 MB to 105 MB; " + usable
+    assert said[80].startswith("does not fit: ")
+    assert said[79] == (
+        "is not expected to fit: it takes about 84.0 MB, from 77.8 MB to 90.2 MB; " + usable
+    )
+    assert said[74].startswith("is not expected to fit: ")
+    assert said[73] == (
+        "is expected to fit, which is not sure: it takes about 78.0 MB, from 73.0 MB to 83.0 MB; "
+        + usable
+    )
+    assert said[70].startswith("is expected to fit, which is not sure: ")
+    assert said[69] == ""
 
 
 def test_escape_and_a_lost_pointer_put_back_what_was(dial: Open) -> None:

@@ -24,20 +24,22 @@ function runs(numbers) {
   return found.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join(", ");
 }
 
-/** The time at stake, as an interval, and what it is of: all that was recorded of the rank. */
-export function range(app, { rank, lo_ns: lo, hi_ns: hi }) {
+/** What a remedy gains, and what that is of: from least to most, or where nothing is sure what is expected. */
+export function range(app, { rank, lo_ns: lo, hi_ns: hi, expected_ns: expected }) {
   if (hi === null || hi === undefined) return "";
   const bound = app.doc.bounds.find((each) => each.rank === rank);
   const whole = bound ? bound.devices * bound.window_ns : 0;
   const several = bound?.devices > 1 ? `, sum of ${bound.devices} devices` : "";
-  const share = whole ? ` of the ${shortTime(whole)} recorded${several} (at most ${percent((100 * hi) / whole)})` : "";
-  if (lo === hi) return `gains ${shortTime(hi)}${share}`;
-  return `gains ${lo ? shortTime(lo) : "0"} to ${shortTime(hi)}${share}`;
+  const of = whole ? `, of the ${shortTime(whole)} recorded${several}` : "";
+  const text = (gain) => shortTime(gain) + (whole ? ` (${percent((100 * gain) / whole)})` : "");
+  if (lo === hi) return `gains ${text(hi)}${of}`;
+  if (lo) return `gains ${shortTime(lo)} to ${text(hi)}, expected ${text(expected)}${of}`;
+  return `${expected ? `expected ${text(expected)}` : "nothing is sure"}, at most ${text(hi)}${of}`;
 }
 
 /** Why there is no finding. */
 export const nothingFound = (app) =>
-  app.doc.meta.has_gpu ? "No rule found anything to change." : "No work of a GPU was recorded, and rules are about what keeps a device waiting: see the pages Ops, Lines and Line tree for where the host\u2019s time goes.";
+  app.doc.bounds?.length ? "No rule found anything to change." : "Neither work of a device nor an op was recorded, so there is nothing to advise.";
 
 function render(host, app) {
   host.append(el("h2", {}, "Findings"));
@@ -73,7 +75,6 @@ function card(app, found) {
   const facts = [
     ["time at stake", range(app, found) || NULL],
     ["in other ranks", found.ranks?.length > 1 && found.hi_ns ? `at most ${time(found.least_ns)} to ${time(found.hi_ns)}` : null],
-    ["expected", time(found.expected_ns)],
     ["at most because", found.limit],
     ["where", found.shown],
     ["do", found.remedy],

@@ -2,7 +2,7 @@
 import { draw, axis, base, tip } from "../chart.js";
 import { el, multiline, NULL, shown, titled } from "../text.js";
 import { color } from "../theme.js";
-import { percent, shortTime, time } from "../units.js";
+import { counted, percent, shortTime, time } from "../units.js";
 import { nothingFound, range, rankOf } from "./findings.js";
 import { legend, partBar } from "./parts.js";
 
@@ -117,7 +117,7 @@ function quality(box, app) {
   if (!problems.length) return;
   const items = problems.map(({ finding, advice }) =>
     el("li", {}, shown(finding), advice ? el("span", { class: "advice" }, ` ${shown(advice)}`) : null));
-  box.append(el("details", {}, el("summary", {}, `${problems.length} remarks on the recording`), el("ul", { class: "problems" }, ...items)));
+  box.append(el("details", {}, el("summary", {}, `${counted(problems.length, "remark")} on the recording`), el("ul", { class: "problems" }, ...items)));
 }
 
 /** The length of each step; a click selects it everywhere. */

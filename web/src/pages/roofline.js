@@ -5,7 +5,7 @@ import { measureGroups } from "../measures.js";
 import { showTable } from "../table.js";
 import { el, multiline, NONE, shown } from "../text.js";
 import { color } from "../theme.js";
-import { percent, quantity, flopUnit, byteUnit, rate, time } from "../units.js";
+import { byteUnit, counted, flopUnit, integer, percent, quantity, rate, time } from "../units.js";
 import { legend } from "./parts.js";
 
 export const roofline = { id: "roofline", title: "Roofline", render };
@@ -23,7 +23,7 @@ function render(host, app) {
   if (seen.length) chart(host, app, seen, devices, explain);
   else host.append(el("p", { class: "empty" }, "No signature of the selection has both FLOPs and bytes that are known."));
   host.append(legend([["--matrix", "bound by compute"], ["--compute", "bound by memory, or not known"]]));
-  host.append(el("p", { class: "hint" }, `${seen.length} of ${dots.length} signatures have FLOPs and bytes that are known. The size of a dot is its time. A click on a dot or a row shows what its numbers rest on.`));
+  host.append(el("p", { class: "hint" }, `${integer(seen.length)} of ${counted(dots.length, "signature")} have FLOPs and bytes that are known. The size of a dot is its time. A click on a dot or a row shows what its numbers rest on.`));
   host.append(detail);
   table(host, app, dots, explain);
 }
@@ -60,7 +60,7 @@ function chart(host, app, dots, devices, explain) {
   const box = el("div", { class: "chart tall" });
   host.append(box);
   const chosen = roofsOf(app, devices);
-  const { chart: drawn, dispose } = draw(box, `Roofline of ${dots.length} signatures; the table below has the same numbers`, () => option(dots, chosen));
+  const { chart: drawn, dispose } = draw(box, `Roofline of ${counted(dots.length, "signature")}; the table below has the same numbers`, () => option(dots, chosen));
   drawn.on("click", ({ seriesType, dataIndex }) => seriesType === "scatter" && explain(dots[dataIndex]));
   app.onLeave(dispose);
 }

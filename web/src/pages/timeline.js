@@ -5,7 +5,7 @@ import { encodeText } from "../state.js";
 import { showTable } from "../table.js";
 import { el, shown } from "../text.js";
 import { color } from "../theme.js";
-import { shortTime, time } from "../units.js";
+import { counted, shortTime, time } from "../units.js";
 import { choice, placeOf } from "./breakdown.js";
 import { legend } from "./parts.js";
 
@@ -79,7 +79,7 @@ function chart(host, app, window, boxes) {
   const box = el("div", { class: "chart" });
   box.style.height = `${110 + ROW * window.tracks.length}px`;
   host.append(box);
-  const words = `Timeline of ${title(window)}, ${window.tracks.length} tracks; the table below has the same boxes`;
+  const words = `Timeline of ${title(window)}, ${counted(window.tracks.length, "track")}; the table below has the same boxes`;
   const { chart: drawn, dispose } = draw(box, words, () => option(window, boxes));
   drawn.on("click", ({ dataIndex }) => enter(app, boxes[dataIndex]));
   app.onLeave(dispose);
@@ -139,7 +139,7 @@ function enter(app, { op }) {
 }
 
 function table(host, app, boxes) {
-  const details = el("details", {}, el("summary", {}, `Table of the ${boxes.length} boxes`));
+  const details = el("details", {}, el("summary", {}, `Table of ${counted(boxes.length, "box", "boxes")}`));
   host.append(details);
   details.addEventListener("toggle", () => {
     if (!details.open || details.dataset.made) return;

@@ -3,6 +3,7 @@ import { Table } from "../document.js";
 import { encodeText } from "../state.js";
 import { showTable } from "../table.js";
 import { el, multiline, shown, titled } from "../text.js";
+import { counted } from "../units.js";
 import { choice } from "./breakdown.js";
 
 export const tree = { id: "tree", title: "Line tree", uses: [], render };
@@ -42,7 +43,7 @@ function words({ ledger, ranks, steps, step_numbers: numbers, apart, left_out: l
     `${what}${of}${several}. A row holds the rows below it that stand further in. Idle caused is idle time of devices while the host was there: no part of the time.`,
     apart.length ? ` Left out as an outlier: ${apart.join(", ")}.` : "",
     functions ? " Frames of torch.profiler: a line is where its function begins." : "",
-    left ? ` ${left} rows with the least time are left out: pyprof2 lines has all.` : "",
+    left ? ` Left out: ${counted(left, "row")} with the least time; pyprof2 lines has all.` : "",
   ].join("");
 }
 
