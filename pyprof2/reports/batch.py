@@ -124,7 +124,7 @@ def _lines(model: Model, rows: list[dict[str, object]], query: BatchQuery) -> It
     yield f"where the time goes, at a batch of {model.batches[-1]:.0f}:"
     yield from _drawn(parts.head(_PARTS_SHOWN), query.target)
     if len(parts) > _PARTS_SHOWN:
-        yield f"{len(parts) - _PARTS_SHOWN} more parts, with less time"
+        yield f"{units.counted(len(parts) - _PARTS_SHOWN, 'more part')}, with less time"
 
 
 def _heading(model: Model) -> Iterator[str]:
@@ -428,8 +428,8 @@ def _part(fit: PartFit, time: float) -> dict[str, object]:
     return {
         "phase": fit.phase,
         "group": fit.group,
-        "time": units.format_time(round(time)),
-        "fixed": units.format_time(round(fit.line.fixed)),
+        "time_ns": round(time),
+        "fixed_ns": round(fit.line.fixed),
         "grows by": slope if fit.line.slope else "nothing",
         "off_pct": 100 * fit.residual,
     }
@@ -440,6 +440,8 @@ def _pct(share: float) -> str:
 
 
 def _drawn(rows: pd.DataFrame, target: files.Target) -> list[str]:
+    alike = [name for name in rows if name in ("time_ns", "fixed_ns")]
     if target.form == "markdown":
-        return cells.render_markdown(rows, []).splitlines()
-    return cells.render(rows, [], cells.terminal_width(target.width))[0].splitlines()
+        return cells.render_markdown(rows, [], alike=alike).splitlines()
+    width = cells.terminal_width(target.width)
+    return cells.render(rows, [], width, alike=alike)[0].splitlines()

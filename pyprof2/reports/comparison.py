@@ -186,7 +186,7 @@ def rank_sentence(rows: pd.DataFrame) -> str:
         for row in found.head(_NAMED).to_dict("records")
     ]
     more = len(found) - _NAMED
-    return "; ".join([*words, *([f"{more} more ranks"] if more > 0 else [])])
+    return "; ".join([*words, *([units.counted(more, "more rank")] if more > 0 else [])])
 
 
 def _signed(row: dict[Any, Any], name: str) -> str:
@@ -205,7 +205,7 @@ def _rank_lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
     shown = rows[[name for name in _OF_RANK if rows[name].notna().any()]]
     yield from _drawn(shown.head(top), [], query)
     if len(rows) > top:
-        yield f"{len(rows) - top} more ranks: --by rank --top {len(rows)}"
+        yield f"{units.counted(len(rows) - top, 'more rank')}: --by rank --top {len(rows)}"
 
 
 def comparison_sentence(compared: Compared) -> str:

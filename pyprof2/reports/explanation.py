@@ -257,7 +257,7 @@ def _tensor_core(verdicts: list[Facts] | None) -> Iterator[str]:
 def _communication(found: Facts | None) -> Iterator[str]:
     if found is None:
         return
-    what = f"{found['collective']} among {found['ranks']} ranks"
+    what = f"{found['collective']} among {units.counted(found['ranks'], 'rank')}"
     rate = units.format_rate(found["algorithm_gbps"])
     yield f"{what}: {_number(found['payload_bytes'])} bytes: algorithm bandwidth {rate} GB/s"
     if found["bus_gbps"] is not None:

@@ -116,7 +116,8 @@ def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery
     else:
         drawn, _ = cells.render(shown, footer, cells.terminal_width(query.target.width))
     rest = len(rows) - len(shown)
-    return [*drawn.splitlines(), *([f"{rest} more rows: --top {len(rows)}"] if rest else [])]
+    more = [f"{units.counted(rest, 'more row')}: --top {len(rows)}"] if rest else []
+    return [*drawn.splitlines(), *more]
 
 
 def _footer(windows: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:

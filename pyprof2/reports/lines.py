@@ -16,7 +16,7 @@ from pyprof2.frames import shown_line
 from pyprof2.reports import cells
 from pyprof2.reports.heading import step_numbers
 from pyprof2.reports.steps import energy_lines
-from pyprof2.units import format_time
+from pyprof2.units import counted, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,7 +280,7 @@ def _rest(
 ) -> Iterator[str]:
     more = outline.count() - len(nodes)
     if more:
-        yield f"{more} more rows: --top {len(nodes) + more}"
+        yield f"{counted(more, 'more row')}: --top {len(nodes) + more}"
     threads = profile.table["kind"].eq(THREAD)
     if threads.any():
         yield "other threads are trees of their own, and no part of the steps' time"

@@ -257,8 +257,8 @@ def _remarks(profile: MemoryProfile, number: int, totals: Mapping[str, Any]) -> 
     yield from _kept_for_backward(profile, number)
     for row in growth(curve, entries).head(3).to_dict("records"):
         yield (
-            f"grows by {_size(row['bytes_per_step'])} in each of {row['steps']} steps: "
-            f"{row['line']}, {row['op']}"
+            f"grows by {_size(row['bytes_per_step'])} in each of "
+            f"{units.counted(row['steps'], 'step')}: {row['line']}, {row['op']}"
         )
     for each in _advice(profile, curve, totals):
         yield f"{each['setting']} may save up to {_size(each['bytes'])}: {each['why']}"

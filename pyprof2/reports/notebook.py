@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.reports.cells import clean
-from pyprof2.units import format_rate, format_time
+from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,7 +89,7 @@ def ranks_html(job: JobOfRanks) -> str:
         for row in by_rank(job).head(_RANKS_SHOWN).to_dict("records")
     ]
     more = len(job.roles) - len(rows)
-    rest = f"<div>{more} more ranks</div>" if more > 0 else ""
+    rest = f"<div>{counted(more, 'more rank')}</div>" if more > 0 else ""
     header = ("rank", *(name.replace("_", " ") for name in _TIMES), "verdict")
     return f"{said}{table(header, rows)}{rest}"
 

@@ -15,7 +15,7 @@ from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.errors import UsageError
 from pyprof2.reports.notebook import escape
 from pyprof2.reports.plot_timeline import bars_of_idle, bars_of_work, choose_window
-from pyprof2.units import format_rate, format_time
+from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -208,7 +208,8 @@ def _with_log_axes(figure: Figure, x: str, y: str) -> Figure:
 
 def _facts(row: Mapping[Any, Any]) -> Iterator[str]:
     yield _short(row["signature"])
-    yield f"{format_time(row['time_ns'])}, {row['share_pct']:.1f} %, {row['count']} times"
+    times = counted(row["count"], "time")
+    yield f"{format_time(row['time_ns'])}, {row['share_pct']:.1f} %, {times}"
     yield f"{format_rate(row['tflops'])} TFLOP/s, {format_rate(row['gbps'])} GB/s"
     yield _of_roof(row["roofline_pct"])
 

@@ -17,7 +17,7 @@ from pyprof2.reports import cells, files
 from pyprof2.reports.slow_rank import answers
 from pyprof2.result_tables import CLOCKS
 from pyprof2.tables import COLLECTIVES, TEXT
-from pyprof2.units import format_time
+from pyprof2.units import counted, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -178,13 +178,10 @@ def _heading(job: JobOfRanks) -> Iterator[str]:
     matched = int(members["instance_id"].notna().sum())
     steps = job.parts["step"].nunique() or members["step"].nunique()
     yield (
-        f"{len(job.roles)} {_plural('rank', len(job.roles))}, {steps} {_plural('step', steps)}, "
-        f"{len(members)} parts in collectives, {matched} of them matched with those of other ranks"
+        f"{counted(len(job.roles), 'rank')}, {counted(steps, 'step')}, "
+        f"{counted(len(members), 'part')} in collectives, {matched:,} of them matched with those "
+        "of other ranks"
     )
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
 
 
 def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
@@ -202,7 +199,7 @@ def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
     if not len(shown.columns) or not len(shown):
         return ["nothing to show"]
     more = len(rows) - len(shown)
-    rest = [f"{more} more rows: --top {len(rows)}"] if more else []
+    rest = [f"{counted(more, 'more row')}: --top {len(rows)}"] if more else []
     if query.target.form == "markdown":
         drawn = cells.render_markdown(shown, [])
     else:
@@ -262,10 +259,14 @@ def _clocks(job: JobOfRanks) -> Iterator[str]:
     if len(moved):
         most = moved.iloc[int(moved["offset_ns"].abs().to_numpy().argmax())]
         error = format_time(int(moved["error_ns"].max()))
-        yield (
-            f"clocks of {len(moved)} ranks are moved, that of rank {most['rank']} most, by "
-            f"{format_time(int(abs(most['offset_ns'])))}; their error is at most {error}"
-        )
+        by = format_time(int(abs(most["offset_ns"])))
+        if len(moved) == 1:
+            yield f"the clock of rank {most['rank']} is moved by {by}; its error is at most {error}"
+        else:
+            yield (
+                f"clocks of {len(moved)} ranks are moved, that of rank {most['rank']} most, by "
+                f"{by}; their error is at most {error}"
+            )
     if len(clocks["component"].unique()) > 1:
         yield "times are not compared between ranks that share no collective: see --by clock"
 
@@ -274,7 +275,7 @@ def _unmatched(job: JobOfRanks) -> Iterator[str]:
     rows = job.members[job.members["match_note"].notna()]
     counts = rows["match_note"].value_counts()
     for note, count in counts.head(_NOTES_SHOWN).items():
-        yield f"{count} of {len(job.members)} parts: {note}"
+        yield f"{count:,} of {counted(len(job.members), 'part')}: {note}"
     if job.members["wait_ns"].notna().any():
         yield (
             "wait is time before the last rank arrives, and no lost time: pyprof2 whatif says "

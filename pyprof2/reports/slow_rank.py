@@ -9,7 +9,7 @@ from pyprof2.analysis.job.scores import GAIN_MIN
 from pyprof2.analysis.job.slow_ranks import BUSY, ON_HOST, cost_words
 from pyprof2.analysis.job.what_if import INFERRED
 from pyprof2.frames import shown_line
-from pyprof2.units import format_time
+from pyprof2.units import counted, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,8 +78,7 @@ def _slow(job: JobOfRanks, slow: SlowRank) -> str:
     head = f"rank {slow.rank} is {'slow' if slow.other is None else 'the slower one'}: it {what}"
     if not job.is_matched:
         return f"{head}; {_NO_TIES}"
-    others = "1 rank" if slow.waiting == 1 else f"{slow.waiting} ranks"
-    wait = f"{others} waited for it, and " if slow.waiting else ""
+    wait = f"{counted(slow.waiting, 'rank')} waited for it, and " if slow.waiting else ""
     share = slow.gain.gain_pct
     if share is None:
         return f"{head}; {wait}what that costs is not known, {cost_words(slow)}"

@@ -18,7 +18,7 @@ from pyprof2.analysis.time.step_times import (
 )
 from pyprof2.analysis.time.steps import SHARES
 from pyprof2.reports.heading import share_text
-from pyprof2.units import format_rate, format_time
+from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -76,7 +76,8 @@ def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         each, low, high = (format_rate(row[name]) for name in ("joules_per_step", "lo", "hi"))
         yield (
             f"{place}: {each} J in a step ({low} to {high}; {format_rate(row['joules'])} J in "
-            f"{row['seconds']:.1f} s, {row['steps']} steps; {row['method']}){_idle_energy(row)}"
+            f"{row['seconds']:.1f} s, {counted(row['steps'], 'step')}; {row['method']})"
+            f"{_idle_energy(row)}"
         )
 
 
@@ -139,7 +140,8 @@ def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
     for window, note in zip(shown.to_dict("records"), _notes(run, windows, shown), strict=True):
         yield f"{_of_rank(window['rank'], ranks)}step {window['step']} {note}"
     if len(odd) > _OUTLIERS_SHOWN:
-        yield f"{len(odd) - _OUTLIERS_SHOWN} more steps are unusually long or short"
+        more = counted(len(odd) - _OUTLIERS_SHOWN, "more step is", "more steps are")
+        yield f"{more} unusually long or short"
 
 
 def outlier_notes(run: Run) -> dict[tuple[int, int], str]:

@@ -98,6 +98,7 @@ def test_markdown_and_top_show_some_rows(idle: Callable[..., Any]) -> None:
 
     assert lines[3].startswith("| cause")
     assert "3 more rows: --top 4" in lines
+    assert "1 more row: --top 4" in idle("--by", "cause", "--top", "3").lines
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def test_rows_that_are_not_shown_are_counted(invoke: Callable[..., Any], recordi
     result = invoke("lines", recording, "--top", 2)
 
     assert result.lines[-1] == "6 more rows: --top 8"
+    assert invoke("lines", recording, "--top", 7).lines[-1] == "1 more row: --top 8"
     assert len(invoke("lines", recording, "--top", 8).lines) == len(result.lines) + 6 - 1
 
 

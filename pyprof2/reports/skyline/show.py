@@ -12,6 +12,7 @@ from pyprof2.reports import files
 from pyprof2.reports.skyline.deepview import Analysis, analysis_json
 from pyprof2.reports.skyline.entries import Entries
 from pyprof2.reports.skyline.sqlite import write_report
+from pyprof2.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +105,8 @@ def _said(
 ) -> Iterator[str]:
     if time is not None:
         step = "the whole recording" if time.step is None else f"step {time.step}"
-        yield f"times: {len(time.entries)} calls of {step}, rank {time.rank}, {time.ledger}"
+        calls = counted(len(time.entries), "call")
+        yield f"times: {calls} of {step}, rank {time.rank}, {time.ledger}"
         if run.lines_are_functions:
             yield _FUNCTIONS
     if memory is not None:
