@@ -8,7 +8,7 @@ it costs less than to make a key and to look it up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -19,7 +19,6 @@ from pyprof2.nvtx.internals import without_torch_function
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyprof2.nvtx.catalog import LayerName
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.schema import Op
 
@@ -59,6 +58,14 @@ shape comes many times, and after it another one each time."""
 
 STEPS_AT_MOST: Final = 1024
 """Steps that a site remembers."""
+
+
+class LayerName(NamedTuple):
+    """What the markers of a layer, and of the ops in it, call it; see `pyprof2.markers.Marker`."""
+
+    layer: str | None = None
+    root: str | None = None
+    outermost: bool = False
 
 
 class ForwardOp(record("ForwardOp", "accumulate", "backward")):  # type: ignore[misc]  # no types

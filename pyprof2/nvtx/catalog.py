@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.markers import Direction, Marker
-from pyprof2.nvtx.calls import ForwardOp, Site
+from pyprof2.nvtx.calls import ForwardOp, LayerName, Site
 from pyprof2.nvtx.collectives import collective_bytes, group_of
 from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.describe import device_of
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
 SITES_AT_MOST: Final = 50_000
 """Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
-
-
-class LayerName(NamedTuple):
-    """What the markers of a layer, and of the ops in it, call it; see `pyprof2.markers.Marker`."""
-
-    layer: str | None = None
-    root: str | None = None
-    outermost: bool = False
 
 
 class Scope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # it has no types
