@@ -10,7 +10,18 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.kinds import POINT_TO_POINT, SYNCHRONISING
-from pyprof2.analysis.job.rank_graph import INFERRED, LAUNCH, MEMBER, NO_STEP, ROOT, WAIT, RankGraph
+from pyprof2.analysis.job.rank_graph import (
+    AWAITED,
+    COMM_WAIT,
+    INFERRED,
+    LAUNCH,
+    MEMBER,
+    NO_STEP,
+    ROOT,
+    SHARED_WAIT,
+    WAIT,
+    RankGraph,
+)
 from pyprof2.analysis.job.replay import (
     CircleError,
     Graph,
@@ -93,6 +104,12 @@ class JobGraph:
         found: Bool = self.edge_kind == WAIT
         return found
 
+    @cached_property
+    def shared(self) -> Bool:
+        """Which edges are inferred from the same calls of other ranks or steps."""
+        found: Bool = self.edge_kind == SHARED_WAIT
+        return found
+
     def error_without(self, edges: Bool) -> float:
         """Return how far the replay without some edges is from the recording, of the window."""
         if not edges.any():
@@ -155,10 +172,22 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     instance = np.concatenate(instances)
     instance = whole_instances(instance, start, end)
     lag = recorded_lags(start, end, source, target)
-    graph, extra = _joined(start, end, (source, target, lag), instance)
     lane = np.concatenate([each.lane for each in ranks])
     lane = combine_keys(rank, lane)
     labels, key = _labels(ranks, instances, kind, step, rank)
+    if not (edge_kind == AWAITED).any():
+        calls = pd.DataFrame(
+            {"rank": rank, "step": step, "name": labels.codes["kernel_short"], "kind": kind,
+             "issued": np.concatenate([_issued(each) for each in ranks]),
+             "start": start, "end": end}
+        )  # fmt: skip
+        ties = edge_kind == COMM_WAIT
+        more_edges = _shared_waits(calls, source[ties], target[ties], lag[ties])
+        source, target, lag = (
+            np.r_[old, new] for old, new in zip((source, target, lag), more_edges, strict=True)
+        )
+        edge_kind = np.r_[edge_kind, np.full(len(more_edges[0]), SHARED_WAIT)]
+    graph, extra = _joined(start, end, (source, target, lag), instance)
     more = len(graph.duration) - len(start)
     inner = np.full(len(graph.source) - len(source), INNER)
     order = np.argsort(np.r_[target, extra.targets], kind="stable")
@@ -179,6 +208,52 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
         np.r_[key, pad],
         np.r_[lane, lookup(lane, extra.member, -1)],
     )  # fmt: skip
+
+
+def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tuple[Int, Int, Int]:
+    """Return waits that are inferred of some ranks or steps for the same calls of the others.
+
+    A wait shows only where it lets work start later; a rank that computes longer than the others
+    hides its own, and would not once it is as fast. The same call is the one of that name, by its
+    number in the step, where the step has as many of that name. A wait that any rank or step
+    contradicts, because there the one began before the other ended, is given to none.
+
+    Args:
+        calls: `rank`, `step`, `name`, `kind`, `issued`, `start`, `end` of each event.
+        source: events waited for, of the inferred waits.
+        target: what waits for each.
+        lag: of each.
+
+    Returns:
+        Source, target and lag of the waits to be added. The lag is the median of those that show,
+        and never so long that the recording's replay would change.
+    """
+    if not len(source):
+        return source, target, lag
+    own = ["rank", "step", "name", "kind"]
+    by = calls.sort_values("issued", kind="stable").groupby(own)
+    calls = calls.assign(n=by.cumcount(), calls=by["start"].transform("size"))
+    call = calls.groupby(["name", "kind", "n", "calls"]).ngroup().to_numpy(np.int64)
+    where = calls.groupby(["rank", "step"]).ngroup().to_numpy(np.int64)
+    seen = pd.DataFrame({"source": call[source], "target": call[target], "lag": lag})
+    seen = seen[where[source] == where[target]]
+    pairs = seen.groupby(["source", "target"], as_index=False)["lag"].agg(["size", "median"])
+    # Of the calls that one seems to have waited for, what it did most often.
+    pairs = pairs.sort_values("size", kind="stable").drop_duplicates("target", keep="last")
+    events = pd.DataFrame({"event": np.arange(len(call)), "call": call, "where": where})
+    both = pairs.merge(events, left_on="source", right_on="call")
+    both = both.merge(
+        events, left_on=["target", "where"], right_on=["call", "where"], suffixes=("", "_target")
+    )
+    before, after = both["event"].to_numpy(np.int64), both["event_target"].to_numpy(np.int64)
+    start, end = calls["start"].to_numpy(np.int64), calls["end"].to_numpy(np.int64)
+    over = start[after] - end[before]
+    least = pd.Series(over).groupby([both["source"], both["target"]]).transform("min")
+    known = pd.MultiIndex.from_arrays([source, target])
+    new = ~pd.MultiIndex.from_arrays([before, after]).isin(known)
+    new &= (least >= 0).to_numpy(bool) & (start[before] < start[after])
+    lags = np.clip(both["median"].to_numpy(np.int64), 0, np.maximum(over, 0))
+    return before[new], after[new], lags[new]
 
 
 def meeting_kinds(members: pd.DataFrame) -> Bool:
@@ -280,18 +355,23 @@ def _labels(
     return Labels(codes, texts), np.where((kind == ROOT) | (codes["kernel_short"] < 0), -1, key)
 
 
+def _issued(graph: RankGraph) -> Int:
+    """Return when each event was launched, on the rank's clock; where that is not known began."""
+    if graph.activities is None:
+        return graph.start
+    first = len(graph.start) - graph.activities.num_rows
+    launch = int_column(graph.activities, "launch_ns", NO_STEP)
+    launch = np.where(launch == NO_STEP, int_column(graph.activities, "start_ns", 0), launch)
+    return lookup(launch, np.maximum(graph.named_by - first, -1), NO_STEP)
+
+
 def _segments(graph: RankGraph, instance: Int) -> Int:
     """Return for each event the last instance that its rank had issued, or -1.
 
     Calls are counted from there, so that ranks whose recordings began at different calls, or one of
     which has a call more, are compared call by call again after the next collective.
     """
-    issued = graph.start
-    if graph.activities is not None:
-        first = len(graph.start) - graph.activities.num_rows
-        launch = int_column(graph.activities, "launch_ns", NO_STEP)
-        launch = np.where(launch == NO_STEP, int_column(graph.activities, "start_ns", 0), launch)
-        issued = lookup(launch, np.maximum(graph.named_by - first, -1), NO_STEP)
+    issued = _issued(graph)
     own = lookup(instance, graph.named_by, -1)
     order = np.argsort(issued, kind="stable")
     at = np.maximum.accumulate(np.where(own[order] >= 0, np.arange(len(order)), -1))

@@ -22,6 +22,7 @@ from pyprof2.analysis.job.rank_graph import (
     LAUNCH,
     LAUNCHED,
     MEMBER,
+    SHARED_WAIT,
     START,
     SYNC,
     WAIT,
@@ -42,6 +43,7 @@ _GAPS: Final = {
     SYNC: "sync",
     WAIT: "lag",
     COMM_WAIT: "lag",
+    SHARED_WAIT: "lag",
     AWAITED: "lag",
     START: "host",
 }

@@ -45,11 +45,12 @@ INPUT: Final[Mapping[str, tuple[str, ...]]] = {
 
 ROOT, LAUNCH, KERNEL, COPY, MEMBER = range(5)
 """Kinds of events."""
-FIFO, LAUNCHED, HOST, SYNC, WAIT, START, AWAITED, COMM_WAIT = range(8)
+FIFO, LAUNCHED, HOST, SYNC, WAIT, START, AWAITED, COMM_WAIT, SHARED_WAIT = range(9)
 """Kinds of edges; `AWAITED` is a wait of a stream that was recorded. `WAIT` is inferred, and so is
 `COMM_WAIT`, between a collective and work that does not communicate: libraries have collectives on
-a stream of their own, which waits for what they send, and lets what reads them wait."""
-INFERRED: Final = (WAIT, COMM_WAIT)
+a stream of their own, which waits for what they send, and lets what reads them wait. A
+`SHARED_WAIT` is one that only the same calls of other ranks or steps show."""
+INFERRED: Final = (WAIT, COMM_WAIT, SHARED_WAIT)
 
 BLOCKED_NS: Final = 20_000
 """A call that took longer waited for something."""

@@ -6,6 +6,7 @@ down, clocks change with the load, memory, other algorithms, other jobs.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
+from pyprof2.analysis.job.paths import critical_path
 from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
 from pyprof2.analysis.job.replay import replay
 from pyprof2.errors import UsageError
@@ -87,24 +89,52 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
     """Return what a change gains.
 
     Where the replay without any inferred wait is too far from the recording, those between
-    collectives and other work are taken as true, and that is said.
+    collectives and other work are taken as true, and that is said. So it is where the gain rests on
+    waits that only other ranks or steps show.
     """
     graph, base, window = job.graph, int(job.recorded.last_end), job.window_ns
-    with_all = base - int(replay(graph, change.duration, change.lag).last_end)
+    changed = replay(graph, change.duration, change.lag)
+    with_all = base - int(changed.last_end)
     bound, doubted = _bound(job, change), _doubted(job)
-    error, note = job.error_without(doubted), change.note
+    error, note = job.error_without(doubted | job.shared), change.note
     if error > MODEL_ERROR_MAX:
         return Gain(change.what, None, None, None, bound, window, error, note)
+    is_inferred = doubted is not job.inferred
+    if not is_inferred and job.shared[changed.binding[changed.binding >= 0]].any():
+        without_shared = replay(graph, change.duration, change.lag, job.shared)
+        is_inferred = int(without_shared.last_end) != int(changed.last_end)
     gains = [with_all]
-    if doubted is not job.inferred:
+    if is_inferred:
         note = f"{note}; {INFERRED}" if note else INFERRED
-    for without in {id(edges): edges for edges in (doubted, job.inferred)}.values():
+    leaving_out = [doubted] if doubted is job.inferred else [doubted, job.inferred]
+    for without in leaving_out:
         if without.any():
             before = int(replay(graph, without=without).last_end)
             after = int(replay(graph, change.duration, change.lag, without).last_end)
             gains.append(before - after)
-    hi = max(with_all, min(max(gains), bound))
-    return Gain(change.what, with_all, min(*gains, hi), hi, bound, window, error, note)
+    scatter = _scatter(job, change)
+    hi = max(with_all, min(max(gains) + scatter, bound))
+    lo = min(with_all, max(min(gains) - scatter, min(0, *gains)))
+    return Gain(change.what, with_all, lo, hi, bound, window, error, note)
+
+
+def _scatter(job: JobGraph, change: Change) -> int:
+    """Return two standard errors of a gain, for what is replaced scatters from call to call.
+
+    Those of what the critical path loses: how far the recorded durations are from the new ones
+    times the ratio of both, over the calls of one name in a step.
+    """
+    if change.duration is None:
+        return 0
+    events = np.unique(critical_path(job)["event"].to_numpy(np.int64))
+    old, new = job.graph.duration[events], change.duration[events]
+    moved = (old != new) & (new > 0)
+    events, old, new = events[moved], old[moved], new[moved]
+    names = [job.rank[events], job.step[events], job.labels.codes["kernel_short"][events]]
+    rows = pd.DataFrame({"old": old, "new": new, "n": 1})
+    sums = rows.groupby(names).transform("sum")
+    off = (old - new * sums["old"] / sums["new"]) ** 2 * sums["n"] / (sums["n"] - 1).clip(lower=1)
+    return int(2 * math.sqrt(off.sum()))
 
 
 def _doubted(job: JobGraph) -> Bool:

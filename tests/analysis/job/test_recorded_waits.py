@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.job.rank_graph import AWAITED, WAIT
+from pyprof2.analysis.job.what_if import INFERRED
 from pyprof2.run import load, parse
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import complete, kernel, launch, load_events
@@ -57,7 +58,7 @@ def _add_waits(path: Path) -> None:
 def test_transfers_twice_as_long_in_a_job_that_waits_for_them(
     tmp_path: Path, *, recorded: bool
 ) -> None:
-    """With the waits recorded the gain is what the same job gains; without them only a bound."""
+    """The gain is what the same job gains; without the waits recorded it says they are inferred."""
     job = Job(4, links=6.0)
     files = write(simulate(job), tmp_path)
     for file in files if recorded else ():
@@ -65,9 +66,7 @@ def test_transfers_twice_as_long_in_a_job_that_waits_for_them(
     row = load(parse(files, tmp_path / "job.pyprof2")).ranks.what_if(transfers=0.5).iloc[0]
     gained = 1000 * (simulate(job).end_us[-1] - simulate(Job(4, links=3.0)).end_us[-1])
 
-    if not recorded:
-        assert pd.isna(row["gain_ns"])
-        return
+    assert pd.isna(row["note"]) if recorded else row["note"] == INFERRED
     assert row["model_error_pct"] < 0.5
     assert row["gain_ns"] == pytest.approx(gained, rel=0.02)
     assert row["lo_ns"] <= row["gain_ns"] <= row["hi_ns"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyprof2.analysis.job.what_if import INFERRED
+from pyprof2.analysis.job.what_if import INFERRED, as_the_others, evaluate
 from pyprof2.reports.slow_rank import answers
 from pyprof2.run import load
 from tests.analysis.job.job_generator import Job, simulate, write
@@ -71,3 +71,26 @@ def test_waits_for_collectives_are_inferred_where_nothing_fits_without(tmp_path:
     assert gain.hi_ns is not None
     assert gain.lo_ns <= gain.gain_ns <= gain.hi_ns
     assert answers(found)[0].endswith(INFERRED)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "links", "slow", "rank"),
+    [(4, 2, 1.1, 0), (4, 2, 1.2, 2), (4, 3, 1.5, 2), (2, 2, 1.2, 0)],
+)
+def test_what_a_slow_rank_hides_its_wait_for_is_inferred_from_the_others(
+    tmp_path: Path, ranks: int, links: float, slow: float, rank: int
+) -> None:
+    """The slow rank's last kernel is later than the all_reduce; as the others it would not be."""
+    job = Job(ranks, slow={rank: slow}, links=links, seed=1)
+    lost_us = simulate(job).end_us[-1] - simulate(replace(job, slow={})).end_us[-1]
+    found = load(write(simulate(job), tmp_path)).ranks
+    gain = evaluate(found.graph, as_the_others(found.graph, rank, dict.fromkeys(range(ranks), 0)))
+
+    assert found.graph.replay_error_ns == 0
+    assert gain.gain_ns == pytest.approx(1000 * lost_us, rel=0.03)
+    assert gain.lo_ns is not None
+    assert gain.hi_ns is not None
+    assert gain.lo_ns <= 1000 * lost_us <= gain.hi_ns
+    assert gain.hi_ns - gain.lo_ns < 0.01 * gain.window_ns
+    assert gain.note is not None
+    assert INFERRED in gain.note
