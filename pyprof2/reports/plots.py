@@ -161,6 +161,8 @@ class Plots:
     def idle(self) -> Figure:
         """Return the idle time of all devices by cause, one colour for each group.
 
+        Without a device: what the thread that holds the steps did and waited for.
+
         Raises:
             UsageError: plotly is not installed.
         """
@@ -172,7 +174,8 @@ class Plots:
                 x=rows["time_ns"] / _MS, y=rows["cause"].astype(str), name=str(group),
                 orientation="h", text=[_share(share) for share in rows["window_pct"]],
             )  # fmt: skip
-        figure.update_layout(title="Why devices were idle, with the share of the recorded time")
+        what = "What steps waited for" if self.run.idle_windows.empty else "Why devices were idle"
+        figure.update_layout(title=f"{what}, with the share of the recorded time")
         figure.update_xaxes(title="ms")
         order = causes["cause"].astype(str).tolist()
         figure.update_yaxes(categoryorder="array", categoryarray=order[::-1])

@@ -163,7 +163,11 @@ def test_what_is_not_there_is_said(by_hand: Run, tmp_path: Path) -> None:
         cpu.plot.timeline()
     (bar,) = cpu.plot.steps().data
     assert list(bar.y) == [0.05]
-    assert cpu.plot.idle().data == ()
+    waited = {
+        cause: ms for each in cpu.plot.idle().data for cause, ms in zip(each.y, each.x, strict=True)
+    }
+    assert waited == {"host_unrecorded": 0.048, "host_op": 0.002}
+    assert cpu.plot.idle().layout.title.text.startswith("What steps waited for")
     assert [len(each.x) for each in cpu.plot.roofline().data] == [0]
 
 
