@@ -131,7 +131,7 @@ def test_a_rank_that_is_slow_in_one_step_is_named_with_it(tmp_path: Path) -> Non
     found = made(Pauses(slow={(2, 9): 1.5}), tmp_path)
 
     assert answers(found)[0].startswith("rank 2 is slow: it computes")
-    assert " of step 9 (by replay)" in answers(found)[0]
+    assert " of step 9 (by replay, " in answers(found)[0]
     assert found.blame["step"].iloc[0] == 9
 
 
