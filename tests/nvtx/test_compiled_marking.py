@@ -48,6 +48,10 @@ pytestmark = [
 ]
 
 
+_NUMBER: Final = re.compile(r"(?<=\w)#\d+(?=\")")
+"""That of a layer's root which has the name of another one."""
+
+
 class Row(NamedTuple):
     """A range as it is compared: its text, what it is the payload of, the text around it."""
 
@@ -81,12 +85,14 @@ def recorded(
             # Numbers of this thread go on from run to run.
             thread = parsed[1]
             sequence_nr = parsed[0] - (first if thread == 0 else 0)
-        outer = None if item.parent is None else item.parent.text
+        text, outer = item.text, None if item.parent is None else item.parent.text
         is_mine = item.thread == threading.get_ident()
         if not is_mine:
             # Which thread of a pool runs what, and how much before, is chance.
             thread, sequence_nr = None, None
-        rows[is_mine].append(Row(item.text, thread, sequence_nr, outer))
+            # Of two models that threads call at once, which is the first is chance too.
+            text, outer = _NUMBER.sub("", item.text), outer and _NUMBER.sub("", outer)
+        rows[is_mine].append(Row(text, thread, sequence_nr, outer))
     return [rows[True], sorted(rows[False], key=str)]
 
 
