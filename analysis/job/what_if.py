@@ -32,6 +32,7 @@ NOT_MODELLED: Final = (
     "not modelled: that communication slows what runs beside it, clock frequency, memory, other "
     "algorithms, other jobs"
 )
+UNTIED: Final = "no collective ties the ranks: they were not matched, or clocks cannot be compared"
 _AXES: Final = {
     "op": "op", "layer": "layer", "category": "category", "kernel": "kernel_short",
     "kind": "category",
@@ -97,6 +98,9 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
     with_all = base - int(changed.last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
+    if _is_untied(job):
+        note = f"{note}; {UNTIED}" if note else UNTIED
+        return Gain(change.what, None, None, None, bound, window, error, note)
     if error > MODEL_ERROR_MAX:
         return Gain(change.what, None, None, None, bound, window, error, note)
     is_inferred = doubted is not job.inferred
@@ -116,6 +120,14 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
     hi = max(with_all, min(max(gains) + scatter, bound))
     lo = min(with_all, max(min(gains) - scatter, min(0, *gains)))
     return Gain(change.what, with_all, lo, hi, bound, window, error, note)
+
+
+def _is_untied(job: JobGraph) -> bool:
+    """Whether several ranks communicate, and no collective of one was matched with another's."""
+    category = job.labels.codes["category"]
+    is_comm = np.array([text == "comm" for text in job.labels.texts["category"]] + [False])
+    ranks = np.unique(job.rank[is_comm[category] & (job.kind == KERNEL)])
+    return len(ranks) > 1 and not (job.instance >= 0).any()
 
 
 def _scatter(job: JobGraph, change: Change) -> int:

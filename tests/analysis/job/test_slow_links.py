@@ -6,17 +6,17 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 
 from pyprof2.analysis.job.what_if import INFERRED, as_the_others, evaluate
+from pyprof2.job import JobOfRanks
 from pyprof2.reports.slow_rank import answers
 from pyprof2.run import load
 from tests.analysis.job.job_generator import Job, simulate, write
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyprof2.job import JobOfRanks
 
 
 def _two_groups(folder: Path, links: float) -> tuple[JobOfRanks, float]:
@@ -94,3 +94,15 @@ def test_what_a_slow_rank_hides_its_wait_for_is_inferred_from_the_others(
     assert gain.hi_ns - gain.lo_ns < 0.01 * gain.window_ns
     assert gain.note is not None
     assert INFERRED in gain.note
+
+
+def test_two_ranks_that_no_collective_ties_have_only_a_bound(tmp_path: Path) -> None:
+    """Their clocks drift apart by more than clocks do, so no collective of them is matched."""
+    made = simulate(Job(2, links=2.0, slow={1: 1.2}, seed=1))
+    write(made, tmp_path)
+
+    (gain,) = JobOfRanks(load(tmp_path)).what_if(rank=1).to_dict("records")
+
+    assert pd.isna(gain["gain_ns"])
+    assert pd.isna(gain["hi_ns"])
+    assert "no collective ties the ranks" in gain["note"]
