@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2 import skipped
 from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
+from pyprof2.parsers._kineto_counters import CounterTable
 from pyprof2.parsers._kineto_devices import DeviceTables
 from pyprof2.parsers._kineto_ops import OpTable
 from pyprof2.parsers._kineto_pairs import PairedEvents
@@ -20,7 +21,7 @@ from pyprof2.problems import with_detail
 
 if TYPE_CHECKING:
     from pyprof2.markers import Marker
-    from pyprof2.parsers._kineto_columns import EventColumns, Scan
+    from pyprof2.parsers._kineto_columns import Scan
     from pyprof2.recording import Signature, Spool
 
 _SKIPPED_PHASES: Final = {"M": skipped.NAMES, "i": skipped.MARKS}
@@ -32,8 +33,6 @@ _SKIPPED_CATEGORIES: Final = {
     "trace": skipped.OWN_SPAN,
     "gpu_user_annotation": skipped.GPU_ANNOTATIONS,
     "cuda_event": skipped.CUDA_EVENTS,
-    "cuda_profiler_range": skipped.HARDWARE_COUNTERS,
-    "hardware_counters": skipped.HARDWARE_COUNTERS,
 }
 
 
@@ -55,6 +54,7 @@ class TableBuilder:
         self.scanned: Counter[str] = Counter()
         self._ranges, self._devices = RangeTables(shared), DeviceTables(shared)
         self._ops = OpTable(shared, self._ranges)
+        self._counters = CounterTable(shared, self.skipped)
         self._append = {
             "op": self._ops.add, "annotation": self._ranges.add, "python": self._ranges.add,
             "launch": self._devices.add_launches, "kernel": self._devices.add_activities,
@@ -62,7 +62,7 @@ class TableBuilder:
             "mtia": self._devices.add_mtia,
             "overhead": self._devices.add_stalls, "wait": self._devices.add_stalls,
             "memory": self._devices.add_memory, "flow": self._devices.add_flows,
-            "counter": self._skip_counters,
+            "counter": self._counters.add_samples, "counted range": self._counters.add_ranges,
         }  # fmt: skip
         self._pairs = PairedEvents(shared)
 
@@ -110,9 +110,6 @@ class TableBuilder:
     def signatures(self) -> list[Signature]:
         """Return the signatures of ops, by `signature_id`."""
         return self._ops.signatures()
-
-    def _skip_counters(self, events: EventColumns) -> None:
-        self.skipped[skipped.COUNTERS] += len(events)
 
 
 def _skipped(phase: str, category: str) -> str:

@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from pyprof2.parsers._columns import Bool, Int, Texts, Values
     from pyprof2.parsers._json import JsonStream
 
-Takes: TypeAlias = Literal["number", "id", "text", "json"]
+Takes: TypeAlias = Literal["number", "id", "text", "json", "all"]
 """What a field may be: a number, a whole number, or text for either of these; a text; any JSON,
-which stays as it stands in the file. `null` and nothing are no value, but for JSON."""
+which stays as it stands in the file; or all arguments together, as such JSON. `null` and nothing
+are no value, but for JSON."""
 
 
 class Argument(NamedTuple):
-    """A field of the arguments of events: the first of the keys that has a value tells it."""
+    """A field of the arguments of events: the first of the keys that has a value tells it.
+
+    All arguments together have no key, and are the only column of their group.
+    """
 
     takes: Takes
     keys: tuple[str, ...]
@@ -71,6 +75,7 @@ _STALL: Final = {
     "recorded_by": _number("wait_on_cuda_event_record_corr_id"),
     "recorded_on": _number("wait_on_stream"),
 }
+_SERIES: Final = {"series": Argument("all", ())}
 
 BEGIN: Final = "begin "
 """What stands before the name of a group in that of its beginnings: events of phase B."""
@@ -114,7 +119,8 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
         "reserved": _number("Total Reserved"),
     },
     "flow": {},
-    "counter": {},
+    "counter": _SERIES,
+    "counted range": _SERIES,
 }
 """The groups of events, and the columns of arguments that each has. Here they are, with their keys
 in the file, and nowhere else: both scanners are made from this."""
@@ -165,6 +171,7 @@ _CATEGORIES: Final = {
     "gpu_memcpy": "memcpy", "memcpy": "memcpy",
     "gpu_memset": "memset", "memset": "memset",
     "runtime": "launch", "overhead": "overhead", "cuda_sync": "wait",
+    "cuda_profiler_range": "counted range",
 }  # fmt: skip
 
 
@@ -267,7 +274,8 @@ def group_of(phase: str, category: str) -> str | None:
     if phase == "C":
         return "counter"
     if phase in ("B", "E"):
-        return END if phase == "E" else BEGIN + (group_of("X", category) or UNKNOWN)
+        group = group_of("X", category)
+        return END if phase == "E" else BEGIN + (group if group in _WHOLE else UNKNOWN)
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
 
 

@@ -26,6 +26,7 @@ _TYPES: Final[Mapping[Takes, tuple[Any, Any]]] = {
     "id": (int | str | None, None),
     "text": (str | None, None),
     "json": (Raw, Raw(_NO_BYTES)),
+    "all": (Raw, Raw(_NO_BYTES)),
 }
 """The type of a field, and what it is where there is none."""
 

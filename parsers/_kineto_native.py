@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._json import JsonStream
 
-_TAKES: Final = {"number": 0, "id": 1, "text": 2, "json": 3}
+_TAKES: Final = {"number": 0, "id": 1, "text": 2, "json": 3, "all": 4}
 _GROUPS: Final = list(ARGUMENTS)
 _TEXTS, _RAWS, _CALLS = range(3)
 """The dictionaries of `_scan.Scanner`."""
@@ -88,7 +88,7 @@ class NativeScanner:
         skipped: Counter[tuple[str, str]] = Counter()
         for phase, category, times in pairs:
             skipped[_text(phase), _text(category)] += times
-        columns = [self._columns(_GROUPS[number], iter(buffers)) for number, buffers in groups]
+        columns = [self._columns(_GROUPS[number], iter(parts), text) for number, parts in groups]
         return finished(self._stream, Scan(columns, skipped, count, "compiled"))
 
     def _learn(self) -> None:
@@ -113,7 +113,7 @@ class NativeScanner:
         value = Values(np.array([bits]), np.array([kind], np.uint8), self._texts)
         return value.to_list()[0]
 
-    def _columns(self, group: str, buffers: Iterator[bytes]) -> EventColumns:
+    def _columns(self, group: str, buffers: Iterator[bytes], text: bytes) -> EventColumns:
         name, pid, tid = self._names(buffers), self._values(buffers), self._values(buffers)
         start, dur = (np.frombuffer(next(buffers), np.int64) for _ in range(2))
         timed = np.frombuffer(next(buffers), np.bool_)
@@ -125,13 +125,20 @@ class NativeScanner:
             if argument.takes in ("number", "id"):
                 args[column] = self._values(buffers)
                 continue
-            words = self._texts if argument.takes == "text" else self._raws
-            args[column] = Texts(self._codes(buffers), words)
+            if argument.takes == "all":
+                args[column] = self._parts_of(text, next(buffers))
+            else:
+                words = self._texts if argument.takes == "text" else self._raws
+                args[column] = Texts(self._codes(buffers), words)
             next(buffers)
         if group in WITH_CALLS:
             args["call"] = Texts(call, self._calls)
         dur = np.zeros_like(start) if group in MOMENTS else dur
         return EventColumns(group, name, pid, tid, start, dur, timed, args)
+
+    def _parts_of(self, text: bytes, places: bytes) -> Texts:
+        numbers = np.frombuffer(places, np.int64).reshape(-1, 2)
+        return Texts.each([text[begin:end] for begin, end in numbers.tolist()])
 
     def _codes(self, buffers: Iterator[bytes]) -> Any:
         return np.frombuffer(next(buffers), np.int32)

@@ -85,6 +85,8 @@ class EventScanner:
             return {"flow_id": Values.of([e.id for e in events], self._words), "end": ends}
         if not ARGUMENTS[group]:
             return {}
+        if "series" in ARGUMENTS[group]:
+            return {"series": Texts.each([bytes(e.args) for e in events])}
         args = self._decoder.args(events, group)
         columns: dict[str, Any] = {}
         for name, argument in ARGUMENTS[group].items():

@@ -27,7 +27,7 @@ static const int64_t US_MAX = INT64_C(4000000000000000); /* the year 2096; in ns
 /* What a value is; the first four are what Python is given as `kinds`. */
 enum { NONE = 0, INT = 1, TEXT = 2, FLOAT = 3, RAW = 4 };
 /* What a column takes: the codes of KINDS in _kineto_native.py. */
-enum { AS_NUMBER = 0, AS_ID = 1, AS_TEXT = 2, AS_JSON = 3 };
+enum { AS_NUMBER = 0, AS_ID = 1, AS_TEXT = 2, AS_JSON = 3, AS_ALL = 4 };
 
 typedef struct {
     int64_t bits; /* a number, the bits of a double, or a code */
@@ -377,10 +377,11 @@ static const u8 *read_time(const u8 *at, int64_t *ns)
 /* ---- The scanner ---- */
 
 typedef struct {
-    u8 takes;        /* AS_NUMBER … AS_JSON */
-    u8 key_count;    /* the value is that of the first key that has one */
+    u8 takes;        /* AS_NUMBER … AS_ALL */
+    u8 key_count;    /* the value is that of the first key that has one; 0: that of `args` itself */
     u8 first_key;
-    Buffer values;   /* int64_t of numbers and ids, int32_t codes of texts */
+    Buffer values;   /* int64_t of numbers and ids, int32_t codes of texts; of all arguments two
+                        int64_t: where they begin and end in the text, 0 and 0: there are none */
     Buffer kinds;    /* u8, of numbers and ids */
 } Column;
 
@@ -416,6 +417,7 @@ typedef struct {
     Buffer order;       /* int32_t: the groups in it, in order */
     Group *groups;
     int group_count;
+    const u8 *text; /* what is scanned */
     int32_t last_phase, last_category, last_pair; /* the pair of the event before; -1: none */
     int failed; /* Python could not say of which group a pair is */
 } Scanner;
@@ -425,6 +427,7 @@ typedef struct {
     Value pid, tid, id;
     int64_t start, dur;
     int has_start, has_dur, has_args;
+    const u8 *whole, *whole_end; /* all arguments; NULL: there are none */
     Value args[KEYS_MAX];
 } Event;
 
@@ -625,8 +628,25 @@ static int find_pair(Scanner *self, Event *event)
 
 #define IS_KEY(word) (size == sizeof(word) - 1 && !memcmp(key, word, sizeof(word) - 1))
 
-/* One of the fields of an event that we read, or another. `held` are arguments that come before
-   what says how to read them. */
+/* The arguments of an event. `held` are those that come before what says how to read them. */
+static const u8 *read_whole(Scanner *self, const u8 *at, const u8 *end, Event *event,
+                            const u8 **held)
+{
+    *held = NULL;
+    if (event->phase >= 0 && event->category >= 0) {
+        int found = find_pair(self, event);
+        if (found <= 0)
+            return found ? FAILED : NULL;
+        event->has_args = 1;
+        if (event->group < 0 || !self->groups[event->group].key_count)
+            return value_end(at, end);
+        return read_args(self, at, end, event);
+    }
+    *held = at;
+    return value_end(at, end);
+}
+
+/* One of the fields of an event that we read, or another. */
 static const u8 *read_field(Scanner *self, const u8 *key, size_t size, const u8 *at, const u8 *end,
                             Event *event, const u8 **held)
 {
@@ -655,18 +675,8 @@ static const u8 *read_field(Scanner *self, const u8 *key, size_t size, const u8 
     }
     if (!IS_KEY("args"))
         return value_end(at, end);
-    *held = NULL;
-    if (event->phase >= 0 && event->category >= 0) {
-        int found = find_pair(self, event);
-        if (found <= 0)
-            return found ? FAILED : NULL;
-        event->has_args = 1;
-        if (event->group < 0 || !self->groups[event->group].key_count)
-            return value_end(at, end);
-        return read_args(self, at, end, event);
-    }
-    *held = at;
-    return value_end(at, end);
+    event->whole = at;
+    return event->whole_end = read_whole(self, at, end, event, held);
 }
 
 static const u8 *read_event(Scanner *self, const u8 *at, const u8 *end, Event *event)
@@ -730,10 +740,19 @@ static int push_value(Buffer *values, Buffer *kinds, const Value *value)
     return push(values, &bits, sizeof bits) && push(kinds, &value->kind, 1);
 }
 
-static int push_column(Column *column, const Event *event)
+static int push_column(const Scanner *self, Column *column, const Event *event)
 {
-    Value value = value_of(column, event);
+    Value value;
     int32_t code;
+    if (column->takes == AS_ALL) {
+        int64_t place[2] = {0, 0};
+        if (event->whole) {
+            place[0] = event->whole - self->text;
+            place[1] = event->whole_end - self->text;
+        }
+        return push(&column->values, place, sizeof place);
+    }
+    value = value_of(column, event);
     if (column->takes == AS_NUMBER || column->takes == AS_ID)
         return push_value(&column->values, &column->kinds, &value);
     code = value.kind == NONE ? -1 : (int32_t)value.bits;
@@ -782,7 +801,7 @@ static const u8 *keep_event(Scanner *self, const u8 *at, const Event *event)
                && push(&own[PHASE], &event->phase, sizeof event->phase);
     shown = group->call_from < 0 ? group->column_count : group->call_from;
     for (int i = 0; good && i < shown; i++)
-        good = push_column(&group->columns[i], event);
+        good = push_column(self, &group->columns[i], event);
     if (good && group->call_from >= 0) {
         int32_t call = call_of(self, group, event);
         if (call == TOO_ALIKE)
@@ -806,6 +825,7 @@ static const u8 *read_events(Scanner *self, const u8 *at, const u8 *end, Py_ssiz
         event.pid.kind = event.tid.kind = event.id.kind = NONE;
         event.start = event.dur = 0;
         event.has_start = event.has_dur = event.has_args = 0;
+        event.whole = event.whole_end = NULL;
         at = read_event(self, at, end, &event);
         if (BAD(at))
             return at;
@@ -908,8 +928,9 @@ static PyObject *scanner_scan(PyObject *object, PyObject *text)
         return NULL;
     }
     clear_columns(self);
-    end = (const u8 *)bytes + size;
-    at = read_events(self, (const u8 *)bytes, end, &count);
+    self->text = (const u8 *)bytes;
+    end = self->text + size;
+    at = read_events(self, self->text, end, &count);
     if (at == FAILED)
         return NULL;
     if (at != end)
@@ -994,7 +1015,7 @@ static int add_columns(Group *group, PyObject *columns)
         if (!(item = PySequence_GetItem(columns, i)))
             return 0;
         if (!PyArg_ParseTuple(item, "iO!", &takes, &PyTuple_Type, &keys) || takes < AS_NUMBER
-            || takes > AS_JSON || !PyTuple_Size(keys)) {
+            || takes > AS_ALL || !PyTuple_Size(keys) != (takes == AS_ALL)) {
             if (!PyErr_Occurred())
                 PyErr_SetString(PyExc_ValueError, "no such column");
             good = 0;

@@ -61,6 +61,7 @@ def assemble(
             rows = (shifted(part, ids) for part in parts)
             in_order = late[name].in_order(rows, windows.following(at)) if name in late else rows
             yield name, _counted(name, _ranked(name, rank, in_order), counts)
+    facts["counter_values"] = counts["counters"]
     about = recording.trace | {"source_root": source_root}
     for name, rows in (
         ("estimates", estimate_table(shared.descriptions)),
@@ -87,6 +88,7 @@ def _tables_of(
     yield "ops", op_table(recording, linked)
     yield "memory", memory_table(recording, linked)
     yield "memory_tags", _in_time_order(window, "memory_tags", ("time_ns",))
+    yield "counters", _in_time_order(window, "counters", ("time_ns",))
 
 
 class _Late:

@@ -87,6 +87,12 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "address": _I64, "bytes": _I64, "category": TEXT,
         }
     ),
+    "counters": pa.schema(
+        {
+            "time_ns": _I64, "dur_ns": _I64, "pid": _I64, "device": _I64, "name": TEXT,
+            "series": TEXT, "value": _F64, "range": TEXT,
+        }
+    ),
     "stalls": pa.schema(
         {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "device": _I64,

@@ -284,6 +284,11 @@ class Run:
         """One row per block whose use the recorded program says, and per moment of that."""
         return self._frame("memory_tags")
 
+    @cached_property
+    def counters(self) -> pd.DataFrame:
+        """One row per value of a counter: sampled at a moment, or counted over a range."""
+        return self._frame("counters")
+
     def memory_by_device(self) -> MemoryProfile:
         """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
         from pyprof2.memory_profiles import of_run

@@ -43,14 +43,17 @@ def _register(slug: str, what: str, *, may_matter: bool = False) -> str:
     return slug
 
 
-COUNTERS: Final = _register("counters", "counters")
+COUNTERS: Final = _register(
+    "counters",
+    "values of counters that are no numbers, and counters without values",
+    may_matter=True,
+)
 NAMES: Final = _register("names", "names of processes, threads and categories")
 MARKS: Final = _register("marks", "marks of a moment")
 ARROWS: Final = _register("arrows", "arrows between launches and GPU work")
 OWN_SPAN: Final = _register("own-span", "the recorder's own span")
 GPU_ANNOTATIONS: Final = _register("gpu-annotations", "annotations repeated for the GPU")
 CUDA_EVENTS: Final = _register("cuda-events", "CUDA events")
-HARDWARE_COUNTERS: Final = _register("hardware-counters", "hardware counters")
 GPU_MEMORY: Final = _register("gpu-memory", "events of GPU memory")
 BACKTRACES: Final = _register("backtraces", "backtraces of CUDA calls")
 GRAPHS_WITH_NODES: Final = _register(

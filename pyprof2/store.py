@@ -69,6 +69,7 @@ class _Rank(TypedDict):
     pairs_recorded: NotRequired[int]
     pairs_agree: NotRequired[int]
     nodes_lost: NotRequired[int]
+    counter_values: NotRequired[int]
     entry: NotRequired[_Entry]
     claimed: NotRequired[bool]
 

@@ -18,6 +18,7 @@ else crosses between the stages, so a format's own words stop at its parser.
     ranks: tables `collectives`, `clocks`, `parts` and `legs`, `comm_seq` of ops, `host` of traces.
 7. the recordings of one worker: `span` of all that has a time; what half precision would
     allow: `tensor_core_eligible_half` of kernels and copies.
+8. what counters were: table `counters`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -503,6 +504,37 @@ MEMORY_TAGS: Final = Table(
         _SPAN,
     ),
 )
+COUNTERS: Final = Table(
+    "counters",
+    "One row per value of a counter in the recording: sampled at a moment, or counted over a range "
+    "on a device.",
+    (
+        _RANK,
+        Column(
+            "time_ns",
+            pa.int64(),
+            "When it was sampled, or its range began, on the clock of the trace.",
+            "ns",
+            nullable=False,
+        ),
+        Column("dur_ns", pa.int64(), "Length of the range; null for a sample.", "ns"),
+        Column("pid", pa.int64(), "Process of a sample, as recorded; null where it is a device."),
+        Column("device", pa.int64(), "Ordinal of the device; null where none is recorded."),
+        Column("name", TEXT, "Name of the counter."),
+        Column(
+            "series",
+            TEXT,
+            "Which of the values that the counter has at that moment; null where it has no name.",
+        ),
+        Column("value", pa.float64(), "The value, in the recorder's unit.", nullable=False),
+        Column(
+            "range",
+            TEXT,
+            "Name of the range that it was counted over, such as the kernel; null for a sample.",
+        ),
+        _SPAN,
+    ),
+)
 STALLS: Final = Table(
     "stalls",
     "One row per interval in which the profiler, the driver or a wait held the host or a stream "
@@ -742,6 +774,6 @@ TABLES: Final = {
     table.name: table
     for table in (
         KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, MEMORY_TAGS,
-        STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
+        COUNTERS, STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
     )
 }  # fmt: skip

@@ -44,6 +44,9 @@ def _step_events(step: int) -> Iterator[Event]:
     yield from _backward(at + 300, ids)
     yield from _optimizer(at + 600, ids)
     yield {"ph": "M", "name": "process_name", "pid": HOST, "tid": 0, "args": {"name": "python"}}
+    power = {"GPU": 250.5, "CPU": 9}
+    yield {"ph": "C", "name": "power", "pid": HOST, "ts": _us(at + 5), "args": power}
+    yield _x("cuda_profiler_range", "gemm", 0, at + 30, 4, {"inst_executed.sum": 1024.0}, pid=0)
     yield {
         "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": HOST,
         "tid": MAIN, "ts": _us(at + 15),

@@ -122,6 +122,6 @@ def test_each_skipped_kind_has_a_place_in_the_documentation(slug: str) -> None:
 def test_check_says_what_was_skipped_and_whether_a_number_may_lack_it() -> None:
     unknown = with_detail(skipped.UNKNOWN_EVENT, "phase Q, category none")
 
-    assert skipped.look_up(skipped.COUNTERS).text == "counters, which no number needs"
+    assert skipped.look_up(skipped.MARKS).text == "marks of a moment, which no number needs"
     assert skipped.look_up(unknown).text == "events of an unknown kind: phase Q, category none"
     assert skipped.look_up("something new").text == "something new"

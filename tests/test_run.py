@@ -326,7 +326,8 @@ def run(tmp_path: Path) -> Run:
     other = [kernel(90, 1, 99), copy(95, 1, 98, name="Memset (Device)")]
     flush = {"ph": "X", "cat": "overhead", "name": "Buffer Flush", "ts": 96, "dur": 1}
     flush |= {"pid": -1, "tid": 0}
-    return load(trace(tmp_path, eventful(0), other, flush, deviceProperties=[{"id": 0}]))
+    watts = {"ph": "C", "name": "power", "ts": 1, "args": {"W": 2.5}}
+    return load(trace(tmp_path, eventful(0), other, flush, watts, deviceProperties=[{"id": 0}]))
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -252,16 +252,20 @@ def test_a_length_is_the_same_on_every_clock(tmp_path: Path) -> None:
     made = {
         "idle": canonical("idle", {"start_ns": 5, "time_ns": 20, "drained": False}),
         "memory": canonical("memory", {"time_ns": 5}),
+        "counters": canonical("counters", {"time_ns": 5, "dur_ns": 7, "value": 1.5}),
     }
     for folder in folders:
         for name in TABLES:
             (folder / name).mkdir(parents=True)
             write_table(folder, name, 0, [made.get(name, TABLES[name].empty())])
 
-    idle, memory = (pa.concat_tables(joined(name, folders, 0, [0, 1000], [0, 1])) for name in made)
+    idle, memory, counters = (
+        pa.concat_tables(joined(name, folders, 0, [0, 1000], [0, 1])) for name in made
+    )
 
     assert rows(idle, "start_ns", "time_ns", "span") == [(5, 20, 0), (1005, 20, 1)]
     assert rows(memory, "time_ns") == [5, 1005]
+    assert rows(counters, "time_ns", "dur_ns", "span") == [(5, 7, 0), (1005, 7, 1)]
 
 
 FIRST, SECOND, THIRD = (1_600_000_000_000_000 + at * 1_000_000_000 for at in range(3))

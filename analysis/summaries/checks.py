@@ -162,6 +162,8 @@ def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
             where = ", on the CPU in place of a GPU" if entry["on_cpu"] else ""
             text = f"entry point {entry['file']}{where}: samples in a step"
             yield Finding("info", text, entry["batch_size"], rank=rank["rank"])
+        if values := rank.get("counter_values"):
+            yield Finding("info", "values of counters in the recording", values, rank=rank["rank"])
         for scanner, count in sorted(rank.get("scanned", {}).items()):
             text = f"events read with the {_SCANNERS.get(scanner, scanner)} scanner"
             yield Finding("info", text, count, rank=rank["rank"])

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pyprof2
 from pyprof2 import skipped
 from pyprof2.markers import Marker, format_marker
 from pyprof2.parsers import _json
 from pyprof2.parsers._kineto_values import parse_us
+from pyprof2.parsers.kineto import SCANNERS, read_recordings
+from pyprof2.run import parse
 from pyprof2.signatures import Tensor
 from tests.kineto_events import (
     ENGINE,
@@ -221,7 +224,7 @@ def test_phases_that_are_no_work_are_counted(tmp_path: Path) -> None:
     extra: list[Event] = [
         {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "python"}},
         {"ph": "i", "s": "g", "name": "Record Window End", "ts": 5},
-        {"ph": "C", "cat": "mtia_counters", "name": "", "ts": 5, "args": {"": 1}},
+        {"ph": "C", "cat": "mtia_counters", "name": "", "ts": 5, "args": {"": "1"}},
         {"ph": "s", "cat": "ac2g", "id": 1, "ts": 5},
     ]
 
@@ -852,3 +855,92 @@ def test_a_rank_that_no_job_has_is_unknown(tmp_path: Path, said: int, rank: int 
     path = trace(tmp_path, op("aten::mm", 0, 1), distributedInfo={"rank": said})
 
     assert read(path).rank == rank
+
+
+def sample(name: str, ts: float, args: Any, **fields: Any) -> Event:
+    return {"ph": "C", "name": name, "pid": PID, "ts": ts, "args": args} | fields
+
+
+COUNTER_COLUMNS = ("time_ns", "dur_ns", "pid", "device", "name", "series", "value", "range")
+
+
+@pytest.mark.parametrize("scanner", SCANNERS)
+def test_counters_are_a_row_for_each_value(tmp_path: Path, scanner: str) -> None:
+    path = trace(
+        tmp_path,
+        sample("power", 5, {"GPU 0": 250, "GPU 1": 251.5}),
+        sample("sm__cycles.avg", 7.25, {"": -3e2}, pid="GPU 3 Counters", cat="hardware_counters"),
+        complete(
+            "cuda_profiler_range", "sgemm", 6, 2, pid=1, tid=0,
+            args={"inst.sum": 1024.0, "device": "1", "dram.sum": 0},
+        ),
+    )  # fmt: skip
+    (found,) = read_recordings(path, tmp_path, scanner=scanner)
+
+    assert sorted(values(found, "counters", *COUNTER_COLUMNS), key=str) == [
+        (5000, None, PID, None, "power", "GPU 0", 250.0, None),
+        (5000, None, PID, None, "power", "GPU 1", 251.5, None),
+        (6000, 2000, None, 1, "dram.sum", None, 0.0, "sgemm"),
+        (6000, 2000, None, 1, "inst.sum", None, 1024.0, "sgemm"),
+        (7250, None, None, 3, "sm__cycles.avg", None, -300.0, None),
+    ]
+    assert found.skipped == {}
+    assert found.problems == {}
+    assert found.trace["start_ns"] is None  # a counter is no work
+
+
+@pytest.mark.parametrize("scanner", SCANNERS)
+@pytest.mark.parametrize(
+    ("args", "good", "skipped_count"),
+    [
+        ('{"a": "12"}', [], 1), ('{"a": null, "b": 2}', [2.0], 1), ('{"a": {"b": 1}}', [], 1),
+        ('{"a": [1], "b": true, "c": 3}', [3.0], 2), ('{"a": 1e400}', [], 1), ("7", [], 1),
+        ('{"a": 1' + "0" * 400 + "}", [], 1), ("{}", [], 1), ("null", [], 1), ("[1, 2]", [], 1),
+        ('{"a": 123456789012345678901234567890}', [123456789012345678901234567890.0], 0),
+        ('{"a": 1, "a": 2}', [2.0], 0), ('{"a": 1e-400}', [0.0], 0),
+        ('{"a": NaN, "b": 4}', [4.0], 1),
+        ('{"a": -inf, "b": 5}', [5.0], 1),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_of_a_counter_is_skipped(
+    tmp_path: Path, scanner: str, args: str, good: list[float], skipped_count: int
+) -> None:
+    text = json_text(sample("odd", 5, {"at": "here"}), sample("even", 6, {"x": 6}))
+    path = tmp_path / "trace.json"
+    path.write_bytes(text.replace(b'{"at":"here"}', args.encode()))
+    assert path.read_bytes() != text
+    (found,) = read_recordings(path, tmp_path, scanner=scanner)
+
+    assert values(found, "counters", "value") == [*good, 6.0]
+    assert found.skipped == ({skipped.COUNTERS: skipped_count} if skipped_count else {})
+
+
+def test_counters_without_a_sensible_time_are_counted(tmp_path: Path) -> None:
+    found = recorded(
+        tmp_path, sample("a", 1, {"x": 1}), {"ph": "C", "name": "b", "args": {"x": 2}},
+        complete("cuda_profiler_range", "never filled in", 0, 0, args={"x": 3}),
+    )  # fmt: skip
+
+    assert values(found, "counters", "value") == [1.0]
+    assert found.problems == {NO_TIME: 2}
+
+
+def test_counters_of_two_ranks_are_in_the_store(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in range(2):
+        late, early = (sample("power", ts, {"W": ts + rank}) for ts in (8, 3))
+        trace(folder / f"rank{rank}.json", op("aten::a", 1, 2), late, early)
+    run = pyprof2.load(parse(folder, tmp_path / "store"))
+
+    kept = run.counters
+    assert kept[["rank", "time_ns", "name", "value"]].values.tolist() == [
+        [0, 3000, "power", 3.0], [0, 8000, "power", 8.0],
+        [1, 3000, "power", 4.0], [1, 8000, "power", 9.0],
+    ]  # fmt: skip
+    facts = run.check().groupby("finding")["count"].apply(list)
+    assert facts["values of counters in the recording"] == [4]
+
+
+def test_a_run_without_counters_has_an_empty_table(tmp_path: Path) -> None:
+    assert pyprof2.load(trace(tmp_path, op("aten::a", 1, 2))).counters.empty

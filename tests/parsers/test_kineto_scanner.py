@@ -45,6 +45,7 @@ EVERY_GROUP: Final = [
     copy(6, 1, 9, name="Memset", bytes=8), complete("overhead", "Buffer Flush", 7, 1),
     complete("cuda_sync", "Stream Sync", 8, 1, args={"stream": 7}), memory(9, Bytes=4),
     *flow(1, 1, 2), {"ph": "C", "name": "power", "ts": 3, "args": {"W": 250}},
+    complete("cuda_profiler_range", "k", 3, 1, pid=0, args={"inst": 5}),
 ]  # fmt: skip
 
 
@@ -87,12 +88,11 @@ def lists(scanner: str, *events: Event | list[Event]) -> dict[str, dict[str, lis
 def test_every_group_has_the_columns_that_the_builder_reads(scanner: str) -> None:
     whole = [complete("mtia_ccp_events", "pe_exe", 9, 1), *EVERY_GROUP]
     halves = [event | {"ph": "B"} for event in whole if event["ph"] == "X"]
-    strange = complete("strange", "x", 1, 1) | {"ph": "B"}
-    found = groups(scanner, EVERY_GROUP, whole[:1], halves, strange, {"ph": "E", "ts": 4})
+    found = groups(scanner, EVERY_GROUP, whole[:1], halves, {"ph": "E", "ts": 4})
 
-    assert list(found)[:12] == [
+    assert list(found)[:13] == [
         "op", "annotation", "python", "launch", "kernel", "memcpy", "memset", "overhead", "wait",
-        "memory", "flow", "counter",
+        "memory", "flow", "counter", "counted range",
     ]  # fmt: skip
     assert set(found) == set(ARGUMENTS)
     for group, columns in found.items():
@@ -106,7 +106,7 @@ def test_every_group_has_the_columns_that_the_builder_reads(scanner: str) -> Non
         assert columns.timed.tolist() == [True] * len(columns)
         assert group not in MOMENTS or not columns.dur_ns.any()
         for name, argument in ARGUMENTS[group].items():
-            kind = Texts if argument.takes in ("text", "json") else Values
+            kind = Texts if argument.takes in ("text", "json", "all") else Values
             assert isinstance(columns.args[name], kind)
 
 
@@ -123,6 +123,30 @@ def test_values_stand_as_they_were_recorded(scanner: str) -> None:
     assert found["memcpy"]["bytes"] == [64]
     assert found["wait"]["stream"] == [7]
     assert found["flow"]["end"] == [False, True]
+
+
+def test_all_arguments_of_a_counter_stand_as_in_the_file(scanner: str) -> None:
+    """Wherever they stand: before what says that it is a counter, twice, or not at all."""
+    texts = [
+        b'{"ph":"C","cat":"","name":"a","ts":1,"args":{ "x" : 1.50 , "y": [1] } }',
+        b'{"args":{"z":-0},"ts":2,"ph":"C","name":"b"}',
+        b'{"args":{"no":1},"ph":"C","cat":"c","ts":3,"args": {"w":1e400} ,"name":"c"}',
+        b'{"ph":"C","name":"d","ts":4}',
+        b'{"ph":"C","name":"e","ts":5,"args":null}',
+        b'{"ph":"X","cat":"cuda_profiler_range","name":"f","ts":6,"dur":1,"args":{"\\u0071":"s"}}',
+    ]
+    found, stream = scanned(scanner, b"[" + b" , ".join(texts) + b"]")
+    counters, ranges = found.groups
+
+    series = counters.args["series"]
+    assert series.to_list() == [
+        b'{ "x" : 1.50 , "y": [1] }', b'{"z":-0}', b'{"w":1e400}', None, b"null",
+    ]  # fmt: skip
+    assert series[np.array([False, True, False, True, True])].to_list() == [
+        b'{"z":-0}', None, b"null",
+    ]  # fmt: skip
+    assert ranges.args["series"].to_list() == [b'{"\\u0071":"s"}']
+    assert (found.scanner, stream.problems) == (scanner, {})
 
 
 @pytest.mark.parametrize(
@@ -212,11 +236,8 @@ def test_a_file_read_with_any_scanner_ends_in_the_same_tables(tmp_path: Path, sc
     (found,) = read_recordings(path, tmp_path, scanner=scanner)
 
     assert found.spool.counts == Counter(
-        ops=1, ranges=2, launches=1, activities=3, stalls=2, memory=1, flows=2
+        ops=1, ranges=2, launches=1, activities=3, stalls=2, memory=1, flows=2, counters=2
     )
-    assert found.skipped == {
-        skipped.COUNTERS: 1,
-        skipped.NAMES: 1,
-    }
+    assert found.skipped == {skipped.NAMES: 1}
     assert found.trace["event_count"] == len(EVERY_GROUP) + 1
     assert found.scanned == {scanner: len(EVERY_GROUP) + 1}

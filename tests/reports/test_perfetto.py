@@ -18,6 +18,7 @@ from pyprof2.reports.cells import clean
 from pyprof2.reports.perfetto.export import PerfettoQuery, row_count, show
 from tests.kineto_events import (
     annotation,
+    complete,
     copy,
     frame,
     kernel,
@@ -426,6 +427,23 @@ def test_memory_by_hand(made: Callable[..., Trace]) -> None:
         "cuda 0 allocated": [(1_000, 50)],
         "cuda 0 reserved": [(1_000, 90)],
         "cuda 0 allocated, change since the start": [(2_000, -4), (3_000, 3)],
+    }
+
+
+def test_samples_of_counters_by_hand(made: Callable[..., Trace]) -> None:
+    def sample(name: str, ts: int, args: dict[str, float], pid: Any = 7) -> dict[str, Any]:
+        return {"ph": "C", "name": name, "ts": ts, "pid": pid, "args": args}
+
+    trace = made(
+        op("a", 0, 9), sample("power", 2, {"W": 3.5, "V": 1}), sample("power", 4, {"W": 2}),
+        sample("sm", 3, {"": 7}, "GPU 0 Counters"),
+        complete("cuda_profiler_range", "k", 1, 1, args={"inst": 5}),
+    )  # fmt: skip
+
+    assert {track[-2:]: values for track, values in trace.counters.items()} == {
+        ("counters", "process 7 · power · W"): [(2_000, 3.5), (4_000, 2)],
+        ("counters", "process 7 · power · V"): [(2_000, 1)],
+        ("device 0", "sm"): [(3_000, 7)],
     }
 
 

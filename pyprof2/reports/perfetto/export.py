@@ -11,7 +11,7 @@ from pyprof2.reports.perfetto.device import write_idle, write_steps, write_work
 from pyprof2.reports.perfetto.findings import write_findings
 from pyprof2.reports.perfetto.host import write_launches, write_ops, write_ranges
 from pyprof2.reports.perfetto.job import write_job
-from pyprof2.reports.perfetto.memory import write_memory
+from pyprof2.reports.perfetto.memory import write_memory, write_samples
 from pyprof2.reports.perfetto.packets import Writer
 from pyprof2.reports.perfetto.rank import Rank
 
@@ -24,7 +24,8 @@ MOST_ROWS_FOR_FINDINGS: Final = 2_000_000
 """Rules and replay look at a whole recording at once; of a longer one both are left out."""
 _ROWS: Final = ("kernels", "copies", "launches", "ops", "ranges")
 _PARTS: Final = (
-    write_steps, write_idle, write_work, write_memory, write_ops, write_launches, write_ranges,
+    write_steps, write_idle, write_work, write_memory, write_samples, write_ops, write_launches,
+    write_ranges,
 )  # fmt: skip
 
 

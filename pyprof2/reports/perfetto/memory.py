@@ -1,4 +1,4 @@
-"""How much memory was allocated and reserved, as counters."""
+"""What the recording counts: how much memory was allocated and reserved, and other samples."""
 
 from __future__ import annotations
 
@@ -36,6 +36,31 @@ def write_memory(rank: Rank) -> None:
             _write(rank, found, [f"{each} {what}" for each in names], group, name)
         unknown = found["allocated_bytes"].is_null().to_numpy()
         _add_up(found, names, np.where(unknown, group, -1), sums, rank)
+
+
+def write_samples(rank: Rank) -> None:
+    """Write the samples of the recorder's other counters; what it counted over ranges is none."""
+    table = rank.parts("counters")
+    for part in range(len(table)):
+        found = table.read(part, ["time_ns", "dur_ns", "device", "pid", "name", "series", "value"])
+        found = found.filter(found["dur_ns"].is_null())
+        named, series = code_column(found, "name"), code_column(found, "series")
+        groups = Groups()
+        ids = (int_column(found, each, NULL) for each in ("device", "pid"))
+        group = groups.number(*ids, named[0].astype(np.int64), series[0].astype(np.int64))
+        tracks = [
+            _sample_track(rank, device, pid, [(*named[1], "")[name], (*series[1], "")[code]])
+            for device, pid, name, code in groups.keys
+        ]
+        time = int_column(found, "time_ns", 0) + rank.shift
+        rank.writer.counters(time, np.array(tracks, np.int64)[group], found["value"].to_numpy())
+
+
+def _sample_track(rank: Rank, device: int, pid: int, names: list[str]) -> int:
+    parent = rank.writer.track("counters", rank.root, place=MEMORY)
+    of = "" if pid == NULL else f"process {pid}"
+    parent = parent if device == NULL else rank.device(device)
+    return rank.writer.track(" · ".join(filter(None, [of, *names])), parent, counter="")
 
 
 def _places(found: pa.Table) -> tuple[list[str], Ints]:

@@ -234,6 +234,18 @@ def test_frames_around_windows_give_stacks(tmp_path: Path) -> None:
     assert [row["name"] for row in found["ranges"]].count("epoch") == 1
 
 
+def test_counters_are_in_the_windows_in_which_they_were_sampled(tmp_path: Path) -> None:
+    late, early = (
+        [{"ph": "C", "name": "W", "ts": 5 + at, "args": {"x": at}} for at in range(*bounds)]
+        for bounds in ((200, 400, 20), (0, 200, 20))
+    )
+
+    found = in_windows(tmp_path, late, steps(), early, windows=4)
+
+    values = [(row["time_ns"], row["value"]) for row in found["counters"]]
+    assert values == [(5_000 + 1_000 * at, at) for at in range(0, 400, 20)]
+
+
 def test_kernels_stand_in_order_wherever_they_are_launched(tmp_path: Path) -> None:
     late = [launch(3, 90), kernel(250, 1, 90), launch(4, 91), kernel(990, 1, 91)]
     early = [launch(310, 92), kernel(120, 1, 92), kernel(130, 1, 93)]
