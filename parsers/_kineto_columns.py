@@ -274,8 +274,10 @@ def group_of(phase: str, category: str) -> str | None:
     if phase == "C":
         return "counter"
     if phase in ("B", "E"):
-        group = group_of("X", category)
-        return END if phase == "E" else BEGIN + (group if group in _WHOLE else UNKNOWN)
+        if phase == "E":
+            return END
+        whole = group_of("X", category)
+        return BEGIN + (whole if whole is not None and whole in _WHOLE else UNKNOWN)
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
 
 

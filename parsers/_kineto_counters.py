@@ -18,7 +18,6 @@ from pyprof2.skipped import COUNTERS
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Container
 
     from pyprof2.parsers._columns import Values
     from pyprof2.parsers._kineto_columns import EventColumns
@@ -80,7 +79,7 @@ class CounterTable:
         self._shared.spool.append("counters", columns, len(of))
 
     def _series(
-        self, events: EventColumns, but: Container[str] = frozenset()
+        self, events: EventColumns, but: frozenset[str] = frozenset()
     ) -> list[dict[str, float]]:
         """Return the arguments of each event that are numbers, but for these."""
         raws = [raw or b"{}" for raw in events.args["series"].to_list()]
@@ -93,7 +92,7 @@ class CounterTable:
         self._count_skipped(found.count({}))
         return found
 
-    def _numbers(self, raw: bytes, but: Container[str]) -> dict[str, float]:
+    def _numbers(self, raw: bytes, but: frozenset[str]) -> dict[str, float]:
         """Return the numbers among the arguments of one event, some of which are none."""
         try:
             fields = _FIELDS.decode(raw)

@@ -330,9 +330,9 @@ def _by_storage(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes
     above, inner = above[order], inner[order]
     asked, first = np.unique(above, return_index=True)
     of_read = np.where(is_read[ops.parent[inner]], signature[ops.parent[inner]], -1)
-    seen = np.split(np.stack((signature[inner], of_read), 1), first[1:])
+    pairs_of = np.split(np.stack((signature[inner], of_read), 1), first)[1:]
     codes: dict[tuple[int, ...], int] = {}
-    for op, pairs in zip(asked.tolist(), seen, strict=True):
+    for op, pairs in zip(asked.tolist(), pairs_of, strict=True):
         key = (int(signature[op]), *pairs.ravel().tolist())
         if key[0] >= 0 and key not in codes:
             clue = _stored(

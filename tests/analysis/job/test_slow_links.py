@@ -69,6 +69,7 @@ def test_waits_for_collectives_are_inferred_where_nothing_fits_without(tmp_path:
     assert gain.gain_ns == pytest.approx(1000 * lost_us, rel=0.02)
     assert gain.lo_ns is not None
     assert gain.hi_ns is not None
+    assert gain.gain_ns is not None
     assert gain.lo_ns <= gain.gain_ns <= gain.hi_ns
     assert answers(found)[0].endswith(INFERRED)
 
