@@ -274,10 +274,8 @@ def group_of(phase: str, category: str) -> str | None:
     if phase == "C":
         return "counter"
     if phase in ("B", "E"):
-        if phase == "E":
-            return END
-        whole = group_of("X", category)
-        return BEGIN + (whole if whole is not None and whole in _WHOLE else UNKNOWN)
+        whole = group_of("X", category) or UNKNOWN
+        return END if phase == "E" else BEGIN + (whole if whole in _WHOLE else UNKNOWN)
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
 
 
