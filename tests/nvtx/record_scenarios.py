@@ -10,9 +10,10 @@ import json
 import sys
 import threading
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyprof2.markers import parse_marker
 from pyprof2.nvtx.annotation import shutdown, start
@@ -21,18 +22,33 @@ from pyprof2.nvtx.sinks import Sink, nvtx_sink
 from tests.nvtx.oracle import Oracle
 from tests.nvtx.scenarios import SCENARIOS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 def watched(sink: Sink, oracle: Oracle, log: list[Any]) -> Sink:
     """Return a sink that does the same, and writes a log."""
+    local, original = threading.local(), sink.copied
+    assert original is not None
 
     def push(attributes: Any, domain: Any) -> None:
-        marker = parse_marker(attributes.message.string)
+        text = getattr(local, "copied", None) or attributes.message.string
+        marker = parse_marker(text)
         if marker is not None and marker.kind == "op":
-            entry = (attributes.message.string, attributes.payload, oracle.expect())
+            entry = (text, attributes.payload, oracle.expect())
             log.append((threading.get_native_id(), *entry))
         sink.push(attributes, domain)
 
-    return replace(sink, push=push)
+    @contextmanager
+    def copied(attributes: Any, text: str) -> Iterator[None]:
+        local.copied = text
+        try:
+            with original(attributes, text):
+                yield
+        finally:
+            local.copied = None
+
+    return replace(sink, push=push, copied=copied)
 
 
 def main() -> None:
