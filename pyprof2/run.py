@@ -312,14 +312,24 @@ class Run:
 
         See `pyprof2.analysis.summaries.spent.Spent`.
         """
-        from pyprof2.analysis.summaries.spent import IDLE_INPUT, OF_STEPS, idle_sums, spent
+        from pyprof2.analysis.summaries.spent import IDLE_INPUT, idle_sums, spent
 
         if self.source_root is None and all(rank.has("idle_sums") for rank in self._ranks):
             idle = pa.concat_tables([rank.read("idle_sums") for rank in self._ranks])
         else:
             idle = idle_sums(self.idle_parts(IDLE_INPUT))
-        steps = read_table(self.path, "steps", OF_STEPS).to_pylist()
-        return spent(self.summary, steps, idle.to_pylist(), lambda: self.recorded_parts)
+        return spent(self.summary, self._steps, idle.to_pylist(), lambda: self.recorded_parts)
+
+    @cached_property
+    def _steps(self) -> list[dict[str, Any]]:
+        """What the heading says of the steps is made of this."""
+        from pyprof2.analysis.summaries.spent import OF_STEPS
+        from pyprof2.analysis.time.steps import SHARES
+
+        rows: list[dict[str, Any]] = read_table(
+            self.path, "steps", [*OF_STEPS, *SHARES]
+        ).to_pylist()
+        return rows
 
     def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of the table `idle` in parts, so that not all of it is in memory."""
@@ -719,9 +729,8 @@ class Run:
         """
         from pyprof2.analysis.time.steps import SHARES, mean_shares
 
-        steps = read_table(self.path, "steps", ["dur_ns", *SHARES]).to_pylist()
-        if steps:
-            return mean_shares(steps, "dur_ns")
+        if self._steps:
+            return mean_shares(self._steps, "dur_ns")
         if self.summary["kernel_count"] > _LOOKED_THROUGH:
             busy, span = (self.summary[name] for name in ("busy_kernels_ns", "gpu_span_ns"))
             return dict.fromkeys(SHARES) | {SHARES[0]: 100 * busy / span if span else None}
@@ -794,28 +803,23 @@ class Run:
     @cached_property
     def utilization(self) -> pd.DataFrame:
         """MFU and HFU of each step; see `pyprof2.analysis.summaries.utilization.utilization`."""
-        import pandas as pd
-
         from pyprof2.analysis.summaries.utilization import COLUMNS
 
-        if self.device is None:
-            return as_pandas(read_table(self.path, "utilization")).astype(COLUMNS)
-        parts = [self._utilization_of(rank).astype(object) for rank in self._ranks]
-        return pd.concat(parts, ignore_index=True).astype(COLUMNS)
+        return as_pandas(self._utilization).astype(COLUMNS)
 
     @cached_property
     def utilization_rows(self) -> list[dict[str, Any]]:
         """The rows of `utilization`, null as None; they take less to read."""
-        if self.device is None:
-            rows: list[dict[str, Any]] = read_table(self.path, "utilization").to_pylist()
-            return rows
-        frame = self.utilization.astype(object)
-        return [
-            {str(k): v for k, v in row.items()}
-            for row in frame.where(frame.notna(), None).to_dict("records")
-        ]
+        rows: list[dict[str, Any]] = self._utilization.to_pylist()
+        return rows
 
-    def _utilization_of(self, rank: RankTables) -> pd.DataFrame:
+    @cached_property
+    def _utilization(self) -> pa.Table:
+        if self.device is None:
+            return read_table(self.path, "utilization")
+        return pa.concat_tables([self._utilization_of(rank) for rank in self._ranks])
+
+    def _utilization_of(self, rank: RankTables) -> pa.Table:
         """Return the utilization of a rank with the peaks of the device that was named."""
         from pyprof2.analysis.parted import InMemory
         from pyprof2.analysis.summaries.utilization import NEEDED, utilization
@@ -823,8 +827,7 @@ class Run:
 
         windows = StepWindows.of(rank.read("steps"))
         tables = {name: InMemory(table) for name, table in rank.several(NEEDED).items()}
-        found = utilization(tables, windows, rank.devices(), self.device, rank.rank)
-        return as_pandas(found)
+        return utilization(tables, windows, rank.devices(), self.device, rank.rank)
 
     @cached_property
     def stored_sums(self) -> StoredSums | None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-COLUMNS: Final = [name for name in IDLE.names if name != "rank"]
+COLUMNS: Final = [name for name in IDLE.names if name not in ("rank", "span")]
 FRAMES: Final = st.sampled_from(
     ["/me/train.py(5): main", "/me/train.py(5): <lambda>", "/srv/x.py(3): f", "torch/a.py(1): g"]
 )
