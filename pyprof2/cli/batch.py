@@ -96,7 +96,7 @@ def _add_entry(command: argparse.ArgumentParser) -> None:
         type=_batches,
         metavar="B[,B…]",
         help="run these batch sizes, three or more; default: four that double, around that of the "
-        "entry point",
+        "entry point, and on to that of --at as long as its interval is wide",
     )
     command.add_argument(
         "--rounds",
@@ -277,7 +277,7 @@ def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, Batch
     total = len(args.batches or range(4)) * (1 + rounds) + 2 * (1 + rounds) * args.verify
     shown = arguments.wants_progress(args)
     with tqdm(total=total, disable=not shown, unit="run", desc="running", leave=False) as bar:
-        sweep = measure(entry.run_of(args), args.batches, rounds, bar.update)
+        sweep = measure(entry.run_of(args), args.batches, rounds, bar.update, query.batches)
         model = sweep.model()
         tried = _tried(args, sweep, model, query, bar.update) if args.verify else {}
     if not args.quiet:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.summaries.batch.model import FEWEST, fit_model
+from pyprof2.analysis.summaries.batch.model import FEWEST, STEP, fit_model
 from pyprof2.analysis.summaries.batch.tried import Tried
 from pyprof2.batches import recorded_of
 from pyprof2.entry.children import EntryRunError, record, time_iterations
@@ -25,7 +25,7 @@ from pyprof2.run import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pyprof2.analysis.summaries.batch.model import Model
+    from pyprof2.analysis.summaries.batch.model import Answer, Model
     from pyprof2.analysis.summaries.batch.recorded import Recorded
     from pyprof2.entry.children import EntryRun
     from pyprof2.entry_facts import Facts
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 ROUNDS: Final = 5
 CPU_TIME: Final = "CPU time of one thread"
 WALL_TIME: Final = "wall time"
+NARROW: Final = 0.2
+"""Interval of the time of a step, of the time, from which on no more batch sizes are run."""
 _WAITS: Final = 1.2
 """An iteration that always takes more than so many times its CPU time may wait for something."""
 
@@ -101,14 +103,17 @@ def measure(
     batches: Sequence[int] | None = None,
     rounds: int = ROUNDS,
     on_run: Callable[[], object] = lambda: None,
+    asked: Sequence[int] = (),
 ) -> Sweep:
     """Run an entry point at some batch sizes; one that cannot be run is left out, and said.
 
     Args:
         run: how; its batch size does not count.
-        batches: the sizes; None: around the default of the entry point.
+        batches: the sizes; None: around the default of the entry point, and as long as the
+            intervals of those `asked` for are wide, the double of the largest.
         rounds: how many processes of each size take times.
         on_run: called after each process.
+        asked: batch sizes that the model will be asked for.
 
     Raises:
         CaptureError: the first size cannot be run, and not for lack of memory.
@@ -121,11 +126,43 @@ def measure(
             _record(replace(run, batch=batch), sweep, on_run)
     # No secret: the order is to be one that nobody chose, and the same again.
     chance = random.Random(0)  # noqa: S311
+    _take_times(run, sweep, sorted(sweep.recordings), rounds, chance, on_run)
+    while batches is None and (size := _next_size(sweep, asked)) is not None:
+        _record(replace(run, batch=size), sweep, on_run)
+        if size in sweep.recordings:
+            _take_times(run, sweep, [size], rounds, chance, on_run)
+    return sweep
+
+
+def _take_times(
+    run: EntryRun, sweep: Sweep, batches: Sequence[int], rounds: int, chance: random.Random,
+    on_run: Callable[[], object],
+) -> None:  # fmt: skip
     for _ in range(rounds):
-        for batch in chance.sample(sorted(sweep.recordings), len(sweep.recordings)):
+        for batch in chance.sample(batches, len(batches)):
             sweep.times[batch].append(time_iterations(replace(run, batch=batch)))
             on_run()
-    return sweep
+
+
+def _next_size(sweep: Sweep, asked: Sequence[int]) -> int | None:
+    """Return the batch size that narrows the intervals of those asked for; None: none has to.
+
+    It doubles, up to that which is asked for, and not where memory has ended.
+    """
+    largest = max(sweep.recordings, default=0)
+    beyond = [size for size in asked if size > largest]
+    if not beyond or sweep.failed or len(sweep.recordings) < FEWEST:
+        return None
+    model = sweep.model()
+    is_wide = any(_width(model.answer(STEP, size, {})) > NARROW for size in beyond)
+    return min(2 * largest, max(beyond)) if is_wide else None
+
+
+def _width(found: Answer) -> float:
+    """Return the interval of an answer in parts of its value; 0 where nothing is known."""
+    if found.value is None or found.lo is None or found.hi is None:
+        return 0.0
+    return (found.hi - found.lo) / found.value
 
 
 def verify(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 _MOST: Final = 1_000_000_000
 _MOST_OFFERED: Final = 12
-_PATIENCE: Final = 15.0
+PATIENCE: Final = 15.0
 """Seconds that a panel may wait for the recording, and again for the file that it shows."""
 
 
@@ -96,9 +96,9 @@ async def _breakdown(ls: Server, *given: Any) -> Answer:
     ls.has_panel = True
     wanted = given[0] if given and isinstance(given[0], dict) else {}
     session = ls.session
-    await session.loaded(_PATIENCE)
+    await session.loaded(PATIENCE)
     if file := opened(session, wanted.get("uri")):
-        await session.settle(file.document.uri, _PATIENCE)
+        await session.settle(file.document.uri, PATIENCE)
     found, costs = rows(session, wanted), session.costs
     of = {"ledger": costs["ledger"], "memory_of": costs["memory_of"]} if costs else {}
     return {"ok": costs is not None, "text": session.title(), "rows": found, **of}

@@ -64,11 +64,24 @@ class FileCosts(TypedDict):
     rates: dict[str, dict[str, float]]
 
 
+class EntryRecorded(TypedDict):
+    """The entry point that a recording is of.
+
+    Attributes:
+        file: its path, as it was recorded.
+        batch_size: samples in a step.
+    """
+
+    file: str
+    batch_size: int
+
+
 class Costs(TypedDict):
     """What a recording says.
 
     Attributes:
         path: the recording.
+        entry: the entry point that it is of: `file` as it was recorded, and `batch_size`.
         root: the folder of the user's own code where it was recorded.
         ledger: `device` or `host`.
         steps: how many its numbers are of; 0: no steps were recorded, it is one whole.
@@ -86,6 +99,7 @@ class Costs(TypedDict):
     """
 
     path: str
+    entry: EntryRecorded | None
     root: str | None
     ledger: str
     steps: int
@@ -126,6 +140,7 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
     trace = run.trace.iloc[0]
     return Costs(
         path=str(path),
+        entry=_entry(run),
         root=root,
         ledger=profile.ledger,
         steps=len([1 for _, number in profile.steps if number is not None]),
@@ -141,6 +156,14 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
         tree=_tree(profile),
         findings=_findings(run),
     )
+
+
+def _entry(run: Run) -> EntryRecorded | None:
+    """Return the entry point of a recording; None: it is of none, or of several."""
+    found = [rank["entry"] for rank in run.manifest["ranks"] if "entry" in rank]
+    if not found or any(each != found[0] for each in found):
+        return None
+    return EntryRecorded(file=found[0]["file"], batch_size=found[0]["batch_size"])
 
 
 def _recorded_at(trace: pd.Series, path: Path) -> float:

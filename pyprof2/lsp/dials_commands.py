@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lsprotocol import types as lsp
 
 from pyprof2.lsp.commands import Answer, said
+from pyprof2.lsp.recording_commands import record_sizes
 from pyprof2.lsp.server import Server  # noqa: TC001 - pygls reads the annotations
 
 if TYPE_CHECKING:
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 
 
 async def _open(ls: Server, *given: Any) -> Answer:
-    """Open the page in a browser, unless `{"open": false}` is given."""
-    if why := ls.dials.lacks():
+    """Open the page in a browser, unless `{"open": false}` is given.
+
+    What the dials need of an entry point is recorded first, if that is allowed.
+    """
+    if why := await record_sizes(ls):
         return said(ls, why, ok=False)
     try:
         address = ls.dials.serve()
@@ -41,7 +45,7 @@ async def _page(ls: Server, *_: Any) -> Answer:
     from pyprof2.reports.dials import PROGRAM
     from pyprof2.reports.page.html import page
 
-    why = ls.dials.lacks()
+    why = await record_sizes(ls)
     return {"ok": not why, "text": why} | ({} if why else {"html": "".join(page("", PROGRAM))})
 
 

@@ -42,6 +42,11 @@ class Kept:
         """The folder of the recordings that the server makes of the workspace."""
         return self.folder / "recordings"
 
+    @property
+    def sizes(self) -> Path:
+        """The folder of those at other batch sizes than the code has, for the dials."""
+        return self.folder / "sizes"
+
     def get(self, name: str) -> Any:
         """Return what is remembered under a name; None: nothing."""
         try:

@@ -69,6 +69,8 @@ class Profiling:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._is_running = False
+        self.is_cancelled = False
+        """Whether the user ended the last one."""
 
     @property
     def is_running(self) -> bool:
@@ -76,7 +78,12 @@ class Profiling:
         return self._is_running
 
     def cancel(self) -> None:
-        """End the program, with all that it started."""
+        """End the program, with all that it started, as the user wants."""
+        self.is_cancelled = True
+        self.end()
+
+    def end(self) -> None:
+        """End the program, if it runs, with all that it started."""
         if self._process is not None and self._process.returncode is None:
             end_group(self._process.pid)
 
@@ -87,6 +94,7 @@ class Profiling:
         root: str,
         folder: Path,
         report: Callable[[str], None],
+        label: str = "",
     ) -> Path:
         """Record a program, and return the store; what is left of older ones is removed.
 
@@ -96,15 +104,16 @@ class Profiling:
             root: the folder that it runs in, and below which errors are looked for.
             folder: where recordings are kept.
             report: takes the last line that the program wrote.
+            label: the end of the store's name.
 
         Raises:
             ProfilingError: it failed, or was cancelled.
             OSError: the folder cannot be written.
         """
-        name = time.strftime("%Y%m%d-%H%M%S")
+        name = time.strftime("%Y%m%d-%H%M%S") + label
         own = folder / name
         own.mkdir(parents=True, mode=0o700)
-        self._is_running = True
+        self._is_running, self.is_cancelled = True, False
         try:
             for command in commands(python, capture, own):
                 await self._run(command, python, root, report)
@@ -128,7 +137,7 @@ class Profiling:
             output = await _read(process, report)
             code = await process.wait()
         finally:
-            self.cancel()
+            self.end()
             self._process = None
         if code:
             raise ProfilingError(failure_of(output, root, code))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from lsprotocol import types as lsp
 
 from pyprof2.lsp import kept, shown
-from pyprof2.lsp.commands import Answer, analyse_all, places, said
+from pyprof2.lsp.commands import PATIENCE, Answer, analyse_all, places, said
 from pyprof2.lsp.profiling import ProfilingError, shown_command
 from pyprof2.lsp.server import Server  # noqa: TC001 - pygls reads the annotations
 from pyprof2.lsp.settings import ASK, OFF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyprof2.lsp.files import File
 
@@ -51,45 +51,55 @@ async def on_save(ls: Server, uri: str) -> None:
     await _profile(ls)
 
 
-async def _consent(ls: Server, root: str) -> bool:
+async def _consent(ls: Server, root: str, capture: tuple[str, ...], sizes: Sequence[int]) -> bool:
     """Return whether the user allowed this very command, in this workspace."""
-    settings = ls.session.settings
-    command = shown_command(settings.python, settings.capture)
+    command = shown_command(ls.session.settings.python, capture)
     if ls.session.kept.get(kept.CONSENT) == [root, command]:
         return True
-    text = f"may this run in {root}, now and whenever you ask for it here? {command}"
+    at = f" with batch sizes of {', '.join(map(str, sizes))}, for the dials" if sizes else ""
+    text = f"may this run in {root}{at}, now and whenever you ask for it here? {command}"
     if await ls.choose(text, [_ALLOW, _DENY]) != _ALLOW:
         return False
     ls.session.kept.put(kept.CONSENT, [root, command])
     return True
 
 
-async def _refusal(ls: Server) -> str:
+async def _refusal(ls: Server, sizes: Sequence[int] = ()) -> str:
     """Return why nothing may run now; empty: it may."""
     settings, roots = ls.session.settings, ls.session.roots
     if settings.restricted or not roots:
         return "nothing runs in a workspace that is not trusted"
-    if not settings.capture:
+    capture = capture_of(ls)
+    if not capture:
         return "say what to record: setting capture, the script and its arguments"
     if ls.profiling.is_running:
         return "it is being recorded already"
-    return "" if await _consent(ls, roots[0]) else "not allowed: nothing was run"
+    allowed = await _consent(ls, roots[0], capture, sizes)
+    return "" if allowed else "not allowed: nothing was run"
+
+
+def capture_of(ls: Server) -> tuple[str, ...]:
+    """Return what is recorded: what the setting says, else the entry point; empty: nothing."""
+    session = ls.session
+    if session.settings.capture:
+        return session.settings.capture
+    if not session.roots or (entry := session.entry_file()) is None:
+        return ()
+    root = Path(session.roots[0])
+    return "--entry", str(entry.relative_to(root) if entry.is_relative_to(root) else entry)
 
 
 async def _profile(ls: Server) -> Answer:
     """Record the program anew, after consent; the last good numbers stay meanwhile."""
     if refusal := await _refusal(ls):
         return said(ls, refusal, ok=False)
-    settings, roots = ls.session.settings, ls.session.roots
     batch = await _saved_batch(ls)
     progress = _Progress(ls)
     await progress.begin()
     try:
-        store = await ls.profiling.record(
-            settings.python, settings.capture, roots[0], ls.session.kept.recordings, progress.report
-        )
+        store = await _record(ls, capture_of(ls), ls.session.kept.recordings, progress.report)
     except ProfilingError as error:
-        return await _failed(ls, error, cancelled=progress.is_cancelled)
+        return await _failed(ls, error)
     except OSError as error:
         return said(ls, f"{error.filename}: {error.strerror}", ok=False)
     finally:
@@ -100,8 +110,77 @@ async def _profile(ls: Server) -> Answer:
     return said(ls, ls.session.title(), ok=True, quiet=True)
 
 
-async def _failed(ls: Server, error: ProfilingError, *, cancelled: bool) -> Answer:
-    if cancelled:
+async def _record(
+    ls: Server, capture: tuple[str, ...], folder: Path, report: Callable[[str], None],
+    label: str = "",
+) -> Path:  # fmt: skip
+    python, root = ls.session.settings.python, ls.session.roots[0]
+    return await ls.profiling.record(python, capture, root, folder, report, label)
+
+
+async def record_sizes(ls: Server) -> str:
+    """Record an entry point at more batch sizes, after consent, so that the dials have a model.
+
+    What is shown stays: they are kept apart.
+
+    Returns:
+        Why the dials still have none; empty: they have.
+    """
+    await ls.session.loaded(PATIENCE)
+    lacks = ls.dials.lacks()
+    if not lacks or "--entry" not in capture_of(ls):
+        return lacks
+    if ls.session.batch()[0] is None and not (found := await _profile(ls))["ok"]:
+        return str(found["text"])
+    default = ls.session.batch()[0]
+    if default is None:
+        return lacks
+    from pyprof2.entry.sweep import sizes_around
+
+    sizes = [size for size in sizes_around(default) if size not in ls.session.by_batch()]
+    if refusal := await _refusal(ls, sizes):
+        return refusal
+    progress = _Progress(ls)
+    await progress.begin()
+    try:
+        failed = await _record_each(ls, sizes, progress)
+    finally:
+        progress.end()
+    ls.dials.changed()
+    lacks = ls.dials.lacks()
+    return "cancelled" if ls.profiling.is_cancelled else lacks and "; ".join([lacks, *failed])
+
+
+async def _record_each(ls: Server, sizes: Sequence[int], progress: _Progress) -> list[str]:
+    """Record at each batch size, and return why some could not be, of too little memory say."""
+    capture, failed = _without_batch(capture_of(ls)), []
+    for number, size in enumerate(sizes, start=1):
+        progress.about = f"batch size {size} ({number} of {len(sizes)}): "
+        asked = (*capture, "--batch", str(size))
+        try:
+            store = await _record(ls, asked, ls.session.kept.sizes, progress.report, f"-b{size}")
+        except ProfilingError as error:
+            if ls.profiling.is_cancelled:
+                break
+            failed.append(f"batch size {size}: {error.failure.text}")
+        except OSError as error:
+            return [*failed, f"{error.filename}: {error.strerror}"]
+        else:
+            _remember_batch(ls, store, size)
+    return failed
+
+
+def _without_batch(capture: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is recorded without the batch size that it names."""
+    kept_words = [word for word in capture if not word.startswith("--batch=")]
+    if "--batch" in kept_words:
+        at = kept_words.index("--batch")
+        del kept_words[at : at + 2]
+    return tuple(kept_words)
+
+
+async def _failed(ls: Server, error: ProfilingError) -> Answer:
+    if ls.profiling.is_cancelled:
         return said(ls, "cancelled", ok=False)
     failure = ls.failure = error.failure
     await ls.refresh()
@@ -141,13 +220,17 @@ def _remember_batch(ls: Server, store: Path, batch: int | None) -> None:
 
 
 class _Progress:
-    """A bar in the editor, with which the user can cancel; nothing where it has none."""
+    """A bar in the editor, with which the user can cancel; nothing where it has none.
+
+    Attributes:
+        about: what stands before each text.
+    """
 
     def __init__(self, ls: Server) -> None:
         window = ls.client_capabilities.window
         self._ls, self._token = ls, "pyprof2.profile"
+        self.about = ""
         self._is_shown = bool(window and window.work_done_progress)
-        self.is_cancelled = False
 
     async def begin(self) -> None:
         """Show it."""
@@ -161,19 +244,18 @@ class _Progress:
 
     def _done(self, future: Any) -> None:
         if future.cancelled():
-            self.is_cancelled = True
             self._ls.profiling.cancel()
 
     def report(self, text: str) -> None:
         """Show the last line that the program wrote."""
         if self._is_shown:
-            found = lsp.WorkDoneProgressReport(message=shown.plain(text)[:120])
+            found = lsp.WorkDoneProgressReport(message=(self.about + shown.plain(text))[:120])
             self._ls.work_done_progress.report(self._token, found)
 
     def end(self) -> None:
         """Take it away."""
         if self._is_shown:
-            text = "cancelled" if self.is_cancelled else "done"
+            text = "cancelled" if self._ls.profiling.is_cancelled else "done"
             self._ls.work_done_progress.end(self._token, lsp.WorkDoneProgressEnd(message=text))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.lsp import kept, shown
 from pyprof2.lsp.files import Document, File, View
-from pyprof2.lsp.recordings import CHANGED, MISSING, UNKNOWN
+from pyprof2.lsp.recordings import CHANGED, MISSING, UNKNOWN, locate
 from pyprof2.lsp.settings import Settings
 from pyprof2.lsp.text import language_of
 from pyprof2.lsp.worker import Worker, WorkerError
@@ -25,6 +26,7 @@ MAIN, BASELINE, SCOPE = "main", "baseline", "scope"
 """The recording that is shown, the one that it is compared with, and only one module of it."""
 _PAUSE: Final = 0.12
 """Seconds without an edit before a file is analysed."""
+_MODEL_PROVIDER: Final = re.compile(r"^def (?:skyline|deepview)_model_provider\b", re.MULTILINE)
 _LIKELY: Final = 0.2
 """Share of the shapes in forward from which on their first dimension may be the batch."""
 
@@ -163,12 +165,16 @@ class Session:
     def batch(self) -> tuple[int | None, str]:
         """Return the recorded batch size, and how it is known.
 
-        What the server recorded itself it knows. Else it is a number in the code that is also the
-        first dimension of many shapes; where two are, nothing is known.
+        An entry point's recording says it, and what the server recorded itself it knows. Else it is
+        a number in the code that is also the first dimension of many shapes; where two are, nothing
+        is known.
         """
         costs = self.costs
         if costs is None:
             return None, ""
+        if costs["entry"] is not None:
+            size = costs["entry"]["batch_size"]
+            return size, f"batch {size}"
         shown_path = os.path.realpath(costs["path"])
         for size, path in self.by_batch().items():
             if os.path.realpath(path) == shown_path:
@@ -186,12 +192,30 @@ class Session:
     def by_batch(self) -> dict[int, str]:
         """Return the recordings of known batch sizes: those that are named, else our own.
 
-        Of several of our own with one batch size it is the last.
+        Of several of our own with one batch size it is the last; an entry point's that is shown
+        comes before them.
         """
         root = self.roots[0] if self.roots else ""
         named = {int(size): str(Path(root, path)) for size, path in self.settings.batches.items()}
         own: dict[str, int] = self.kept.get(kept.BATCHES) or {}
-        return named or {size: path for path, size in own.items() if Path(path).is_dir()}
+        found = {size: path for path, size in own.items() if Path(path).is_dir()}
+        if self.costs is not None and (entry := self.costs["entry"]):
+            found[entry["batch_size"]] = self.costs["path"]
+        return named or found
+
+    def entry_file(self) -> Path | None:
+        """Return the entry point here: that of the recording, else an open file with providers."""
+        costs = self.costs
+        if costs is not None and (entry := costs["entry"]):
+            return locate(entry["file"], costs["root"], self.roots, self.settings.pathMap)
+        return next(
+            (
+                Path(file.path)
+                for file in self.files.values()
+                if file.path is not None and _MODEL_PROVIDER.search(file.document.source)
+            ),
+            None,
+        )
 
     # -- files -----------------------------------------------------------------------------------
 

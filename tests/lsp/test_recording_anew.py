@@ -7,13 +7,15 @@ takes minutes for: it writes the recording, fails, or sleeps with a child in the
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyprof2.markers import Marker, format_marker
 from tests.conftest import ROOT
-from tests.kineto_events import trace
+from tests.kineto_events import op, trace
 from tests.lsp.editor import processes_of
 from tests.lsp.workspaces import CODE, events, workspace
 
@@ -138,6 +140,78 @@ def test_an_error_stands_at_its_line_and_the_last_good_numbers_stay(
     assert said.message.startswith("ValueError: no ")
     assert "\x1b" not in said.message
     assert editor.hints() == numbers
+
+
+def entry_workspace(tmp_path: Path, fails: str) -> tuple[Path, dict[str, Any]]:
+    """Return the script of an entry point with a recording of 32 samples, and settings.
+
+    Their interpreter records any batch size, but for those that a pattern of the shell names.
+    """
+    script = workspace(tmp_path / "ws")
+    for size in (16, 32, 64, 128):
+        text = format_marker(Marker("entry", name=str(script), batch=size), quoteless=True)
+        made = [op(text, 2, 1), *events(str(script), str(script.parent))]
+        own = script.parent / "net.json" if size == 32 else tmp_path / f"made{size}.json"
+        trace(own, *made)
+    shutil.rmtree(script.parent / "net.pyprof2")
+    (script.parent / "net.json").rename(script.parent / "net.pt.trace.json")
+    capture = f"""for size; do :; done
+    case $size in {fails}) echo "RuntimeError: no memory for $size"; exit 3;; esac
+    cp "{tmp_path}/made$size.json" "$6.json\""""
+    settings = interpreter(tmp_path, script, capture)
+    return script, {"python": settings["python"]}
+
+
+@pytest.mark.parametrize(
+    ("fails", "sizes"), [("none", [16, 32, 64, 128]), ("128", [16, 32, 64]), ("64|128", [])]
+)
+def test_the_dials_run_an_entry_point_at_more_batch_sizes_and_what_is_shown_stays(
+    start: Callable[..., Editor], tmp_path: Path, fails: str, sizes: list[int]
+) -> None:
+    script, settings = entry_workspace(tmp_path, fails)
+    editor = start(script.parent, **settings)
+    editor.open(script)
+
+    refused = editor.run("dials", {"open": False})
+    assert refused == {"ok": False, "text": "not allowed: nothing was run"}
+    assert log(tmp_path) == []
+    editor.answers = {"may this run": "Allow"}
+    found = editor.run("dialsPage")
+
+    assert "batch sizes of 16, 64, 128, for the dials, now and whenever" in editor.asked[-1]
+    assert editor.asked[-1].endswith("pyprof2 capture --kineto --entry train.py")
+    assert log(tmp_path).count("capture") == 3
+    assert editor.run("state")["recording"].endswith("net.pt.trace.json")
+    assert any("batch size 64 (2 of 3): " in said for said in editor.progress)
+    assert found["ok"] == bool(sizes)
+    if sizes:
+        document = editor.run("dialsAsk", {"ask": "document"})["document"]
+        assert document["recorded"] == sizes
+        assert editor.run("dialsPage")["ok"]
+    else:
+        assert "known: 16, 32" in found["text"]
+        assert "batch size 64: RuntimeError: no memory for 64" in found["text"]
+        assert "batch size 128: RuntimeError: no memory for 128" in found["text"]
+    # Allowed once, nobody is asked again; and what is there is not recorded again.
+    assert len(editor.asked) == 2
+    assert log(tmp_path).count("capture") == 3
+
+
+def test_cancelling_ends_what_the_dials_run_and_what_they_would_run(
+    start: Callable[..., Editor], tmp_path: Path
+) -> None:
+    script, settings = entry_workspace(tmp_path, f"64) {SLEEPS};; none")
+    editor = start(script.parent, **settings)
+    editor.answers = {"may this run": "Allow"}
+    editor.open(script)
+    editor.answer = editor.begin("dialsPage")
+    editor.wait(lambda: len(processes_of("sleep\x0098765") + processes_of("sleep\x0098764")) == 2)
+
+    editor.cancel_progress()
+
+    assert editor.answer.result(20) == {"ok": False, "text": "cancelled"}
+    editor.wait(is_over, 10)
+    assert log(tmp_path) == ["capture", "parse", "capture"]
 
 
 def running(start: Callable[..., Editor], tmp_path: Path, script: Path) -> Editor:
