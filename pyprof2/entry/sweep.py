@@ -127,7 +127,7 @@ def measure(
     # No secret: the order is to be one that nobody chose, and the same again.
     chance = random.Random(0)  # noqa: S311
     _take_times(run, sweep, sorted(sweep.recordings), rounds, chance, on_run)
-    while batches is None and (size := _next_size(sweep, asked)) is not None:
+    while batches is None and (size := next_size(sweep, asked)) is not None:
         _record(replace(run, batch=size), sweep, on_run)
         if size in sweep.recordings:
             _take_times(run, sweep, [size], rounds, chance, on_run)
@@ -144,7 +144,7 @@ def _take_times(
             on_run()
 
 
-def _next_size(sweep: Sweep, asked: Sequence[int]) -> int | None:
+def next_size(sweep: Sweep, asked: Sequence[int]) -> int | None:
     """Return the batch size that narrows the intervals of those asked for; None: none has to.
 
     It doubles, up to that which is asked for, and not where memory has ended.

@@ -12,7 +12,7 @@ from pyprof2.analysis.summaries.batch.phases import Memory
 from pyprof2.analysis.summaries.batch.recorded import Recorded
 from pyprof2.analysis.summaries.batch.tried import Tried, rows
 from pyprof2.entry.children import EntryRun, EntryRunError
-from pyprof2.entry.sweep import CPU_TIME, WALL_TIME, Sweep, sizes_around, verify
+from pyprof2.entry.sweep import CPU_TIME, WALL_TIME, Sweep, next_size, sizes_around, verify
 from pyprof2.entry_facts import Facts
 from pyprof2.errors import CaptureError
 
@@ -86,6 +86,40 @@ def test_too_few_sizes_that_ran_are_an_error_that_names_the_others() -> None:
 
     with pytest.raises(CaptureError, match=r"3 batch sizes, and ran have 1\. batch 4: a\.py:3: no"):
         sweep.model()
+
+
+def swept(steps: dict[int, list[int]]) -> Sweep:
+    """Return a sweep of these times, of two processes for each batch size."""
+    times = {size: [process(2 * ns, ns) for ns in each] for size, each in steps.items()}
+    return Sweep({size: recorded(size, []) for size in steps}, times=times)
+
+
+STEADY = {size: [1000 + 100 * size] * 2 for size in (4, 8, 16, 32)}
+ROUGH = {size: [1000 + 100 * size, 1300 + 130 * size] for size in (4, 8, 16, 32)}
+"""Processes of one batch size take 30 % longer than the others."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "asked", "size"),
+    [
+        pytest.param(STEADY, [64], None, id="narrow already"),
+        pytest.param(STEADY, [], None, id="nothing asked"),
+        pytest.param(ROUGH, [24], None, id="inside of what ran"),
+        pytest.param(ROUGH, [48], 48, id="less than the double"),
+        pytest.param(ROUGH, [48, 1000], 64, id="the double"),
+    ],
+)
+def test_batch_sizes_double_on_while_the_interval_of_what_is_asked_is_wide(
+    steps: dict[int, list[int]], asked: list[int], size: int | None
+) -> None:
+    assert next_size(swept(steps), asked) == size
+
+
+def test_no_batch_size_is_run_beyond_one_that_had_too_little_memory() -> None:
+    sweep = swept(ROUGH)
+    sweep.failed[64] = EntryRunError("a.py:3: no room", out_of_memory=True)
+
+    assert next_size(sweep, [1000]) is None
 
 
 def test_what_was_tried_takes_the_place_of_what_was_predicted() -> None:
