@@ -899,17 +899,61 @@ class Run:
         """Return columns of the rows of a rank, and note their order for the next ones."""
         from pyprof2.analysis.summaries import rows
 
+        stacks = rank.read("stacks") if "stack" in wanted else None
         if totals.has_gpu:
             stored = rows.activity_columns(wanted, ordered=rank.rank in orders)
             kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
             if rank.rank not in orders:
                 orders[rank.rank] = rows.order_of(kernels, copies)
-            return rows.activity_rows(kernels, copies, wanted, orders[rank.rank])
+            return rows.activity_rows(kernels, copies, wanted, orders[rank.rank], stacks)
         ops, texts = (
             rank.read("ops", rows.op_columns(wanted)),
             rank.read("signatures", ["signature"]),
         )
-        return rows.op_rows(ops, texts, rank.devices(), self.device, wanted)
+        return rows.op_rows(ops, texts, rank.devices(), self.device, wanted, stacks)
+
+    def with_calls(
+        self,
+        sums: pd.DataFrame,
+        by: Sequence[str],
+        depth: int | None = None,
+        *,
+        fold_numbers: bool = False,
+        **selection: Any,
+    ) -> pd.DataFrame:
+        """Return sums along axes with what is told of op calls; along axis `layer` of modules.
+
+        Args:
+            sums: what `pyprof2.analysis.summaries.profile.summarize` gave along them.
+            by: the axes.
+            depth: as for `profile`.
+            fold_numbers: as for `profile`.
+            **selection: as for `profile`, by what op calls have.
+
+        Raises:
+            UsageError: it is selected by what only kernels have.
+        """
+        import pandas as pd
+
+        from pyprof2.analysis.summaries import call_sums
+        from pyprof2.analysis.summaries.profile import select
+        from pyprof2.analysis.summaries.profile_columns import (
+            AXES,
+            check_selects_calls,
+            columns_of,
+        )
+
+        check_selects_calls(selection)
+        wanted = {*(AXES[axis] for axis in by), *columns_of(selection), "rank"}
+        names = call_sums.op_columns(wanted)
+        found = []
+        for rank in self.counted_ranks:
+            tables = rank.several({**call_sums.NEEDED, "ops": names})
+            signatures = rank.read("signatures", ["signature"])
+            calls = call_sums.op_calls(tables, signatures, rank.read("stacks"), wanted)
+            found.append(select(calls, **selection))
+        every = pd.concat(found, ignore_index=True)
+        return call_sums.with_calls(sums, every, by, depth, fold_numbers=fold_numbers)
 
     def profile(
         self,
@@ -918,24 +962,37 @@ class Run:
         depth: int | None = None,
         fold_numbers: bool = False,
         span: int | str = "latest",
+        columns: Sequence[str] = (),
         **selection: Any,
     ) -> pd.DataFrame:
         """Return what `pyprof2 prof` prints.
 
         Args:
             by: `kernel`, or one or more of the axes `name`, `op`, `signature`, `layer`, `range`,
-                `source`, `library`, `direction`, `step`, `stream`, `rank`, `category`, `span`.
+                `source`, `library`, `stack`, `direction`, `step`, `stream`, `rank`, `category`,
+                `span`, `tensor_core`, `grid`, `block`, `registers`, `shared_bytes`.
             depth: of the axes `layer` and `range`: how many names of a path to keep.
             fold_numbers: of axis `range`: put together those that differ in numbers alone.
             span: see `of_span`; with axis `span` all, unless one is named.
+            columns: of sums, which to give beside the usual ones, of those that
+                `pyprof2.analysis.summaries.profile_columns.asked_columns` names.
             **selection: `rank`, `step` (a number or first and last), `layer`, `op`, `kernel`,
                 `range` (regular expressions), `copies` (False leaves copies out).
 
         Raises:
             UsageError: an axis is unknown, or a regular expression is not one.
         """
+        from pyprof2.analysis.axes import check_known_once
         from pyprof2.analysis.summaries.profile import select, summarize
-        from pyprof2.analysis.summaries.profile_columns import AXES, NEEDED, axis_named, columns_of
+        from pyprof2.analysis.summaries.profile_columns import (
+            AXES,
+            MEANS,
+            NEEDED,
+            asked_columns,
+            axis_named,
+            check_axes,
+            columns_of,
+        )
         from pyprof2.tables import PROFILE_COLUMNS
 
         step = selection.get("step")
@@ -945,9 +1002,16 @@ class Run:
         run = self.of_span("all" if span == "latest" and "span" in axes else span)
         if axes == ["kernel"]:
             return select(run.rows(PROFILE_COLUMNS), **selection)
-        keys = {AXES[axis] for axis in axes if axis in AXES}
-        rows = select(run.rows({*keys, *NEEDED, *columns_of(selection)}), **selection)
-        return summarize(rows, axes, depth, fold_numbers=fold_numbers)
+        check_axes(axes, depth, fold_numbers=fold_numbers)
+        check_known_once(columns, [c.name for c in asked_columns(axes)], "to ask for")
+        means = [column.name for column in MEANS if column.name in columns]
+        keys = {AXES[axis] for axis in axes}
+        rows = select(run.rows({*keys, *NEEDED, *means, *columns_of(selection)}), **selection)
+        found = summarize(rows, axes, depth, fold_numbers=fold_numbers, means=means)
+        if len(columns) == len(means):
+            return found
+        every = run.with_calls(found, axes, depth, fold_numbers=fold_numbers, **selection)
+        return every[[*found.columns, *(name for name in columns if name not in means)]]
 
     def explain(self, reference: str, rank: int | None = None) -> dict[str, Any]:
         """Return all that is known of one kernel or op, with what it rests on.

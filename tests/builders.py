@@ -18,7 +18,7 @@ def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
     """Return rows of axis `kernel`, as `Run.rows` does.
 
     What a row leaves out is null, except `rank` and `span` 0, `dur_ns` 1000, and `kernel_id` and
-    `start_ns`, which count up. `library` and `rate_ns` may be given as well.
+    `start_ns`, which count up. `library`, `stack` and `rate_ns` may be given.
     """
     full: list[dict[str, Any]] = []
     start = 0
@@ -26,12 +26,18 @@ def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
     for i, row in enumerate(rows):
         full.append(defaults | {"kernel_id": i, "start_ns": start} | dict(row))
         start += full[-1]["dur_ns"]
-    unknown = {name for row in full for name in row} - {*PROFILE_COLUMNS, "rate_ns", "library"}
+    unknown = {name for row in full for name in row} - {
+        *PROFILE_COLUMNS,
+        "rate_ns",
+        "library",
+        "stack",
+    }
     if unknown:
         msg = f"no such columns: {sorted(unknown)}"
         raise ValueError(msg)
     wanted = [column for column in KERNELS.columns if column.name in PROFILE_COLUMNS]
     wanted.append(Column("library", TEXT, "Package of `library_source`."))
+    wanted.append(Column("stack", TEXT, "Lines that led to it."))
     if any("rate_ns" in row for row in full):
         wanted.append(Column("rate_ns", pa.int64(), "Time that the rates are taken over."))
     return pd.DataFrame(

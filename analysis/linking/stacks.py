@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import depths, nearest_marked
-from pyprof2.columns import TextColumn, combine_keys, int_array, lookup, text_array
+from pyprof2.columns import TextColumn, combine_keys, distinct, int_array, lookup, text_array
 from pyprof2.frames import frame_line, is_own_path, library_of
 from pyprof2.recording import TextCodes, code_column, int_column
 
@@ -176,6 +176,31 @@ def with_lines(rows: pa.Table, stacks: pa.Table, root: str | None) -> pa.Table:
     codes = lookup(own, int_column(rows, "stack_id", -1), -1)
     place = rows.column_names.index("source")
     return rows.set_column(place, rows.schema.field(place), text_array((codes, lines)))
+
+
+STACK_SEPARATOR: Final = " > "
+"""What stands between the lines of a stack, the outermost of which is the first."""
+
+
+def stack_texts(rows: pa.Table, stacks: pa.Table) -> TextColumn:
+    """Return the whole stack of each row, outermost first.
+
+    Args:
+        rows: with `stack_id`.
+        stacks: the table of that name; a caller stands before what it calls.
+    """
+    stack = int_column(rows, "stack_id", -1)
+    line, lines = code_column(stacks, "line")
+    caller = int_column(stacks, "caller_id", -1).tolist()
+    used, code = distinct(stack)
+    texts: list[str | None] = []
+    for number in used.tolist():
+        path, at = [], number
+        while at >= 0:
+            path.append(lines[line[at]])
+            at = caller[at]
+        texts.append(STACK_SEPARATOR.join(reversed(path)) or None)
+    return code, texts
 
 
 def libraries(rows: pa.Table) -> TextColumn:

@@ -129,6 +129,7 @@ def summarize(
     *,
     fold_numbers: bool = False,
     more: bool = False,
+    means: Collection[str] = (),
 ) -> pd.DataFrame:
     """Return one row for every key along the axes `by`.
 
@@ -144,6 +145,7 @@ def summarize(
         fold_numbers: with axis `range`, write `N` for each number in its names, so that ranges
             that differ in numbers alone are one.
         more: give `MORE_COLUMNS` too.
+        means: which of `MEANS` to give too.
 
     Returns:
         The key columns, named as in `rows`, then `SUMMARY_COLUMNS`; longest time first, ties in
@@ -158,6 +160,22 @@ def summarize(
         TableError: the times add up to more than an int64 holds.
     """
     check_axes(by, depth, fold_numbers=fold_numbers)
+    out, group = grouped(rows, by, depth, fold_numbers=fold_numbers)
+    out = out.join(_measure(rows, group, len(out)))
+    if more:
+        out = out.join(_missed(rows, group, len(out)))
+    time = rows["dur_ns"].to_numpy(np.float64)
+    for name in means:
+        value = _floats(rows[name])
+        known = np.where(np.isnan(value), np.nan, time)
+        out[name] = _ratio(value * time, known, group, len(out))
+    return in_order(out, by)
+
+
+def grouped(
+    rows: pd.DataFrame, by: Sequence[str], depth: int | None, *, fold_numbers: bool
+) -> tuple[pd.DataFrame, Ints]:
+    """Return the distinct keys of rows along axes, in their order, and of each row its key's."""
     keys = {AXES[axis]: _key(rows[AXES[axis]]) for axis in by}
     for column in keys.keys() & PATHS.keys():
         keys[column] = _renamed(keys[column], partial(key_name, column, depth, fold_numbers))
@@ -167,13 +185,15 @@ def summarize(
     out = out.reset_index(drop=True)
     for name in out.columns[out.dtypes == "category"]:
         out[name] = out[name].astype("str")
-    out = out.join(_measure(rows, group, len(first)))
-    if more:
-        out = out.join(_missed(rows, group, len(first)))
-    out = out.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
+    return out, group
+
+
+def in_order(sums: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return sums, that stand in order of their keys, in that in which they are shown."""
+    sums = sums.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
     if by[0] == "step":
-        out = out.sort_values("step", kind="stable", ignore_index=True)
-    return out
+        sums = sums.sort_values("step", kind="stable", ignore_index=True)
+    return sums
 
 
 def total_row(rows: pd.DataFrame) -> pd.DataFrame:

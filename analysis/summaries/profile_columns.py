@@ -34,8 +34,16 @@ AXES: Final = {
     "category": "category",
     "span": "span",
     "tensor_core": "tensor_core",
+    "stack": "stack",
+    "grid": "grid",
+    "block": "block",
+    "registers": "registers",
+    "shared_bytes": "shared_bytes",
 }
 """The axes to sum along, and the column of `rows` that holds the key of each."""
+
+UNSTORED: Final = ("span", "tensor_core", "stack", "grid", "block", "registers", "shared_bytes")
+"""The axes along which `parse` adds nothing up, and which no note proposes."""
 
 SUMMARY_COLUMNS: Final = (
     Column("count", pa.int64(), "Kernels and copies; without a GPU: op calls.", nullable=False),
@@ -87,6 +95,70 @@ MORE_COLUMNS: Final = (
 )
 """What `summarize` gives after those if it is asked for more."""
 
+MEANS: Final = (
+    Column("blocks_per_sm", pa.float64(), "Mean of the kernels, weighted with their time."),
+    Column("occupancy_pct", pa.float64(), "Mean of the kernels, weighted with their time.", "%"),
+    Column("registers", pa.float64(), "Mean per thread, weighted with the kernels' time."),
+    Column("shared_bytes", pa.float64(), "Mean per block, weighted with the kernels' time.", "B"),
+)
+"""What `summarize` gives of those asked for: means over the kernels of which it is known."""
+
+OF_CALLS: Final = (
+    Column("calls", pa.int64(), "Op calls, with and without work of a device."),
+    Column(
+        "host_self_ns",
+        pa.int64(),
+        "Time of the calls less that of the ops directly inside and of launches.",
+        "ns",
+    ),
+    Column("host_total_ns", pa.int64(), "Time of the calls on the host.", "ns"),
+    Column(
+        "device_total_ns",
+        pa.int64(),
+        "Time of the kernels and copies of the calls and of the ops inside of them.",
+        "ns",
+    ),
+    Column(
+        "tensor_core_total_pct",
+        pa.float64(),
+        "As `tensor_core_pct`, of the calls and of the ops inside of them.",
+        "%",
+    ),
+    Column(
+        "tensor_core_eligible",
+        pa.bool_(),
+        "Whether any call, or an op inside of it, is of a kind that Tensor Cores do in half "
+        "precision, or ran a kernel on them.",
+    ),
+)
+"""What is told of op calls where it is asked for: of all calls of a key, also those that launched
+nothing, which so have rows of their own."""
+
+OF_MODULES: Final = (
+    Column("occurrences", pa.int64(), "Calls of the module in forward."),
+    Column("operators", pa.int64(), "Ops directly inside of these calls."),
+    Column(
+        "host_self_ns",
+        pa.int64(),
+        "Time of the module's calls less that of the ops and modules directly inside.",
+        "ns",
+    ),
+    Column("host_total_ns", pa.int64(), "Time of the module's calls on the host.", "ns"),
+    Column(
+        "device_self_ns",
+        pa.int64(),
+        "Time of the kernels and copies of the ops directly inside of the calls.",
+        "ns",
+    ),
+    Column(
+        "device_total_ns",
+        pa.int64(),
+        "Time of the kernels and copies of all ops inside of the calls.",
+        "ns",
+    ),
+)
+"""What is told of modules along axis `layer` alone, where it is asked for."""
+
 KERNEL_NAME: Final = "kernel_name"
 """What axis `name`, whose column is `kernel`, is called too."""
 
@@ -121,6 +193,37 @@ FINE: Final = 1e6
 FINEST: Final = 1e9
 """Times that the roof allows are added up in whole fs, so many to a ns, and the rest of each in
 whole ys, so many to a fs: the sums are the same in any order."""
+
+
+OPS_HAVE: Final = (
+    "op", "signature", "layer", "range", "source", "library", "direction", "step", "rank", "span",
+    "stack",
+)  # fmt: skip
+"""The axes that op calls have, too."""
+
+
+def asked_columns(by: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns of sums along the axes `by` that are made only where they are asked."""
+    means = tuple(column for column in MEANS if column.name not in by)
+    if list(by) == ["layer"]:
+        return (*means, *OF_MODULES)
+    return (*means, *OF_CALLS) if set(by) <= set(OPS_HAVE) else means
+
+
+def check_selects_calls(selection: Mapping[str, Any]) -> None:
+    """Raise unless what is selected can be selected of op calls.
+
+    Raises:
+        UsageError: it is selected by what only kernels have.
+    """
+    given = {name for name in ("kernel", "category", "stream") if selection.get(name) is not None}
+    given |= set() if selection.get("copies", True) else {"no-copies"}
+    if given:
+        msg = (
+            f"{', '.join(f'--{name}' for name in sorted(given))} selects kernels, and a column "
+            "that is asked for is of op calls: leave one of them out"
+        )
+        raise UsageError(msg)
 
 
 def columns_of(selection: Mapping[str, Any]) -> set[str]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
-from pyprof2.analysis.linking.stacks import libraries
+from pyprof2.analysis.linking.stacks import libraries, stack_texts
 from pyprof2.columns import as_pandas, distinct, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import KERNELS, OPS, PROFILE_COLUMNS
@@ -41,6 +41,7 @@ _OF_ACTIVITIES: Final = {
     ),
     "library": ("library_source", "source"),
     "stack_id": ("stack_id",),
+    "stack": ("stack_id",),
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
 _RATES: Final = ("least_ns", "accounting_op", "helps")
@@ -83,6 +84,7 @@ def activity_rows(
     copies: pa.Table,
     wanted: Collection[str] = ALL,
     order: Int | None = None,
+    stacks: pa.Table | None = None,
 ) -> pa.Table:
     """Return the kernels and copies of a rank together, in order of their ids.
 
@@ -93,6 +95,7 @@ def activity_rows(
         copies: table `copies`, the same columns.
         wanted: which of the columns `ALL`.
         order: of the rows, where it is known; from their ids otherwise.
+        stacks: table `stacks`, for column `stack`.
     """
     order = order_of(kernels, copies) if order is None else order
     both = pa.concat_tables([kernels, copies]).unify_dictionaries()
@@ -101,6 +104,8 @@ def activity_rows(
         columns["library"] = text_array(libraries(both))
     if "stack_id" in wanted:
         columns["stack_id"] = both["stack_id"]
+    if "stack" in wanted and stacks is not None:
+        columns["stack"] = text_array(stack_texts(both, stacks))
     if "tensor_core_missed" in wanted:
         columns["tensor_core_missed"] = text_array(missed_reasons(both))
     if not set(_RATES).isdisjoint(wanted):
@@ -200,6 +205,7 @@ def op_columns(wanted: Collection[str]) -> list[str]:
     """Return the columns of `ops` that `op_rows` makes its columns of."""
     made = {*_OF_OPS, *wanted, *(_OF_ACTIVITIES["library"] if "library" in wanted else ())}
     made |= {"signature_id"} if "signature" in wanted else set()
+    made |= {"stack_id"} if "stack" in wanted else set()
     return [name for name in OPS.names if name in made]
 
 
@@ -209,6 +215,7 @@ def op_rows(
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
     wanted: Collection[str] = ALL,
+    stacks: pa.Table | None = None,
 ) -> pa.Table:
     """Return one row per op call of a rank on the CPU, timed by its self time.
 
@@ -221,6 +228,7 @@ def op_rows(
         devices: rows of the canonical table `devices`: what was measured of the CPU.
         override: a file that describes the CPU, to use instead.
         wanted: which of the columns `ALL`.
+        stacks: table `stacks`, for column `stack`.
     """
     # What judges ops takes long to import, and most recordings have kernels instead.
     from pyprof2.analysis.hardware.verdict import examine_ops
@@ -231,6 +239,8 @@ def op_rows(
         columns["library"] = text_array(libraries(calls))
     if "stack_id" in wanted:
         columns["stack_id"] = calls["stack_id"]
+    if "stack" in wanted and stacks is not None:
+        columns["stack"] = text_array(stack_texts(calls, stacks))
     if "rate_ns" in wanted:
         columns["rate_ns"] = calls["op_time_ns"]
     return pa.table(columns)

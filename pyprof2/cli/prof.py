@@ -48,16 +48,20 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         type=arguments.names,
         metavar="AXIS[,AXIS…]",
         help="sum along: name (or kernel_name; column kernel), op, signature, layer, range, "
-        "source, library, direction, step, stream, rank, category, span; or kernel: a row for "
-        "each, in order. By default a table sums along what says most, and the other formats have "
-        "a row for each kernel",
+        "source, library, stack, direction, step, stream, rank, category, span, tensor_core, grid, "
+        "block, registers, shared_bytes; or kernel: a row for each, in order. By default a table "
+        "sums along what says most, and the other formats have a row for each kernel",
     )
     group.add_argument(
         "-c",
         "--columns",
         type=arguments.names,
         metavar="COLS",
-        help="these columns, in this order, by their names or headers",
+        help="these columns, in this order, by their names or headers; some are made only when "
+        "asked for: blocks_per_sm, occupancy_pct, registers, shared_bytes; of op calls "
+        "(--by op, signature, stack, …) calls, host_self_ns, host_total_ns, device_total_ns, "
+        "tensor_core_total_pct, tensor_core_eligible; of modules (--by layer) occurrences, "
+        "operators, device_self_ns",
     )
     group.add_argument(
         "--sort",

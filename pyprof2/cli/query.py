@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.summaries.profile_columns import axis_named, check_axes, compile_pattern
+from pyprof2.analysis.summaries.profile_columns import (
+    axis_named,
+    check_axes,
+    check_selects_calls,
+    compile_pattern,
+)
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 from pyprof2.reports.query import (
@@ -45,10 +50,13 @@ def read_query(args: argparse.Namespace) -> Query:
     span = args.span
     if span is None:
         span = "all" if "span" in axes else "latest"
-    return Query(
+    query = Query(
         axes, tuple(columns), tuple(sort), args.top, args.depth, args.fold_numbers, selection,
         span, target, args.pyprof, args.input,
     )  # fmt: skip
+    if query.tells_of_calls:
+        check_selects_calls(selection)
+    return query
 
 
 def _axes_for(asked: Sequence[str], *, pyprof: bool, is_text: bool) -> tuple[str, ...]:

@@ -48,7 +48,9 @@ _HEADERS: Final = {
     "sil": "sil ns",
 }
 # A path or an op is known by its end, arguments by their start, any other name by both.
-_CUT_AT_START: Final = frozenset({"op", "layer", "module", "source", "library_source", "trace"})
+_CUT_AT_START: Final = frozenset(
+    {"op", "layer", "module", "source", "library_source", "stack", "trace"}
+)
 _CUT_AT_END: Final = frozenset(
     {
         "kernel",
@@ -60,7 +62,7 @@ _CUT_AT_END: Final = frozenset(
         "roofline_flag",
     }
 )
-_WEIGHTS: Final = {"kernel": 2, "kernel_short": 2, "signature": 2, "line": 2}
+_WEIGHTS: Final = {"kernel": 2, "kernel_short": 2, "signature": 2, "line": 2, "stack": 2}
 _INSTANTS: Final = frozenset({"start_ns", "launch_ns"})
 # The unit in the header, and the digits after the point.
 _SUFFIXES: Final = {"us": ("us", 3), "pct": ("%", 1)}

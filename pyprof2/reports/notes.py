@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, NONE
+from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, NONE, UNSTORED
 from pyprof2.frames import shown_line
 from pyprof2.listings import length
 from pyprof2.reports.heading import share_text
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _ONE_LINE_PCT: Final = 50
 _STEPS_SHOWN: Final = 10
 
-_NOT_TOLD: Final = ("rank", "stream", "span", "tensor_core")
-"""The axes that no note proposes; the sums that a store holds do not have the last two."""
+NOT_TOLD: Final = ("rank", "stream", *UNSTORED)
+"""The axes that no note proposes."""
 
 
 def overview_notes(run: Run, axis: str, known_share: Callable[[str], float]) -> Iterator[str]:
@@ -41,7 +41,7 @@ def none_note(
     keys = [sums[AXES[axis]].cells for axis in axes]
     if length(sums) != 1 or not all(key[0] is None or key[0] == NONE for key in keys):
         return
-    known = {axis: known_share(axis) for axis in AXES if axis not in _NOT_TOLD}
+    known = {axis: known_share(axis) for axis in AXES if axis not in NOT_TOLD}
     best = sorted((a for a in known if known[a] > 0), key=known.__getitem__, reverse=True)
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield (

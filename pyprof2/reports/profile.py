@@ -12,6 +12,7 @@ from pyprof2.analysis.summaries.profile import select, summarize, total_row
 from pyprof2.analysis.summaries.profile_columns import AXES
 from pyprof2.listings import listed
 from pyprof2.pyprof_columns import PYPROF_COLUMNS
+from pyprof2.reports.notes import NOT_TOLD
 from pyprof2.reports.query import KERNEL, SHARE_COLUMNS, Query, SortKey
 from pyprof2.reports.sums import write_lines, write_sums
 from pyprof2.reports.table import ADDITIVE, Content, pyprof_header, rows_shown
@@ -55,7 +56,7 @@ class Profile:
         """Time and keys of the rows along every axis; they are read where a note needs them."""
         wanted = {
             "dur_ns",
-            *(AXES[axis] for axis in AXES if axis not in ("rank", "stream", "span")),
+            *(AXES[axis] for axis in AXES if axis not in NOT_TOLD),
         }
         if wanted <= set(self.chosen.columns):
             return self.chosen
@@ -64,8 +65,13 @@ class Profile:
     def sums(self, axes: Sequence[str], query: Query) -> Listed:
         """Return what `summarize` makes of the rows, with `MORE_COLUMNS`."""
         found = summarize(
-            self.chosen, axes, query.depth, fold_numbers=query.fold_numbers, more=True
-        )
+            self.chosen, axes, query.depth, fold_numbers=query.fold_numbers, more=True,
+            means=query.means,
+        )  # fmt: skip
+        if query.tells_of_calls:
+            found = self.run.with_calls(
+                found, axes, query.depth, fold_numbers=query.fold_numbers, **query.selection
+            )
         return listed(found)
 
     def total(self) -> dict[str, Any]:

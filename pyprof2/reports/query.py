@@ -11,9 +11,11 @@ import pyarrow as pa
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     KERNEL_NAME,
+    MEANS,
     MORE_COLUMNS,
     NEEDED,
     SUMMARY_COLUMNS,
+    asked_columns,
     columns_of,
 )
 from pyprof2.errors import UsageError
@@ -109,7 +111,28 @@ class Query:
             needed.update(*map(self._made_of, names))
             return needed.union(NEEDED) if self.target.is_text else needed
         finer = FINER_AXES if self.axes == ("source",) else ()
-        return needed.union(NEEDED, (AXES[axis] for axis in (*(self.axes or GUESSED), *finer)))
+        return needed.union(
+            NEEDED, self.means, (AXES[axis] for axis in (*(self.axes or GUESSED), *finer))
+        )
+
+    @property
+    def asked(self) -> list[str]:
+        """The columns of sums that are made only because they are asked for, in their order."""
+        if self.axes in ((), KERNEL):
+            return []
+        names = {*self.columns, *(key.column for key in self.sort)}
+        return [column.name for column in asked_columns(self.axes) if column.name in names]
+
+    @property
+    def means(self) -> list[str]:
+        """Of these, those that are made of the rows."""
+        names = [column.name for column in MEANS]
+        return [name for name in self.asked if name in names]
+
+    @property
+    def tells_of_calls(self) -> bool:
+        """Whether some of these are of op calls, or of modules."""
+        return len(self.asked) > len(self.means)
 
     def takes_pyprofs(self, name: str) -> bool:
         """Whether a column of axis `kernel` is PyProf's of that name."""
@@ -126,7 +149,8 @@ def available_columns(axes: tuple[str, ...]) -> list[str]:
     if axes == KERNEL:
         extra = [column.name for column in SHARE_COLUMNS]
         return list(dict.fromkeys([*PROFILE_COLUMNS, *extra, *PYPROF_ONLY]))
-    return [AXES[axis] for axis in axes] + [c.name for c in (*SUMMARY_COLUMNS, *MORE_COLUMNS)]
+    columns = (*SUMMARY_COLUMNS, *MORE_COLUMNS, *asked_columns(axes))
+    return [AXES[axis] for axis in axes] + [column.name for column in columns]
 
 
 def column_named(name: str, available: Sequence[str]) -> str:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile_columns import (
+    MEANS,
+    MORE_COLUMNS,
+    OF_CALLS,
+    OF_MODULES,
+    SUMMARY_COLUMNS,
+    UNSTORED,
+)
 from pyprof2.listings import in_order, taken
 from pyprof2.reports import cells, markdown, notes, text
 from pyprof2.reports.heading import heading
 from pyprof2.reports.query import GUESSED, KERNEL, Query
-from pyprof2.reports.table import Content, shown
+from pyprof2.reports.table import ADDITIVE, Content, shown
 from pyprof2.tables import KERNELS
 
 if TYPE_CHECKING:
@@ -21,6 +28,9 @@ if TYPE_CHECKING:
     from pyprof2.run import Run
 
 _WIDE: Final = 1 << 16
+_COLUMNS: Final = (
+    *KERNELS.columns, *MEANS, *SUMMARY_COLUMNS, *MORE_COLUMNS, *OF_MODULES, *OF_CALLS,
+)  # fmt: skip
 _UNASKED: Final = {column.name for column in MORE_COLUMNS}
 
 
@@ -93,7 +103,7 @@ class StoredProfile:
     @classmethod
     def of(cls, run: Run, query: Query) -> Self | None:
         """Return the profile; None where the sums do not tell what `query` asks for."""
-        apart = not {"step", "span", "tensor_core"}.isdisjoint(query.axes)
+        apart = not {"step", *UNSTORED}.isdisjoint(query.axes) or query.asked
         if query.axes == KERNEL or apart or query.selection["step"] is not None:
             return None
         sums = run.stored_sums
@@ -130,7 +140,12 @@ def write_sums(run: Run, query: Query, rows: Rows) -> None:
         *notes.one_line_note(run, sums, axes, rows.has_several),
     ]
     flags = ordered["roofline_flag"].cells
-    write_lines(run, query, Content.of(table, query, rows.total(), flags, remarks))
+    total = rows.total() | {
+        name: sum(value or 0 for value in sums[name].cells)
+        for name in query.asked
+        if name in ADDITIVE
+    }
+    write_lines(run, query, Content.of(table, query, total, flags, remarks))
 
 
 def _telling_axis(rows: Rows) -> str:
@@ -150,7 +165,7 @@ def _step_remarks(run: Run, rows: Rows) -> Iterator[str]:
 def write_table(table: Listed, query: Query) -> None:
     """Write a file's worth: all rows, unless `--top` says otherwise."""
     rows = {n: c._replace(cells=c.cells[: query.top]) for n, c in table.items()}
-    query.target.write_listed(rows, (*KERNELS.columns, *SUMMARY_COLUMNS, *MORE_COLUMNS))
+    query.target.write_listed(rows, _COLUMNS)
 
 
 def write_lines(run: Run, query: Query, content: Content) -> None:

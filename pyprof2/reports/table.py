@@ -55,6 +55,11 @@ ADDITIVE: Final = (
     "dur_us",
     "dur_ns",
     "sil",
+    "calls",
+    "host_self_ns",
+    "occurrences",
+    "operators",
+    "device_self_ns",
 )
 
 

@@ -1,0 +1,190 @@
+"""What op calls add up to along the axes of a profile: time on host and device, self and total.
+
+Rows of a profile are work of a device; what an op does on the host, and the work of the ops inside
+of it, is told by the op calls.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pyprof2.analysis.intervals import depths
+from pyprof2.analysis.linking.stacks import libraries, stack_texts
+from pyprof2.analysis.summaries.profile import exact_sum, grouped, in_order
+from pyprof2.analysis.summaries.profile_columns import AXES, OF_CALLS
+from pyprof2.columns import as_pandas, lookup, text_array
+from pyprof2.recording import code_column, has_text, int_column
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.intervals import Bool, Int
+
+NEEDED: Final = {
+    "kernels": ("op_id", "dur_ns", "tensor_core"),
+    "copies": ("op_id", "dur_ns", "tensor_core"),
+    "launches": ("op_id", "dur_ns"),
+}
+"""The columns of each table, beside `ops`, that calls are made of."""
+
+_OF_OPS: Final = ("op_id", "rank", "dur_ns", "self_ns", "op", "category", "parent_op_id")
+_MADE: Final = {
+    "signature": ("signature_id",),
+    "library": ("library_source", "source"),
+    "stack": ("stack_id",),
+}
+_TENSOR_CORE_KINDS: Final = ("matmul", "conv", "attention", "rnn")
+"""The categories of ops that Tensor Cores do in half precision."""
+_ADDED: Final = (
+    "calls", "host_self_ns", "host_total_ns", "device_total_ns", "tensor_core_ns", "known_ns",
+)  # fmt: skip
+
+
+def op_columns(wanted: Collection[str]) -> list[str]:
+    """Return the columns of `ops` that `op_calls` reads for the columns `wanted`."""
+    made = {part for name in wanted for part in _MADE.get(name, ())}
+    return [*{*_OF_OPS, *made, *wanted} - _MADE.keys()]
+
+
+def op_calls(
+    tables: Mapping[str, pa.Table], signatures: pa.Table, stacks: pa.Table, wanted: Collection[str]
+) -> pd.DataFrame:
+    """Return a row for each op call of a rank, with what it adds to sums.
+
+    A call whose only op inside has its name is one call with it, as where an op hands over to
+    another overload of its own. `device_total_ns` counts the ops inside; of ops that call one
+    another under one name it counts each, as `host_total_ns` does.
+
+    Args:
+        tables: `ops`, with `op_columns`, and those of `NEEDED`, with its columns.
+        signatures: table `signatures`, for the key of that name.
+        stacks: table `stacks`, the same.
+        wanted: the columns that are keys, or selected by.
+
+    Returns:
+        These columns, then what `sums_of_calls` adds up. Nothing is known of a device where there
+        is no work of one.
+    """
+    ops = tables["ops"]
+    parent = int_column(ops, "parent_op_id", -1)
+    count = ops.num_rows
+    device, fast, known = (np.zeros(count, np.int64) for _ in range(3))
+    for name in ("kernels", "copies"):
+        work = tables[name]
+        op, time = int_column(work, "op_id", -1), int_column(work, "dur_ns", 0)
+        yes = has_text(work, "tensor_core", ("yes",))
+        for sums, part in (
+            (device, op >= 0),
+            (fast, (op >= 0) & yes),
+            (known, (op >= 0) & (yes | has_text(work, "tensor_core", ("no",)))),
+        ):
+            np.add.at(sums, op[part], time[part])
+    launching = np.zeros(count, np.int64)
+    owner = int_column(tables["launches"], "op_id", -1)
+    np.add.at(launching, owner[owner >= 0], tables["launches"]["dur_ns"].to_numpy()[owner >= 0])
+    could = has_text(ops, "category", _TENSOR_CORE_KINDS) | (fast > 0)
+    levels = levels_of(parent)
+    for sums in (device, fast, known):
+        add_to_parents(sums, parent, levels)
+    could = could.astype(np.int64)
+    add_to_parents(could, parent, levels)
+    first = ~_same_again(ops, parent)
+    has_device = any(tables[name].num_rows for name in ("kernels", "copies"))
+    made = {
+        "calls": first.astype(np.int64),
+        "host_self_ns": np.maximum(int_column(ops, "self_ns", 0) - launching, 0),
+        "host_total_ns": np.where(first, int_column(ops, "dur_ns", 0), 0),
+        "device_total_ns": _or_null(np.where(first, device, 0), known=has_device),
+        "tensor_core_ns": np.where(first, fast, 0),
+        "known_ns": np.where(first, known, 0),
+        "could": could > 0,
+    }
+    texts = {
+        "signature": lambda: text_array(
+            (int_column(ops, "signature_id", -1), signatures["signature"].to_pylist())
+        ),
+        "library": lambda: text_array(libraries(ops)),
+        "stack": lambda: text_array(stack_texts(ops, stacks)),
+    }
+    keys = {name: texts[name]() if name in texts else ops[name] for name in wanted}
+    return as_pandas(pa.table(keys | made), ("rank", "could", *_ADDED[:3], *_ADDED[4:]))
+
+
+def levels_of(parent: Int) -> list[Int]:
+    """Return the rows at each depth of a forest, from the innermost to those below the roots."""
+    depth = depths(parent)
+    order = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
+    return [order[first:end] for first, end in pairwise(bounds)][::-1]
+
+
+def add_to_parents(values: NDArray[Any], parent: Int, levels: Sequence[Int]) -> None:
+    """Add to the values of each row those of all rows below it."""
+    for rows in levels:
+        np.add.at(values, parent[rows], values[rows])
+
+
+def _same_again(ops: pa.Table, parent: Int) -> Bool:
+    """Return which ops are the only one inside of an op of the same name."""
+    name, _ = code_column(ops, "op")
+    children = np.bincount(parent[parent >= 0], minlength=len(parent))
+    same: Bool = (
+        (parent >= 0) & (lookup(name, parent, -1) == name) & (lookup(children, parent, 0) == 1)
+    )
+    return same
+
+
+def _or_null(values: Int, *, known: bool) -> pa.Array:
+    return pa.array(values) if known else pa.nulls(len(values), pa.int64())
+
+
+def with_calls(
+    sums: pd.DataFrame,
+    calls: pd.DataFrame,
+    by: Sequence[str],
+    depth: int | None = None,
+    *,
+    fold_numbers: bool = False,
+) -> pd.DataFrame:
+    """Return sums along axes with the columns `OF_CALLS`, and rows for what only calls have.
+
+    Args:
+        sums: what `summarize` gave.
+        calls: the chosen rows of `op_calls`.
+        by: the axes, of `OPS_HAVE`.
+        depth: as for `summarize`.
+        fold_numbers: as for `summarize`.
+    """
+    keys, group = grouped(calls, by, depth, fold_numbers=fold_numbers)
+    count = len(keys)
+    found = {name: exact_sum(calls[name], group, count) for name in _ADDED}
+    share = found["tensor_core_ns"].to_numpy(np.float64, na_value=np.nan)
+    base = found["known_ns"].to_numpy(np.float64, na_value=np.nan)
+    with np.errstate(invalid="ignore"):
+        found["tensor_core_total_pct"] = pd.Series(100 * share / np.where(base > 0, base, np.nan))
+    could = np.bincount(group, calls["could"], count) > 0
+    found["tensor_core_eligible"] = pd.Series(could, dtype="boolean")
+    return beside(sums, keys.assign(**{c.name: found[c.name] for c in OF_CALLS}), by)
+
+
+def beside(sums: pd.DataFrame, others: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return sums with the columns of others that have the same keys; nothing is left out.
+
+    A key that only the others have has no work of a device: no count, and no time.
+    """
+    names = [AXES[axis] for axis in by]
+    kinds = {name: sums[name].dtype for name in ("count", "op_calls", "time_ns")}
+    found = sums.merge(others, on=names, how="outer", sort=True)
+    new = found["count"].isna()
+    for name, kind in kinds.items():
+        found[name] = found[name].fillna(0).astype(kind)
+    if sums["time_ns"].sum():
+        found.loc[new, "share_pct"] = 0.0
+    return in_order(found, by)
