@@ -17,6 +17,11 @@ _BEGINNINGS: Final = (
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive; unpack it, and name the trace in it"),
 )
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
+_PYPROF_DICT: Final = re.compile(rb"^\{'kShortName':", re.MULTILINE)
+_OF_PYPROF: Final = (
+    "the output of PyProf's parse, which lacks when kernels ran; name the export of Nsight Systems "
+    "that it was made from, whose markers of PyProf are read, or record again: pyprof2 capture"
+)
 _SNAPSHOT: Final = (
     "a pickle; if torch.cuda.memory._dump_snapshot wrote it, 'pyprof2 memory FILE' reads it"
 )
@@ -27,8 +32,10 @@ _SUFFIXES: Final = {
     ): "a Perfetto trace; let the profiler write JSON (Kineto) instead"
 }
 _SQLITE_TABLES: Final = {
+    "StringTable": "a recording of nvprof (.nvvp), which pyprof2 does not read and nothing "
+    "converts; record again with Nsight Systems or torch.profiler: pyprof2 capture",
     "rocpd_": "a rocpd database of rocprofv3, which pyprof2 does not read; record with "
-    "torch.profiler, which works on AMD GPUs too"
+    "torch.profiler, which works on AMD GPUs too",
 }
 
 
@@ -44,6 +51,8 @@ def other_file(name: str, head: bytes) -> str | None:
         return found
     if _PICKLE.match(head):
         return _SNAPSHOT
+    if _PYPROF_DICT.search(head):
+        return _OF_PYPROF
     if _is_tar(head) or (head.startswith(_GZIP) and _is_tar(_inflated(head))):
         return _ARCHIVE
     named = (text for suffixes, text in _SUFFIXES.items() if name.lower().endswith(suffixes))

@@ -160,14 +160,13 @@ class _Reader:
 
     def _refuse_other_files(self) -> None:
         there = self._database.tables
-        if there & {_KERNELS, _COPIES, _SETS, _GRAPHS, _CALLS, _RANGES}:
+        other = None if _STRINGS in there else other_database(sorted(there))
+        if other is None and there & {_KERNELS, _COPIES, _SETS, _GRAPHS, _CALLS, _RANGES}:
             return
-        if there & {_STRINGS, *EXPORT_TABLES}:
+        if other is None and there & {_STRINGS, *EXPORT_TABLES}:
             msg = f"{self._database.shown_as}: neither CUDA nor NVTX tables in it; {_RECORD}"
         else:
-            other = (
-                other_database(sorted(there)) or "an SQLite file, but no export of Nsight Systems"
-            )
+            other = other or "an SQLite file, but no export of Nsight Systems"
             msg = f"{self._database.shown_as}: {other}"
         raise TraceError(msg)
 

@@ -61,6 +61,8 @@ if os.path.isfile(os.path.join(_FOLDER, "parsers")):  # noqa: PTH113, PTH118
 
 def __getattr__(name: str) -> Any:
     """Import the module that defines the public `name`, and return it (PEP 562)."""
+    if name == "nvtx":
+        return import_module("pyprof2.nvtx")
     if name not in _HOMES:
         msg = f"module 'pyprof2' has no attribute {name!r}"
         raise AttributeError(msg)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-if __name__ == "__main__":
+
+def run(*command: str) -> int:
+    """Run the command line with `command` before the words of this process; return its code."""
     # Python looks for modules in the current folder first, for `-m`. We are found already, and
     # what lies there has no business here.
     if sys.path[:1] in ([""], [os.getcwd()]):  # noqa: PTH109 -- as Python spells it
@@ -13,4 +15,8 @@ if __name__ == "__main__":
 
     from pyprof2.cli import main
 
-    sys.exit(main())
+    return main([*command, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(run())

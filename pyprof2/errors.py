@@ -6,6 +6,7 @@
     ├── TraceError          a recording cannot be read, or holds nothing to profile
     ├── StoreError          a store cannot be read or written
     │   └── SchemaError     it was written by another schema version
+    ├── RemoteError         what is far away cannot be read or written
     ├── MemoryShortError    there is too little memory; a `MemoryError` too
     ├── OutputExistsError   something is there already, and --force was not given
     ├── CaptureError        a script cannot be recorded: something is missing, or nothing came
@@ -33,6 +34,10 @@ class StoreError(Pyprof2Error):
 
 class SchemaError(StoreError):
     """A store was written by another schema version; parse the recording again."""
+
+
+class RemoteError(Pyprof2Error):
+    """What is far away cannot be read or written: no connection, no rights, nothing there."""
 
 
 class MemoryShortError(Pyprof2Error, MemoryError):

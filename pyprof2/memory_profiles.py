@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.brought import here
 from pyprof2.errors import TraceError
+from pyprof2.places import place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +32,7 @@ def memory(
 
     Args:
         path: a store, a trace, what `torch.cuda.memory._dump_snapshot` wrote, or a folder of
-            traces or of snapshots, one per rank.
+            traces or of snapshots, one per rank; or its address, or `-`.
         source_root: of a store or trace: the folder of the user's own code.
         progress: show a bar on stderr while parsing.
 
@@ -36,10 +41,23 @@ def memory(
     """
     from pyprof2.run import load
 
-    path = Path(path)
-    if snapshots := snapshots_at(path):
-        return _of_snapshots(path, snapshots)
-    found = of_run(load(path, source_root=source_root, progress=progress))
+    path = place(path)
+    folder = tempfile.mkdtemp(prefix="pyprof2-")
+    run = None
+    try:
+        with here([path], Path(folder, "brought"), progress=progress) as brought:
+            (local,) = brought.paths
+            if snapshots := snapshots_at(local):
+                found = _of_snapshots(local, snapshots)
+            else:
+                run = load(local, source_root=source_root, progress=progress)
+                found = of_run(run)
+    finally:
+        if run is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    if run is not None:
+        # It is read further when somebody asks when forward was.
+        weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return replace(found, path=path)
 
 

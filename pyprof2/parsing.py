@@ -19,14 +19,17 @@ from pyprof2.analysis.job.clock import reference
 from pyprof2.analysis.time.idle import INPUT, idle_of_recording
 from pyprof2.analysis.time.idle_parts import IN_PARTS
 from pyprof2.assemble import assemble
+from pyprof2.brought import Found, here
 from pyprof2.code_hashes import code_of
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError
 from pyprof2.frames import absolute, is_own_path
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.parts import SpooledParts
+from pyprof2.places import folder_of, name_of, place
 from pyprof2.rank_tables import RankTables
 from pyprof2.ranks import assign_ranks, claimed, spans_of
+from pyprof2.remote import written
 from pyprof2.result_tables import CLOCKS, LEGS, PARTS
 from pyprof2.results import write_results
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
@@ -62,8 +65,9 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
     store has been made of some of its files already, only the others are parsed.
 
     Args:
-        paths: trace files, or folders of them.
-        out: the store to write; by default `<stem>.pyprof2` beside the first trace.
+        paths: trace files, or folders of them; or their addresses, such as `s3://bucket/traces`.
+        out: the store to write, or its address; by default `<stem>.pyprof2` beside the first
+            trace, in the current folder where that is far away.
         jobs: how many traces to read at once, in processes of their own.
         executor: who reads them instead, a task for each trace and one for each rank: any of
             `concurrent.futures`, or of a cluster. Its workers read and write the files by the same
@@ -76,13 +80,34 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
         TraceError: no file can be read, or two claim one rank.
         OutputExistsError: the store exists, and `force` is not given.
         StoreError: the store cannot be written.
+        RemoteError: what is far away cannot be read or written.
     """
-    named = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    named = [place(paths)] if isinstance(paths, (str, Path)) else [place(path) for path in paths]
     if not named:
         msg = "no trace given"
         raise UsageError(msg)
+    target = default_store(named[0]) if out is None else place(out)
+    with written(target, force=force) as local, here(named, progress=progress) as found:
+        parse_found(
+            found, local, jobs=jobs, executor=executor, force=force, source_root=source_root,
+            progress=progress,
+        )  # fmt: skip
+    return target
+
+
+def parse_found(  # noqa: PLR0913 - see `parse`
+    found: Found,
+    out: Path,
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    force: bool = False,
+    source_root: Path | str | None = None,
+    progress: bool = False,
+) -> Path:
+    """Do what `parse` does, of what is here; return the store's path."""
+    named = found.paths
     files = [file for path in named for file in find_traces(path)]
-    out = default_store(named[0]) if out is None else Path(out)
     if executor is not None:
         # Its workers may work in another folder.
         files, out = [file.absolute() for file in files], out.absolute()
@@ -92,11 +117,11 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
     if kept is not None and len(kept.sources) == len(files):
         return out
     with _Workers(min(jobs, len(files)), executor) as workers:
-        job = _Job(files, root, workers, progress=progress)
+        job = _Job(files, found, root, workers, progress=progress)
         with StoreWriter(out, force=force or kept is not None) as writer:
             failed = job.parse(writer, kept)
     for _, error in failed:
-        warnings.warn(f"left out of {out}: {error}", LeftOutWarning, stacklevel=2)
+        warnings.warn(f"left out of {out}: {error}", LeftOutWarning, stacklevel=3)
     return out
 
 
@@ -113,12 +138,14 @@ class _Job:
 
     Attributes:
         files: the recordings.
+        found: what they were named by.
         root: the folder of the user's own code, as it was asked for.
         workers: who reads and writes.
         progress: whether to show a bar.
     """
 
     files: Sequence[Path]
+    found: Found
     root: str | None
     workers: _Workers
     progress: bool
@@ -150,6 +177,7 @@ class _Job:
             read = self.workers.map(_read_file, files, folders, callbacks)
             for file, each in zip(files, read, strict=True):
                 if isinstance(each, TraceError):
+                    each.args = (self.found.told(str(each)),)
                     found.failed.append((file, each))
                 else:
                     found.recordings.extend((file, recording) for recording in each)
@@ -174,21 +202,27 @@ class _Job:
         order = [file.name for file in whole]
         entries = [*_entries(recordings, groups, ranks, facts), *kept.ranks]
         return {
-            "sources": [kept.sources.get(file.name) or _source(file) for file in whole],
+            "sources": [kept.sources.get(file.name) or self._source(file) for file in whole],
             # A store that is kept in part names each file once.
             "ranks": sorted(entries, key=lambda e: order.index(e["source"]))
             if kept.ranks
             else entries,
-            "failed": [{"path": str(file), "error": str(error)} for file, error in found.failed],
+            "failed": [
+                {"path": self.found.told(str(file)), "error": str(error)}
+                for file, error in found.failed
+            ],
             "source_root": self.root,
             "code": _code(folder, whole, [*ranks, *kept.numbers]),
         }
 
+    def _source(self, file: Path) -> dict[str, Any]:
+        path = self.found.told(str(file))
+        return {"path": path, "bytes": file.stat().st_size, "sha256": digest_of(file)}
+
 
 def default_store(trace: Path) -> Path:
     """Return `<stem>.pyprof2` beside the trace; of `net.json.gz` the stem is `net`."""
-    name = trace.resolve().name if trace.name in ("", ".", "..") else trace.name
-    return trace.parent / f"{stem_of(name)}.pyprof2"
+    return folder_of(trace) / f"{stem_of(name_of(trace))}.pyprof2"
 
 
 class _Workers:
@@ -400,7 +434,3 @@ def _began(trace: Mapping[str, Any], files: Sequence[Path]) -> float:
     if to_unix is not None:
         return min(written, float(start + to_unix) / 1e9)
     return written - float(end - start) / 1e9
-
-
-def _source(file: Path) -> dict[str, Any]:
-    return {"path": str(file), "bytes": file.stat().st_size, "sha256": digest_of(file)}

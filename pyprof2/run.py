@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyprof2.columns import as_pandas
 from pyprof2.errors import StoreError, UsageError
 from pyprof2.frames import absolute
+from pyprof2.places import place
 from pyprof2.rank_tables import RankTables
 from pyprof2.segments import shifted
 from pyprof2.store import STORED, is_store, ranks_of, read_manifest, read_table
@@ -69,35 +70,60 @@ def load(
     """Return a store or a trace as a `Run`; a trace is parsed into a temporary store first.
 
     Args:
-        path: a store, a trace file, a folder of traces, or several traces, one for each rank.
+        path: a store, a trace file, a folder of traces, or several traces, one for each rank; or
+            an address of such, as `s3://bucket/net.pyprof2`; or `-`, a trace on standard input.
         device: name of a device, or a JSON file that describes one, whose roofs to use instead
             of those of the recorded device.
         source_root: the folder of the user's own code, for `source`; by default the recorded one.
         progress: show a bar on stderr while parsing.
 
     Raises:
-        TraceError, StoreError: the path cannot be read.
+        TraceError, StoreError, RemoteError: the path cannot be read.
     """
-    paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(each) for each in path]
+    paths = [place(path)] if isinstance(path, (str, Path)) else [place(each) for each in path]
+    root = None if source_root is None else absolute(source_root)
     if len(paths) == 1 and is_store(paths[0]):
-        return Run(paths[0], device, None if source_root is None else absolute(source_root))
+        return Run(paths[0], device, root)
+    from pyprof2.brought import here, store_named_in
+
+    folder = tempfile.mkdtemp(prefix="pyprof2-")
+    brought = Path(folder, "brought")
+    try:
+        with here(paths, brought, progress=progress) as found:
+            store = _only_store(found.paths)
+            if store is None and len(paths) == 1:
+                store = store_named_in(found.paths[0])
+            if store is not None:
+                run = Run(store, device, root)
+            else:
+                from pyprof2.parsing import parse_found
+
+                out = Path(folder, "store")
+                run = Run(parse_found(found, out, source_root=root, progress=progress), device)
+                shutil.rmtree(brought, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+    return run
+
+
+def _only_store(paths: Sequence[Path]) -> Path | None:
+    """Return the store, if that is what the one path leads to.
+
+    Raises:
+        UsageError: a store is among several.
+        StoreError: a folder has the name of a store, and is none.
+    """
+    if len(paths) == 1 and is_store(paths[0]):
+        return paths[0]
     for each in paths:
         if is_store(each):
             msg = f"{each}: a store is read alone; name the recordings of all ranks, or parse them"
             raise UsageError(msg)
         if each.is_dir() and each.suffix == ".pyprof2":
             read_manifest(each)
-    from pyprof2.parsing import parse
-
-    folder = tempfile.mkdtemp(prefix="pyprof2-")
-    try:
-        store = parse(paths, Path(folder) / "store", source_root=source_root, progress=progress)
-        run = Run(store, device)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
-    return run
+    return None
 
 
 @dataclass

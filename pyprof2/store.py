@@ -29,6 +29,7 @@ from pyprof2.claims import CLAIM, Claim, abandoned_claim, is_own_folder
 from pyprof2.code_hashes import Code  # noqa: TC001 - what reads a manifest looks it up
 from pyprof2.errors import OutputExistsError, Pyprof2Error, SchemaError, StoreError
 from pyprof2.parts import TableParts
+from pyprof2.places import MANIFEST
 from pyprof2.result_tables import RESULTS
 from pyprof2.shortage import is_shortage, shortage
 from pyprof2.store_checks import find_fault
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from types import TracebackType
 
-MANIFEST: Final = "manifest.json"
 STORED: Final = TABLES | RESULTS
 """The tables of a store, by name."""
 

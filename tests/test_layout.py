@@ -27,9 +27,9 @@ PACKAGE: Final = ROOT / "pyprof2"
 ORCHESTRATORS: Final = {
     f"pyprof2.{name}"
     for name in (
-        "__init__", "__main__", "assemble", "batches", "clusters", "comparison", "gates", "job",
-        "many_ranks", "memory_profiles", "parsed_job", "parsing", "rank_tables", "results",
-        "resumed", "run", "script", "spans", "store",
+        "__init__", "__main__", "assemble", "batches", "brought", "clusters", "comparison",
+        "gates", "job", "many_ranks", "memory_profiles", "parse", "parsed_job", "parsing", "prof",
+        "rank_tables", "results", "resumed", "run", "script", "spans", "store",
     )
 }  # fmt: skip
 """What knows more than the vocabulary, beside the command line."""
@@ -80,6 +80,8 @@ RECORDING: Final = [n for n in MODULES if n.startswith(("pyprof2.nvtx", "pyprof2
 """What needs torch, nvtx or somebody's trainer to be imported."""
 COMPILED: Final = "pyprof2.parsers._kineto_native"
 """What needs a compiler where it is installed; without one it is not imported."""
+FUNCTION: Final = "pyprof2.parse"
+"""What is no module when it has been imported."""
 
 
 def _imports(name: str) -> Iterator[Import]:
@@ -176,7 +178,7 @@ def test_a_checkout_without_links_imports_all_modules(checkout_without_links: Pa
     program = f"""
 import importlib, sys
 sys.path.insert(0, {str(checkout_without_links)!r})
-for name in {sorted(set(MODULES) - {*RECORDING, COMPILED})!r}:
+for name in {sorted(set(MODULES) - {*RECORDING, COMPILED, FUNCTION})!r}:
     path = importlib.import_module(name).__file__
     assert path.startswith({str(checkout_without_links)!r}), path"""
 
@@ -418,6 +420,15 @@ def test_a_name_to_annotate_with_is_loaded_on_first_use(name: str) -> None:
     assert name in dir(pyprof2)
     home = "integrations.recording" if name == "record" else "nvtx"
     assert getattr(pyprof2, name) is getattr(importlib.import_module(f"pyprof2.{home}"), name)
+
+
+def test_the_annotation_is_an_attribute_that_is_imported_when_asked_for() -> None:
+    pytest.importorskip("torch")
+    code = "import pyprof2, sys; assert 'torch' not in sys.modules; print(pyprof2.nvtx.wrap)"
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=ROOT)
+
+    assert result.stdout.startswith(b"<function wrap")
 
 
 def test_an_unknown_name_is_no_attribute() -> None:

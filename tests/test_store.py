@@ -19,9 +19,9 @@ import pytest
 from pyprof2 import store
 from pyprof2.claims import CLAIM
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError, TableError
+from pyprof2.places import MANIFEST
 from pyprof2.run import Run, load, parse
 from pyprof2.store import (
-    MANIFEST,
     STORED,
     StoreWriter,
     is_store,

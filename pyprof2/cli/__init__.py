@@ -49,6 +49,7 @@ from pyprof2.errors import (
     TerminatedError,
     UsageError,
 )
+from pyprof2.places import place
 from pyprof2.reports.cells import clean
 from pyprof2.shortage import is_shortage, shortage
 
@@ -182,7 +183,7 @@ class _PrintCompletion(argparse.Action):
             parser.error("completion needs the package shtab; install 'pyprof2[completion]'")
         for command in [parser, *_subparsers(parser)]:
             for action in command._actions:  # noqa: SLF001 - argparse lists them nowhere else
-                if action.type is Path:
+                if action.type in (Path, place):
                     action.complete = shtab.FILE  # type: ignore[attr-defined]
         print(shtab.complete(parser, str(values)))
         parser.exit()

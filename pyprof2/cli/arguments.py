@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import UsageError
+from pyprof2.places import place
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ def add_input(command: argparse.ArgumentParser, *, required: bool = True) -> Non
     """Declare the store or trace to read."""
     command.add_argument(
         "input",
-        type=Path,
+        type=place,
         nargs=None if required else "?",
         metavar="STORE|TRACE",
-        help="what parse wrote, or a recording",
+        help="what parse wrote, or a recording; or its address, as s3://bucket/net.json.gz; or -, "
+        "a recording on stdin",
     )
 
 
@@ -99,7 +101,7 @@ def add_ledger(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
 
 def add_file(command: argparse.ArgumentParser | argparse._ArgumentGroup, force: str = "") -> None:
     """Declare the file to write; arguments as of `add_output`."""
-    command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE")
+    command.add_argument("-o", "--output", type=place, metavar="FILE", help="write to FILE")
     command.add_argument("--force", action="store_true", help=f"{force}replace FILE if it is there")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import UsageError
+from pyprof2.places import place
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _sized_input(text: str) -> tuple[int, Path]:
     if not equals or not path or not number.isdecimal() or int(number) < 1:
         msg = f"{text!r} is not a batch size, an equals sign and a recording, as 8=net8.pyprof2"
         raise argparse.ArgumentTypeError(msg)
-    return int(number), Path(path)
+    return int(number), place(path)
 
 
 def _asked(text: str) -> tuple[list[int], dict[str, int]]:

@@ -17,6 +17,7 @@ from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.launchers import LAUNCHERS, place_in_job
 from pyprof2.parsers import holds_work
+from pyprof2.places import Address, place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,7 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=place,
         metavar="OUT",
         help="the recording; by default named after the script, in the current folder",
     )
@@ -167,6 +168,9 @@ def run(args: argparse.Namespace) -> None:
         raise CaptureError(_NO_NSYS)
     entry.require_packages("torch", *(["nvtx"] if nsys else []))
     wanted = _stem(args)
+    if isinstance(wanted, Address):
+        _record_as(args, wanted, nsys)
+        return
     wanted.parent.mkdir(parents=True, exist_ok=True)
     with claimed_path(wanted) as stem:
         _record_as(args, stem, nsys)
@@ -180,7 +184,9 @@ def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
     _refuse_existing([*outputs, *([snapshot] if args.memory else [])], force=args.force)
     # In a folder that nobody else can write to: a known name could be planted as a link.
     with tempfile.TemporaryDirectory(
-        prefix=f".{stem.name}-", dir=stem.parent, ignore_cleanup_errors=True
+        prefix=f".{stem.name}-",
+        dir=None if isinstance(stem, Address) else stem.parent,
+        ignore_cleanup_errors=True,
     ) as folder:
         code = _record(args, Path(folder).absolute(), outputs, nsys)
         _tell_entry(args, Path(folder), code)
@@ -254,19 +260,29 @@ def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
             export_report(reports[0], recording, shown_as=outputs[0])
         except TraceError:
             # A newer nsys may export it.
-            reports[0].replace(outputs[0])
+            _move(reports[0], outputs[0])
             raise
     if not (recording.is_file() and holds_work(recording)):
         return None
     for path, output in zip(unfinished, outputs, strict=True):
-        path.replace(output)
+        _move(path, output)
     return outputs[-1]
+
+
+def _move(written: Path, output: Path) -> None:
+    """Move what was written to where it belongs."""
+    if isinstance(output, Address):
+        from pyprof2.remote import send
+
+        send(written, output)
+    else:
+        written.replace(output)
 
 
 def _keep_snapshot(written: Path, path: Path, *, quiet: bool) -> None:
     """Move the snapshot to where it belongs, if one was written: on a GPU."""
     if written.is_file():
-        written.replace(path)
+        _move(written, path)
         if not quiet:
             entry.say(f"recorded {path}; next: pyprof2 memory {shlex.quote(str(path))}")
 
@@ -358,6 +374,11 @@ def _stem(args: argparse.Namespace) -> Path:
 
 def _refuse_existing(outputs: Sequence[Path], *, force: bool) -> None:
     for path in outputs:
+        if isinstance(path, Address):
+            from pyprof2.remote import check_address
+
+            check_address(path, force=force)
+            continue
         is_folder = path.is_dir() and not path.is_symlink()
         if is_folder or (os.path.lexists(path) and not force):
             instead = "" if is_folder else ", or say --force"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
+from pyprof2.places import place
 
 if TYPE_CHECKING:
     from pyprof2.gates import Gate
@@ -33,7 +33,7 @@ def add_to(commands: arguments.Commands) -> None:
     )
     for name in "ab":
         command.add_argument(
-            name, type=Path, metavar=name.upper(), help="what parse wrote, or a recording"
+            name, type=place, metavar=name.upper(), help="what parse wrote, or a recording"
         )
     _add_selection(command)
     _add_output(command)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
+from pyprof2.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +36,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "inputs",
         nargs="+",
-        type=Path,
+        type=place,
         metavar="STORE|TRACE",
         help="what parse wrote, or recordings; in the order in which they are shown",
     )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
+from pyprof2.places import place
 from pyprof2.reports import files
 from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
+    from pathlib import Path
 
 _OF = ("layers", "lines", "ops")
 _MEASURES = ("time_ns", "flops", "bytes", "count")
@@ -58,12 +59,12 @@ def add_to(commands: arguments.Commands) -> None:
     )
     kind.add_argument(
         "--skyline",
-        type=Path,
+        type=place,
         metavar="FILE",
         help="Skyline's reports time and memory, version 1, in one SQLite file",
     )
     kind.add_argument(
-        "--deepview", type=Path, metavar="FILE", help="the JSON of DeepView's analysis"
+        "--deepview", type=place, metavar="FILE", help="the JSON of DeepView's analysis"
     )
     _add_stack_options(command)
     command.add_argument(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, entry
+from pyprof2.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -28,10 +28,10 @@ def add_to(commands: arguments.Commands) -> None:
         epilog=_EXAMPLES,
     )
     command.add_argument(
-        "input", type=Path, nargs="?", metavar="STORE|TRACE|SNAPSHOT", help="what was recorded"
+        "input", type=place, nargs="?", metavar="STORE|TRACE|SNAPSHOT", help="what was recorded"
     )
     command.add_argument(
-        "other", type=Path, nargs="?", metavar="B", help="another one, to compare it with"
+        "other", type=place, nargs="?", metavar="B", help="another one, to compare it with"
     )
     _add_selection(command)
     arguments.add_format(command)

@@ -7,12 +7,12 @@ import gc
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, messages
 from pyprof2.errors import TraceError
 from pyprof2.parsers.formats import FORMATS, in_words
+from pyprof2.places import place
 from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
@@ -41,17 +41,19 @@ def add_to(commands: arguments.Commands) -> None:
     )
     command.add_argument(
         "traces",
-        type=Path,
+        type=place,
         nargs="+",
         metavar="TRACE",
-        help=in_words([*(known.files for known in FORMATS), "a directory of them"]),
+        help=in_words([*(known.files for known in FORMATS), "a directory of them"])
+        + "; or an address of such, as s3://bucket/traces",
     )
     command.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=place,
         metavar="STORE",
-        help="where to write (default: <stem>.pyprof2 beside the first trace)",
+        help="where to write, which may be an address (default: <stem>.pyprof2 beside the first "
+        "trace, or in the current directory if that is far away)",
     )
     _add_workers(command)
     arguments.add_source_root(command)
@@ -90,21 +92,23 @@ def run(args: argparse.Namespace) -> None:
     # What parsing makes by the thousand are arrays and short lists, which are in no circle.
     gc.set_threshold(_GC_OBJECTS)
     from pyprof2.analysis.summaries.checks import problem_lines
-    from pyprof2.parsing import parse
+    from pyprof2.parsing import default_store, parse
+    from pyprof2.remote import written
     from pyprof2.store import read_manifest
 
-    with _executor(args.dask) as executor:
-        store = parse(
+    store = default_store(args.traces[0]) if args.output is None else args.output
+    with written(store, force=args.force) as local, _executor(args.dask) as executor:
+        parse(
             args.traces,
-            args.output,
+            local,
             jobs=args.jobs,
             executor=executor,
             force=args.force,
             source_root=args.source_root,
             progress=arguments.wants_progress(args),
         )
+        manifest = read_manifest(local)
     print(clean(str(store)))
-    manifest = read_manifest(store)
     if not args.quiet:
         messages.warn(problem_lines(manifest), store)
         command = f"pyprof2 prof {shlex.quote(str(store))} --by op"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
+from pyprof2.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +33,7 @@ def add_to(commands: arguments.Commands) -> None:
     )
     command.add_argument(
         "input",
-        type=Path,
+        type=place,
         nargs="+",
         metavar="STORE|TRACE",
         help="what parse wrote, a folder of recordings, or the recordings of all ranks",

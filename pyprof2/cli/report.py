@@ -9,6 +9,7 @@ from pyprof2 import __version__
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 from pyprof2.parsers.formats import stem_of
+from pyprof2.places import folder_of, name_of, place
 from pyprof2.reports import files
 from pyprof2.reports.cells import clean
 
@@ -37,13 +38,13 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=place,
         metavar="FILE",
         help="where to write (default: <stem>.html beside the store or trace)",
     )
     command.add_argument(
         "--against",
-        type=Path,
+        type=place,
         metavar="STORE|TRACE",
         help="show too what made the steps slower or faster than those of this one",
     )
@@ -81,6 +82,6 @@ def run(args: argparse.Namespace) -> None:
 
 def default_output(path: Path) -> Path:
     """Return `<stem>.html` beside a store or trace; of `net.json.gz` the stem is `net`."""
-    name = path.resolve().name if path.name in ("", ".", "..") else path.name
+    name = name_of(path)
     stem = name.removesuffix(_STORE) if name.endswith(_STORE) else stem_of(name)
-    return path.parent / f"{stem or name}.html"
+    return folder_of(path) / f"{stem or name}.html"

@@ -93,6 +93,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
     energy: bool = True,
     memory: bool = False,
     steps: Container[int] | None = None,
+    enable_function_stack: bool = True,  # noqa: ARG001 -- what PyProf was asked for
 ) -> None:
     """Mark every op, layer and step of this process from now on, until `shutdown`.
 
@@ -122,6 +123,8 @@ def init(  # noqa: PLR0913 -- options, each by its name
         steps: the steps to record, such as `range(10, 20)`; everything by default. Steps count
             from 0, see `pyprof2.nvtx.steps`; what comes before the first one is in none.
             Without training, batches of a DataLoader count.
+        enable_function_stack: PyProf's option; layers and lines of code, which stand for what it
+            added, are recorded whatever it is.
 
     Raises:
         UsageError: an option makes no sense, or `nvtx` is wanted and the package is missing.

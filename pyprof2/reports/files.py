@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import OutputExistsError, Pyprof2Error, UsageError
+from pyprof2.places import Address
 from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ def check_free(path: Path | None, *, force: bool) -> None:
     """
     if path is None:
         return
+    if isinstance(path, Address):
+        from pyprof2.remote import check_address
+
+        check_address(path, force=force)
+        return
     if path.is_dir():
         msg = f"{path}: is a directory; name a file"
         raise Pyprof2Error(msg)
@@ -130,6 +136,12 @@ def _is_special(path: Path) -> bool:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write to; it becomes `path` when all is written."""
+    if isinstance(path, Address):
+        from pyprof2.remote import written
+
+        with written(path, force=True) as local:
+            yield local
+        return
     if _is_special(path):
         yield path
         return

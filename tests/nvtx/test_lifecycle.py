@@ -127,6 +127,15 @@ def test_init_again_does_nothing_or_changes_the_options() -> None:
     assert len(dispatch_modes()) == 1
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_the_option_of_pyprof_is_accepted(*, value: bool) -> None:
+    init(enable_function_stack=value)
+    session = current_session()
+
+    assert session is not None
+    assert session.options == Options()
+
+
 def test_shutdown_without_init_does_nothing() -> None:
     before = hooks_of_torch()
     shutdown()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRACE = b'{"traceEvents": []}'
+PYPROF_DICT = "{'kShortName': 'gemm', 'kDuration': 4000, 'layer': [], 'trace': []}\n"
 
 
 def _zip(path: Path) -> None:
@@ -41,6 +42,15 @@ def _rocpd(path: Path) -> None:
     database.close()
 
 
+def _nvprof(path: Path) -> None:
+    """Write tables of nvprof's, of which Nsight Systems has some by the same names."""
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start INT, end INT)")
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT)")
+        database.execute("CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY, value TEXT)")
+    database.close()
+
+
 @pytest.mark.parametrize(
     ("name", "make", "words"),
     [
@@ -52,6 +62,9 @@ def _rocpd(path: Path) -> None:
         ("net.json.bz2", lambda p: p.write_bytes(bz2.compress(TRACE)), "bzip2 -d FILE"),
         ("net.pftrace", lambda p: p.write_bytes(b"\n\x04\x10\x01"), "a Perfetto trace; let"),
         ("net.sqlite", _rocpd, "a rocpd database of rocprofv3"),
+        ("net.sql", _nvprof, r"a recording of nvprof \(.nvvp\).*; record again with Nsight"),
+        ("net.nvvp", _nvprof, r"a recording of nvprof \(.nvvp\).*; record again with Nsight"),
+        ("net.dict", lambda p: p.write_text(PYPROF_DICT), "PyProf's parse.*; name the export"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused_with_what_to_do(
