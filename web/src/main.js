@@ -23,7 +23,10 @@ class App {
     this.leaving = [];
     this.tables = new Map();
     this.helps = new Map((doc.columns ?? []).map(({ name, help }) => [name, help]));
-    this.pages = PAGES.filter((page) => !page.available || page.available(doc));
+    const pages = PAGES.filter((page) => !page.available || page.available(doc));
+    // Who compares two recordings asks for the difference first.
+    const first = pages.filter(({ id }) => id === "compare");
+    this.pages = [...first, ...pages.filter((page) => !first.includes(page))];
   }
 
   /** A table of the document by its name. */

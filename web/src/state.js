@@ -31,7 +31,7 @@ export class State extends EventTarget {
   }
 
   get page() {
-    return this.get("page") ?? "overview";
+    return this.get("page");
   }
 
   /** The fragment after these changes; a value of null takes a name out. */

@@ -6,19 +6,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.reports.comparison import heading_lines, parts_by, term_rows
 from pyprof2.reports.page.columns import records, table
+from pyprof2.reports.page.steps import part_label, step_parts_of, whole_parts_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from pyprof2.analysis.summaries.compare import Side
     from pyprof2.comparison import Compared
+    from pyprof2.run import Run
 
 AXES: Final = ("layer", "op", "signature")
 MOST_PARTS: Final = 2000
 
 
 def comparison_of(compared: Compared) -> dict[str, Any]:
-    """Return the terms of a difference, and their parts along each axis."""
+    """Return the terms of a difference, their parts along each axis, and both steps."""
     found = compared.comparison
+    terms = term_rows(found)
     a, b = compared.names
     before, after = (float(time) for time in found.step_ns)
+    runs = zip((compared.a, compared.b), compared.sides, strict=True)
+    axes = [axis for axis in AXES if found.details[axis].notna().any()]
     return {
         "a": a,
         "b": b,
@@ -28,11 +36,31 @@ def comparison_of(compared: Compared) -> dict[str, Any]:
         "comparable": compared.differences,
         "remarks": compared.remarks,
         "verdict": heading_lines(compared),
-        "terms": table(term_rows(found)),
+        "terms": _in_words(terms[[name for name in terms if terms.empty or terms[name].notna().any()]]),
         "totals": records(found.totals.assign(
             a_ns=found.totals["a_ns"].map(float), b_ns=found.totals["b_ns"].map(float)
         )),
-        "by": {
-            axis: table(parts_by(found, [axis]).head(MOST_PARTS)) for axis in AXES
-        },
+        "by": {axis: _in_words(parts_by(found, [axis]).head(MOST_PARTS)) for axis in axes},
+        "parts": [_parts(run, side) for run, side in runs],
     }  # fmt: skip
+
+
+def _in_words(terms: pd.DataFrame) -> dict[str, Any]:
+    """Return rows whose terms are words: a cause of idle time is the name of a value elsewhere."""
+    return table(terms.assign(term=terms["term"].str.replace("_", " ")))
+
+
+def _parts(run: Run, side: Side) -> dict[str, Any]:
+    """Return what the steps of a side are made of, in all, and of how many windows that is."""
+    windows = side.windows[["rank", "step", "start_ns"]].drop_duplicates()
+    parts = step_parts_of(run)
+    if parts.empty:
+        parts = whole_parts_of(run)
+        parts = parts[parts["rank"].isin(windows["rank"])]
+        count = len(parts[["rank", "device"]].drop_duplicates())
+    else:
+        parts = parts.merge(windows, on=["rank", "step", "start_ns"])
+        count = len(parts[["rank", "device", "step", "start_ns"]].drop_duplicates())
+    sums = parts.groupby("part", sort=False)["time_ns"].sum().reset_index()
+    labels = [part_label(part) for part in sums["part"]]
+    return {"windows": count, "sums": records(sums.assign(label=labels))}

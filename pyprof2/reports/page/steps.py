@@ -70,7 +70,7 @@ def steps_notes(run: Run, apart: Mapping[int, Collection[int]]) -> Iterator[str]
     whole, kept = len(run.steps), len(kept_steps(run.steps, apart))
     if kept < whole:
         yield f"of {whole} windows of steps {kept} are listed: the first of each device"
-    if len(_step_parts(run)) > MOST_PARTS:
+    if len(step_parts_of(run)) > MOST_PARTS:
         yield "steps have their parts where they stand by themselves in the tables"
 
 
@@ -81,7 +81,7 @@ def parts_of(
 
     Where they are more than `MOST_PARTS`, only those of the steps of `apart`, by rank.
     """
-    parts = _step_parts(run)
+    parts = step_parts_of(run)
     if len(parts) > MOST_PARTS:
         pairs = zip(parts["rank"].tolist(), parts["step"].tolist(), strict=True)
         parts = parts[[step in apart[rank] for rank, step in pairs]]
@@ -95,12 +95,17 @@ def parts_of(
 
 def whole_of(run: Run) -> dict[str, Any]:
     """Return the parts of all that was recorded, for each device: they add up to it."""
-    parts = parts_of_host(run, whole=True) if run.summary["no_gpu"] else run.recorded_parts
+    parts = whole_parts_of(run)
     frame = parts.assign(label=[part_label(part) for part in parts["part"]])
     return table(frame[["rank", "device", "part", "label", "time_ns"]])
 
 
-def _step_parts(run: Run) -> pd.DataFrame:
+def whole_parts_of(run: Run) -> pd.DataFrame:
+    """Return the parts of all that was recorded, of devices, or of the host without any."""
+    return parts_of_host(run, whole=True) if run.summary["no_gpu"] else run.recorded_parts
+
+
+def step_parts_of(run: Run) -> pd.DataFrame:
     """Return the parts of the windows of steps: of devices, or of the host where there is none."""
     return parts_of_host(run, whole=False) if run.summary["no_gpu"] else run.step_parts
 

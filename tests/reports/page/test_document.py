@@ -234,7 +234,7 @@ def test_a_comparison_is_that_of_compare(tmp_path: Path) -> None:
 
     terms = {row["term"]: row["delta_ns"] for row in rows_of(found["terms"])}
     every = {
-        row["term"]: float(row["delta_ns"])
+        row["term"].replace("_", " "): float(row["delta_ns"])
         for row in wanted.terms.to_dict("records")
         if row["delta_ns"]
     }
@@ -243,8 +243,12 @@ def test_a_comparison_is_that_of_compare(tmp_path: Path) -> None:
     # Kernels of 101 … 105 us take twice as long.
     assert sum(v for n, v in terms.items() if not n.startswith("idle")) == 103_000
     assert (found["a"], found["b"], found["steps"]) == (str(a), str(b), [5, 5])
-    for axis, parts in found["by"].items():
-        assert axis in {"layer", "op", "signature"}
+    # 900 us of each of the five steps compared, and nobody's layers are known.
+    assert [each["windows"] for each in found["parts"]] == [5, 5]
+    for each, ns in zip(found["parts"], (found["a_step_ns"], found["b_step_ns"]), strict=True):
+        assert sum(part["time_ns"] for part in each["sums"]) == pytest.approx(5 * ns)
+    assert set(found["by"]) == {"op", "signature"}
+    for parts in found["by"].values():
         assert sum(row["delta_ns"] for row in rows_of(parts)) == pytest.approx(103_000)
 
 
@@ -268,7 +272,10 @@ def test_lines_make_no_groups_of_calls_that_compare_would_not_make(tmp_path: Pat
     found = page_of(b, tmp_path, "--against", a)["comparison"]
 
     terms = {row["term"]: row["delta_ns"] for row in rows_of(found["terms"])}
-    wanted = {row["term"]: float(row["delta_ns"]) for row in compare(a, b).terms.to_dict("records")}
+    wanted = {
+        row["term"].replace("_", " "): float(row["delta_ns"])
+        for row in compare(a, b).terms.to_dict("records")
+    }
     assert terms == {term: delta for term, delta in wanted.items() if delta}
     # As many calls as before, of the same shapes and kernels, take 30 us more; by line they were
     # fewer of one and more of the other.
@@ -302,7 +309,7 @@ def test_a_recording_without_a_gpu_has_ops_and_no_idle_time(tmp_path: Path) -> N
     assert document["idle"]["rows"] == 0
     assert document["meta"]["has_gpu"] is False
     assert document["steps"]["columns"]["busy_ns"] == [None, None]
-    assert document["quality"]["polluted"] is None
+    assert document["quality"]["disturbed"] == ["Python stacks were recorded"]
 
 
 @pytest.mark.parametrize(
