@@ -23,6 +23,7 @@ def comparison_of(compared: Compared) -> dict[str, Any]:
     """Return the terms of a difference, their parts along each axis, and both steps."""
     found = compared.comparison
     terms = term_rows(found)
+    known = [name for name in terms if terms.empty or terms[name].notna().any()]
     a, b = compared.names
     before, after = (float(time) for time in found.step_ns)
     runs = zip((compared.a, compared.b), compared.sides, strict=True)
@@ -36,7 +37,7 @@ def comparison_of(compared: Compared) -> dict[str, Any]:
         "comparable": compared.differences,
         "remarks": compared.remarks,
         "verdict": heading_lines(compared),
-        "terms": _in_words(terms[[name for name in terms if terms.empty or terms[name].notna().any()]]),
+        "terms": _in_words(terms[known]),
         "totals": records(found.totals.assign(
             a_ns=found.totals["a_ns"].map(float), b_ns=found.totals["b_ns"].map(float)
         )),
