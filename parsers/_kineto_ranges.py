@@ -8,7 +8,7 @@ import numpy as np
 
 from pyprof2.parsers._columns import flags
 from pyprof2.parsers._labels import label_marker, label_text, name_layers
-from pyprof2.parsers._memory_tags import tag_columns
+from pyprof2.parsers._memory_tags import tag_columns, weight_columns
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
 from pyprof2.problems import MARKER_OF_OP
 from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS, TextCodes
@@ -98,13 +98,16 @@ class RangeTables:
         return label
 
     def _add_memory_tags(self, events: EventColumns) -> None:
-        """Append what the program says of its memory: a row per moment, and one per block."""
+        """Append what the program says of its memory: a row per moment, block, and weight."""
         events, columns = self._shared.times(events)
+        spool = self._shared.spool
         for name, start in zip(events.name.to_list(), columns["start_ns"].tolist(), strict=True):
             marker = label_marker(name).marker
-            if marker is not None:
-                tags = tag_columns(marker, start, self._shared.spool.texts["memory_tags"])
-                self._shared.spool.append("memory_tags", tags, len(tags["time_ns"]))
+            if marker is None:
+                continue
+            for table, rows_of in (("memory_tags", tag_columns), ("weights", weight_columns)):
+                rows = rows_of(marker, start, spool.texts[table])
+                spool.append(table, rows, len(rows["time_ns"]))
 
     def _add_step_marks(self, events: EventColumns) -> None:
         marks, columns = self._shared.times(events)

@@ -88,6 +88,7 @@ def _tables_of(
     yield "ops", op_table(recording, linked)
     yield "memory", memory_table(recording, linked)
     yield "memory_tags", _in_time_order(window, "memory_tags", ("time_ns",))
+    yield "weights", _in_time_order(window, "weights", ("time_ns",))
     yield "counters", _in_time_order(window, "counters", ("time_ns",))
 
 

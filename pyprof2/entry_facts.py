@@ -19,7 +19,6 @@ class Facts:
         used_gpu: whether the program used one.
         wall_ns, cpu_ns: of each iteration that was timed: time, and time that the process worked.
         waits: how often the process let go of the CPU in it, to wait for something.
-        optimizer_bytes: that optimizers keep from step to step; None: not looked at.
         error: what went wrong, `file:line: …`; None: nothing.
         out_of_memory: whether it was for lack of memory.
     """
@@ -33,6 +32,5 @@ class Facts:
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
-    optimizer_bytes: int | None = None
     error: str | None = None
     out_of_memory: bool = False

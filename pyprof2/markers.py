@@ -31,7 +31,8 @@ entry      an instant: the steps are iterations of an entry    name, batch, devi
            of a GPU
 window     a range: the steps that a recorder was asked for
 memory     an instant: what blocks of memory are for                  moment, name, device,
-                                                                      category, blocks
+                                                                      bytes, category,
+                                                                      blocks, weights
 cpu        an instant: what the CPU can do, as measured               name, threads,
                                                                       flop_per_s, bytes_per_s,
                                                                       cache_bytes
@@ -52,10 +53,13 @@ over; `over`, and nothing begins; `stepped`, an optimizer has made its step, and
 number there are no more; `ended`, the program says that step `step` ends.
 
 Of memory, a marker with a `moment` alone says where the training is; those that follow it say
-which blocks are for what, each with an address and a size in bytes, as far as that is new:
-`forward`, a forward with gradients begins; `call`, a module is called without; `backward` begins,
-and what autograd holds it holds now; `gradients`, it has ended; `optimizer`, the optimizer `name`
-has made its step.
+which blocks are for what, each with an address and a size in bytes, as far as that is new, and
+which `weights` there are, each with its name, dtype, address of its storage, bytes of its own, of
+its gradient and of the optimizer's state for it, and the lines that made it. The moments:
+`begins`, the first iteration of an entry point that is recorded does, and `bytes` is all that is
+allocated on `device`; `forward`, a forward with gradients begins; `call`, a module is called
+without; `backward` begins, and what autograd holds it holds now; `gradients`, it has ended;
+`optimizer`, the optimizer `name` has made its step.
 
 Which path a layer gets in reports is known only when all of a process was read: where two roots or
 more were called, the name of the root stands in front, see `pyprof2.parsers._layers`.
@@ -108,6 +112,8 @@ _SEQUENCE_BITS: Final = 40
 _MAX_INPUTS: Final = 256
 BLOCKS_AT_MOST: Final = 1000
 """So many a marker of memory names: its text stays below `MAX_TEXT_BYTES`."""
+WEIGHTS_AT_MOST: Final = 64
+"""So many weights: the same, with paths of ordinary length."""
 _MAX_TEXT_LENGTH: Final = 4 * MAX_TEXT_BYTES
 """Nobody writes longer ones: the quoteless form takes at most a few times the room."""
 _MAX_INT: Final = (1 << 63) - 1
@@ -129,10 +135,12 @@ Kind: TypeAlias = Literal[
     "collective",
 ]
 Direction: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
-Moment: TypeAlias = Literal["forward", "call", "backward", "gradients", "optimizer"]
+Moment: TypeAlias = Literal["begins", "forward", "call", "backward", "gradients", "optimizer"]
 HeldFor: TypeAlias = Literal[
     "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "output"
 ]
+Weight: TypeAlias = tuple[str, str, int, int, int | None, int | None, str | None]
+"""Name, dtype, address; bytes: own, of the gradient, of the optimizer's state; lines."""
 StepEvent: TypeAlias = Literal["begins", "over", "stepped", "batch", "ended"]
 
 
@@ -162,7 +170,7 @@ class Marker:
         rank, world_size: of the process in the job.
         torch: version of PyTorch.
         source_root: the folder below which the user's own code is.
-        bytes: of a collective: the size of its larger buffer.
+        bytes: of a collective: the size of its larger buffer; of memory: all that is allocated.
         group, ranks: of a collective: name and members of its process group.
         threads: that share the work of an op on the CPU.
         flop_per_s: highest rates that were measured, by dtype.
@@ -173,6 +181,7 @@ class Marker:
         moment: where the training is.
         category: what the blocks are for.
         blocks: address and size of each.
+        weights: parameters or buffers.
         batch: samples in a step.
         desc: of a collective: the description of its group.
         span: its ranks, where they are evenly spaced: the first one, how many, and how far apart.
@@ -218,6 +227,7 @@ class Marker:
     moment: Moment | None = None
     category: HeldFor | None = None
     blocks: tuple[tuple[int, int], ...] | None = None
+    weights: tuple[Weight, ...] | None = None
     batch: int | None = None
     desc: str | None = None
     span: tuple[int, int, int] | None = None
@@ -318,8 +328,11 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
 _Place = Annotated[int, msgspec.Meta(ge=0, lt=10**9)]  # of a process in a job: no job is larger
 _Step = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-_Block = tuple[Annotated[int, msgspec.Meta(gt=0, le=_MAX_INT)], _Bytes]
+_Address = Annotated[int, msgspec.Meta(gt=0, le=_MAX_INT)]
+_Block = tuple[_Address, _Bytes]
 _Blocks = Annotated[tuple[_Block, ...], msgspec.Meta(max_length=BLOCKS_AT_MOST)]
+_Weight = tuple[str, str, _Address, _Bytes, _Bytes | None, _Bytes | None, str | None]
+_Weights = Annotated[tuple[_Weight, ...], msgspec.Meta(max_length=WEIGHTS_AT_MOST)]
 _Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 # Of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
 _Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
@@ -375,6 +388,7 @@ class _Wire(msgspec.Struct):
     moment: Moment | None = None
     category: HeldFor | None = None
     blocks: _Blocks | None = None
+    weights: _Weights | None = None
     batch: _Count | None = None
     desc: str | None = None
     span: tuple[_Place, _Place, _Place] | None = None

@@ -65,16 +65,17 @@ def of_run(run: Run) -> MemoryProfile:
     """Return the memory of a run: what its table `memory` says."""
     from pyprof2.analysis.memory.curves import curves_of_rank
     from pyprof2.analysis.memory.profile import MemoryProfile
+    from pyprof2.analysis.memory.weights import last_weights
 
+    tags = run.table("memory_tags")
     curves = [
         curve
         for rank, table in run.tables_of_ranks("memory")
-        for curve in curves_of_rank(table, rank)
+        for curve in curves_of_rank(table, tags, rank)
     ]
     curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
-    return MemoryProfile(
-        run.path, curves, tags=run.table("memory_tags"), forward=partial(_forward_of, run)
-    )
+    weights = last_weights(run.table("weights"))
+    return MemoryProfile(run.path, curves, {}, tags, weights, partial(_forward_of, run))
 
 
 def _forward_of(run: Run, rank: int) -> pd.DataFrame:

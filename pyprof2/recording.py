@@ -87,6 +87,13 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "address": _I64, "bytes": _I64, "category": TEXT,
         }
     ),
+    "weights": pa.schema(
+        {
+            "time_ns": _I64, "name": TEXT, "category": TEXT, "dtype": TEXT, "device_type": TEXT,
+            "device": _I64, "address": _I64, "bytes": _I64, "gradient_bytes": _I64,
+            "state_bytes": _I64, "source": TEXT, "callers": TEXT,
+        }
+    ),
     "counters": pa.schema(
         {
             "time_ns": _I64, "dur_ns": _I64, "pid": _I64, "device": _I64, "name": TEXT,

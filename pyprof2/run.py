@@ -311,6 +311,13 @@ class Run:
         return self._frame("memory_tags")
 
     @cached_property
+    def weights(self) -> pd.DataFrame:
+        """One row per parameter and buffer that the recorded program names, the last of each."""
+        from pyprof2.analysis.memory.weights import last_weights
+
+        return as_pandas(last_weights(self.table("weights")), STORED["weights"].never_null)
+
+    @cached_property
     def counters(self) -> pd.DataFrame:
         """One row per value of a counter: sampled at a moment, or counted over a range."""
         return self._frame("counters")

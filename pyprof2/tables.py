@@ -19,6 +19,7 @@ else crosses between the stages, so a format's own words stop at its parser.
 7. the recordings of one worker: `span` of all that has a time; what half precision would
     allow: `tensor_core_eligible_half` of kernels and copies.
 8. what counters were: table `counters`.
+9. which parameters and buffers a program has: table `weights`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -486,6 +487,7 @@ MEMORY_TAGS: Final = Table(
         Column(
             "moment",
             TEXT,
+            "`begins` (the first iteration of an entry point that is recorded does), "
             "`forward` (one with gradients begins), `call` (a module is called without), "
             "`backward` (begins), `gradients` (it has ended) or `optimizer` (it has made its "
             "step).",
@@ -494,13 +496,46 @@ MEMORY_TAGS: Final = Table(
         Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
         Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
         Column("address", pa.int64(), "Address of the block; null: the row is of the moment."),
-        Column("bytes", pa.int64(), "Size of the storage there.", "B"),
+        Column(
+            "bytes",
+            pa.int64(),
+            "Size of the storage there; of moment `begins` all that is allocated on the device.",
+            "B",
+        ),
         Column(
             "category",
             TEXT,
             "`parameter`, `buffer`, `gradient`, `optimizer_state`, `input`, `activation` (held by "
             "autograd) or `output`.",
         ),
+        _SPAN,
+    ),
+)
+WEIGHTS: Final = Table(
+    "weights",
+    "One row per parameter or buffer that the recorded program names, under `init(memory=True)` or "
+    "as an entry point, each time that something of it is new.",
+    (
+        _RANK,
+        Column("time_ns", pa.int64(), "When, on the clock of the trace.", "ns", nullable=False),
+        Column("name", TEXT, "Its path in the model."),
+        Column("category", TEXT, "`parameter` or `buffer`."),
+        Column("dtype", TEXT, "PyTorch's name of it, such as `float32`."),
+        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
+        Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+        Column("address", pa.int64(), "Address of the storage that it is in."),
+        Column("bytes", pa.int64(), "Size of it.", "B"),
+        Column(
+            "gradient_bytes", pa.int64(), "Size of its last gradient; null: it had none yet.", "B"
+        ),
+        Column(
+            "state_bytes",
+            pa.int64(),
+            "Size of what optimizers keep for it on its device; null: none has made a step.",
+            "B",
+        ),
+        Column("source", TEXT, "`path:line` of the user's own that made it."),
+        Column("callers", TEXT, "The user's own lines that led there, one to a line."),
         _SPAN,
     ),
 )
@@ -774,6 +809,6 @@ TABLES: Final = {
     table.name: table
     for table in (
         KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, MEMORY_TAGS,
-        COUNTERS, STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
+        WEIGHTS, COUNTERS, STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
     )
 }  # fmt: skip

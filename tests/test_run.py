@@ -176,6 +176,11 @@ def eventful(at: int) -> list[Any]:
         *launched(at + 1, 1, at=at + 20, dur=5),
         step(4, at, 90), frame("a.py(3): f", at, 80), memory(at, Bytes=8),
         op("{'pyprof2':1,'kind':'memory','moment':'forward'}", at, 0),
+        op(
+            "{'pyprof2':2,'kind':'memory','moment':'forward','device':'cpu','category':'parameter',"
+            "'weights':[['fc.weight','float32',64,8,null,16,'/w/a.py:1']]}",
+            at, 0,
+        ),
     ]  # fmt: skip
 
 

@@ -22,6 +22,8 @@ NO_NUMBER: Final = -(1 << 62)
 """Stands for null in int64 columns."""
 LINELESS: Final = ("(no op)", "(no source)")
 """What stands for the line of an allocation outside of ops, and in an op without a stack."""
+BEGINS: Final = "begins"
+"""The moment of table `memory_tags` at which all that is allocated was told."""
 START: Final = -1
 """The moment before the first event; other moments are rows of events, after which they are."""
 
@@ -33,6 +35,9 @@ _JUMPS: Final = (
 _REUSED: Final = (
     "{} addresses are allocated again without a release between: releases are missing, and what is "
     "before the recording is not known"
+)
+_CONTRADICTED: Final = (
+    "what the program says was allocated contradicts the recording: what is before it is not known"
 )
 _BY_SIZE: Final = "no addresses are recorded: releases are paired by size and thread"
 
@@ -146,11 +151,16 @@ class Curve:
         return time
 
 
-def curves_of_rank(memory: pa.Table, rank: int) -> Iterator[Curve]:
+def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[Curve]:
     """Yield a curve for each device in the table `memory` of one rank, GPUs first.
 
     Of a GPU the recorder's own total tells the base. On the CPU it counts from the first event
-    that was recorded, so it does not.
+    that was recorded, so the base is known only where the program told what was allocated.
+
+    Args:
+        memory: of the rank.
+        tags: rows of the table `memory_tags`, of any ranks.
+        rank: whose.
     """
     kind, kinds = code_column(memory, "device_type")
     device = int_column(memory, "device", NO_NUMBER)
@@ -161,7 +171,7 @@ def curves_of_rank(memory: pa.Table, rank: int) -> Iterator[Curve]:
         name = kinds[kind[first]] if kind[first] >= 0 else "unknown"
         # To take all rows is to copy them.
         events = memory if len(rows) == memory.num_rows else memory.take(pa.array(rows))
-        base, notes = (None, []) if name == "cpu" else _base(events)
+        base, notes = _cpu_base(events, tags, rank) if name == "cpu" else _base(events)
         curve = Curve(
             rank, name, None if device[first] == NO_NUMBER else int(device[first]), events, base,
             LINELESS, notes=notes, facts=_recorded_facts(events),
@@ -188,6 +198,36 @@ def _base(events: pa.Table) -> tuple[int | None, list[str]]:
     before = total[known] - np.cumsum(int_column(events, "bytes", 0))[known]
     jumps = int((before[1:] != before[:-1]).sum())
     return (None, [_JUMPS.format(jumps)]) if jumps else (int(before[0]), [])
+
+
+def _cpu_base(events: pa.Table, tags: pa.Table, rank: int) -> tuple[int | None, list[str]]:
+    """Return what was allocated on the CPU before the first event, as the program told it.
+
+    Args:
+        events: rows of the table `memory`, of the CPU.
+        tags: rows of the table `memory_tags`, of any ranks.
+        rank: whose.
+
+    Returns:
+        The bytes, None: not known; and what there is to say.
+    """
+    moment, moments = code_column(tags, "moment")
+    kind, kinds = code_column(tags, "device_type")
+    if BEGINS not in moments or "cpu" not in kinds:
+        return None, []
+    told = (moment == moments.index(BEGINS)) & (kind == kinds.index("cpu"))
+    told &= tags["address"].is_null().to_numpy() & (int_column(tags, "rank", 0) == rank)
+    rows = np.flatnonzero(told)
+    if not len(rows):
+        return None, []
+    first = rows[np.argmin(int_column(tags, "time_ns", 0)[rows])]
+    time, size = (int(int_column(tags, name, 0)[first]) for name in ("time_ns", "bytes"))
+    before = int_column(events, "time_ns", 0) <= time
+    base = size - int(int_column(events, "bytes", 0)[before].sum())
+    seen, notes = _base(events)
+    if base < 0 or notes or seen not in (None, base):
+        return None, [*notes, _CONTRADICTED]
+    return base, []
 
 
 def _recorded_facts(events: pa.Table) -> dict[str, Any]:

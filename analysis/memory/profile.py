@@ -13,8 +13,9 @@ from pyprof2.analysis.memory import categories, live
 from pyprof2.analysis.memory.curves import START
 from pyprof2.analysis.memory.retained import checkpoints, retained
 from pyprof2.analysis.memory.tags import tag_notes, tagged
+from pyprof2.analysis.memory.weights import weights_of
 from pyprof2.errors import UsageError
-from pyprof2.tables import TEXT, Column
+from pyprof2.tables import TEXT, WEIGHTS, Column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.memory.retained import Retained
     from pyprof2.analysis.memory.tags import Tagged
 
+_REFUTED: Final = "{} weights that the program names contradict the recording: left out"
 MOMENTS: Final = ("peak", "end", "backward", "oom")
 """The peak; after the last event; the start of the backward with most alive; out of memory."""
 
@@ -76,6 +78,7 @@ class MemoryProfile:
         curves: of each device of each rank.
         settings: of the allocator; empty: not recorded.
         tags: what the recorded program tagged of blocks, rows of the table `memory_tags`.
+        weights: what it named: of the table `weights`, see `weights.last_weights`.
         forward: gives `layer` and `time_ns` of forward in a step of a rank; None: not recorded.
     """
 
@@ -83,6 +86,7 @@ class MemoryProfile:
     curves: Sequence[Curve]
     settings: dict[str, Any] = field(default_factory=dict)
     tags: pa.Table | None = None
+    weights: pa.Table | None = None
     forward: Callable[[int], pd.DataFrame] | None = None
 
     def only(self, device: str | None = None, rank: int | None = None) -> MemoryProfile:
@@ -152,7 +156,21 @@ class MemoryProfile:
         """Return what else there is to say of the device at a place among the curves."""
         found = self.tagged[at]
         own = [] if found is None else tag_notes(self.curves[at], found)
+        refuted = self.named(at)[1]
+        if refuted:
+            own.append(_REFUTED.format(refuted))
         return [*self.curves[at].notes, *own]
+
+    def named(self, at: int) -> tuple[pa.Table, int]:
+        """Return the weights that the program named on a curve, by its place.
+
+        Returns:
+            Rows of the table `weights`, and how many more the recording contradicts.
+        """
+        found = self.tagged[at]
+        if self.weights is None or found is None:
+            return WEIGHTS.schema().empty_table(), 0
+        return weights_of(self.curves[at], found, self.weights)
 
     def rows(self, by: Sequence[str] = ("category",), at: str = "peak") -> pd.DataFrame:
         """Return what lives at a moment, summed along axes: `live.ROW_COLUMNS`.

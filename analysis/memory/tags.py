@@ -92,7 +92,7 @@ def tagged(curve: Curve, tags: pa.Table) -> Tagged:
         name: np.sort(time[own & (kind == kinds.index(name))]) if name in kinds else time[:0]
         for name in ("forward", "backward")
     }
-    rows = _of_device(curve, tags)
+    rows = _told_blocks(curve, tags)
     block, lives = _blocks(curve, clock, rows)
     category = _categories(rows, _begin(curve, clock, block), at["forward"])
     blocks = curve.blocks
@@ -158,15 +158,21 @@ def _count(curve: Curve, found: Tagged, category: str, moment: int) -> int:
     return int((found.category[lives] == code).sum() + (before.category[stays] == code).sum())
 
 
-def _of_device(curve: Curve, tags: pa.Table) -> pa.Table:
-    """Return the tags of the curve's device that name a block, in order of time."""
-    kind, kinds = code_column(tags, "device_type")
+def of_device(curve: Curve, rows: pa.Table) -> Bool:
+    """Return which rows of `memory_tags` or `weights` are of the curve's device and rank."""
+    kind, kinds = code_column(rows, "device_type")
     name = _SAME_DEVICE.get(curve.device_type, curve.device_type)
     wanted = kinds.index(name) if name in kinds else -2
-    device = int_column(tags, "device", _NO_DEVICE)
+    device = int_column(rows, "device", _NO_DEVICE)
     same = (kind == wanted) & (device == (_NO_DEVICE if curve.device is None else curve.device))
-    same &= int_column(tags, "rank", 0) == curve.rank
-    same &= tags["address"].is_valid().to_numpy() & tags["category"].is_valid().to_numpy()
+    return np.asarray(same & (int_column(rows, "rank", 0) == curve.rank))
+
+
+def _told_blocks(curve: Curve, tags: pa.Table) -> pa.Table:
+    """Return the tags of the curve's device that name a block, in order of time."""
+    same = of_device(curve, tags)
+    for name in ("address", "category"):
+        same &= tags[name].is_valid().to_numpy()
     rows = np.flatnonzero(same)
     order = np.argsort(int_column(tags, "time_ns", 0)[rows], kind="stable")
     return tags.take(pa.array(rows[order]))

@@ -55,6 +55,12 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         help="the moment: the peak (default), the end, the start of a backward, or out of memory",
     )
     command.add_argument("--timeline", action="store_true", help="show the whole recording")
+    command.add_argument(
+        "--weights",
+        action="store_true",
+        help="show parameters and buffers by name, with their gradients, what the optimizer keeps "
+        "for them, and the line that made them",
+    )
     command.add_argument("--device", metavar="NAME", help="only this device: cuda:0, 0, cpu")
     arguments.add_rank(command)
     arguments.add_top(command)
@@ -82,7 +88,9 @@ def run(args: argparse.Namespace) -> None:
 
     axes = tuple(args.by or ())
     check_axes(axes)
-    query = MemoryQuery(axes, args.at, args.timeline, args.top, _capacity(args), target)
+    query = MemoryQuery(
+        axes, args.at, args.timeline, args.weights, args.top, _capacity(args), target
+    )
     _refuse_what_does_not_go_together(args)
     with entry.recording(args) as first:
         progress = arguments.wants_progress(args)
@@ -115,6 +123,9 @@ def _refuse_what_does_not_go_together(args: argparse.Namespace) -> None:
         "--fits and --memory say the same: leave one out": args.fits and args.memory,
         "--timeline shows one recording: leave the second out": args.timeline and args.other,
         "--timeline has rows of its own: leave --by out": args.timeline and args.by,
+        "--weights has rows of its own: leave --by and --timeline out": args.weights
+        and (args.by or args.timeline),
+        "--weights shows one recording: leave the second out": args.weights and args.other,
     }
     for words, given in pairs.items():
         if given:

@@ -189,23 +189,12 @@ def _record(run: EntryRun, sweep: Sweep, on_run: Callable[[], object]) -> int:
                 raise
             sweep.failed[run.batch] = error
             return run.batch
-        sweep.recordings[facts.batch_size] = _with_state(
-            recorded_of(facts.batch_size, load(trace)), facts
-        )
+        found = recorded_of(facts.batch_size, load(trace))
+        held = found.savable()  # while its file is there
+        sweep.recordings[facts.batch_size] = replace(found, savable=lambda: held)
         sweep.facts[facts.batch_size] = facts
     on_run()
     return facts.batch_size
-
-
-def _with_state(found: Recorded, facts: Facts) -> Recorded:
-    """Return a recording that no longer needs its file, with what its optimizers keep.
-
-    Their state is older than the recording, which does not say what it takes.
-    """
-    held = found.savable()
-    if held is not None:
-        held = replace(held, optimizer=facts.optimizer_bytes or held.optimizer)
-    return replace(found, savable=lambda: held)
 
 
 def _waits(facts: Sequence[Facts]) -> bool:

@@ -70,6 +70,7 @@ class _Annotation:
         self.is_wanted = False
         self.session: Session | None = None
         self.steps: Steps | None = None
+        self.memory: MemoryTags | None = None
         self.on_step: Callable[[], None] | None = None
         self.undo = ExitStack()
 
@@ -80,6 +81,11 @@ _current = _Annotation()
 def current_session() -> Session | None:
     """Return what is on at the moment."""
     return _current.session
+
+
+def current_memory() -> MemoryTags | None:
+    """Return what tells the recording what memory is for, if that is wanted."""
+    return _current.memory
 
 
 def init(  # noqa: PLR0913 -- options, each by its name
@@ -199,14 +205,15 @@ def start(options: Options, sink: Sink | None) -> None:
         if options.sink != "nvtx":
             hooks.hook_profiler(session, steps, source_mode, undo, memory)
         if memory is not None:
-            hooks.hook_memory(memory, undo)
+            hooks.hook_memory(session, memory, undo)
         undo.callback(session.close)
         session.enter_thread()
         if recorder is not None:
             recorder.record() if session.recording else recorder.discard()
         undo.callback(steps.finish)
         steps.introduce()
-        _current.session, _current.steps, _current.undo = session, steps, undo.pop_all()
+        _current.session, _current.steps, _current.memory = session, steps, memory
+        _current.undo = undo.pop_all()
     atexit.register(shutdown)
 
 
@@ -252,7 +259,7 @@ def shutdown() -> None:
         return
     atexit.unregister(shutdown)
     undo, _current.undo = _current.undo, ExitStack()
-    _current.session = _current.steps = None
+    _current.session = _current.steps = _current.memory = None
     undo.close()
 
 
@@ -268,7 +275,7 @@ hide_from_dynamo(
             "nvtx.gpu_energy", "nvtx.holders", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers",
             "nvtx.memory_tags", "nvtx.op_modes", "nvtx.ops", "nvtx.pairing", "nvtx.replacing",
             "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
-            "nvtx.steps", "nvtx.storages", "nvtx.threads",
+            "nvtx.steps", "nvtx.storages", "nvtx.threads", "nvtx.weights",
         )
     )
 )  # fmt: skip

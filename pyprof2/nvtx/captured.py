@@ -12,19 +12,22 @@ if TYPE_CHECKING:
     import argparse
     from contextlib import ExitStack
 
+    from pyprof2.nvtx.recorders import Prelude
 
-def begin(args: argparse.Namespace, undo: ExitStack) -> None:
+
+def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = None) -> None:
     """Begin to annotate, and to record when it is time.
 
     Args:
         args: as `pyprof2.script` parses them.
         undo: takes what ends it.
+        prelude: see `TorchRecorder`.
     """
     steps = None if args.first is None else range(args.first, args.last + 1)
     recorder: TorchRecorder | NsysWindow | None = None
     if args.trace is not None:
         recorder = TorchRecorder(
-            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot
+            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot, prelude=prelude
         )
     else:
         if sys.platform != "win32":
@@ -38,7 +41,9 @@ def begin(args: argparse.Namespace, undo: ExitStack) -> None:
             undo.callback(_say_where_it_ended, recorder, steps)
     sink: Any = "nvtx" if args.trace is None else "kineto"
     root = args.source_root or str(args.folder)
-    begin_capture(Capture(sink, steps, root, recorder, memory=args.snapshot is not None))
+    # What memory is for is told to torch.profiler alone.
+    memory = args.memory and args.trace is not None
+    begin_capture(Capture(sink, steps, root, recorder, memory=memory))
 
 
 def _say_where_it_ended(recorder: TorchRecorder | NsysWindow, steps: range) -> None:

@@ -75,8 +75,8 @@ class EntryPoint:
     iteration: Callable[[Any], Any]
     batch_size: int
 
-    def build(self, batch_size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Return the iteration and the values that it is called with.
+    def build(self, batch_size: int) -> tuple[Any, Callable[..., Any], tuple[Any, ...]]:
+        """Return the model, the iteration and the values that it is called with.
 
         Made are the model, then the inputs, then the iteration, each once.
 
@@ -103,7 +103,7 @@ class EntryPoint:
             callable(iteration), self.iteration,
             f"returns {_kind(iteration)}; return the function that runs one iteration",
         )  # fmt: skip
-        return iteration, inputs
+        return model, iteration, inputs
 
     def run(self, iteration: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
         """Run one iteration; what it returns is of no use."""

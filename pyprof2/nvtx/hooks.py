@@ -35,6 +35,7 @@ from pyprof2.nvtx.internals import (
 from pyprof2.nvtx.memory_tags import unpack
 from pyprof2.nvtx.pairing import note_function
 from pyprof2.nvtx.replacing import replace
+from pyprof2.nvtx.weights import note_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,8 +177,8 @@ def hook_c10d(session: Session, undo: ExitStack) -> None:
     undo.callback(hook_collectives(around))
 
 
-def hook_memory(memory: MemoryTags, undo: ExitStack) -> None:
-    """Follow what autograd saves on every thread, and where backward begins and ends."""
+def hook_memory(session: Session, memory: MemoryTags, undo: ExitStack) -> None:
+    """Follow what autograd saves on every thread, where backward begins and ends, and weights."""
 
     def around(run: Callable[[Any], None], thread: threading.Thread) -> None:
         memory.enter_thread()
@@ -186,6 +187,7 @@ def hook_memory(memory: MemoryTags, undo: ExitStack) -> None:
         finally:
             memory.leave_thread()
 
+    note_lines(session.sources, undo)
     undo.callback(allow_disabling_saved_hooks(unpack))
     memory.enter_thread()
     undo.callback(memory.leave_thread)

@@ -70,6 +70,9 @@ _DYNAMO_CALL: Final = "unpatched_nn_module_call_impl"
 
 _COMPILERS: Final = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._inductor.")
 
+_MEMORY_EVENT: Final = "[memory]"
+_CPU: Final = _C._autograd.DeviceType.CPU
+
 ACCUMULATE_GRAD: Final = (1 << 64) - 1
 """The sequence number of all nodes that add up the gradient of a leaf."""
 
@@ -106,6 +109,18 @@ def profiles_all_threads(config: Any) -> bool:
         return False
     values = zip(*(c.__getstate__() for c in (config, wanted, type(wanted)())), strict=True)
     return all(value == on for value, on, off in values if on != off)
+
+
+def allocated_on_cpu(stopped: Any) -> int | None:
+    """Return how much more is allocated on the CPU since a torch.profiler started that has ended.
+
+    None: it kept no events, or they have another form.
+    """
+    events = getattr(getattr(stopped.profiler, "kineto_results", None), "events", None)
+    if events is None:
+        return None
+    own = (e for e in events() if e.name() == _MEMORY_EVENT and e.device_type() == _CPU)
+    return sum(int(event.nbytes()) for event in own)
 
 
 def profiler_starts() -> Iterator[tuple[Any, str]]:

@@ -75,6 +75,11 @@ class Layers:
             inner = self._caller_of(module, state, frame)
             return self._add(module, inner or find_holder(module, frame, self._known))
 
+    def root_of(self, module: Module) -> str:
+        """Return the name of the root that a module belongs to; its class, where it has none."""
+        known = self._known(module)
+        return _class_name(module) if known is None or known.root is None else known.root
+
     def _known(self, module: Module) -> Layer | None:
         known = self._layers.get(id(module))
         return known if known is not None and known.ref() is module else None

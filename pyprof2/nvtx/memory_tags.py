@@ -3,7 +3,7 @@
 A trace with memory events says when a block was allocated and released, not what it holds. The
 program knows: at the borders of forward, backward and optimizer, the storages of parameters,
 buffers, gradients, states of the optimizer, inputs, and what autograd has saved, are told as
-markers, each once. Nothing is kept alive, and no value is read.
+markers, each once; parameters and buffers by name too. Nothing is kept alive, and no value is read.
 
 What autograd saves comes through its hooks for that. A hook that returns the tensor itself keeps
 the own output of an op alive for ever, and turns off the check for changes in place; so what is
@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,7 @@ from pyprof2.nvtx.internals import (
     without_torch_function,
 )
 from pyprof2.nvtx.storages import Storages, place_of, storages_of, tensors_in
+from pyprof2.nvtx.weights import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -67,10 +69,12 @@ class MemoryTags:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._local = threading.local()
-        self._modules: weakref.WeakSet[Module] = weakref.WeakSet()
+        # In the order in which they were called first.
+        self._modules: weakref.WeakKeyDictionary[Module, None] = weakref.WeakKeyDictionary()
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inputs, self._saved, self._outputs = Storages(), Storages(), Storages()
         self._told: dict[int, _Block] = {}
+        self._weights = Weights(session.layers.root_of)
         self._is_forward = False
 
     @property
@@ -81,7 +85,22 @@ class MemoryTags:
     def begin(self) -> None:
         """Tell everything again: another recorder listens."""
         self._told.clear()
+        self._weights.begin()
         self._is_forward = False
+
+    def follow(self, model: Any, inputs: Any, cpu_bytes: int | None) -> None:
+        """Tell, before the first iteration, what is held for a model and its inputs.
+
+        Args:
+            model: the module, whose paths are the names of its parameters; or another callable.
+            inputs: the values that the iteration is called with.
+            cpu_bytes: allocated on the CPU by PyTorch, all of it; None: not known.
+        """
+        if isinstance(model, torch.nn.Module):
+            self._modules = weakref.WeakKeyDictionary({model: None} | dict(self._modules))
+        with without_torch_function():
+            self._add_inputs(inputs)
+        self.mark("begins", cpu_bytes=cpu_bytes)
 
     # -- autograd ------------------------------------------------------------------------------
 
@@ -109,7 +128,7 @@ class MemoryTags:
         if current_task() != NO_TASK or getattr(self._local, "inside", False):
             return False
         self._local.inside = True
-        self._modules.add(module)
+        self._modules.setdefault(module)
         with_grad = torch.is_grad_enabled()
         with without_torch_function():
             self._add_inputs((args, kwargs))
@@ -185,22 +204,32 @@ class MemoryTags:
 
     # -- what is told --------------------------------------------------------------------------
 
-    def mark(self, moment: Moment, name: str | None = None) -> None:
-        """Tell the moment, and what is held for something else than was told before."""
+    def mark(self, moment: Moment, name: str | None = None, cpu_bytes: int | None = None) -> None:
+        """Tell the moment, and what is held for something else than was told before.
+
+        Args:
+            moment: where the training is.
+            name: class of the optimizer.
+            cpu_bytes: allocated on the CPU, if that is known.
+        """
         if not self.listens or inside_transform() is not None:
             return
         with without_torch_function(), unrecorded():
             held = dict(_described(self._held()))
+            weights = list(self._weights.new(list(self._modules), list(self._optimizers)))
         new = [block for key, block in held.items() if self._told.get(key) != block]
         self._told = held
         marker = partial(Marker, "memory", moment=moment)
-        self._session.mark(marker(name=name))
+        device = None if cpu_bytes is None else "cpu"
+        self._session.mark(marker(name=name, device=device, bytes=cpu_bytes))
         new.sort(key=lambda block: block[:2])
         for (category, device), group in itertools.groupby(new, key=lambda block: block[:2]):
             blocks = tuple(block[2:] for block in group)
             for at in range(0, len(blocks), BLOCKS_AT_MOST):
                 part = blocks[at : at + BLOCKS_AT_MOST]
                 self._session.mark(marker(device=device, category=category, blocks=part))
+        for each in weights:
+            self._session.mark(replace(each, moment=moment))
 
     def _held(self) -> Iterator[tuple[HeldFor, Iterable[UntypedStorage]]]:
         """Yield storages and what they are for; of several the last one counts."""

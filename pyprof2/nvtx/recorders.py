@@ -17,11 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
-from torch.profiler import profile
+from torch.profiler import ProfilerActivity, profile
 
 from pyprof2.markers import DOMAIN, WINDOW
 from pyprof2.nvtx.growth import Growth
-from pyprof2.nvtx.internals import all_threads_config, forget_profiler, profiler_starts
+from pyprof2.nvtx.internals import (
+    all_threads_config,
+    allocated_on_cpu,
+    forget_profiler,
+    profiler_starts,
+)
 from pyprof2.nvtx.replacing import replace
 from pyprof2.runner import BY_SIGNAL
 from pyprof2.snapshots import DEVICES_KEY
@@ -62,6 +67,45 @@ class Recorder(Protocol):
 def say(text: str) -> None:
     """Tell the user, in one line."""
     print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line here
+
+
+class Prelude:
+    """Counts what PyTorch allocates on the CPU before the recording, of which no recorder knows.
+
+    It is a profiler of its own, whose events are counted and forgotten. It gives way to one of the
+    program's; then the count is not known.
+    """
+
+    def __init__(self) -> None:
+        """Begin to count."""
+        self.cpu_bytes: int | None = None
+        self._undo = ExitStack()
+        self._profiler: profile | None = None
+        # Starting it calls what gives way to others.
+        started = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        started.start()
+        self._profiler = started
+        for owner, name in profiler_starts():
+            replace(owner, name, self._make_way, self._undo)
+
+    def end(self) -> None:
+        """Count what is allocated, and do no more."""
+        if self._profiler is not None:
+            self._stop()
+            self.cpu_bytes = allocated_on_cpu(self._profiler)
+        self._profiler = None
+        self._undo.close()
+
+    def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Give up where a profiler starts that is not this one."""
+        if self._profiler is not None:
+            self._stop()
+            self._profiler = None
+        return start(*args, **kwargs)
+
+    def _stop(self) -> None:
+        if self._profiler is not None:
+            self._profiler.stop()
 
 
 class NsysWindow:
@@ -121,6 +165,7 @@ class TorchRecorder:
         ends_process: bool = True,
         memory: bool = False,
         snapshot: Path | None = None,
+        prelude: Prelude | None = None,
     ) -> None:
         """Begin to look out for other profilers.
 
@@ -132,6 +177,7 @@ class TorchRecorder:
             memory: whether every allocation is recorded too; then threads that the program starts
                 itself are not.
             snapshot: where a snapshot of a GPU's allocator goes, if there is to be one.
+            prelude: counts what is allocated before; it ends when the recording begins.
         """
         self.has_begun = self.is_over = False
         self._path = path
@@ -140,6 +186,7 @@ class TorchRecorder:
         self._profiler: profile | None = None
         self._growth = Growth()
         self._snapshot = snapshot
+        self._prelude = prelude
         self._is_busy = False
         self._is_finishing = False
         self._ended_by: int | None = None
@@ -158,6 +205,8 @@ class TorchRecorder:
         if self.is_over:
             say(_AGAIN)
             return
+        if self._prelude is not None:
+            self._prelude.end()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # what was launched before is no part of it
         if self._snapshot is not None:

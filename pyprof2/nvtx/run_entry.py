@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import weakref
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 if sys.platform != "win32":
     import resource
@@ -24,17 +22,19 @@ if sys.platform != "win32":
 from pyprof2.entry_facts import Facts
 from pyprof2.errors import CaptureError
 from pyprof2.markers import Marker
-from pyprof2.nvtx.annotation import count_from, current_session, step
+from pyprof2.nvtx.annotation import count_from, current_memory, current_session, step
 from pyprof2.nvtx.entry_points import EntryPointError, load_entry_point, own_folder
 from pyprof2.nvtx.on_cpu import OnCpu
+from pyprof2.nvtx.recorders import Prelude
+from pyprof2.nvtx.sources import Sources
 from pyprof2.nvtx.steps import OptimizerClock
-from pyprof2.nvtx.storages import place_of, storages_of, tensors_in
+from pyprof2.nvtx.weights import note_lines
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from pyprof2.nvtx.entry_points import EntryPoint
+    from pyprof2.nvtx.session import Session
 
 WARM_UP: Final = 3
 """Iterations before the first that is timed: optimizers make their state, kernels are chosen."""
@@ -42,12 +42,13 @@ _LEAST, _MOST, _ENOUGH_NS = 5, 200, 400_000_000
 """How many iterations are timed, and after which time it is enough."""
 
 
-def run(args: argparse.Namespace, begin: Callable[[ExitStack], None]) -> int:
+def run(args: argparse.Namespace, begin: Callable[[ExitStack, Prelude | None], None]) -> int:
     """Run the entry point `args.script`, and return the exit code of the process.
 
     Args:
         args: as `pyprof2.script` parses them.
-        begin: begins to annotate and to record; the stack takes what ends it.
+        begin: begins to annotate and to record; the stack takes what ends it, and the count of
+            what is allocated before goes on until then.
     """
     # What the code prints is nobody's result.
     os.dup2(2, 1)
@@ -64,17 +65,25 @@ def run(args: argparse.Namespace, begin: Callable[[ExitStack], None]) -> int:
 
 
 def _run(
-    args: argparse.Namespace, begin: Callable[[ExitStack], None], undo: ExitStack, facts: Facts
+    args: argparse.Namespace,
+    begin: Callable[[ExitStack, Prelude | None], None],
+    undo: ExitStack,
+    facts: Facts,
 ) -> None:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     path = Path(args.script)
     mode = _place(path, undo, forced=args.on_cpu)
     _limit_memory(args.memory_limit)
+    prelude = None
+    if args.trace is not None and args.memory:
+        note_lines(Sources(str(own_folder(path.absolute()))), undo)
+        prelude = Prelude()
+        undo.callback(prelude.end)
     entry = load_entry_point(path)
     facts.prefix, facts.default_batch_size = entry.prefix, entry.batch_size
     facts.batch_size = args.batch or entry.batch_size
-    iteration, inputs = entry.build(facts.batch_size)
+    model, iteration, inputs = entry.build(facts.batch_size)
 
     def iterate() -> None:
         entry.run(iteration, inputs)
@@ -84,8 +93,20 @@ def _run(
             _time(iterate, facts)
         else:
             args.folder = own_folder(entry.path)
-            begin(undo)
-            _record(entry, iterate, args.first, args.last, facts, mode)
+            begin(undo, prelude)
+
+            def tell(session: Session) -> None:
+                device = "cpu" if mode is not None and mode.count else None
+                marker = Marker(
+                    "entry", name=str(entry.path), batch=facts.batch_size, device=device
+                )
+                session.mark(marker)
+                memory = current_memory()
+                if memory is not None:
+                    cpu_bytes = None if prelude is None else prelude.cpu_bytes
+                    memory.follow(model, inputs, cpu_bytes)
+
+            _record(iterate, args.first, args.last, tell)
     finally:
         facts.on_cpu = None if mode is None or not mode.count else (mode.first or entry_line(path))
         facts.threads = torch.get_num_threads()
@@ -120,40 +141,24 @@ def _limit_memory(limit: int | None) -> None:
 
 
 def _record(
-    entry: EntryPoint, iterate: Callable[[], None], first: int, last: int, facts: Facts,
-    mode: OnCpu | None,
-) -> None:  # fmt: skip
-    """Run iterations up to the last that is wanted, each of them a step."""
+    iterate: Callable[[], None], first: int, last: int, tell: Callable[[Session], None]
+) -> None:
+    """Run iterations up to the last that is wanted, each of them a step.
+
+    Args:
+        iterate: runs one.
+        first: that is recorded.
+        last: that is recorded.
+        tell: tells the recording, when it begins, what it is of.
+    """
     # Whatever optimizers do: a step is one call of the iteration.
     count_from(OptimizerClock(), -1)
-    optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-    hook = register_optimizer_step_post_hook(lambda own, *_: optimizers.add(own))
     for number in range(last + 1):
         session = current_session()
         if number == first and session is not None:
-            device = "cpu" if mode is not None and mode.count else None
-            marker = Marker("entry", name=str(entry.path), batch=facts.batch_size, device=device)
-            session.mark(marker)
+            tell(session)
         iterate()
         step()
-    hook.remove()
-    facts.optimizer_bytes = _state_bytes(optimizers)
-
-
-def _state_bytes(optimizers: Iterable[Optimizer]) -> int:
-    """Return how many bytes the states of optimizers take, each storage once.
-
-    Where some of it is on a GPU only that counts: Adam counts its steps on the CPU.
-    """
-    places = {
-        (storage.device.type != "cpu", *place)
-        for optimizer in list(optimizers)
-        for tensor in tensors_in(dict(optimizer.state))
-        for storage in storages_of(tensor)
-        if (place := place_of(storage)) is not None
-    }
-    on_gpu = any(place[0] for place in places)
-    return sum(size for is_gpu, _, size in places if is_gpu == on_gpu)
 
 
 def _time(iterate: Callable[[], None], facts: Facts) -> None:

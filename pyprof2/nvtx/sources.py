@@ -197,6 +197,16 @@ class Sources:
             break
         return self._walk(frame, ranges)
 
+    def own_lines(self, frame: FrameType | None) -> list[str]:
+        """Return the lines of the user's own code around a frame, the innermost first."""
+        found: list[str] = []
+        while frame is not None and len(found) < FRAMES_AT_MOST:
+            kind = self._files.get(frame.f_code.co_filename)
+            if (self._add(frame) if kind is None else kind) == _OWN:
+                found.append(_line(frame))
+            frame = frame.f_back
+        return found
+
     def _outside(
         self, frame: FrameType, call: CallRange, ranges: Sequence[CallRange]
     ) -> Place | None:

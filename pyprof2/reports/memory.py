@@ -19,7 +19,9 @@ from pyprof2.analysis.memory.timeline import (
     highest_of_parts,
     timeline,
 )
+from pyprof2.columns import as_pandas
 from pyprof2.reports import cells, files
+from pyprof2.tables import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,9 +29,14 @@ if TYPE_CHECKING:
     from pyprof2.analysis.memory.curves import Curve
     from pyprof2.analysis.memory.profile import MemoryProfile
 
+WEIGHT_COLUMNS: Final = tuple(
+    column for column in WEIGHTS.columns if column.name not in ("time_ns", "address", "span")
+)
+"""A row for each parameter and buffer that the recorded program named."""
 _ALL_AXES: Final = ("category", "layer", "line", "op")
 _OUTLINE: Final = (("category", 12), ("line", 8), ("layer", 6))
 _ROWS_SHOWN: Final = 50
+_WEIGHTS_SHOWN: Final = 6
 _CHECKPOINTS: Final = 3
 _SMALL: Final = 0.05
 """A device with a smaller share of the largest one's memory has one line in the outline."""
@@ -46,6 +53,10 @@ _WORDS: Final = {
     "backward": "at the start of a backward",
     "oom": "when memory ran out",
 }
+_NO_WEIGHTS: Final = (
+    "no parameter is named in the recording; pyprof2 capture --entry FILE and --memory, and "
+    "pyprof2.init(memory=True) name them"
+)
 _NOTHING: Final = (
     "no allocation is recorded; record with profile(profile_memory=True), or name what "
     "torch.cuda.memory._dump_snapshot writes"
@@ -64,6 +75,7 @@ class MemoryQuery:
         axes: along which to sum; none: in a table an outline, else all that there are.
         at: the moment, of `MOMENTS`.
         timeline: the curve in place of a moment.
+        weights: the parameters and buffers in place of a moment.
         top: how many rows; None: what suits the format.
         capacity: bytes of a device into which it should fit.
         target: where to write.
@@ -72,6 +84,7 @@ class MemoryQuery:
     axes: tuple[str, ...]
     at: str
     timeline: bool
+    weights: bool
     top: int | None
     capacity: int | None
     target: files.Target
@@ -84,6 +97,10 @@ def show(profile: MemoryProfile, query: MemoryQuery) -> None:
         target.write_lines(_lines(profile, query))
     elif query.timeline:
         target.write_frame(_timelines(profile), TIMELINE_COLUMNS)
+    elif query.weights:
+        every = [_weights(profile, number) for number in range(len(profile.curves))]
+        found = pd.concat(every, ignore_index=True) if every else _no_weights()
+        target.write_frame(found.head(query.top or len(found)), WEIGHT_COLUMNS)
     elif target.form == "json":
         files.write_parts(_json(profile, query), target.path)
     else:
@@ -121,6 +138,16 @@ def _timelines(profile: MemoryProfile) -> pd.DataFrame:
     return joined.astype({name: "Int64" for name in joined if name not in known})
 
 
+def _no_weights() -> pd.DataFrame:
+    return as_pandas(WEIGHTS.schema().empty_table())[[column.name for column in WEIGHT_COLUMNS]]
+
+
+def _weights(profile: MemoryProfile, number: int) -> pd.DataFrame:
+    """Return the weights on a curve, by its place: `WEIGHT_COLUMNS`."""
+    rows = as_pandas(profile.named(number)[0])
+    return rows[[column.name for column in WEIGHT_COLUMNS]]
+
+
 def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     """Give an array with an object for each device, its rows in it."""
     axes = query.axes or _ALL_AXES
@@ -140,6 +167,7 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
                     "settings": profile.settings,
                     "notes": profile.notes_of(number),
                     "tagged": _told(profile, number, moment),
+                    "weights": _records(_weights(profile, number)),
                     "retained": _retained(profile, number),
                     "failures": curve.failures,
                     "growth": _records(growth(curve, entries)),
@@ -207,13 +235,14 @@ def _lines(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
         yield _NOTHING
         return
     largest = max(_held(totals) for *_, totals in _devices(profile))
+    is_cpu_only = all(curve.device_type == "cpu" for curve in profile.curves)
     for number, (curve, _, totals) in enumerate(_devices(profile)):
         yield from ([""] if number else [])
         yield from _heading(curve, totals)
         if _held(totals) < _SMALL * largest and not query.axes:
             continue
         yield from _remarks(profile, number, totals)
-        if query.capacity is not None and curve.device_type != "cpu":
+        if query.capacity is not None and (curve.device_type != "cpu" or is_cpu_only):
             yield _fits_line(fits(totals, query.capacity))
         yield ""
         yield from _body(profile, number, query)
@@ -294,9 +323,10 @@ def _fits_line(found: Mapping[str, Any]) -> str:
     took = "" if takes is None else f", the allocator took {_size(takes)}"
     others = found["non_torch_bytes"]
     beside = (
-        "what is not of the allocator, such as CUDA's context, comes on top" if others is None
+        "what is not of the allocator, such as libraries and CUDA's context, comes on top"
+        if others is None
         else f"{_size(others)} are used beside the allocator"
-    )  # fmt: skip
+    )
     return (
         f"into {_size(found['capacity_bytes'])}: {found['verdict']}; needs "
         f"{_size(found['needs_bytes'])}{took}; {beside}"
@@ -307,6 +337,9 @@ def _body(profile: MemoryProfile, number: int, query: MemoryQuery) -> Iterator[s
     curve, entries = profile.curves[number], profile.entries[number]
     if query.timeline:
         yield from _drawn_timeline(curve, entries)
+        return
+    if query.weights:
+        yield from _drawn_weights(profile, number, query, query.top or _ROWS_SHOWN)
         return
     moment = profile.moment(number, query.at)
     if moment is None:
@@ -325,6 +358,23 @@ def _body(profile: MemoryProfile, number: int, query: MemoryQuery) -> Iterator[s
         if axis == "category" or not sums[axis].astype(str).str.startswith("(").all():
             yield from _drawn(sums, query, query.top or count)
             yield ""
+    if profile.named(number)[0].num_rows:
+        yield "parameters and buffers, those with most: all with --weights"
+        yield from _drawn_weights(profile, number, query, query.top or _WEIGHTS_SHOWN)
+
+
+def _drawn_weights(
+    profile: MemoryProfile, number: int, query: MemoryQuery, count: int
+) -> list[str]:
+    """Return the lines of a table of weights, those that take most first."""
+    rows = _weights(profile, number)
+    if rows.empty:
+        return [_NO_WEIGHTS]
+    sizes = ["bytes", "gradient_bytes", "state_bytes"]
+    order = rows[sizes].fillna(0).sum(axis="columns").sort_values(ascending=False, kind="stable")
+    shown = rows.loc[order.index, ["name", *sizes, "category", "dtype", "source"]]
+    # What has no gradient and no state adds nothing: buffers, and what is not trained.
+    return _drawn(shown.reset_index(drop=True), query, count, skipna=True)
 
 
 def _sums(curve: Curve, rows: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFrame:
@@ -333,26 +383,33 @@ def _sums(curve: Curve, rows: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFra
     return sums[[*axes, "bytes", "share_pct", "blocks", *words]]
 
 
-def _drawn(rows: pd.DataFrame, query: MemoryQuery, count: int) -> list[str]:
-    """Return the lines of a table: some rows, what the others hold, and the total."""
+def _drawn(
+    rows: pd.DataFrame, query: MemoryQuery, count: int, *, skipna: bool = False
+) -> list[str]:
+    """Return the lines of a table: some rows, what the others hold, and the total.
+
+    Args:
+        rows: of the table.
+        query: what is asked.
+        count: how many rows are shown.
+        skipna: whether a sum has the parts that are known; else it is null where one is not.
+    """
     texts = [
         name for name in rows if rows[name].dtype == object or str(rows[name].dtype) == "category"
     ]
     shown = rows.head(count).astype(dict.fromkeys(texts, "object"))
     numbers = [n for n in rows if str(n).endswith(("bytes", "blocks", "share_pct"))]
     rest = rows.iloc[count:]
-    footer = [(f"{len(rest)} more", _sum(rest[numbers]))] if len(rest) else []
-    footer.append(("total", _sum(rows[numbers])))
+    parts = {f"{len(rest)} more": rest, "total": rows} if len(rest) else {"total": rows}
+    footer = [
+        (word, {str(name): part[name].sum(skipna=skipna) for name in numbers})
+        for word, part in parts.items()
+    ]
     if query.target.form == "markdown":
         drawn = cells.render_markdown(shown, footer)
     else:
         drawn, _ = cells.render(shown, footer, cells.terminal_width(query.target.width))
     return drawn.splitlines()
-
-
-def _sum(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return the sums of columns; null where a part is not known."""
-    return {str(name): rows[name].sum(skipna=False) for name in rows}
 
 
 def _drawn_timeline(curve: Curve, entries: pd.DataFrame) -> Iterator[str]:

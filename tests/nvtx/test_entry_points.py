@@ -56,7 +56,8 @@ def written(folder: Path, text: str, name: str = "the_entry.py") -> Path:
 
 def run(path: Path, batch: int | None = None) -> None:
     entry = load_entry_point(path)
-    entry.run(*entry.build(batch or entry.batch_size))
+    _, iteration, inputs = entry.build(batch or entry.batch_size)
+    entry.run(iteration, inputs)
 
 
 def test_providers_are_called_once_in_order_and_the_iteration_with_the_inputs(

@@ -253,9 +253,10 @@ def facts_of_host(read: Callable[[str], pa.Table], times: pa.Table) -> Facts:
 def _memory_of(read: Callable[[str], pa.Table]) -> MemoryProfile:
     """Return the memory of the devices of a rank."""
     rank = next(iter(read("trace")["rank"].to_pylist()), 0)
-    curves = list(curves_of_rank(read("memory"), rank))
+    tags = read("memory_tags")
+    curves = list(curves_of_rank(read("memory"), tags, rank))
     pa.default_memory_pool().release_unused()
-    return MemoryProfile(Path(), curves, tags=read("memory_tags"))
+    return MemoryProfile(Path(), curves, tags=tags)
 
 
 def _of_rank(

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.memory.curves import curves_of_rank
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 _CPU: Final = "cpu"
@@ -33,22 +35,34 @@ class Memory:
     always: int = 0
 
 
-def memory_peaks(memory: pa.Table, span: tuple[int, int] | None = None) -> Memory | None:
+def memory_peaks(
+    memory: pa.Table, tags: pa.Table, span: tuple[int, int] | None = None
+) -> Memory | None:
     """Return the peaks of the table `memory` of one rank; None: it has no events.
 
     Args:
-        memory: `time_ns`, `device_type`, `device`, `address`, `bytes`, `allocated_bytes`,
-            `reserved_bytes`, `phase`.
+        memory: `time_ns`, `pid`, `tid`, `device_type`, `device`, `address`, `bytes`,
+            `allocated_bytes`, `reserved_bytes`, `phase`.
+        tags: the table `memory_tags` of the rank: `rank`, `time_ns`, `moment`, `device_type`,
+            `address`, `bytes`.
         span: start and end of what counts, ns; None: all.
     """
     if not memory.num_rows:
         return None
-    events = memory.to_pandas().assign(live=_live)
-    events = events[events["device_type"].astype(object) == _device_type(events)]
+    events = memory.to_pandas()
+    chosen = _device_type(events)
+    is_chosen = (events["device_type"].astype(object) == chosen).to_numpy()
+    base = None
+    if chosen == _CPU:
+        rank = tags["rank"][0].as_py() if tags.num_rows else 0
+        base = next(curves_of_rank(memory.filter(pa.array(is_chosen)), tags, rank)).base
+    events = events.assign(live=_live)[is_chosen]
+    if base is not None:
+        events = events.assign(live=base + events["bytes"].cumsum())
     largest = events.groupby(events["device"].fillna(-1).astype("int64"))["live"].max().idxmax()
     events = events[events["device"].fillna(-1).astype("int64") == largest]
     reserved = float(events["reserved_bytes"].max()) / max(1.0, float(events["live"].max()))
-    known = bool(events["allocated_bytes"].notna().all()) and _device_type(events) != _CPU
+    known = bool(events["allocated_bytes"].notna().all()) and chosen != _CPU
     events = events.assign(phase=events["phase"].astype(object).fillna(_REST))
     if span is not None:
         inside = events["time_ns"].between(*span)
@@ -57,7 +71,9 @@ def memory_peaks(memory: pa.Table, span: tuple[int, int] | None = None) -> Memor
     found = {str(name): int(peak) for name, peak in peaks.items() if peak > 0}
     before = events["live"].iloc[0] - events["bytes"].iloc[0]
     always = max(0, int(min(before, events["live"].min())))
-    return Memory(found, not known, reserved if np.isfinite(reserved) else 1.0, always)
+    return Memory(
+        found, not (known or base is not None), reserved if np.isfinite(reserved) else 1.0, always
+    )
 
 
 def _device_type(events: pd.DataFrame) -> str:

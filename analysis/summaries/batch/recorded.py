@@ -33,9 +33,10 @@ INPUT: Final[dict[str, tuple[str, ...]]] = {
     "signatures": ("signature_id", "op", "inputs"),
     "steps": ("rank", "start_ns", "step", "dur_ns"),
     "memory": (
-        "time_ns", "device_type", "device", "address", "bytes", "allocated_bytes", "reserved_bytes",
-        "phase",
+        "time_ns", "pid", "tid", "device_type", "device", "address", "bytes", "allocated_bytes",
+        "reserved_bytes", "phase",
     ),
+    "memory_tags": ("rank", "time_ns", "moment", "device_type", "address", "bytes"),
     "devices": ("name", "memory_bytes"),
 }  # fmt: skip
 """Columns of a rank's tables."""
@@ -124,7 +125,7 @@ def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
         is_gpu=is_gpu,
         calls=calls,
         tensors=tensors,
-        memory=memory_peaks(tables["memory"], _span(chosen)),
+        memory=memory_peaks(tables["memory"], tables["memory_tags"], _span(chosen)),
         capacity=next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None),
         device=next((d["name"] for d in devices if d["name"]), None),
     )

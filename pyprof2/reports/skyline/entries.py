@@ -24,9 +24,10 @@ from pyprof2.frames import shown_line
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pandas as pd
+    import pyarrow as pa
 
     from pyprof2.analysis.memory.curves import Curve
     from pyprof2.rank_tables import RankTables
@@ -63,11 +64,18 @@ class TimeEntry(NamedTuple):
 
 
 class WeightEntry(NamedTuple):
-    """Weights and their gradients."""
+    """Weights and their gradients.
+
+    Attributes:
+        name: of a parameter or buffer, or of the layer that holds several.
+        size_bytes, grad_bytes: of it and its gradient.
+        frames: the lines that made it.
+    """
 
     name: str
     size_bytes: int
     grad_bytes: int
+    frames: tuple[Frame, ...] = ()
 
 
 class ActivationEntry(NamedTuple):
@@ -202,11 +210,23 @@ class Entries:
         )
         curve, entries = curves[best], profile.entries[best]
         peak = None if curve.base is None else curve.base + curve.over_base(curve.peak)
-        weights = _weights(curve, entries)
+        weights = self._named_weights(profile.named(best)[0]) or _weights(curve, entries)
         activations = self._activations(curve, entries)
         name = curve.device_type + ("" if curve.device is None else f":{curve.device}")
-        lacks = list(_lacks(weights, activations, peak, entries))
+        lacks = [*profile.notes_of(best), *_lacks(weights, activations, peak, entries)]
         return MemoryReport(weights, activations, peak, name, lacks)
+
+    def _named_weights(self, rows: pa.Table) -> list[WeightEntry]:
+        """Return the weights that the program named, with the lines that made them."""
+        return [
+            WeightEntry(
+                row["name"],
+                row["bytes"],
+                row["gradient_bytes"] or 0,
+                self._stacks.of_lines([row["source"], *(row["callers"] or "").split("\n")]),
+            )
+            for row in rows.to_pylist()
+        ]
 
     @cached_property
     def _stacks(self) -> _Frames:
@@ -252,9 +272,12 @@ class _Frames:
         if stack is None or stack < 0:
             return ()
         if stack not in self._known:
-            lines = [line for line in self._stacks.lines(stack) if self._stacks.is_own(line)]
-            self._known[stack] = tuple(self._frame(line) for line in reversed(lines))
+            self._known[stack] = self.of_lines(reversed(self._stacks.lines(stack)))
         return self._known[stack]
+
+    def of_lines(self, lines: Iterable[str | None]) -> tuple[Frame, ...]:
+        """Return those of some lines that are the user's own, in their order."""
+        return tuple(self._frame(line) for line in lines if line and self._stacks.is_own(line))
 
     def _frame(self, line: str) -> Frame:
         path, _, number = shown_line(line, self._roots).rpartition(":")

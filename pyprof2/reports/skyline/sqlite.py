@@ -172,12 +172,14 @@ def _memory_rows(report: MemoryReport) -> Rows:
     owners = [(row["id"], WEIGHT) for row in weights]
     owners += [(row["id"], ACTIVATION) for row in activations]
     correlation = [
-        {"correlation_id": number, "entry_id": entry, "entry_type": kind}
-        for number, (entry, kind) in enumerate(owners, 1)
+        {"correlation_id": number, "entry_id": entry_id, "entry_type": kind}
+        for number, (entry_id, kind) in enumerate(owners, 1)
     ]
     frames = []
-    for number, activation in enumerate(report.activations, len(weights) + 1):
-        frames += _frame_rows("correlation_id", number, activation.frames)
+    lines = [entry.frames for entry in report.weights]
+    lines += [entry.frames for entry in report.activations]
+    for number, own in enumerate(lines, 1):
+        frames += _frame_rows("correlation_id", number, own)
     peak = [] if report.peak_bytes is None else [{"key": _PEAK, "size_bytes": report.peak_bytes}]
     return {
         "weight_entries": weights,

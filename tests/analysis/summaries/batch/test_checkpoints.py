@@ -134,7 +134,7 @@ def test_blocks_of_a_real_network_keep_what_is_counted_by_hand(tmp_path: Path) -
     file.write_text(_ENTRY)
     for batch in (8, 24):
         trace = tmp_path / f"{batch}.json.gz"
-        facts = record(EntryRun(file, batch=batch, threads=1), trace)
+        record(EntryRun(file, batch=batch, threads=1), trace)
         held = recorded_of(batch, load(trace)).savable()
 
         assert held is not None
@@ -147,4 +147,4 @@ def test_blocks_of_a_real_network_keep_what_is_counted_by_hand(tmp_path: Path) -
         assert str(rows.loc["blocks.*", "line"]) == f"{file}:11"
         # Adam: two numbers for each parameter, and a count of 4 bytes for each tensor.
         parameters = 3 * (64 * 256 + 256 + 256 * 64 + 64) + 64 * 10 + 10
-        assert facts.optimizer_bytes == 2 * 4 * parameters + 4 * (3 * 4 + 2)
+        assert held.optimizer == 2 * 4 * parameters + 4 * (3 * 4 + 2)

@@ -32,6 +32,9 @@ EVENTS = [
 """Times, sizes, phases; live after each: 7, 107, 77, 127, 130, 0, 10."""
 
 
+UNTOLD = canonical("memory_tags")
+
+
 def events() -> pa.Table:
     return canonical("memory", *(event(time, size, phase=phase) for time, size, phase in EVENTS))
 
@@ -39,11 +42,11 @@ def events() -> pa.Table:
 def test_each_phase_has_the_most_that_is_live_in_it() -> None:
     peaks = {"other": 7, "forward": 107, "backward": 130, "optimizer": 10}
 
-    assert memory_peaks(events()) == Memory(peaks, over_base=True, reserved_ratio=1.0)
+    assert memory_peaks(events(), UNTOLD) == Memory(peaks, over_base=True, reserved_ratio=1.0)
 
 
 def test_only_the_steps_that_count_do() -> None:
-    found = memory_peaks(events(), (20, 30))
+    found = memory_peaks(events(), UNTOLD, (20, 30))
 
     assert found is not None
     assert found.peaks == {"backward": 130}
@@ -59,7 +62,7 @@ def test_of_a_gpu_the_recorders_total_counts_with_what_was_there_before() -> Non
         event(14, 10, device_type="cuda", device=1, allocated_bytes=10, reserved_bytes=50),
     )
 
-    found = memory_peaks(memory)
+    found = memory_peaks(memory, UNTOLD)
 
     # Before the first of them 1000 were.
     assert found == Memory({"forward": 1150}, over_base=False, reserved_ratio=2.0, always=1000)
@@ -68,7 +71,7 @@ def test_of_a_gpu_the_recorders_total_counts_with_what_was_there_before() -> Non
 def test_without_totals_what_was_there_before_is_not_known() -> None:
     memory = canonical("memory", event(11, 100, device_type="cuda", device=0))
 
-    found = memory_peaks(memory)
+    found = memory_peaks(memory, UNTOLD)
 
     assert found == Memory({"forward": 100}, over_base=True, reserved_ratio=1.0)
 
@@ -79,13 +82,39 @@ def test_what_was_allocated_before_and_is_released_leaves_the_rest_as_it_is() ->
         "memory", *(event(11 + at, size, address=a) for at, (a, size) in enumerate(sizes))
     )
 
-    found = memory_peaks(memory, (13, 17))
+    found = memory_peaks(memory, UNTOLD, (13, 17))
 
     # 70 and the last 30 are not from here: 0, 50, 80, 50, 50 are live from the third event on.
     assert found is not None
     assert found.peaks == {"forward": 80}
 
 
+@pytest.mark.parametrize(
+    ("told", "always"),
+    [pytest.param(1007, 1000, id="fits"), pytest.param(1008, None, id="does not")],
+)
+def test_what_the_program_told_of_the_cpu_counts_unless_totals_contradict(
+    told: int, always: int | None
+) -> None:
+    totals = [1007, 1107, 1077, 1127, 1130, 1000, 1010]
+    memory = canonical(
+        "memory",
+        *(
+            event(time, size, phase=phase, address=at, allocated_bytes=total)
+            for at, ((time, size, phase), total) in enumerate(zip(EVENTS, totals, strict=True))
+        ),
+    )
+    tag = {"rank": 0, "time_ns": 6, "moment": "begins", "device_type": "cpu", "bytes": told}
+
+    found = memory_peaks(memory, canonical("memory_tags", tag))
+
+    assert found is not None
+    assert found.over_base == (always is None)
+    if always is not None:
+        peaks = {"other": 1007, "forward": 1107, "backward": 1130, "optimizer": 1010}
+        assert (found.peaks, found.always) == (peaks, always)
+
+
 @pytest.mark.parametrize("span", [None, (0, 10)])
 def test_without_events_nothing_is_known(span: tuple[int, int] | None) -> None:
-    assert memory_peaks(canonical("memory"), span) is None
+    assert memory_peaks(canonical("memory"), UNTOLD, span) is None
