@@ -663,6 +663,14 @@ class Run:
         return pd.concat(parts, ignore_index=True)
 
     @cached_property
+    def plugin_steps(self) -> pd.DataFrame:
+        """A row for each step by what was at work, as the TensorBoard plugin counts it."""
+        from pyprof2.analysis.time.plugin_steps import NEEDED, plugin_steps
+
+        parts = [plugin_steps(rank.several(NEEDED), rank.rank) for rank in self.counted_ranks]
+        return as_pandas(pa.concat_tables(parts), ("rank",))
+
+    @cached_property
     def recorded_parts(self) -> pd.DataFrame:
         """The parts that all that was recorded of each device is made of, and adds up to.
 

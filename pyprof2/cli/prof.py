@@ -139,6 +139,12 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         help="the same as --format csv",
     )
     group.add_argument(
+        "--breakdown",
+        choices=("plugin",),
+        help="with --by step: the time of each step by what was at work, as the TensorBoard plugin "
+        "of PyTorch's profiler counts it; name, memory and compute capability of the devices",
+    )
+    group.add_argument(
         "--summary",
         action="store_true",
         help="only the totals: of the recording, the ledger, and each step's utilization",
@@ -149,12 +155,14 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
     from pyprof2 import run as runs
-    from pyprof2.cli.query import read_query
+    from pyprof2.cli.query import check_breakdown, read_query
     from pyprof2.reports import totals
 
     query = read_query(args)
     if args.summary:
         totals.check(query)
+    if args.breakdown:
+        check_breakdown(query)
     device = args.device
     if device is not None and Path(device).is_file():
         device = Path(device)
@@ -164,7 +172,11 @@ def run(args: argparse.Namespace) -> None:
         source_root=args.source_root,
         progress=arguments.wants_progress(args),
     ).of_span(query.span)
-    if args.summary:
+    if args.breakdown:
+        from pyprof2.reports import breakdown
+
+        breakdown.show(loaded, query)
+    elif args.summary:
         totals.show(loaded, query)
     else:
         show(loaded, query, quiet=args.quiet)

@@ -59,6 +59,21 @@ def read_query(args: argparse.Namespace) -> Query:
     return query
 
 
+def check_breakdown(query: Query) -> None:
+    """Raise unless `--breakdown` can be shown as `query` asks.
+
+    Raises:
+        UsageError: it is along another axis, or has no such columns or selection.
+    """
+    if query.axes not in ((), ("step",), KERNEL):
+        msg = "--breakdown is of steps: add --by step, or leave --by out"
+        raise UsageError(msg)
+    selection = {name for name, value in query.selection.items() if value is not None}
+    if query.columns or query.sort or query.pyprof or selection - {"rank", "step", "copies"}:
+        msg = "--breakdown has rows and columns of its own: leave all but --rank and --step out"
+        raise UsageError(msg)
+
+
 def _axes_for(asked: Sequence[str], *, pyprof: bool, is_text: bool) -> tuple[str, ...]:
     """Return the axes where none is named: those of the columns that are."""
     if pyprof or not is_text:

@@ -14,6 +14,7 @@ from pyprof2.analysis.time.steps import SHARES
 from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from pyprof2.result_tables import STEPS
+from pyprof2.tables import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -83,6 +84,11 @@ class StubRun:
     def device_shares(self) -> dict[str, float | None]:
         """Nothing is known of how devices were used."""
         return dict.fromkeys(SHARES)
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """None is described."""
+        return pd.DataFrame(columns=list(DEVICES.names))
 
     @property
     def steps(self) -> pd.DataFrame:

@@ -6,6 +6,10 @@ Run it in an environment of its own, `pip install torch-tb-profiler==0.4.3 'setu
 
 It writes `FOLDER/NAME.json` for each trace, and one for the ranks of a job. Times are whole
 nanoseconds, before the plugin rounds them for its pages; sizes are bytes.
+
+Two things are added that the plugin's last commit has, and its release has for recordings of
+2021 alone: calls of the runtime are `cuda_runtime`, too, without which no kernel has an op; and
+ranges of category `user_annotation` are looked at.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from torch_tb_profiler.profiler import trace  # type: ignore[import-not-found]
 from torch_tb_profiler.profiler.data import (  # type: ignore[import-not-found]
     DistributedRunProfileData,
     RunProfileData,
@@ -26,6 +31,10 @@ from torch_tb_profiler.profiler.event_parser import (  # type: ignore[import-not
 from torch_tb_profiler.profiler.loader import RunLoader  # type: ignore[import-not-found]
 from torch_tb_profiler.profiler.run_generator import (  # type: ignore[import-not-found]
     RunGenerator,
+)
+from torch_tb_profiler.profiler.trace import (  # type: ignore[import-not-found]
+    EventTypeMap,
+    EventTypes,
 )
 
 ROLES = (
@@ -165,6 +174,17 @@ def read(path: str, worker: str) -> Any:
 def main() -> None:
     """Write the tables."""
     logging.disable(logging.CRITICAL)
+    EventTypeMap["cuda_runtime"] = EventTypes.RUNTIME
+    del EventTypeMap["gpu_user_annotation"]
+    create = trace.create_trace_event
+
+    def with_annotations(event: Any, is_lightning: bool) -> Any:  # noqa: FBT001 - its signature
+        found = create(event, is_lightning)
+        if found is None and event.get("cat", "").lower() == "user_annotation":
+            return trace.OperatorEvent(EventTypes.USER_ANNOTATION, event)
+        return found
+
+    trace.create_trace_event = with_annotations
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("traces", nargs="*")
