@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+STACK_SEPARATOR: Final = " > "
+"""What stands between the lines of a stack that is shown, the outermost of which is the first."""
+
 _FRAME: Final = re.compile(r"(?P<path>.+?)\((?P<line>\d+)\)(?:: .*)?", re.DOTALL)
 _LIBRARY: Final = re.compile(
     r"""(?:^|/)(?:

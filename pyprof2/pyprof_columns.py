@@ -1,13 +1,15 @@
 """PyProf's columns, for scripts and eyes that know them: its 20 keys, headers and words.
 
-What differs on purpose: the table has copies too, counts that are not known are null instead of
-0, `altseq` is always `-`, since an op has one sequence number, and `trace` is the innermost frame.
+What differs on purpose: the table has copies too, and counts that are not known are null instead
+of 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from pyprof2.frames import STACK_SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,13 +48,21 @@ def _idx(rows: pd.DataFrame) -> pd.Series:
 
 
 def _seq(rows: pd.DataFrame) -> pd.Series:
-    return _text(rows["sequence_nr"], "-")
+    """The number of the op; of one without the last of those around it, which is its own there."""
+    around = rows["other_sequence_nrs"].astype("str").str.replace(r".*,", "", regex=True)
+    return rows["sequence_nr"].astype("str").fillna(around).fillna("-")
 
 
 def _altseq(rows: pd.DataFrame) -> pd.Series:
-    import pandas as pd
+    around = rows["other_sequence_nrs"].astype("str")
+    outer = around.str.replace(r"(^|,)[^,]*$", "", regex=True)
+    return around.where(rows["sequence_nr"].notna(), outer).fillna("-").replace("", "-")
 
-    return pd.Series("-", index=rows.index, dtype="str")
+
+def _trace(rows: pd.DataFrame) -> pd.Series:
+    """The whole stack, outermost first; of a recording without stacks the one line that it has."""
+    whole = rows["stack"].astype("str").str.replace(STACK_SEPARATOR, ",", regex=False)
+    return whole.fillna(_text(rows["source"], "-"))
 
 
 def _dir(rows: pd.DataFrame) -> pd.Series:
@@ -80,7 +90,41 @@ def _kernel(rows: pd.DataFrame) -> pd.Series:
 
 
 def _params(rows: pd.DataFrame) -> pd.Series:
-    return _text(rows["params"], "na=na").str.replace(r"\s", "", regex=True) + ","
+    """The numbers that matter; else bytes and kind of a copy; else the inputs of the op."""
+    params = rows["params"].astype("str")
+    params = params.fillna(_params_of_copies(rows)).fillna(_inputs(rows)).fillna("na=na")
+    return params.str.replace(r"\s", "", regex=True) + ","
+
+
+def _params_of_copies(rows: pd.DataFrame) -> pd.Series:
+    category = rows["category"].astype("str")
+    kind = rows["copy_kind"].astype("str").str.replace(" ", "_", regex=False)
+    kind = kind.fillna(category.where(category == "memset"))
+    known = [
+        ("bytes=" + rows["bytes"].astype("Int64").astype("str")).where(rows["bytes"].notna()),
+        "kind=" + kind,
+    ]
+    both = known[0].str.cat(known[1], sep=",")
+    return both.fillna(known[0]).fillna(known[1]).where(category.isin(["memcpy", "memset"]))
+
+
+def _inputs(rows: pd.DataFrame) -> pd.Series:
+    """The inputs of each op, as its signature has them: `[4,8]f32;[8]f32`."""
+    signature = rows["signature"].astype("str")
+    inputs = {text: _inputs_of(text) for text in signature.dropna().unique()}
+    return signature.map(inputs).astype("str")
+
+
+def _inputs_of(signature: str) -> str | None:
+    _, _, inside = signature.removesuffix(")").partition("(")
+    parts, depth = [""], 0
+    for char in inside.replace(" ", ""):
+        depth += (char in "[(") - (char in "])")
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return ";".join(part for part in parts if part) or None
 
 
 def _tc(rows: pd.DataFrame) -> pd.Series:
@@ -103,15 +147,29 @@ def _tc(rows: pd.DataFrame) -> pd.Series:
     return pd.Series(words, index=rows.index, dtype="str")
 
 
+_NUMBERS: Final = ("sequence_nr", "other_sequence_nrs")
+
 PYPROF_COLUMNS: Final = {
     column.key: column
     for column in (
         PyprofColumn("idx", "Idx", "Number of the row in the whole profile, from 1.", _idx, ()),
-        PyprofColumn("seq", "SeqId", "Autograd's sequence number.", _seq, ("sequence_nr",)),
-        PyprofColumn("altseq", "AltSeqId", "Further sequence numbers.", _altseq, ()),
+        PyprofColumn("seq", "SeqId", "Autograd's sequence number.", _seq, _NUMBERS),
+        PyprofColumn(
+            "altseq",
+            "AltSeqId",
+            "Other sequence numbers of the ops around it, ascending.",
+            _altseq,
+            _NUMBERS,
+        ),
         PyprofColumn("tid", "TId", "Host thread of the launch.", _copied("tid"), ("tid",)),
         PyprofColumn("layer", "Layer", "Layer.", _worded("layer", "-"), ("layer",)),
-        PyprofColumn("trace", "Trace", "Line of user code.", _worded("source", "-"), ("source",)),
+        PyprofColumn(
+            "trace",
+            "Trace",
+            "The lines that led to it, outermost first; in a table the innermost.",
+            _trace,
+            ("stack", "source"),
+        ),
         PyprofColumn("dir", "Direction", "`fprop`, `bprop` or `na`.", _dir, ("direction",)),
         PyprofColumn(
             "sub", "Sub", "Number of the kernel in its op call, from 0.", _sub, ("rank", "op_id")
@@ -120,7 +178,11 @@ PYPROF_COLUMNS: Final = {
         PyprofColumn("op", "Op", "Name of the op in its namespace.", _op, ("op",)),
         PyprofColumn("kernel", "Kernel", "Short name, blanks as `_`.", _kernel, ("kernel_short",)),
         PyprofColumn(
-            "params", "Params", "The numbers that matter; `na=na,` unknown.", _params, ("params",)
+            "params",
+            "Params",
+            "The numbers that matter; of copies bytes and kind; else the op's inputs.",
+            _params,
+            ("params", "category", "copy_kind", "bytes", "signature"),
         ),
         PyprofColumn("sil", "Sil(ns)", "Duration.", _copied("dur_ns"), ("dur_ns",)),
         PyprofColumn(

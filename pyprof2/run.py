@@ -940,18 +940,19 @@ class Run:
         """Return columns of the rows of a rank, and note their order for the next ones."""
         from pyprof2.analysis.summaries import rows
 
-        stacks = rank.read("stacks") if "stack" in wanted else None
+        needs = {name: rows.BESIDE[name] for name in rows.BESIDE if name in wanted}
+        beside = {name: rank.read(*table) for name, table in needs.items()}
         if totals.has_gpu:
             stored = rows.activity_columns(wanted, ordered=rank.rank in orders)
             kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
             if rank.rank not in orders:
                 orders[rank.rank] = rows.order_of(kernels, copies)
-            return rows.activity_rows(kernels, copies, wanted, orders[rank.rank], stacks)
+            return rows.activity_rows(kernels, copies, wanted, orders[rank.rank], beside)
         ops, texts = (
             rank.read("ops", rows.op_columns(wanted)),
             rank.read("signatures", ["signature"]),
         )
-        return rows.op_rows(ops, texts, rank.devices(), self.device, wanted, stacks)
+        return rows.op_rows(ops, texts, rank.devices(), self.device, wanted, beside)
 
     def with_calls(
         self,

@@ -18,7 +18,7 @@ def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
     """Return rows of axis `kernel`, as `Run.rows` does.
 
     What a row leaves out is null, except `rank` and `span` 0, `dur_ns` 1000, and `kernel_id` and
-    `start_ns`, which count up. `library`, `stack` and `rate_ns` may be given.
+    `start_ns`, which count up. `library`, `stack`, `other_sequence_nrs` and `rate_ns` may be given.
     """
     full: list[dict[str, Any]] = []
     start = 0
@@ -31,6 +31,7 @@ def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
         "rate_ns",
         "library",
         "stack",
+        "other_sequence_nrs",
     }
     if unknown:
         msg = f"no such columns: {sorted(unknown)}"
@@ -38,6 +39,7 @@ def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
     wanted = [column for column in KERNELS.columns if column.name in PROFILE_COLUMNS]
     wanted.append(Column("library", TEXT, "Package of `library_source`."))
     wanted.append(Column("stack", TEXT, "Lines that led to it."))
+    wanted.append(Column("other_sequence_nrs", TEXT, "Sequence numbers around it."))
     if any("rate_ns" in row for row in full):
         wanted.append(Column("rate_ns", pa.int64(), "Time that the rates are taken over."))
     return pd.DataFrame(

@@ -97,6 +97,60 @@ def test_names_and_params_have_no_blanks_and_what_is_missing_has_a_word() -> Non
     assert [values(key, {}) for key in ("altseq", "layer", "trace")] == [["-"]] * 3
 
 
+def test_the_trace_is_the_whole_stack_outermost_first() -> None:
+    deep = {"stack": "train.py:90 > net.py:12 > my/layer.py:7", "source": "net.py:12"}
+
+    made = values("trace", deep, {"source": "net.py:12"}, {})
+
+    assert made == ["train.py:90,net.py:12,my/layer.py:7", "net.py:12", "-"]
+
+
+@pytest.mark.parametrize(
+    ("own", "around", "seq", "altseq"),
+    [
+        pytest.param(1065, "1064", "1065", "1064", id="linear around addmm"),
+        pytest.param(9, "7,8", "9", "7,8", id="several"),
+        pytest.param(9, None, "9", "-", id="alone"),
+        pytest.param(None, "7,8", "8", "7", id="an op that autograd does not count"),
+        pytest.param(None, "7", "7", "-", id="the same in one that it does"),
+        pytest.param(None, None, "-", "-", id="none"),
+    ],
+)
+def test_further_sequence_numbers_are_those_of_the_ops_around(
+    own: int | None, around: str | None, seq: str, altseq: str
+) -> None:
+    row = {"sequence_nr": own, "other_sequence_nrs": around}
+
+    assert (values("seq", row), values("altseq", row)) == ([seq], [altseq])
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"params": "M=1, N=2", "signature": "aten::mm([1,2] f32)"}, "M=1,N=2,"),
+        (
+            {"category": "memcpy", "copy_kind": "h2d pageable", "bytes": 648},
+            "bytes=648,kind=h2d_pageable,",
+        ),
+        ({"category": "memset", "bytes": 7680}, "bytes=7680,kind=memset,"),
+        ({"category": "memcpy", "copy_kind": "d2d"}, "kind=d2d,"),
+        ({"category": "memcpy", "bytes": 64}, "bytes=64,"),
+        (
+            {"signature": "aten::linear([4,8] f32, [2,8] f32, [2] f32)"},
+            "[4,8]f32;[2,8]f32;[2]f32,",
+        ),
+        ({"signature": "aten::reshape([4,8] bf16, (32, -1))"}, "[4,8]bf16;(32,-1),"),
+        ({"signature": "aten::index_select([4,8] f32, 0, [3] i64)"}, "[4,8]f32;0;[3]i64,"),
+        ({"signature": "aten::cat(([4] f32, [4] f32), 0)"}, "([4]f32,[4]f32);0,"),
+        ({"signature": "aten::seed()"}, "na=na,"),
+        ({}, "na=na,"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_params_are_numbers_or_a_copys_bytes_or_the_inputs(row: dict[str, Any], words: str) -> None:
+    assert values("params", row) == [words]
+
+
 def test_numbers_are_as_they_are() -> None:
     row = {"dur_ns": 123, "tid": 9, "device": 1, "stream": 7, "flops": 5, "bytes": 6}
 

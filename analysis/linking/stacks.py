@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.intervals import depths, nearest_marked
 from pyprof2.columns import TextColumn, combine_keys, distinct, int_array, lookup, text_array
-from pyprof2.frames import frame_line, is_own_path, library_of
+from pyprof2.frames import STACK_SEPARATOR, frame_line, is_own_path, library_of
 from pyprof2.recording import TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
@@ -176,10 +176,6 @@ def with_lines(rows: pa.Table, stacks: pa.Table, root: str | None) -> pa.Table:
     codes = lookup(own, int_column(rows, "stack_id", -1), -1)
     place = rows.column_names.index("source")
     return rows.set_column(place, rows.schema.field(place), text_array((codes, lines)))
-
-
-STACK_SEPARATOR: Final = " > "
-"""What stands between the lines of a stack, the outermost of which is the first."""
 
 
 def stack_texts(rows: pa.Table, stacks: pa.Table) -> TextColumn:

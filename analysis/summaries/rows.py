@@ -42,6 +42,7 @@ _OF_ACTIVITIES: Final = {
     "library": ("library_source", "source"),
     "stack_id": ("stack_id",),
     "stack": ("stack_id",),
+    "other_sequence_nrs": ("op_id", "sequence_nr"),
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
 _RATES: Final = ("least_ns", "accounting_op", "helps")
@@ -59,6 +60,12 @@ HIDDEN: Final = (*_OF_ACTIVITIES, "rate_ns")
 
 ALL: Final = (*PROFILE_COLUMNS, *HIDDEN)
 """The columns that rows may have."""
+
+BESIDE: Final = {
+    "stack": ("stacks", ("stack_id", "caller_id", "line")),
+    "other_sequence_nrs": ("ops", ("op_id", "parent_op_id", "sequence_nr")),
+}
+"""The columns that need another table of the rank, that table, and its columns."""
 
 
 def activity_columns(wanted: Collection[str], *, ordered: bool = False) -> list[str]:
@@ -84,7 +91,7 @@ def activity_rows(
     copies: pa.Table,
     wanted: Collection[str] = ALL,
     order: Int | None = None,
-    stacks: pa.Table | None = None,
+    beside: Mapping[str, pa.Table] | None = None,
 ) -> pa.Table:
     """Return the kernels and copies of a rank together, in order of their ids.
 
@@ -95,7 +102,7 @@ def activity_rows(
         copies: table `copies`, the same columns.
         wanted: which of the columns `ALL`.
         order: of the rows, where it is known; from their ids otherwise.
-        stacks: table `stacks`, for column `stack`.
+        beside: the tables that some columns need, see `BESIDE`.
     """
     order = order_of(kernels, copies) if order is None else order
     both = pa.concat_tables([kernels, copies]).unify_dictionaries()
@@ -104,14 +111,54 @@ def activity_rows(
         columns["library"] = text_array(libraries(both))
     if "stack_id" in wanted:
         columns["stack_id"] = both["stack_id"]
-    if "stack" in wanted and stacks is not None:
-        columns["stack"] = text_array(stack_texts(both, stacks))
+    columns |= _made_beside(both, beside or {})
     if "tensor_core_missed" in wanted:
         columns["tensor_core_missed"] = text_array(missed_reasons(both))
     if not set(_RATES).isdisjoint(wanted):
         columns |= {name: part for name, part in _rate_parts(both).items() if name in wanted}
     rows = pa.table(columns)
     return rows if (order[1:] > order[:-1]).all() else rows.take(order)
+
+
+def _made_beside(rows: pa.Table, beside: Mapping[str, pa.Table]) -> dict[str, pa.Array]:
+    """Return the columns that are made with other tables, by the names of those."""
+    found = {}
+    if "stack" in beside:
+        found["stack"] = text_array(stack_texts(rows, beside["stack"]))
+    if "other_sequence_nrs" in beside:
+        found["other_sequence_nrs"] = other_sequence_nrs(rows, beside["other_sequence_nrs"])
+    return found
+
+
+def other_sequence_nrs(rows: pa.Table, ops: pa.Table) -> pa.Array:
+    """Return the other sequence numbers of the ops around each row, ascending, as `1064,1066`.
+
+    A 0 beside others is none: PyTorch writes it where autograd counts nothing.
+
+    Args:
+        rows: with `op_id` and `sequence_nr`.
+        ops: table `ops`, in order of `op_id`.
+    """
+    own = int_column(rows, "sequence_nr", -1)
+    numbers, parents = (int_column(ops, name, -1) for name in ("sequence_nr", "parent_op_id"))
+    ids, op = ops["op_id"].to_numpy(), int_column(rows, "op_id", -1)
+    row = np.flatnonzero(op >= 0)
+    at = np.searchsorted(ids, op[row])
+    found_rows, found = [row[:0]], [own[:0]]
+    while len(row):
+        differs = (numbers[at] > 0) & (numbers[at] != own[row])
+        found_rows.append(row[differs])
+        found.append(numbers[at][differs])
+        outer = parents[at]
+        row, at = row[outer >= 0], np.searchsorted(ids, outer[outer >= 0])
+    pairs = np.unique(np.stack([np.concatenate(found_rows), np.concatenate(found)]), axis=1)
+    counts = np.bincount(pairs[0], minlength=rows.num_rows)
+    lists = pa.ListArray.from_arrays(
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
+        pa.array(pairs[1]).cast(pa.string()),
+    )
+    texts = pc.binary_join(lists, ",")
+    return pc.if_else(counts > 0, texts, None).dictionary_encode()
 
 
 def portions(wanted: Collection[str]) -> Iterator[Sequence[str]]:
@@ -206,6 +253,7 @@ def op_columns(wanted: Collection[str]) -> list[str]:
     made = {*_OF_OPS, *wanted, *(_OF_ACTIVITIES["library"] if "library" in wanted else ())}
     made |= {"signature_id"} if "signature" in wanted else set()
     made |= {"stack_id"} if "stack" in wanted else set()
+    made |= {"sequence_nr"} if "other_sequence_nrs" in wanted else set()
     return [name for name in OPS.names if name in made]
 
 
@@ -215,7 +263,7 @@ def op_rows(
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
     wanted: Collection[str] = ALL,
-    stacks: pa.Table | None = None,
+    beside: Mapping[str, pa.Table] | None = None,
 ) -> pa.Table:
     """Return one row per op call of a rank on the CPU, timed by its self time.
 
@@ -228,7 +276,7 @@ def op_rows(
         devices: rows of the canonical table `devices`: what was measured of the CPU.
         override: a file that describes the CPU, to use instead.
         wanted: which of the columns `ALL`.
-        stacks: table `stacks`, for column `stack`.
+        beside: the tables that some columns need, see `BESIDE`.
     """
     # What judges ops takes long to import, and most recordings have kernels instead.
     from pyprof2.analysis.hardware.verdict import examine_ops
@@ -239,8 +287,7 @@ def op_rows(
         columns["library"] = text_array(libraries(calls))
     if "stack_id" in wanted:
         columns["stack_id"] = calls["stack_id"]
-    if "stack" in wanted and stacks is not None:
-        columns["stack"] = text_array(stack_texts(calls, stacks))
+    columns |= _made_beside(calls, beside or {})
     if "rate_ns" in wanted:
         columns["rate_ns"] = calls["op_time_ns"]
     return pa.table(columns)

@@ -44,7 +44,7 @@ _DROPPABLE: Final = (
     "count",
 )
 # Which columns hold a line of code; the last one is PyProf's.
-_LINES: Final = ("source", "library_source", "trace")
+_LINES: Final = ("source", "library_source")
 # What adds up over rows, so that a line can stand for those not shown.
 ADDITIVE: Final = (
     "count",
@@ -153,13 +153,16 @@ def pyprof_header(name: str) -> str:
 
 def _with_short_lines(table: Listed, roots: Sequence[str]) -> Listed:
     """Return the rows with lines of code from their root on, instead of that of the disk."""
-    short = {
+    short: dict[str, Listing] = {
         name: Listing(
             [line and shown_line(line, roots) for line in table[name].cells], is_text=True
         )
         for name in _LINES
         if name in table
     }
+    if "trace" in table:
+        innermost = [line and line.rpartition(",")[2] for line in table["trace"].cells]
+        short["trace"] = Listing([shown_line(line, roots) for line in innermost], is_text=True)
     return table | short
 
 

@@ -266,9 +266,9 @@ def test_pyprof_gives_its_table(invoke: Callable[..., Any]) -> None:
 
     assert result.lines == [
         '"Idx","Direction","Sub","Module","Op","Kernel","Params","Sil(ns)"',
-        '1,"fprop",0,"aten","mm","gemm","na=na,",4000',
+        '1,"fprop",0,"aten","mm","gemm","[4,4]f32;[4,4]f32,",4000',
         '2,"na",0,"aten","add","add","na=na,",1000',
-        '3,"bprop",0,"aten","mm","gemm","na=na,",3000',
+        '3,"bprop",0,"aten","mm","gemm","[4,4]f32;[4,4]f32,",3000',
         '4,"na",0,"na","na","na","na=na,",2000',
     ]
 

@@ -224,6 +224,28 @@ def test_ranks_without_a_gpu_keep_their_own_signatures(tmp_path: Path) -> None:
     assert rows["kernel_id"].tolist() == [0, 1, 0]
 
 
+def test_other_sequence_numbers_are_those_of_the_ops_around_in_order(tmp_path: Path) -> None:
+    """`linear` transposes first, so that its number is one below that of the product in it."""
+    run = load_events(
+        tmp_path,
+        op("outer", 0, 90, seq=0),
+        op("checkpoint", 1, 80, seq=70),
+        op("aten::linear", 10, 50, seq=1064),
+        op("aten::addmm", 20, 30, seq=1065),
+        op("aten::mm", 25, 10, seq=1065),
+        op("aten::relu", 91, 5, seq=1066),
+    )
+
+    rows = (
+        run.rows(["op", "other_sequence_nrs"]).astype("str").set_index("op")["other_sequence_nrs"]
+    )
+
+    assert rows.fillna("-").to_dict() == {
+        "outer": "-", "checkpoint": "-", "aten::linear": "70", "aten::addmm": "70,1064",
+        "aten::mm": "70,1064", "aten::relu": "-",
+    }  # fmt: skip
+
+
 CALLS = st.tuples(st.sampled_from([MAIN, ENGINE]), st.integers(0, 30), st.integers(0, 12))
 
 
