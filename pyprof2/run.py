@@ -191,7 +191,7 @@ class Run:
 
     @cached_property
     def spans(self) -> dict[int, list[int]]:
-        """The spans of each rank, in order of time: its recordings by one worker, else one."""
+        """The spans of each rank in order of time, which are its recordings by one worker."""
         traces = ((rank.rank, rank.read("trace", ["span"])["span"]) for rank in self._ranks)
         return {rank: sorted(set(column.to_pylist())) for rank, column in traces}
 
@@ -319,7 +319,7 @@ class Run:
 
     @cached_property
     def counters(self) -> pd.DataFrame:
-        """One row per value of a counter: sampled at a moment, or counted over a range."""
+        """One row per value of a counter, sampled at a moment or counted over a range."""
         return self._frame("counters")
 
     def memory_by_device(self) -> MemoryProfile:
@@ -417,7 +417,7 @@ class Run:
 
     @cached_property
     def host_time(self) -> pd.DataFrame:
-        """What steps waited for where no device worked: ops, data, Python; else no row.
+        """What steps waited for where no device worked (ops, data, Python); else no row.
 
         See `pyprof2.analysis.time.host_time.host_time`.
         """
