@@ -985,7 +985,16 @@ class Run:
             columns_of,
         )
 
-        check_selects_calls(selection)
+        check_selects_calls(selection, modules=list(by) == ["layer"])
+        if list(by) == ["layer"]:
+            from pyprof2.analysis.summaries import module_sums
+
+            parts = [
+                module_sums.module_calls(rank.several(module_sums.NEEDED), rank.rank)
+                for rank in self.counted_ranks
+            ]
+            own = {name: selection.get(name) for name in ("rank", "layer")}
+            return module_sums.with_modules(sums, parts, depth, **own)
         wanted = {*(AXES[axis] for axis in by), *columns_of(selection), "rank"}
         names = call_sums.op_columns(wanted)
         found = []

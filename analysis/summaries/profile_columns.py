@@ -210,18 +210,20 @@ def asked_columns(by: Sequence[str]) -> tuple[Column, ...]:
     return (*means, *OF_CALLS) if set(by) <= set(OPS_HAVE) else means
 
 
-def check_selects_calls(selection: Mapping[str, Any]) -> None:
-    """Raise unless what is selected can be selected of op calls.
+def check_selects_calls(selection: Mapping[str, Any], *, modules: bool = False) -> None:
+    """Raise unless what is selected can be selected of op calls, or of calls of modules.
 
     Raises:
-        UsageError: it is selected by what only kernels have.
+        UsageError: it is selected by what they do not have.
     """
-    given = {name for name in ("kernel", "category", "stream") if selection.get(name) is not None}
+    known = {"rank", "layer"} if modules else {"rank", *OPS_HAVE}
+    given = {name for name, value in selection.items() if value is not None} - {*known, "copies"}
     given |= set() if selection.get("copies", True) else {"no-copies"}
     if given:
         msg = (
             f"{', '.join(f'--{name}' for name in sorted(given))} selects kernels, and a column "
-            "that is asked for is of op calls: leave one of them out"
+            f"that is asked for is of calls of {'modules' if modules else 'ops'}: leave one of "
+            "them out"
         )
         raise UsageError(msg)
 

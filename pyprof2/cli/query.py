@@ -55,7 +55,7 @@ def read_query(args: argparse.Namespace) -> Query:
         span, target, args.pyprof, args.input,
     )  # fmt: skip
     if query.tells_of_calls:
-        check_selects_calls(selection)
+        check_selects_calls(selection, modules=axes == ("layer",))
     return query
 
 

@@ -9,7 +9,8 @@ nanoseconds, before the plugin rounds them for its pages; sizes are bytes.
 
 Two things are added that the plugin's last commit has, and its release has for recordings of
 2021 alone: calls of the runtime are `cuda_runtime`, too, without which no kernel has an op; and
-ranges of category `user_annotation` are looked at.
+ranges of category `user_annotation` are looked at. A third it never had: calls of the driver, which
+launch kernels as those of the runtime do.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def read(path: str, worker: str) -> Any:
 def main() -> None:
     """Write the tables."""
     logging.disable(logging.CRITICAL)
-    EventTypeMap["cuda_runtime"] = EventTypes.RUNTIME
+    EventTypeMap["cuda_runtime"] = EventTypeMap["cuda_driver"] = EventTypes.RUNTIME
     del EventTypeMap["gpu_user_annotation"]
     create = trace.create_trace_event
 
