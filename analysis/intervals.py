@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ with contextlib.suppress(ImportError):  # it was not built
     from pyprof2.analysis import _nest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 Int: TypeAlias = NDArray[np.int64]
 Bool: TypeAlias = NDArray[np.bool_]
@@ -383,6 +384,29 @@ def depths(parent: Int) -> Int:
         above[todo] = above[above[todo]]
         todo = todo[above[todo] >= 0]
     return depth
+
+
+def levels_of(parent: Int) -> list[Int]:
+    """Return the rows at each depth of a forest, from the innermost to those below the roots."""
+    depth = depths(parent)
+    order = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
+    return [order[first:end] for first, end in pairwise(bounds)][::-1]
+
+
+def add_to_parents(values: Int, parent: Int, levels: Sequence[Int]) -> None:
+    """Add to the values of each row those of all rows below it."""
+    for rows in levels:
+        np.add.at(values, parent[rows], values[rows])
+
+
+def same_again(name: Int, parent: Int) -> Bool:
+    """Return which rows are the only one directly below a row of the same name."""
+    children = np.bincount(parent[parent >= 0], minlength=len(parent))
+    same: Bool = parent >= 0
+    if same.any():
+        same &= (name[parent] == name) & (children[parent] == 1)
+    return same
 
 
 def nearest_marked(parent: Int, marked: Bool) -> Int:

@@ -546,6 +546,32 @@ class Run:
         axes = (by,) if isinstance(by, str) else tuple(by)
         return of_run(self).only(device, rank).rows(axes, at)
 
+    def memory_by_op(self, window_ms: tuple[float, float] | None = None) -> pd.DataFrame:
+        """Return what each op allocated and released, its own and with the ops inside of it.
+
+        Args:
+            window_ms: first and last moment since the recording of the rank began, both included;
+                None: the whole recording.
+
+        Returns:
+            A row per rank, device and op, with
+            `pyprof2.analysis.memory.op_memory.STATISTICS_COLUMNS`.
+        """
+        import pandas as pd
+
+        from pyprof2.analysis.memory.op_memory import MEMORY_NEEDED, OPS_NEEDED, memory_by_op
+
+        begins = self.trace.groupby("rank")["start_ns"].min()
+        parts = []
+        for rank in self._ranks:
+            window = None
+            if window_ms is not None:
+                first, last = (int(begins[rank.rank]) + round(ms * 1e6) for ms in window_ms)
+                window = first, last
+            tables = rank.several({"memory": MEMORY_NEEDED, "ops": OPS_NEEDED})
+            parts.append(memory_by_op(tables["memory"], tables["ops"], rank.rank, window))
+        return pd.concat(parts, ignore_index=True)
+
     def advise(self) -> pd.DataFrame:
         """Return what `pyprof2 advise` prints, silent rules too.
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyprof2.analysis.memory.op_memory import block_events
+from pyprof2.memory_profiles import of_run
 from pyprof2.run import load
 
 if TYPE_CHECKING:
@@ -148,6 +150,39 @@ def test_modules_are_the_plugins(pair: Callable[[str], Pair], name: str) -> None
     rows[first][3] = found.loc[first, "host_self_ns"]
     for path, row in rows.items():
         assert found.loc[path, columns].tolist() == pytest.approx(row, abs=20)  # its floats
+
+
+@pytest.mark.parametrize("name", ["rn50_v100_w0", "tl_nsfwvit_h100"])
+@pytest.mark.parametrize("part", ["all", "second_half"])
+def test_memory_by_op_is_the_plugins(pair: Callable[[str], Pair], name: str, part: str) -> None:
+    run, plugin = pair(name)
+    begin = int(run.trace["start_ns"].iloc[0])
+    since = (plugin["memory"]["middle"] - begin) / 1e6
+    found = run.memory_by_op(None if part == "all" else (since, 1e9))
+    names = [
+        "self_increase_bytes", "self_allocation_bytes", "self_allocations", "increase_bytes",
+        "allocation_bytes", "allocations", "calls",
+    ]  # fmt: skip
+    rows: dict[str, dict[str, list[int]]] = {}
+    for row in found.to_dict("records"):
+        device = "CPU" if row["device_type"] == "cpu" else f"GPU{row['device']}"
+        rows.setdefault(device, {})[row["op"]] = [row[each] for each in names]
+
+    assert rows == plugin["memory"][part]
+
+
+def test_blocks_are_the_plugins(pair: Callable[[str], Pair]) -> None:
+    run, plugin = pair("tl_nsfwvit_h100")
+    found = [block_events(curve) for curve in of_run(run).curves]
+
+    for events in found:
+        device = "GPU0" if events["device_type"].iloc[0] == "cuda" else "CPU"
+        expected = plugin["memory"]["events"][device]
+        assert plugin["memory"]["event_counts"][device] == [len(events)] * 2
+        first = events.sort_values("released_ns", kind="stable").head(200)
+        for (_, *row), (_, ours) in zip(expected, first.iterrows(), strict=True):
+            assert ours["bytes"] == row[0]
+            assert ours["dur_ns"] == pytest.approx(row[3], abs=10)  # it rounds to 10 ns
 
 
 def _text(sizes: list[int]) -> str:

@@ -6,26 +6,23 @@ of it, is told by the op calls.
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.intervals import depths
+from pyprof2.analysis.intervals import add_to_parents, levels_of, same_again
 from pyprof2.analysis.linking.stacks import libraries, stack_texts
 from pyprof2.analysis.summaries.profile import exact_sum, grouped, in_order
 from pyprof2.analysis.summaries.profile_columns import AXES, OF_CALLS
-from pyprof2.columns import as_pandas, lookup, text_array
+from pyprof2.columns import as_pandas, text_array
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Int
 
 NEEDED: Final = {
     "kernels": ("op_id", "dur_ns", "tensor_core"),
@@ -89,13 +86,13 @@ def op_calls(
     launching = np.zeros(count, np.int64)
     owner = int_column(tables["launches"], "op_id", -1)
     np.add.at(launching, owner[owner >= 0], tables["launches"]["dur_ns"].to_numpy()[owner >= 0])
-    could = has_text(ops, "category", _TENSOR_CORE_KINDS) | (fast > 0)
+    is_kind = has_text(ops, "category", _TENSOR_CORE_KINDS)
+    could = np.asarray(is_kind | (fast > 0), np.int64)
     levels = levels_of(parent)
     for sums in (device, fast, known):
         add_to_parents(sums, parent, levels)
-    could = could.astype(np.int64)
     add_to_parents(could, parent, levels)
-    first = ~_same_again(ops, parent)
+    first = ~same_again(code_column(ops, "op")[0], parent)
     has_device = any(tables[name].num_rows for name in ("kernels", "copies"))
     made = {
         "calls": first.astype(np.int64),
@@ -115,30 +112,6 @@ def op_calls(
     }
     keys = {name: texts[name]() if name in texts else ops[name] for name in wanted}
     return as_pandas(pa.table(keys | made), ("rank", "could", *_ADDED[:3], *_ADDED[4:]))
-
-
-def levels_of(parent: Int) -> list[Int]:
-    """Return the rows at each depth of a forest, from the innermost to those below the roots."""
-    depth = depths(parent)
-    order = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
-    return [order[first:end] for first, end in pairwise(bounds)][::-1]
-
-
-def add_to_parents(values: NDArray[Any], parent: Int, levels: Sequence[Int]) -> None:
-    """Add to the values of each row those of all rows below it."""
-    for rows in levels:
-        np.add.at(values, parent[rows], values[rows])
-
-
-def _same_again(ops: pa.Table, parent: Int) -> Bool:
-    """Return which ops are the only one inside of an op of the same name."""
-    name, _ = code_column(ops, "op")
-    children = np.bincount(parent[parent >= 0], minlength=len(parent))
-    same: Bool = (
-        (parent >= 0) & (lookup(name, parent, -1) == name) & (lookup(children, parent, 0) == 1)
-    )
-    return same
 
 
 def _or_null(values: Int, *, known: bool) -> pa.Array:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.intervals import Nest
-from pyprof2.analysis.summaries.call_sums import add_to_parents, beside, levels_of
+from pyprof2.analysis.intervals import Nest, add_to_parents, levels_of
+from pyprof2.analysis.summaries.call_sums import beside
 from pyprof2.analysis.summaries.profile import exact_sum, grouped, select
 from pyprof2.analysis.summaries.profile_columns import OF_MODULES
 from pyprof2.analysis.summaries.rows import is_engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from pathlib import Path
@@ -202,6 +203,19 @@ def span(text: str) -> int | str:
         msg = f"{text!r} is not the number of a span, or all"
         raise argparse.ArgumentTypeError(msg)
     return text if text == "all" else int(text)
+
+
+def milliseconds(text: str) -> tuple[float, float]:
+    """Return a window `A:B` in ms."""
+    first, colon, last = text.partition(":")
+    try:
+        found = float(first), float(last)
+    except ValueError:
+        found = math.nan, math.nan
+    if not colon or not all(map(math.isfinite, found)):
+        msg = f"{text!r} is no window in ms, such as 100:250"
+        raise argparse.ArgumentTypeError(msg)
+    return found
 
 
 def step_range(text: str) -> tuple[int, int]:

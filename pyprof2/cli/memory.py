@@ -61,6 +61,23 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         help="show parameters and buffers by name, with their gradients, what the optimizer keeps "
         "for them, and the line that made them",
     )
+    command.add_argument(
+        "--events",
+        action="store_true",
+        help="show each block: its op, size, and when it was allocated and released",
+    )
+    command.add_argument(
+        "--statistics",
+        action="store_true",
+        help="show of each op its calls, and how much it allocated and released, by itself and "
+        "with the ops inside",
+    )
+    command.add_argument(
+        "--between",
+        type=arguments.milliseconds,
+        metavar="A:B",
+        help="with --statistics: only from A to B, in ms since the begin of the recording",
+    )
     command.add_argument("--device", metavar="NAME", help="only this device: cuda:0, 0, cpu")
     arguments.add_rank(command)
     arguments.add_top(command)
@@ -85,6 +102,7 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.analysis.memory.live import check_axes
     from pyprof2.memory_profiles import memory
     from pyprof2.reports.memory import MemoryQuery, show, show_difference
+    from pyprof2.reports.op_memory import show_events
 
     axes = tuple(args.by or ())
     check_axes(axes)
@@ -94,6 +112,14 @@ def run(args: argparse.Namespace) -> None:
     _refuse_what_does_not_go_together(args)
     with entry.recording(args) as first:
         progress = arguments.wants_progress(args)
+        if args.statistics:
+            from pyprof2.reports.op_memory import show_statistics
+            from pyprof2.run import load
+
+            run = load(first, source_root=args.source_root, progress=progress)
+            device, rank = args.device, args.rank
+            show_statistics(run, args.between, args.top, target, device=device, rank=rank)
+            return
         found = [
             memory(path, source_root=args.source_root, progress=progress).only(
                 args.device, args.rank
@@ -101,7 +127,9 @@ def run(args: argparse.Namespace) -> None:
             for path in (first, args.other)
             if path is not None
         ]
-        if len(found) == 1:
+        if args.events:
+            show_events(found[0], args.top, target)
+        elif len(found) == 1:
             show(found[0], query)
         else:
             show_difference(found[0], found[1], query)
@@ -127,6 +155,12 @@ def _refuse_what_does_not_go_together(args: argparse.Namespace) -> None:
         and (args.by or args.timeline),
         "--weights shows one recording: leave the second out": args.weights and args.other,
     }
+    own = [name for name in ("events", "statistics", "timeline", "weights") if getattr(args, name)]
+    others = [name for name in ("by", "other", "fits", "memory") if getattr(args, name) is not None]
+    if {"events", "statistics"} & {*own} and (len(own) > 1 or others):
+        pairs["--events and --statistics have rows of their own, of one recording"] = True
+    if args.between is not None and not args.statistics:
+        pairs["--between is a window of --statistics: add it"] = True
     for words, given in pairs.items():
         if given:
             raise UsageError(words)

@@ -1,0 +1,96 @@
+"""`memory --events` and `--statistics`: blocks one by one, and what each op allocated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from pyprof2.analysis.memory.op_memory import EVENT_COLUMNS, STATISTICS_COLUMNS, block_events
+from pyprof2.errors import UsageError
+from pyprof2.reports import cells
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyprof2.analysis.memory.profile import MemoryProfile
+    from pyprof2.reports.files import Target
+    from pyprof2.run import Run
+    from pyprof2.tables import Column
+
+_ROWS_SHOWN: Final = 50
+_NOTHING: Final = "no allocation is recorded; record with profile(profile_memory=True)"
+_DROPPABLE: Final = ("source", "layer")
+
+
+def show_events(profile: MemoryProfile, top: int | None, target: Target) -> None:
+    """Write a row for each block: who allocated it, when, and until when it lived."""
+    parts = [block_events(curve) for curve in profile.curves]
+    rows = pd.concat(parts, ignore_index=True) if parts else _none(EVENT_COLUMNS)
+    _write(rows, EVENT_COLUMNS, top, target)
+
+
+def show_statistics(
+    run: Run,
+    window_ms: tuple[float, float] | None,
+    top: int | None,
+    target: Target,
+    *,
+    device: str | None = None,
+    rank: int | None = None,
+) -> None:
+    """Write a row for each device and op: its calls, and what they allocated and released.
+
+    Args:
+        run: the run.
+        window_ms: since the begin of the recording; None: all of it.
+        top: how many rows.
+        target: where to write.
+        device: only this one, such as `cuda:0`, `0` or `cpu`.
+        rank: only this one.
+
+    Raises:
+        UsageError: the window ends before it begins.
+    """
+    if window_ms is not None and window_ms[0] > window_ms[1]:
+        msg = f"--between {window_ms[0]:g}:{window_ms[1]:g}: it ends before it begins; swap them"
+        raise UsageError(msg)
+    rows = run.memory_by_op(window_ms)
+    if rank is not None:
+        rows = rows[rows["rank"] == rank]
+    if device is not None:
+        number = rows["device"].astype("str")
+        name = rows["device_type"].where(rows["device"].isna(), rows["device_type"] + ":" + number)
+        rows = rows[(name == device) | (number == device)]
+    _write(rows, STATISTICS_COLUMNS, top, target)
+
+
+def _none(columns: Sequence[Column]) -> pd.DataFrame:
+    return pd.DataFrame(columns=[column.name for column in columns])
+
+
+def _write(rows: pd.DataFrame, columns: Sequence[Column], top: int | None, target: Target) -> None:
+    if not target.is_text:
+        target.write_frame(rows if top is None else rows.head(top), columns)
+        return
+    if not len(rows):
+        target.write_lines([_NOTHING])
+        return
+    shown = rows.head(top or _ROWS_SHOWN)
+    if len(set(rows["rank"])) == 1:
+        shown = shown.drop(columns="rank")
+    begin = rows["allocated_ns"].min() if "allocated_ns" in rows else 0
+    # On the clock of the trace they would be numbers of nineteen digits.
+    shown = shown.assign(
+        **{n: shown[n] - begin for n in ("allocated_ns", "released_ns") if n in shown}
+    )
+    if target.form == "markdown":
+        lines = cells.render_markdown(shown, []).splitlines()
+    else:
+        width = cells.terminal_width(target.width)
+        lines = cells.render(shown, [], width, droppable=_DROPPABLE)[0].splitlines()
+    if len(shown) < len(rows):
+        lines.append(
+            f"{len(shown):,} of {len(rows):,} rows; more with --top N, all with --format csv"
+        )
+    target.write_lines(lines)
