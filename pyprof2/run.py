@@ -136,12 +136,14 @@ class Run:
         source_root: the folder of the user's own code; None: the one that the store was made with.
         first_ids: of one span of each rank, what to add to its ids, by rank and column, to have
             those of all spans.
+        whole: the run of all spans, where this is of one of each rank.
     """
 
     path: Path
     device: Path | str | None = None
     source_root: str | None = None
     first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict, repr=False)
+    whole: Run | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Read the manifest, which refuses what is no store.
@@ -221,7 +223,7 @@ class Run:
         try:
             store = Path(folder) / "store"
             first_ids = write_spans(self.path, chosen, store)
-            run = Run(store, self.device, self.source_root, first_ids)
+            run = Run(store, self.device, self.source_root, first_ids, self)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -1123,6 +1125,9 @@ class Run:
 
         from pyprof2.analysis.summaries.explain import Explainer, explain, parse_reference
 
+        if self.whole is not None:  # ids are those of all spans
+            yield from self.whole.explain_all(references)
+            return
         of_rank = {each.rank: each for each in self._ranks}
         for rank, own in groupby(references, key=lambda each: each[0]):
             wanted = [parse_reference(reference) for _, reference in own]

@@ -19,6 +19,7 @@ from pyprof2.store import write_table
 from pyprof2.tables import TABLES
 from tests.builders import canonical
 from tests.kineto_events import Event, annotation, kernel, launch, node, op, rows, trace
+from tests.reports.page.reader import document_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -326,6 +327,30 @@ def test_the_spans_of_a_worker_are_one_rank(
     assert run.idle_windows[["window_ns", "busy_ns"]].sum().tolist() == [120_000, 30_000]
     assert run.idle["time_ns"].sum() == 90_000
     assert run.idle.groupby("span")["time_ns"].sum().tolist() == [50_000, 40_000]
+
+
+@pytest.mark.parametrize(
+    ("span", "idle_us"), [([], 40), (["--span", "0"], 50), (["--span", "all"], 90)]
+)
+def test_idle_time_and_lines_are_of_the_latest_span_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], span: list[str], idle_us: int
+) -> None:
+    spans_of_worker(tmp_path, *WORKER)
+    store = str(parse(tmp_path, tmp_path / "store"))
+
+    def total(command: str, column: str) -> int:
+        assert main([command, store, *span, "--format", "json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        return sum(row[column] for row in rows if row.get("depth", 1) == 1)
+
+    assert total("idle", "time_ns") == 1000 * idle_us
+    assert total("lines", "time_ns") == 1000 * {40: 20, 50: 10, 90: 30}[idle_us]
+    assert main(["-q", "report", store, *span, "-o", str(tmp_path / "page.html")]) == 0
+    page = document_of(tmp_path / "page.html")
+    assert len(page["steps"]["columns"]["step"]) == (2 if idle_us == 90 else 1)
+    # What explains a kernel there is of the kernel with the id that the row has.
+    explained = " ".join(page["roofline"]["signatures"]["columns"]["explain"]["texts"])
+    assert ("kernel_20" in explained, "kernel_10" in explained) == (idle_us != 50, idle_us == 50)
 
 
 def test_a_profile_is_of_the_latest_span_unless_others_are_asked_for(

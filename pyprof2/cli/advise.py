@@ -28,6 +28,7 @@ def add_to(commands: arguments.Commands) -> None:
     arguments.add_input(command)
     arguments.add_rank(command)
     arguments.add_roofs(command)
+    arguments.add_span(command)
     arguments.add_format(command)
     arguments.add_output(command)
     arguments.add_source_root(command)
@@ -45,4 +46,4 @@ def run(args: argparse.Namespace) -> None:
         args.input, device=args.device, source_root=args.source_root,
         progress=arguments.wants_progress(args),
     )  # fmt: skip
-    show(loaded, query)
+    show(loaded.of_span(args.span), query)

@@ -83,6 +83,20 @@ def add_rank(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None
     command.add_argument("--rank", type=int, metavar="N", help="only this rank")
 
 
+def add_span(
+    command: argparse.ArgumentParser | argparse._ArgumentGroup, default: str | None = "latest"
+) -> None:
+    """Declare the one recording of several to show; `default` None: it depends on the axes."""
+    command.add_argument(
+        "--span",
+        type=span,
+        default=default,
+        metavar="N|latest|all",
+        help="where a worker was recorded several times: its Nth recording, from 0 on, the latest, "
+        f"or all; by default the latest{'' if default else ', with --by span all'}",
+    )
+
+
 def add_top(
     command: argparse.ArgumentParser | argparse._ArgumentGroup, meaning: str = "only N rows"
 ) -> None:
@@ -198,11 +212,13 @@ def numbers(text: str) -> list[int]:
 
 
 def span(text: str) -> int | str:
-    """Return the number of a span, or `all`."""
-    if text != "all" and not text.isdecimal():
-        msg = f"{text!r} is not the number of a span, or all"
+    """Return the number of a span, `latest` or `all`."""
+    if text in ("latest", "all"):
+        return text
+    if not text.isdecimal():
+        msg = f"{text!r} is not the number of a span, latest or all"
         raise argparse.ArgumentTypeError(msg)
-    return text if text == "all" else int(text)
+    return int(text)
 
 
 def milliseconds(text: str) -> tuple[float, float]:

@@ -41,6 +41,7 @@ def add_to(commands: arguments.Commands) -> None:
         "start; default: 30",
     )
     arguments.add_rank(command)
+    arguments.add_span(command)
     arguments.add_top(command)
     arguments.add_format(command)
     arguments.add_output(command)
@@ -63,4 +64,4 @@ def run(args: argparse.Namespace) -> None:
     check_axes(axes)
     query = IdleQuery(axes, args.normal_gap, args.rank, args.top, target)
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
-    show(loaded, query)
+    show(loaded.of_span(args.span), query)

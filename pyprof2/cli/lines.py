@@ -58,6 +58,7 @@ def _add_choices(command: argparse.ArgumentParser) -> None:
         "an outlier",
     )
     arguments.add_rank(command)
+    arguments.add_span(command)
     arguments.add_top(command, "show N rows of the table; default: 30")
 
 
@@ -71,4 +72,5 @@ def run(args: argparse.Namespace) -> None:
     query = LineQuery(args.ledger, args.phase, args.step, args.rank, args.within, args.depth)
     with entry.recording(args) as path:
         progress = arguments.wants_progress(args)
-        show(load(path, source_root=args.source_root, progress=progress), query, target, args.top)
+        loaded = load(path, source_root=args.source_root, progress=progress)
+        show(loaded.of_span(args.span), query, target, args.top)

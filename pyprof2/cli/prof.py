@@ -87,13 +87,7 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
 def _add_selection(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("selection")
     arguments.add_rank(group)
-    group.add_argument(
-        "--span",
-        type=arguments.span,
-        metavar="N|all",
-        help="where a worker was recorded several times: its Nth recording, from 0 on, or all; by "
-        "default the latest, with --by span all",
-    )
+    arguments.add_span(group, default=None)
     group.add_argument(
         "--step", type=arguments.step_range, metavar="A[:B]", help="only step A, or A to B"
     )

@@ -48,6 +48,7 @@ def add_to(commands: arguments.Commands) -> None:
         metavar="STORE|TRACE",
         help="show too what made the steps slower or faster than those of this one",
     )
+    arguments.add_span(command)
     command.add_argument(
         "--no-source", action="store_true", help="put no source code into the file"
     )
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
 
     query = ReportQuery(args.input, __version__, args.against, None if args.no_source else root)
     loaded = load(args.input, source_root=root, progress=arguments.wants_progress(args))
-    files.write_parts(html.page(packed_document(loaded, query)), output)
+    files.write_parts(html.page(packed_document(loaded.of_span(args.span), query)), output)
     print(clean(str(output)))
 
 
