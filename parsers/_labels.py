@@ -242,6 +242,18 @@ def entry_of(marker: Marker | None) -> dict[str, Any] | None:
     return {"file": marker.name, "batch_size": marker.batch, "on_cpu": on_cpu}
 
 
+def machine_of(marker: Marker | None) -> dict[str, Any]:
+    """Return what the marker of a process says of its machine, as columns of table `trace`."""
+    if marker is None:
+        return {}
+    return {
+        "system": marker.system,
+        "cpu": marker.name,
+        "machine_bytes": marker.bytes,
+        "uncounted": marker.uncounted,
+    }
+
+
 def cpu_device(marker: Marker, *, used_gpu: bool, problems: Counter[str]) -> dict[str, Any] | None:
     """Return the CPU as a row of the canonical table `devices`.
 

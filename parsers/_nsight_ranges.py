@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pyprof2.columns import distinct as distinct_values
 from pyprof2.markers import DOMAIN, format_marker, pack_payload
-from pyprof2.parsers._labels import Label, label_marker, name_layers
+from pyprof2.parsers._labels import Label, label_marker, machine_of, name_layers
 from pyprof2.parsers._names import cut_names
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
@@ -307,6 +307,7 @@ class RangeReader:
                 self._process.rank = label.marker.rank
                 self._process.world_size = label.marker.world_size
                 self._process.source_root = label.marker.source_root
+                self._process.machine = machine_of(label.marker)
             elif label.what == "cpu":
                 self._process.cpu = label.marker
             elif label.what == "entry":

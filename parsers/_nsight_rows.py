@@ -140,6 +140,7 @@ class Process:
         first_call: the smallest correlation id of its calls.
         rank, world_size: what its annotation says of its place in the job.
         source_root: and of where the user's own code is.
+        machine: and of its machine, as columns of table `trace`.
         cpu, entry: what its annotation says of its CPU, and of the entry point that is run.
         annotated: as in `Recording`.
     """
@@ -161,6 +162,7 @@ class Process:
         self.rank: int | None = None
         self.world_size: int | None = None
         self.source_root: str | None = None
+        self.machine: dict[str, Any] = {}
         self.cpu: Marker | None = None
         self.entry: Marker | None = None
 

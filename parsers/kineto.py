@@ -20,7 +20,7 @@ from pyprof2.parsers._kineto_builder import TableBuilder
 from pyprof2.parsers._kineto_events import Job
 from pyprof2.parsers._kineto_scanner import EventScanner
 from pyprof2.parsers._kineto_values import first_of, to_int
-from pyprof2.parsers._labels import cpu_device, entry_of
+from pyprof2.parsers._labels import cpu_device, entry_of, machine_of
 from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK
 from pyprof2.pure import is_pure
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
@@ -114,7 +114,12 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             "profiler": "kineto",
             "world_size": first_of(to_int(job.world_size), process and process.world_size),
             "event_count": builder.scanned.total(),
-            "host": first_of(stream.member("host_name", str), _host_in_name(stream.path.name)),
+            "host": first_of(
+                stream.member("host_name", str),
+                _host_in_name(stream.path.name),
+                process and process.host,
+            ),
+            **machine_of(process),
             **_times(stream, builder),
         },
         problems=stream.problems,

@@ -378,6 +378,7 @@ class _Reader:
             "profiler": "nsight",
             "world_size": process.world_size,
             "host": host_name(self._database),
+            **process.machine,
             "start_ns": process.first_ns if known else None,
             "end_ns": process.last_ns if known else None,
             "event_count": process.rows,

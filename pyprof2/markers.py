@@ -25,7 +25,9 @@ step       an instant: what `event` says of steps; without one the    step, even
            step begins, and the one before it ends, and without a
            number no step begins
 process    an instant: who this process is                            rank, world_size, torch,
-                                                                      source_root
+                                                                      source_root, host,
+                                                                      system, name, bytes,
+                                                                      uncounted
 entry      an instant: the steps are iterations of an entry    name, batch, device
            point: its file, and `cpu` where that took the place
            of a GPU
@@ -163,14 +165,18 @@ class Marker:
         recompute: whether activation checkpointing runs it again, inside backward.
         forward: name of the forward op of a backward op.
         accumulate: whether it adds up a gradient; its layer is that of the node before it.
-        name: class of the optimizer or of the data loader's iterator; of the CPU its own; of an
-            entry point its file.
+        name: class of the optimizer or of the data loader's iterator; of the CPU its own, which a
+            process has too; of an entry point its file.
         step: number of the step, or of the batch.
         event: what happened to the step.
         rank, world_size: of the process in the job.
         torch: version of PyTorch.
         source_root: the folder below which the user's own code is.
-        bytes: of a collective: the size of its larger buffer; of memory: all that is allocated.
+        bytes: of a collective: the size of its larger buffer; of memory: all that is allocated; of
+            a process: the memory of its machine, or what it may have of it.
+        host: name of the machine.
+        system: its operating system.
+        uncounted: why nothing counts its energy.
         group, ranks: of a collective: name and members of its process group.
         threads: that share the work of an op on the CPU.
         flop_per_s: highest rates that were measured, by dtype.
@@ -243,6 +249,9 @@ class Marker:
     waits: bool = False
     root: str | None = None
     outermost: bool = False
+    host: str | None = None
+    system: str | None = None
+    uncounted: str | None = None
 
 
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
@@ -404,6 +413,9 @@ class _Wire(msgspec.Struct):
     waits: bool = False
     root: str | None = None
     outermost: bool = False
+    host: str | None = None
+    system: str | None = None
+    uncounted: str | None = None
 
 
 _decoder = msgspec.json.Decoder(_Wire)

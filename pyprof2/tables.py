@@ -19,7 +19,8 @@ else crosses between the stages, so a format's own words stop at its parser.
 7. the recordings of one worker: `span` of all that has a time; what half precision would
     allow: `tensor_core_eligible_half` of kernels and copies.
 8. what counters were: table `counters`.
-9. which parameters and buffers a program has: table `weights`.
+9. which parameters and buffers a program has: table `weights`; the machine: `system`, `cpu`,
+    `machine_bytes`, `uncounted` of traces.
 """
 
 from __future__ import annotations
@@ -801,6 +802,12 @@ TRACE: Final = Table(
         ),
         Column("event_count", pa.int64(), "Events or rows read."),
         Column("source_root", TEXT, "The folder below which the user's own code is, if named."),
+        Column("system", TEXT, "Operating system of the machine."),
+        Column("cpu", TEXT, "Its CPU."),
+        Column(
+            "machine_bytes", pa.int64(), "Memory of the machine, or what a container may have.", "B"
+        ),
+        Column("uncounted", TEXT, "Why the energy of its CPUs was not counted."),
         _SPAN,
     ),
 )

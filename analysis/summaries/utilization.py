@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.categories import MATRIX_WORK
 from pyprof2.analysis.hardware.roofline import highest_peak
+from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.parted import RunningCodes, parts_of, whole
 from pyprof2.analysis.time.spans import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
@@ -58,11 +59,55 @@ NEEDED: Final = {
 }  # fmt: skip
 """The columns that it reads of each table."""
 
+PHASES: Final = ("forward", "backward", "optimizer")
+PHASE_INPUT: Final = {
+    "kernels": ("step", "direction", "start_ns", "dur_ns", "tensor_core"),
+    "ops": ("step", "direction", "start_ns", "dur_ns"),
+}
+"""The columns that `phase_utilization` reads of each table, and `step`."""
+
 _SPAN: Final = ("start_ns", "dur_ns")
 _SUMS: Final = ("known", "flops", "once", "five", "time", "known_time")
 _OF_WORK: Final = tuple(name for name in NEEDED["kernels"] if name != "start_ns")
 _WHOLE: Final = -1
 _FIRST, _LAST = -(1 << 62), 1 << 62
+
+
+def phase_utilization(kernels: pa.Table, ops: pa.Table) -> list[dict[str, Any]]:
+    """Return how busy each phase of a step was.
+
+    Args:
+        kernels: of one step of one rank: `direction`, `start_ns`, `dur_ns`.
+        ops: the same of ops.
+
+    Returns:
+        For each of `PHASES` that has ops: `phase`, `span_ns` (from its first op or kernel to its
+        last on the longer of host and device), `host_ns` (inside of ops), and where kernels ran
+        `device_ns` (at least one did), each moment once; `utilization_pct`, the part of the span in
+        which the device worked, or without any device the host.
+    """
+    found = []
+    for phase in PHASES:
+        host, device = (_times_of(table, phase) for table in (ops, kernels))
+        if not len(host[0]):
+            continue
+        row: dict[str, Any] = {"phase": phase, "host_ns": union_length(*host)}
+        spans = [int(ends.max() - starts.min()) for starts, ends in (host, device) if len(starts)]
+        row["span_ns"] = max(spans)
+        if kernels.num_rows:
+            row["device_ns"] = union_length(*device)
+        busy = row.get("device_ns", row["host_ns"])
+        row["utilization_pct"] = 100 * busy / max(1, row["span_ns"])
+        found.append(row)
+    return found
+
+
+def _times_of(table: pa.Table, phase: str) -> tuple[Int, Int]:
+    """Return start and end of the rows of a phase."""
+    code, words = code_column(table, "direction")
+    own = np.asarray(code == (words.index(phase) if phase in words else -2))
+    start = int_column(table, "start_ns", 0)[own]
+    return start, start + int_column(table, "dur_ns", 0)[own]
 
 
 def utilization(

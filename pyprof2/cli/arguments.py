@@ -242,3 +242,12 @@ def step_range(text: str) -> tuple[int, int]:
     except ValueError as error:
         msg = f"{text!r} is not a step A or a range of steps A:B"
         raise argparse.ArgumentTypeError(msg) from error
+
+
+def sized_input(text: str) -> tuple[int, Path]:
+    """Return the batch size and the path of `B=PATH`."""
+    number, equals, path = text.partition("=")
+    if not equals or not path or not number.isdecimal() or int(number) < 1:
+        msg = f"{text!r} is not a batch size, an equals sign and a recording, as 8=net8.pyprof2"
+        raise argparse.ArgumentTypeError(msg)
+    return int(number), place(path)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.cli import arguments, entry
-from pyprof2.errors import UsageError
-from pyprof2.places import place
+from pyprof2.errors import Pyprof2Error, UsageError
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "inputs",
         nargs="*",
-        type=_sized_input,
+        type=arguments.sized_input,
         metavar="B=STORE|TRACE",
         help="a batch size, and what was recorded with it",
     )
@@ -85,7 +84,8 @@ def _add_questions(command: argparse.ArgumentParser) -> None:
         "--csv-files",
         type=Path,
         metavar="DIR",
-        help="write measure-batches.csv and prediction-models.csv there too, as Skyline does",
+        help="write measure-batches.csv and prediction-models.csv there too, as Skyline does; the "
+        "folder is made",
     )
 
 
@@ -129,15 +129,6 @@ def _batches(text: str) -> list[int]:
         msg = f"{text!r} has a batch size twice"
         raise argparse.ArgumentTypeError(msg)
     return found
-
-
-def _sized_input(text: str) -> tuple[int, Path]:
-    """Return the batch size and the path of `B=PATH`."""
-    number, equals, path = text.partition("=")
-    if not equals or not path or not number.isdecimal() or int(number) < 1:
-        msg = f"{text!r} is not a batch size, an equals sign and a recording, as 8=net8.pyprof2"
-        raise argparse.ArgumentTypeError(msg)
-    return int(number), place(path)
 
 
 def _asked(text: str) -> tuple[list[int], dict[str, int]]:
@@ -241,9 +232,14 @@ def _write_page(
 
 
 def _check_csv_files(args: argparse.Namespace) -> None:
-    """Raise unless the files may be written."""
+    """Make their folder, and raise unless the files may be written."""
     if args.csv_files is None:
         return
+    try:
+        args.csv_files.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"{args.csv_files}: no folder can be made there: {error.strerror}; name another"
+        raise Pyprof2Error(msg) from error
     from pyprof2.reports.sweep_files import paths_in
 
     for path in paths_in(args.csv_files):

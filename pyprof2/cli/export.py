@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
     from pathlib import Path
+
+    from pyprof2.analysis.summaries.batch.model import Model
+    from pyprof2.run import Run
 
 _OF = ("layers", "lines", "ops")
 _MEASURES = ("time_ns", "flops", "bytes", "count")
@@ -125,7 +129,16 @@ def _add_step_options(command: argparse.ArgumentParser, *, report: bool = True) 
         "--batch-size",
         type=arguments.positive,
         metavar="N",
-        help="samples in a step, for the throughput in DeepView's JSON",
+        help="samples in a step, for the throughput in DeepView's JSON; of an entry point by "
+        "default as recorded",
+    )
+    group.add_argument(
+        "--batches",
+        type=arguments.sized_input,
+        nargs="+",
+        metavar="B=STORE|TRACE",
+        help="recordings at two or more other batch sizes, for the throughput and the peak that "
+        "DeepView's JSON predicts",
     )
 
 
@@ -165,9 +178,11 @@ def _write_step(args: argparse.Namespace, path: Path, report: str) -> None:
     if path.suffix.lower() != ".json" and report == "deepview":
         msg = f"{path}: DeepView's analysis is FILE.json; Skyline's reports are --skyline"
         raise UsageError(msg)
-    if args.batch_size is not None and report != "deepview":
-        msg = "--batch-size is for --deepview: Skyline's reports have no throughput"
-        raise UsageError(msg)
+    for name in ("batch_size", "batches"):
+        if getattr(args, name) is not None and report != "deepview":
+            option = name.replace("_", "-")
+            msg = f"--{option} is for --deepview: Skyline's reports have no throughput"
+            raise UsageError(msg)
     if path.exists() and not path.is_file() and not path.is_dir():
         msg = f"{path}: not a file; name one"
         raise UsageError(msg)
@@ -179,7 +194,29 @@ def _write_step(args: argparse.Namespace, path: Path, report: str) -> None:
     query = SkylineQuery(
         report, path, args.step, args.rank, args.device, args.ledger, args.batch_size
     )
+    if args.batches:
+        query = replace(query, model=_model(args, loaded))
     _say(args, show(loaded, query))
+
+
+def _model(args: argparse.Namespace, run: Run) -> Model:
+    """Return the model of a recording and those at other batch sizes.
+
+    Raises:
+        UsageError: its own batch size is not known, or one of theirs is given twice.
+    """
+    from pyprof2.batches import batch_model
+    from pyprof2.reports.skyline.show import batch_of
+
+    own = batch_of(run, args.batch_size)
+    if own is None:
+        msg = "--batches: name the batch size of the recording itself too: --batch-size N"
+        raise UsageError(msg)
+    sizes = [own, *(size for size, _ in args.batches)]
+    if len(set(sizes)) < len(sizes):
+        msg = f"--batches: {', '.join(map(str, sizes))}: a batch size is given twice"
+        raise UsageError(msg)
+    return batch_model({own: run, **dict(args.batches)}, progress=arguments.wants_progress(args))
 
 
 def _run_skyline_report(args: argparse.Namespace) -> None:
@@ -208,7 +245,7 @@ def _check(args: argparse.Namespace) -> None:
             "--no-findings is for --perfetto and --chrome: nothing else has findings; leave it out"
         )
         raise UsageError(msg)
-    of_a_step = ("report", "step", "device", "ledger", "batch_size")
+    of_a_step = ("report", "step", "device", "ledger", "batch_size", "batches")
     for name in of_a_step if is_timeline or is_stacks else ():
         if getattr(args, name) is not None:
             msg = f"--{name.replace('_', '-')} is for --skyline and --deepview: leave it out"

@@ -87,6 +87,21 @@ def _free_bytes() -> int:
     return free
 
 
+def machine_bytes() -> int | None:
+    """Return the memory of the machine, or what the container may have of it; None: unknown."""
+    sizes = []
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        sizes += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(Path("/sys/fs/cgroup", name).read_text()))
+    if not sizes and hasattr(os, "sysconf"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes, default=None)
+
+
 def _cpu_marker() -> Marker | None:
     threads = torch.get_num_threads()
     path = _kept_at(threads)
@@ -196,7 +211,7 @@ def measure() -> dict[str, Any]:
     work = {name: _product(name, size) for name, size in _SIZES.items()} | {"copy": _copy(count)}
     least = _least_of_each(work)
     return {
-        "name": _cpu_name(),
+        "name": cpu_name(),
         "threads": torch.get_num_threads(),
         "flop_per_s": {n: float(round(2 * size**3 / least[n])) for n, size in _SIZES.items()},
         "bytes_per_s": float(round(8 * count / least["copy"])),
@@ -227,7 +242,8 @@ def _least_seconds(run: Callable[[], object]) -> float:
     return max(min(times), 1e-9)
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return what the CPU calls itself."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             key, _, value = line.partition(":")

@@ -113,6 +113,27 @@ def rapl_counters(root: Path = POWERCAP) -> Iterator[Counter]:
                 yield counter
 
 
+def why_uncounted(root: Path = POWERCAP) -> str | None:
+    """Return in one line why the energy of the CPUs is not counted; None: it is, or is not wanted.
+
+    Args:
+        root: the folder of powercap.
+    """
+    if os.environ.get(SWITCH) == "0":
+        return f"{SWITCH}=0 turns it off"
+    if any(rapl_counters(root)):
+        return None
+    files = [f / "energy_uj" for f in sorted(root.glob(_PACKAGES)) if f.name.count(":") == 1]
+    refused = next((file for file in files if file.exists() and not os.access(file, os.R_OK)), None)
+    if refused is not None:
+        return f"{refused} may not be read by this user: sudo chmod a+r {refused}"
+    if files:
+        return f"{root} counts nothing of a whole package of CPUs"
+    if root.is_dir():
+        return f"no intel-rapl in {root}: the CPU has no RAPL, or its kernel module is not loaded"
+    return f"no {root} (RAPL of Intel and AMD): a virtual machine or container, or no Linux"
+
+
 class Meter:
     """Reads the counters now and then, where a step begins."""
 

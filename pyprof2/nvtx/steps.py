@@ -15,8 +15,10 @@ together: the next one begins when an optimizer steps again that was in this one
 from __future__ import annotations
 
 import enum
+import platform
 import threading
 import weakref
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +26,8 @@ import torch.distributed as dist
 
 from pyprof2.launchers import place_in_job
 from pyprof2.markers import Marker
+from pyprof2.nvtx.cpu_peaks import cpu_name, machine_bytes
+from pyprof2.nvtx.energy import why_uncounted
 from pyprof2.nvtx.internals import NO_TASK, current_task
 
 if TYPE_CHECKING:
@@ -277,4 +281,18 @@ def _process_marker(source_root: str | None) -> Marker:
         world_size=size,
         torch=str(torch.__version__),
         source_root=source_root,
+        **_machine(),
+        uncounted=why_uncounted(),
     )
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    """Return what the machine is, as fields of a marker."""
+    system = " ".join(part for part in (platform.system(), platform.release()) if part)
+    return {
+        "host": platform.node() or None,
+        "system": system or None,
+        "name": cpu_name(),
+        "bytes": machine_bytes(),
+    }

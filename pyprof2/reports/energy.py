@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyprof2.reports.files import Target
     from pyprof2.run import Run
 
-_NO_ENERGY: Final = "no energy was counted: see Energy of a step in the documentation of recording"
+_NO_ENERGY: Final = "no energy was counted"
+_WHY_UNKNOWN: Final = "see Energy of a step in the documentation of recording"
 _BESIDE: Final = (
     "Counters of CPUs are of all programs on a machine: do not add those of its ranks up."
 )
@@ -44,6 +45,12 @@ def show(runs: list[tuple[str, Run]], rates: Rates, target: Target) -> None:
         return
     drawn = [] if rows.empty else ["", *_table(rows, target)]
     target.write_lines([*_heading(rates), *drawn, *_notes(runs, rows)])
+
+
+def _why(run: Run) -> str:
+    """Return what the recording says of why no energy was counted."""
+    said = run.table("trace")["uncounted"].to_pylist()
+    return next((text for text in said if text), _WHY_UNKNOWN)
 
 
 def _table(rows: pd.DataFrame, target: Target) -> list[str]:
@@ -74,7 +81,7 @@ def _notes(runs: list[tuple[str, Run]], rows: pd.DataFrame) -> Iterator[str]:
     counted = set(rows.loc[rows["measure"] == "energy", "recording"])
     for name, run in runs:
         if name not in counted:
-            yield f"{cells.clean(name)}: {_NO_ENERGY}"
+            yield cells.clean(f"{name}: {_NO_ENERGY}: {_why(run)}")
         if run.steps.empty:
             yield f"{cells.clean(name)}: no steps are recorded"
     if rows.loc[rows["measure"] == "energy", "counter"].duplicated().any():

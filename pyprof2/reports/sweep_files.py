@@ -61,12 +61,20 @@ def _measured(model: Model) -> Iterator[_Row]:
 
 def _models(model: Model) -> Iterator[_Row]:
     """Give for each recorded batch size the lines that touch the model there."""
-    alike = not model.work.differs
     for at, each in enumerate(model.recordings):
-        time = _tangent(model, STEP, at, each.batch) if alike and model.has_steps else None
-        memory = _tangent(model, MEMORY, at, each.batch) if alike and _has_memory(model) else None
-        run = (None, None) if time is None else tuple(value / _NS_PER_MS for value in time)
-        yield each.batch, *run, *(memory or (None, None))
+        time, memory = lines_at(model, at)
+        yield each.batch, *(time or (None, None)), *(memory or (None, None))
+
+
+_Line = tuple[float, float]
+
+
+def lines_at(model: Model, at: int) -> tuple[_Line | None, _Line | None]:
+    """Return slope and bias of time, ms, and of memory, bytes, at a recording; None: not known."""
+    batch, alike = model.recordings[at].batch, not model.work.differs
+    time = _tangent(model, STEP, at, batch) if alike and model.has_steps else None
+    memory = _tangent(model, MEMORY, at, batch) if alike and _has_memory(model) else None
+    return None if time is None else (time[0] / _NS_PER_MS, time[1] / _NS_PER_MS), memory
 
 
 def _tangent(model: Model, measure: str, at: int, batch: int) -> tuple[float, float]:

@@ -19,7 +19,7 @@ import pyprof2
 from pyprof2.errors import UsageError
 from pyprof2.markers import Marker
 from pyprof2.nvtx import energy, gpu_energy
-from pyprof2.nvtx.energy import SWITCH, Meter, Rapl, rapl_counters, used_in
+from pyprof2.nvtx.energy import SWITCH, Meter, Rapl, rapl_counters, used_in, why_uncounted
 from pyprof2.nvtx.gpu_energy import Power
 
 if TYPE_CHECKING:
@@ -58,6 +58,27 @@ def test_what_cannot_be_read_is_not_there(tmp_path: Path) -> None:
 
     assert list(rapl_counters(tmp_path)) == []
     assert list(rapl_counters(tmp_path / "none")) == []
+
+
+def test_what_keeps_energy_from_being_counted_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SWITCH, raising=False)
+    assert why_uncounted(tmp_path / "none") == (
+        f"no {tmp_path / 'none'} (RAPL of Intel and AMD): a virtual machine or container, or no "
+        "Linux"
+    )
+    assert f"no intel-rapl in {tmp_path}" in str(why_uncounted(tmp_path))
+    folder = tmp_path / "intel-rapl:0"
+    folder.mkdir()
+    for name, text in (("name", "package-0"), ("max_energy_range_uj", "9"), ("energy_uj", "1")):
+        (folder / name).write_text(text)
+    assert why_uncounted(tmp_path) is None
+    monkeypatch.setattr("os.access", lambda *_: False)
+    (folder / "name").write_text("psys")
+    assert f"{folder / 'energy_uj'} may not be read" in str(why_uncounted(tmp_path))
+    monkeypatch.setenv(SWITCH, "0")
+    assert why_uncounted(tmp_path) == f"{SWITCH}=0 turns it off"
 
 
 def test_a_counter_that_falls_has_wrapped_around_once(tmp_path: Path) -> None:

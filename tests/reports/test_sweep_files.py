@@ -73,6 +73,55 @@ def test_memory_above_an_unknown_base_is_no_usage(
     assert "no memory_usage_bytes" in capsys.readouterr().err
 
 
+def test_the_folder_is_made_and_where_none_can_be_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = recordings(tmp_path)
+
+    assert main(["batch", *recorded, "--csv-files", str(tmp_path / "new" / "one")]) == 0
+
+    assert len(rows(tmp_path / "new" / "one" / "measure-batches.csv")) == 1 + 2 * len(SIZES)
+    (tmp_path / "file").write_text("")
+    capsys.readouterr()
+    assert main(["batch", *recorded, "--csv-files", str(tmp_path / "file" / "x")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path / 'file' / 'x'}: no folder can be made there" in line
+
+
+MACHINE = (
+    "{'pyprof2':2,'kind':'process','host':'box','system':'Linux 6','name':'A CPU','bytes':60000}"
+)
+
+
+def told(batch: int) -> Iterator[Any]:
+    """Yield the events on a CPU whose program tells what was there before, and the machine."""
+    of_gpu = ("kernel", "cuda_runtime")
+    yield from (event for event in events(batch, device=0) if event["cat"] not in of_gpu)
+    yield op("{'pyprof2':2,'kind':'memory','moment':'begins','device':'cpu','bytes':5000}", 1, 0)
+    yield op(MACHINE, 0, 0)
+
+
+def test_on_a_cpu_peak_and_largest_batch_are_known_as_on_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = [f"{b}={trace(tmp_path / f'b{b}.json', *told(b))}" for b in SIZES]
+
+    assert main(["batch", *recorded, "--csv-files", str(tmp_path)]) == 0
+
+    # (5000 + 1000 b) · 1.02 bytes fit into those of the machine.
+    largest = max(b for b in range(1, 99) if 5000 + 1000 * b <= 60_000 * 0.98)
+    out = capsys.readouterr().out
+    assert f"largest batch that fits: about {largest};" in out
+    assert "60.000 kB (recorded, A CPU)" in out
+    measured = rows(tmp_path / "measure-batches.csv")[1:]
+    assert [row[3] for row in measured] == [str(5000 + 1000 * b) for b in SIZES for _ in range(2)]
+    models = rows(tmp_path / "prediction-models.csv")[1:]
+    assert [[float(c) for c in row[3:]] for row in models] == [pytest.approx([1000, 5000])] * 3
+    assert main(["batch", *recorded, "--memory", "30kB"]) == 0
+    smaller = max(b for b in range(1, 99) if 5000 + 1000 * b <= 30_000 * 0.98)
+    assert f"largest batch that fits: about {smaller};" in capsys.readouterr().out
+
+
 def test_files_that_are_there_stay_unless_force_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

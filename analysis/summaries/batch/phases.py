@@ -62,6 +62,8 @@ def memory_peaks(
     largest = events.groupby(events["device"].fillna(-1).astype("int64"))["live"].max().idxmax()
     events = events[events["device"].fillna(-1).astype("int64") == largest]
     reserved = float(events["reserved_bytes"].max()) / max(1.0, float(events["live"].max()))
+    if chosen == _CPU or not np.isfinite(reserved):
+        reserved = 1.0  # on the CPU nothing is held back
     known = bool(events["allocated_bytes"].notna().all()) and chosen != _CPU
     events = events.assign(phase=events["phase"].astype(object).fillna(_REST))
     if span is not None:
@@ -71,9 +73,7 @@ def memory_peaks(
     found = {str(name): int(peak) for name, peak in peaks.items() if peak > 0}
     before = events["live"].iloc[0] - events["bytes"].iloc[0]
     always = max(0, int(min(before, events["live"].min())))
-    return Memory(
-        found, not (known or base is not None), reserved if np.isfinite(reserved) else 1.0, always
-    )
+    return Memory(found, not (known or base is not None), reserved, always)
 
 
 def _device_type(events: pd.DataFrame) -> str:

@@ -38,6 +38,7 @@ INPUT: Final[dict[str, tuple[str, ...]]] = {
     ),
     "memory_tags": ("rank", "time_ns", "moment", "device_type", "address", "bytes"),
     "devices": ("name", "memory_bytes"),
+    "trace": ("cpu", "machine_bytes"),
 }  # fmt: skip
 """Columns of a rank's tables."""
 
@@ -116,7 +117,7 @@ def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
     typical = _typical(work)
     calls = _calls(rows[rows["step"] == typical], ops, structures)
     chosen = windows[windows["step"].isin(steps)]
-    devices = tables["devices"].to_pylist()
+    device, capacity = _device(tables, is_gpu=is_gpu)
     return Recorded(
         batch=batch,
         parts=by_step.median() if len(by_step) else pd.Series(dtype=float),
@@ -126,9 +127,19 @@ def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
         calls=calls,
         tensors=tensors,
         memory=memory_peaks(tables["memory"], tables["memory_tags"], _span(chosen)),
-        capacity=next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None),
-        device=next((d["name"] for d in devices if d["name"]), None),
+        capacity=capacity,
+        device=device,
     )
+
+
+def _device(tables: Mapping[str, pa.Table], *, is_gpu: bool) -> tuple[str | None, int | None]:
+    """Return name and memory of the device: of the CPU those of the machine."""
+    rows = tables["devices"].to_pylist()
+    name = next((row["name"] for row in rows if row["name"]), None)
+    size = next((row["memory_bytes"] for row in rows if row["memory_bytes"]), None)
+    for machine in tables["trace"].to_pylist() if not is_gpu else ():
+        name, size = name or machine["cpu"], size or machine["machine_bytes"]
+    return name, size
 
 
 def _span(windows: pd.DataFrame) -> tuple[int, int] | None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.reports.skyline.entries import WeightEntry
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyprof2.reports.skyline.entries import Frame, MemoryReport, TimeReport
 
@@ -29,16 +31,40 @@ class Analysis:
     Attributes:
         root: folder of the project; empty: not known.
         gpus: names of the devices that worked.
+        entry: the file of the entry point, from `root`; empty: the recording is of none.
+        machine: `host`, `system`, `cpu` and `machine_bytes` of the table `trace`.
         capacity: bytes of the device; None: not known.
         batch: samples in a step; None: not known, so there is no throughput.
         energy: joules of a step, by DeepView's word for the component; None: not measured.
+        phases, tensor_core_pct: see `Entries.phases`.
+        prediction: what recordings at other batch sizes say; None: there are none.
     """
 
     root: str
     gpus: list[str]
+    entry: str = ""
+    machine: Mapping[str, Any] = field(default_factory=dict)
     capacity: int | None = None
     batch: int | None = None
     energy: dict[str, float] | None = None
+    phases: Sequence[Mapping[str, Any]] = ()
+    tensor_core_pct: float | None = None
+    prediction: Prediction | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a step takes at other batch sizes, as lines over the batch; None: not known.
+
+    Attributes:
+        most: samples per second that no batch size reaches.
+        time: slope and bias, ms.
+        memory: the same of the peak, bytes.
+    """
+
+    most: float | None
+    time: tuple[float, float] | None
+    memory: tuple[float, float] | None
 
 
 def analysis_json(about: Analysis, time: TimeReport, memory: MemoryReport | None) -> dict[str, Any]:
@@ -46,14 +72,14 @@ def analysis_json(about: Analysis, time: TimeReport, memory: MemoryReport | None
     state = {
         "message_type": "analysis",
         "project_root": about.root,
-        "project_entry_point": "",
-        "hardware_info": {"hostname": "", "os": "", "gpus": about.gpus},
+        "project_entry_point": about.entry,
+        "hardware_info": _hardware(about),
         "throughput": _throughput(about, time),
         "breakdown": _breakdown(about, time, memory),
         "habitat": {},
         "additionalProviders": "",
         "energy": _energy(about),
-        "utilization": {},
+        "utilization": _utilization(about),
         "ddp": {},
     }
     return {
@@ -68,7 +94,52 @@ def _throughput(about: Analysis, time: TimeReport) -> dict[str, Any]:
     """Return samples per second of a step; a recording without steps has no throughput."""
     if about.batch is None or not time.wall_ns:
         return {}
-    return {"samplesPerSecond": about.batch * _NS_PER_S / time.wall_ns}
+    found: dict[str, Any] = {"samplesPerSecond": about.batch * _NS_PER_S / time.wall_ns}
+    if about.prediction is None:
+        return found
+    lines = {"runTimeMs": about.prediction.time, "peakUsageBytes": about.prediction.memory}
+    return _known(
+        found
+        | {"predictedMaxSamplesPerSecond": about.prediction.most}
+        | {
+            name: None if line is None else {"slope": line[0], "bias": line[1]}
+            for name, line in lines.items()
+        }
+    )
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known: a number that is not has no key."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _hardware(about: Analysis) -> dict[str, Any]:
+    """Return what the machine is; DeepView's own files have no `cpu` and no `memoryBytes`."""
+    size = about.machine.get("machine_bytes")
+    return {
+        "hostname": about.machine.get("host") or "",
+        "os": about.machine.get("system") or "",
+        "gpus": about.gpus,
+    } | _known({
+        "cpu": about.machine.get("cpu"), "memoryBytes": None if size is None else str(size),
+    })  # fmt: skip
+
+
+def _utilization(about: Analysis) -> dict[str, Any]:
+    """Return how busy each phase was; nothing for a recording without phases."""
+    phases = [
+        _known(
+            {
+                "name": phase["phase"],
+                "spanMs": phase["span_ns"] / _NS_PER_MS,
+                "cpuMs": phase["host_ns"] / _NS_PER_MS,
+                "gpuMs": phase["device_ns"] / _NS_PER_MS if "device_ns" in phase else None,
+                "utilizationPct": phase["utilization_pct"],
+            }
+        )
+        for phase in about.phases
+    ]
+    return _known({"phases": phases or None, "tensorUtilizationPct": about.tensor_core_pct})
 
 
 def _energy(about: Analysis) -> dict[str, Any]:
@@ -93,25 +164,27 @@ def _breakdown(about: Analysis, time: TimeReport, memory: MemoryReport | None) -
         found["batchSize"] = about.batch
     if about.capacity is not None:
         found["memoryCapacityBytes"] = str(about.capacity)
-    if memory is not None:
+    if memory is not None and memory.weights:
         found["weightTree"] = _weights(memory)
-        if memory.peak_bytes is not None:
-            found["peakUsageBytes"] = str(memory.peak_bytes)
+    if memory is not None and memory.peak_bytes is not None:
+        found["peakUsageBytes"] = str(memory.peak_bytes)
     return found
 
 
 def _weights(memory: MemoryReport) -> list[dict[str, Any]]:
     """Return a root with the weights below it."""
-    own = [(w.name, w.size_bytes, w.grad_bytes) for w in memory.weights]
-    sizes = [("Model", sum(size for _, size, _ in own), sum(grad for *_, grad in own)), *own]
+    known = [w.grad_bytes for w in memory.weights if w.grad_bytes is not None]
+    size = sum(weight.size_bytes for weight in memory.weights)
+    root = WeightEntry("Model", size, sum(known) if known else None)
     return [
         {
-            "name": name,
+            "name": weight.name,
             "numChildren": 0 if at else len(memory.weights),
-            "contexts": [],
-            "weight": {"sizeBytes": str(size), "gradSizeBytes": str(grad)},
+            "contexts": [_context(frame) for frame in weight.frames],
+            "weight": {"sizeBytes": str(weight.size_bytes)}
+            | ({} if weight.grad_bytes is None else {"gradSizeBytes": str(weight.grad_bytes)}),
         }
-        for at, (name, size, grad) in enumerate(sizes)
+        for at, weight in enumerate([root, *memory.weights])
     ]
 
 
@@ -126,7 +199,7 @@ class _Node:
     frame: Frame | None = None
     forward_ns: int = 0
     backward_ns: int | None = None
-    size_bytes: int = 0
+    size_bytes: int | None = None
     calls: int = 0
     children: dict[tuple[Frame | None, str], _Node] = field(default_factory=dict)
 
@@ -148,10 +221,12 @@ def _tree(time: TimeReport, memory: MemoryReport | None) -> list[dict[str, Any]]
     for entry in time.entries:
         for node in _path(root, entry.frames, entry.op):
             node.add(entry.forward_ns, entry.backward_ns, int(entry.is_forward))
-    for kept in memory.activations if memory is not None else []:
+    activations = [] if memory is None else memory.activations
+    for kept in activations:
         for node in _path(root, kept.frames, kept.op):
-            node.size_bytes += kept.size_bytes
-    return list(_preorder(root))
+            node.size_bytes = (node.size_bytes or 0) + kept.size_bytes
+    # Where something is known to be kept, the rest keeps nothing; else nobody knows.
+    return list(_preorder(root, 0 if activations else None))
 
 
 def _path(root: _Node, frames: tuple[Frame, ...], op: str) -> Iterator[_Node]:
@@ -164,30 +239,31 @@ def _path(root: _Node, frames: tuple[Frame, ...], op: str) -> Iterator[_Node]:
     yield node.below(None, op)
 
 
-def _preorder(root: _Node) -> Iterator[dict[str, Any]]:
+def _preorder(root: _Node, rest: int | None) -> Iterator[dict[str, Any]]:
     waiting: list[tuple[_Node, Frame | None]] = [(root, None)]
     while waiting:
         node, line = waiting.pop()
         line = node.frame or line
         own = sorted(node.children.values(), key=lambda n: -(n.forward_ns + (n.backward_ns or 0)))
         waiting += [(child, line) for child in reversed(own)]
-        yield _node_json(node, line)
+        yield _node_json(node, line, rest if node.size_bytes is None else node.size_bytes)
 
 
-def _node_json(node: _Node, line: Frame | None) -> dict[str, Any]:
+def _node_json(node: _Node, line: Frame | None, size: int | None) -> dict[str, Any]:
     """Return a node; its context is the line that it is at."""
+    kept = {} if size is None else {"sizeBytes": str(size)}
     contexts = [] if line is None else [_context(line)]
     total = node.forward_ns + (node.backward_ns or 0)
     operation: dict[str, Any] = {
         "forwardMs": node.forward_ns / _NS_PER_MS,
         # Protocol buffers spell it so in JSON; it stands for an op without backward.
         "backwardMs": "NaN" if node.backward_ns is None else node.backward_ns / _NS_PER_MS,
-        "sizeBytes": str(node.size_bytes),
+        **kept,
         "contextInfoMap": [
             {
                 "context": context,
                 "runTimeMs": total / _NS_PER_MS,
-                "sizeBytes": str(node.size_bytes),
+                **kept,
                 "invocations": node.calls,
             }
             for context in contexts

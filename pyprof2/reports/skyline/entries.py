@@ -7,13 +7,15 @@ of the project, the innermost first.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from pyprof2.analysis.memory.live import live_at
 from pyprof2.analysis.memory.profile import moment_of
 from pyprof2.analysis.summaries.line_profile import LineQuery
+from pyprof2.analysis.summaries.utilization import PHASE_INPUT, phase_utilization
 from pyprof2.analysis.time import line_ops
 from pyprof2.analysis.time.invocations import INPUT, invocations
 from pyprof2.analysis.time.line_tree import NO_OP, Stacks
@@ -21,13 +23,12 @@ from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.columns import lookup
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
-from pyprof2.recording import int_column
+from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pandas as pd
-    import pyarrow as pa
 
     from pyprof2.analysis.memory.curves import Curve
     from pyprof2.rank_tables import RankTables
@@ -68,13 +69,13 @@ class WeightEntry(NamedTuple):
 
     Attributes:
         name: of a parameter or buffer, or of the layer that holds several.
-        size_bytes, grad_bytes: of it and its gradient.
+        size_bytes, grad_bytes: of it and its gradient; None: no gradient is known.
         frames: the lines that made it.
     """
 
     name: str
     size_bytes: int
-    grad_bytes: int
+    grad_bytes: int | None
     frames: tuple[Frame, ...] = ()
 
 
@@ -191,6 +192,28 @@ class Entries:
         found = self._windows[self._windows["step"] == step]
         return None if step is None or found.empty else int(found["dur_ns"].iloc[0])
 
+    def phases(self, step: int | None) -> tuple[list[dict[str, Any]], float | None]:
+        """Return how busy the phases of a step were, and the share of Tensor Cores in it.
+
+        Args:
+            step: the number; None: all of the recording.
+
+        Returns:
+            See `phase_utilization`; and in % of the time of kernels, None: there are none.
+        """
+        tables = {}
+        for name, columns in PHASE_INPUT.items():
+            table = self._rank.read(name, columns)
+            if step is not None:
+                table = table.filter(pa.array(int_column(table, "step", step - 1) == step))
+            tables[name] = table
+        kernels = tables["kernels"]
+        time = int_column(kernels, "dur_ns", 0)
+        code, words = code_column(kernels, "tensor_core")
+        own = time[np.asarray(code == (words.index("yes") if "yes" in words else -2))]
+        share = 100 * float(own.sum()) / float(time.sum()) if time.sum() else None
+        return phase_utilization(kernels, tables["ops"]), share
+
     def memory(self, device: str | None = None) -> MemoryReport | None:
         """Return the memory of a device; None: nothing is recorded of any.
 
@@ -222,7 +245,7 @@ class Entries:
             WeightEntry(
                 row["name"],
                 row["bytes"],
-                row["gradient_bytes"] or 0,
+                row["gradient_bytes"],
                 self._stacks.of_lines([row["source"], *(row["callers"] or "").split("\n")]),
             )
             for row in rows.to_pylist()
@@ -297,9 +320,9 @@ def _weights(curve: Curve, entries: pd.DataFrame) -> list[WeightEntry]:
     gradients = entries[entries["category"].astype(str) == "gradient"]
     grads = _by_layer(live_at(gradients, _fullest(gradients)))
     if set(sizes) == {UNSPLIT}:
-        grads = {UNSPLIT: sum(grads.values())}
+        grads = {UNSPLIT: sum(grads.values())} if grads else {}
     names = sorted({*sizes, *grads})
-    return [WeightEntry(name, sizes.get(name, 0), grads.get(name, 0)) for name in names]
+    return [WeightEntry(name, sizes.get(name, 0), grads.get(name)) for name in names]
 
 
 def _by_layer(rows: pd.DataFrame) -> dict[str, int]:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
+from pyprof2.analysis.summaries.batch.limits import limits
+from pyprof2.analysis.summaries.batch.model import STEP
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
-from pyprof2.reports.skyline.deepview import Analysis, analysis_json
+from pyprof2.reports.skyline.deepview import Analysis, Prediction, analysis_json
 from pyprof2.reports.skyline.entries import Entries
 from pyprof2.reports.skyline.sqlite import write_report
+from pyprof2.reports.sweep_files import lines_at
 from pyprof2.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pyprof2.analysis.summaries.batch.model import Model
     from pyprof2.reports.skyline.entries import MemoryReport, TimeReport
     from pyprof2.run import Run
 
 REPORTS: Final = ("time", "memory", "both", "deepview")
+_MACHINE: Final = ("host", "system", "cpu", "machine_bytes")
 _COMPONENTS: Final = {
     "rapl": "ENERGY_CPU_DRAM",
     "nvml": "ENERGY_NVIDIA",
@@ -44,7 +49,8 @@ class SkylineQuery:
         report: one of `REPORTS`.
         path: the file to write.
         step, rank, device, ledger: see `Entries`.
-        batch: samples in a step; None: not known.
+        batch: samples in a step; None: those that the recording says.
+        model: of this batch size and others; None: nothing is recorded of others.
     """
 
     report: str
@@ -54,6 +60,7 @@ class SkylineQuery:
     device: str | None = None
     ledger: str | None = None
     batch: int | None = None
+    model: Model | None = None
 
 
 def show(run: Run, query: SkylineQuery) -> list[str]:
@@ -70,23 +77,54 @@ def show(run: Run, query: SkylineQuery) -> list[str]:
         msg = f"{run.path}: {_NO_MEMORY}"
         raise Pyprof2Error(msg)
     if query.report == "deepview" and time is not None:
-        content = analysis_json(_about(run, query), time, memory)
+        content = analysis_json(_about(run, query, entries, time), time, memory)
         files.write_text(files.json_text(content) + "\n", query.path)
     else:
         write_report(query.path, time, memory)
     return list(_said(run, query, time, memory))
 
 
-def _about(run: Run, query: SkylineQuery) -> Analysis:
+def _about(run: Run, query: SkylineQuery, entries: Entries, time: TimeReport) -> Analysis:
     (rank, *_) = run.tables_of(query.rank)
     devices = rank.devices()
+    gpus = [d for d in devices if d["device_type"] != "cpu"]
+    machine: dict[str, Any] = next(iter(rank.read("trace", _MACHINE).to_pylist()), {})
+    capacity = next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None)
+    root, file = next(iter(run.source_roots), ""), _entry_of(run).get("file", "")
+    phases, tensor_core_pct = entries.phases(time.step)
     return Analysis(
-        root=next(iter(run.source_roots), ""),
-        gpus=[str(d["name"]) for d in devices if d["name"] and d["device_type"] != "cpu"],
-        capacity=next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None),
-        batch=query.batch,
+        root=root,
+        entry=file.removeprefix(root).lstrip("/\\"),
+        gpus=[str(d["name"]) for d in gpus if d["name"]],
+        machine=machine,
+        capacity=capacity if gpus or capacity else machine.get("machine_bytes"),
+        batch=batch_of(run, query.batch),
         energy=_energy(run, rank.rank),
+        phases=phases,
+        tensor_core_pct=tensor_core_pct,
+        prediction=_prediction(run, query),
     )
+
+
+def _entry_of(run: Run) -> dict[str, Any]:
+    """Return what the manifest says of the entry point; empty: the recording is of none."""
+    return next((dict(rank["entry"]) for rank in run.manifest["ranks"] if "entry" in rank), {})
+
+
+def batch_of(run: Run, given: int | None) -> int | None:
+    """Return the samples in a step: what is given, else as recorded, of an entry point."""
+    batch: int | None = given or _entry_of(run).get("batch_size")
+    return batch
+
+
+def _prediction(run: Run, query: SkylineQuery) -> Prediction | None:
+    """Return what a model says around the batch size of the recording."""
+    batch = batch_of(run, query.batch)
+    if query.model is None or batch is None:
+        return None
+    time, memory = lines_at(query.model, query.model.nearest(batch, {}))
+    found = limits(query.model, None)
+    return Prediction(found.asymptote if found.measure == STEP else None, time, memory)
 
 
 def _energy(run: Run, rank: int) -> dict[str, float]:
@@ -114,5 +152,5 @@ def _said(
         yield from memory.lacks
     elif query.report != "time":
         yield _NO_MEMORY
-    if query.report == "deepview" and query.batch is None:
+    if query.report == "deepview" and batch_of(run, query.batch) is None:
         yield "no throughput: the recording does not say how many samples a step has; --batch-size"

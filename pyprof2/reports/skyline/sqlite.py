@@ -162,7 +162,12 @@ def _time_rows(report: TimeReport) -> Rows:
 
 def _memory_rows(report: MemoryReport) -> Rows:
     weights = [
-        {"id": number, "name": w.name, "size_bytes": w.size_bytes, "grad_size_bytes": w.grad_bytes}
+        {
+            "id": number,
+            "name": w.name,
+            "size_bytes": w.size_bytes,
+            "grad_size_bytes": w.grad_bytes or 0,
+        }
         for number, w in enumerate(report.weights, 1)
     ]
     activations = [

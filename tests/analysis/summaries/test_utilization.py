@@ -8,7 +8,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.totals import total_utilization
-from pyprof2.analysis.summaries.utilization import COLUMNS, utilization
+from pyprof2.analysis.summaries.utilization import COLUMNS, phase_utilization, utilization
 from pyprof2.analysis.time.step_windows import step_windows
 from tests.builders import canonical, parted
 
@@ -20,6 +20,35 @@ A100 = {"device": 0, "device_type": "cuda", "name": "A100-SXM4-40GB"}
 MS = 1_000_000
 # An A100 does 312 TFLOP/s in bf16: 312 GFLOP in a ms.
 FULL = 312 * 10**9
+
+
+def test_phases_are_busy_for_the_union_of_their_kernels() -> None:
+    ops = [
+        {"direction": "forward", "start_ns": 0, "dur_ns": 10},
+        {"direction": "forward", "start_ns": 4, "dur_ns": 4},
+        {"direction": "forward", "start_ns": 15, "dur_ns": 5},
+        {"direction": "backward", "start_ns": 30, "dur_ns": 10},
+        {"direction": "other", "start_ns": 90, "dur_ns": 10},
+    ]
+    kernels = [
+        {"direction": "forward", "start_ns": 10, "dur_ns": 20},
+        {"direction": "forward", "start_ns": 20, "dur_ns": 20},
+    ]
+
+    with_device = phase_utilization(canonical("kernels", *kernels), canonical("ops", *ops))
+    without = phase_utilization(canonical("kernels"), canonical("ops", *ops))
+
+    assert with_device[0] == {
+        "phase": "forward", "host_ns": 15, "span_ns": 30, "device_ns": 30, "utilization_pct": 100.0
+    }  # fmt: skip
+    assert with_device[1] == {
+        "phase": "backward", "host_ns": 10, "span_ns": 10, "device_ns": 0, "utilization_pct": 0.0
+    }  # fmt: skip
+    assert [(row["span_ns"], row["utilization_pct"]) for row in without] == [
+        (20, 75.0),
+        (10, 100.0),
+    ]
+    assert all("device_ns" not in row for row in without)
 
 
 def product(**facts: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import fastjsonschema
 import pytest
 
 from pyprof2.cli import main
-from tests.kineto_events import frame, launched, node, op, step, trace
+from tests.kineto_events import frame, launched, memory, node, op, step, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,8 @@ def test_a_real_recording_fits_the_schema_and_adds_up(
     (forward,) = database.execute("SELECT SUM(forward_ms) FROM run_time_entries").fetchone()
     assert tree[0]["operation"]["forwardMs"] == pytest.approx(forward)
     (kept,) = database.execute("SELECT COALESCE(SUM(size_bytes), 0) FROM activation_entries")
-    assert int(tree[0]["operation"]["sizeBytes"]) == kept[0]
+    assert int(tree[0]["operation"].get("sizeBytes", 0)) == kept[0]
+    assert ("sizeBytes" in tree[0]["operation"]) == bool(kept[0])
     for at, own in enumerate(children(tree)):
         if own:
             below = sum(tree[child]["operation"]["forwardMs"] for child in own)
@@ -110,6 +111,109 @@ def test_a_real_recording_fits_the_schema_and_adds_up(
         else ("peakUsageBytes" not in breakdown)
     )
     assert found["analysisState"]["throughput"] == {}
+
+
+MACHINE = (
+    "{'pyprof2':2,'kind':'process','host':'box','system':'Linux 6','name':'A CPU','bytes':60000}"
+)
+ENTRY = "{'pyprof2':2,'kind':'entry','name':'/w/entry_point.py','batch':%d,'device':'cpu'}"
+WEIGHTS = (
+    "{'pyprof2':2,'kind':'memory','moment':'begins','device':'cpu','category':'parameter',"
+    "'weights':[['fc.weight','float32',64,400,%s,null,'/w/net.py:3'],"
+    "['fc.bias','float32',128,40,null,null,null]]}"
+)
+BLOCKS = (
+    "{'pyprof2':2,'kind':'memory','moment':'begins','device':'cpu','category':'parameter',"
+    "'blocks':[[64,400],[128,40]]}"
+)
+BEGINS = "{'pyprof2':2,'kind':'memory','moment':'begins','device':'cpu','bytes':500}"
+
+
+def of_entry(folder: Path, batch: int, gradient: str = "400") -> Path:
+    """Write a step of 100 + 10 B us, with 500 + 100 B bytes at most, of which 440 are weights."""
+    rows = [
+        step(number, 1000 * number, 100 + 10 * batch)
+        for number in range(3)
+    ]  # fmt: skip
+    for number in range(3):
+        at = 1000 * number + 10
+        own = {"Device Type": 0, "Device Id": -1, "Addr": 4096}
+        rows += [
+            *launches_nothing(at, number, batch),
+            memory(at + 5, Bytes=100 * batch, **own, **{"Total Allocated": 500 + 100 * batch}),
+            memory(at + 40, Bytes=-100 * batch, **own, **{"Total Allocated": 500}),
+        ]
+    markers = [MACHINE, ENTRY % batch, BEGINS, BLOCKS, WEIGHTS % gradient]
+    return trace(folder / f"e{batch}.json", *rows, *(op(m, 1, 0) for m in markers))
+
+
+def launches_nothing(at: int, number: int, batch: int) -> list[Any]:
+    """Return a forward op of 30 us, and its backward of 20 after 10."""
+    shape = {"dims": [[batch, 4], [4, 4]], "types": ["float", "float"]}
+    return [
+        op("aten::mm", at, 30, seq=number, fwd=0, **shape),
+        node("MmBackward0", at + 40, 20, seq=number),
+        op("aten::mm", at + 40, 20, tid=102),
+    ]
+
+
+def test_of_an_entry_point_machine_weights_peak_and_prediction_are_known(
+    tmp_path: Path, check: Callable[[Any], Any]
+) -> None:
+    others = [f"{batch}={of_entry(tmp_path, batch)}" for batch in (2, 8)]
+
+    found = written(of_entry(tmp_path, 4), tmp_path, "--batches", *others)
+
+    check(found)
+    state = found["analysisState"]
+    assert state["hardware_info"] == {
+        "hostname": "box", "os": "Linux 6", "gpus": [], "cpu": "A CPU", "memoryBytes": "60000"
+    }  # fmt: skip
+    assert state["project_entry_point"].endswith("entry_point.py")
+    breakdown = state["breakdown"]
+    assert breakdown["batchSize"] == 4
+    assert breakdown["peakUsageBytes"] == "900"
+    assert breakdown["memoryCapacityBytes"] == "60000"
+    assert [
+        (w["name"], w["weight"], [c["lineNumber"] for c in w["contexts"]])
+        for w in breakdown["weightTree"]
+    ] == [
+        ("Model", {"sizeBytes": "440", "gradSizeBytes": "400"}, []),
+        ("fc.weight", {"sizeBytes": "400", "gradSizeBytes": "400"}, [3]),
+        ("fc.bias", {"sizeBytes": "40"}, []),
+    ]
+    # A step takes 100 + 10 B us: no batch has 100,000 samples/s.
+    throughput = state["throughput"]
+    assert throughput["samplesPerSecond"] == pytest.approx(4 / 140e-6)
+    assert throughput["predictedMaxSamplesPerSecond"] == pytest.approx(1e5)
+    assert throughput["runTimeMs"] == pytest.approx({"slope": 0.01, "bias": 0.1})
+    assert throughput["peakUsageBytes"] == pytest.approx({"slope": 100, "bias": 500})
+    (forward,) = (p for p in state["utilization"]["phases"] if p["name"] == "forward")
+    assert forward == pytest.approx(
+        {"name": "forward", "spanMs": 0.03, "cpuMs": 0.03, "utilizationPct": 100.0}
+    )
+
+
+def test_what_is_not_known_has_no_key(tmp_path: Path, check: Callable[[Any], Any]) -> None:
+    found = written(trace(tmp_path, step(1, 0, 9), op("aten::mm", 1, 2)), tmp_path)
+
+    check(found)
+    breakdown = found["analysisState"]["breakdown"]
+    assert not {"weightTree", "peakUsageBytes", "memoryCapacityBytes"} & set(breakdown)
+    assert "sizeBytes" not in json.dumps(found)
+    assert found["analysisState"]["throughput"] == {}
+
+
+def test_other_batch_sizes_need_that_of_the_recording_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trace(tmp_path, step(1, 0, 9), op("aten::mm", 1, 2))
+    words = ["export", str(source), "--deepview", str(tmp_path / "a.json"), "--batches"]
+
+    assert main([*words, f"4={source}", f"8={source}"]) == 2
+    assert "name the batch size of the recording itself too" in capsys.readouterr().err
+    assert main([*words, f"4={source}", f"8={source}", "--batch-size", "4"]) == 2
+    assert "is given twice" in capsys.readouterr().err
 
 
 def test_the_schema_refuses_what_is_not_of_it(tmp_path: Path, check: Callable[[Any], Any]) -> None:
