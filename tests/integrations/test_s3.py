@@ -14,7 +14,7 @@ from pyprof2.cli import main
 from tests.builders import mm_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 moto = pytest.importorskip("moto.server", reason="no moto")
 s3fs = pytest.importorskip("s3fs", reason="no s3fs")
@@ -103,15 +103,12 @@ def test_without_rights_it_is_one_line(bucket: Any, capsys: pytest.CaptureFixtur
     bucket.pipe("runs/net.json", TRACE)
     s3fs.S3FileSystem.clear_instance_cache()
 
-    @set_initial_no_auth_action_count(0)
-    def refused(words: list[str]) -> str:
-        return error_of(words, capsys)
-
+    refused: Callable[..., str] = set_initial_no_auth_action_count(0)(error_of)
     for words in (
         ["prof", "s3://runs/net.json"],
         ["parse", "s3://runs/net.json", "-o", "s3://runs/net.pyprof2"],
     ):
-        line = refused(words)
+        line = refused(words, capsys)
         assert "s3://runs/net" in line
         assert "no rights" in line
         assert "secret" not in line
