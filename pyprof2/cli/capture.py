@@ -57,6 +57,23 @@ _NSYS_WINDOW: Final = (
 """Record from the beginning of one range to its end, whose name need not be registered."""
 
 
+_CONFIG: Final = "KINETO_CONFIG"
+_ANYWAY: Final = "is recorded anyway"
+_INSTEAD: Final = {
+    "PROFILE_START_ITERATION": "--steps A:B",
+    "ACTIVITIES_ITERATIONS": "--steps A:B",
+    "ACTIVITIES_LOG_FILE": "-o OUT",
+    "PROFILE_PROFILE_MEMORY": "--memory",
+    "PROFILE_MEMORY": "--memory",
+    "PROFILE_REPORT_INPUT_SHAPES": _ANYWAY,
+    "CLIENT_INTERFACE_ENABLE_OP_INPUTS_COLLECTION": _ANYWAY,
+    "PROFILE_WITH_STACK": _ANYWAY,
+    "PYTHON_STACK_TRACE": _ANYWAY,
+    "PROFILE_WITH_MODULES": _ANYWAY,
+}
+"""What stands here for the settings of a file for libkineto."""
+
+
 def add_to(commands: arguments.Commands) -> None:
     """Declare the command and its arguments."""
     command = commands.add_parser(
@@ -167,6 +184,8 @@ def run(args: argparse.Namespace) -> None:
     if args.nsys and nsys is None:
         raise CaptureError(_NO_NSYS)
     entry.require_packages("torch", *(["nvtx"] if nsys else []))
+    if nsys is None and not args.quiet:
+        tell_of_config()
     wanted = _stem(args)
     if isinstance(wanted, Address):
         _record_as(args, wanted, nsys)
@@ -174,6 +193,23 @@ def run(args: argparse.Namespace) -> None:
     wanted.parent.mkdir(parents=True, exist_ok=True)
     with claimed_path(wanted) as stem:
         _record_as(args, stem, nsys)
+
+
+def tell_of_config() -> None:
+    """Say that capture takes nothing from a file for libkineto, if one is named, and what to do."""
+    name = os.environ.get(_CONFIG)
+    if not name:
+        return
+    try:
+        lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        entry.say(f"{_CONFIG}: {name}: {error.strerror or error}; capture takes nothing from it")
+        return
+    settings = (line.partition("#")[0].partition("=")[0].strip() for line in lines)
+    found = dict.fromkeys(key for key in settings if key)
+    advice = [f"{key}: {_INSTEAD[key]}" for key in found if key in _INSTEAD]
+    also = f" ({'; '.join(advice)})" if advice else ""
+    entry.say(f"{_CONFIG}: {name}: capture takes nothing from it, say it by options{also}")
 
 
 def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
