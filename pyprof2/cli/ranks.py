@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
 _VIEWS = (
-    "rank", "step", "collective", "kind", "layer", "match", "clock", "score", "straggler",
+    "rank", "step", "collective", "kind", "op", "layer", "match", "clock", "score", "straggler",
     "imbalance", "bubble", "link", "path", "blame",
 )  # fmt: skip
 
@@ -43,9 +43,10 @@ def add_to(commands: arguments.Commands) -> None:
         choices=_VIEWS,
         default="rank",
         help="a row for each rank (default); rank and step; collective of a rank; kind, group and "
-        "size of collectives; layer and direction that communicate; way in which they were "
-        "matched; clock of a rank; score; straggler; load imbalance of a step; pipeline bubble of "
-        "a step; slow link; stretch of the critical path; part of it by excess over other ranks",
+        "size of collectives; op of a rank that communicates; layer and direction that "
+        "communicate; way in which they were matched; clock of a rank; score; straggler; load "
+        "imbalance of a step; pipeline bubble of a step; slow link; stretch of the critical path; "
+        "part of it by excess over other ranks",
     )
     command.add_argument("--rank", type=int, metavar="N", help="only rows of this rank")
     command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")

@@ -111,6 +111,23 @@ def _by_kind(job: JobOfRanks) -> pd.DataFrame:
     return frame.sort_values("transfer_ns", ascending=False, ignore_index=True)
 
 
+def _by_op(job: JobOfRanks) -> pd.DataFrame:
+    """Return one row per rank and op that communicates: calls, bytes, latency and transfer.
+
+    A sum of which a part is not known is not known.
+    """
+    every = _by_collective(job)
+    sums = {"bytes": "in_bytes", "latency_ns": "dur_ns", "transfer_ns": "transfer_ns"}
+    by = every.groupby(["rank", "op", "kind"], dropna=False, observed=True)
+    count = by.size()
+    frame = pd.DataFrame({"count": count})
+    for name, column in sums.items():
+        total = by[column].sum().astype("Int64").where(by[column].count() == count)
+        frame[f"total_{name}"] = total
+        frame[f"mean_{name}"] = total.astype("Float64") / count
+    return frame.reset_index()
+
+
 def _by_match(job: JobOfRanks) -> pd.DataFrame:
     """Return how many members were matched in which way, and why others were not."""
     keys = ["rank", "kind", "match", "match_note"]
@@ -124,6 +141,7 @@ VIEWS: Final[Mapping[str, Callable[[JobOfRanks], pd.DataFrame]]] = {
     "step": _by_step,
     "collective": _by_collective,
     "kind": _by_kind,
+    "op": _by_op,
     "layer": lambda job: job.traffic,
     "match": _by_match,
     "clock": lambda job: job.clock_frame,

@@ -144,6 +144,24 @@ def test_every_view_is_a_file_too(
     assert isinstance(rows, list)
 
 
+def test_ops_are_the_sums_of_their_collectives(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["ranks", store, "--by", "collective", "--format", "csv"])
+    every = _rows(capsys.readouterr().out)
+    main(["ranks", store, "--by", "op", "--format", "csv"])
+    found = _rows(capsys.readouterr().out)
+
+    assert found
+    for row in found:
+        own = [each for each in every if (each["rank"], each["op"]) == (row["rank"], row["op"])]
+        latency = sum(int(each["dur_ns"]) for each in own)
+        sizes = [each["in_bytes"] for each in own]
+        assert (int(row["count"]), int(row["total_latency_ns"])) == (len(own), latency)
+        assert float(row["mean_latency_ns"]) == pytest.approx(latency / len(own))
+        assert row["total_bytes"] == ("" if "" in sizes else f"{sum(map(int, sizes))}")
+
+
 def test_parts_add_up_and_bounds_are_of_what_is_not_matched(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
