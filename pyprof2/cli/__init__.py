@@ -106,6 +106,9 @@ _GROUPS: Final = {
 _OLD_NAMES: Final = ("spend", "skyline-report")
 """Names that work and are not listed: of `energy`, and of `export --skyline`."""
 
+_STARTED_BY_EDITOR: Final = ("interactive",)
+"""What Skyline's users type first."""
+
 _COMMON: Final = ("-v", "--verbose", "-q", "--quiet")
 """What may stand before a command."""
 
@@ -252,6 +255,12 @@ def _with_command(words: Sequence[str]) -> list[str]:
         return list(words)
     if Path(word).exists() or Path(word).suffix or os.sep in word:
         return [*words[:at], "prof", *words[at:]]
+    if word in _STARTED_BY_EDITOR:
+        msg = (
+            f"no command {word!r}: the editor starts 'pyprof2 lsp' itself; for the lines of "
+            "an entry point: pyprof2 lines --entry FILE"
+        )
+        raise UsageError(msg)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "'pyprof2 --help' lists them"
     msg = f"no command {word!r}, and no file of this name; {hint}"

@@ -72,6 +72,13 @@ def test_a_mistyped_command_gets_a_suggestion(
     assert len(result.err.splitlines()) == 1
 
 
+def test_skylines_first_command_leads_to_the_editor(invoke: Callable[..., Any]) -> None:
+    result = invoke("interactive", "entry_point.py")
+
+    assert result.code == 2
+    assert "the editor starts 'pyprof2 lsp' itself" in result.err
+
+
 @pytest.mark.parametrize("before", [[], ["-q"], ["--verbose"]])
 def test_a_trace_without_a_command_is_profiled(
     invoke: Callable[..., Any], trace: Path, before: list[str]
