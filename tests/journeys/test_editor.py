@@ -41,8 +41,11 @@ TAKEN = 4 * 32 * (64 + 3 * 256 + 3 * 10)
 """Bytes of all that a step of 32 samples makes beside them."""
 PRODUCTS = 2 * 32 * (64 * 256 + 256 * 10) + 2 * 32 * (64 * 256 + 2 * 256 * 10)
 """FLOPs of the products of a step, forward and backward; the inputs have no gradient."""
-AT_96 = 305_200
-"""Bytes at the peak that a recording of 96 samples has."""
+_PATIENCE = 300.0
+"""Seconds that three programs may take on a busy machine."""
+AT_96 = 4 * (KEPT // 4 + 96 * 64 + 2 * 96 + 3 * 96 * 256 + 256 * 10 + 10 + 2)
+"""Bytes at the peak of 96 samples: parameters, input and labels, what the ReLU keeps and its gradient
+twice, the gradient of the last layer, the loss and the weight of its mean."""
 
 
 def test_a_dial_that_is_dragged_in_the_editor_changes_the_code(walk: Walk) -> None:
@@ -72,7 +75,7 @@ def test_a_dial_that_is_dragged_in_the_editor_changes_the_code(walk: Walk) -> No
         assert code.name in [row["name"] for row in editor.run("breakdown")["rows"]]
 
         # The other batch sizes are recorded by the server itself, after it asked once.
-        assert editor.run("dialsPage")["ok"]
+        assert editor.begin("dialsPage").result(_PATIENCE)["ok"]
         (question,) = editor.asked
         assert "with batch sizes of 16, 64, 128, for the dials" in question
         assert question.endswith(f"pyprof2 capture --kineto --entry {code.name}")

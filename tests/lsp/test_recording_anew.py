@@ -174,7 +174,7 @@ def test_the_dials_run_an_entry_point_at_more_batch_sizes_and_what_is_shown_stay
     assert refused == {"ok": False, "text": "not allowed: nothing was run"}
     assert log(tmp_path) == []
     editor.answers = {"may this run": "Allow"}
-    found = editor.run("dialsPage")
+    found = editor.begin("dialsPage").result(300)
 
     assert "batch sizes of 16, 64, 128, for the dials, now and whenever" in editor.asked[-1]
     assert editor.asked[-1].endswith("pyprof2 capture --kineto --entry train.py")
