@@ -44,8 +44,8 @@ PRODUCTS = 2 * 32 * (64 * 256 + 256 * 10) + 2 * 32 * (64 * 256 + 2 * 256 * 10)
 _PATIENCE = 300.0
 """Seconds that three programs may take on a busy machine."""
 AT_96 = 4 * (KEPT // 4 + 96 * 64 + 2 * 96 + 3 * 96 * 256 + 256 * 10 + 10 + 2)
-"""Bytes at the peak of 96 samples: parameters, input and labels, what the ReLU keeps and its gradient
-twice, the gradient of the last layer, the loss and the weight of its mean."""
+"""Bytes at the peak of 96 samples: parameters, input and labels, what the ReLU keeps and its
+gradient twice, the gradient of the last layer, the loss and the weight of its mean."""
 
 
 def test_a_dial_that_is_dragged_in_the_editor_changes_the_code(walk: Walk) -> None:
