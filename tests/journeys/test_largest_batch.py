@@ -1,8 +1,14 @@
-"""Somebody with recordings of three batch sizes wants to know the largest that fits."""
+"""Somebody with recordings, or an entry point, wants to know the largest batch that fits."""
 
 from __future__ import annotations
 
+import csv
+import json
+import re
+import sqlite3
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.dialled import CODE, held_bytes, named, step_ns, workspace
 from tests.journeys.conftest import line_of
@@ -47,3 +53,68 @@ def test_a_sweep_says_which_batch_fits_and_the_page_changes_it_in_the_code(walk:
         (f"{script.name}:{line_of(CODE, 'batch_size')}", 32)
     ]
     assert shown["memory"]["value"][shown["batches"].index(fits)] == held_bytes(fits)
+
+
+ENTRY = """\
+import torch
+
+def skyline_model_provider():
+    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+
+def skyline_input_provider(batch_size=8):
+    return torch.randn(batch_size, 64), torch.randint(0, 8, (batch_size,))
+
+def skyline_iteration_provider(model):
+    optimizer = torch.optim.Adam(model.parameters())
+    def iteration(x, y):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return iteration
+"""
+PARAMETERS = 4 * (64 * 128 + 128 + 128 * 8 + 8)
+STATE = 2 * PARAMETERS + 4 * 4
+
+
+@pytest.mark.minutes
+def test_from_an_entry_point_to_its_weights_its_peak_and_the_largest_batch(walk: Walk) -> None:
+    pytest.importorskip("torch")
+    walk.write("entry_point.py", ENTRY)
+    for batch in (4, 8, 16):
+        words = ("capture", "--kineto", "--entry", "entry_point.py", "--batch", batch)
+        walk.run("pyprof2", *words, "-o", f"b{batch}", PYPROF2_CPU_PEAKS="0")
+    others = ("4=b4.json.gz", "16=b16.json.gz")
+
+    weights = walk.rows("memory", "b8.json.gz", "--weights")
+    held = walk.rows("memory", "b8.json.gz", "--by", "category,certainty")
+    walk.text("export", "b8.json.gz", "--skyline", "b8.sqlite")
+    walk.text("export", "b8.json.gz", "--deepview", "b8.json", "--batches", *others)
+    first, *_ = walk.text(
+        "batch", "8=b8.json.gz", *others, "--memory", "1MB", "--csv-files", "sweep"
+    ).splitlines()
+
+    assert [row["name"] for row in weights] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert sum(int(row["bytes"]) for row in weights) == PARAMETERS
+    assert sum(int(row["gradient_bytes"]) for row in weights) == PARAMETERS
+    assert sum(int(row["state_bytes"]) for row in weights) == STATE
+    line = line_of(ENTRY, "nn.Linear(64")
+    assert {row["source"].rpartition("/")[2] for row in weights} == {f"entry_point.py:{line}"}
+    peak = sum(int(row["bytes"]) for row in held)
+    assert {row["certainty"] for row in held} == {"exact"}
+    (sizes,) = sqlite3.connect(walk.folder / "b8.sqlite").execute("SELECT * FROM misc_sizes")
+    assert sizes == ("peak_usage_bytes", peak)
+    report = json.loads((walk.folder / "b8.json").read_text())["analysisState"]
+    assert report["breakdown"]["peakUsageBytes"] == str(peak)
+    assert report["throughput"]["predictedMaxSamplesPerSecond"] > 0
+    # The line that touches the model at 8.
+    slope, bias = (report["throughput"]["peakUsageBytes"][name] for name in ("slope", "bias"))
+    assert slope * 8 + bias == pytest.approx(peak)
+    found = re.match(r"largest batch that fits: about (\d+); \d+ is sure", first)
+    assert found is not None
+    fits = int(found[1])
+    asked = walk.rows("batch", "8=b8.json.gz", *others, "--at", f"{fits},{fits + 1}")
+    takes = [float(row["value"]) for row in asked if row["measure"] == "memory_bytes"]
+    assert takes[0] <= 980_000 < takes[1]
+    with (walk.folder / "sweep" / "measure-batches.csv").open() as file:
+        measured = {int(row["batch_size"]): row for row in csv.DictReader(file)}
+    assert int(measured[8]["memory_usage_bytes"]) == peak
