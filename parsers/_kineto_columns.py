@@ -84,6 +84,9 @@ END: Final = "end"
 UNKNOWN: Final = "unknown"
 """The group of which beginnings are that no table has a place for: their ends are theirs."""
 
+_DIMS: Final = _json("Input Dims", "Input dims")
+_TYPES: Final = _json("Input type")
+
 _WHOLE: Final[Mapping[str, Mapping[str, Argument]]] = {
     "op": {
         "external_id": _EXTERNAL_ID,
@@ -94,7 +97,7 @@ _WHOLE: Final[Mapping[str, Mapping[str, Argument]]] = {
         "stack": _text("Call stack"),
         "modules": _text("Module Hierarchy"),
     },
-    "annotation": {},
+    "annotation": {"dims": _DIMS, "types": _TYPES},
     "python": {},
     "launch": {"external_id": _EXTERNAL_ID, "correlation": _number("correlation")},
     "kernel": _ACTIVITY,
@@ -125,8 +128,8 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
 """The groups of events, and the columns of arguments that each has. Here they are, with their keys
 in the file, and nowhere else: both scanners are made from this."""
 INPUTS: Final[Mapping[str, Argument]] = {
-    "dims": _json("Input Dims", "Input dims"),
-    "types": _json("Input type"),
+    "dims": _DIMS,
+    "types": _TYPES,
     "strides": _json("Input Strides"),
     "values": _json("Concrete Inputs"),
 }

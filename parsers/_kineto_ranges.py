@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from pyprof2.parsers._columns import flags
+from pyprof2.parsers._kineto_columns import Call
 from pyprof2.parsers._labels import label_marker, label_text, name_layers
 from pyprof2.parsers._memory_tags import tag_columns, weight_columns
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
@@ -26,6 +29,7 @@ INTERNAL: Final = "internal"
 _MARKER: Final = "marker"
 _RECORDED_OPS: Final = ("aten::", "autograd::", "c10d::")
 _MODULE_PREFIX: Final = "nn.Module: "
+_NUMBER: Final = re.compile(rb"\d")
 
 
 class RangeTables:
@@ -68,7 +72,23 @@ class RangeTables:
             codes = self._shared.spool.texts["ranges"][column]
             meaning = self._shared.meaning(kind, column, _code_of_range(kind, part, codes))
             columns[column] = meaning.codes(events.name)
+        if "dims" in events.args:
+            columns["signature_id"] = self._signature_ids(events)
         self._ranges.append(columns | self._shared.thread(events), len(events))
+
+    def _signature_ids(self, events: EventColumns) -> pa.Array:
+        """Return the signatures of ranges that were called with tensors; null for all others."""
+        dims = events.args["dims"]
+        has_sizes = [text is not None and _NUMBER.search(text) for text in dims.to_list()]
+        called, found = flags(has_sizes), np.full(len(events), -1, np.int64)
+        if called.any():
+            own = events.where(called)
+            texts = (column.to_list() for column in (own.name, own.args["dims"], own.args["types"]))
+            found[called] = [
+                self._shared.signatures[Call(name, sizes, types or b"", b"", b"", None)]
+                for name, sizes, types in zip(*texts, strict=True)
+            ]
+        return pa.array(found, mask=found < 0)
 
     def add_markers(self, events: EventColumns) -> None:
         """Append what our annotation wrote among the ops."""

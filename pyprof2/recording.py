@@ -71,7 +71,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "ranges": pa.schema(
         {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "name": TEXT, "kind": TEXT,
-            "domain": TEXT,
+            "domain": TEXT, "signature_id": _I64,
         }
     ),
     "memory": pa.schema(

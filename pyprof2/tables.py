@@ -21,6 +21,7 @@ else crosses between the stages, so a format's own words stop at its parser.
 8. what counters were: table `counters`.
 9. which parameters and buffers a program has: table `weights`; the machine: `system`, `cpu`,
     `machine_bytes`, `uncounted` of traces.
+10. what ranges were called with: `signature_id` of ranges.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -445,6 +446,12 @@ RANGES: Final = Table(
             "one, or `marker` of PyProf's.",
         ),
         Column("domain", TEXT, "NVTX domain; null for the default one, or without domains."),
+        Column(
+            "signature_id",
+            pa.int64(),
+            "Joins to `signatures.signature_id`: the tensors that it was called with, as PyTorch's "
+            "ranges of collectives are; null: none recorded.",
+        ),
         _SPAN,
     ),
 )
@@ -723,8 +730,8 @@ COLLECTIVES: Final = Table(
         Column(
             "bytes_source",
             TEXT,
-            "`recorded`, `input_dims` (shapes of the op's inputs), `payload`, `marker`; null: not "
-            "known.",
+            "`recorded`, `input_dims` (shapes of the inputs of the op, else of PyTorch's range in "
+            "it), `payload`, `marker`; null: not known.",
         ),
         Column("bytes_note", TEXT, "Why bytes that were recorded are not used."),
         Column("op", TEXT, "Name of the outermost op of the collective."),

@@ -185,5 +185,18 @@ def test_blocks_are_the_plugins(pair: Callable[[str], Pair]) -> None:
             assert ours["dur_ns"] == pytest.approx(row[3], abs=10)  # it rounds to 10 ns
 
 
+@pytest.mark.parametrize("name", ["dlrm_v100_w0", "hta_df_index_v100_ddp"])
+def test_bytes_of_all_reduce_are_the_plugins(pair: Callable[[str], Pair], name: str) -> None:
+    run, plugin = pair(name)
+    count, moved, latency, _ = plugin["distributed"]["ops"]["worker"]["nccl:all_reduce"]
+
+    own = run.collectives[run.collectives["kind"] == "all_reduce"]
+
+    assert len(own) == count
+    assert own["in_bytes"].isna().all() if moved == 0 else own["in_bytes"].sum() == moved
+    # It takes the time of the call on the host.
+    assert own["dur_ns"].sum() != latency
+
+
 def _text(sizes: list[int]) -> str:
     return ",".join(map(str, sizes))

@@ -28,7 +28,7 @@ INPUT: Final = {
         "layer", "source", "direction", "comm_seq",
     ),
     "signatures": ("signature_id", "op", "inputs"),
-    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "domain", "kind"),
+    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "domain", "kind", "signature_id"),
 }  # fmt: skip
 """The columns of the tables that members are made of."""
 
@@ -97,13 +97,16 @@ def _ops_around(parts: Parted, op_ids: Int) -> Int:
 
 
 def _tells_collective(ranges: pa.Table) -> Bool:
-    return has_text(ranges, "kind", (MARKER_KIND,)) | _named(
-        ranges, "name", lambda name: RANGE_WORDS.search(name) or is_work(name)
+    called = int_column(ranges, "signature_id", -1) >= 0
+    return (
+        has_text(ranges, "kind", (MARKER_KIND,))
+        | _named(ranges, "name", lambda name: RANGE_WORDS.search(name) or is_work(name))
+        | (called & _named(ranges, "name", is_comm_op))
     )
 
 
 _CHOSEN: Final[Mapping[str, tuple[Sequence[str], Callable[[pa.Table], Bool]]]] = {
     "kernels": (("category",), lambda rows: has_text(rows, "category", ("comm",))),
-    "ranges": (("name", "kind"), _tells_collective),
+    "ranges": (("name", "kind", "signature_id"), _tells_collective),
 }
 """Of tables whose rows are chosen one by one: by which columns, and how."""

@@ -8,6 +8,7 @@ kernel is not in the recording. Of rows inside one another (`c10d::allreduce_`,
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,10 +18,10 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Nest
 from pyprof2.analysis.job.collective_rows import RANGE_WORDS
-from pyprof2.analysis.job.descriptions import Described, describe, together
+from pyprof2.analysis.job.descriptions import Described, describe, together, with_range
 from pyprof2.analysis.job.groups import with_group_keys
 from pyprof2.analysis.job.kinds import is_collective_op, is_comm_op, kind_of, transport_of
-from pyprof2.analysis.job.marked import markers_of_ops, with_markers
+from pyprof2.analysis.job.marked import markers_of_ops, ops_around, with_markers
 from pyprof2.analysis.job.workers import on_workers
 from pyprof2.columns import lookup, row_of
 from pyprof2.recording import code_column, int_column
@@ -52,7 +53,7 @@ def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
         tables: the columns `INPUT` of the rank's canonical tables.
         rank: its number.
     """
-    ops = _Ops(tables["ops"], tables["signatures"], rank)
+    ops = _Ops(tables["ops"], tables["signatures"], tables["ranges"], rank)
     if not ops.communicate and not pc.any(_is_comm(tables["kernels"])).as_py():
         return COLLECTIVES.empty()
     markers = ops.markers(tables["ranges"])
@@ -126,7 +127,7 @@ class _Ops:
         described: of each outermost op, the position of the op inside that says most.
     """
 
-    def __init__(self, ops: pa.Table, signatures: pa.Table, rank: int) -> None:
+    def __init__(self, ops: pa.Table, signatures: pa.Table, ranges: pa.Table, rank: int) -> None:
         self.table = ops
         self._id = int_column(ops, "op_id", -1)
         self._parent = row_of(self._id, int_column(ops, "parent_op_id", -1))
@@ -140,6 +141,11 @@ class _Ops:
         own = np.flatnonzero(self._comm)
         self.outer = self._outermost(own)
         self.described = self._best(own)
+        self._called = _CalledRanges.of(ranges, self._said)
+        self._ranges_in: dict[int, list[Described]] = {}
+        around = ops_around(self._called.rows, ops, own)
+        for at, outer in enumerate(lookup(self.outer, around, -1).tolist()):
+            self._ranges_in.setdefault(outer, []).append(self._called.says[at])
 
     @property
     def communicate(self) -> bool:
@@ -181,7 +187,19 @@ class _Ops:
         found = [(self._said[int(self._signature[row])], row) for row in rows]
         best = next((each for each in found if each[0].is_recorded), None)
         best = best or next((each for each in found if each[0].bytes_source), None)
-        return best or next(iter(found), (Described(), outer))
+        said, row = best or next(iter(found), (Described(), outer))
+        return with_range(said, self._names[self._code[outer]], self._ranges_in.get(outer, ())), row
+
+    def said_around(self, kernels: pd.DataFrame, rows: Int) -> dict[int, Described]:
+        """Return what the range says in which a kernel outside of ops was launched, it alone."""
+        if not len(rows) or not self._called.says:
+            return {}
+        chosen = kernels.iloc[rows]
+        thread, time = (chosen[c].fillna(-2).to_numpy(np.int64) for c in ("tid", "launch_ns"))
+        found = self._called.around(thread, time)
+        alone = (found >= 0) & (np.bincount(found + 1, minlength=1)[found + 1] == 1)
+        pairs = zip(rows[alone].tolist(), found[alone].tolist(), strict=True)
+        return {row: self._called.says[at] for row, at in pairs}
 
     def recorded_without(self, used: Int) -> Int:
         """Return the outermost ops beside `used` that the recorder describes, of several ranks."""
@@ -228,6 +246,37 @@ class _Ops:
         return any(name.startswith("gloo:") for name in self._names)
 
 
+@dataclass(frozen=True)
+class _CalledRanges:
+    """PyTorch's own ranges of collectives whose inputs were recorded.
+
+    Attributes:
+        rows: of table `ranges`.
+        says: what each says, with its kind.
+    """
+
+    rows: pa.Table
+    says: list[Described]
+
+    @classmethod
+    def of(cls, ranges: pa.Table, said: _Descriptions) -> _CalledRanges:
+        """Return those among the ranges of a rank."""
+        signature = int_column(ranges, "signature_id", -1)
+        code, names = code_column(ranges, "name")
+        kinds = [kind_of(name) if is_comm_op(name) else None for name in names]
+        has_kind = np.array([*(kind is not None for kind in kinds), False])[code]
+        chosen = np.flatnonzero(has_kind & (signature >= 0))
+        pairs = zip(signature[chosen].tolist(), code[chosen].tolist(), strict=True)
+        says = [replace(said[number], kind=kinds[name]) for number, name in pairs]
+        return cls(ranges.take(pa.array(chosen)), says)
+
+    def around(self, thread: Int, time: Int) -> Int:
+        """Return the position of the innermost range around each time on a thread; -1: none."""
+        start, dur, own = (int_column(self.rows, c, -1) for c in ("start_ns", "dur_ns", "tid"))
+        found: Int = Nest.of(own, start, start + dur).innermost(thread, time)
+        return found
+
+
 class _Descriptions(dict[int, Described]):
     """What each distinct signature says, found when first asked for."""
 
@@ -250,6 +299,8 @@ def _members_of_kernels(
     at[list(calls)] = [rows[0] for rows in calls.values()]
     by_range = _ranges_around(kernels, ranges)
     says = [ops.said(row) if row >= 0 else (Described(), -1) for row in at.tolist()]
+    for row, said in ops.said_around(kernels, np.flatnonzero(at < 0)).items():
+        says[row] = said, -1
     for row, several in calls.items():
         says[row] = together([ops.said(each)[0] for each in several]), says[row][1]
     names = ops.column("op", at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,8 @@ _OUT_LIST_FIRST: Final = (
     "c10d::scatter_", "c10d::allgather_into_tensor_coalesced_",
     "c10d::reduce_scatter_tensor_coalesced_",
 )  # fmt: skip
+_RANGE: Final = re.compile(r"(?:nccl|gloo|mpi):")
+"""PyTorch's own ranges, which have each tensor that goes in as an input."""
 _IN_PLACE: Final = frozenset({"all_reduce", "broadcast", "reduce", "send", "recv"})
 _GROWS: Final = "all_gather"
 _SHRINKS: Final = "reduce_scatter"
@@ -163,6 +166,9 @@ def _others(total: int, sizes: list[int], place: int) -> int | None:
 def _by_shapes(op: str, tensors: Sequence[Input]) -> Described:
     """Return the bytes that the shapes of the inputs tell, if the op says which is which."""
     kind = kind_of(op)
+    if _RANGE.match(op):
+        listed = (item if isinstance(item, tuple) else (item,) for item in tensors)
+        tensors = [tuple(part for parts in listed for part in parts if isinstance(part, Tensor))]
     lists = [_bytes_of(item) for item in tensors[:2]] + [None, None]
     if op in _OUT_FIRST or op in _OUT_LIST_FIRST:
         out, into = lists[0], lists[1]
@@ -176,6 +182,32 @@ def _by_shapes(op: str, tensors: Sequence[Input]) -> Described:
     out = first if kind in _IN_PLACE else None
     known = Described(in_bytes=first, out_bytes=out, bytes_source="input_dims")
     return replace(known, dtype=_dtype(tensors[0]))
+
+
+def with_range(found: Described, op: str, called: Sequence[Described]) -> Described:
+    """Return what is known of an op, with the bytes of PyTorch's ranges in it where it lacks them.
+
+    Args:
+        found: what the op says.
+        op: its name.
+        called: what its ranges say, each with its `kind`. An op that is done as collectives of
+            another kind, such as a barrier, does not move what these do.
+    """
+    if not called or found.bytes_source or found.note:
+        return found
+    kind = found.kind or kind_of(op) or called[0].kind
+    if any(each.kind != kind or each.bytes_source is None for each in called):
+        return found
+    sums = together(called)
+    into, out, size = sums.in_bytes or 0, sums.out_bytes, found.size
+    if size and kind == _GROWS:
+        out = into * size
+    elif size and kind == _SHRINKS:
+        out = into // size
+    return replace(
+        found, in_bytes=into, out_bytes=out, dtype=found.dtype or sums.dtype,
+        bytes_source="input_dims",
+    )  # fmt: skip
 
 
 def _bytes_of(item: Input) -> int | None:

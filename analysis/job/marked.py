@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Nest
 from pyprof2.analysis.job.kinds import MARKER_KIND, POINT_TO_POINT, kind_of
+from pyprof2.columns import lookup
 from pyprof2.markers import parse_marker
 from pyprof2.recording import int_column
 
@@ -56,17 +57,29 @@ def markers_of_ops(ranges: pa.Table, ops: pa.Table, rows: Int) -> dict[int, list
     chosen = ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), MARKER_KIND))
     if not chosen.num_rows or not len(rows):
         return {}
-    start, dur, thread = (int_column(ops, c, 0)[rows] for c in ("start_ns", "dur_ns", "tid"))
-    nest = Nest.of(thread, start, start + dur)
+    at = ops_around(chosen, ops, rows)
     when = int_column(chosen, "start_ns", 0)
-    at = nest.innermost(int_column(chosen, "tid", -1), when)
     texts = chosen["name"].cast(pa.string()).to_pylist()
     found: dict[int, list[Marker]] = {}
     for place in np.argsort(when, kind="stable").tolist():
         marker = parse_marker(texts[place]) if at[place] >= 0 else None
         if marker is not None:
-            found.setdefault(int(rows[at[place]]), []).append(marker)
+            found.setdefault(int(at[place]), []).append(marker)
     return found
+
+
+def ops_around(ranges: pa.Table, ops: pa.Table, rows: Int) -> Int:
+    """Return the position of the innermost op in which each range begins; -1: in none.
+
+    Args:
+        ranges: `start_ns`, `tid`.
+        ops: `start_ns`, `dur_ns`, `tid`.
+        rows: the positions of the ops that are looked at.
+    """
+    start, dur, thread = (int_column(ops, c, 0)[rows] for c in ("start_ns", "dur_ns", "tid"))
+    nest = Nest.of(thread, start, start + dur)
+    at = nest.innermost(int_column(ranges, "tid", -1), int_column(ranges, "start_ns", 0))
+    return lookup(rows, at, -1)
 
 
 def with_markers(

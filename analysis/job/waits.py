@@ -150,6 +150,23 @@ def bandwidths(members: pd.DataFrame) -> pd.DataFrame:
     return found.assign(algbw_gbps=algbw, busbw_gbps=algbw * found["factor"]).reset_index()
 
 
+def least_rates(members: pd.DataFrame) -> pd.DataFrame:
+    """Return how fast each member was at least: as if it had waited for nobody.
+
+    Null where bytes are not known, and below `SMALL_BYTES`.
+
+    Returns:
+        `least_algbw_gbps`, `least_busbw_gbps`, by the index of `members`.
+    """
+    moved, time = payload(members), members["dur_ns"].astype("Float64")
+    algbw = (moved / time).where((moved >= SMALL_BYTES).fillna(value=False) & (time > 0))
+    alone = members.assign(instance_id=np.arange(len(members)), _payload=moved)
+    by_member = alone.set_index("instance_id", drop=False).rename_axis(None)
+    factor = _factors(by_member, by_member)
+    factor.index = members.index
+    return pd.DataFrame({"least_algbw_gbps": algbw, "least_busbw_gbps": algbw * factor})
+
+
 def _factors(rows: pd.DataFrame, found: pd.DataFrame) -> pd.Series:
     """Return the bytes on the busiest link for each byte of S; null where that is not known."""
     kinds = found[["kind", "group_size"]].astype(object).drop_duplicates()

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pyprof2.analysis.job.parts import PARTS
 from pyprof2.analysis.job.paths import path_sums
-from pyprof2.analysis.job.waits import transfer_floors
+from pyprof2.analysis.job.waits import least_rates, payload, transfer_floors
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
@@ -100,8 +100,14 @@ def _listed(ranks: Any) -> str:
 
 
 def _by_kind(job: JobOfRanks) -> pd.DataFrame:
-    """Return one row per kind, group and size: how many, how long, how fast."""
+    """Return one row per kind, group and size: how many, how long, how fast.
+
+    Where no collective of several ranks was recorded, those of each rank by themselves: their
+    latency, and the rates of which it tells that they were not below.
+    """
     keys = ["kind", "group_key", "group_size", "bytes"]
+    if not len(job.bandwidths):
+        return _by_own_kind(job.run.collectives, keys)
     by = job.bandwidths.groupby(keys, dropna=False)
     frame = by.agg(
         count=("instance_id", "size"), transfer_ns=("transfer_ns", "median"),
@@ -109,6 +115,18 @@ def _by_kind(job: JobOfRanks) -> pd.DataFrame:
         algbw_gbps=("algbw_gbps", "median"), busbw_gbps=("busbw_gbps", "median"),
     ).reset_index()  # fmt: skip
     return frame.sort_values("transfer_ns", ascending=False, ignore_index=True)
+
+
+def _by_own_kind(every: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return one row per rank, kind, group and size: how many, how long, how fast at least."""
+    frame = every.assign(bytes=payload(every).astype("Int64"), **least_rates(every))
+    by = frame.groupby(["rank", *keys], dropna=False, observed=True)
+    found = by.agg(
+        count=("dur_ns", "size"), total_latency_ns=("dur_ns", "sum"),
+        mean_latency_ns=("dur_ns", "mean"), least_algbw_gbps=("least_algbw_gbps", "median"),
+        least_busbw_gbps=("least_busbw_gbps", "median"),
+    ).reset_index()  # fmt: skip
+    return found.sort_values("total_latency_ns", ascending=False, ignore_index=True)
 
 
 def _by_op(job: JobOfRanks) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from pyprof2.cli import main
 from pyprof2.reports.ranks import VIEWS
 from pyprof2.run import parse
 from tests.analysis.job.job_generator import Job, simulate, write
-from tests.kineto_events import kernel, launch, op, trace
+from tests.kineto_events import complete, kernel, launch, op, trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,6 +206,34 @@ def test_one_rank_has_what_ifs_and_no_peers(
     assert "50.000" in capsys.readouterr().out
     assert main(["whatif", path, "--rank", "0"]) == 2
     assert "no other rank has its role" in capsys.readouterr().err
+
+
+def test_one_rank_shows_its_own_collectives_by_kind(tmp_path: Path) -> None:
+    sizes = (100_000, 100_000, 10, None)
+    events = []
+    for at, size in enumerate(sizes):
+        args = {} if size is None else {"Input Dims": [[size]], "Input type": ["float"]}
+        start = 1000 * at
+        events += [
+            op("c10d::allreduce_", start, 50),
+            complete("user_annotation", "nccl:all_reduce", start + 1, 40, args=args),
+            launch(start + 5, at),
+            kernel(start + 10, 100 * (at + 1), at, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+        ]
+    target = tmp_path / "kinds.csv"
+
+    assert main(["ranks", str(trace(tmp_path, *events)), "--by", "kind", "-o", str(target)]) == 0
+
+    rows = {row["bytes"]: row for row in csv.DictReader(target.read_text().splitlines())}
+    assert {size: (row["kind"], int(row["count"])) for size, row in rows.items()} == {
+        "400000": ("all_reduce", 2), "40": ("all_reduce", 1), "": ("all_reduce", 1)
+    }  # fmt: skip
+    large = rows["400000"]
+    assert (large["rank"], large["total_latency_ns"]) == ("0", "300000")
+    assert float(large["mean_latency_ns"]) == 150_000
+    assert float(large["least_algbw_gbps"]) == (400_000 / 100_000 + 400_000 / 200_000) / 2
+    assert rows["40"]["least_algbw_gbps"] == rows[""]["least_algbw_gbps"] == ""
+    assert large["least_busbw_gbps"] == ""  # of how many ranks is not recorded
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,9 +44,11 @@ def test_ops_that_communicate_or_launched_what_does_come_with_all_around_them() 
         for i, (name, parent) in enumerate(zip(names, parents, strict=True))
     ]
     kernels = [{"category": "comm", "op_id": 4}, {"category": "matmul", "op_id": 5}]
-    ranges = [
+    ranges: list[dict[str, Any]] = [
         {"name": "ncclAllReduce"}, {"name": "step"}, {"name": "gloo:all_reduce"},
         {"name": "{}", "kind": "collective"}, {"name": "ncclLower"},
+        {"name": "nccl:all_reduce", "signature_id": 0}, {"name": "nccl:all_reduce"},
+        {"name": "other", "signature_id": 1},
     ]  # fmt: skip
     tables = {
         "ops": canonical("ops", *ops),
@@ -59,7 +61,7 @@ def test_ops_that_communicate_or_launched_what_does_come_with_all_around_them() 
         assert found["ops"]["op_id"].to_pylist() == [0, 2, 3, 4]
         assert found["kernels"]["op_id"].to_pylist() == [4]
         assert found["ranges"]["name"].to_pylist() == [
-            "ncclAllReduce", "gloo:all_reduce", "{}", "ncclLower"
+            "ncclAllReduce", "gloo:all_reduce", "{}", "ncclLower", "nccl:all_reduce"
         ]  # fmt: skip
 
 

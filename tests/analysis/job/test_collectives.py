@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import math
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 
 from pyprof2.analysis.job.descriptions import describe
 from pyprof2.analysis.job.groups import with_group_keys
 from pyprof2.analysis.job.kinds import kind_of, transport_of
 from pyprof2.run import load
-from tests.kineto_events import kernel, launch, load_events, op, step
+from tests.kineto_events import complete, kernel, launch, load_events, op, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pandas as pd
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 
@@ -204,9 +206,12 @@ def test_our_marker_says_group_and_bytes() -> None:
 @pytest.mark.parametrize(
     ("name", "count", "kinds", "sources"),
     [
-        ("dlrm_v100_w0", 8, {"all_to_all": 5, "all_reduce": 3}, {"input_dims": 5}),
+        ("dlrm_v100_w0", 8, {"all_to_all": 5, "all_reduce": 3}, {"input_dims": 8}),
         ("hta_df_index_v100_ddp", 2020, {"all_reduce": 2020}, {}),
-        ("hta_diff_control_a100", 60, {"all_to_all": 42, "all_reduce": 18}, {}),
+        (
+            "hta_diff_control_a100", 60, {"all_to_all": 42, "all_reduce": 18},
+            {"input_dims": 60},
+        ),
         (
             "tl_resnet_ckpt_mi300", 17, {"all_reduce": 6, "broadcast": 6, "other": 5},
             {"recorded": 12},
@@ -230,3 +235,120 @@ def test_real_recordings_have_a_member_for_each_kernel(
     kernels = run.kernels.set_index("kernel_id")["dur_ns"]
     own = found[found["kernel_id"].notna()]
     assert kernels.loc[own["kernel_id"].astype("int64")].tolist() == own["dur_ns"].tolist()
+
+
+def annotated(
+    at: int, number: int, name: str, dims: object, types: object, /, outer: str = "", **args: Any
+) -> list[Any]:
+    """Return a kernel launched in PyTorch's range of a collective, and the ops around them."""
+    of_range = {"Input Dims": dims, "Input type": types}
+    found = [
+        complete("user_annotation", name, at + 2, 30, args=of_range),
+        launch(at + 10, number),
+        kernel(at + 100, 20, number, name="ncclDevKernel_Generic"),
+    ]
+    return [op(outer, at, 50, **args), *found] if outer else found
+
+
+@pytest.mark.parametrize(
+    ("outer", "name", "dims", "types", "wanted"),
+    [
+        ("c10d::allreduce_", "nccl:all_reduce", [[394241]], ["float"], (1576964, 1576964, "f32")),
+        ("c10d::allreduce_", "nccl:all_reduce", [[2, 3], [5]], ["c10::Half"] * 2, (22, 22, "f16")),
+        (
+            "c10d::allreduce_",
+            "nccl:all_reduce",
+            [[[2, 3], [5]]],
+            [["long int"] * 2],
+            (88, 88, "i64"),
+        ),
+        ("", "nccl:broadcast", [[20]], ["long int"], (160, 160, "i64")),
+        ("record_param_comms", "nccl:all_to_all", [[8], [4]], ["int", "int"], (48, None, "i32")),
+        ("record_param_comms", "nccl:_all_gather_base", [[7]], ["signed char"], (7, None, "i8")),
+        ("c10d::allreduce_", "nccl:all_reduce", [[3], [5]], ["float", ""], (None, None, None)),
+        ("c10d::allreduce_", "nccl:all_reduce", [[3]], ["Tensor"], (None, None, None)),
+        ("c10d::allreduce_", "nccl:all_reduce", [], [], (None, None, None)),
+        ("c10d::allreduce_", "nccl:all_reduce", None, None, (None, None, None)),
+        ("c10d::allreduce_", "my own range", [[3]], ["float"], (None, None, None)),
+        ("c10d::barrier", "nccl:all_reduce", [[1]], ["float"], (None, None, None)),
+    ],
+)
+def test_bytes_of_the_range_stand_in_for_those_of_the_op(
+    tmp_path: Path,
+    outer: str,
+    name: str,
+    dims: object,
+    types: object,
+    wanted: tuple[int | None, ...],
+) -> None:
+    found = _collectives(tmp_path, annotated(10, 1, name, dims, types, outer))
+
+    (row,) = found[["in_bytes", "out_bytes", "dtype"]].astype(object).itertuples(index=False)
+    assert tuple(None if pd.isna(value) else value for value in row) == wanted
+    assert (found["bytes_source"] == "input_dims").tolist() == [wanted[0] is not None]
+
+
+def test_bytes_of_the_range_never_replace_recorded_ones(tmp_path: Path) -> None:
+    rest: tuple[Any, ...] = ("nccl:all_gather", [[7]], ["float"], "record_param_comms")
+    good = annotated(10, 1, *rest, **comms("allgather", 100, 400))
+    bad = annotated(200, 2, *rest, **comms("allgather", 400, 400))
+    silent = comms("allgather", 0, 0)
+    del silent["In msg nelems"], silent["Out msg nelems"]
+    unsaid = annotated(400, 3, *rest, **silent)
+
+    found = _collectives(tmp_path, good, bad, unsaid)
+
+    assert found["in_bytes"].fillna(-1).tolist() == [400, -1, 28]
+    assert found["out_bytes"].fillna(-1).tolist() == [1600, -1, 112]
+
+
+def test_ranges_in_one_op_are_added_and_shared_by_its_kernels(tmp_path: Path) -> None:
+    outer = op("c10d::allreduce_coalesced_", 0, 500)
+    one = annotated(10, 1, "nccl:all_reduce", [[100]], ["float"])
+    other = annotated(200, 2, "nccl:all_reduce", [[300]], ["float"])
+
+    found = _collectives(tmp_path, outer, one, other)
+
+    assert found["in_bytes"].sum() == 1600
+
+
+def test_a_range_of_several_kernels_says_nothing_of_each(tmp_path: Path) -> None:
+    rows = annotated(10, 1, "nccl:all_reduce", [[100]], ["float"])
+    more = [launch(25, 2), kernel(150, 60, 2, name=ALL_REDUCE)]
+
+    assert _collectives(tmp_path, rows, more)["in_bytes"].isna().all()
+
+
+_SIZES = {
+    "float": 4, "int": 4, "long int": 8, "long": 8, "unsigned char": 1, "signed char": 1,
+    "c10::BFloat16": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["dlrm_v100_w0", "hta_diff_control_a100"])
+def test_real_ranges_tell_the_bytes_of_their_kernels(
+    shared_trace: Callable[[str], Path], name: str
+) -> None:
+    path = shared_trace(f"kineto/{name}.json.gz")
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    ranges = [e for e in events if str(e.get("name")).startswith("nccl:")]
+    launches = {
+        e["args"]["correlation"]: (e["tid"], e["ts"])
+        for e in events
+        if str(e.get("cat")).lower() in ("runtime", "cuda_runtime") and "correlation" in e["args"]
+    }
+    wanted = []
+    for each in events:
+        if each.get("cat", "").lower() == "kernel" and "nccl" in each["name"]:
+            tid, at = launches[each["args"]["correlation"]]
+            (around,) = [
+                r for r in ranges if r["tid"] == tid and r["ts"] <= at <= r["ts"] + r["dur"]
+            ]
+            args = around["args"]
+            sizes = zip(args["Input Dims"], args["Input type"], strict=True)
+            wanted.append((each["ts"], sum(math.prod(d) * _SIZES[t] for d, t in sizes)))
+
+    found = load(path).collectives
+
+    # Where the op itself says what goes in, it is as much.
+    assert found["in_bytes"].tolist() == [moved for _, moved in sorted(wanted)]
