@@ -82,7 +82,7 @@ def test_a_snapshot_of_torch_alone_does_not_know_what_others_use(
     assert device["non_torch_bytes"] is None
     assert device["fits"]["non_torch_bytes"] is None
     assert main(["memory", str(path), "--memory", "80GB"]) == 0
-    assert "what is not of the allocator, such as CUDA's context, comes on top" in (
+    assert "what is not of the allocator, such as libraries and CUDA's context, comes on top" in (
         capsys.readouterr().out
     )
 
