@@ -418,13 +418,15 @@ def test_any_bytes_give_events_or_one_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     text = bytearray(with_third(third(args={"a": [1, {"b": "\\u00e9"}]})).encode())
-    for _ in range(data.draw(st.integers(1, 4))):
+    changes = data.draw(st.integers(1, 4))
+    for _ in range(changes):
         at = data.draw(st.integers(0, len(text) - 1))
         text[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
 
     with contextlib.suppress(TraceError):
         found = Read(tmp_path_factory.mktemp("bytes") / "t.json", bytes(text))
-        assert len(found.events) <= 7
+        # What is put into one of the six can make two of it; texts are no events.
+        assert len([event for event in found.events if isinstance(event, dict)]) <= 6 + changes
 
 
 @pytest.mark.parametrize(
