@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pyprof2.analysis.summaries import sums as summed
 from pyprof2.analysis.summaries.profile import select, summarize, total_row
-from pyprof2.analysis.summaries.profile_columns import AXES
+from pyprof2.analysis.summaries.profile_columns import AXES, UNSTORED
 from pyprof2.analysis.summaries.rows import activity_rows, frame
 from pyprof2.analysis.summaries.stored_sums import StoredSums, names_rows
 from pyprof2.analysis.summaries.sums import sums_of_rank
@@ -104,7 +104,7 @@ QUERIES: tuple[dict[str, Any], ...] = (
     {"copies": False}, {"op": "no such op"},
 )  # fmt: skip
 BY = (
-    *([axis] for axis in AXES if axis not in ("step", "span", "tensor_core")),
+    *([axis] for axis in AXES if axis not in ("step", *UNSTORED)),
     ["op", "name"], ["stream", "rank"],
     ["layer", "direction"], ["source", "library", "category"],
 )  # fmt: skip
@@ -147,7 +147,7 @@ def test_shares_with_a_key_are_those_of_the_rows() -> None:
     sums, rows = stored(tables), rows_of(tables)
     time = rows["dur_ns"].sum()
 
-    for axis in AXES.keys() - {"span", "tensor_core"}:
+    for axis in AXES.keys() - {*UNSTORED}:
         column = AXES[axis]
         known = rows.loc[rows[column].notna(), "dur_ns"].sum()
         assert sums.known_share(axis) == known / time, axis
