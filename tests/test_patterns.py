@@ -47,7 +47,7 @@ WAYS = ("search", "match", "fullmatch", "sub", "finditer", "findall", "split")
 def modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages(pyprof2.__path__, "pyprof2."):
         if not found.name.endswith(NO_IMPORT):
-            module = importlib.import_module(found.name)
+            module: object = importlib.import_module(found.name)
             # What is compiled has no patterns, and `pyprof2.parse` is the function of this name.
             if isinstance(module, ModuleType) and str(module.__file__).endswith(".py"):
                 yield module

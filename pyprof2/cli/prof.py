@@ -150,10 +150,11 @@ def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
     from pyprof2 import run as runs
     from pyprof2.cli.query import check_breakdown, read_query
-    from pyprof2.reports import totals
 
     query = read_query(args)
     if args.summary:
+        from pyprof2.reports import totals  # it takes pandas, which a table of sums does not
+
         totals.check(query)
     if args.breakdown:
         check_breakdown(query)
@@ -171,6 +172,8 @@ def run(args: argparse.Namespace) -> None:
 
         breakdown.show(loaded, query)
     elif args.summary:
+        from pyprof2.reports import totals
+
         totals.show(loaded, query)
     else:
         show(loaded, query, quiet=args.quiet)
