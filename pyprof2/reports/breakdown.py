@@ -52,13 +52,15 @@ def show(run: Run, query: Query) -> None:
 def device_lines(run: Run) -> Iterator[str]:
     """Say of each kind of device its name, memory and compute capability, as recorded."""
     rows = run.devices.to_dict("records")
-    found = Counter(", ".join(_facts(row)) for row in rows if pd.notna(row["name"]))
+    known = [row for row in rows if pd.notna(row["name"]) or pd.notna(row["memory_bytes"])]
+    found = Counter(", ".join(_facts(row)) for row in known)
     for text, count in found.items():
         yield f"{f'{count} × ' if count > 1 else ''}{cells.clean(text)}"
 
 
 def _facts(device: Mapping[Hashable, Any]) -> Iterator[str]:
-    yield device["name"]
+    # Kineto writes an empty name where the driver gives none, as on AMD's MI300.
+    yield device["name"] if pd.notna(device["name"]) and device["name"] else "device not named"
     if pd.notna(device["memory_bytes"]):
         yield format_bytes(device["memory_bytes"])
     if pd.notna(device["compute_capability"]):
