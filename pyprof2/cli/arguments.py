@@ -125,7 +125,8 @@ def add_format(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--format",
         choices=files.FORMATS,
-        help="default: table. FILE.csv, .json, .parquet or .md says it too",
+        help="default: table. FILE.csv, .json, .parquet or .md says it too; "
+        "FILE.csv.gz is compressed",
     )
 
 
@@ -137,7 +138,7 @@ def target_of(args: argparse.Namespace) -> files.Target:
         OutputExistsError: the file is there, and `--force` is not given.
     """
     endings = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown"}
-    ending = "" if args.output is None else args.output.suffix.lower()
+    ending = "" if args.output is None else files.ending_of(args.output)
     form = args.format or endings.get(ending, "table")
     if args.width is not None and form != "table":
         msg = f"--width is for tables, not for {form}: leave it out"

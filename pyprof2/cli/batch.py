@@ -149,7 +149,7 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
 
 def run(args: argparse.Namespace) -> None:
     """Show what other batch sizes take."""
-    is_page = args.output is not None and args.output.suffix == ".html"
+    is_page = args.output is not None and files.ending_of(args.output) == ".html"
     _check_page(args, is_page=is_page)
     target = arguments.target_of(args)
     _check_csv_files(args)

@@ -172,10 +172,14 @@ def run(args: argparse.Namespace) -> None:
 def _write_step(args: argparse.Namespace, path: Path, report: str) -> None:
     """Write what a step costs, in the form of Skyline or DeepView."""
     report = "deepview" if args.deepview else report
-    if path.suffix.lower() == ".json" and report != "deepview":
+    ending = files.ending_of(path)
+    if ending == ".json" and report != "deepview":
         msg = f"{path}: Skyline's reports are FILE.sqlite; FILE.json is --deepview"
         raise UsageError(msg)
-    if path.suffix.lower() != ".json" and report == "deepview":
+    if path.suffix.lower() == ".gz" and report != "deepview":
+        msg = f"{path}: Skyline's reports are a database, which is not compressed: FILE.sqlite"
+        raise UsageError(msg)
+    if ending != ".json" and report == "deepview":
         msg = f"{path}: DeepView's analysis is FILE.json; Skyline's reports are --skyline"
         raise UsageError(msg)
     for name in ("batch_size", "batches"):
@@ -223,7 +227,7 @@ def _run_skyline_report(args: argparse.Namespace) -> None:
     if args.output is None:
         msg = "a report is a file: name it with -o FILE.sqlite, or -o FILE.json"
         raise UsageError(msg)
-    is_json = args.output.suffix.lower() == ".json"
+    is_json = files.ending_of(args.output) == ".json"
     report = args.report or ("deepview" if is_json else "both")
     args.deepview = args.output if report == "deepview" else None
     _write_step(args, args.output, report)

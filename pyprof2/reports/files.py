@@ -14,7 +14,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from pyprof2.errors import OutputExistsError, Pyprof2Error, UsageError
 from pyprof2.places import Address
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 FORMATS: Final = ("table", "markdown", "csv", "json", "parquet")
 _TEXTS: Final = ("table", "markdown")
 
+_GZIP: Final = ".gz"
+_GZIP_BYTES: Final = 1 << 18
+"""So many are compressed at a time."""
 _ROWS_AT_A_TIME: Final = 1 << 14
 # OWASP, "CSV Injection".
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -82,6 +85,12 @@ class Target:
         _write_arrow(found, self.form, self.path, csv_safe=self.csv_safe)
 
 
+def ending_of(path: Path) -> str:
+    """Return the ending of a name that says the form, in small letters; one of `.gz` is apart."""
+    name = path.name.lower().removesuffix(_GZIP)
+    return Path(name).suffix
+
+
 def check_free(path: Path | None, *, force: bool) -> None:
     """Raise unless `path` may be written.
 
@@ -120,12 +129,9 @@ def write_parts(parts: Iterable[str], path: Path | None) -> None:
         for part in parts:
             sys.stdout.write(part)
         return
-    with (
-        replacing(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
+    with _opened(path) as file:
         for part in parts:
-            file.write(part)
+            file.write(part.encode())
 
 
 def _is_special(path: Path) -> bool:
@@ -155,6 +161,22 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Give a file that becomes `path` when all is written: compressed where its name says so."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        if not path.name.lower().endswith(_GZIP):
+            yield file
+            return
+        from isal import igzip
+
+        # Without the time: the same content is the same file.
+        kind: Any = igzip.GzipFile  # without types
+        compressed = kind("", "wb", fileobj=file, mtime=0)
+        with io.BufferedWriter(compressed, _GZIP_BYTES) as buffered:
+            yield buffered
 
 
 def _umask() -> int:
@@ -317,7 +339,7 @@ def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], obje
         UsageError: the bytes would go to a terminal.
     """
     if path is not None:
-        with replacing(path) as temporary, temporary.open("wb") as file:
+        with _opened(path) as file:
             yield file.write
         return
     _refuse_terminal(what)
@@ -335,8 +357,8 @@ def _write_parquet(table: pa.Table, path: Path | None) -> None:
     from pyarrow import parquet
 
     if path is not None:
-        with replacing(path) as temporary:
-            parquet.write_table(table, temporary)
+        with _opened(path) as file:
+            parquet.write_table(table, file)
         return
     _refuse_terminal("Parquet")
     content = io.BytesIO()

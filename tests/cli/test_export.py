@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,27 @@ def test_a_perfetto_trace_goes_to_the_file(
     assert (result.code, result.out) == (0, "")
     names = {each.name for each in read(out).slices}
     assert names >= {"aten::mm", "cudaLaunchKernel"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("--chrome", "a.json"), ("--perfetto", "a.pftrace"), ("--folded", "a.txt")]
+)
+def test_an_export_whose_name_ends_in_gz_is_compressed(
+    kind: str, name: str, invoke: Callable[..., Any], trace: str, tmp_path: Path
+) -> None:
+    for out in (name, f"{name}.gz"):
+        assert invoke("export", trace, kind, "-o", str(tmp_path / out)).code == 0
+
+    assert gzip.decompress((tmp_path / f"{name}.gz").read_bytes()) == (tmp_path / name).read_bytes()
+
+
+def test_a_database_is_not_compressed(
+    invoke: Callable[..., Any], trace: str, tmp_path: Path
+) -> None:
+    result = invoke("export", trace, "--skyline", str(tmp_path / "net.sqlite.gz"))
+
+    assert result.code == 2
+    assert "a database, which is not compressed: FILE.sqlite" in result.err
 
 
 def test_a_perfetto_trace_goes_through_a_pipe(trace: str, capfdbinary: Any) -> None:

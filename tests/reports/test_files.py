@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import stat
@@ -105,3 +106,15 @@ def test_a_new_file_may_be_read_like_any_other(tmp_path: Path) -> None:
 
     modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert len(modes) == 1
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_a_name_that_ends_in_gz_is_compressed(form: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"op": ["aten::mm", "é"]})
+    for name in ("net", "net.gz", "again.GZ"):
+        files.write_frame(frame, form, tmp_path / name)
+
+    packed = (tmp_path / "net.gz").read_bytes()
+    assert gzip.decompress(packed) == (tmp_path / "net").read_bytes()
+    # Nothing of the time or the name is in it.
+    assert (tmp_path / "again.GZ").read_bytes() == packed
