@@ -157,9 +157,22 @@ def _incoming(
     return hierarchy.above(ls.session, params.item)
 
 
+def _shut_down(ls: Server, *_: Any) -> None:
+    """End what runs.
+
+    Requests are cancelled ahead of pygls, which walks over them while each removes itself.
+    """
+    ls.profiling.cancel()
+    protocol = ls.protocol
+    for number, answer in list(protocol._request_futures.items()):  # noqa: SLF001 -- see above
+        if number != protocol.msg_id:
+            answer.cancel()
+
+
 HANDLERS: Final[dict[str, Callable[..., Any]]] = {
     lsp.INITIALIZE: _initialize,
     lsp.INITIALIZED: _initialized,
+    lsp.SHUTDOWN: _shut_down,
     lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES: _watched,
     lsp.WORKSPACE_DID_CHANGE_CONFIGURATION: _configured,
     lsp.TEXT_DOCUMENT_DID_OPEN: _opened,

@@ -239,6 +239,18 @@ def test_cancelling_ends_all_that_was_started(
     editor.wait(is_over, 10)
 
 
+def test_an_editor_that_says_goodbye_while_a_command_runs_hears_of_no_error(
+    start: Callable[..., Editor], tmp_path: Path, script: Path
+) -> None:
+    editor = running(start, tmp_path, script)
+
+    editor.shut()
+
+    assert is_over()
+    assert editor.answer.exception(20) is not None
+    assert editor.said == []
+
+
 @pytest.mark.parametrize("how", ["hang up", "kill"])
 def test_an_editor_or_server_that_goes_leaves_no_program_running(
     start: Callable[..., Editor], tmp_path: Path, script: Path, how: str
