@@ -86,7 +86,8 @@ test-lowest:
 in-lowest: $(VENV)/.lowest
 	$(RUN)python -m pytest -n auto -m '$(LOWEST_BUT)' $(LOWEST) $(PYTEST_ARGS)
 
-# transformers, lightning, accelerate and timm bring much with them, which nothing else needs.
+# transformers, lightning, accelerate and timm, TensorBoard and a server of S3 bring much with them,
+# which nothing else needs.
 test-integrations:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-integrations' \
 		HASHED='$(HASHED) requirements/ci-integrations.txt' in-integrations
