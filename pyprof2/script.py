@@ -41,11 +41,11 @@ def main(argv: list[str]) -> None:
     args = _parse(argv)
     process = os.getpid()
     recording = ExitStack()
-    code = _run_to_its_end(args, recording)
+    code, error = _run_to_its_end(args, recording)
     if os.getpid() != process:
         _leave_fork(code)
     _join_threads()
-    recording.close()
+    recording.__exit__(None if error is None else type(error), error, None)
     if args.exit_code is not None:
         args.exit_code.write_text(str(code & 0xFF))
     sys.exit(code)
@@ -86,18 +86,20 @@ def _add_entry(parser: argparse.ArgumentParser) -> None:
 # -- as the interpreter runs it ----------------------------------------------------------------
 
 
-def _run_to_its_end(args: argparse.Namespace, recording: ExitStack) -> int:
-    """Run the script, show what it does not catch as Python does, and return its exit code."""
+def _run_to_its_end(
+    args: argparse.Namespace, recording: ExitStack
+) -> tuple[int, BaseException | None]:
+    """Run the script, and show what it does not catch as Python does; return exit code and that."""
     try:
         if args.is_entry:
             from pyprof2.nvtx import captured, run_entry
 
-            return run_entry.run(args, partial(captured.begin, args))
+            return run_entry.run(args, partial(captured.begin, args)), None
         _after_torch(partial(_begin, args, recording))
         _run(args)
     except BaseException as error:  # noqa: BLE001 -- whatever it is
-        return _show(error)
-    return 0
+        return _show(error), error
+    return 0, None
 
 
 def _begin(args: argparse.Namespace, recording: ExitStack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
@@ -38,7 +39,7 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
     if recorder is not None:
         undo.callback(recorder.finish)
         if steps is not None:
-            undo.callback(_say_where_it_ended, recorder, steps)
+            undo.push(partial(_say_where_it_ended, recorder, steps))
     sink: Any = "nvtx" if args.trace is None else "kineto"
     root = args.source_root or str(args.folder)
     # What memory is for is told to torch.profiler alone.
@@ -46,6 +47,13 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
     begin_capture(Capture(sink, steps, root, recorder, memory=memory))
 
 
-def _say_where_it_ended(recorder: TorchRecorder | NsysWindow, steps: range) -> None:
-    if not recorder.has_begun:
+def _say_where_it_ended(
+    recorder: TorchRecorder | NsysWindow,
+    steps: range,
+    _kind: object,
+    error: BaseException | None,
+    _trace: object,
+) -> None:
+    # An error says itself why there were no more steps.
+    if not recorder.has_begun and not isinstance(error, Exception):
         say(f"step {steps[0]} did not begin: the script made fewer steps, or none that shows")

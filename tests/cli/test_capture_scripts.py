@@ -146,6 +146,31 @@ def test_a_step_that_never_begins_is_said(profiler: str, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
+@pytest.mark.parametrize("how", ["a script", "an entry point"])
+def test_where_an_error_ends_it_before_the_first_step_only_the_error_is_said(
+    how: str, tmp_path: Path
+) -> None:
+    script = NET + "step()\nraise ValueError('of its own')"
+    if how == "an entry point":
+        script = """
+import torch
+def skyline_model_provider():
+    return torch.nn.Linear(4, 4)
+def skyline_input_provider(batch_size=2):
+    return (torch.ones(batch_size, 4),)
+def skyline_iteration_provider(model):
+    def iteration(x):
+        raise ValueError("of its own")
+    return iteration
+"""
+    words = ["--entry"] if how == "an entry point" else ["--steps", "5:6"]
+    done = capture(tmp_path, "--kineto", *words, "train.py", script=script)
+
+    assert done.returncode == 1
+    assert "ValueError: of its own" in done.stderr
+    assert "did not begin" not in done.stderr
+
+
 def test_steps_that_the_script_asks_for_limit_ops_and_keep_sources(tmp_path: Path) -> None:
     script = "import pyprof2\n" + NET + "pyprof2.init(steps=range(2, 4))\nfor _ in range(9): step()"
     done = capture(tmp_path, "--kineto", "train.py", script=script)

@@ -175,6 +175,20 @@ with pyprof2.record(steps=(50, 60)): step()
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
+@pytest.mark.parametrize("asked", ["by the program", "by the environment"])
+def test_where_an_error_ends_it_before_the_first_step_only_the_error_is_said(
+    asked: str, tmp_path: Path
+) -> None:
+    block = "with pyprof2.record(steps=(50, 60)):\n    " if asked == "by the program" else ""
+    loop = f"import pyprof2\n{block}step(); raise ValueError('of its own')"
+    variables = {"PYPROF2": "50:60"} if asked == "by the environment" else {}
+    done = run(tmp_path, NET + loop, **variables)
+
+    assert done.returncode == 1
+    assert "ValueError: of its own" in done.stderr
+    assert "did not begin" not in done.stderr
+
+
 def test_a_profiler_of_the_programs_own_goes_on(tmp_path: Path) -> None:
     loop = """
 import pyprof2
