@@ -102,8 +102,9 @@ def _listed(ranks: Any) -> str:
 def _by_kind(job: JobOfRanks) -> pd.DataFrame:
     """Return one row per kind, group and size: how many, how long, how fast.
 
-    Where no collective of several ranks was recorded, those of each rank by themselves: their
-    latency, and the rates of which it tells that they were not below.
+    `untimed_parts` counts the ranks' parts of which no transfer is known: they were not matched
+    with those of other ranks, or clocks cannot be compared. Where that is so of all, those of each
+    rank by themselves: their latency, and the rates of which it tells that they were not below.
     """
     keys = ["kind", "group_key", "group_size", "bytes"]
     if not len(job.bandwidths):
@@ -113,8 +114,15 @@ def _by_kind(job: JobOfRanks) -> pd.DataFrame:
         count=("instance_id", "size"), transfer_ns=("transfer_ns", "median"),
         least_ns=("least_ns", "min"), most_ns=("most_ns", "max"),
         algbw_gbps=("algbw_gbps", "median"), busbw_gbps=("busbw_gbps", "median"),
-    ).reset_index()  # fmt: skip
-    return frame.sort_values("transfer_ns", ascending=False, ignore_index=True)
+    )  # fmt: skip
+    rest = job.members[job.members["transfer_ns"].isna()]
+    parts = rest.assign(bytes=payload(rest)).groupby(keys, dropna=False, observed=True).size()
+    frame = frame.reset_index().astype({"kind": object, "group_key": object})
+    more = parts.rename("untimed_parts").reset_index().astype(frame[keys].dtypes)
+    found = frame.merge(more, on=keys, how="outer")
+    whole = found.astype({"count": "Int64", "untimed_parts": "Int64"})
+    whole = whole.fillna({"count": 0, "untimed_parts": 0})
+    return whole.sort_values("transfer_ns", ascending=False, ignore_index=True)
 
 
 def _by_own_kind(every: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

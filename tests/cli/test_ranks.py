@@ -264,3 +264,22 @@ def test_a_name_in_a_trace_is_not_obeyed_by_the_terminal(
     for view in ("path", "blame", "rank"):
         assert main(["ranks", path, "--by", view]) == 0
     assert "\x1b[31m" not in capsys.readouterr().out
+
+
+def test_collectives_of_one_rank_are_counted_beside_those_of_all(tmp_path: Path) -> None:
+    files = write(simulate(Job(3)), tmp_path)
+    recording = json.loads(files[1].read_text())
+    late = 1000 + max(event["ts"] for event in recording["traceEvents"] if "ts" in event)
+    for at in range(2):
+        broadcast = kernel(late + 10 + at, 1, 9000 + at, name="ncclDevKernel_Broadcast_RING_LL")
+        recording["traceEvents"] += [launch(late + at, 9000 + at), broadcast]
+    files[1].write_text(json.dumps(recording))
+    target = tmp_path / "kinds.csv"
+
+    assert main(["ranks", *map(str, files), "--by", "kind", "-o", str(target)]) == 0
+
+    rows = _rows(target.read_text())
+    parts = {(row["kind"], int(row["count"]), int(row["untimed_parts"])) for row in rows}
+    assert parts == {("all_reduce", 8, 0), ("broadcast", 0, 2)}
+    lone = next(row for row in rows if row["kind"] == "broadcast")
+    assert lone["transfer_ns"] == lone["bytes"] == ""
