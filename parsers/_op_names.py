@@ -10,7 +10,7 @@ REGION_PREFIX: Final = "Torch-Compiled Region: "
 """A call of what torch.compile compiled: the op that its kernels have, where they have no other."""
 
 _UNQUALIFIED: Final = re.compile(
-    r"detach_?|record_param_comms|(?:nccl|gloo|mpi|ucc|xccl):\w+|triton_\w+"
+    r"detach_?|_grad_sum_to_size|record_param_comms|(?:nccl|gloo|mpi|ucc|xccl):\w+|triton_\w+"
     rf"|{REGION_PREFIX}.*"
 )
 _NODE_NAME: Final = re.compile(r"\w+Backward\d*")

@@ -109,7 +109,7 @@ mark_composites("""
     _c10d_functional::all_to_all_single _c10d_functional::broadcast
     torch.distributed.ddp.reducer::copy_bucket_to_grad torch::distributed::reducer::mul_out
     torch::autograd::AccumulateGrad vllm::moe_forward vllm::unified_attention
-    vllm::unified_attention_with_output vllm::rocm_unquantized_gemm
+    vllm::unified_attention_with_output vllm::rocm_unquantized_gemm _grad_sum_to_size
 """)
 
 _DATA: str = "the work depends on the data"
@@ -245,7 +245,7 @@ set_category(
     aten::cumulative_trapezoid aten::trapezoid aten::hash_tensor aten::nansum aten::bincount
     aten::histc aten::histogram aten::_cdist_backward aten::_pdist_forward aten::pdist
     aten::cumprod_backward aten::cummaxmin_backward aten::quantile aten::nanquantile
-    aten::std_mean _moe_C::moe_sum sgl_kernel::moe_sum* fbgemm::asynchronous_*
+    aten::std_mean _grad_sum_to_size _moe_C::moe_sum sgl_kernel::moe_sum* fbgemm::asynchronous_*
     triton_red_* triton_per_*
 """,
     "reduce",

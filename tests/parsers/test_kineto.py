@@ -814,6 +814,7 @@ def test_what_is_no_marker_of_ours_is_dropped_and_counted(
         pytest.param(op("CompiledFunction", 5, 1, seq=3), True, id="a function of autograd"),
         pytest.param(op("AddBackward0", 5, 1), True, id="a node without a number"),
         pytest.param(op("detach", 5, 1), True, id="an op without a namespace"),
+        pytest.param(op("_grad_sum_to_size", 5, 1), True, id="one of TorchScript's"),
         pytest.param(op("ns::f", 5, 1), True, id="an op without inputs"),
         pytest.param(op("my_kernel", 5, 1, kernel_backend="triton"), True, id="a Triton kernel"),
         pytest.param(op("fused_0", 5, 1, dims=[[2]]), True, id="a fused op"),
