@@ -230,6 +230,15 @@ class Run:
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
         return run
 
+    @property
+    def span_option(self) -> str:
+        """What a command line says to have this run of the store, such as ` --span 0`."""
+        if self.whole is None:
+            return " --span all" if any(len(own) > 1 for own in self.spans.values()) else ""
+        latest = {rank: own[-1:] for rank, own in self.whole.spans.items()}
+        chosen = next(iter(self.spans.values()))[0]
+        return "" if self.spans == latest else f" --span {chosen}"
+
     def table(self, name: str) -> pa.Table:
         """Return a table of the store as Arrow, the ranks one after another."""
         return pa.concat_tables([rank.read(name) for rank in self._ranks]).unify_dictionaries()

@@ -351,6 +351,17 @@ def test_idle_time_and_lines_are_of_the_latest_span_too(
     # What explains a kernel there is of the kernel with the id that the row has.
     explained = " ".join(page["roofline"]["signatures"]["columns"]["explain"]["texts"])
     assert ("kernel_20" in explained, "kernel_10" in explained) == (idle_us != 50, idle_us == 50)
+    # And what the page says to type gives what it shows.
+    asked = "".join(f" {word}" for word in span)
+    assert page["meta"]["command"] == f"pyprof2 prof {store}{asked}"
+    assert f"pyprof2 whatif {store}{asked} --overlap" in (
+        page["job"]["whatif"]["columns"]["command"]["texts"]
+    )
+    capsys.readouterr()
+    assert main(["whatif", store, *span, "--scale", "kernel=.=0", "--format", "json"]) == 0
+    (gain,) = json.loads(capsys.readouterr().out)
+    # Of all spans only the end of the last one moves.
+    assert gain["gain_ns"] == 1000 * {40: 20, 50: 10, 90: 20}[idle_us]
 
 
 def test_a_profile_is_of_the_latest_span_unless_others_are_asked_for(

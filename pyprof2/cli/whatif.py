@@ -47,6 +47,7 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "--overlap", action="store_true", help="the bound of perfect overlap of everything"
     )
+    arguments.add_span(command)
     add_one_clock(command)
     arguments.add_format(command)
     arguments.add_output(command)
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
-    gains = JobOfRanks(loaded, args.one_clock).what_if(
+    gains = JobOfRanks(loaded.of_span(args.span), args.one_clock).what_if(
         scale=args.scale, rank=args.rank, ideal=args.ideal, transfers=args.transfers,
         overlap=args.overlap,
     )  # fmt: skip

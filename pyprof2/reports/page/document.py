@@ -135,7 +135,7 @@ def _meta(run: Run, query: ReportQuery, zero: dict[int, int]) -> dict[str, Any]:
     return {
         "name": query.input.name,
         "version": query.version,
-        "command": f"pyprof2 prof {shlex.quote(str(query.input))}",
+        "command": f"pyprof2 prof {shlex.quote(str(query.input))}{run.span_option}",
         "devices": summary["devices"],
         "profiler": next(iter(summary["profilers"]), None),
         "ranks": summary["ranks"],

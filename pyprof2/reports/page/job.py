@@ -127,7 +127,7 @@ class _Asked(NamedTuple):
 
 def _gains(job: JobOfRanks, store: Path) -> Iterator[_Asked]:
     """Give what changes gain: slow ranks, all ideal, transfers, the ops with most of the path."""
-    base = f"pyprof2 whatif {shlex.quote(str(store))}"
+    base = f"pyprof2 whatif {shlex.quote(str(store))}{job.run.span_option}"
     for slow in (*job.slow_ranks, *job.slower_of_two):
         yield _Asked(slow.gain, f"{base} --rank {slow.rank}")
     graph = job.graph
