@@ -354,8 +354,9 @@ def test_idle_time_and_lines_are_of_the_latest_span_too(
     # And what the page says to type gives what it shows.
     asked = "".join(f" {word}" for word in span)
     assert page["meta"]["command"] == f"pyprof2 prof {store}{asked}"
-    assert f"pyprof2 whatif {store}{asked} --overlap" in (
-        page["job"]["whatif"]["columns"]["command"]["texts"]
+    assert (
+        f"pyprof2 whatif {store}{asked} --overlap"
+        in (page["job"]["whatif"]["columns"]["command"]["texts"])
     )
     capsys.readouterr()
     assert main(["whatif", store, *span, "--scale", "kernel=.=0", "--format", "json"]) == 0
