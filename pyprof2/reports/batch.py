@@ -56,6 +56,10 @@ BATCH_COLUMNS: Final = (
 
 _PARTS_SHOWN: Final = 8
 _PER: Final = {"elements": "ns per 1,000 elements", "flops": "ns per 1,000 FLOPs"}
+_NOTHING: Final = "nothing"
+_NO_GROWTH: Final = (
+    "between these batch sizes it takes no longer, or its times scatter by more than that (off %)"
+)
 _THOUSAND: Final = 1000
 _CHECKPOINTS: Final = 3
 _PROCESSES: Final = (2, 8)
@@ -125,6 +129,8 @@ def _lines(model: Model, rows: list[dict[str, object]], query: BatchQuery) -> It
     yield from _drawn(parts.head(_PARTS_SHOWN), query.target)
     if len(parts) > _PARTS_SHOWN:
         yield f"{units.counted(len(parts) - _PARTS_SHOWN, 'more part')}, with less time"
+    if (parts.head(_PARTS_SHOWN)["grows by"] == _NOTHING).any():
+        yield f"{_NOTHING}: {_NO_GROWTH}"
 
 
 def _heading(model: Model) -> Iterator[str]:
@@ -430,7 +436,7 @@ def _part(fit: PartFit, time: float) -> dict[str, object]:
         "group": fit.group,
         "time_ns": round(time),
         "fixed_ns": round(fit.line.fixed),
-        "grows by": slope if fit.line.slope else "nothing",
+        "grows by": slope if fit.line.slope else _NOTHING,
         "off_pct": 100 * fit.residual,
     }
 

@@ -93,6 +93,9 @@ def test_the_table_says_what_fits_and_what_it_rests_on(
     out = capsys.readouterr().out
     assert "recorded: batch 2, 4, 8; 2, 2, 2 steps" in out
     assert "forward    matmul" in out
+    fixed = next(line for line in out.splitlines() if line.startswith("optimizer "))
+    assert "nothing" in fixed.split()
+    assert "nothing: between these batch sizes it takes no longer, or its times scatter by" in out
     # 2 bytes held for each: w · (5000 + 1000 b) <= 49,000 with w = 1 + 0.05 · (b / 8 - 1): at 34
     # 1.1625 · 39,000 = 45,338, at 36 1.175 · 41,000 = 48,175, at 37 1.18125 · 42,000 = 49,613.
     # By the estimate, w = 1, 44 do. Its lower end stays below 49,000 however large the batch is.
