@@ -26,7 +26,11 @@ _RANK: Final = re.compile(r"rank[-_]?(\d{1,9})(?!\d)")
 
 
 def memory(
-    path: Path | str, *, source_root: Path | str | None = None, progress: bool = False
+    path: Path | str,
+    *,
+    source_root: Path | str | None = None,
+    progress: bool = False,
+    span: int | str = "latest",
 ) -> MemoryProfile:
     """Return the memory that a recording says, as `pyprof2 memory` shows it.
 
@@ -35,9 +39,11 @@ def memory(
             traces or of snapshots, one per rank; or its address, or `-`.
         source_root: of a store or trace: the folder of the user's own code.
         progress: show a bar on stderr while parsing.
+        span: of a store or trace: see `pyprof2.run.Run.of_span`.
 
     Raises:
         TraceError, StoreError: the path cannot be read.
+        UsageError: there is no such span.
     """
     from pyprof2.run import load
 
@@ -51,7 +57,7 @@ def memory(
                 found = _of_snapshots(local, snapshots)
             else:
                 run = load(local, source_root=source_root, progress=progress)
-                found = of_run(run)
+                found = of_run(run.of_span(span))
     finally:
         if run is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -75,7 +81,8 @@ def of_run(run: Run) -> MemoryProfile:
     ]
     curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
     weights = last_weights(run.table("weights"))
-    return MemoryProfile(run.path, curves, {}, tags, weights, partial(_forward_of, run))
+    begins = run.trace.groupby("rank")["start_ns"].min().dropna().to_dict()
+    return MemoryProfile(run.path, curves, {}, tags, weights, partial(_forward_of, run), begins)
 
 
 def _forward_of(run: Run, rank: int) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from pyprof2.segments import joined
 from pyprof2.store import write_table
 from pyprof2.tables import TABLES
 from tests.builders import canonical
-from tests.kineto_events import Event, annotation, kernel, launch, node, op, rows, trace
+from tests.kineto_events import Event, annotation, kernel, launch, memory, node, op, rows, trace
 from tests.reports.page.reader import document_of
 
 if TYPE_CHECKING:
@@ -363,6 +363,30 @@ def test_idle_time_and_lines_are_of_the_latest_span_too(
     (gain,) = json.loads(capsys.readouterr().out)
     # Of all spans only the end of the last one moves.
     assert gain["gain_ns"] == 1000 * {40: 20, 50: 10, 90: 20}[idle_us]
+
+
+@pytest.mark.parametrize(("span", "peak"), [([], 4300), (["--span", "0"], 6000)])
+def test_memory_is_of_the_latest_span_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], span: list[str], peak: int
+) -> None:
+    """What was not released, and happened between both recordings, is no one's."""
+    for name, at, before, size in zip(
+        WORKER, (FIRST, SECOND), (5000, 300), (1000, 4000), strict=True
+    ):
+        allocated = memory(
+            at + 15, **{"Bytes": size, "Addr": size, "Device Type": 1, "Device Id": 0,
+            "Total Allocated": before + size},
+        )  # fmt: skip
+        rank = {"rank": 0, "world_size": 1}
+        trace(tmp_path / name, op("aten::empty", at + 10, 9), allocated, distributedInfo=rank)
+    store = str(parse(tmp_path, tmp_path / "store"))
+
+    assert main(["memory", store, *span, "--format", "json"]) == 0
+    (device,) = json.loads(capsys.readouterr().out)
+    assert device["peak_allocated_bytes"] == peak
+    assert main(["memory", store, *span, "--statistics", "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["allocation_bytes"] == {4300: 4000, 6000: 1000}[peak]
 
 
 def test_a_profile_is_of_the_latest_span_unless_others_are_asked_for(

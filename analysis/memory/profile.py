@@ -18,7 +18,7 @@ from pyprof2.errors import UsageError
 from pyprof2.tables import TEXT, WEIGHTS, Column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -80,6 +80,7 @@ class MemoryProfile:
         tags: what the recorded program tagged of blocks, rows of the table `memory_tags`.
         weights: what it named: of the table `weights`, see `weights.last_weights`.
         forward: gives `layer` and `time_ns` of forward in a step of a rank; None: not recorded.
+        begins: by rank, when its recording began, ns; empty: not recorded.
     """
 
     path: Path
@@ -88,6 +89,7 @@ class MemoryProfile:
     tags: pa.Table | None = None
     weights: pa.Table | None = None
     forward: Callable[[int], pd.DataFrame] | None = None
+    begins: Mapping[int, int] = field(default_factory=dict)
 
     def only(self, device: str | None = None, rank: int | None = None) -> MemoryProfile:
         """Return the profile of one device (`cuda:0`, `0`, `cpu`) or one rank.

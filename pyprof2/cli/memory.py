@@ -80,6 +80,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--device", metavar="NAME", help="only this device: cuda:0, 0, cpu")
     arguments.add_rank(command)
+    arguments.add_span(command)
     arguments.add_top(command)
     command.add_argument(
         "--fits", metavar="DEVICE", help="say whether it would fit a device, such as A100-80"
@@ -116,12 +117,12 @@ def run(args: argparse.Namespace) -> None:
             from pyprof2.reports.op_memory import show_statistics
             from pyprof2.run import load
 
-            run = load(first, source_root=args.source_root, progress=progress)
+            run = load(first, source_root=args.source_root, progress=progress).of_span(args.span)
             device, rank = args.device, args.rank
             show_statistics(run, args.between, args.top, target, device=device, rank=rank)
             return
         found = [
-            memory(path, source_root=args.source_root, progress=progress).only(
+            memory(path, source_root=args.source_root, progress=progress, span=args.span).only(
                 args.device, args.rank
             )
             for path in (first, args.other)

@@ -41,7 +41,7 @@ def show(run: Run, query: Query) -> None:
     shown = shown if len(set(rows["rank"])) > 1 else shown.drop(columns="rank")
     footer = [("mean", mean)]
     if query.target.form == "markdown":
-        table = cells.render_markdown(shown, footer)
+        table = cells.render_markdown(shown, footer, alike=times)
     else:
         width = cells.terminal_width(query.target.width)
         table, _ = cells.render(shown, footer, width, alike=times)

@@ -336,7 +336,7 @@ def _fits_line(found: Mapping[str, Any]) -> str:
 def _body(profile: MemoryProfile, number: int, query: MemoryQuery) -> Iterator[str]:
     curve, entries = profile.curves[number], profile.entries[number]
     if query.timeline:
-        yield from _drawn_timeline(curve, entries)
+        yield from _drawn_timeline(curve, entries, profile.begins)
         return
     if query.weights:
         yield from _drawn_weights(profile, number, query, query.top or _ROWS_SHOWN)
@@ -412,14 +412,16 @@ def _drawn(
     return drawn.splitlines()
 
 
-def _drawn_timeline(curve: Curve, entries: pd.DataFrame) -> Iterator[str]:
+def _drawn_timeline(
+    curve: Curve, entries: pd.DataFrame, begins: Mapping[int, int]
+) -> Iterator[str]:
     """Give a line for each stretch of the recording: its highest moment, by category."""
     moments = highest_of_parts(curve, _PARTS)
     if not moments:
         return
     parts = by_category(entries, len(curve.total))
     highest = max(sum(max(0, int(p[m])) for p in parts.values()) for m in moments)
-    begin = curve.time_at(-1)
+    begin = begins.get(curve.rank, curve.time_at(-1))
     for moment in moments:
         time = curve.time_at(moment)
         at = f"event {moment}" if time is None or begin is None else _milliseconds(time - begin)

@@ -11,7 +11,7 @@ from pyprof2.errors import UsageError
 from pyprof2.reports import cells
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.reports.files import Target
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 _ROWS_SHOWN: Final = 50
 _NOTHING: Final = "no allocation is recorded; record with profile(profile_memory=True)"
 _DROPPABLE: Final = ("source", "layer")
+_MOMENTS: Final = ("allocated_ns", "released_ns")
 
 
 def show_events(profile: MemoryProfile, top: int | None, target: Target) -> None:
     """Write a row for each block: who allocated it, when, and until when it lived."""
     parts = [block_events(curve) for curve in profile.curves]
     rows = pd.concat(parts, ignore_index=True) if parts else _none(EVENT_COLUMNS)
-    _write(rows, EVENT_COLUMNS, top, target)
+    _write(rows, EVENT_COLUMNS, top, target, profile.begins)
 
 
 def show_statistics(
@@ -69,7 +70,13 @@ def _none(columns: Sequence[Column]) -> pd.DataFrame:
     return pd.DataFrame(columns=[column.name for column in columns])
 
 
-def _write(rows: pd.DataFrame, columns: Sequence[Column], top: int | None, target: Target) -> None:
+def _write(
+    rows: pd.DataFrame,
+    columns: Sequence[Column],
+    top: int | None,
+    target: Target,
+    begins: Mapping[int, int] | None = None,
+) -> None:
     if not target.is_text:
         target.write_frame(rows if top is None else rows.head(top), columns)
         return
@@ -77,18 +84,20 @@ def _write(rows: pd.DataFrame, columns: Sequence[Column], top: int | None, targe
         target.write_lines([_NOTHING])
         return
     shown = rows.head(top or _ROWS_SHOWN)
+    if "allocated_ns" in shown:
+        # On the clock of the trace they would be numbers of nineteen digits; of a snapshot it is
+        # not known when its recording began.
+        earliest = rows[list(_MOMENTS)].min(axis=1).groupby(rows["rank"]).min()
+        begin = shown["rank"].map({**earliest, **(begins or {})})
+        shown = shown.assign(**{name: shown[name] - begin for name in _MOMENTS})
     if len(set(rows["rank"])) == 1:
         shown = shown.drop(columns="rank")
-    begin = rows["allocated_ns"].min() if "allocated_ns" in rows else 0
-    # On the clock of the trace they would be numbers of nineteen digits.
-    shown = shown.assign(
-        **{n: shown[n] - begin for n in ("allocated_ns", "released_ns") if n in shown}
-    )
+    alike = [str(name) for name in shown if str(name).endswith("_bytes") or name in _MOMENTS]
     if target.form == "markdown":
-        lines = cells.render_markdown(shown, []).splitlines()
+        lines = cells.render_markdown(shown, [], alike=alike).splitlines()
     else:
         width = cells.terminal_width(target.width)
-        lines = cells.render(shown, [], width, droppable=_DROPPABLE)[0].splitlines()
+        lines = cells.render(shown, [], width, _DROPPABLE, alike=alike)[0].splitlines()
     if len(shown) < len(rows):
         lines.append(
             f"{len(shown):,} of {len(rows):,} rows; more with --top N, all with --format csv"

@@ -71,6 +71,33 @@ def test_json_has_an_object_for_each_device_whose_rows_add_up(
     assert {"category", "certainty"} <= set(found["rows"][0])
 
 
+def test_events_are_on_the_clock_that_windows_of_statistics_are_on(
+    tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    """Both count from the begin of the recording, not from the first allocation."""
+    gpu = {"Device Type": 1, "Device Id": 0}
+    events = [
+        op("aten::mm", 0, 900_000),
+        memory(500_000, Bytes=3_000_000, Addr=1, **gpu),
+        memory(700_000, Bytes=-3_000_000, Addr=1, **gpu),
+        memory(700_000, Bytes=200, Addr=2, **gpu),
+    ]
+    recording = trace(tmp_path, *events)
+
+    lines = invoke("memory", recording, "--events", "-w", "200").lines
+
+    assert lines[0].split()[5:] == ["MB", "allocated", "ms", "released", "ms", "dur", "ms"]
+    assert [line.split()[5:8] for line in lines[2:]] == [
+        ["3.00", "500.000", "700.000"], ["<0.001", "700.000", "-"],
+    ]  # fmt: skip
+    assert "500.0 ms" in invoke("memory", recording, "--timeline").out
+    between = invoke(
+        "memory", recording, "--statistics", "--between", "499:501", "--format", "json"
+    )
+    (row,) = json.loads(between.out)
+    assert (row["allocations"], row["allocation_bytes"]) == (1, 3_000_000)
+
+
 def test_what_is_not_known_is_null_in_json(tmp_path: Path, invoke: Callable[..., Result]) -> None:
     found = json.loads(invoke("memory", trace(tmp_path, *_events()), "--format", "json").out)
 
