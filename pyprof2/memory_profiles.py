@@ -81,7 +81,8 @@ def of_run(run: Run) -> MemoryProfile:
     ]
     curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
     weights = last_weights(run.table("weights"))
-    begins = run.trace.groupby("rank")["start_ns"].min().dropna().to_dict()
+    starts = run.trace.groupby("rank")["start_ns"].min().dropna()
+    begins = {int(str(rank)): int(start) for rank, start in starts.items()}
     return MemoryProfile(run.path, curves, {}, tags, weights, partial(_forward_of, run), begins)
 
 
