@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyprof2.cli import main
-from tests.kineto_events import Event, copy, kernel, launched, load_events, op
+from pyprof2.errors import TraceError
+from pyprof2.parsers._odd_work import examine_work
+from tests.kineto_events import Event, copy, kernel, launched, load_events, op, read, trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +82,21 @@ def test_work_of_days_and_at_zero_is_said_beside_the_profile(
     err = capsys.readouterr().err
     assert f"{LONG} (1)" in err
     assert f"{AT_ZERO} (1)" in err
+
+
+def test_a_file_of_more_devices_than_any_machine_has_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    most = [kernel(10 * n, 5, n, {"device": n}) for n in range(1024)]
+    file = trace(tmp_path, *most)
+    examine_work(read(file), file)
+
+    trace(tmp_path, *most, kernel(0, 5, 9999, {"device": 1024}))
+
+    with pytest.raises(TraceError, match="names 1,025 devices"):
+        examine_work(read(file), file)
+    assert main(["prof", str(tmp_path / "trace.json")]) == 1
+    assert "no machine has more than 1,024" in capsys.readouterr().err
 
 
 H100 = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0}]
