@@ -29,7 +29,7 @@ LOWEST := tests/parsers tests/test_store.py tests/test_run.py tests/cli/test_pro
 LOWEST_BUT := not slow and not real_trace
 
 # What has a target of its own.
-APART := pages or minutes
+APART := pages or minutes or release
 BUT := not release
 
 # Tests start hundreds of processes: what Python compiled once is kept, whoever says otherwise.

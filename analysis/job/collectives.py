@@ -60,7 +60,7 @@ def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
     kernels = _comm_kernels(tables["kernels"])
     frame = _members_of_kernels(kernels, ops, tables["ranges"], markers)
     alone = ops.without_kernel(frame)
-    of_ops = on_workers(_members_of_ops(alone, ops, markers), tables["ranges"])
+    of_ops = on_workers(_members_of_ops(alone, ops, markers), tables["ranges"], ops.said_by_ranges)
     frame = pd.concat([frame, of_ops], ignore_index=True)
     frame = frame.sort_values(["start_ns", "dur_ns"], ascending=[True, False], kind="stable")
     frame = with_group_keys(frame.reset_index(drop=True))
@@ -209,6 +209,11 @@ class _Ops:
         found: Int = rest[np.array(keep, bool)]
         return found
 
+    @property
+    def said_by_ranges(self) -> dict[int, Described]:
+        """What PyTorch's ranges say that were called with tensors, by their rows."""
+        return dict(zip(self._called.places.tolist(), self._called.says, strict=True))
+
     def markers(self, ranges: pa.Table) -> dict[int, list[Marker]]:
         """Return what our annotation says inside of each outermost op."""
         found: dict[int, list[Marker]] = {}
@@ -251,10 +256,12 @@ class _CalledRanges:
     """PyTorch's own ranges of collectives whose inputs were recorded.
 
     Attributes:
-        rows: of table `ranges`.
+        places: of table `ranges`, the rows that they are.
+        rows: these.
         says: what each says, with its kind.
     """
 
+    places: Int
     rows: pa.Table
     says: list[Described]
 
@@ -268,7 +275,7 @@ class _CalledRanges:
         chosen = np.flatnonzero(has_kind & (signature >= 0))
         pairs = zip(signature[chosen].tolist(), code[chosen].tolist(), strict=True)
         says = [replace(said[number], kind=kinds[name]) for number, name in pairs]
-        return cls(ranges.take(pa.array(chosen)), says)
+        return cls(chosen, ranges.take(pa.array(chosen)), says)
 
     def around(self, thread: Int, time: Int) -> Int:
         """Return the position of the innermost range around each time on a thread; -1: none."""

@@ -166,6 +166,8 @@ def _others(total: int, sizes: list[int], place: int) -> int | None:
 def _by_shapes(op: str, tensors: Sequence[Input]) -> Described:
     """Return the bytes that the shapes of the inputs tell, if the op says which is which."""
     kind = kind_of(op)
+    if kind == "barrier":  # its tensor is there to be waited for
+        return Described()
     if _RANGE.match(op):
         listed = (item if isinstance(item, tuple) else (item,) for item in tensors)
         tensors = [tuple(part for parts in listed for part in parts if isinstance(part, Tensor))]

@@ -57,6 +57,42 @@ def test_what_the_worker_calls_it_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "dtype", "shape", "wanted"),
+    [
+        ("all_reduce", "signed char", [10], (10, 10, "i8")),
+        ("all_reduce", "c10::BFloat16", [4, 2], (16, 16, "bf16")),
+        ("all_reduce", "c10::complex<float>", [3], (24, 24, "c64")),
+        ("all_reduce", "float", [0], (0, 0, "f32")),
+        # Its op does not say of how many ranks the group is.
+        ("all_gather", "double", [5], (40, None, "f64")),
+    ],
+)
+def test_the_work_has_the_sizes_that_the_op_lacks(
+    tmp_path: Path, kind: str, dtype: str, shape: list[int], wanted: tuple[Any, ...]
+) -> None:
+    """The op has a list of tensors, of which no type is recorded."""
+    name = {"all_reduce": "c10d::allreduce_", "all_gather": "c10d::allgather_"}[kind]
+    dims = {"all_reduce": [[shape]], "all_gather": [[], [shape]]}[kind]
+    called = {"Input Dims": [shape], "Input type": [dtype]}
+    found = load_events(
+        tmp_path,
+        op(name, 100, 10, dims=dims, types=["TensorList"] * len(dims)),
+        annotation(f"gloo:{kind}", 120, 500, tid=WORKER, args=called),
+        # Another kind of work than the op hands over says nothing of its size.
+        op("c10d::reduce_scatter_", 700, 10),
+        annotation("gloo:all_reduce", 720, 500, tid=WORKER, args=called),
+        # The tensor of a barrier moves nothing.
+        op("c10d::barrier", 1300, 10, dims=[[1]], types=["unsigned char"]),
+        annotation("gloo:barrier", 1320, 5, tid=WORKER),
+    ).collectives
+
+    names = ["in_bytes", "out_bytes", "dtype"]
+    rows = found[names].astype(object).where(found[names].notna(), None).to_numpy().tolist()
+    assert [tuple(row) for row in rows] == [wanted, (None, None, None), (None, None, None)]
+    assert found["start_ns"].tolist() == [120_000, 720_000, 1_320_000]
+
+
+@pytest.mark.parametrize(
     "work",
     [
         pytest.param([("gloo:all_gather", 105, 60)], id="one is missing"),
