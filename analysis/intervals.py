@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pyprof2 import is_pure
 from pyprof2.columns import order_of, values_of
-from pyprof2.pure import is_pure
 
 _nest: Any = None
 with contextlib.suppress(ImportError):  # it was not built

@@ -40,10 +40,9 @@ from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS, SUMMARY_COL
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.cli import build_parser
 from pyprof2.parsers.formats import FORMATS
-from pyprof2.problems import PROBLEMS
+from pyprof2.problems import PROBLEMS, SKIPPED
 from pyprof2.reports.batch import BATCH_COLUMNS
 from pyprof2.result_tables import ENERGY, FINDINGS, RESULTS, SPENDING
-from pyprof2.skipped import SKIPPED
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from pyprof2.pure import is_pure
+from pyprof2 import is_pure
 
 
 def library(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from pyprof2 import skipped
+from pyprof2 import problems
 from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
 from pyprof2.parsers._kineto_counters import CounterTable
 from pyprof2.parsers._kineto_devices import DeviceTables
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from pyprof2.parsers._kineto_columns import Scan
     from pyprof2.recording import Signature, Spool
 
-_SKIPPED_PHASES: Final = {"M": skipped.NAMES, "i": skipped.MARKS}
+_SKIPPED_PHASES: Final = {"M": problems.NAMES, "i": problems.MARKS}
 _SKIPPED_CATEGORIES: Final = {
-    "ac2g": skipped.ARROWS,
-    "async": skipped.ARROWS,
-    "async_cpu_to_gpu": skipped.ARROWS,
-    "async_gpu": skipped.ARROWS,
-    "trace": skipped.OWN_SPAN,
-    "gpu_user_annotation": skipped.GPU_ANNOTATIONS,
-    "cuda_event": skipped.CUDA_EVENTS,
+    "ac2g": problems.ARROWS,
+    "async": problems.ARROWS,
+    "async_cpu_to_gpu": problems.ARROWS,
+    "async_gpu": problems.ARROWS,
+    "trace": problems.OWN_SPAN,
+    "gpu_user_annotation": problems.GPU_ANNOTATIONS,
+    "cuda_event": problems.CUDA_EVENTS,
 }
 
 
@@ -82,7 +82,7 @@ class TableBuilder:
         """Append what could not be before the end of the recording was known."""
         for events in self._pairs.joined():
             if events.group == UNKNOWN:
-                self.skipped[with_detail(skipped.UNKNOWN_EVENT, "pairs of B and E")] += len(events)
+                self.skipped[with_detail(problems.UNKNOWN_EVENT, "pairs of B and E")] += len(events)
             else:
                 self._append[events.group](events)
         self._ranges.finish(self._ops.span)
@@ -115,9 +115,9 @@ class TableBuilder:
 def _skipped(phase: str, category: str) -> str:
     """Return what events are that no table has: of a known kind, or of one that may matter."""
     if not phase:
-        return skipped.NO_PHASE
+        return problems.NO_PHASE
     if phase in _SKIPPED_PHASES:
         return _SKIPPED_PHASES[phase]
     detail = f"phase {phase}, category {category or 'none'}"
-    unknown = with_detail(skipped.UNKNOWN_EVENT, detail)
+    unknown = with_detail(problems.UNKNOWN_EVENT, detail)
     return _SKIPPED_CATEGORIES.get(category.lower(), unknown)

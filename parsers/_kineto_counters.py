@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyprof2.parsers._json import DECODE_ERRORS
 from pyprof2.parsers._kineto_values import whole_numbers
 from pyprof2.parsers._names import cut_name
-from pyprof2.skipped import COUNTERS
+from pyprof2.problems import COUNTERS
 
 if TYPE_CHECKING:
     from collections import Counter

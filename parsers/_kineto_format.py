@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyprof2.formats import Advice, TraceFormat
+from pyprof2.parsers._trace_format import TraceFormat
+from pyprof2.problems import Advice
 
 _BOTH: Final = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 _SHAPES: Final = "profile(record_shapes=True)"

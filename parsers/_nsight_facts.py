@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from pyprof2 import skipped
+from pyprof2 import problems
 from pyprof2.problems import NSIGHT_ERROR, with_detail
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ _DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
 _GPUS: Final = "TARGET_INFO_GPU"
 _DEVICES: Final = "TARGET_INFO_CUDA_DEVICE"
 _SKIPPED: Final = {
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": skipped.CUDA_EVENTS,
-    "CUDA_GPU_MEMORY_USAGE_EVENTS": skipped.GPU_MEMORY,
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": problems.CUDA_EVENTS,
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": problems.GPU_MEMORY,
 }
 _ERROR: Final = 3
 _DIAGNOSTIC_CHARS: Final = 160

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyprof2.formats import Advice, TraceFormat
+from pyprof2.parsers._trace_format import TraceFormat
+from pyprof2.problems import Advice
 
 _INIT: Final = "call pyprof2.init() in the script"
 _SHAPES: Final = f"{_INIT}, or nsys profile --pytorch=autograd-shapes-nvtx"

@@ -16,9 +16,8 @@ from pyprof2.parsers._names import cut_names
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
-from pyprof2.problems import RANGE_OPEN
+from pyprof2.problems import MARKS, NAMES, RANGE_OPEN
 from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS, UNNAMED_DOMAIN, TextCodes
-from pyprof2.skipped import MARKS, NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

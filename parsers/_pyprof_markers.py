@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pyprof2.dtypes import TORCH_DTYPES
 from pyprof2.frames import user_line
 from pyprof2.problems import PROBLEMS, PYPROF_BROKEN, PYPROF_TOO_LONG
-from pyprof2.signatures import Scalar, Tensor, is_possible
+from pyprof2.signatures import TORCH_DTYPES, Scalar, Tensor, is_possible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

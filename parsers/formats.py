@@ -10,7 +10,8 @@ from pyprof2.parsers._nsight_format import NSIGHT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.formats import Advice, TraceFormat
+    from pyprof2.parsers._trace_format import TraceFormat
+    from pyprof2.problems import Advice
 
 FORMATS: Final[tuple[TraceFormat, ...]] = (KINETO, NSIGHT)
 

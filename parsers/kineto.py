@@ -15,6 +15,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2 import is_pure
 from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
 from pyprof2.parsers._kineto_builder import TableBuilder
 from pyprof2.parsers._kineto_events import Job
@@ -22,7 +23,6 @@ from pyprof2.parsers._kineto_scanner import EventScanner
 from pyprof2.parsers._kineto_values import first_of, to_int
 from pyprof2.parsers._labels import cpu_device, entry_of, machine_of
 from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK
-from pyprof2.pure import is_pure
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
 if TYPE_CHECKING:

@@ -52,9 +52,16 @@ from pyprof2.parsers._nsight_stalls import (
 from pyprof2.parsers._nsys import export_report, is_report
 from pyprof2.parsers._other_files import other_database
 from pyprof2.parsers._sqlite import Database
-from pyprof2.problems import LAUNCHED_EARLY, NO_CALLS, UNKNOWN_PROCESS, WHOLE_GRAPHS
+from pyprof2.problems import (
+    BACKTRACES,
+    GRAPHS_WITH_NODES,
+    LAUNCHED_EARLY,
+    NO_CALLS,
+    OTHER_PROCESSES,
+    UNKNOWN_PROCESS,
+    WHOLE_GRAPHS,
+)
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording
-from pyprof2.skipped import BACKTRACES, GRAPHS_WITH_NODES, OTHER_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -23,7 +23,7 @@ from pyprof2.columns import int_array, text_array
 from pyprof2.errors import TraceError
 from pyprof2.parsers import _snapshot_pickle
 from pyprof2.parsers._compiled import library
-from pyprof2.snapshots import Snapshot, Stack
+from pyprof2.recording import Snapshot, Stack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

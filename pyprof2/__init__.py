@@ -71,6 +71,11 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def is_pure() -> bool:
+    """Return whether nothing compiled is to be used: PYPROF2_PURE says so."""
+    return os.environ.get("PYPROF2_PURE", "") not in ("", "0")
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 

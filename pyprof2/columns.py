@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+
 TextColumn: TypeAlias = "tuple[NDArray[np.int64], Sequence[str | None]]"
 """Codes, -1 for null, and the text of each code; a text that is None is null too."""
 

@@ -257,6 +257,9 @@ class Marker:
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
 """The marker around the steps that a recorder was asked for."""
 
+DEVICES_KEY: Final = "pyprof2_devices"
+"""The key of a memory snapshot under which `pyprof2 capture` puts what is used of each device."""
+
 
 def format_marker(marker: Marker, *, quoteless: bool = False) -> str:
     """Return the text of a marker; in the quoteless form for recorders that escape nothing."""

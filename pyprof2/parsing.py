@@ -20,9 +20,8 @@ from pyprof2.analysis.time.idle import INPUT, idle_of_recording
 from pyprof2.analysis.time.idle_parts import IN_PARTS
 from pyprof2.assemble import assemble
 from pyprof2.brought import Found, here
-from pyprof2.code_hashes import code_of
-from pyprof2.errors import LeftOutWarning, TraceError, UsageError
-from pyprof2.frames import absolute, is_own_path
+from pyprof2.errors import LeftOutWarning, TraceError, UsageError, is_shortage, shortage
+from pyprof2.frames import absolute, code_of, is_own_path
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.parts import SpooledParts
@@ -34,7 +33,6 @@ from pyprof2.result_tables import CLOCKS, LEGS, PARTS
 from pyprof2.results import write_results
 from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
 from pyprof2.segments import clock_shifts, joined
-from pyprof2.shortage import is_shortage, shortage
 from pyprof2.store import StoreWriter, TableWriters, write_table
 from pyprof2.tables import COLLECTIVES, TABLES
 
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
-    from pyprof2.code_hashes import Code
+    from pyprof2.frames import Code
     from pyprof2.recording import Recording
     from pyprof2.resumed import Kept
 

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from pyprof2.errors import StoreError
-from pyprof2.shortage import is_shortage, shortage
+from pyprof2.errors import StoreError, is_shortage, shortage
 from pyprof2.store_checks import find_fault
 
 if TYPE_CHECKING:

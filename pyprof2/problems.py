@@ -2,16 +2,47 @@
 
 Who finds a problem counts its slug, which the store keeps; what `check` and the warnings say of it,
 and what they advise, stands here alone. Where a problem has a name or a number of its own, that
-follows the slug: `nsight-error: …`, and stands in the text at `{}`.
+follows the slug: `nsight-error: …`, and stands in the text at `{}`. What is undamaged but has no
+place in any table is skipped: the second register.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from pyprof2.formats import Advice
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """How to record with a profiler what a recording lacks.
+
+    Attributes:
+        gpu: work of a GPU.
+        ops: any ops.
+        launches: the launches of all kernels.
+        outside: an op around kernels that none encloses.
+        other_threads: ops on all threads.
+        shapes: the shapes of ops.
+        inputs: the shapes of ops that have no counts without them.
+        layers: layers.
+        sources: lines of code.
+        steps: steps.
+        threads: the forward thread of each autograd node.
+        problem: a file without damage that has no advice of its own.
+    """
+
+    gpu: str
+    ops: str
+    launches: str
+    outside: str
+    other_threads: str
+    shapes: str
+    inputs: str
+    layers: str
+    sources: str
+    steps: str
+    threads: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,3 +221,65 @@ def look_up(key: str) -> Problem:
         return Problem(key, key)
     text = found.text.replace("{}", detail, 1)
     return Problem(slug, text, found.advice, found.is_harmless)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A kind of events or rows that are not read.
+
+    Attributes:
+        slug: its name, in a store and in the documentation.
+        what: what they are, with `{}` for the detail.
+        may_matter: whether a number may lack them; else none needs them.
+    """
+
+    slug: str
+    what: str
+    may_matter: bool = False
+
+    @property
+    def text(self) -> str:
+        """What `check` says."""
+        return self.what if self.may_matter else f"{self.what}, which no number needs"
+
+
+SKIPPED: Final[dict[str, Skipped]] = {}
+"""Every kind, by its slug."""
+
+
+def _skip(slug: str, what: str, *, may_matter: bool = False) -> str:
+    """Return the slug under which the kind is now known."""
+    SKIPPED[slug] = Skipped(slug, what, may_matter)
+    return slug
+
+
+COUNTERS: Final = _skip(
+    "counters",
+    "values of counters that are no numbers, and counters without values",
+    may_matter=True,
+)
+NAMES: Final = _skip("names", "names of processes, threads and categories")
+MARKS: Final = _skip("marks", "marks of a moment")
+ARROWS: Final = _skip("arrows", "arrows between launches and GPU work")
+OWN_SPAN: Final = _skip("own-span", "the recorder's own span")
+GPU_ANNOTATIONS: Final = _skip("gpu-annotations", "annotations repeated for the GPU")
+CUDA_EVENTS: Final = _skip("cuda-events", "CUDA events")
+GPU_MEMORY: Final = _skip("gpu-memory", "events of GPU memory")
+BACKTRACES: Final = _skip("backtraces", "backtraces of CUDA calls")
+GRAPHS_WITH_NODES: Final = _skip("graphs-with-nodes", "CUDA graphs whose nodes are in the file too")
+OTHER_PROCESSES: Final = _skip("other-processes", "rows of processes that used no GPU")
+TRACED_OPS: Final = _skip("traced-ops", "ops that torch.compile traced, and did not run")
+NO_PHASE: Final = _skip("no-phase", "events without a phase", may_matter=True)
+UNKNOWN_EVENT: Final = _skip("unknown-event", "events of an unknown kind: {}", may_matter=True)
+
+
+def look_up_skipped(key: str) -> Skipped:
+    """Return the kind that was counted under this key, with the detail in its text.
+
+    A store of another version may have one that is not registered: the key is its text.
+    """
+    slug, _, detail = key.partition(SEPARATOR)
+    found = SKIPPED.get(slug)
+    if found is None:
+        return Skipped(key, key, may_matter=True)
+    return Skipped(slug, found.what.replace("{}", detail, 1), found.may_matter)

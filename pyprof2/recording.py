@@ -3,7 +3,7 @@
 A parser appends whole columns, chunk by chunk, in the order of its file; `Recording` gives them
 back as Arrow tables, in any selection of columns. Rows are not yet sorted, numbered or linked.
 Text is dictionary-encoded on the way in, so a chunk holds numbers only, and memory grows with
-the number of distinct texts alone.
+the number of distinct texts alone. `Snapshot` is the same for a snapshot of the allocator.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class Recording:
         devices: rows of the canonical table `devices`, without rank.
         trace: a row of the canonical table `trace`, without rank.
         problems: slugs of `pyprof2.problems`: what was repaired or dropped, with counts.
-        skipped: slugs of `pyprof2.skipped`: what was not read, with counts.
+        skipped: slugs of `pyprof2.problems`: what was not read, with counts.
         annotated: what only markers of the recorded program say, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
@@ -386,3 +386,39 @@ def has_text(table: pa.Table, name: str, words: Container[str]) -> NDArray[np.bo
     code, texts = code_column(table, name)
     found: NDArray[np.bool_] = np.array([*(text in words for text in texts), False])[code]
     return found
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The frames of one call stack, innermost first: file, line, function."""
+
+    frames: tuple[tuple[str, int, str], ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot of one process.
+
+    Attributes:
+        path: the file.
+        events: in the order of recording: `device`, `action` (text), `address`, `bytes`,
+            `time_ns`, `device_free_bytes`, `stack` (place in `stacks`), `note`; null: not known.
+        segments: `device`, `address`, `total_bytes`, `allocated_bytes`, `active_bytes`,
+            `expandable`.
+        blocks: `segment` (its place), `address`, `bytes`, `requested_bytes`, `state`, `stack`.
+        stacks: each distinct one once.
+        settings: of the allocator, as far as they are recorded.
+        device_count: how many devices it has a list of events for.
+        non_torch: bytes that others than the allocator use, by device; empty: not recorded.
+        unread: what is in it that this version does not know, with counts.
+    """
+
+    path: Path
+    events: pa.Table
+    segments: pa.Table
+    blocks: pa.Table
+    stacks: list[Stack]
+    settings: dict[str, Any]
+    device_count: int
+    non_torch: dict[int, int] = field(default_factory=dict)
+    unread: Counter[str] = field(default_factory=Counter)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.stored_sums import StoredSums
     from pyprof2.analysis.summaries.totals import Totals
     from pyprof2.analysis.summaries.work_checks import Work
-    from pyprof2.formats import Advice
     from pyprof2.job import JobOfRanks
     from pyprof2.parsing import default_store, parse
+    from pyprof2.problems import Advice
     from pyprof2.reports.notebook import Summary
     from pyprof2.reports.plots import Plots
 

@@ -26,12 +26,18 @@ import pyarrow.parquet as pq
 
 from pyprof2 import __version__
 from pyprof2.claims import CLAIM, Claim, abandoned_claim, is_own_folder
-from pyprof2.code_hashes import Code  # noqa: TC001 - what reads a manifest looks it up
-from pyprof2.errors import OutputExistsError, Pyprof2Error, SchemaError, StoreError
+from pyprof2.errors import (
+    OutputExistsError,
+    Pyprof2Error,
+    SchemaError,
+    StoreError,
+    is_shortage,
+    shortage,
+)
+from pyprof2.frames import Code  # noqa: TC001 - what reads a manifest looks it up
 from pyprof2.parts import TableParts
 from pyprof2.places import MANIFEST
 from pyprof2.result_tables import RESULTS
-from pyprof2.shortage import is_shortage, shortage
 from pyprof2.store_checks import find_fault
 from pyprof2.tables import SCHEMA_VERSION, TABLES, Table
 

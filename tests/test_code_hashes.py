@@ -6,7 +6,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from pyprof2.code_hashes import WIDTH, code_of, line_hashes
+from pyprof2.frames import WIDTH, code_of, line_hashes
 
 if TYPE_CHECKING:
     from pathlib import Path

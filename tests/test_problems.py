@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pyprof2 import problems, skipped
+from pyprof2 import problems
 from pyprof2.analysis.summaries.checks import problem_lines
 from pyprof2.parsers.formats import FORMATS
-from pyprof2.problems import PROBLEMS, look_up, with_detail
+from pyprof2.problems import PROBLEMS, look_up, look_up_skipped, with_detail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-REGISTERS: Final = [ROOT / "pyprof2" / name for name in ("problems.py", "skipped.py")]
 SOURCES: Final = [
     path
     for folder in ("pyprof2", "parsers", "analysis")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if path not in REGISTERS
+    if path != ROOT / "pyprof2" / "problems.py"
 ]
 NAMES: Final = {
-    **{name: slug for name, slug in vars(problems).items() if slug in [*problems.PROBLEMS]},
-    **{name: slug for name, slug in vars(skipped).items() if slug in [*skipped.SKIPPED]},
+    name: slug
+    for name, slug in vars(problems).items()
+    if slug in [*problems.PROBLEMS, *problems.SKIPPED]
 }
 """The name of each problem and each skipped kind in the code, and its slug."""
 
@@ -66,7 +66,7 @@ def test_what_is_registered_is_counted_somewhere() -> None:
         if isinstance(node, ast.Name | ast.Attribute)
     }
 
-    assert len(NAMES) == len(PROBLEMS) + len(skipped.SKIPPED)
+    assert len(NAMES) == len(PROBLEMS) + len(problems.SKIPPED)
     assert set(NAMES) - used == set()
 
 
@@ -112,7 +112,7 @@ def test_what_an_error_of_nsight_says_is_not_taken_for_another_problem() -> None
     assert "nsys-ui" in found.advice
 
 
-@pytest.mark.parametrize("slug", skipped.SKIPPED)
+@pytest.mark.parametrize("slug", problems.SKIPPED)
 def test_each_skipped_kind_has_a_place_in_the_documentation(slug: str) -> None:
     page = (ROOT / "docs" / "problems.rst").read_text(encoding="utf-8")
 
@@ -120,8 +120,9 @@ def test_each_skipped_kind_has_a_place_in_the_documentation(slug: str) -> None:
 
 
 def test_check_says_what_was_skipped_and_whether_a_number_may_lack_it() -> None:
-    unknown = with_detail(skipped.UNKNOWN_EVENT, "phase Q, category none")
+    unknown = with_detail(problems.UNKNOWN_EVENT, "phase Q, category none")
 
-    assert skipped.look_up(skipped.MARKS).text == "marks of a moment, which no number needs"
-    assert skipped.look_up(unknown).text == "events of an unknown kind: phase Q, category none"
-    assert skipped.look_up("something new").text == "something new"
+    marks = look_up_skipped(problems.MARKS)
+    assert marks.text == "marks of a moment, which no number needs"
+    assert look_up_skipped(unknown).text == "events of an unknown kind: phase Q, category none"
+    assert look_up_skipped("something new").text == "something new"

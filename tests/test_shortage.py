@@ -12,9 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyprof2.cli import main
-from pyprof2.errors import CaptureError, MemoryShortError, StoreError, TraceError
+from pyprof2.errors import (
+    CaptureError,
+    MemoryShortError,
+    StoreError,
+    TraceError,
+    is_shortage,
+    shortage,
+)
 from pyprof2.run import load, parse
-from pyprof2.shortage import is_shortage, shortage
 from tests.kineto_events import launched, op, trace
 
 if TYPE_CHECKING:

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.dtypes import DTYPE_BITS, nbytes
 from pyprof2.signatures import (
+    DTYPE_BITS,
     Input,
     OpCall,
     Scalar,
     Tensor,
     format_inputs,
     format_signature,
+    nbytes,
     parse_inputs,
 )
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.costs.registry import Cost, Evidence, UnknownCostError
 from pyprof2.analysis.costs.sizes import Size, plain
-from pyprof2.dtypes import DTYPE_NUMBERS, TORCH_DTYPES, nbytes
-from pyprof2.signatures import OpCall, Scalar, Tensor
+from pyprof2.signatures import DTYPE_NUMBERS, TORCH_DTYPES, OpCall, Scalar, Tensor, nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -19,9 +19,8 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
-from pyprof2.dtypes import nbytes
 from pyprof2.errors import CostRegistrationError, TerminatedError
-from pyprof2.signatures import Input, OpCall, Tensor
+from pyprof2.signatures import Input, OpCall, Tensor, nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from pyprof2.dtypes import DTYPE_BITS
 from pyprof2.errors import UsageError
+from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.job.kinds import POINT_TO_POINT, kind_of
-from pyprof2.dtypes import nbytes
-from pyprof2.signatures import Input, Scalar, Tensor, parse_inputs
+from pyprof2.signatures import Input, Scalar, Tensor, nbytes, parse_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

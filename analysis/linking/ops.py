@@ -19,8 +19,8 @@ from pyprof2.analysis.linking.passes import Calls, find_passes
 from pyprof2.analysis.linking.ranges import ranges_at
 from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.columns import order_of
+from pyprof2.problems import TRACED_OPS
 from pyprof2.recording import Recording, code_column, int_column
-from pyprof2.skipped import TRACED_OPS
 
 DIRECTIONS: Final = ["forward", "backward", "optimizer", "other"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.snapshots import Snapshot, Stack
+    from pyprof2.recording import Snapshot, Stack
 
 NO_FRAMES: Final = "(no frames: autograd thread)"
 _SEGMENT_SIGNS: Final = {

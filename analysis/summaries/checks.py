@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2 import skipped
+from pyprof2 import problems
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.problems import look_up
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import TypeAlias
 
-    from pyprof2.formats import Advice
-    from pyprof2.problems import Problem
+    from pyprof2.problems import Advice, Problem
 
     _Lack: TypeAlias = tuple[str, int, int | None, str]
     """What is missing, how often, of how many if that says something, and what to do."""
@@ -168,5 +167,5 @@ def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
             text = f"events read with the {_SCANNERS.get(scanner, scanner)} scanner"
             yield Finding("info", text, count, rank=rank["rank"])
         for key, count in sorted(rank["skipped"].items()):
-            text = f"not read: {skipped.look_up(key).text}"
+            text = f"not read: {problems.look_up_skipped(key).text}"
             yield Finding("info", text, count, rank=rank["rank"])

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.columns import combine_keys
-from pyprof2.dtypes import DTYPE_BITS
+from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

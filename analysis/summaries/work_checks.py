@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from pyprof2.formats import Advice
+    from pyprof2.problems import Advice
 
 NEEDED: Final = {
     "kernels": ("op", "kernel", "category", "cost_status", "cost_note", "dur_ns", "layer",

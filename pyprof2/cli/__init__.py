@@ -48,10 +48,11 @@ from pyprof2.errors import (
     StoreError,
     TerminatedError,
     UsageError,
+    is_shortage,
+    shortage,
 )
 from pyprof2.places import place
 from pyprof2.reports.cells import clean
-from pyprof2.shortage import is_shortage, shortage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

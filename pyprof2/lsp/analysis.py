@@ -103,7 +103,7 @@ def _anchors(
     if hashes is None:
         if before is None or not trusted:
             return []
-        from pyprof2.code_hashes import line_hashes
+        from pyprof2.frames import line_hashes
 
         hashes = line_hashes(before.removeprefix("\ufeff"))
     old = None if before is None else Text(before)

@@ -11,7 +11,7 @@ import difflib
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyprof2.code_hashes import WIDTH, line_hashes
+from pyprof2.frames import WIDTH, line_hashes
 from pyprof2.lsp.outline import innermost
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from pyprof2.code_hashes import LARGEST
-from pyprof2.frames import is_absolute
+from pyprof2.frames import LARGEST, is_absolute
 from pyprof2.lsp.costs import costs_of
 
 if TYPE_CHECKING:

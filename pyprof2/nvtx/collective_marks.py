@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.distributed as dist
 
-from pyprof2.dtypes import TORCH_DTYPES
 from pyprof2.markers import Marker
 from pyprof2.nvtx.collectives import group_of_value
 from pyprof2.nvtx.describe import tensor_bytes
 from pyprof2.nvtx.internals import own_number
+from pyprof2.signatures import TORCH_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

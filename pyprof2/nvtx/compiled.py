@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final
 
-from pyprof2.pure import is_pure
+from pyprof2 import is_pure
 
 
 def _load() -> Any:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from pyprof2.dtypes import DTYPE_NUMBERS, TORCH_DTYPES
 from pyprof2.nvtx.internals import without_torch_function
-from pyprof2.signatures import Input, Scalar, Tensor
+from pyprof2.signatures import DTYPE_NUMBERS, TORCH_DTYPES, Input, Scalar, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

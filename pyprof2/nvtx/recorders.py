@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pyprof2.markers import DOMAIN, WINDOW
+from pyprof2.markers import DEVICES_KEY, DOMAIN, WINDOW
 from pyprof2.nvtx.growth import Growth
 from pyprof2.nvtx.internals import (
     all_threads_config,
@@ -29,7 +29,6 @@ from pyprof2.nvtx.internals import (
 )
 from pyprof2.nvtx.replacing import replace
 from pyprof2.runner import BY_SIGNAL
-from pyprof2.snapshots import DEVICES_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.summaries.spent import Spent
-    from pyprof2.formats import Advice
+    from pyprof2.problems import Advice
     from pyprof2.run import Run
 
 _NOTHING: Final = "nothing was recorded that could be profiled"

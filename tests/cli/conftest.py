@@ -19,7 +19,7 @@ from pyprof2.tables import DEVICES
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pyprof2.formats import Advice
+    from pyprof2.problems import Advice
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.code_hashes import line_hashes
+from pyprof2.frames import line_hashes
 from pyprof2.lsp.anchors import anchors, split_hashes
 from pyprof2.lsp.outline import outline, parsed
 from pyprof2.lsp.text import Text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
-from pyprof2.code_hashes import line_hashes
+from pyprof2.frames import line_hashes
 from pyprof2.lsp import features
 from pyprof2.lsp.analysis import analyse
 from pyprof2.lsp.costs import VALUES, Costs, FileCosts, Node

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyprof2
-from pyprof2 import skipped
+from pyprof2 import problems
 from pyprof2.markers import Marker, format_marker
 from pyprof2.parsers import _json
 from pyprof2.parsers._kineto_values import parse_us
@@ -423,7 +423,7 @@ def test_other_instants_are_no_memory(tmp_path: Path) -> None:
     found = recorded(tmp_path, memory(1, Bytes=1) | {"name": "[OutOfMemory]"}, memory(2, Bytes=1))
 
     assert found.spool.counts["memory"] == 1
-    assert found.skipped == {skipped.MARKS: 1}
+    assert found.skipped == {problems.MARKS: 1}
 
 
 @pytest.mark.parametrize(
@@ -913,7 +913,7 @@ def test_what_is_no_number_of_a_counter_is_skipped(
     (found,) = read_recordings(path, tmp_path, scanner=scanner)
 
     assert values(found, "counters", "value") == [*good, 6.0]
-    assert found.skipped == ({skipped.COUNTERS: skipped_count} if skipped_count else {})
+    assert found.skipped == ({problems.COUNTERS: skipped_count} if skipped_count else {})
 
 
 def test_counters_without_a_sensible_time_are_counted(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pyprof2 import skipped
+from pyprof2 import problems
 from pyprof2.parsers._columns import Texts, Values
 from pyprof2.parsers._json import JsonStream
 from pyprof2.parsers._kineto_columns import ARGUMENTS, BEGIN, MOMENTS, Call
@@ -238,6 +238,6 @@ def test_a_file_read_with_any_scanner_ends_in_the_same_tables(tmp_path: Path, sc
     assert found.spool.counts == Counter(
         ops=1, ranges=2, launches=1, activities=3, stalls=2, memory=1, flows=2, counters=2
     )
-    assert found.skipped == {skipped.NAMES: 1}
+    assert found.skipped == {problems.NAMES: 1}
     assert found.trace["event_count"] == len(EVERY_GROUP) + 1
     assert found.scanned == {scanner: len(EVERY_GROUP) + 1}

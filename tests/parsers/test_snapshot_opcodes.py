@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyprof2.snapshots import Snapshot
+    from pyprof2.recording import Snapshot
 
 _REFUSED: Final = (b"R", b"c", b"\x93", b"b", b"\x81", b"i", b"Q", b"P", b"\x82", b"I", b"\x8b")
 """Opcodes that call, name or build, or take a number of any length."""

@@ -28,8 +28,7 @@ from pyprof2.analysis.summaries.advice.floors import (
     won_ns,
 )
 from pyprof2.analysis.summaries.advice.needs import needs
-from pyprof2.dtypes import DTYPE_BITS
-from pyprof2.signatures import Tensor, parse_inputs
+from pyprof2.signatures import DTYPE_BITS, Tensor, parse_inputs
 from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:

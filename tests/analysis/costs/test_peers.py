@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pyprof2.analysis.costs import Cost, category_of, estimate, has_formula
-from pyprof2.dtypes import DTYPE_BITS
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from pyprof2.signatures import DTYPE_BITS, Input, OpCall, Scalar, Tensor
 from tests.analysis.costs.calls import bf16, f32
 
 YES, NO = True, False

@@ -24,9 +24,8 @@ from pyprof2.analysis.costs import (
     registry,
 )
 from pyprof2.analysis.costs.operands import numel, tally, tensor
-from pyprof2.dtypes import DTYPE_BITS
 from pyprof2.errors import CostRegistrationError
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor
+from pyprof2.signatures import DTYPE_BITS, Input, OpCall, Scalar, Tensor
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,40 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pyprof2.problems import Advice
     from pyprof2.recording import Recording
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
-    """How to record with a profiler what a recording lacks.
-
-    Attributes:
-        gpu: work of a GPU.
-        ops: any ops.
-        launches: the launches of all kernels.
-        outside: an op around kernels that none encloses.
-        other_threads: ops on all threads.
-        shapes: the shapes of ops.
-        inputs: the shapes of ops that have no counts without them.
-        layers: layers.
-        sources: lines of code.
-        steps: steps.
-        threads: the forward thread of each autograd node.
-        problem: a file without damage that has no advice of its own.
-    """
-
-    gpu: str
-    ops: str
-    launches: str
-    outside: str
-    other_threads: str
-    shapes: str
-    inputs: str
-    layers: str
-    sources: str
-    steps: str
-    threads: str
-    problem: str
 
 
 class Reader(Protocol):
