@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyprof2.analysis.hardware.capacities import CAPACITIES_GIB, capacity_bytes
-from pyprof2.analysis.hardware.devices import DEVICES
+from pyprof2.analysis.hardware.devices import CAPACITIES_GIB, DEVICES, capacity_bytes
 from pyprof2.errors import UsageError
 
 
