@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
+from pyprof2.analysis.assembly.host_tables import estimate_table, memory_table, op_table
 from pyprof2.analysis.assembly.linked import Shared, link_recording
-from pyprof2.analysis.assembly.memory_table import memory_table
-from pyprof2.analysis.assembly.op_table import estimate_table, op_table
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.columns import order_of
 from pyprof2.recording import int_column

@@ -48,9 +48,9 @@ class Compared(NamedTuple):
     def ranks(self) -> pd.DataFrame:
         """What became of each rank's step, and which changed by itself; empty of one rank.
 
-        See `pyprof2.analysis.job.compared_ranks.compared_ranks`.
+        See `pyprof2.analysis.job.rank_parts.compared_ranks`.
         """
-        from pyprof2.analysis.job.compared_ranks import compared_ranks
+        from pyprof2.analysis.job.rank_parts import compared_ranks
 
         runs = (self.a, self.b)
         both = zip(runs, self.sides, strict=True)

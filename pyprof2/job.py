@@ -11,15 +11,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.job import paths, scores, traffic, waits, what_if
+from pyprof2.analysis.job import critical_path, slow_ranks, waits, what_if
 from pyprof2.analysis.job.clocks import clock_frame
-from pyprof2.analysis.job.host_stretches import OPS, host_blame, stretches
-from pyprof2.analysis.job.host_work import INPUT as HOST_WORK
-from pyprof2.analysis.job.host_work import blamed_work, host_work
 from pyprof2.analysis.job.job_graph import JobGraph, host_times, job_graph
+from pyprof2.analysis.job.late_hosts import INPUT as HOST_WORK
+from pyprof2.analysis.job.late_hosts import OPS, blamed_work, host_blame, host_work, stretches
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
-from pyprof2.analysis.job.remedies import links_as_others
 from pyprof2.analysis.job.slow_ranks import (
     BUSY,
     ON_HOST,
@@ -31,6 +29,7 @@ from pyprof2.analysis.job.slow_ranks import (
     step_words,
     worst_place,
 )
+from pyprof2.analysis.job.what_if import links_as_others
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.job.scores import Difference
+    from pyprof2.analysis.job.slow_ranks import Difference
     from pyprof2.run import Run
 
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
@@ -112,7 +111,7 @@ class JobOfRanks:
     @cached_property
     def bubbles(self) -> pd.DataFrame:
         """What each rank's devices neither computed nor communicated, by step."""
-        return scores.bubbles(self.parts)
+        return slow_ranks.bubbles(self.parts)
 
     @cached_property
     def graph(self) -> JobGraph:
@@ -159,14 +158,14 @@ class JobOfRanks:
     @cached_property
     def roles(self) -> dict[int, Any]:
         """The role of each rank: ranks are compared with those of the same one."""
-        found = scores.roles_of(self.members)
+        found = slow_ranks.roles_of(self.members)
         return {rank: found.get(rank) for rank in self._numbers}
 
     @cached_property
     def parts(self) -> pd.DataFrame:
         """What each device did in the window of each step, in parts that add up to it.
 
-        See `pyprof2.analysis.job.parts.five_parts`; without steps one window for all.
+        See `pyprof2.analysis.job.rank_parts.five_parts`; without steps one window for all.
         """
         if self.is_large:
             return as_pandas(read_table(self.run.path, "parts"), PARTS.never_null)
@@ -206,12 +205,12 @@ class JobOfRanks:
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """How far each rank's own times are from those of its role; `scores.scores`."""
+        """How far each rank's own times are from those of its role; `slow_ranks.scores`."""
         if not self.times.empty:
-            return scores.scores(self.times, self.roles)
+            return slow_ranks.scores(self.times, self.roles)
         if not self.is_matched or not self.is_replayed:
-            return pd.DataFrame(columns=scores.COLUMNS)
-        found = scores.scores(self._host_times.assign(busy_ns=0), self.roles)
+            return pd.DataFrame(columns=slow_ranks.COLUMNS)
+        found = slow_ranks.scores(self._host_times.assign(busy_ns=0), self.roles)
         return found[found["score"] != BUSY].assign(score=OWN).reset_index(drop=True)
 
     @property
@@ -222,7 +221,7 @@ class JobOfRanks:
     @cached_property
     def standing_out(self) -> pd.DataFrame:
         """The scores by which ranks stand out; what they cost is another question."""
-        return scores.standing_out(self.scores)
+        return slow_ranks.standing_out(self.scores)
 
     @cached_property
     def world_size(self) -> int:
@@ -240,7 +239,7 @@ class JobOfRanks:
         rows = self.standing_out
         ranks = sorted(rows["rank"].unique().tolist())
         slow = {rank: self._slow(rank, rows[rows["rank"] == rank]) for rank in ranks}
-        known = {r for r, each in slow.items() if each and each.verdict != scores.HIDDEN}
+        known = {r for r, each in slow.items() if each and each.verdict != slow_ranks.HIDDEN}
         at_times = [rank for rank in self._slow_at_times if rank not in known]
         for rank in at_times[:_MOST_AT_TIMES]:
             slow[rank] = self._slow_once(rank) or slow.get(rank)
@@ -254,20 +253,20 @@ class JobOfRanks:
             # own time does not.
             own = self._host_times.astype({"step": "Int64"})
             times = times.drop(columns="host_ns").merge(own, how="left", on=["rank", "step"])
-        return scores.step_scores(times.fillna({"host_ns": 0}), self.roles)
+        return slow_ranks.step_scores(times.fillna({"host_ns": 0}), self.roles)
 
     @property
     def _slow_at_times(self) -> list[int]:
         """The ranks that are slow in few steps, and not slower than others in general."""
         has_steps = len(self.times) and self.times["step"].notna().all()
-        return scores.slow_at_times(self._step_scores) if has_steps else []
+        return slow_ranks.slow_at_times(self._step_scores) if has_steps else []
 
     def _only_own(self, rank: int, steps: pd.DataFrame) -> pd.DataFrame:
         """Return gains of steps, with whether the rank stands out in each by its own times."""
         if self.times.empty or steps["step"].isna().any():
             return steps
         own = self._step_scores[self._step_scores["rank"] == rank]
-        slow = own.loc[(own["z"] > scores.Z_MIN) & (own["share"] > scores.GAIN_MIN), "step"]
+        slow = own.loc[(own["z"] > slow_ranks.Z_MIN) & (own["share"] > slow_ranks.GAIN_MIN), "step"]
         return steps.assign(stands_out=steps["step"].isin(slow.dropna()))
 
     def _slow_once(self, rank: int) -> SlowRank | None:
@@ -276,9 +275,9 @@ class JobOfRanks:
         if gain.gain_ns is None:
             return None
         steps = self._only_own(rank, steps)
-        costs = scores.costly(steps)
-        verdict = scores.verdict(steps)
-        if verdict == scores.HIDDEN:
+        costs = slow_ranks.costly(steps)
+        verdict = slow_ranks.verdict(steps)
+        if verdict == slow_ranks.HIDDEN:
             return None
         when = steps.loc[costs, "step"].astype(int).tolist()
         own = self._step_scores[self._step_scores["rank"] == rank]
@@ -298,11 +297,11 @@ class JobOfRanks:
 
     def _slow(self, rank: int, own: pd.DataFrame) -> SlowRank | None:
         gain, steps = self._without(rank)
-        verdict = None if gain.gain_ns is None else scores.verdict(steps)
-        if verdict not in (None, scores.STRAGGLER):
+        verdict = None if gain.gain_ns is None else slow_ranks.verdict(steps)
+        if verdict not in (None, slow_ranks.STRAGGLER):
             steps = self._only_own(rank, steps)
-            verdict = scores.verdict(steps)
-        if verdict in (None, scores.HIDDEN) and not self._host_is_slow(rank):
+            verdict = slow_ranks.verdict(steps)
+        if verdict in (None, slow_ranks.HIDDEN) and not self._host_is_slow(rank):
             own = own[own["score"] == BUSY]
         if own.empty:
             return None
@@ -324,18 +323,18 @@ class JobOfRanks:
         known = {slow.rank for slow in self.slow_ranks}
         found = (
             self._slower(pair)
-            for pair in scores.differences(self.scores, self.roles)
+            for pair in slow_ranks.differences(self.scores, self.roles)
             if pair.rank not in known
         )
         return [slow for slow in found if slow is not None]
 
     def _slower(self, pair: Difference) -> SlowRank | None:
         gain, steps = self._without(pair.rank)
-        if gain.gain_ns is not None and scores.verdict(steps) != scores.STRAGGLER:
+        if gain.gain_ns is not None and slow_ranks.verdict(steps) != slow_ranks.STRAGGLER:
             steps = self._only_own(pair.rank, steps)
-        verdict = None if gain.gain_ns is None else scores.verdict(steps)
+        verdict = None if gain.gain_ns is None else slow_ranks.verdict(steps)
         late = pair.score == BUSY or self._host_is_slow(pair.rank)
-        if verdict == scores.HIDDEN or not late:
+        if verdict == slow_ranks.HIDDEN or not late:
             return None
         return SlowRank(
             pair.rank, pair.score, pair.excess_pct, float("nan"), 1, verdict, gain, steps,
@@ -370,11 +369,11 @@ class JobOfRanks:
     def _host_is_slow(self, rank: int) -> bool:
         """Return whether a rank's host itself takes longer than those of its role."""
         if self.is_large:
-            return scores.host_is_slow(self.many.host_times(rank), rank, self.window_ns)
+            return slow_ranks.host_is_slow(self.many.host_times(rank), rank, self.window_ns)
         same = [each for each, role in self.roles.items() if role == self.roles[rank]]
         hosts = self._host_times.groupby("rank")["host_ns"].sum()
         times = hosts.reindex(same).fillna(0)
-        return scores.host_is_slow(times, rank, self.window_ns)
+        return slow_ranks.host_is_slow(times, rank, self.window_ns)
 
     @cached_property
     def _host_times(self) -> pd.DataFrame:
@@ -436,19 +435,19 @@ class JobOfRanks:
 
     @cached_property
     def traffic(self) -> pd.DataFrame:
-        """What the collectives of each layer and direction move; `traffic.traffic`."""
-        table = read_table(self.run.path, "collectives", traffic.PLACES)
-        return traffic.traffic(self.members, as_pandas(table, ("rank", "collective_id")))
+        """What the collectives of each layer and direction move; `waits.traffic`."""
+        table = read_table(self.run.path, "collectives", waits.PLACES)
+        return waits.traffic(self.members, as_pandas(table, ("rank", "collective_id")))
 
     @cached_property
     def slow_links(self) -> pd.DataFrame:
         """The groups whose transfers take longer than those of others."""
-        return scores.slow_links(self.bandwidths, self._ranks_of_groups)
+        return slow_ranks.slow_links(self.bandwidths, self._ranks_of_groups)
 
     @cached_property
     def slower_of_two_groups(self) -> pd.DataFrame:
         """The classes of collectives in which one of two groups transfers longer than the other."""
-        return scores.slower_of_two_groups(self.bandwidths)
+        return slow_ranks.slower_of_two_groups(self.bandwidths)
 
     def gain_of_links(self) -> what_if.Gain:
         """Return what the job gains if the slower of two groups transfers as the other one."""
@@ -481,7 +480,7 @@ class JobOfRanks:
     @cached_property
     def imbalance(self) -> pd.DataFrame:
         """The load imbalance of each step and role."""
-        return scores.imbalance(self.times, self.roles)
+        return slow_ranks.imbalance(self.times, self.roles)
 
     @cached_property
     def critical_path(self) -> pd.DataFrame:
@@ -491,7 +490,7 @@ class JobOfRanks:
         """
         if self.is_large:
             return self.many.job.critical_path()
-        return paths.critical_path(self.graph)
+        return critical_path.critical_path(self.graph)
 
     @property
     def window_ns(self) -> int:
@@ -502,7 +501,7 @@ class JobOfRanks:
     def path_excesses(self) -> pd.DataFrame:
         """The critical path with `excess_ns`: each stretch less its median over other ranks."""
         path = self.critical_path
-        return path.assign(excess_ns=paths.excesses(self.graph, path, self.roles))
+        return path.assign(excess_ns=critical_path.excesses(self.graph, path, self.roles))
 
     @cached_property
     def blame(self) -> pd.DataFrame:
@@ -512,8 +511,8 @@ class JobOfRanks:
         """
         if self.has_no_work:
             return host_blame(self._stretches(), self.members, self.roles)
-        path = paths.critical_path(self.graph) if self.is_large else self.critical_path
-        found = paths.blame(self.graph, path, self.roles)
+        path = critical_path.critical_path(self.graph) if self.is_large else self.critical_path
+        found = critical_path.blame(self.graph, path, self.roles)
         if found.empty:
             return found
         return blamed_work(self.graph, found, self.roles, self._host_work)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job import parts, what_if
+from pyprof2.analysis.job import rank_parts, what_if
 from pyprof2.analysis.job.collectives import as_table
 from pyprof2.analysis.job.job_graph import INNER, host_times, job_graph
-from pyprof2.analysis.job.leg_job import LegJob, leg_job
-from pyprof2.analysis.job.legs import KEYS, Timing, legs_of
 from pyprof2.analysis.job.rank_graph import COPY, INPUT, KERNEL, NO_STEP, rank_graph
+from pyprof2.analysis.job.segment_job import LegJob, leg_job
+from pyprof2.analysis.job.segments import KEYS, Timing, legs_of
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import as_pandas
@@ -57,7 +57,7 @@ def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
     """
     windows = StepWindows.of(tables.read("steps", _OF_STEPS))
     chosen = windows if len(windows.step) else None
-    frame = parts.five_parts(tables.several(parts.INPUT), chosen, members)
+    frame = rank_parts.five_parts(tables.several(rank_parts.INPUT), chosen, members)
     if not len(frame):  # no device was recorded
         return as_pandas(PARTS.empty(), PARTS.never_null)
     idle = tables.read("idle", ("device", "step", "cause", "time_ns")).to_pandas()

@@ -41,7 +41,7 @@ _TRACE_PROPERTY: Final = "real trace"
 _TAKE_MINUTES: Final = (
     "/tests/analysis/costs/test_extensions.py", "/tests/analysis/costs/test_mutations.py",
     "/tests/analysis/job/test_generated.py", "/tests/analysis/job/test_late_hosts.py",
-    "/tests/analysis/job/test_legs.py",
+    "/tests/analysis/job/test_segments.py",
     "/tests/analysis/summaries/advice/test_ranks.py", "/tests/cli/test_capture.py",
     "/tests/cli/test_demo.py", "/tests/cli/test_entry.py", "/tests/cli/test_examples.py",
     "/tests/cli/test_own_lines.py", "/tests/cli/test_real_traces.py", "/tests/entry/test_sweep.py",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _TERA: Final = 1e12
 _GIGA: Final = 1e9
 _MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,23 @@ class Device:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A device with what tells it: its names, and facts that tell apart what shares a name."""
+    """A device, its names, and the facts that tell apart devices of one name.
+
+    Attributes:
+        device: what it can do.
+        names: as recorded.
+        multiprocessors: SMs or compute units.
+        memory: the GB on the card, of each size that is sold, and the GiB that the driver reports
+            of them, less what error correction and the driver keep; None: not known.
+        by_memory: whether another device of its names differs in its only size.
+        vector_clock_hz, matrix_clock_hz: the highest, of the data sheet's peaks.
+    """
 
     device: Device
     names: re.Pattern[str]
     multiprocessors: int | None = None
-    memory_gib: float | None = None  # given only where devices of one name differ in it
+    memory: Mapping[float, float | None] = field(default_factory=dict)
+    by_memory: bool = False
     vector_clock_hz: float | None = None
     matrix_clock_hz: float | None = None
 
@@ -131,7 +143,8 @@ def _entry(  # noqa: PLR0913 -- the columns of a table
     l2_mib: float | None,
     multiprocessors: int | None = None,
     ghz: tuple[float, float] | None = None,
-    memory_gib: float | None = None,
+    memory: Mapping[float, float | None] | None = None,
+    by_memory: bool = False,
     more: Mapping[str, float] | None = None,
     l2_gb_per_s: float | None = None,
 ) -> _Entry:
@@ -151,7 +164,7 @@ def _entry(  # noqa: PLR0913 -- the columns of a table
     )
     clocks = (None, None) if ghz is None else (ghz[0] * _GIGA, ghz[1] * _GIGA)
     pattern = re.compile(rf"(?i){re.escape(name)}|{names}")
-    return _Entry(device, pattern, multiprocessors, memory_gib, *clocks)
+    return _Entry(device, pattern, multiprocessors, memory or {}, by_memory, *clocks)
 
 
 def _same(peak: float, **others: float) -> dict[str, float]:
@@ -182,23 +195,27 @@ _ENTRIES: Final = (
         f32=15.7, matrix={"f16": 125}, more={"i8": 62.8}, gb_per_s=900, l2_mib=6,
         multiprocessors=80, ghz=(1.53, 1.53),
         l2_gb_per_s=_V100_L2 * 1.53,
+        memory={16: 15.7, 32: 31.7},
     ),
     _entry(
         "V100 PCIe", _GV100, _NV + r"V100-PCIE-(?:16|32)GB",
         f32=14, matrix={"f16": 112}, more={"i8": 56}, gb_per_s=900, l2_mib=6,
         multiprocessors=80, ghz=(1.37, 1.37),
         l2_gb_per_s=_V100_L2 * 1.37,
+        memory={16: 15.7, 32: 31.7},
     ),
     _entry(
         "V100S PCIe", _GV100, _NV + r"V100S-PCIE-32GB",
         f32=16.4, matrix={"f16": 130}, more={"i8": 65.6}, gb_per_s=1134, l2_mib=6,
         multiprocessors=80, ghz=(1.597, 1.597),
         l2_gb_per_s=_V100_L2 * 1.597,
+        memory={32: 31.7},
     ),
     _entry(
         "T4", _TU104, _NV + r"T4",
         f32=8.1, matrix={"f16": 65, "i8": 130}, gb_per_s=320, l2_mib=4,
         multiprocessors=40, ghz=(1.59, 1.59),
+        memory={16: 14.7},
     ),
     _entry(
         "RTX 2070", _TU10X, _RTX + "2070",
@@ -228,44 +245,51 @@ _ENTRIES: Final = (
     _entry(
         "A100 SXM 40GB", _GA100, _NV + r"A100-(?:SXM4?(?:-40GB)?|PG\d+-\d+)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
-        multiprocessors=108, ghz=(1.41, 1.41), memory_gib=40,
+        multiprocessors=108, ghz=(1.41, 1.41),
         l2_gb_per_s=_A100_L2 * 1.41,
+        memory={40: 39.4}, by_memory=True,
     ),
     _entry(
         "A100 SXM 80GB", _GA100, _NV + r"A100-(?:SXM4?(?:-80GB)?|PG\d+-\d+)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=2039, l2_mib=40,
-        multiprocessors=108, ghz=(1.41, 1.41), memory_gib=80,
+        multiprocessors=108, ghz=(1.41, 1.41),
         l2_gb_per_s=_A100_L2 * 1.41,
+        memory={80: 79.1}, by_memory=True,
     ),
     _entry(
         "A100 PCIe 40GB", _GA100, _NV + r"A100-PCIE(?:-40GB)?",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
-        multiprocessors=108, ghz=(1.41, 1.41), memory_gib=40,
+        multiprocessors=108, ghz=(1.41, 1.41),
         l2_gb_per_s=_A100_L2 * 1.41,
+        memory={40: 39.4}, by_memory=True,
     ),
     _entry(
         "A100 PCIe 80GB", _GA100, _NV + r"A100(?:-PCIE(?:-80GB)?| 80GB PCIe)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1935, l2_mib=40,
-        multiprocessors=108, ghz=(1.41, 1.41), memory_gib=80,
+        multiprocessors=108, ghz=(1.41, 1.41),
         l2_gb_per_s=_A100_L2 * 1.41,
+        memory={80: 79.1}, by_memory=True,
     ),
     _entry(
         "A800 SXM 80GB", _GA100, _NV + r"A800-SXM4-80GB",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=2039, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41),
         l2_gb_per_s=_A100_L2 * 1.41,
+        memory={80: 79.1},
     ),
     _entry(
         "A800 PCIe 80GB", _GA100, _NV + r"A800(?:-PCIE-80GB| 80GB PCIe)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1935, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41),
         l2_gb_per_s=_A100_L2 * 1.41,
+        memory={80: 79.1},
     ),
     _entry(
         "A800 PCIe 40GB", _GA100, _NV + r"A800(?:-PCIE-40GB| 40GB PCIe)",
         f32=19.5, matrix=_A100_PEAKS, gb_per_s=1555, l2_mib=40,
         multiprocessors=108, ghz=(1.41, 1.41),
         l2_gb_per_s=_A100_L2 * 1.41,
+        memory={40: 39.4},
     ),
     _entry(
         "A800 40GB Active", _GA100, _NV + r"A800 40GB Active",
@@ -277,16 +301,19 @@ _ENTRIES: Final = (
         "A30", _GA100, _NV + r"A30",
         f32=10.3, matrix=_same(165, tf32=82, i8=330, f64=10.3), gb_per_s=933, l2_mib=24,
         multiprocessors=56, ghz=(1.44, 1.44),
+        memory={24: 23.5},
     ),
     _entry(
         "A10", _GA10X, _NV + r"A10",
         f32=31.2, matrix=_same(125, tf32=62.5, i8=250), gb_per_s=600, l2_mib=6,
         multiprocessors=72, ghz=(1.695, 1.695),
+        memory={24: 22.0},
     ),
     _entry(
         "A10G", _GA10X, _NV + r"A10G",
         f32=35, matrix=_same(70, tf32=35, i8=140), gb_per_s=600, l2_mib=6,
         multiprocessors=80, ghz=(1.71, 1.71),
+        memory={24: 22.0},
     ),
     _entry(
         "A16", _GA10X, _NV + r"A16",
@@ -302,11 +329,13 @@ _ENTRIES: Final = (
         "A40", _GA10X, _NV + r"A40",
         f32=37.4, matrix=_same(149.7, tf32=74.8, i8=299.3), gb_per_s=696, l2_mib=6,
         multiprocessors=84, ghz=(1.74, 1.74),
+        memory={48: 44.3},
     ),
     _entry(
         "RTX A6000", _GA10X, r"NVIDIA RTX A6000",
         f32=38.7, matrix=_same(154.8, tf32=77.4, i8=309.7), gb_per_s=768, l2_mib=6,
         multiprocessors=84, ghz=(1.8, 1.8),
+        memory={48: 47.5},
     ),
     _entry(
         "RTX A4000", _GA10X, r"NVIDIA RTX A4000",
@@ -348,31 +377,37 @@ _ENTRIES: Final = (
         "RTX 3090", _GA10X, _RTX + "3090",
         f32=35.6, matrix=_same(71, tf32=35.6, i8=284), gb_per_s=936, l2_mib=6,
         multiprocessors=82, ghz=(1.695, 1.695),
+        memory={24: 23.6},
     ),
     _entry(
         "RTX 3080 10GB", _GA10X, _RTX + "3080",
         f32=29.8, matrix=_same(59.5, tf32=29.8, i8=238), gb_per_s=760, l2_mib=5,
-        multiprocessors=68, ghz=(1.71, 1.71), memory_gib=10,
+        multiprocessors=68, ghz=(1.71, 1.71),
+        memory={10: None}, by_memory=True,
     ),
     _entry(
         "RTX 3080 12GB", _GA10X, _RTX + "3080",
         f32=30.6, matrix=_same(61.3, tf32=30.6, i8=245), gb_per_s=912, l2_mib=6,
-        multiprocessors=70, ghz=(1.71, 1.71), memory_gib=12,
+        multiprocessors=70, ghz=(1.71, 1.71),
+        memory={12: None}, by_memory=True,
     ),
     _entry(
         "L4", _AD10X, _NV + r"L4",
         f32=30.3, matrix=_same(121, tf32=60.5, f8=242, i8=242), gb_per_s=300, l2_mib=48,
         multiprocessors=58, ghz=(2.04, 2.04),
+        memory={24: 22.0},
     ),
     _entry(
         "L40", _AD10X, _NV + r"L40",
         f32=90.5, matrix=_same(181.05, tf32=90.5, f8=362, i8=362), gb_per_s=864, l2_mib=96,
         multiprocessors=142, ghz=(2.49, 2.49),
+        memory={48: 44.3},
     ),
     _entry(
         "L40S", _AD10X, _NV + r"L40S",
         f32=91.6, matrix=_same(362.05, tf32=183, f8=733, i8=733), gb_per_s=864, l2_mib=96,
         multiprocessors=142, ghz=(2.52, 2.49),
+        memory={48: 44.3},
     ),
     _entry(
         "RTX 6000 Ada", _AD10X, r"NVIDIA RTX 6000 Ada Generation",
@@ -414,6 +449,7 @@ _ENTRIES: Final = (
         "RTX 4090", _AD10X, _RTX + "4090",
         f32=82.6, matrix=_same(165.2, tf32=82.6, f8=330.3, i8=660.6), gb_per_s=1008, l2_mib=72,
         multiprocessors=128, ghz=(2.52, 2.52),
+        memory={24: 23.6},
     ),
     _entry(
         "RTX 4080", _AD10X, _RTX + "4080",
@@ -424,6 +460,7 @@ _ENTRIES: Final = (
         "RTX 5090", _GB20X, _RTX + "5090",
         f32=104.8, matrix=_same(209.5, tf32=104.8, f8=419, i8=838, f4=1676), gb_per_s=1792,
         l2_mib=96, multiprocessors=170, ghz=(2.407, 2.407),
+        memory={32: 31.3},
     ),
     _entry(
         "RTX PRO 6000 Workstation", _PRO_GB20X,
@@ -445,56 +482,67 @@ _ENTRIES: Final = (
         "H100 SXM", _GH100, _NV + r"H100 80GB HBM3",
         f32=66.9, matrix=_H100_PEAKS, gb_per_s=3350, l2_mib=50,
         multiprocessors=132, ghz=(1.98, 1.83),
+        memory={80: 79.1},
     ),
     _entry(
         "H100 PCIe", _GH100, _NV + r"H100 PCIe",
         f32=51.2, matrix=_same(756, tf32=378, f8=1513, i8=1513, f64=51.2), gb_per_s=2039,
         l2_mib=50, multiprocessors=114, ghz=(1.755, 1.62),
+        memory={80: 79.1},
     ),
     _entry(
         "H100 NVL", _GH100, _NV + r"H100 NVL",
         f32=60, matrix=_H100_NVL_PEAKS, gb_per_s=3938, l2_mib=50,
         multiprocessors=132, ghz=(1.785, 1.545),
+        memory={94: 93.1},
     ),
     _entry(
         "H200 SXM", _GH100, _NV + r"H200",
         f32=66.9, matrix=_H100_PEAKS, gb_per_s=4800, l2_mib=50,
         multiprocessors=132, ghz=(1.98, 1.83),
+        memory={141: 139.8},
     ),
     _entry(
         "H200 NVL", _GH100, _NV + r"H200 NVL",
         f32=60, matrix=_H100_NVL_PEAKS, gb_per_s=4800, l2_mib=50,
         multiprocessors=132, ghz=(1.785, 1.545),
+        memory={141: 139.8},
     ),
     _entry(
         "GH200 96GB", _GH200, _NV + r"GH200 480GB",
         f32=66.9, matrix=_H100_PEAKS, gb_per_s=4000, l2_mib=None,
-        multiprocessors=132, ghz=(1.98, 1.83), memory_gib=96,
+        multiprocessors=132, ghz=(1.98, 1.83),
+        memory={96: None}, by_memory=True,
     ),
     _entry(
         "GH200 144GB", _GH200, _NV + r"GH200 144G HBM3e",
         f32=66.9, matrix=_H100_PEAKS, gb_per_s=4900, l2_mib=None,
-        multiprocessors=132, ghz=(1.98, 1.83), memory_gib=141,
+        multiprocessors=132, ghz=(1.98, 1.83),
+        memory={141: None}, by_memory=True,
     ),
     _entry(
         "H800 SXM", _H800, _NV + r"H800",
         f32=66.9, matrix=_H800_PEAKS, more={"f64": 1}, gb_per_s=3350, l2_mib=50,
         multiprocessors=132, ghz=(1.98, 1.83),
+        memory={80: 79.1},
     ),
     _entry(
         "H800 PCIe", _H800, _NV + r"H800 PCIe",
         f32=51.2, matrix=_same(756, tf32=378, f8=1513, i8=1513, f64=0.8), more={"f64": 0.8},
         gb_per_s=2039, l2_mib=50, multiprocessors=114, ghz=(1.755, 1.62),
+        memory={80: 79.1},
     ),
     _entry(
         "H20", _H20, _NV + r"H20",
         f32=None, matrix=_same(148, tf32=74, f8=296, i8=296, f64=1), more={"f64": 1},
-        gb_per_s=4000, l2_mib=None, multiprocessors=78, memory_gib=96,
+        gb_per_s=4000, l2_mib=None, multiprocessors=78,
+        memory={96: 95.0}, by_memory=True,
     ),
     _entry(
         "B200", _GB100, _NV + r"B200",
         f32=75, matrix=_same(2250, tf32=1125, f8=4500, i8=4500, f4=9000, f64=37),
         more={"f64": 37}, gb_per_s=8000, l2_mib=126, multiprocessors=148, ghz=(1.98, 1.856),
+        memory={180: 178.3},
     ),
     _entry(
         "GB200", _GB100, _NV + r"GB200",
@@ -510,27 +558,32 @@ _ENTRIES: Final = (
         "MI210", _CDNA2, r"AMD Instinct MI210",
         f32=22.6, matrix=_MI210_PEAKS, gb_per_s=1638, l2_mib=8,
         multiprocessors=104, ghz=(1.7, 1.7),
+        memory={64: 63.9},
     ),
     _entry(
         "MI250", _CDNA2, r"AMD Instinct MI250(?:X ?/ ?MI250)?",
         f32=22.6, matrix=_MI210_PEAKS, gb_per_s=1638, l2_mib=8,
         multiprocessors=104, ghz=(1.7, 1.7),
+        memory={64: 63.9},
     ),
     _entry(
         "MI250X", _CDNA2, r"AMD Instinct MI250X(?: ?/ ?MI250)?",
         f32=23.9, matrix=_same(191.5, i8=191.5, f32=47.9, f64=47.9), gb_per_s=1638, l2_mib=8,
         multiprocessors=110, ghz=(1.7, 1.7),
+        memory={64: 63.9},
     ),
     _entry(
         "MI300X", _CDNA3, r"AMD Instinct MI300X(?: VF| OAM)?",
         f32=163.4, matrix=_MI300_PEAKS, gb_per_s=5300, l2_mib=256,
         multiprocessors=304, ghz=(2.1, 2.1),
         l2_gb_per_s=17_200,
+        memory={192: 191.9},
     ),
     _entry(
         "MI325X", _CDNA3, r"AMD Instinct MI325X(?: VF| OAM)?",
         f32=163.4, matrix=_MI300_PEAKS, gb_per_s=6000, l2_mib=256,
         multiprocessors=304, ghz=(2.1, 2.1),
+        memory={256: 255.9},
     ),
     _entry(
         "MI355X", _CDNA4, r"AMD Instinct MI355X(?: VF| OAM)?",
@@ -567,7 +620,7 @@ def find_device(
         for entry in _ENTRIES
         if entry.names.fullmatch(name.strip())
         and _fits(entry.multiprocessors, multiprocessors, 0)
-        and _fits(entry.memory_gib, memory_bytes and memory_bytes / (1 << 30), 0.1)
+        and (not entry.by_memory or _fits(*entry.memory, memory_bytes and memory_bytes / _GIB, 0.1))
     ]
     return _at_clock(found[0], clock_hz) if len(found) == 1 else None
 
@@ -591,6 +644,43 @@ def _at_clock(entry: _Entry, clock_hz: float | None) -> Device:
         l2_bytes_per_s=device.l2_bytes_per_s and device.l2_bytes_per_s * min(1, clock_hz / vector),
         source=f"{device.source}; at the recorded clock of {clock_hz / _GIGA:.2f} GHz",
     )
+
+
+_SIZE: Final = re.compile(r"(\d+)(?:g|gb|gib)?", re.IGNORECASE)
+
+
+def capacity_bytes(text: str) -> int:
+    """Return the memory of a device that is named as in `A100-80`, `H100 SXM` or `RTX 4090`.
+
+    It is what the driver reports: less than what is printed on the card.
+
+    Raises:
+        UsageError: no device is so named, or several with different memory are.
+    """
+    exact = find_device(text)
+    words = [word for word in re.split(r"[-_\s]+", text.strip().lower()) if word]
+    last = _SIZE.fullmatch(words[-1]) if len(words) > 1 else None
+    size, names = (float(last[1]), set(words[:-1])) if last else (None, set(words))
+    every = [
+        (entry.device, card, gib)
+        for entry in _ENTRIES
+        for card, gib in entry.memory.items()
+        if gib is not None
+    ]
+    found = [each for each in every if each[0] is exact] or [
+        (device, card, gib)
+        for device, card, gib in every
+        if size in (None, card) and names and names <= set(device.name.lower().split())
+    ]
+    sizes = {gib for _, _, gib in found}
+    if len(sizes) == 1:
+        return round(sizes.pop() * _GIB)
+    if not found:
+        msg = f"{text!r}: no device of known memory; give its size, as in --memory 80GB"
+        raise UsageError(msg)
+    there = ", ".join(f"{device.name} {card:g}" for device, card, _ in found)
+    msg = f"{text!r}: which of {there}? Name one, or give the size, as in --memory 80GB"
+    raise UsageError(msg)
 
 
 def measured_device(row: Mapping[str, Any]) -> Device | None:

@@ -2,29 +2,97 @@
 
 Two bounds are certain: no member ends before another one starts. The estimate takes the ends, which
 are nearly simultaneous; their bias, by algorithm and size, is part of the published error.
+
+Parsing imports `reference` from here, so pandas is imported where it is needed.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pandas as pd
 
-from pyprof2.analysis.job.clock import Clock, reference
-from pyprof2.analysis.job.kinds import SYNCHRONISING
+from pyprof2.analysis.job.collective_rows import SYNCHRONISING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
+    import pandas as pd
     from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Int
 
     Float: TypeAlias = NDArray[np.float64]
+
+
+REFERENCE: Final = "the reference"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of a rank against that of another one; see table `clocks`.
+
+    `own = t + offset + drift · (t - middle)`, where t is the other's time. Offsets are `base`, a
+    whole number of ns, and `offset`: so they are exact however far clocks are apart.
+    """
+
+    rank: int
+    reference: int
+    base: int = 0
+    offset: float = 0.0
+    drift: float = 0.0
+    residual: float = 0.0
+    class_spread: float = 0.0
+    lo: float = -np.inf
+    hi: float = np.inf
+    error: float = 0.0
+    count: int = 0
+    component: int = 0
+    middle: int = 0
+    applied: bool = False
+    comparable: bool = True
+    reason: str = REFERENCE
+
+    def aligned(self, time: Int) -> Int:
+        """Return times of this rank on the clock of its reference."""
+        if not self.applied:
+            return time
+        since = (time - self.base - self.middle).astype(np.float64) - self.offset
+        shift = self.offset + self.drift * since / (1 + self.drift)
+        moved: Int = time - self.base - np.rint(shift).astype(np.int64)
+        return moved
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of table `clocks`, but for fractions of ns."""
+        return {
+            "rank": self.rank,
+            "reference": self.reference,
+            "offset_ns": self.base + self.offset,
+            "drift_ppb": 1e9 * self.drift,
+            "residual_ns": self.residual,
+            "class_spread_ns": self.class_spread,
+            "lo_ns": _finite(self.base + self.lo),
+            "hi_ns": _finite(self.base + self.hi),
+            "error_ns": self.error,
+            "collectives": self.count,
+            "component": self.component,
+            "middle_ns": float(self.middle),
+            "applied": self.applied,
+            "reason": self.reason,
+        }
+
+
+def reference(rank: int) -> Clock:
+    """Return the clock that others are compared with."""
+    return Clock(rank, rank, lo=0.0, hi=0.0)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
 
 MAD_TO_SIGMA: Final = 1.4826
 DRIFT_MAX: Final = 200e-6
@@ -92,7 +160,7 @@ def compare_clocks(
     moved = drift * (t - np.median(t))
     offset = float(np.median(y - moved))
     rest = y - moved - offset
-    medians = pd.Series(rest).groupby(classes).median()
+    medians = [float(np.median(rest[classes == each])) for each in np.unique(classes)]
     lo = float(np.max((a - e_ref - base).astype(np.float64) - moved))
     hi = float(np.min((e - a_ref - base).astype(np.float64) - moved))
     residual, spread = MAD_TO_SIGMA * mad(rest), float(np.ptp(medians)) / 2
@@ -146,9 +214,7 @@ def _shared(members: pd.DataFrame) -> pd.DataFrame:
     frame = members[keep.to_numpy(bool)]
     size = frame["in_bytes"].fillna(-1).astype("int64") if len(frame) else frame["in_bytes"]
     names = [frame["kind"].astype(object), size, frame["group_key"].astype(object)]
-    classes = (
-        pd.Series(0, frame.index) if not len(frame) else frame.groupby(names, dropna=False).ngroup()
-    )
+    classes = frame.groupby(names, dropna=False).ngroup() if len(frame) else 0
     return frame.assign(_class=classes, _end=frame["start_ns"] + frame["dur_ns"])
 
 
@@ -218,6 +284,8 @@ def _composed(clock: Clock, edge: Clock) -> Clock:
 
 def clock_frame(clocks: Mapping[int, Clock]) -> pd.DataFrame:
     """Return the rows of table `clocks`."""
+    import pandas as pd
+
     return pd.DataFrame([clock.row() for _, clock in sorted(clocks.items())])
 
 

@@ -17,12 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Nest
-from pyprof2.analysis.job.collective_rows import RANGE_WORDS
-from pyprof2.analysis.job.descriptions import Described, describe, together, with_range
-from pyprof2.analysis.job.groups import with_group_keys
-from pyprof2.analysis.job.kinds import is_collective_op, is_comm_op, kind_of, transport_of
-from pyprof2.analysis.job.marked import markers_of_ops, ops_around, with_markers
-from pyprof2.analysis.job.workers import on_workers
+from pyprof2.analysis.job.collective_calls import Described, describe, together, with_range
+from pyprof2.analysis.job.collective_rows import (
+    RANGE_WORDS,
+    is_collective_op,
+    is_comm_op,
+    kind_of,
+    transport_of,
+)
+from pyprof2.analysis.job.members import (
+    markers_of_ops,
+    on_workers,
+    ops_around,
+    with_group_keys,
+    with_markers,
+)
 from pyprof2.columns import lookup, row_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import COLLECTIVES, TEXT

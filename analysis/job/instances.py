@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.kinds import POINT_TO_POINT
+from pyprof2.analysis.job.collective_rows import POINT_TO_POINT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.kinds import POINT_TO_POINT, SYNCHRONISING
+from pyprof2.analysis.job.collective_rows import POINT_TO_POINT, SYNCHRONISING
 from pyprof2.analysis.job.rank_graph import (
     AWAITED,
     COMM_WAIT,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.job.clock import Clock
+    from pyprof2.analysis.job.clocks import Clock
 
 TRACE: Final = ("rank", "source", "profiler", "world_size", "host", "start_ns", "end_ns", "unix_ns")
 """The columns of table `trace` that are needed."""

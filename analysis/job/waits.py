@@ -1,8 +1,13 @@
-"""Who waited for whom in a collective, how long the data took, and how fast that was.
+"""Who waited for whom in a collective, how long the data took, how fast, and what moved where.
 
 `wait = min(A, end) - start` and `transfer = dur - wait`, where A is the last member's start: both
 add up to the duration, exactly. A wait is rank time before the last arrival; it is no lost time,
 and neither waits nor margins are to be added over collectives as such.
+
+A collective belongs to the module whose call, or whose backward, issues it: FSDP gathers a
+module's weights before its forward and its backward and scatters its gradients after; tensor and
+expert parallelism communicate inside of the module. A collective that no module issues, as a
+pipeline's sends and receives between two of them, has no layer.
 """
 
 from __future__ import annotations
@@ -13,12 +18,13 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.costs.comm import bus_factor
-from pyprof2.analysis.job.kinds import POINT_TO_POINT
+from pyprof2.analysis.job.collective_rows import POINT_TO_POINT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyprof2.analysis.job.clock import Clock
+    from pyprof2.analysis.job.clocks import Clock
+
 
 SMALL_BYTES: Final = 64 << 10
 """Below it a collective is latency, and its rate says nothing."""
@@ -202,3 +208,42 @@ def transfer_floors(members: pd.DataFrame) -> pd.Series:
         members["group_key"].astype(object).fillna(""),
     ]
     return members["dur_ns"].astype("int64").groupby(names).transform("min")
+
+
+PLACES: Final = ("collective_id", "rank", "layer", "direction")
+"""The columns of table `collectives` that are read beside those of members."""
+
+_KEYS: Final = ("layer", "direction", "kind", "group")
+_SUMS: Final = ("in_bytes", "out_bytes", "payload_bytes", "dur_ns", "wait_ns", "transfer_ns")
+_BYTES: Final = _SUMS[:3]
+
+
+def traffic(members: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
+    """Return what the collectives of each layer move, and how long they take.
+
+    Args:
+        members: of all ranks, matched, with `wait_ns` and `transfer_ns`.
+        places: the columns `PLACES` of the same members.
+
+    Returns:
+        one row for each `layer`, `direction`, `kind` and `group` (its description, else its key):
+        `ranks`, `calls`, and sums over both: `in_bytes`, `out_bytes`, `payload_bytes` (S of
+        bandwidths), `time_ns`, and of it `wait_ns`, `transfer_ns` and `unmatched_ns`. Bytes are
+        null where those of any call are not known. The longest come first.
+    """
+    frame = members.merge(places, on=["rank", "collective_id"], how="left", validate="1:1")
+    known = frame["group_desc"].where(frame["group_desc"].fillna("") != "", None)
+    frame["group"] = known.fillna(frame["group_key"])
+    frame["payload_bytes"] = payload(frame)
+    of_one = (frame["group_size"] == 1).fillna(value=False).to_numpy(bool)
+    frame = frame[~of_one].astype(dict.fromkeys(_KEYS, object))
+    by = frame.groupby(list(_KEYS), dropna=False, sort=False)
+    sums = by[list(_SUMS)].sum(min_count=1)
+    whole = by[list(_BYTES)].count().eq(by.size(), axis=0)
+    sums[list(_BYTES)] = sums[list(_BYTES)].where(whole)
+    sums = sums.astype(dict.fromkeys(_SUMS, "Int64"))
+    matched = sums[["wait_ns", "transfer_ns"]].fillna(0).sum(axis=1)
+    sums.insert(0, "calls", by.size())
+    sums.insert(0, "ranks", by["rank"].nunique())
+    found = sums.assign(unmatched_ns=sums["dur_ns"] - matched).rename(columns={"dur_ns": "time_ns"})
+    return found.sort_values("time_ns", ascending=False, kind="stable").reset_index()

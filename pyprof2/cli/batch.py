@@ -154,7 +154,7 @@ def run(args: argparse.Namespace) -> None:
     target = arguments.target_of(args)
     _check_csv_files(args)
     _check(args)
-    from pyprof2.analysis.hardware.capacities import capacity_bytes
+    from pyprof2.analysis.hardware.devices import capacity_bytes
     from pyprof2.reports.batch import BatchQuery, show
 
     capacity = args.memory if args.device is None else capacity_bytes(args.device)

@@ -140,7 +140,7 @@ def _capacity(args: argparse.Namespace) -> int | None:
     if args.fits is None:
         size: int | None = args.memory
         return size
-    from pyprof2.analysis.hardware.capacities import capacity_bytes
+    from pyprof2.analysis.hardware.devices import capacity_bytes
 
     return capacity_bytes(args.fits)
 

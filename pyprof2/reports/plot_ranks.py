@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pyprof2.analysis.job.parts import PARTS
+from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.errors import UsageError
 from pyprof2.reports.notebook import escape
 from pyprof2.reports.page.columns import column_values

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from pyprof2.analysis.job.parts import PARTS
-from pyprof2.analysis.job.paths import path_sums
+from pyprof2.analysis.job.critical_path import path_sums
+from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.analysis.job.waits import least_rates, payload, transfer_floors
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.job.scores import GAIN_MIN
-from pyprof2.analysis.job.slow_ranks import BUSY, ON_HOST, cost_words
+from pyprof2.analysis.job.slow_ranks import BUSY, GAIN_MIN, ON_HOST, cost_words
 from pyprof2.analysis.job.what_if import INFERRED
 from pyprof2.frames import shown_line
 from pyprof2.units import counted, format_time

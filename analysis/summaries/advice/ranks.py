@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.remedies import evenly_spread, links_as_others
-from pyprof2.analysis.job.scores import GAIN_MIN, costly
-from pyprof2.analysis.job.slow_ranks import BUSY, blame_words
-from pyprof2.analysis.job.what_if import as_the_others, scale_transfers
+from pyprof2.analysis.job.slow_ranks import BUSY, GAIN_MIN, blame_words, costly
+from pyprof2.analysis.job.what_if import (
+    as_the_others,
+    evenly_spread,
+    links_as_others,
+    scale_transfers,
+)
 from pyprof2.analysis.summaries.advice.facts import ends, is_comm
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.units import format_time

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job import what_if
-from pyprof2.analysis.job.paths import path_sums
-from pyprof2.analysis.job.scores import EXCESS_MIN
+from pyprof2.analysis.job.critical_path import path_sums
+from pyprof2.analysis.job.slow_ranks import EXCESS_MIN
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.columns import numbers, table
 from pyprof2.reports.ranks import by_rank, sentences

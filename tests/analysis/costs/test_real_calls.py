@@ -12,7 +12,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.costs import estimate
-from pyprof2.analysis.job.kinds import is_comm_op
+from pyprof2.analysis.job.collective_rows import is_comm_op
 from pyprof2.signatures import OpCall, Tensor, parse_inputs
 
 if TYPE_CHECKING:

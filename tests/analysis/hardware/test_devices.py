@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyprof2.analysis.hardware.devices import DEVICES, find_device, load_device
+from pyprof2.analysis.hardware import devices
+from pyprof2.analysis.hardware.devices import DEVICES, capacity_bytes, find_device, load_device
 from pyprof2.analysis.hardware.verdict import find_peaks
 from pyprof2.errors import UsageError
 
@@ -421,3 +422,47 @@ def test_peaks_from_a_marker_are_of_no_device_that_is_known(name: str, is_used: 
     row |= {"multiprocessors": 8}
 
     assert (find_peaks(row | {"memory_bytes_per_s": 1e10}) is not None) == is_used
+
+
+@pytest.mark.parametrize(
+    ("text", "gib"),
+    [
+        ("A100-80", 79.1),
+        ("a100-80gb", 79.1),
+        ("A100-40", 39.4),
+        ("V100-32", 31.7),
+        ("H100 SXM", 79.1),
+        ("NVIDIA H100 80GB HBM3", 79.1),
+        ("RTX 4090", 23.6),
+        ("MI300X", 191.9),
+    ],
+)
+def test_a_device_is_found_by_its_name_and_size(text: str, gib: float) -> None:
+    assert capacity_bytes(text) == round(gib * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A100", "which of A100 SXM 40GB 40"),
+        ("H100", "H100 NVL 94"),
+        ("toaster", "no device of known memory"),
+        ("A100-13", "no device of known memory"),
+        ("80", "no device of known memory"),
+        ("", "no device of known memory"),
+    ],
+)
+def test_what_is_not_one_device_says_what_to_give(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        capacity_bytes(text)
+
+
+def test_the_driver_reports_no_more_than_is_on_the_card() -> None:
+    sizes = [(e.device.name, *size) for e in devices._ENTRIES for size in e.memory.items()]
+
+    assert len(sizes) > 40
+    assert [n for n, card, seen in sizes if seen and not 0.9 * card < seen <= card] == []
+
+
+def test_a_size_that_tells_devices_apart_is_the_only_one() -> None:
+    assert [e.device.name for e in devices._ENTRIES if e.by_memory and len(e.memory) != 1] == []

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.job.descriptions import describe
-from pyprof2.analysis.job.groups import with_group_keys
-from pyprof2.analysis.job.kinds import kind_of, transport_of
+from pyprof2.analysis.job.collective_calls import describe
+from pyprof2.analysis.job.collective_rows import kind_of, transport_of
+from pyprof2.analysis.job.members import with_group_keys
 from pyprof2.run import load
 from tests.kineto_events import complete, kernel, launch, load_events, op, step
 

@@ -9,7 +9,7 @@ import pytest
 from pyprof2 import job as job_module
 from pyprof2 import many_ranks, parsed_job
 from pyprof2.analysis.job.job_graph import host_times
-from pyprof2.analysis.job.scores import standing_out
+from pyprof2.analysis.job.slow_ranks import standing_out
 from pyprof2.errors import UsageError
 from pyprof2.run import load, parse
 from tests.analysis.job.job_generator import Job, simulate, write

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from pyprof2.analysis.job.clock import Clock
-from pyprof2.analysis.job.clocks import clock_frame, compare_clocks, slope
+from pyprof2.analysis.job.clocks import Clock, clock_frame, compare_clocks, slope
 from pyprof2.analysis.job.instances import Job, match_members
 from pyprof2.analysis.job.reduce import machines, reduce_job, strangers
 from pyprof2.analysis.job.waits import bandwidths, payload, with_waits

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pyprof2.analysis.job.clock import Clock
+from pyprof2.analysis.job.clocks import Clock
+from pyprof2.analysis.job.critical_path import blame, critical_path
 from pyprof2.analysis.job.instances import Job, match_members
 from pyprof2.analysis.job.job_graph import INNER, JobGraph, job_graph
-from pyprof2.analysis.job.paths import blame, critical_path
 from pyprof2.analysis.job.rank_graph import rank_graph
 from pyprof2.analysis.job.waits import with_waits
 from pyprof2.analysis.job.what_if import (

@@ -10,8 +10,8 @@ import pytest
 
 from pyprof2 import job as job_module
 from pyprof2 import many_ranks, parsed_job
-from pyprof2.analysis.job.legs import BEGIN, MODELS, legs_of
 from pyprof2.analysis.job.rank_graph import NO_STEP
+from pyprof2.analysis.job.segments import BEGIN, MODELS, legs_of
 from pyprof2.cli import main
 from pyprof2.run import load, parse
 from tests.analysis.job.job_generator import Job, simulate, write
@@ -49,7 +49,7 @@ def _both(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[JobO
     return by_legs, load(store).ranks
 
 
-def test_legs_by_hand(tmp_path: Path) -> None:
+def test_segments_by_hand(tmp_path: Path) -> None:
     """Two collectives, a kernel between them on the same stream; one beside, launched before.
 
     Launches at 0, 10, 20, 30 of 5 each; all_reduce 8-58, kernel 60-80 and all_reduce 85-100 on
@@ -83,7 +83,7 @@ def test_legs_by_hand(tmp_path: Path) -> None:
         pytest.param(Job(4, pause={1: (2, 20_000.0)}, gap_us=200), id="pause"),
     ],
 )
-def test_legs_say_what_one_graph_says(
+def test_segments_say_what_one_graph_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
 ) -> None:
     by_legs, whole = _both(job, tmp_path, monkeypatch)

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.job.host_stretches import OPS, host_blame, stretches
-from pyprof2.analysis.job.traffic import traffic
+from pyprof2.analysis.job.late_hosts import OPS, host_blame, stretches
+from pyprof2.analysis.job.waits import traffic
 from pyprof2.tables import TABLES
 from tests.analysis.job.job_members import members
 

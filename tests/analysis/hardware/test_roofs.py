@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyprof2.analysis.hardware.fast_convolution import fast_convolution
+from pyprof2.analysis.hardware.roofs import fast_convolution
 
 CUDNN = "void cudnn::winograd_nonfused::winogradForward{}<float, float>(Params<float, float>)"
 MIOPEN = "miopenSp3AsmConv_v21_1_2_gfx9_fp32_{}_stride1.kd"

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.job_graph import meeting_kinds, whole_instances
-from pyprof2.analysis.job.legs import KEYS, MODELS
 from pyprof2.analysis.job.rank_graph import NO_STEP
 from pyprof2.analysis.job.replay import CircleError, order_of
+from pyprof2.analysis.job.segments import KEYS, MODELS
 from pyprof2.analysis.job.what_if import MODEL_ERROR_MAX, Gain
 from pyprof2.columns import lookup
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.job.parts import INPUT, PARTS, five_parts
+from pyprof2.analysis.job.rank_parts import INPUT, PARTS, five_parts
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.run import load
 from tests.analysis.job.hta import breakdown

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.job.kinds import POINT_TO_POINT, kind_of
+from pyprof2.analysis.job.collective_rows import POINT_TO_POINT, kind_of
 from pyprof2.signatures import Input, Scalar, Tensor, nbytes, parse_inputs
 
 if TYPE_CHECKING:

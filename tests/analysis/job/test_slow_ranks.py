@@ -7,9 +7,8 @@ import math
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.job.compared_ranks import compared_ranks
-from pyprof2.analysis.job.parts import PARTS
-from pyprof2.analysis.job.scores import bubbles, scores, standing_out
+from pyprof2.analysis.job.rank_parts import PARTS, compared_ranks
+from pyprof2.analysis.job.slow_ranks import bubbles, scores, standing_out
 
 ROLES = dict.fromkeys(range(4), "same")
 
