@@ -581,7 +581,7 @@ class Run(Displayed):
         """Return what `pyprof2 advise` prints, silent rules too.
 
         Times at stake overlap: never add them up, see `gain_bounds`. The columns are those of
-        `pyprof2.analysis.summaries.advice.FINDINGS`.
+        `pyprof2.result_tables.ADVICE`.
         """
         return self._advice[0]
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from pyprof2.analysis.summaries.advice import FINDINGS, alike
+from pyprof2.analysis.summaries.advice import alike
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
 from pyprof2.reports.heading import step_numbers
 from pyprof2.reports.headline import disturbances, sentence
 from pyprof2.reports.table import drawn
+from pyprof2.result_tables import ADVICE
 from pyprof2.units import format_time, time_unit
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def show(run: Run, query: AdviceQuery) -> None:
     findings, bounds = _of_rank(run.advise(), run.gain_bounds, query.rank)
     target = query.target
     if not target.is_text:
-        target.write_frame(findings, FINDINGS.columns)
+        target.write_frame(findings, ADVICE.columns)
         return
     if bounds.empty:
         target.write_lines([_NOTHING])
