@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.analysis.costs import registry
 from pyprof2.analysis.hardware.devices import DEVICES
 from pyprof2.analysis.hardware.tensor_core import RULES, RULES_VERSION
-from pyprof2.analysis.summaries.advice import FINDINGS as ADVICE_TABLE
 from pyprof2.analysis.summaries.advice.rules import NOISE
-from pyprof2.analysis.summaries.advice.rules import RULES as ADVICE
+from pyprof2.analysis.summaries.advice.rules import RULES as ADVICE_RULES
 from pyprof2.analysis.summaries.ledger import BINS
 from pyprof2.analysis.summaries.line_profile import COLUMNS as LINE_COLUMNS
 from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS, SUMMARY_COLUMNS
@@ -42,7 +41,7 @@ from pyprof2.cli import build_parser
 from pyprof2.parsers.formats import FORMATS
 from pyprof2.problems import PROBLEMS, SKIPPED
 from pyprof2.reports.batch import BATCH_COLUMNS
-from pyprof2.result_tables import ENERGY, FINDINGS, RESULTS, SPENDING
+from pyprof2.result_tables import ADVICE, ENERGY, FINDINGS, RESULTS, SPENDING
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def causes() -> str:
 def advice() -> str:
     """Return a section for each rule: when it fires, why it matters, and what to do."""
     sections = []
-    for rule in ADVICE:
+    for rule in ADVICE_RULES:
         lines = [f".. _advice-{rule.slug}:", "", *_heading(f"``{rule.slug}``: {rule.title}", "~")]
         lines += ["", _escaped_doc(rule.find), "", f":Fires: {_field(rule.fires)}"]
         lines += [f":Remedy: {_field(rule.remedy)}"]
@@ -172,7 +171,7 @@ def _field(text: str) -> str:
 
 def findings() -> str:
     """Return the columns of findings."""
-    return "\n".join([ADVICE_TABLE.meaning, "", *_columns(ADVICE_TABLE.columns)])
+    return "\n".join([ADVICE.meaning, "", *_columns(ADVICE.columns)])
 
 
 def noise() -> str:

@@ -10,6 +10,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2 import displays
+
 if TYPE_CHECKING:
     from pyprof2.batches import batch_model
     from pyprof2.comparison import compare
@@ -51,6 +53,13 @@ _HOMES: Final = {
     "wrap": "pyprof2.nvtx",
 }
 """Where each public name is defined."""
+
+displays.register(
+    Run="pyprof2.reports.notebook.run_html",
+    JobOfRanks="pyprof2.reports.notebook.ranks_html",
+    Summary="pyprof2.reports.notebook.summary_html",
+    plot="pyprof2.reports.plots.Plots",
+)
 
 
 _FOLDER: Final = os.path.dirname(__file__)  # noqa: PTH120 - pathlib takes longer to import

@@ -32,6 +32,7 @@ from pyprof2.analysis.job.slow_ranks import (
 from pyprof2.analysis.job.what_if import links_as_others
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.columns import as_pandas
+from pyprof2.displays import Displayed
 from pyprof2.errors import UsageError
 from pyprof2.many_ranks import MANY_RANKS, ManyRanks, parts_of_rank, with_kernels
 from pyprof2.recording import int_column
@@ -76,7 +77,7 @@ def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
 
 
 @dataclass
-class JobOfRanks:
+class JobOfRanks(Displayed):
     """What all ranks of a run together tell.
 
     Attributes:
@@ -87,11 +88,6 @@ class JobOfRanks:
     run: Run
     one_clock: bool = False
     _gains: dict[str, what_if.Gain] = field(default_factory=dict, init=False, repr=False)
-
-    def _repr_html_(self) -> str:
-        from pyprof2.reports.notebook import ranks_html
-
-        return ranks_html(self)
 
     @cached_property
     def reduced(self) -> Reduced:

@@ -429,6 +429,42 @@ FINDINGS: Final = Table(
         Column("rank", pa.int64(), "Process in the job; null: all of them."),
     ),
 )
+ADVICE: Final = Table(
+    "advice",
+    "One row per rank and rule that holds for it: first those that fire, the largest stake first.",
+    (
+        Column("rank", pa.int64(), "Process in the job.", nullable=False),
+        Column("rule", TEXT, "Its name, as on the page on advice.", nullable=False),
+        Column(
+            "severity",
+            TEXT,
+            "`high`: 10 % of the recorded time or more is at stake, `medium`: 3 % or more, `low`; "
+            "`info`: no time that can be named; null where the rule is silent.",
+        ),
+        Column(
+            "status",
+            TEXT,
+            "`fires`, `silent`, or `unknown`: what decides was not recorded, see `needs`.",
+            nullable=False,
+        ),
+        Column("finding", TEXT, "What was found, in words; null where the rule is silent."),
+        Column("at_stake_lo_ns", pa.int64(), "What the remedy gains at least.", "ns"),
+        Column("at_stake_hi_ns", pa.int64(), "What it gains at most.", "ns"),
+        Column(
+            "expected_ns",
+            pa.int64(),
+            "What it gains if nothing else changes and, of a "
+            "kernel, only if what comes next was launched in time.",
+            "ns",
+        ),
+        Column("limit", TEXT, "What the most is the most of."),
+        Column("evidence", TEXT, "Ids of rows, as `kernels:1,2,3 (+40)`; the first few."),
+        Column("source", TEXT, "`path:line` that most of it belongs to."),
+        Column("remedy", TEXT, "What to do."),
+        Column("needs", TEXT, "What to record, where the verdict is `unknown`."),
+    ),
+)
+"""Times of several findings overlap, so they must never be added up."""
 
 RESULTS: Final = {
     table.name: table

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pyprof2.columns import as_pandas
+from pyprof2.displays import Displayed, Summary, shown
 from pyprof2.errors import StoreError, UsageError
 from pyprof2.frames import absolute
 from pyprof2.places import place
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.stored_sums import StoredSums
     from pyprof2.analysis.summaries.totals import Totals
     from pyprof2.analysis.summaries.work_checks import Work
+    from pyprof2.displays import Pictures
     from pyprof2.job import JobOfRanks
     from pyprof2.parsing import default_store, parse
     from pyprof2.problems import Advice
     from pyprof2.reports.notebook import Summary
-    from pyprof2.reports.plots import Plots
 
 __all__ = ["Run", "default_store", "load", "parse"]
 
@@ -127,7 +128,7 @@ def _only_store(paths: Sequence[Path]) -> Path | None:
 
 
 @dataclass
-class Run:
+class Run(Displayed):
     """A store, as DataFrames: one per canonical table, read when first asked for.
 
     Attributes:
@@ -164,20 +165,14 @@ class Run:
             for rank in ranks_of(self.path)
         ]
 
-    def _repr_html_(self) -> str:
-        from pyprof2.reports.notebook import run_html
-
-        return run_html(self)
-
     @cached_property
-    def plot(self) -> Plots:
+    def plot(self) -> Pictures:
         """Pictures for notebooks, `roofline`, `timeline`, `steps` and `idle`; they need plotly.
 
         See `pyprof2.reports.plots.Plots`.
         """
-        from pyprof2.reports.plots import Plots
-
-        return Plots(self)
+        pictures: Pictures = shown("plot", self)
+        return pictures
 
     def tables_of(self, rank: int | None = None) -> list[RankTables]:
         """Return the tables of one rank, or of each.
@@ -587,7 +582,7 @@ class Run:
         """Return what `pyprof2 advise` prints, silent rules too.
 
         Times at stake overlap: never add them up, see `gain_bounds`. The columns are those of
-        `pyprof2.analysis.summaries.advice.FINDINGS`.
+        `pyprof2.result_tables.ADVICE`.
         """
         return self._advice[0]
 
@@ -859,7 +854,6 @@ class Run:
     def summary(self) -> Summary:
         """Totals, busy time and coverage; see `pyprof2.analysis.summaries.summary.summary`."""
         from pyprof2.analysis.summaries.totals import summary
-        from pyprof2.reports.notebook import Summary
 
         times: dict[str, int] = {}
         for rank, _ in self._counted:

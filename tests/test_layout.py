@@ -291,6 +291,17 @@ def test_reports_know_neither_the_command_line_nor_the_parsers() -> None:
     assert wrong == []
 
 
+def test_only_who_asks_imports_reports() -> None:
+    asking = ("pyprof2.cli", "pyprof2.integrations", "pyprof2.lsp", "pyprof2.reports")
+    wrong = [
+        item
+        for item in ALL_IMPORTS
+        if _is_in(item.imported, ("pyprof2.reports",)) and not _is_in(item.importer, asking)
+    ]
+
+    assert wrong == []
+
+
 def _wing(module: str) -> str | None:
     parts = module.removeprefix("pyprof2.analysis.").split(".")
     return parts[0] if parts[0] in WINGS else None

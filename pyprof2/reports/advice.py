@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from pyprof2 import units
-from pyprof2.analysis.summaries.advice import FINDINGS, alike
+from pyprof2.analysis.summaries.advice import alike
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
 from pyprof2.reports.heading import step_numbers
 from pyprof2.reports.headline import disturbances, sentence
+from pyprof2.reports.table import drawn
+from pyprof2.result_tables import ADVICE
+from pyprof2.units import format_time, time_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +54,7 @@ def show(run: Run, query: AdviceQuery) -> None:
     findings, bounds = _of_rank(run.advise(), run.gain_bounds, query.rank)
     target = query.target
     if not target.is_text:
-        target.write_frame(findings, FINDINGS.columns)
+        target.write_frame(findings, ADVICE.columns)
         return
     if bounds.empty:
         target.write_lines([_NOTHING])
@@ -62,7 +63,7 @@ def show(run: Run, query: AdviceQuery) -> None:
     if target.form == "markdown":
         target.write_lines(_markdown(findings, bounds))
     else:
-        width = cells.terminal_width(target.width)
+        width = target.line_width
         lines = [*_first(run, query, width), *_text(findings, bounds, width)]
         if run.idle_windows.empty and run.table("memory").num_rows:
             lines += _wrap(_OF_CPU, width)
@@ -151,7 +152,7 @@ def _not_judged(rows: list[dict[str, Any]], ranks: int, width: int) -> Iterator[
     for needs in dict.fromkeys(row["needs"] for row in rows):
         own = [row for row in rows if row["needs"] == needs]
         stake = max((row["at_stake_hi_ns"] or 0 for row in own), default=0)
-        most = f" (at most {_time(stake)})" if stake else ""
+        most = f" (at most {format_time(stake)})" if stake else ""
         text = f"{_names(own, ranks)}{most}: record {needs}"
         yield from _wrap(text, width, "unknown ", " " * 8)
 
@@ -166,14 +167,14 @@ def _gain(row: Mapping[Any, Any], bound: Mapping[Any, Any]) -> str:
     least, most, expected = (
         int(row[name]) for name in ("at_stake_lo_ns", "at_stake_hi_ns", "expected_ns")
     )
-    size, devices = units.time_unit(most), bound["devices"]
+    size, devices = time_unit(most), bound["devices"]
     whole = max(1, devices * bound["window_ns"])
 
     def text(time: int) -> str:
         return f"{time / size.size:.3f} {size.label} ({100 * time / whole:.1f} %)"
 
     several = f", sum of {devices} devices" if devices > 1 else ""
-    of = f"of the {_time(whole)} recorded{several}"
+    of = f"of the {format_time(whole)} recorded{several}"
     if least:
         return (
             f"{least / size.size:.3f} to {text(most)}, expected {text(expected)}, {of}: "
@@ -189,8 +190,9 @@ def _bound_text(bound: Mapping[Any, Any]) -> str:
     share = 100 * bound["bound_ns"] / max(1, bound["window_ns"])
     place = ", on each device" if bound["devices"] > 1 else ""
     return (
-        f"All together gain at most {_time(bound['bound_ns'])} of {_time(bound['window_ns'])} "
-        f"recorded{place} ({share:.1f} %): {parts[name]} needs {_time(bound[f'{name}_ns'])}."
+        f"All together gain at most {format_time(bound['bound_ns'])} of "
+        f"{format_time(bound['window_ns'])} recorded{place} ({share:.1f} %): {parts[name]} "
+        f"needs {format_time(bound[f'{name}_ns'])}."
     )
 
 
@@ -200,7 +202,7 @@ def _markdown(findings: pd.DataFrame, bounds: pd.DataFrame) -> list[str]:
     gains = [_gain(row, of_rank[row["rank"]]) for row in rows]
     shown = pd.DataFrame(rows, columns=["ranks", *findings.columns]).assign(gain=gains)
     shown = shown.assign(rank=[step_numbers(row["ranks"]) for row in rows])
-    lines = cells.render_markdown(shown[list(_SHOWN)].fillna("").astype(str), []).splitlines()
+    lines = drawn(shown[list(_SHOWN)].fillna("").astype(str), files.Target("markdown")).lines
     for text in _bound_texts(of_rank, "Rank"):
         lines += ["", text]
     return [*lines, "", _OVERLAP]
@@ -217,13 +219,5 @@ def _names(rows: Sequence[Mapping[str, Any]], ranks: int) -> str:
     )
 
 
-def _time(time_ns: int) -> str:
-    unit = units.time_unit(time_ns)
-    return f"{time_ns / unit.size:.3f} {unit.label}"
-
-
-def _wrap(text: str, width: int, first: str = "", others: str = "") -> Iterable[str]:
-    return textwrap.wrap(
-        cells.clean(text), width, initial_indent=first, subsequent_indent=others,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+def _wrap(text: str, width: int, first: str = "", others: str = "") -> list[str]:
+    return cells.wrapped([text], width, first, others, break_long_words=False)

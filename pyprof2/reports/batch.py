@@ -21,6 +21,7 @@ from pyprof2.analysis.summaries.batch.savings import (
 )
 from pyprof2.analysis.summaries.batch.tried import VERIFIED, rows, suggested
 from pyprof2.reports import cells, files
+from pyprof2.reports.table import drawn
 from pyprof2.tables import Column
 
 if TYPE_CHECKING:
@@ -447,7 +448,4 @@ def _pct(share: float) -> str:
 
 def _drawn(rows: pd.DataFrame, target: files.Target) -> list[str]:
     alike = [name for name in rows if name in ("time_ns", "fixed_ns")]
-    if target.form == "markdown":
-        return cells.render_markdown(rows, [], alike=alike).splitlines()
-    width = cells.terminal_width(target.width)
-    return cells.render(rows, [], width, alike=alike)[0].splitlines()
+    return drawn(rows, target, alike=alike).lines

@@ -9,6 +9,7 @@ import pandas as pd
 
 from pyprof2.analysis.time.plugin_steps import COLUMNS
 from pyprof2.reports import cells
+from pyprof2.reports.table import drawn
 from pyprof2.units import format_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def show(run: Run, query: Query) -> None:
     if step is not None:
         rows = rows[rows["step"].between(*step).to_numpy(dtype=bool, na_value=False)]
     if not query.target.is_text:
-        query.target.write_frame(rows if query.top is None else rows.head(query.top), COLUMNS)
+        query.target.write_frame(rows, COLUMNS, query.top)
         return
     if not len(rows):
         query.target.write_lines([*device_lines(run), _NOTHING])
@@ -39,14 +40,9 @@ def show(run: Run, query: Query) -> None:
     share = {name: f"{100 * mean[name] / (mean['total_ns'] or 1):.2f} %" for name in times}
     shown = rows.head(query.top or len(rows))
     shown = shown if len(set(rows["rank"])) > 1 else shown.drop(columns="rank")
-    footer = [("mean", mean)]
-    if query.target.form == "markdown":
-        table = cells.render_markdown(shown, footer, alike=times)
-    else:
-        width = cells.terminal_width(query.target.width)
-        table, _ = cells.render(shown, footer, width, alike=times)
+    table = drawn(shown, query.target, [("mean", mean)], alike=times)
     shares = ", ".join(f"{name.removesuffix('_ns')} {share[name]}" for name in times[:-1])
-    query.target.write_lines([*device_lines(run), "", *table.splitlines(), "", f"mean: {shares}"])
+    query.target.write_lines([*device_lines(run), "", *table.lines, "", f"mean: {shares}"])
 
 
 def device_lines(run: Run) -> Iterator[str]:

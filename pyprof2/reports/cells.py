@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import unicodedata
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pyprof2 import units
 from pyprof2.listings import length, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -95,6 +96,32 @@ def clean(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def wrapped(
+    texts: Iterable[str],
+    width: int,
+    first: str = "",
+    others: str = "",
+    *,
+    break_long_words: bool = True,
+) -> list[str]:
+    """Return texts, each on lines of `width` at most.
+
+    Args:
+        texts: paragraphs, shown as by `clean`.
+        width: of a line.
+        first: what stands before the first line of each.
+        others: what stands before its other lines.
+        break_long_words: whether a word that is longer than a line is cut.
+    """
+    found = []
+    for text in texts:
+        found += textwrap.wrap(
+            clean(text), width, initial_indent=first, subsequent_indent=others,
+            break_long_words=break_long_words, break_on_hyphens=False,
+        )  # fmt: skip
+    return found
 
 
 def terminal_width(chosen: int | None) -> int:

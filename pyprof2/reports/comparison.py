@@ -14,6 +14,7 @@ from pyprof2.analysis.summaries.compare import IDLE
 from pyprof2.comparison import main_dtypes
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
+from pyprof2.reports.table import drawn
 from pyprof2.tables import Column
 
 if TYPE_CHECKING:
@@ -77,8 +78,7 @@ def show(compared: Compared, query: ComparisonQuery) -> None:
         frame = parts_by(compared.comparison, query.axes) if query.axes else frame
         frame = term_rows(compared.comparison) if frame is None else frame
         known = [*TERM_COLUMNS, *(Column(n, pa.string(), "") for n in query.axes)]
-        top = query.top or len(frame)
-        query.target.write_frame(frame.head(top), known)
+        query.target.write_frame(frame, known, query.top)
         return
     query.target.write_lines(_lines(compared, query))
 
@@ -262,7 +262,4 @@ def _drawn(
     rows: pd.DataFrame, footer: list[tuple[str, dict[str, Any]]], query: ComparisonQuery
 ) -> list[str]:
     alike = [name for name in rows if name in ("delta_ns", "lo_ns", "hi_ns")]
-    if query.target.form == "markdown":
-        return cells.render_markdown(rows, footer, alike=alike).splitlines()
-    width = cells.terminal_width(query.target.width)
-    return cells.render(rows, footer, width, alike=alike)[0].splitlines()
+    return drawn(rows, query.target, footer, alike=alike).lines

@@ -8,6 +8,7 @@ import pandas as pd
 
 from pyprof2.analysis.summaries.spending import spending
 from pyprof2.reports import cells
+from pyprof2.reports.table import drawn
 from pyprof2.result_tables import SPENDING
 from pyprof2.units import format_rate
 
@@ -43,8 +44,8 @@ def show(runs: list[tuple[str, Run]], rates: Rates, target: Target) -> None:
         # A column of nulls alone would have no type.
         target.write_frame(rows.astype(dict.fromkeys(texts, "str")), SPENDING.columns)
         return
-    drawn = [] if rows.empty else ["", *_table(rows, target)]
-    target.write_lines([*_heading(rates), *drawn, *_notes(runs, rows)])
+    table = [] if rows.empty else ["", *_table(rows, target)]
+    target.write_lines([*_heading(rates), *table, *_notes(runs, rows)])
 
 
 def _why(run: Run) -> str:
@@ -60,9 +61,7 @@ def _table(rows: pd.DataFrame, target: Target) -> list[str]:
             # Four digits, however small: a step of a tenth of a second costs some 0.0001.
             said = [None if pd.isna(value) else f"{value:.4g}" for value in shown[name]]
             shown[name] = pd.Series(said, dtype=object)
-    if target.form == "markdown":
-        return cells.render_markdown(shown, []).splitlines()
-    return cells.render(shown, [], cells.terminal_width(target.width))[0].splitlines()
+    return drawn(shown, target).lines
 
 
 def _heading(rates: Rates) -> Iterator[str]:

@@ -26,8 +26,8 @@ def write(facts: Facts, form: str) -> None:
     if form == "json":
         files.write_text(_json(facts), None)
     else:
-        lines = explanation_lines(facts, cells.terminal_width(None))
-        files.write_text("".join(f"{line}\n" for line in lines), None)
+        target = files.Target()
+        target.write_lines(explanation_lines(facts, target.line_width))
 
 
 def _json(facts: Facts) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from pyprof2.errors import OutputExistsError, Pyprof2Error, UsageError
 from pyprof2.places import Address
-from pyprof2.reports.cells import clean
+from pyprof2.reports.cells import clean, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,13 +61,35 @@ class Target:
         """Whether it is for people to read."""
         return self.form in _TEXTS
 
+    @property
+    def line_width(self) -> int:
+        """The most characters that a line of text may have."""
+        return terminal_width(self.width)
+
     def write_lines(self, lines: Iterable[str]) -> None:
         """Write lines of text."""
         write_text("".join(f"{line}\n" for line in lines), self.path)
 
-    def write_frame(self, frame: pd.DataFrame, columns: Iterable[Column]) -> None:
-        """Write all of `frame` as csv, json or parquet; see `write_frame`."""
-        write_frame(frame, self.form, self.path, columns, csv_safe=self.csv_safe)
+    def write_frame(
+        self, frame: pd.DataFrame, columns: Iterable[Column] = (), top: int | None = None
+    ) -> None:
+        """Write `frame` as csv, json or parquet.
+
+        Args:
+            frame: what to write; its column names are the names in the file.
+            columns: what is known of the columns; in Parquet it becomes metadata.
+            top: how many of the first rows; None: all.
+
+        Raises:
+            UsageError: Parquet, which is binary, would go to a terminal.
+        """
+        import pyarrow as pa
+
+        known = {column.name: column.field() for column in columns}
+        rows = frame if top is None else frame.head(top)
+        table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None)
+        fields = [known.get(field.name, field) for field in table.schema]
+        self._write_arrow(table.cast(pa.schema(fields)))
 
     def write_listed(self, table: Listed, columns: Iterable[Column]) -> None:
         """Write all of a small table as csv, json or parquet.
@@ -81,8 +103,20 @@ class Target:
         known = {column.name: column.field() for column in columns}
         schema = pa.schema([known.get(n, pa.field(n, pa.large_string())) for n in table])
         arrays = [pa.array(table[field.name].cells, field.type) for field in schema]
-        found = pa.Table.from_arrays(arrays, schema=schema)
-        _write_arrow(found, self.form, self.path, csv_safe=self.csv_safe)
+        self._write_arrow(pa.Table.from_arrays(arrays, schema=schema))
+
+    def _write_arrow(self, table: pa.Table) -> None:
+        if self.form == "csv":
+            changes = [clean] if self.path is None else []
+            changes += [_no_formula] if self.csv_safe else []
+            write_parts(_csv_parts(table, changes), self.path)
+        elif self.form == "json":
+            write_parts(_json_parts(table), self.path)
+        elif self.form == "parquet":
+            _write_parquet(table, self.path)
+        else:
+            msg = f"no such form of a frame: {self.form}"
+            raise ValueError(msg)
 
 
 def ending_of(path: Path) -> str:
@@ -156,8 +190,10 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp lets only the owner read.
-        temporary.chmod(0o666 & ~_umask())
+        # mkstemp lets only the owner read; the mask of other files is known only by setting it.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -179,75 +215,19 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             yield buffered
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def write_frame(
-    frame: pd.DataFrame,
-    form: str,
-    path: Path | None,
-    columns: Iterable[Column] = (),
-    *,
-    csv_safe: bool = False,
-) -> None:
-    """Write all of `frame` as csv, json or parquet.
-
-    Args:
-        frame: what to write; its column names are the names in the file.
-        form: `csv`, `json` or `parquet`.
-        path: where; None: stdout.
-        columns: what is known of the columns; in Parquet it becomes metadata.
-        csv_safe: put an apostrophe before text that a spreadsheet would take for a formula.
-
-    Raises:
-        UsageError: Parquet, which is binary, would go to a terminal.
-    """
-    _write_arrow(_to_arrow(frame, columns), form, path, csv_safe=csv_safe)
-
-
-def _write_arrow(table: pa.Table, form: str, path: Path | None, *, csv_safe: bool) -> None:
-    if form == "csv":
-        changes = [clean] if path is None else []
-        changes += [_no_formula] if csv_safe else []
-        write_parts(_csv_parts(table, changes), path)
-    elif form == "json":
-        write_parts(_json_parts(table), path)
-    elif form == "parquet":
-        _write_parquet(table, path)
-    else:
-        msg = f"no such form of a frame: {form}"
-        raise ValueError(msg)
-
-
-def _to_arrow(frame: pd.DataFrame, columns: Iterable[Column]) -> pa.Table:
-    """Return `frame` as Arrow, the columns that are known in their type and with metadata."""
-    import pyarrow as pa
-
-    known = {column.name: column.field() for column in columns}
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    fields = [known.get(field.name, field) for field in table.schema]
-    return table.cast(pa.schema(fields))
-
-
 def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iterator[str]:
     """Give the CSV in parts: text, after the changes to it, always in quotes, null as nothing."""
+    import pyarrow as pa
     from pyarrow import csv
 
-    batches = table.to_batches(max_chunksize=_ROWS_AT_A_TIME) or _no_rows(table)
+    # A table without rows still has a header.
+    no_rows = [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    batches = table.to_batches(max_chunksize=_ROWS_AT_A_TIME) or no_rows
     for i, batch in enumerate(batches):
         part = io.BytesIO()
         plain = _with_plain_texts(batch, changes)
         csv.write_csv(plain, part, csv.WriteOptions(include_header=i == 0))
         yield part.getvalue().decode()
-
-
-def _no_rows(table: pa.Table) -> list[pa.RecordBatch]:
-    import pyarrow as pa
-
-    return [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
 
 def _with_plain_texts(

@@ -17,11 +17,11 @@ FORMATS: Final = ("table", "csv", "json")
 
 def write(findings: pd.DataFrame, form: str) -> None:
     """Write to stdout what `run.check()` returns, in one of `FORMATS`."""
-    if form == "table":
-        lines = _lines(findings, cells.terminal_width(None))
-        files.write_text("".join(f"{line}\n" for line in lines), None)
+    target = files.Target(form)
+    if target.is_text:
+        target.write_lines(_lines(findings, target.line_width))
     else:
-        files.write_frame(findings, form, None)
+        target.write_frame(findings)
 
 
 def _words(record: Mapping[Any, Any], several: bool) -> Iterator[str]:  # noqa: FBT001

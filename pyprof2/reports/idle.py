@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2 import units
 from pyprof2.analysis.summaries.idle_profile import (
     SUMMARY_COLUMNS,
     idle_outline,
     summarize_idle,
 )
-from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
+from pyprof2.reports.table import drawn, with_short_lines
 from pyprof2.tables import IDLE
+from pyprof2.units import counted, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def show(run: Run, query: IdleQuery) -> None:
     if not target.is_text:
         rows = summarize_idle(idle, query.axes, recorded_ns) if query.axes else idle
         known = (*IDLE.columns, *SUMMARY_COLUMNS) if query.axes else IDLE.columns
-        target.write_frame(rows.head(query.top or len(rows)), known)
+        target.write_frame(rows, known, query.top)
         return
     outline = (
         summarize_idle(idle, query.axes, recorded_ns)
@@ -81,12 +81,13 @@ def _heading(windows: pd.DataFrame) -> Iterator[str]:
         device = "a device" if row["device"] is None else f"device {row['device']}"
         place = f"rank {row['rank']}, {device}"
         yield cells.bold(
-            f"{place}: recorded {_time(row['window_ns'])}, busy {_time(row['busy_ns'])}, "
-            f"idle {_time(row['idle_ns'])} ({_pct(row['idle_ns'], row['window_ns'])})"
+            f"{place}: recorded {format_time(row['window_ns'])}, "
+            f"busy {format_time(row['busy_ns'])}, idle {format_time(row['idle_ns'])} "
+            f"({_pct(row['idle_ns'], row['window_ns'])})"
         )
         yield (
-            f"of it between the first activity and the last: {_time(row['span_idle_ns'])} "
-            f"({_pct(row['span_idle_ns'], row['span_ns'])} of {_time(row['span_ns'])})"
+            f"of it between the first activity and the last: {format_time(row['span_idle_ns'])} "
+            f"({_pct(row['span_idle_ns'], row['span_ns'])} of {format_time(row['span_ns'])})"
         )
 
 
@@ -94,9 +95,9 @@ def _of_host(windows: pd.DataFrame) -> Iterator[str]:
     """Give a line for each rank without a device: what was recorded, and how much of it in ops."""
     for row in windows.to_dict("records"):
         yield cells.bold(
-            f"rank {row['rank']}, CPU: recorded {_time(row['window_ns'])}, in ops "
-            f"{_time(row['busy_ns'])}, waiting or outside of ops {_time(row['idle_ns'])} "
-            f"({_pct(row['idle_ns'], row['window_ns'])})"
+            f"rank {row['rank']}, CPU: recorded {format_time(row['window_ns'])}, in ops "
+            f"{format_time(row['busy_ns'])}, waiting or outside of ops "
+            f"{format_time(row['idle_ns'])} ({_pct(row['idle_ns'], row['window_ns'])})"
         )
     yield _HOST
 
@@ -105,19 +106,10 @@ def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery
     """Return the lines of the table, and what it leaves out."""
     count = query.top or (_ROWS_SHOWN if query.axes else len(rows))
     shown = rows.head(count).drop(columns=["mean_ns", "max_ns"], errors="ignore")
-    if "source" in shown:
-        lines = [
-            shown_line(s, run.source_roots) if isinstance(s, str) else s for s in shown["source"]
-        ]
-        shown = shown.assign(source=lines)
-    footer = _footer(windows)
-    if query.target.form == "markdown":
-        drawn = cells.render_markdown(shown, footer)
-    else:
-        drawn, _ = cells.render(shown, footer, cells.terminal_width(query.target.width))
+    table = drawn(with_short_lines(shown, run.source_roots), query.target, _footer(windows))
     rest = len(rows) - len(shown)
-    more = [f"{units.counted(rest, 'more row')}: --top {len(rows)}"] if rest else []
-    return [*drawn.splitlines(), *more]
+    more = [f"{counted(rest, 'more row')}: --top {len(rows)}"] if rest else []
+    return [*table.lines, *more]
 
 
 def _footer(windows: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
@@ -138,12 +130,7 @@ def _notes(idle: pd.DataFrame) -> Iterator[str]:
     times = idle.groupby("note", observed=True)["time_ns"].sum().sort_values(ascending=False)
     for at, (note, time) in enumerate(times.items()):
         yield from ([""] if at == 0 else [])
-        yield f"{_time(int(time))}: {note}"
-
-
-def _time(time_ns: int) -> str:
-    unit = units.time_unit(time_ns)
-    return f"{time_ns / unit.size:.3f} {unit.label}"
+        yield f"{format_time(int(time))}: {note}"
 
 
 def _pct(part: int, whole: int) -> str:

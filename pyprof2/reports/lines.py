@@ -16,6 +16,7 @@ from pyprof2.frames import shown_line
 from pyprof2.reports import cells
 from pyprof2.reports.heading import step_numbers
 from pyprof2.reports.steps import energy_lines
+from pyprof2.reports.table import drawn
 from pyprof2.units import counted, format_time
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def show(run: Run, query: LineQuery, target: Target, top: int | None) -> None:
     """
     profile = run.line_profile(query)
     if not target.is_text:
-        rows = profile.table if top is None else profile.table.head(top)
-        target.write_frame(rows, COLUMNS)
+        target.write_frame(profile.table, COLUMNS, top)
         return
     outline = _Outline(profile.table, run.source_roots)
     nodes = outline.largest(top or _ROWS_SHOWN)
@@ -215,16 +215,10 @@ def _drawn(
     alike = [str(n) for n in table if str(n).endswith("_ns") and n != "idle_caused_ns"]
     if target.form == "markdown":
         # Markdown shows no blanks at the start of a cell.
-        table = table.assign(line=[_dotted(label) for label in table["line"]])
-        return cells.render_markdown(table, footer, alike=alike).splitlines()
-    width = cells.terminal_width(target.width)
-    text, _ = cells.render(table, footer, width, _DROPPABLE, alike=alike)
-    return text.splitlines()
-
-
-def _dotted(label: str) -> str:
-    text = label.lstrip(" ")
-    return "· " * ((len(label) - len(text)) // 2) + text
+        bare = [label.lstrip(" ") for label in table["line"]]
+        depths = [(len(a) - len(b)) // 2 for a, b in zip(table["line"], bare, strict=True)]
+        table = table.assign(line=[f"{'· ' * n}{b}" for n, b in zip(depths, bare, strict=True)])
+    return drawn(table, target, footer, droppable=_DROPPABLE, alike=alike).lines
 
 
 def _footer(profile: LineProfile, query: LineQuery) -> list[tuple[str, dict[str, Any]]]:

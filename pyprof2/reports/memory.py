@@ -21,6 +21,7 @@ from pyprof2.analysis.memory.timeline import (
 )
 from pyprof2.columns import as_pandas
 from pyprof2.reports import cells, files
+from pyprof2.reports.table import drawn
 from pyprof2.tables import WEIGHTS
 
 if TYPE_CHECKING:
@@ -100,12 +101,12 @@ def show(profile: MemoryProfile, query: MemoryQuery) -> None:
     elif query.weights:
         every = [_weights(profile, number) for number in range(len(profile.curves))]
         found = pd.concat(every, ignore_index=True) if every else _no_weights()
-        target.write_frame(found.head(query.top or len(found)), WEIGHT_COLUMNS)
+        target.write_frame(found, WEIGHT_COLUMNS, query.top)
     elif target.form == "json":
         files.write_parts(_json(profile, query), target.path)
     else:
         rows = profile.rows(query.axes or _ALL_AXES, query.at)
-        target.write_frame(rows.head(query.top or len(rows)), live.ROW_COLUMNS)
+        target.write_frame(rows, live.ROW_COLUMNS, query.top)
 
 
 def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> None:
@@ -113,7 +114,7 @@ def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> N
     rows = difference(a, b, query.axes or ("line",), query.at)
     target = query.target
     if not target.is_text:
-        target.write_frame(rows.head(query.top or len(rows)), DIFFERENCE_COLUMNS)
+        target.write_frame(rows, DIFFERENCE_COLUMNS, query.top)
         return
     lines = [f"{_WORDS[query.at]}: B less A", f"A {a.path}", f"B {b.path}", ""]
     columns = ["rank", "device_type", "device"]
@@ -122,7 +123,7 @@ def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> N
         total = int(own["difference_bytes"].sum())
         name = _device_name(*device)  # type: ignore[arg-type]
         lines.append(cells.bold(f"{name}: {'+' if total >= 0 else ''}{_size(total)}"))
-        lines += _drawn(own, query, query.top or _ROWS_SHOWN)
+        lines += _table(own, query, query.top or _ROWS_SHOWN)
     target.write_lines(lines)
 
 
@@ -350,13 +351,13 @@ def _body(profile: MemoryProfile, number: int, query: MemoryQuery) -> Iterator[s
     if gone:
         yield f"note: {_size(gone)} of what was there before was released: it counts as less than 0"
     if query.axes:
-        yield from _drawn(_sums(curve, rows, query.axes), query, query.top or _ROWS_SHOWN)
+        yield from _table(_sums(curve, rows, query.axes), query, query.top or _ROWS_SHOWN)
         return
     yield f"{_WORDS[query.at]}:"
     for axis, count in _OUTLINE:
         sums = _sums(curve, rows, (axis,))
         if axis == "category" or not sums[axis].astype(str).str.startswith("(").all():
-            yield from _drawn(sums, query, query.top or count)
+            yield from _table(sums, query, query.top or count)
             yield ""
     if profile.named(number)[0].num_rows:
         yield "parameters and buffers, those with most: all with --weights"
@@ -374,7 +375,7 @@ def _drawn_weights(
     order = rows[sizes].fillna(0).sum(axis="columns").sort_values(ascending=False, kind="stable")
     shown = rows.loc[order.index, ["name", *sizes, "category", "dtype", "source"]]
     # What has no gradient and no state adds nothing: buffers, and what is not trained.
-    return _drawn(shown.reset_index(drop=True), query, count, skipna=True)
+    return _table(shown.reset_index(drop=True), query, count, skipna=True)
 
 
 def _sums(curve: Curve, rows: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFrame:
@@ -383,7 +384,7 @@ def _sums(curve: Curve, rows: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFra
     return sums[[*axes, "bytes", "share_pct", "blocks", *words]]
 
 
-def _drawn(
+def _table(
     rows: pd.DataFrame, query: MemoryQuery, count: int, *, skipna: bool = False
 ) -> list[str]:
     """Return the lines of a table: some rows, what the others hold, and the total.
@@ -405,11 +406,7 @@ def _drawn(
         (word, {str(name): part[name].sum(skipna=skipna) for name in numbers})
         for word, part in parts.items()
     ]
-    if query.target.form == "markdown":
-        drawn = cells.render_markdown(shown, footer)
-    else:
-        drawn, _ = cells.render(shown, footer, cells.terminal_width(query.target.width))
-    return drawn.splitlines()
+    return drawn(shown, query.target, footer).lines
 
 
 def _drawn_timeline(

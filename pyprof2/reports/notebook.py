@@ -11,6 +11,7 @@ from pyprof2.units import counted, format_rate, format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pyprof2.displays import Summary
     from pyprof2.job import JobOfRanks
     from pyprof2.run import Run
 
@@ -21,11 +22,9 @@ _TIMES: Final = ("window", "compute_only", "exposed_wait", "exposed_transfer", "
 _COLUMNS: Final = ("op", "count", "time", "share", "TFLOP/s", "of roof")
 
 
-class Summary(dict[str, Any]):
-    """The totals of a run, which a notebook shows as a table."""
-
-    def _repr_html_(self) -> str:
-        return table(("", ""), [(name, _words(value)) for name, value in self.items()])
+def summary_html(summary: Summary) -> str:
+    """Return the totals of a run, a row for each."""
+    return table(("", ""), [(name, _words(value)) for name, value in summary.items()])
 
 
 def _words(value: Any) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from pyprof2.analysis.memory.op_memory import EVENT_COLUMNS, STATISTICS_COLUMNS, block_events
 from pyprof2.errors import UsageError
-from pyprof2.reports import cells
+from pyprof2.reports.table import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ def _write(
     begins: Mapping[int, int] | None = None,
 ) -> None:
     if not target.is_text:
-        target.write_frame(rows if top is None else rows.head(top), columns)
+        target.write_frame(rows, columns, top)
         return
     if not len(rows):
         target.write_lines([_NOTHING])
@@ -93,11 +93,7 @@ def _write(
     if len(set(rows["rank"])) == 1:
         shown = shown.drop(columns="rank")
     alike = [str(name) for name in shown if str(name).endswith("_bytes") or name in _MOMENTS]
-    if target.form == "markdown":
-        lines = cells.render_markdown(shown, [], alike=alike).splitlines()
-    else:
-        width = cells.terminal_width(target.width)
-        lines = cells.render(shown, [], width, _DROPPABLE, alike=alike)[0].splitlines()
+    lines = drawn(shown, target, droppable=_DROPPABLE, alike=alike).lines
     if len(shown) < len(rows):
         lines.append(
             f"{len(shown):,} of {len(rows):,} rows; more with --top N, all with --format csv"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,15 +11,15 @@ from pyprof2.analysis.job.critical_path import path_sums
 from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.analysis.job.waits import least_rates, payload, transfer_floors
 from pyprof2.errors import UsageError
-from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
 from pyprof2.reports.slow_rank import answers
+from pyprof2.reports.table import drawn, with_short_lines
 from pyprof2.result_tables import CLOCKS
 from pyprof2.tables import COLLECTIVES, TEXT
 from pyprof2.units import counted, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyprof2.job import JobOfRanks
 
@@ -202,19 +201,15 @@ def show(job: JobOfRanks, query: RanksQuery) -> None:
         typed = rows.astype({name: "str" for name in rows if rows[name].dtype == object})
         coded = {column.name: "category" for column in known if column.type == TEXT}
         typed = typed.astype({name: kind for name, kind in coded.items() if name in typed})
-        target.write_frame(typed.head(query.top or len(rows)), known)
+        target.write_frame(typed, known, query.top)
         return
-    width = cells.terminal_width(target.width)
-    lines = [*_answer(job, width), *_heading(job), "", *_table(job, rows, query)]
-    if query.by == "rank":
-        lines += ["", *_wrapped(sentences(job), width)]
-    target.write_lines(lines)
-
-
-def _answer(job: JobOfRanks, width: int) -> Iterator[str]:
-    """Give which rank is slow, before all else."""
+    # Which rank is slow comes before all else.
     said = (f"{text[:1].upper()}{text[1:]}." for text in answers(job))
-    return map(cells.bold, _wrapped(said, width))
+    answer = map(cells.bold, cells.wrapped(said, target.line_width))
+    lines = [*answer, *_heading(job), "", *_table(job, rows, query)]
+    if query.by == "rank":
+        lines += ["", *cells.wrapped(sentences(job), target.line_width)]
+    target.write_lines(lines)
 
 
 def _heading(job: JobOfRanks) -> Iterator[str]:
@@ -236,28 +231,16 @@ def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
         some = [n for n in _OF_RANK if n in always or shown[n].fillna(0).astype(bool).any()]
         shown = shown[some]
     shown = shown.loc[:, shown.notna().any()] if len(shown) else shown
-    if "source" in shown:
-        roots = job.run.source_roots
-        lines = [shown_line(s, roots) if isinstance(s, str) else s for s in shown["source"]]
-        shown = shown.assign(source=lines)
     if not len(shown.columns) or not len(shown):
         return ["nothing to show"]
     more = len(rows) - len(shown)
     rest = [f"{counted(more, 'more row')}: --top {len(rows)}"] if more else []
-    if query.target.form == "markdown":
-        drawn = cells.render_markdown(shown, [])
-    else:
-        width = cells.terminal_width(query.target.width)
-        drawn, left_out = cells.render(shown, [], width, [str(name) for name in shown][:2:-1])
-        rest += [f"columns that did not fit (-w): {', '.join(left_out)}"] if left_out else []
-    return [*drawn.splitlines(), *rest]
-
-
-def _wrapped(texts: Iterable[str], width: int) -> list[str]:
-    found = []
-    for text in texts:
-        found += textwrap.wrap(cells.clean(text), width, break_on_hyphens=False)
-    return found
+    droppable = [str(name) for name in shown][:2:-1]
+    lines = with_short_lines(shown, job.run.source_roots)
+    table = drawn(lines, query.target, droppable=droppable)
+    if table.left_out:
+        rest.append(f"columns that did not fit (-w): {', '.join(table.left_out)}")
+    return [*table.lines, *rest]
 
 
 def sentences(job: JobOfRanks) -> Iterator[str]:

@@ -14,10 +14,10 @@ from pyprof2.analysis.summaries.profile_columns import (
     UNSTORED,
 )
 from pyprof2.listings import in_order, taken
-from pyprof2.reports import cells, markdown, notes, text
+from pyprof2.reports import notes
 from pyprof2.reports.heading import heading
 from pyprof2.reports.query import GUESSED, KERNEL, Query
-from pyprof2.reports.table import ADDITIVE, Content, shown
+from pyprof2.reports.table import ADDITIVE, Content, lines
 from pyprof2.tables import KERNELS
 
 if TYPE_CHECKING:
@@ -170,6 +170,5 @@ def write_table(table: Listed, query: Query) -> None:
 
 def write_lines(run: Run, query: Query, content: Content) -> None:
     """Write a table for people to read, with all that is said around it."""
-    form = markdown if query.target.form == "markdown" else text
-    width = _WIDE if form is markdown else cells.terminal_width(query.target.width)
-    query.target.write_lines(form.lines(shown(run, content, query, heading(run, width)), query))
+    width = _WIDE if query.target.form == "markdown" else query.target.line_width
+    query.target.write_lines(lines(run, content, query, heading(run, width)))

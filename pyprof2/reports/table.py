@@ -1,20 +1,23 @@
-"""What a table shows to people: heading, first rows, what the others come to, total, notes."""
+"""Tables for people, as text or Markdown: of any report; of a profile with what is around it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.hardware.roofline import FLAG_COMPUTE, FLAG_SAVING
 from pyprof2.frames import shown_line
-from pyprof2.listings import Listing, length, taken
+from pyprof2.listings import Listing, length, listed, taken
 from pyprof2.pyprof_columns import PYPROF_COLUMNS
-from pyprof2.reports.cells import MARK
+from pyprof2.reports import cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import pandas as pd
+
     from pyprof2.listings import Listed
+    from pyprof2.reports.files import Target
     from pyprof2.reports.query import Query
     from pyprof2.run import Run
 
@@ -66,6 +69,43 @@ ADDITIVE: Final = (
 _FLAGS_OF_FLOPS: Final = (FLAG_SAVING, FLAG_COMPUTE)
 
 
+class Drawn(NamedTuple):
+    """A table as lines of text.
+
+    Attributes:
+        lines: of the table.
+        left_out: columns for which a line has no room.
+    """
+
+    lines: list[str]
+    left_out: list[str]
+
+
+def drawn(
+    rows: pd.DataFrame | Listed,
+    target: Target,
+    footer: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    *,
+    droppable: Sequence[str] = (),
+    marked: Mapping[str, Sequence[bool]] | None = None,
+    alike: Sequence[str] = (),
+) -> Drawn:
+    """Return a table in the form of text that `target` names; Markdown leaves nothing out.
+
+    Args:
+        rows: those to show.
+        target: the form, and the width of a line.
+        footer: further rows below a line; this and what follows is as for `cells.render`.
+        droppable: columns that a narrow terminal may do without, the first one first.
+        marked: by column, which of its values have a mark before them.
+        alike: columns that are in the unit of their largest number.
+    """
+    if target.form == "markdown":
+        return Drawn(cells.render_markdown(rows, footer, marked, alike).splitlines(), [])
+    text, left_out = cells.render(rows, footer, target.line_width, droppable, marked, alike)
+    return Drawn(text.splitlines(), left_out)
+
+
 @dataclass(frozen=True)
 class Content:
     """The rows of a table, and what goes with them.
@@ -101,49 +141,39 @@ class Content:
         return cls(taken(table, range(min(shown, count))), count, rest, total, flags[:shown], notes)
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What is to be seen of a table.
-
-    Attributes:
-        heading: lines on the recording.
-        frame: the first rows.
-        footer: those below them: what each is, and its values by column.
-        marked: by column, which of its values have a mark before them.
-        flags: of the rows, what the marks mean.
-        notes: what else is to be said.
-        droppable: columns that may be left out where room is short, the first one first.
-    """
-
-    heading: Sequence[str]
-    frame: Listed
-    footer: Sequence[tuple[str, dict[str, Any]]]
-    marked: Mapping[str, Sequence[bool]]
-    flags: Sequence[str | None]
-    notes: Sequence[str]
-    droppable: Sequence[str]
-
-
 def rows_shown(query: Query) -> int:
     """Return how many rows a table has at most."""
     return query.top or (_TABLE_ROWS if query.axes else _OVERVIEW_ROWS)
 
 
-def shown(run: Run, content: Content, query: Query, heading: Sequence[str]) -> Shown:
-    """Return what `query` asks to see of `content`."""
-    first, notes, flags = content.first, content.notes, content.flags
+def lines(run: Run, content: Content, query: Query, heading: Sequence[str]) -> list[str]:
+    """Return the lines of a profile: heading, table, and what is said below it."""
+    first, notes, target = content.first, list(content.notes), query.target
     if length(first) < content.count:
         more = f"{length(first):,} of {content.count:,} rows; more with --top N, all with --csv"
-        notes = [more, *notes]
+        notes.insert(0, more)
     footer = _footer(content)
-    first = _with_short_lines(first, run.source_roots)
+    first = with_short_lines(first, run.source_roots)
     if query.pyprof:
         first = {pyprof_header(name): column for name, column in first.items()}
         footer = [
             (words, {pyprof_header(name): row[name] for name in row}) for words, row in footer
         ]
+    marked = _marked(first, content.flags)
     droppable = () if query.columns or query.pyprof else _droppable(run, first)
-    return Shown(heading, first, footer, _marked(first, flags), flags, notes, droppable)
+    table = drawn(first, target, footer, droppable=droppable, marked=marked)
+    if table.left_out:
+        names = sorted(table.left_out, key=list(first).index)
+        notes.append(f"columns that did not fit (-w, -c): {', '.join(names)}")
+    notes += _flag_notes(marked, content.flags, table.left_out)
+    if target.form == "markdown":
+        title = f"**{cells.escape_markdown(cells.clean(query.input.name))}**"
+        above = [line for each in heading for line in ("", cells.escape_markdown(each))]
+        remarks = [f"- {cells.escape_markdown(cells.clean(note))}" for note in notes]
+        return [title, *above, "", *table.lines, *([""] if remarks else []), *remarks]
+    header, *body = table.lines
+    header = header if target.path else cells.bold(header)
+    return [*heading, "", header, *body, *cells.wrapped(notes, target.line_width)]
 
 
 def pyprof_header(name: str) -> str:
@@ -151,8 +181,14 @@ def pyprof_header(name: str) -> str:
     return PYPROF_COLUMNS[name].header if name in PYPROF_COLUMNS else name
 
 
-def _with_short_lines(table: Listed, roots: Sequence[str]) -> Listed:
-    """Return the rows with lines of code from their root on, instead of that of the disk."""
+def with_short_lines(rows: pd.DataFrame | Listed, roots: Sequence[str]) -> Listed:
+    """Return rows whose lines of code begin at the user's folder, instead of at the disk's root.
+
+    Args:
+        rows: of any table.
+        roots: the user's folders.
+    """
+    table = rows if isinstance(rows, dict) else listed(rows)
     short: dict[str, Listing] = {
         name: Listing(
             [line and shown_line(line, roots) for line in table[name].cells], is_text=True
@@ -175,13 +211,13 @@ def _marked(rows: Listed, flags: Sequence[str | None]) -> dict[str, list[bool]]:
     return {name: marks[name] for name in marks if name in rows}
 
 
-def flag_notes(
+def _flag_notes(
     marked: Mapping[str, Sequence[bool]], flags: Sequence[str | None], left_out: Sequence[str]
 ) -> Iterator[str]:
     """Say what the marks mean, each flag once."""
     seen = zip(*(marked[name] for name in marked if name not in left_out), strict=True)
     found = [flag for flag, marks in zip(flags, seen, strict=False) if any(marks)]
-    yield from (f"{MARK} {flag}" for flag in dict.fromkeys(found))
+    yield from (f"{cells.MARK} {flag}" for flag in dict.fromkeys(found))
 
 
 def _droppable(run: Run, table: Listed) -> list[str]:

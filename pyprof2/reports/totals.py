@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import UsageError
-from pyprof2.reports import cells, files
+from pyprof2.reports import files
 from pyprof2.reports.breakdown import device_lines
 from pyprof2.reports.heading import heading
 from pyprof2.reports.headline import figures
@@ -46,7 +46,7 @@ def show(run: Run, query: Query) -> None:
         }
         files.write_text(f"{files.json_text(totals)}\n", query.target.path)
         return
-    lines = [*heading(run, cells.terminal_width(query.target.width)), *device_lines(run)]
+    lines = [*heading(run, query.target.line_width), *device_lines(run)]
     found = figures(run)
     width = max((len(each.name) for each in found), default=0)
     size = max((len(each.value or _UNKNOWN) for each in found), default=0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.job.what_if import MODEL_ERROR_MAX, NOT_MODELLED
 from pyprof2.reports import cells
+from pyprof2.reports.table import drawn
 from pyprof2.units import format_time
 
 if TYPE_CHECKING:
@@ -24,23 +24,15 @@ _SHOWN: Final = (
 def show(gains: pd.DataFrame, target: Target) -> None:
     """Write what changes would gain."""
     if not target.is_text:
-        target.write_frame(gains, ())
+        target.write_frame(gains)
         return
     frame = gains[list(_SHOWN)]
     frame = frame.loc[:, frame.notna().any()]
     window = int(gains["window_ns"].iloc[0])
-    width = cells.terminal_width(target.width)
-    if target.form == "markdown":
-        drawn = cells.render_markdown(frame, [])
-    else:
-        drawn, _ = cells.render(frame, [], width, ["model_error_pct"])
-    lines = [cells.bold(f"of {format_time(window)} that were recorded"), "", *drawn.splitlines()]
-    target.write_lines([*lines, "", *_notes(gains, width)])
-
-
-def _notes(gains: pd.DataFrame, width: int) -> Iterator[str]:
-    for text in notes_on(gains):
-        yield from textwrap.wrap(text, width, break_on_hyphens=False)
+    first = cells.bold(f"of {format_time(window)} that were recorded")
+    table = drawn(frame, target, droppable=["model_error_pct"]).lines
+    notes = cells.wrapped(notes_on(gains), target.line_width)
+    target.write_lines([first, "", *table, "", *notes])
 
 
 def notes_on(gains: pd.DataFrame) -> Iterator[str]:

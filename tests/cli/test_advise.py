@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 import pyprof2
-from pyprof2.analysis.summaries.advice import FINDINGS, RULES
+from pyprof2.analysis.summaries.advice import RULES
 from pyprof2.analysis.summaries.advice.findings import CPU, DEVICE
+from pyprof2.result_tables import ADVICE
 from tests.builders import kineto_trace
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def test_the_other_formats_have_a_row_for_each_rule(
     assert sorted(row["rule"] for row in rows) == sorted(
         rule.slug for rule in RULES if rule.on != CPU
     )
-    assert list(rows[0]) == FINDINGS.names
+    assert list(rows[0]) == ADVICE.names
     assert (rows[0]["at_stake_lo_ns"], rows[0]["at_stake_hi_ns"]) == (0, 1_224_000)
     assert pd.read_parquet(tmp_path / "advice.parquet")["rule"].tolist() == [
         row["rule"] for row in rows

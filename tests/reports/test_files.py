@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ class Terminal(io.StringIO):
 
 def as_json(frame: pd.DataFrame) -> str:
     """Return `frame` as JSON text."""
-    return "".join(files._json_parts(files._to_arrow(frame, [])))
+    return "".join(files._json_parts(pa.Table.from_pandas(frame, preserve_index=False)))
 
 
 @given(
@@ -66,7 +67,7 @@ def test_json_writes_what_it_has_no_number_for_as_null() -> None:
 def test_rows_beyond_one_batch_are_in_one_array() -> None:
     count = files._ROWS_AT_A_TIME + 1
     frame = pd.DataFrame({"i": range(count)})
-    text = "".join(files._csv_parts(files._to_arrow(frame, []), []))
+    text = "".join(files._csv_parts(pa.Table.from_pandas(frame), []))
 
     assert [r["i"] for r in json.loads(as_json(frame))] == list(range(count))
     assert text.splitlines() == ['"i"', *map(str, range(count))]
@@ -77,7 +78,7 @@ def test_csv_that_somebody_looks_at_has_no_escapes(monkeypatch: pytest.MonkeyPat
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
 
-    files.write_frame(frame, "csv", None)
+    files.Target("csv").write_frame(frame)
 
     assert terminal.getvalue() == '"op"\n"\\x1b[31mred"\n'
 
@@ -86,7 +87,7 @@ def test_parquet_does_not_go_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stdout", Terminal())
 
     with pytest.raises(UsageError, match="give -o FILE"):
-        files.write_frame(pd.DataFrame({"op": ["a"]}), "parquet", None)
+        files.Target("parquet").write_frame(pd.DataFrame({"op": ["a"]}))
 
 
 def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_a_new_file_may_be_read_like_any_other(tmp_path: Path) -> None:
 def test_a_name_that_ends_in_gz_is_compressed(form: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"op": ["aten::mm", "é"]})
     for name in ("net", "net.gz", "again.GZ"):
-        files.write_frame(frame, form, tmp_path / name)
+        files.Target(form, tmp_path / name).write_frame(frame)
 
     packed = (tmp_path / "net.gz").read_bytes()
     assert gzip.decompress(packed) == (tmp_path / "net").read_bytes()

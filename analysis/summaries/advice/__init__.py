@@ -9,10 +9,10 @@ from pyprof2.analysis.summaries.advice.advise import (
     noting_pollution,
 )
 from pyprof2.analysis.summaries.advice.alike import alike
-from pyprof2.analysis.summaries.advice.findings import FINDINGS, Rule
+from pyprof2.analysis.summaries.advice.findings import Rule
 from pyprof2.analysis.summaries.advice.rules import RULES
 
 __all__ = [
-    "FINDINGS", "RULES", "Rule", "advice_of_facts", "advise", "alike", "find_pollution",
+    "RULES", "Rule", "advice_of_facts", "advise", "alike", "find_pollution",
     "noting_pollution",
 ]  # fmt: skip

@@ -11,7 +11,6 @@ import pandas as pd
 from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import Facts, ends, facts_of_ranks, is_comm
 from pyprof2.analysis.summaries.advice.findings import (
-    FINDINGS,
     FIRES,
     SILENT,
     UNKNOWN,
@@ -25,6 +24,7 @@ from pyprof2.analysis.summaries.advice.recording import affected_steps, full_que
 from pyprof2.analysis.summaries.advice.rules import CONTEXT, ON_THE_HOST, RULES
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.columns import combine_keys
+from pyprof2.result_tables import ADVICE
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _MEDIUM_PCT: Final = 3
 _ORDER: Final = (FIRES, UNKNOWN, SILENT)
 _TYPES: Final = {
     column.name: "string" if column.type == TEXT else "Int64" if column.nullable else "int64"
-    for column in FINDINGS.columns
+    for column in ADVICE.columns
 }
 """What pandas makes of the columns of findings: each has its type when it is empty, too."""
 _RECORD_LATER: Final = "steps after warm-up: without step {steps} nothing of it is left"
@@ -60,7 +60,7 @@ def advise(
         override: a device's name, or a file that describes one, to use instead of the recorded.
 
     Returns:
-        The table `FINDINGS`: one row per rank and rule; those that fire, the largest stake first,
+        The table `ADVICE`: one row per rank and rule; those that fire, the largest stake first,
         then the unknown and the silent ones. And the joint bounds, see `gain_bound`, a row per
         rank.
     """
@@ -78,7 +78,7 @@ def advice_of_facts(facts_of_each: Iterable[Facts]) -> tuple[pd.DataFrame, pd.Da
         found = find(facts)
         rows += [_row(facts, rule, each) for rule, each in found]
         bounds.append(gain_bound(facts, found))
-    frame = pd.DataFrame(rows, columns=FINDINGS.names).astype(_TYPES)
+    frame = pd.DataFrame(rows, columns=ADVICE.names).astype(_TYPES)
     order = frame.assign(
         status=frame["status"].map(_ORDER.index), at_stake_hi_ns=-frame["at_stake_hi_ns"].fillna(-1)
     ).sort_values(["rank", "status", "at_stake_hi_ns"], kind="stable")
