@@ -351,6 +351,8 @@ _READS: Final = frozenset({
 """What reads the parts of a sparse tensor; an `aten::alias` inside has the part's shape."""
 _CUTS: Final = ("aten::select", "aten::slice")
 _LOOKS: Final = frozenset({"aten::alias", *_CUTS})
+_SPARSE_RESULTS: Final = frozenset({"aten::smm"})
+"""Products of a sparse and a dense tensor that are sparse: what is cut inside is the result's."""
 
 
 def _stored(call: OpCall, inside: Sequence[tuple[OpCall, OpCall | None]]) -> Clue | None:
@@ -364,12 +366,13 @@ def _stored(call: OpCall, inside: Sequence[tuple[OpCall, OpCall | None]]) -> Clu
     if len(found) > 1:
         return Clue(words, Evidence(sparse=shapes))
     (item,) = found
+    may_cut = call.op not in _SPARSE_RESULTS
     parts: dict[str, set[Tensor]] = {}
     for op, of in inside:
         part, whole = _first(op), of and _first(of)
         if of and part and whole and whole.shape == item.shape and op.op == "aten::alias":
             parts.setdefault(of.op, set()).add(replace(part, strides=None))
-        elif part and op.op in _CUTS and _are_coordinates(part, item):
+        elif part and op.op in _CUTS and may_cut and _are_coordinates(part, item):
             parts.setdefault("coordinates", set()).add(replace(part, strides=None))
     if any(len(each) > 1 for each in parts.values()):
         return Clue(words, Evidence(sparse=shapes))

@@ -62,6 +62,7 @@ BETWEEN: Final[dict[str, tuple[Callable[[], object], int]]] = {
     "coo @ dense": (lambda: COO @ dense(K, N), 2 * M * K * N),
     "sparse.mm": (lambda: torch.sparse.mm(COO, dense(K, N)), 2 * M * K * N),
     "addmm of coo": (lambda: torch.sparse.addmm(dense(M, N), COO, dense(K, N)), 2 * M * K * N),
+    "smm": (lambda: torch.smm(COO, dense(K, N)), 2 * M * K * N),
     "coo @ coo": (lambda: torch.sparse.mm(COO, sparse(K, N, 9)), 2 * M * K * N),
     "csr @ csr": (lambda: CSR @ OTHER, 2 * M * K * N),
 }
