@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pyprof2.job import JobOfRanks
     from pyprof2.parsing import default_store, parse
     from pyprof2.problems import Advice
-    from pyprof2.reports.notebook import Summary
 
 __all__ = ["Run", "default_store", "load", "parse"]
 
