@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.traces import SHARED
 from pyprof2 import many_ranks, parsing
-from pyprof2.job import JobOfRanks, reduce_store
+from pyprof2.job import JobOfRanks
+from pyprof2.many_ranks import reduce_store
 from pyprof2.run import load
 from tests.analysis.job.real_job import Setup, simulate, write
 from tests.analysis.job.real_program import step_program

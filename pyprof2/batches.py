@@ -53,9 +53,8 @@ def recorded_of(batch: int, run: Run) -> Recorded:
 
 def _savable(run: Run, rank: int) -> Savable | None:
     from pyprof2.analysis.summaries.batch.savable import savable_of
-    from pyprof2.memory_profiles import of_run
 
-    profile = of_run(run)
+    profile = run.memory_by_device()
     own = [curve for curve in profile.curves if curve.rank == rank]
     return savable_of(replace(profile, curves=own))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,6 @@ from pyprof2.analysis.job.job_graph import JobGraph, host_times, job_graph
 from pyprof2.analysis.job.late_hosts import INPUT as HOST_WORK
 from pyprof2.analysis.job.late_hosts import OPS, blamed_work, host_blame, host_work, stretches
 from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
-from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.slow_ranks import (
     BUSY,
     ON_HOST,
@@ -34,18 +33,19 @@ from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.columns import as_pandas
 from pyprof2.displays import Displayed
 from pyprof2.errors import UsageError
-from pyprof2.many_ranks import MANY_RANKS, ManyRanks, parts_of_rank, with_kernels
+from pyprof2.many_ranks import MANY_RANKS, ManyRanks, parts_of_rank, reduce_store, with_kernels
 from pyprof2.recording import int_column
 from pyprof2.result_tables import PARTS
 from pyprof2.store import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.job.reduce import Reduced
     from pyprof2.analysis.job.slow_ranks import Difference
-    from pyprof2.run import Run
+    from pyprof2.rank_tables import RankTables
 
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
 _OF_STRAGGLERS: Final = (
@@ -63,17 +63,35 @@ _TOO_MANY: Final = (
 )
 
 
-def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
-    """Return what the ranks of a store tell together; only `collectives` and `trace` are read.
+class Ranks(Protocol):
+    """What a job needs of a run: its folder, its totals, and the tables of one rank or of each."""
 
-    Args:
-        store: its folder.
-        one_clock: whether the ranks share a clock, where the recordings do not say so.
-    """
-    members = as_pandas(read_table(store, "collectives", MEMBERS), ("rank", "start_ns", "dur_ns"))
-    members = members.astype(dict.fromkeys(("kind", "dtype", "group_key", "group_desc"), object))
-    trace = as_pandas(read_table(store, "trace", TRACE))
-    return reduce_job(members, trace, one_clock=one_clock)
+    @property
+    def path(self) -> Path:
+        """The store."""
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Totals of all ranks."""
+
+    @property
+    def span_option(self) -> str:
+        """The option of a command line that names its span."""
+
+    @property
+    def source_roots(self) -> list[str]:
+        """The folders of the user's own code."""
+
+    @property
+    def collectives(self) -> pd.DataFrame:
+        """One row per collective of each rank."""
+
+    @property
+    def clocks(self) -> pd.DataFrame:
+        """How the clocks of ranks differ."""
+
+    def tables_of(self, rank: int | None = None) -> list[RankTables]:
+        """Return the tables of one rank, or of each."""
 
 
 @dataclass
@@ -85,7 +103,7 @@ class JobOfRanks(Displayed):
         one_clock: whether the user says that its ranks share a clock.
     """
 
-    run: Run
+    run: Ranks
     one_clock: bool = False
     _gains: dict[str, what_if.Gain] = field(default_factory=dict, init=False, repr=False)
 

@@ -14,19 +14,22 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job import rank_parts, what_if
-from pyprof2.analysis.job.collectives import as_table
+from pyprof2.analysis.job.clocks import clock_frame, whole_ns
+from pyprof2.analysis.job.collectives import as_table, with_found
 from pyprof2.analysis.job.job_graph import INNER, host_times, job_graph
 from pyprof2.analysis.job.rank_graph import COPY, INPUT, KERNEL, NO_STEP, rank_graph
+from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.segment_job import LegJob, leg_job
 from pyprof2.analysis.job.segments import KEYS, Timing, legs_of
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import as_pandas
-from pyprof2.result_tables import LEGS, PARTS
-from pyprof2.store import read_table
+from pyprof2.rank_tables import RankTables
+from pyprof2.result_tables import CLOCKS, LEGS, PARTS
+from pyprof2.store import read_table, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -34,8 +37,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.rank_graph import RankGraph
-    from pyprof2.analysis.job.reduce import Reduced
-    from pyprof2.rank_tables import RankTables
 
 MANY_RANKS: Final = 32
 """A job of so many is taken by its legs; of fewer all kernels are in one graph."""
@@ -43,6 +44,19 @@ PEERS: Final = 8
 """A rank that stands out is measured against so many of its role, evenly spread."""
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
 _OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
+
+
+def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
+    """Return what the ranks of a store tell together; only `collectives` and `trace` are read.
+
+    Args:
+        store: its folder.
+        one_clock: whether the ranks share a clock, where the recordings do not say so.
+    """
+    members = as_pandas(read_table(store, "collectives", MEMBERS), ("rank", "start_ns", "dur_ns"))
+    members = members.astype(dict.fromkeys(("kind", "dtype", "group_key", "group_desc"), object))
+    trace = as_pandas(read_table(store, "trace", TRACE))
+    return reduce_job(members, trace, one_clock=one_clock)
 
 
 def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
@@ -219,3 +233,48 @@ def _excess(job: JobGraph, durations: Int, lags: Int, own: Bool) -> pd.DataFrame
     return pd.DataFrame(
         {"kind": kind, **texts, "excess_ns": np.r_[durations[durations != 0], lags[lags != 0]]}
     )
+
+
+def write_job(folder: Path, ranks: Sequence[int], on_workers: Callable[..., Iterable[Any]]) -> None:
+    """Write the tables that need all ranks.
+
+    Args:
+        folder: the store, whose ranks are written.
+        ranks: their numbers.
+        on_workers: as `map`: has a function called for each rank.
+    """
+    found = reduce_store(folder)
+    clocks = whole_ns(clock_frame(found.clocks))
+    tasks = (
+        [folder] * len(ranks),
+        ranks,
+        [clocks[clocks["rank"] == rank] for rank in ranks],
+        [found.members[found.members["rank"] == rank] for rank in ranks],
+        [len(ranks) >= MANY_RANKS] * len(ranks),
+    )
+    for _ in on_workers(_write_rank_of_job, *tasks):
+        pass
+
+
+def _write_rank_of_job(
+    folder: Path,
+    rank: int,
+    clock: pd.DataFrame,
+    members: pd.DataFrame,
+    many: bool,  # noqa: FBT001
+) -> None:
+    """Write what all ranks together tell of one; of many ranks also what they are compared by."""
+    write_table(folder, "clocks", rank, [as_table(CLOCKS, clock)])
+    tables = RankTables(folder, rank)
+    if len(members):
+        own = tables.read("collectives")
+        write_table(folder, "collectives", rank, [with_found(own, members)])
+        members = with_kernels(members, own)
+    frames = {"parts": PARTS.empty(), "legs": LEGS.empty()}
+    if many:
+        frames = {
+            "parts": as_table(PARTS, parts_of_rank(tables, members).astype({"step": "Int64"})),
+            "legs": legs_table(tables, members),
+        }
+    for name, table in frames.items():
+        write_table(folder, name, rank, [table])

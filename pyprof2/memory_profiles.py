@@ -7,20 +7,16 @@ import shutil
 import tempfile
 import weakref
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.brought import here
 from pyprof2.errors import TraceError
 from pyprof2.places import place
+from pyprof2.remote import here
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from pyprof2.analysis.memory.curves import Curve
     from pyprof2.analysis.memory.profile import MemoryProfile
-    from pyprof2.run import Run
 
 _RANK: Final = re.compile(r"rank[-_]?(\d{1,9})(?!\d)")
 
@@ -57,7 +53,7 @@ def memory(
                 found = _of_snapshots(local, snapshots)
             else:
                 run = load(local, source_root=source_root, progress=progress)
-                found = of_run(run.of_span(span))
+                found = run.of_span(span).memory_by_device()
     finally:
         if run is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -65,38 +61,6 @@ def memory(
         # It is read further when somebody asks when forward was.
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return replace(found, path=path)
-
-
-def of_run(run: Run) -> MemoryProfile:
-    """Return the memory of a run: what its table `memory` says."""
-    from pyprof2.analysis.memory.curves import curves_of_rank
-    from pyprof2.analysis.memory.profile import MemoryProfile
-    from pyprof2.analysis.memory.weights import last_weights
-
-    tags = run.table("memory_tags")
-    curves = [
-        curve
-        for rank, table in run.tables_of_ranks("memory")
-        for curve in curves_of_rank(table, tags, rank)
-    ]
-    curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
-    weights = last_weights(run.table("weights"))
-    starts = run.trace.groupby("rank")["start_ns"].min().dropna()
-    begins = {int(str(rank)): int(start) for rank, start in starts.items()}
-    return MemoryProfile(run.path, curves, {}, tags, weights, partial(_forward_of, run), begins)
-
-
-def _forward_of(run: Run, rank: int) -> pd.DataFrame:
-    """Return the times of forward of a rank's layers."""
-    from pyprof2.analysis.memory.retained import forward_times
-
-    columns = ("layer", "direction", "recompute", "step")
-    (tables,) = run.tables_of(rank)
-    kernels, ops = (
-        tables.read(name, (*columns, time))
-        for name, time in (("kernels", "dur_ns"), ("ops", "self_ns"))
-    )
-    return forward_times(kernels, ops)
 
 
 def snapshots_at(path: Path) -> list[Path]:

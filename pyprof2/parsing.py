@@ -18,8 +18,7 @@ from pyprof2.analysis.job import collective_rows
 from pyprof2.analysis.job.clocks import reference
 from pyprof2.analysis.time.idle import INPUT, idle_of_recording
 from pyprof2.analysis.time.idle_parts import IN_PARTS
-from pyprof2.assemble import assemble
-from pyprof2.brought import Found, here
+from pyprof2.assemble import assemble, clock_shifts, joined
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError, is_shortage, shortage
 from pyprof2.frames import absolute, code_of, is_own_path
 from pyprof2.parsers import find_traces, read_recordings
@@ -27,12 +26,18 @@ from pyprof2.parsers.formats import stem_of
 from pyprof2.parts import SpooledParts
 from pyprof2.places import folder_of, name_of, place
 from pyprof2.rank_tables import RankTables
-from pyprof2.ranks import assign_ranks, claimed, spans_of
-from pyprof2.remote import written
+from pyprof2.ranks import (
+    CLAIMED,
+    NOTHING_KEPT,
+    assign_ranks,
+    claimed,
+    digest_of,
+    find_kept,
+    spans_of,
+)
+from pyprof2.remote import Found, here, written
 from pyprof2.result_tables import CLOCKS, LEGS, PARTS
 from pyprof2.results import write_results
-from pyprof2.resumed import CLAIMED, NOTHING_KEPT, digest_of, find_kept
-from pyprof2.segments import clock_shifts, joined
 from pyprof2.store import StoreWriter, TableWriters, write_table
 from pyprof2.tables import COLLECTIVES, TABLES
 
@@ -41,8 +46,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from pyprof2.frames import Code
+    from pyprof2.ranks import Kept
     from pyprof2.recording import Recording
-    from pyprof2.resumed import Kept
 
 
 def parse(  # noqa: PLR0913 - each is a keyword of the API
@@ -320,7 +325,7 @@ def _write_job(folder: Path, ranks: Sequence[int], workers: _Workers) -> None:
             write_table(folder, table.name, ranks[0], [rows])
         return
     # What many ranks take imports pandas, which takes longer than to read a small recording.
-    from pyprof2.parsed_job import write_job
+    from pyprof2.many_ranks import write_job
 
     write_job(folder, ranks, workers.map)
 

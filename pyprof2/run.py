@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from pyprof2.assemble import shifted
 from pyprof2.columns import as_pandas
 from pyprof2.displays import Displayed, Summary, shown
 from pyprof2.errors import StoreError, UsageError
 from pyprof2.frames import absolute
 from pyprof2.places import place
 from pyprof2.rank_tables import RankTables
-from pyprof2.segments import shifted
 from pyprof2.store import STORED, is_store, ranks_of, read_manifest, read_table
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def load(
     root = None if source_root is None else absolute(source_root)
     if len(paths) == 1 and is_store(paths[0]):
         return Run(paths[0], device, root)
-    from pyprof2.brought import here, store_named_in
+    from pyprof2.remote import here, store_named_in
 
     folder = tempfile.mkdtemp(prefix="pyprof2-")
     brought = Path(folder, "brought")
@@ -329,9 +329,33 @@ class Run(Displayed):
 
     def memory_by_device(self) -> MemoryProfile:
         """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
-        from pyprof2.memory_profiles import of_run
+        from pyprof2.analysis.memory.curves import curves_of_rank
+        from pyprof2.analysis.memory.profile import MemoryProfile
+        from pyprof2.analysis.memory.weights import last_weights
 
-        return of_run(self)
+        tags = self.table("memory_tags")
+        curves = [
+            curve
+            for rank, table in self.tables_of_ranks("memory")
+            for curve in curves_of_rank(table, tags, rank)
+        ]
+        curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
+        weights = last_weights(self.table("weights"))
+        starts = self.trace.groupby("rank")["start_ns"].min().dropna()
+        begins = {int(str(rank)): int(start) for rank, start in starts.items()}
+        return MemoryProfile(self.path, curves, {}, tags, weights, self._forward_times, begins)
+
+    def _forward_times(self, rank: int) -> pd.DataFrame:
+        """Return the times of forward of a rank's layers."""
+        from pyprof2.analysis.memory.retained import forward_times
+
+        columns = ("layer", "direction", "recompute", "step")
+        (tables,) = self.tables_of(rank)
+        kernels, ops = (
+            tables.read(name, (*columns, time))
+            for name, time in (("kernels", "dur_ns"), ("ops", "self_ns"))
+        )
+        return forward_times(kernels, ops)
 
     @cached_property
     def stalls(self) -> pd.DataFrame:
@@ -546,10 +570,8 @@ class Run(Displayed):
         Raises:
             UsageError: an axis, the moment, the device or the rank is unknown.
         """
-        from pyprof2.memory_profiles import of_run
-
         axes = (by,) if isinstance(by, str) else tuple(by)
-        return of_run(self).only(device, rank).rows(axes, at)
+        return self.memory_by_device().only(device, rank).rows(axes, at)
 
     def memory_by_op(self, window_ms: tuple[float, float] | None = None) -> pd.DataFrame:
         """Return what each op allocated and released, its own and with the ops inside of it.

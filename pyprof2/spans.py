@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.parted import parts_of
 from pyprof2.analysis.summaries.rows import is_engine
+from pyprof2.assemble import ids_after, shifted
 from pyprof2.places import MANIFEST
 from pyprof2.rank_tables import RankTables
 from pyprof2.results import write_results
-from pyprof2.segments import ids_after, shifted
 from pyprof2.store import read_manifest, write_table
 from pyprof2.tables import TABLES
 

@@ -35,10 +35,9 @@ from pyprof2.errors import (
     shortage,
 )
 from pyprof2.frames import Code  # noqa: TC001 - what reads a manifest looks it up
-from pyprof2.parts import TableParts
+from pyprof2.parts import TableParts, find_fault
 from pyprof2.places import MANIFEST
 from pyprof2.result_tables import RESULTS
-from pyprof2.store_checks import find_fault
 from pyprof2.tables import SCHEMA_VERSION, TABLES, Table
 
 if TYPE_CHECKING:

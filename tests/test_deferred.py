@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from pyprof2.parsed_job import write_job
+from pyprof2.many_ranks import write_job
 from pyprof2.parsing import parse
 from pyprof2.store import STORED, read_table
 from tests.kineto_events import launched, op, trace

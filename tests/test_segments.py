@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from pyprof2.assemble import joined
 from pyprof2.cli import main
 from pyprof2.errors import TraceError
 from pyprof2.run import Run, load, parse
-from pyprof2.segments import joined
 from pyprof2.store import write_table
 from pyprof2.tables import TABLES
 from tests.builders import canonical

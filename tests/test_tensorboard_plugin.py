@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyprof2.analysis.memory.op_memory import block_events
-from pyprof2.memory_profiles import of_run
 from pyprof2.run import load
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ def test_memory_by_op_is_the_plugins(pair: Callable[[str], Pair], name: str, par
 
 def test_blocks_are_the_plugins(pair: Callable[[str], Pair]) -> None:
     run, plugin = pair("tl_nsfwvit_h100")
-    found = [block_events(curve) for curve in of_run(run).curves]
+    found = [block_events(curve) for curve in run.memory_by_device().curves]
 
     for events in found:
         device = "GPU0" if events["device_type"].iloc[0] == "cuda" else "CPU"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import os
@@ -17,7 +18,6 @@ from pyprof2.errors import OutputExistsError
 from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
     from pyprof2.cli import arguments
@@ -151,7 +151,9 @@ def _environment() -> dict[str, str]:
 
 
 def _query(options: str, file: str = _STORE) -> Query:
-    from pyprof2.cli import build_parser
+    from pyprof2.cli import prof
     from pyprof2.cli.query import read_query
 
-    return read_query(build_parser().parse_args(["prof", file, *options.split()]))
+    parser = argparse.ArgumentParser()
+    prof.add_to(parser.add_subparsers())
+    return read_query(parser.parse_args(["prof", file, *options.split()]))

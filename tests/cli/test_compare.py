@@ -9,8 +9,8 @@ import pytest
 
 import pyprof2
 from pyprof2.cli import main
+from pyprof2.comparison import Gate, parse_gate
 from pyprof2.errors import UsageError
-from pyprof2.gates import Gate, parse_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
