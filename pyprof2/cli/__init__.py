@@ -146,6 +146,15 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **texts)
         _add_common(self)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = difflib.get_close_matches(str(value), map(str, action.choices or ()), cutoff=0.5)
+            if near:
+                error.message = f"{error.message}; did you mean {' or '.join(near)}?"
+            raise
+
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         lines = [clean(line) for line in message.split("\n")]
         super()._print_message("\n".join(lines), file)

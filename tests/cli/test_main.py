@@ -72,6 +72,13 @@ def test_a_mistyped_command_gets_a_suggestion(
     assert len(result.err.splitlines()) == 1
 
 
+def test_a_typo_in_one_of_few_words_gets_a_suggestion(invoke: Callable[..., Any]) -> None:
+    result = invoke("ranks", "job", "--by", "straggl")
+
+    assert result.code == 2
+    assert "did you mean straggler?" in result.err
+
+
 def test_skylines_first_command_leads_to_the_editor(invoke: Callable[..., Any]) -> None:
     result = invoke("interactive", "entry_point.py")
 

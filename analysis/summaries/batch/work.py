@@ -68,12 +68,14 @@ class Work:
         parts: pairs of phase and group.
         free: by name, the values of each dimension that differs other than with the batch.
         units: by measure, `ELEMENTS` and `FLOPS`.
+        buffers: elements of each recording that are in buffers of libraries.
     """
 
     batches: Floats
     parts: list[tuple[str, str]]
     free: dict[str, list[int]]
     units: dict[str, Units] = field(default_factory=dict)
+    buffers: Floats | float = 0.0
 
     def at(
         self, measure: str, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
@@ -108,9 +110,9 @@ class Work:
 
     @cached_property
     def per_sample(self) -> Floats:
-        """Elements of each recording that grow with the batch, over the batch."""
+        """Elements of each recording that grow with the batch, over the batch; without buffers."""
         grown = [self.grown(at, batch) for at, batch in enumerate(self.batches)]
-        return np.array(grown) / self.batches
+        return (np.array(grown) - self.buffers) / self.batches
 
     def grown(
         self, like: int, batch: float, given: Mapping[str, float] | None = None, stretch: float = 1
@@ -154,7 +156,20 @@ def work_of(recordings: Sequence[Recorded]) -> Work:
         FLOPS: [own[["part", "flops"]] for own in alone],
     }
     whole = {name: _with_rest(units[name], rest[name]) for name in units}
-    return Work(batches, parts, free, whole)
+    return Work(batches, parts, free, whole, _buffers(tensors, units[ELEMENTS], batches))
+
+
+def _buffers(tensors: pd.DataFrame, units: Units, batches: Floats) -> Floats:
+    """Return the elements of buffers that libraries make for themselves, by recording.
+
+    They are flat, and follow the batch but for how the library rounds them: in oneDNN's LSTM to
+    pages, and the batch to what its vectors hold. That is no difference of what was recorded: one
+    in the samples is in tensors of more dimensions, too.
+    """
+    flat = tensors["sizes_0"].map(len).to_numpy(np.int64) == 1
+    rounded = flat & (units.batch_power > 0) & (_spread(units.sizes, [batches], [1]) > SAME_WORK)
+    found = [own for own in units.sizes[rounded] if _follows(own, batches, _BUFFER)]
+    return np.sum(found, axis=0) if found else np.zeros(len(batches))
 
 
 def _columns(name: str, batches: Floats) -> list[str]:
