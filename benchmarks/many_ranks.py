@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +28,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.traces import SHARED
 from pyprof2 import many_ranks, parsing
-from pyprof2.job import JobOfRanks
 from pyprof2.many_ranks import reduce_store
 from pyprof2.run import load
 from tests.analysis.job.real_job import Setup, simulate, write
 from tests.analysis.job.real_program import step_program
+
+if TYPE_CHECKING:
+    from pyprof2.job import JobOfRanks
 
 TRACE: Final = "kineto/hta_diff_control_a100.json.gz"
 SLOW: Final = 1.2
