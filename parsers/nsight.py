@@ -123,10 +123,14 @@ def holds_work(path: Path) -> bool:
     with Database(path) as database:
         if any(database.count(name) for name in (_KERNELS, _COPIES, _SETS)):
             return True
-        if _STRINGS not in database.tables:
-            return False
-        texts = sa.select(sa.literal(1)).select_from(sa.table(_STRINGS))
-        return bool(database.rows(texts.where(sa.column("value").startswith(op)).limit(1)))
+        # A text that was registered stands among the strings, one that came once in its range.
+        for table, column in ((_STRINGS, "value"), (_RANGES, "text")):
+            if table not in database.tables:
+                continue
+            texts = sa.select(sa.literal(1)).select_from(sa.table(table))
+            if database.rows(texts.where(sa.column(column).startswith(op)).limit(1)):
+                return True
+    return False
 
 
 def read_recordings(

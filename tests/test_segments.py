@@ -14,6 +14,7 @@ import pytest
 from pyprof2.assemble import joined
 from pyprof2.cli import main
 from pyprof2.errors import TraceError
+from pyprof2.reports.headline import figures
 from pyprof2.run import Run, load, parse
 from pyprof2.store import write_table
 from pyprof2.tables import TABLES
@@ -408,6 +409,9 @@ def test_a_profile_is_of_the_latest_span_unless_others_are_asked_for(
     assert run.of_span("all") is run
     by_span = run.profile("span")
     assert dict(zip(by_span["span"], by_span["time_ns"], strict=True)) == {0: 10_000, 1: 20_000}
+    # Both have a step 0, of 60 us: two steps, none of 120 us.
+    for span, note in ((0, "a step"), ("all", "mean of 2 steps")):
+        assert figures(run.of_span(span))[0] == ("step time", "60.000 us", note)
     assert main(["prof", str(store), "--by", "op"]) == 0
     out = capsys.readouterr().out
     assert "span 1, of several: --span N or all" in out

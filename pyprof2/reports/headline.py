@@ -92,9 +92,10 @@ def figures(run: Run) -> list[Figure]:
     """Return how long a step is and how a device was used in it; without a device the former."""
     spent = run.spent
     steps = [row for row in run.utilization_rows if row["step"] is not None]
-    words = "a step" if len(steps) == 1 else f"mean of {len(steps)} steps"
+    count = max(len(steps), _steps_that_ran(run))
+    words = "a step" if count == 1 else f"mean of {count} steps"
     wall = sum(row["wall_ns"] or 0 for row in steps)
-    found = [Figure("step time", _time(wall / len(steps)), words)] if steps else []
+    found = [Figure("step time", _time(wall / count), words)] if steps else []
     if run.summary["no_gpu"]:
         return found
     place = "of the steps" if spent.windows else "from the first activity to the last"
@@ -103,6 +104,13 @@ def figures(run: Run) -> list[Figure]:
         found.append(Figure(name, _share(share), note))
     note = "of the kernels' time" if run.tensor_core_pct is not None else "no kernel has a verdict"
     return [*found, Figure("Tensor Cores", _share(run.tensor_core_pct), note)]
+
+
+def _steps_that_ran(run: Run) -> int:
+    """Return how many steps there are: the spans of a rank may each have one of a number."""
+    columns = ("rank", "step", "host_start_ns")
+    found = zip(*(run.table("steps")[name].to_pylist() for name in columns), strict=True)
+    return len({each for each in found if each[1] is not None})
 
 
 def _share(share: float | None) -> str | None:
