@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers._other_files import other_file
-from pyprof2.parsers.formats import ENDINGS, FORMATS, find_format
+from pyprof2.parsers.formats import ENDINGS, FORMATS, find_format, other_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

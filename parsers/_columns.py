@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     Bool: TypeAlias = NDArray[np.bool_]
     Codes: TypeAlias = NDArray[np.int32]
     Kinds: TypeAlias = NDArray[np.uint8]
+
+DURATION_MAX_NS: Final = 10**15
+"""11 days: longer ones are overflows of the recorder."""
+TIME_MAX_NS: Final = 4 * 10**18
+"""The year 2096: start + duration still fits int64."""
+_NO_ID: Final = (1 << 32) - 1
+"""What stands for no id in recordings: -1, without its sign."""
 
 NO_VALUE, WHOLE, OTHER, FLOAT = range(4)
 """Kinds of a value: none, a whole number, the code of what is no number that fits, a float."""
@@ -229,3 +237,14 @@ class Meaning:
 def flags(found: Iterable[object]) -> Bool:
     """Return truths as an array."""
     return np.array([bool(flag) for flag in found], bool)
+
+
+def known_ids(ids: pa.Array, least: int = 0) -> pa.Array:
+    """Return ids; null for -1, signed or not, and for others below `least`: none was recorded."""
+    known = pc.and_(pc.greater_equal(ids, least), pc.not_equal(ids, _NO_ID))
+    return pc.if_else(known, ids, None)
+
+
+def is_sensible(time: Int) -> Bool:
+    """Return which times are such that a recorder means them."""
+    return (time >= -TIME_MAX_NS) & (time <= TIME_MAX_NS)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.frames import frame_line
 from pyprof2.parsers._kineto_inputs import signature_of
 from pyprof2.parsers._kineto_ranges import INTERNAL, RangeTables
-from pyprof2.parsers._names import NAME_MAX, cut_path, cut_stack
-from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
+from pyprof2.parsers._names import NAME_MAX, cut_path, cut_stack, is_dispatch, is_named_like_op
 from pyprof2.parsers._steps import OpSpan
 from pyprof2.problems import PATH_CUT
 from pyprof2.recording import Signature
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._columns import Bool, Texts
     from pyprof2.parsers._kineto_columns import Call, EventColumns
-    from pyprof2.parsers._kineto_shared import Shared
+    from pyprof2.parsers._kineto_values import Shared
 
 # Before 2022 annotations stood among the ops.
 _ANNOTATION_NAME: Final = re.compile(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._columns import Int
     from pyprof2.parsers._kineto_columns import EventColumns
-    from pyprof2.parsers._kineto_shared import Shared
+    from pyprof2.parsers._kineto_values import Shared
 
 _NO_ID: Final = -(1 << 62)
 

@@ -10,8 +10,13 @@ import pyarrow as pa
 
 from pyprof2.parsers._columns import flags
 from pyprof2.parsers._kineto_columns import Call
-from pyprof2.parsers._labels import label_marker, label_text, name_layers
-from pyprof2.parsers._memory_tags import tag_columns, weight_columns
+from pyprof2.parsers._labels import (
+    label_marker,
+    label_text,
+    name_layers,
+    tag_columns,
+    weight_columns,
+)
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
 from pyprof2.problems import MARKER_OF_OP
 from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS, TextCodes
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyprof2.markers import Marker
     from pyprof2.parsers._kineto_columns import EventColumns
-    from pyprof2.parsers._kineto_shared import Shared
+    from pyprof2.parsers._kineto_values import Shared
     from pyprof2.parsers._labels import Label, LayerPath
 
 INTERNAL: Final = "internal"

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.parsers._labels import Label, label_text, new_signature
-from pyprof2.parsers._op_names import NODE_PREFIX, REGION_PREFIX, is_unqualified_op
+from pyprof2.parsers._names import NODE_PREFIX, REGION_PREFIX, is_unqualified_op
 from pyprof2.signatures import Input, Tensor
 
 if TYPE_CHECKING:

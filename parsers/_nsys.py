@@ -10,13 +10,13 @@ import subprocess
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import TraceError
+from pyprof2.parsers.formats import REPORT_MAGIC
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM: Final = "nsys"
 _SUFFIX: Final = ".nsys-rep"
-_MAGIC: Final = b"NVIDIA Tegra Profiler Report"
 
 _SECRET: Final = re.compile(rb"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 """What the name of a variable holds whose value is nobody else's business."""
@@ -39,7 +39,7 @@ def is_report(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-            return path.suffix == _SUFFIX or file.read(len(_MAGIC)) == _MAGIC
+            return path.suffix == _SUFFIX or file.read(len(REPORT_MAGIC)) == REPORT_MAGIC
     except OSError as error:
         msg = f"{path}: {error.strerror or error}"
         raise TraceError(msg) from error

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
-MAGIC: Final = b"SQLite format 3\x00"
-"""How every SQLite file begins."""
-
 ColumnType = Literal["int", "text"]
 
 _BATCH_ROWS: Final = 1 << 16

@@ -5,6 +5,7 @@ They are pickles, of torch 1.13 to 2.13. A process of its own reads them: see `_
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import mmap
 import re
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 
+from pyprof2 import is_pure
 from pyprof2.columns import int_array, text_array
 from pyprof2.errors import TraceError
 from pyprof2.parsers import _snapshot_pickle
-from pyprof2.parsers._compiled import library
 from pyprof2.recording import Snapshot, Stack
 
 if TYPE_CHECKING:
@@ -150,3 +151,12 @@ def _table(kind: str, numbers: dict[str, Any], header: dict[str, Any]) -> pa.Tab
         else:
             columns[_TO_BYTES.get(name, name)] = int_array(values, -1)
     return pa.table(columns)
+
+
+def library(name: str) -> str:
+    """Return the file of the compiled module `name` of this package.
+
+    Nothing: it was not built, or is not wanted.
+    """
+    spec = None if is_pure() else importlib.util.find_spec(f"pyprof2.parsers.{name}")
+    return (spec and spec.origin) or ""

@@ -26,7 +26,7 @@ def test_what_contributing_names_is_there(path: str) -> None:
     [
         pytest.param("analysis/costs/matmul.py", "@cost_of(", id="a formula"),
         pytest.param("parsers/formats.py", "FORMATS: Final", id="the list of formats"),
-        pytest.param("parsers/_kineto_format.py", "TraceFormat(", id="a format"),
+        pytest.param("parsers/formats.py", "TraceFormat(", id="a format"),
         pytest.param("pyprof2/tables.py", "Column(", id="a column"),
         pytest.param("pyprof2/cli/check.py", "def add_to(", id="a command"),
         pytest.param("pyprof2/problems.py", "_register(", id="a problem"),
@@ -35,7 +35,7 @@ def test_what_contributing_names_is_there(path: str) -> None:
         pytest.param("analysis/summaries/advice/rules.py", "RULES: Final", id="a rule"),
         pytest.param("analysis/hardware/tensor_core.py", "RULES: Final", id="a kernel's name"),
         pytest.param("analysis/hardware/devices.py", "DEVICES: Final", id="a device"),
-        pytest.param("parsers/_kineto_values.py", "_COPY_KINDS", id="a word of Kineto's"),
+        pytest.param("parsers/_names.py", "COPY_KINDS", id="a word of Kineto's"),
         pytest.param("pyprof2/reports/files.py", "FORMATS: Final", id="a form of output"),
         pytest.param("pyprof2/reports/heading.py", "def heading(", id="a line above the table"),
         pytest.param("analysis/summaries/compared_sides.py", "def _choose(", id="a default"),

@@ -18,8 +18,10 @@ from pyprof2.analysis.hardware.kernel_names import (
 )
 from pyprof2.analysis.hardware.verdict import judge
 from pyprof2.analysis.linking.activities import LINKS, Activities, Launches
-from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID, link_steps
+from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
+from pyprof2.analysis.linking.ranges import link_steps
+from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import TextColumn, int_array, lookup, named, only, slices_of_groups, text_array
 from pyprof2.recording import Recording, code_column, int_column

@@ -11,8 +11,11 @@ import pyarrow as pa
 from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import STATUSES, UNKNOWN
 from pyprof2.analysis.intervals import Nest, last_not_after
-from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID, is_optimizer_step, link_steps
+from pyprof2.analysis.linking.directions import is_optimizer_step
+from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
+from pyprof2.analysis.linking.ranges import link_steps
+from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import int_array, lookup, text_array
 from pyprof2.recording import code_column, int_column

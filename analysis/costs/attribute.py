@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.costs.evidence import Clue, OpEvidence
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.linking.link import Ops
+    from pyprof2.analysis.linking.ops import Ops
     from pyprof2.columns import TextColumn
 
 UNKNOWN: Final = -1

@@ -35,7 +35,7 @@ from pyprof2.signatures import OpCall, Tensor, format_text, parse_inputs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyprof2.analysis.linking.link import Ops
+    from pyprof2.analysis.linking.ops import Ops
     from pyprof2.analysis.linking.pair import Pairs
     from pyprof2.recording import Signature
 

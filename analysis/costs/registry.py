@@ -13,17 +13,19 @@ A name that ends in `*` covers all names that begin so.
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.signatures import Input, OpCall, Tensor, nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 CATEGORIES: Final = (
     "matmul", "conv", "attention", "norm", "softmax", "elementwise", "reduce", "pool",
@@ -489,3 +491,32 @@ def _are_in_order(*numbers: int | None) -> bool:
 
 
 _TEXTS: Final = frozenset({"dtype", "params", "assumed", "note", "flops_formula", "flops_numbers"})
+
+
+class FormulaText(NamedTuple):
+    """The name of a formula, and what it says of itself and of the formulas it builds on."""
+
+    name: str
+    text: str
+
+
+def formula_text(op: str) -> FormulaText | None:
+    """Return what the formula of an op says; None if it has none."""
+    formula = formula_of(op)
+    if formula is None:
+        return None
+    texts = [inspect.getdoc(formula) or "", *_texts_of_others(formula)]
+    module = formula.__module__.rpartition(".")[2]
+    return FormulaText(f"{module}.{formula.__name__}", "\n\n".join(filter(None, texts)))
+
+
+def _texts_of_others(formula: Callable[..., object]) -> Iterator[str]:
+    """Give what the functions and the module say that the docstring refers to."""
+    text, module = inspect.getdoc(formula) or "", inspect.getmodule(formula)
+    for name in re.findall(r"`(\w+)`", text):
+        other = getattr(module, name, None)
+        if inspect.isfunction(other) and other is not formula:
+            summary = (inspect.getdoc(other) or "").partition("\n\nArgs:")[0]
+            yield f"{name}: {summary}"
+    if "see the module" in text:
+        yield inspect.getdoc(module) or ""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.linking.processes import candidates, choose_processes
-from pyprof2.analysis.linking.threads import NO_ID
+from pyprof2.analysis.linking.threads import NO_ID, candidates, choose_processes
 from pyprof2.columns import combine_keys, lookup, order_of
 from pyprof2.recording import Recording, code_column, int_column
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.intervals import Bool, Int, last_not_after, nearest_marked
-from pyprof2.analysis.linking.makers import find_makers
+from pyprof2.analysis.linking.forward_ops import find_makers
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import combine_keys
 from pyprof2.recording import Recording, int_column

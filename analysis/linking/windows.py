@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.linking.cuts import TIMES, find_cuts, marked_texts
-from pyprof2.analysis.linking.processes import among_sorted
-from pyprof2.analysis.linking.threads import NO_ID
+from pyprof2.analysis.linking.threads import NO_ID, among_sorted
 from pyprof2.analysis.linking.user_ranges import is_users
 from pyprof2.columns import lookup, order_of
 from pyprof2.recording import RAW_SCHEMAS, int_column
