@@ -119,9 +119,15 @@ class Values:
 
     @classmethod
     def _of_any(cls, values: Sequence[Any], words: Words) -> Values:
-        pairs = [_value(value, words) for value in values]
-        bits, kinds = zip(*pairs, strict=True)
-        return cls(np.array(bits, np.int64), np.array(kinds, np.uint8), words.words)
+        bits, kinds = np.zeros(len(values), np.int64), np.zeros(len(values), np.uint8)
+        for at, value in enumerate(values):
+            if isinstance(value, float):
+                bits[at], kinds[at] = np.float64(value).view(np.int64), FLOAT
+            elif isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+                bits[at], kinds[at] = value, WHOLE
+            elif value is not None:
+                bits[at], kinds[at] = words[value], OTHER
+        return cls(bits, kinds, words.words)
 
     def __len__(self) -> int:
         return len(self.bits)
@@ -182,16 +188,6 @@ class Values:
             return None
         floats = np.where(is_whole, self.bits.astype(np.float64), self.bits.view(np.float64))
         return pa.array(floats, mask=_mask(self.kinds == NO_VALUE))
-
-
-def _value(value: Any, words: Words) -> tuple[int, int]:
-    if value is None:
-        return 0, NO_VALUE
-    if isinstance(value, float):
-        return int(np.float64(value).view(np.int64)), FLOAT
-    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return value, WHOLE
-    return words[value], OTHER
 
 
 def _mask(lacks: Bool) -> Bool | None:

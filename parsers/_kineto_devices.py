@@ -136,12 +136,10 @@ class DeviceTables:
         """Append what an MTIA device did: work, copies, and what its queues waited for."""
         waits = Meaning(_MTIA_WAITS.__contains__).flags(events.name)
         copies = Meaning(lambda name: name == _MTIA_COPY).flags(events.name)
-        self._add_device_waits(events.where(waits))
         self.add_activities(replace(events.where(copies), group="memcpy"))
         self.add_activities(replace(events.where(~waits & ~copies), group="kernel"))
-
-    def _add_device_waits(self, events: EventColumns) -> None:
-        """Append waits of queues as calls, and as stalls of their device."""
+        # Waits of queues are calls, and stalls of their device.
+        events = events.where(waits)
         self.add_launches(events)
         events, columns = self._shared.times(events, may_be_zero=False, in_span=False)
         kind = self._shared.spool.texts["stalls"]["kind"][DEVICE_WAIT]
@@ -167,10 +165,16 @@ class DeviceTables:
             self._shared.problems[EVENT_TIME] += int((~good).sum())
             events = events.where(good)
         args, ints = events.args, self._shared.numbers.ints
-        device = whole_numbers(args["device"])
+        device, kinds = whole_numbers(args["device"]), whole_numbers(args["device_type"])
+        codes = self._shared.spool.texts["memory"]["device_type"]
+        device_types = pa.nulls(len(events), pa.int32())
+        for number in pc.unique(kinds).to_pylist():
+            if number in _DEVICE_TYPES:
+                is_kind = pc.equal(kinds, number).fill_null(False)  # noqa: FBT003
+                device_types = pc.if_else(is_kind, codes[_DEVICE_TYPES[number]], device_types)
         columns = self._shared.thread(events) | {
             "time_ns": events.start_ns,
-            "device_type": self._device_types(whole_numbers(args["device_type"])),
+            "device_type": device_types,
             "device": pc.if_else(pc.greater_equal(device, 0), device, None),
             "address": addresses(args["address"]),
             "bytes": ints(args["bytes"]),
@@ -178,16 +182,6 @@ class DeviceTables:
             "reserved_bytes": ints(args["reserved"]),
         }
         self._shared.spool.append("memory", columns, len(events))
-
-    def _device_types(self, numbers: pa.Array) -> pa.Array:
-        """Return PyTorch's numbers of kinds of devices as codes; null for one of no known kind."""
-        codes = self._shared.spool.texts["memory"]["device_type"]
-        kinds = {n: _DEVICE_TYPES.get(n) for n in pc.unique(numbers).to_pylist()}
-        column = pa.nulls(len(numbers), pa.int32())
-        for number, kind in kinds.items():
-            if kind is not None:
-                column = pc.if_else(pc.equal(numbers, number).fill_null(False), codes[kind], column)  # noqa: FBT003
-        return column
 
     def add_flows(self, events: EventColumns) -> None:
         """Append either end of the recorder's own pairs."""

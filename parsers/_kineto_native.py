@@ -84,19 +84,16 @@ class NativeScanner:
         if found is None:
             return self._python.scan(text)
         count, pairs, groups = found
-        self._learn()
+        # Take over what is new in the dictionaries.
+        words, texts, raws, calls = self._scanner.words, self._texts, self._raws, self._calls
+        texts += map(_text, words(_TEXTS, len(texts)))
+        raws += words(_RAWS, len(raws))
+        calls += map(self._call, words(_CALLS, len(calls)))
         skipped: Counter[tuple[str, str]] = Counter()
         for phase, category, times in pairs:
             skipped[_text(phase), _text(category)] += times
         columns = [self._columns(_GROUPS[number], iter(parts), text) for number, parts in groups]
         return finished(self._stream, Scan(columns, skipped, count, "compiled"))
-
-    def _learn(self) -> None:
-        """Take over what is new in the dictionaries."""
-        words, texts, raws, calls = self._scanner.words, self._texts, self._raws, self._calls
-        texts += map(_text, words(_TEXTS, len(texts)))
-        raws += words(_RAWS, len(raws))
-        calls += map(self._call, words(_CALLS, len(calls)))
 
     def _call(self, packed: bytes) -> Call:
         numbers = np.frombuffer(packed, np.int64).reshape(-1, 2)

@@ -122,21 +122,17 @@ class EventDecoder:
 
     def events(self, text: bytes) -> list[Event]:
         """Return the events of one JSON array; what is no event is dropped."""
-        try:
+        with contextlib.suppress(msgspec.ValidationError, *DECODE_ERRORS):
             return list(_NAMED.decode(text))
+        try:
+            events = _EVENTS.decode(text)
+        except UnicodeDecodeError:
+            events = self._singly(self._stream.salvage(text))
         except (msgspec.ValidationError, *DECODE_ERRORS):
-            events = self._any_events(text)
+            events = self._singly(self._raws(text))
         for event in events:
             event.name = cut_name(event.name, self._problems)
         return events
-
-    def _any_events(self, text: bytes) -> list[Event]:
-        try:
-            return _EVENTS.decode(text)
-        except UnicodeDecodeError:
-            return self._singly(self._stream.salvage(text))
-        except (msgspec.ValidationError, *DECODE_ERRORS):
-            return self._singly(self._raws(text))
 
     def _raws(self, text: bytes) -> list[Raw]:
         if len(text) > 3 * CHUNK_BYTES // 2:  # no list of events: these are never that long

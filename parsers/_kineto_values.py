@@ -145,16 +145,16 @@ def addresses(values: Values) -> pa.Array:
     """Return addresses as a column of uint64; some recorders print them as signed numbers."""
     column = values.as_ints()
     if column is None:
-        return pa.array([_to_address(value) for value in values.to_list()], pa.uint64())
+        numbers: list[int | None] = []
+        for value in values.to_list():
+            try:
+                number = int(value)
+            except (TypeError, ValueError, OverflowError):
+                number = 1 << 64  # as what does not fit
+            fits = -(1 << 63) <= number < 1 << 64
+            numbers.append(number & ((1 << 64) - 1) if fits else None)
+        return pa.array(numbers, pa.uint64())
     return column.view(pa.uint64())
-
-
-def _to_address(value: Any) -> int | None:
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number & ((1 << 64) - 1) if -(1 << 63) <= number < 1 << 64 else None
 
 
 def _to_float(value: Any) -> float | None:
@@ -230,9 +230,15 @@ class Shared:
         column = values.as_ints()
         if column is not None:
             return column
-        # Texts among them: once per distinct one.
+        # Texts among them: the digits of each distinct one, or a number of its own.
         known = values.to_list()
-        ids = {value: self._thread_id(value) for value in dict.fromkeys(known)}
+        ids = {value: to_int(value) for value in dict.fromkeys(known)}
+        for value in [value for value, number in ids.items() if number is None]:
+            digits = None if value is None else re.search(r"\d+", str(value))
+            number = to_int(digits[0].lstrip("0") or "0") if digits else None
+            if number is None and value is not None:
+                number = -(1 << 40) - self._threads[value]
+            ids[value] = number
         return pa.array([ids[value] for value in known], pa.int64())
 
     def meaning(self, table: str, column: str, of_text: Callable[[Any], int | None]) -> Meaning:
@@ -246,12 +252,3 @@ class Shared:
         """Return texts as codes of the dictionary of a column of a raw table."""
         codes = self.spool.texts[table][column]
         return self.meaning(table, column, codes.__getitem__).column(texts)
-
-    def _thread_id(self, value: int | str | None) -> int | None:
-        """Return a number for a thread that is named by text: its digits, or one of its own."""
-        number = to_int(value)
-        if number is not None or value is None:
-            return number
-        digits = re.search(r"\d+", str(value))
-        number = to_int(digits[0].lstrip("0") or "0") if digits else None
-        return -(1 << 40) - self._threads[value] if number is None else number

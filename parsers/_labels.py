@@ -137,20 +137,16 @@ def label_marker(text: str) -> Label:
     """Return what a text of our own domain says: a marker, or a range of the user's own."""
     marker = parse_marker(text)
     if marker is not None:
-        return _label_marker(marker)
+        if marker.kind == "op":
+            return _label_op(marker)
+        if marker.kind in ("step", "process", "cpu", "memory", "entry"):
+            return Label(marker.kind, "", marker=marker)
+        return _label_range(marker)
     version = parse_version(text)
     if version is None:
         return label_text(text[:NAME_MAX])
     problem = MARKER_BROKEN if version in VERSIONS else MARKER_VERSION
     return Label("nothing", text, problem=problem)
-
-
-def _label_marker(marker: Marker) -> Label:
-    if marker.kind == "op":
-        return _label_op(marker)
-    if marker.kind in ("step", "process", "cpu", "memory", "entry"):
-        return Label(marker.kind, "", marker=marker)
-    return _label_range(marker)
 
 
 def _label_range(marker: Marker) -> Label:

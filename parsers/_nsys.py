@@ -75,17 +75,13 @@ def export_report(report: Path, export: Path, shown_as: Path | None = None) -> P
         why = said[-1].strip() if said else f"exit code {done.returncode}"
         msg = f"{shown}: nsys cannot export it: {why}"
         raise TraceError(msg)
-    _hide_secrets(export)
-    return export
-
-
-def _hide_secrets(export: Path) -> None:
     with contextlib.closing(sqlite3.connect(export)) as database:
         with database:
             changed = sum(_hide_in(database, *place) for place in _ENVIRONMENTS)
         if changed:
             # What nsys and we have replaced still lies between the rows.
             database.execute("VACUUM")
+    return export
 
 
 def _hide_in(database: sqlite3.Connection, table: str, rows: str) -> int:

@@ -34,8 +34,15 @@ def examine_work(recording: Recording, path: Path) -> None:
     Raises:
         TraceError: there are more devices than any machine has; `path` is the file.
     """
-    _refuse_many_devices(recording.spool, path)
     spool = recording.spool
+    (device,) = _columns(spool, ("device",))
+    if (count := len(np.unique(device))) > MOST_DEVICES:
+        msg = (
+            f"{path}: its GPU work names {count:,} devices, and no machine has more than "
+            f"{MOST_DEVICES:,}; the numbers are wrong, or the file holds many jobs: record again, "
+            "or split it"
+        )
+        raise TraceError(msg)
     repeats = _repeats(spool)
     if len(repeats):
         spool.drop("activities", repeats)
@@ -50,18 +57,6 @@ def examine_work(recording: Recording, path: Path) -> None:
     ):
         if count:
             recording.problems[problem] += count
-
-
-def _refuse_many_devices(spool: Spool, path: Path) -> None:
-    (device,) = _columns(spool, ("device",))
-    count = len(np.unique(device))
-    if count > MOST_DEVICES:
-        msg = (
-            f"{path}: its GPU work names {count:,} devices, and no machine has more than "
-            f"{MOST_DEVICES:,}; the numbers are wrong, or the file holds many jobs: record again, "
-            "or split it"
-        )
-        raise TraceError(msg)
 
 
 def _repeats(spool: Spool) -> Rows:

@@ -144,12 +144,12 @@ def parse_stack(text: str) -> str | None:
     """
     stack: _Stack = _decode(_STACK, text)
     places = (frame.rpartition(":") for frame in reversed(stack.traceMarker))
-    found = (user_line(path, int(line)) for path, _, line in places if _is_of_call(path, line))
+    found = (
+        user_line(path, int(line))
+        for path, _, line in places
+        if _LINE.fullmatch(line) and not _RECORDER.search(path)
+    )
     return "\n".join(line for line in found if line) or None
-
-
-def _is_of_call(path: str, line: str) -> bool:
-    return bool(_LINE.fullmatch(line)) and not _RECORDER.search(path)
 
 
 def parse_call(text: str) -> tuple[str, tuple[Input, ...]]:

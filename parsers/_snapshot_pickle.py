@@ -226,7 +226,14 @@ class _CompiledEvents:
         self._memo: dict[int, Any] = {}
         self._counts: list[int] = []
         seed = int.from_bytes(os.urandom(8), "little")
-        make = _library(library).Reader
+        # Loaded from its file: its folder is on no path of this process.
+        loader = importlib.machinery.ExtensionFileLoader("_snapshot_events", library)
+        spec = importlib.util.spec_from_loader("_snapshot_events", loader)
+        if spec is None:
+            raise ImportError(library)
+        compiled = importlib.util.module_from_spec(spec)
+        loader.exec_module(compiled)
+        make = compiled.Reader
         self._reader = make(self._known, columns.known_frame, columns.known_stack, seed)
 
     def read(self, memo: dict[int, Any]) -> bytes:
@@ -307,17 +314,6 @@ class _CompiledEvents:
             msg = "something among the events is in another place, too"
             raise Refused(msg)
         return b"X" + len(text).to_bytes(4, "little") + text
-
-
-def _library(path: str) -> Any:
-    """Load the compiled reader from a file: its folder is on no path of this process."""
-    loader = importlib.machinery.ExtensionFileLoader("_snapshot_events", path)
-    spec = importlib.util.spec_from_loader("_snapshot_events", loader)
-    if spec is None:
-        raise ImportError(path)
-    library = importlib.util.module_from_spec(spec)
-    loader.exec_module(library)
-    return library
 
 
 def main(source: str, target: str, library: str = "") -> int:
@@ -460,7 +456,12 @@ def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place 
         if code == _STOP or (place and is_up_to_events):
             return place
         if code == _FRAME:
-            frame, end = at, _end_of_frame(data, at, end)
+            # The unpickler reads a frame as one piece: what crosses its end, it would read as
+            # other opcodes.
+            if end != len(data):
+                msg = f"byte {at}: a frame within a frame is not in a memory snapshot"
+                raise Refused(msg)
+            frame, end = at, at + 9 + int.from_bytes(data[at + 1 : at + 9], "little")
         if code == _SHORT_TEXT and place is None:
             place = _place(data, at, frame)
         at = _next(data, at, code)
@@ -469,17 +470,6 @@ def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place 
             raise Refused(msg)
     msg = "ends too early"
     raise Refused(msg)
-
-
-def _end_of_frame(data: mmap.mmap, at: int, end: int) -> int:
-    """Return where the frame that begins at `at` ends; the one before it ends at `end`.
-
-    The unpickler reads a frame as one piece: what crosses its end, it would read as other opcodes.
-    """
-    if end != len(data):
-        msg = f"byte {at}: a frame within a frame is not in a memory snapshot"
-        raise Refused(msg)
-    return at + 9 + int.from_bytes(data[at + 1 : at + 9], "little")
 
 
 def _place(data: mmap.mmap, at: int, frame: int) -> Place | None:
@@ -542,11 +532,18 @@ class Columns:
         whole = {"segments": found} if isinstance(found, list) else found
         self._keys("snapshot", [_dict(whole, "the whole")])
         traces = whole.get("device_traces") or []
-        self._add_traces(_list(traces, "device_traces"), sink)
+        for device, trace in enumerate(_list(traces, "device_traces")):
+            if sink is None or trace is not sink or device != sink.device:
+                self.add_events(self._once(_dicts(trace, "device_traces"), "events"), device)
         self._add_segments(_dicts(whole.get("segments") or [], "segments"))
         self.device_count = len(traces)
         self.settings = _plain_settings(whole.get("allocator_settings"))
-        self.non_torch = _non_torch(whole.get("pyprof2_devices"))
+        for each in _dicts(whole.get("pyprof2_devices") or [], "pyprof2_devices"):
+            device, used, reserved = (
+                _size(each.get(key)) for key in ("device", "used", "reserved")
+            )
+            if used >= reserved:
+                self.non_torch[device] = used - reserved
         for name in set(whole) - {"segments", "device_traces"}:
             _check_depth(whole[name], 1)
 
@@ -581,7 +578,8 @@ class Columns:
             columns = _same_keys(some)
             if columns is None or not columns.keys() <= _KNOWN[kind]:
                 odd |= _unknown(kind, some)
-                columns = _by_key(kind, some)
+                known = [(key, [item.get(key) for item in some]) for key in _KNOWN[kind]]
+                columns = _ByKey(len(some), known)
             yield len(some), columns
         # Of a list once, in however many parts it comes.
         self.unread |= Counter(f"{kind} key {key[:40]}" for key in sorted(odd))
@@ -639,12 +637,6 @@ class Columns:
         self._keys("entry", entries)
         told = {"frames": newest.get("frames") or (), "requested_size": newest.get("real_size")}
         return told | {key: value for key, value in block.items() if value is not None}
-
-    def _add_traces(self, traces: list[Any], sink: _Sink | None) -> None:
-        for device, trace in enumerate(traces):
-            if sink is not None and trace is sink and device == sink.device:
-                continue
-            self.add_events(self._once(_dicts(trace, "device_traces"), "events"), device)
 
     def add_events(self, events: list[dict[str, Any]], device: int) -> None:
         """Add events of a device, which follow those that were added before."""
@@ -775,12 +767,6 @@ def _same_keys(items: list[dict[Any, Any]]) -> _ByKey | None:
     return _ByKey(len(items), columns)
 
 
-def _by_key(kind: str, items: list[dict[Any, Any]]) -> _ByKey:
-    """Return the values of the keys that are known of a kind of dictionary."""
-    columns = [(key, [item.get(key) for item in items]) for key in _KNOWN[kind]]
-    return _ByKey(len(items), columns)
-
-
 def _unknown(kind: str, items: Sequence[dict[Any, Any]]) -> set[str]:
     """Return the keys that are not read; none but text is let through, nor what nests deep."""
     keys = set(chain.from_iterable(items))
@@ -847,16 +833,6 @@ def _check_depth(value: Any, depth: int) -> None:
         if level and depth > _MOST_DEPTH:
             msg = f"nested more than {_MOST_DEPTH} deep"
             raise Refused(msg)
-
-
-def _non_torch(devices: Any) -> dict[int, int]:
-    """Return what others than the allocator use, by device: what is used less what it holds."""
-    found = {}
-    for each in _dicts(devices or [], "pyprof2_devices"):
-        device, used, reserved = (_size(each.get(key)) for key in ("device", "used", "reserved"))
-        if used >= reserved:
-            found[device] = used - reserved
-    return found
 
 
 def _size(number: Any) -> int:

@@ -82,7 +82,8 @@ def read_recordings(
         TraceError: the file cannot be read, is not JSON, or has no list of events.
     """
     stream = JsonStream(path, "traceEvents", on_progress)
-    scan = SCANNERS[scanner or _default_scanner()](stream).scan
+    default = "compiled" if "compiled" in SCANNERS and not is_pure() else "python"
+    scan = SCANNERS[scanner or default](stream).scan
     builder = TableBuilder(Spool(folder), stream.problems)
     try:
         for text in stream.chunks():
@@ -93,14 +94,11 @@ def read_recordings(
     return [_recording(stream, builder)]
 
 
-def _default_scanner() -> str:
-    return "compiled" if "compiled" in SCANNERS and not is_pure() else "python"
-
-
 def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
     """Return what was read, with what the file says of itself."""
     job = stream.member("distributedInfo", Job, AROUND_BYTES_MAX) or Job()
     process = builder.process
+    host_in_name = _HOST_IN_NAME.fullmatch(stream.path.name)
     claimed = process and process.rank
     rank = first_of(to_int(job.rank), claimed)
     if claimed is not None:
@@ -122,7 +120,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             "event_count": builder.scanned.total(),
             "host": first_of(
                 stream.member("host_name", str),
-                _host_in_name(stream.path.name),
+                host_in_name and host_in_name[1],
                 process and process.host,
             ),
             **machine_of(process),
@@ -136,11 +134,6 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),
     )
-
-
-def _host_in_name(name: str) -> str | None:
-    found = _HOST_IN_NAME.fullmatch(name)
-    return None if found is None else found[1]
 
 
 def _times(stream: JsonStream, builder: TableBuilder) -> dict[str, int | None]:

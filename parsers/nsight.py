@@ -139,24 +139,20 @@ class _Reader:
         self._ranges: dict[int | None, RangeReader] = {}
         self._all_known = False
         self._done = self._left_out = 0
-        self._refuse_other_files()
+        there = database.tables
+        other = None if _STRINGS in there else other_database(sorted(there))
+        if other is not None or not there & {_KERNELS, _COPIES, _SETS, _GRAPHS, _CALLS, _RANGES}:
+            if other is None and there & {_STRINGS, *EXPORT_TABLES}:
+                other = f"neither CUDA nor NVTX tables in it; {_RECORD}"
+            msg = (
+                f"{database.shown_as}: {other or 'an SQLite file, but no export of Nsight Systems'}"
+            )
+            raise TraceError(msg)
         self._strings = Strings(database, _STRINGS)
         self._row_count = 0
         if on_progress is not None:
             tables = (_KERNELS, _COPIES, _GRAPHS, _CALLS, _RANGES)
             self._row_count = sum(map(database.about, tables))
-
-    def _refuse_other_files(self) -> None:
-        there = self._database.tables
-        other = None if _STRINGS in there else other_database(sorted(there))
-        if other is None and there & {_KERNELS, _COPIES, _SETS, _GRAPHS, _CALLS, _RANGES}:
-            return
-        if other is None and there & {_STRINGS, *EXPORT_TABLES}:
-            msg = f"{self._database.shown_as}: neither CUDA nor NVTX tables in it; {_RECORD}"
-        else:
-            other = other or "an SQLite file, but no export of Nsight Systems"
-            msg = f"{self._database.shown_as}: {other}"
-        raise TraceError(msg)
 
     @cached_property
     def _only_pid(self) -> int | None:
@@ -306,7 +302,13 @@ class _Reader:
         process.spool.append("launches", columns, len(rows["start"]))
 
     def _recordings(self) -> list[Recording]:
-        processes = [p for p in self._processes.values() if _is_to_be_profiled(p)]
+        for process in self._processes.values():
+            process.spool.finish()
+        processes = [
+            process
+            for process in self._processes.values()
+            if any(process.spool.counts[table] for table in ("activities", "ops", "ranges"))
+        ]
         processes = [p for p in processes if p.used_gpu] or processes
         if not processes:
             msg = f"{self._database.shown_as}: neither GPU work nor NVTX ranges in it; {_RECORD}"
@@ -321,7 +323,13 @@ class _Reader:
         return found
 
     def _recording(self, process: Process, unix_ns: int | None) -> Recording:
-        _find_unlaunched(process)
+        # Why GPU work has no launch: correlation ids count the calls of a process, from 1.
+        ids = np.concatenate([np.empty(0, np.int64), *process.correlations])
+        if process.first_call is None:
+            process.problems[NO_CALLS] += len(ids)
+        else:
+            process.problems[LAUNCHED_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
+        process.problems, process.skipped = +process.problems, +process.skipped
         ranges = self._ranges.get(process.pid)
         devices = with_undescribed(self._devices(process), process.ordinals)
         if process.cpu is not None:
@@ -358,18 +366,3 @@ class _Reader:
             "end_ns": process.last_ns if known else None,
             "event_count": process.rows,
         }
-
-
-def _is_to_be_profiled(process: Process) -> bool:
-    process.spool.finish()
-    return any(process.spool.counts[table] for table in ("activities", "ops", "ranges"))
-
-
-def _find_unlaunched(process: Process) -> None:
-    """Note why GPU work has no launch. Correlation ids count the calls of a process, from 1."""
-    ids = np.concatenate(process.correlations) if process.correlations else np.empty(0, np.int64)
-    if process.first_call is None:
-        process.problems[NO_CALLS] += len(ids)
-    else:
-        process.problems[LAUNCHED_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
-    process.problems, process.skipped = +process.problems, +process.skipped

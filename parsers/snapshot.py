@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,11 @@ def read_snapshot(path: Path) -> Snapshot:
         if done.returncode:
             msg = f"{path}: not read as a memory snapshot: {_why(done)}"
             raise TraceError(msg)
-        with columns.open("rb") as file, _mapped(file) as content:
+        # Mapped, the numbers take no memory until they are looked at.
+        with (
+            columns.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
             return _from_columns(path, content)
 
 
@@ -82,11 +86,6 @@ def _why(done: subprocess.CompletedProcess[bytes]) -> str:
     if done.returncode in _OUT_OF_TIME:
         return "takes far longer than a snapshot of its size does; dump it anew"
     return f"its reader ended with code {done.returncode}; dump it anew"
-
-
-def _mapped(file: BinaryIO) -> mmap.mmap:
-    """Return the bytes of a file, which take no memory until they are looked at."""
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _from_columns(path: Path, content: mmap.mmap | bytes) -> Snapshot:

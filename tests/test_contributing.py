@@ -31,7 +31,7 @@ def test_what_contributing_names_is_there(path: str) -> None:
         pytest.param("pyprof2/cli/check.py", "def add_to(", id="a command"),
         pytest.param("pyprof2/problems.py", "_register(", id="a problem"),
         pytest.param("analysis/summaries/checks.py", "advice_on.", id="advice"),
-        pytest.param("pyprof2/recording.py", "class Advice", id="advice of a format"),
+        pytest.param("pyprof2/problems.py", "class Advice", id="advice of a format"),
         pytest.param("analysis/summaries/advice/rules.py", "RULES: Final", id="a rule"),
         pytest.param("analysis/hardware/tensor_core.py", "RULES: Final", id="a kernel's name"),
         pytest.param("analysis/hardware/devices.py", "DEVICES: Final", id="a device"),

@@ -281,7 +281,14 @@ def _work(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
         msg = "chunks attend to themselves only, and where they begin is not in the recording"
         raise UnknownCostError(msg)
     if _is_cached(call, places):
-        return _paged(call, places, sizes)
+        # Keys lie in a cache: a row looks at as many as its sequence has, at least at itself.
+        causal, (back, _) = _causality(call, places)[0], _window(call, places)
+        longest = integer(call, places.longest + 1) if places.longest >= 0 else None
+        if longest is None:
+            msg = "the lengths of the cached sequences are not in the recording"
+            raise UnknownCostError(msg)
+        rows, count = sizes.batch * sizes.rows, _sequences(call, places, sizes.batch)
+        return _cached(sizes.heads, rows, count, longest, causal=causal, back=back)
     if _is_packed(call, places):
         return _packed(call, places, sizes)
     return _dense(sizes, *_causality(call, places), *_window(call, places))
@@ -398,7 +405,12 @@ def _packed(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
         one = _Heads(count, sizes.heads, long_q, long_k, sizes.width, sizes.value_width)
         return _dense(one, causal, places.bottom_right, *_window(call, places))
     if rows == keys and long_q == long_k:
-        even, full = _squares(rows, count, long_q)
+        # The least and the most that the squares of the lengths can sum to.
+        rest, others = rows - long_q, count - 1
+        each, over = divmod(rest, others) if others else (0, 0)
+        even = long_q**2 + over * (each + 1) ** 2 + (others - over) * each**2
+        times, left = divmod(rows, long_q)
+        full = times * long_q**2 + left**2
         value_ = (even + rows) // 2 if causal else even
     else:
         full = min(rows * long_k, keys * long_q)
@@ -408,27 +420,7 @@ def _packed(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
     return _Work(pairs, 0, sizes.heads * full, note)
 
 
-def _squares(rows: int, count: int, longest: int) -> tuple[int, int]:
-    """Return the least and the most that the squares of `count` lengths can sum to."""
-    rest, others = rows - longest, count - 1
-    even, over = divmod(rest, others) if others else (0, 0)
-    least = longest**2 + over * (even + 1) ** 2 + (others - over) * even**2
-    full, left = divmod(rows, longest)
-    return least, full * longest**2 + left**2
-
-
 _PAGED: Final = "lengths of the cached sequences not recorded: all taken as the longest"
-
-
-def _paged(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
-    """Keys lie in a cache: a row looks at as many as its sequence has, and at least at itself."""
-    causal, (back, _) = _causality(call, places)[0], _window(call, places)
-    longest = integer(call, places.longest + 1) if places.longest >= 0 else None
-    if longest is None:
-        msg = "the lengths of the cached sequences are not in the recording"
-        raise UnknownCostError(msg)
-    rows, count = sizes.batch * sizes.rows, _sequences(call, places, sizes.batch)
-    return _cached(sizes.heads, rows, count, longest, causal=causal, back=back)
 
 
 def _cached(
@@ -482,8 +474,10 @@ def attention(call: OpCall) -> Cost:
     work = _work(call, places, sizes)
     second = maybe_tensor(call, places.value_query)
     widths = sizes.widths() + (Size(second.shape[-1], "Dqv") if second else 0)
-    paged = _is_cached(call, places)
-    cached = _in_use(call, places, k, v, sizes.batch) if paged else (k, v)
+    cached, paged = (k, v), _is_cached(call, places)
+    if paged:  # the rows of keys and values that the sequences use at most
+        count, longest = _sequences(call, places, sizes.batch), integer(call, places.longest + 1)
+        cached = _rows_of(k, count * (longest or 0)), _rows_of(v, count * (longest or 0))
     out = fresh((*q.shape[:-1], sizes.value_width), _result_dtype(q))
     wanted = flag(call, _lse_place(call, places)) if places.lse >= 0 else True
     lse = None if wanted is False else fresh(q.shape[:-1], "f32")
@@ -505,14 +499,6 @@ def attention(call: OpCall) -> Cost:
 def _result_dtype(q: Tensor) -> str | None:
     """Return the type of the result: that of the query, but bf16 for one of 8 bits."""
     return "bf16" if (q.dtype or "").startswith("f8") else q.dtype
-
-
-def _in_use(
-    call: OpCall, places: _Places, k: Tensor, v: Tensor, batch: int
-) -> tuple[Tensor, Tensor]:
-    """Return the rows of keys and values that the sequences use at most."""
-    count, longest = _sequences(call, places, batch), integer(call, places.longest + 1)
-    return _rows_of(k, count * (longest or 0)), _rows_of(v, count * (longest or 0))
 
 
 def _rows_of(pages: Tensor, rows: int) -> Tensor:

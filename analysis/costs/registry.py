@@ -25,7 +25,7 @@ from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.signatures import Input, OpCall, Tensor, nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 CATEGORIES: Final = (
     "matmul", "conv", "attention", "norm", "softmax", "elementwise", "reduce", "pool",
@@ -478,16 +478,12 @@ def _problem(cost: Cost | None) -> str:
     bounds = (
         (cost.flops_lo, cost.flops, cost.flops_hi), (cost.bytes_lo, cost.bytes, cost.bytes_hi),
     )  # fmt: skip
-    if not all(_are_in_order(*each) for each in bounds):
+    known = ([number for number in each if number is not None] for each in bounds)
+    if any(each != sorted(each) for each in known):
         return "the counts are not within their bounds"
     if not cost.flops and cost.bytes is None:
         return "no element types recorded"
     return ""
-
-
-def _are_in_order(*numbers: int | None) -> bool:
-    known = [number for number in numbers if number is not None]
-    return known == sorted(known)
 
 
 _TEXTS: Final = frozenset({"dtype", "params", "assumed", "note", "flops_formula", "flops_numbers"})
@@ -505,18 +501,14 @@ def formula_text(op: str) -> FormulaText | None:
     formula = formula_of(op)
     if formula is None:
         return None
-    texts = [inspect.getdoc(formula) or "", *_texts_of_others(formula)]
-    module = formula.__module__.rpartition(".")[2]
-    return FormulaText(f"{module}.{formula.__name__}", "\n\n".join(filter(None, texts)))
-
-
-def _texts_of_others(formula: Callable[..., object]) -> Iterator[str]:
-    """Give what the functions and the module say that the docstring refers to."""
     text, module = inspect.getdoc(formula) or "", inspect.getmodule(formula)
+    texts = [text]
     for name in re.findall(r"`(\w+)`", text):
         other = getattr(module, name, None)
         if inspect.isfunction(other) and other is not formula:
             summary = (inspect.getdoc(other) or "").partition("\n\nArgs:")[0]
-            yield f"{name}: {summary}"
+            texts.append(f"{name}: {summary}")
     if "see the module" in text:
-        yield inspect.getdoc(module) or ""
+        texts.append(inspect.getdoc(module) or "")
+    family = formula.__module__.rpartition(".")[2]
+    return FormulaText(f"{family}.{formula.__name__}", "\n\n".join(filter(None, texts)))

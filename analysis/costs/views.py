@@ -52,7 +52,11 @@ def seen_in_views(call: OpCall, inside: Sequence[OpCall], after: OpCall | None =
     if call.op in _INDEXING:
         return Evidence(output=_indexed(x, inside), indices=_indices(inside))
     if call.op in _PACKED:
-        return Evidence(output=_allocated(x, inside))
+        # The first tensor that is allocated inside, if it can be rows of the input's.
+        sizes = (integers(other, 0) for other in inside if other.op == "aten::empty")
+        found = next((size for size in sizes if size and len(size) == len(x.shape)), None)
+        fits = found and found[:-1] == x.shape[:-1]
+        return Evidence(output=fresh(found, x.dtype) if found and fits else None)
     if call.op in REDUCING_OPS:
         return Evidence(output=_reduced(x, inside) or _kept(x, after))
     return NO_EVIDENCE
@@ -65,13 +69,6 @@ def _indexed(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
         if other.op == "aten::as_strided" and seen and seen.shape == x.shape:
             return None if size is None else Tensor(size, x.dtype)
     return None
-
-
-def _allocated(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
-    """Return the first tensor that is allocated inside, if it can be rows of the input's."""
-    sizes = (integers(other, 0) for other in inside if other.op == "aten::empty")
-    found = next((size for size in sizes if size and len(size) == len(x.shape)), None)
-    return fresh(found, x.dtype) if found and found[:-1] == x.shape[:-1] else None
 
 
 def _reduced(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:

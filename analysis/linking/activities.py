@@ -106,7 +106,12 @@ def link_activities(
     op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
     by_time = "range" if recording.ops_are_ranges else "correlation"
     link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))
-    link[_named_by_recorder(recording, table, op, ops)] = LINKS.index("external_id")
+    if recording.trusts_recorded_id and len(ops):
+        # The recorder's own id names the op that encloses the launch.
+        of_op = int_column(recording.read("ops", ["recorded_id"]), "recorded_id", NO_ID)
+        named = int_column(table, "recorded_id", NO_ID)
+        same = (op >= 0) & (named != NO_ID) & (of_op[ops.row[op]] == named)
+        link[same] = LINKS.index("external_id")
     if len(launches.is_graph):
         link[(launch >= 0) & launches.is_graph[launch]] = LINKS.index("graph")
     link[is_whole_graph] = LINKS.index("graph")
@@ -158,12 +163,3 @@ def _processes(
     claims = np.where(is_before.any(axis=0), has_id & is_before, has_id)
     chosen = choose_processes(claims, named, int_column(table, "device", -1))
     return lookup(pids, chosen, NO_ID), (chosen < 0) & claims.any(axis=0)
-
-
-def _named_by_recorder(recording: Recording, table: pa.Table, op: Int, ops: Ops) -> Bool:
-    """Return for which activities the recorder's own id names the op that encloses the launch."""
-    if not recording.trusts_recorded_id or not len(ops):
-        return np.zeros(len(op), bool)
-    of_op = int_column(recording.read("ops", ["recorded_id"]), "recorded_id", NO_ID)
-    named = int_column(table, "recorded_id", NO_ID)
-    return np.asarray((op >= 0) & (named != NO_ID) & (of_op[ops.row[op]] == named), bool)

@@ -60,7 +60,12 @@ def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
     process = threads.process(ops.thread)
     annotated = ops.annotated.thread >= 0
     numbered = ops.forward_thread > 0
-    search = _Search(ops, _stems(ops), _may_have_any_name(ops), flow)
+    # One number for `aten::native_layer_norm` and its `NativeLayerNormBackward0`.
+    stems = [_stem(name.rpartition(": ")[2]) for name in ops.names]
+    code = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
+    stem = np.array([code[each] for each in stems] or [-1], np.int64)[ops.name]
+    any_name = np.array([bool(_ANY_NAME.search(name)) for name in ops.names] or [False])[ops.name]
+    search = _Search(ops, stem, any_name, flow)
     for each in np.unique(process[is_node]).tolist():
         node, made = (np.flatnonzero(what & (process == each)) for what in (is_node, is_made))
         by_annotation, by_number = annotated[node], numbered[node] & ~annotated[node]
@@ -77,21 +82,10 @@ def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
     return Makers(forward, lost, tied)
 
 
-def _stems(ops: Ops) -> Int:
-    """Return one number for `aten::native_layer_norm` and its `NativeLayerNormBackward0`."""
-    stems = [_stem(name.rpartition(": ")[2]) for name in ops.names]
-    code = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
-    return np.array([code[stem] for stem in stems] or [-1], np.int64)[ops.name]
-
-
 def _stem(name: str) -> str:
     cpp = _CPP_NODE.search(name)
     short = cpp[1] if cpp else _NODE_END.sub("", name.rpartition("::")[2])
     return short.replace("_", "").lower()
-
-
-def _may_have_any_name(ops: Ops) -> Bool:
-    return np.array([bool(_ANY_NAME.search(name)) for name in ops.names] or [False])[ops.name]
 
 
 class _Trial(NamedTuple):
@@ -212,7 +206,10 @@ class _Search:
         And which nodes are lost, and which of them are tied.
         """
         ops = self.ops
-        forward, tied = self._by_number_and_stem(made, node)
+        first, key = made[~ops.recompute[made]], combine_keys(self.stem, ops.sequence)
+        forward, tied = self._last_in_first_out(first, key, node)
+        again = (forward < 0) & ~tied
+        forward[again] = self.last(made, self.stem[made], node[again], self.stem[node[again]])
         named = forward >= 0
         # One op of a number and thread makes a node: where it has one, the others made none.
         place = combine_keys(ops.thread[made], ops.sequence[made])
@@ -223,23 +220,13 @@ class _Search:
         forward[rest], tied[rest] = self._last_in_first_out(left, ops.sequence, node[rest])
         rest = np.flatnonzero((forward < 0) & ~tied)
         forward[rest] = self.last(left, np.zeros_like(left), node[rest], np.zeros_like(rest))
-        lost = self._disagree(node, named, forward >= 0) | tied
-        return np.where(lost, -1, forward), lost, tied
-
-    def _by_number_and_stem(self, made: Int, node: Int) -> tuple[Int, Bool]:
-        first = made[~self.ops.recompute[made]]
-        key = combine_keys(self.stem, self.ops.sequence)
-        forward, tied = self._last_in_first_out(first, key, node)
-        again = (forward < 0) & ~tied
-        forward[again] = self.last(made, self.stem[made], node[again], self.stem[node[again]])
-        return forward, tied
-
-    def _disagree(self, node: Int, named: Bool, found: Bool) -> Bool:
-        """Return the nodes of threads on which not most of them are named after their op."""
-        _, thread = np.unique(self.ops.thread[node], return_inverse=True)
+        # On their threads not most nodes are named after their op.
+        _, thread = np.unique(ops.thread[node], return_inverse=True)
+        found = forward >= 0
         against = found & ~named & ~self.any_name[node]
         counts = (np.bincount(thread, what, len(node)) for what in (named, against, found))
-        return ~np.asarray(_most_agree(*counts))[thread]
+        lost = ~np.asarray(_most_agree(*counts))[thread] | tied
+        return np.where(lost, -1, forward), lost, tied
 
     def _last_in_first_out(self, made: Int, key: Int, node: Int) -> tuple[Int, Bool]:
         """Return for each node the op of its key that ran last and has no node yet, or -1.
@@ -273,11 +260,6 @@ def _most_agree(agree: Any, others: Any, found: Any) -> Any:
     return (found > 0) & ((agree > others) | (others == 0))
 
 
-def _that_agree_most(trials: list[_Trial]) -> list[_Trial]:
-    top = max((t.agreement for t in trials), default=None)
-    return [t for t in trials if t.agreement == top]
-
-
 def _of_several(key: Int, thread: Int, is_op: Bool) -> Bool:
     """Return which ops and nodes, by key and time, wait where ops of several threads do.
 
@@ -301,7 +283,10 @@ def _one_for_each_number(trials: dict[int, list[_Trial]]) -> tuple[list[_Trial],
 
     What only one number fits is not another's. Numbers that several threads still fit are tied.
     """
-    best = {number: _that_agree_most(found) for number, found in trials.items()}
+    best = {}
+    for number, found in trials.items():
+        top = max((t.agreement for t in found), default=None)
+        best[number] = [t for t in found if t.agreement == top]
     left = {number: found for number, found in best.items() if len(found) > 1}
     chosen = [found[0] for found in best.values() if len(found) == 1]
     taken = {trial.thread for trial in chosen}

@@ -69,7 +69,8 @@ def link_sharded(
         time: its start.
         layer: of each op, as far as what is around it tells.
     """
-    paths = [_sharded_path(text) for text in annotations.names]
+    matches = [_SHARDED.fullmatch(text) for text in annotations.names]
+    paths = [None if found is None else found["layer"] or found["next"] for found in matches]
     has_one = np.array([path is not None for path in paths] or [False])
     ranges = annotations.where(has_one[annotations.name])
     name = lookup(ranges.name, ranges.nest().innermost(thread, time), -1)
@@ -82,11 +83,6 @@ def link_sharded(
     layers = [None if path is None else _layer_named(path, known, same) for path in paths]
     has_layer = np.array([*(text is not None for text in layers), False])
     return np.where(has_layer[name], name, -1), [text or "" for text in layers]
-
-
-def _sharded_path(text: str) -> str | None:
-    match = _SHARDED.fullmatch(text)
-    return None if match is None else match["layer"] or match["next"]
 
 
 def _layer_named(path: str, known: Sequence[str | None], same: Mapping[str, str]) -> str | None:
@@ -125,7 +121,10 @@ class ModulePaths:
         self._children: dict[tuple[int, int], int] = {}
         self._named: dict[int, list[int]] = {}
         self._path = np.full(len(modules.name), -1, np.int64)
-        node = _nodes_around(modules, ops)
+        # The innermost node of autograd in which each call begins.
+        node = ops.nest.innermost(modules.thread, modules.start)
+        if len(ops):
+            node = np.where(node >= 0, nearest_marked(ops.parent, ops.node)[node], -1)
         parent = self._nest.parents()
         parent[(parent >= 0) & (node[parent] != node)] = -1
         depth = depths(parent)
@@ -183,18 +182,10 @@ class ModulePaths:
             return known[0]
         if above >= 0:
             return self._children.get((above, name), -1)
-        near = [path for path in known if caller >= 0 and self._is_near(path, caller)]
+        near = []
+        for path in known if caller >= 0 else ():
+            # The caller is in the module, or the module is below the caller.
+            a, b = f"{self.texts[path]}.", f"{self.texts[caller]}."
+            if a.startswith(b) or b.startswith(a):
+                near.append(path)
         return near[0] if len(near) == 1 else -1
-
-    def _is_near(self, path: int, caller: int) -> bool:
-        """Whether the caller is in the module, or the module is below the caller."""
-        a, b = f"{self.texts[path]}.", f"{self.texts[caller]}."
-        return a.startswith(b) or b.startswith(a)
-
-
-def _nodes_around(modules: Ranges, ops: Ops) -> Int:
-    """Return the innermost node of autograd in which each call of a module begins, or -1."""
-    around = ops.nest.innermost(modules.thread, modules.start)
-    if not len(ops):
-        return around
-    return np.where(around >= 0, nearest_marked(ops.parent, ops.node)[around], -1)

@@ -15,7 +15,7 @@ from pyprof2.analysis.intervals import (
     innermost_time,
     time_without_children,
 )
-from pyprof2.analysis.linking.passes import Calls, find_passes
+from pyprof2.analysis.linking.passes import ENGINE, Calls, find_passes
 from pyprof2.analysis.linking.ranges import ranges_at
 from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.columns import order_of
@@ -24,7 +24,6 @@ from pyprof2.recording import Recording, code_column, int_column
 
 DIRECTIONS: Final = ["forward", "backward", "optimizer", "other"]
 
-_EVALUATED: Final = "autograd::engine::evaluate_function: "
 _COMPILING: Final = " (dynamo_timed)"
 """How the names of the ranges end in which torch.compile compiles."""
 
@@ -52,7 +51,9 @@ class Annotated:
             return cls.none(len(row))
         table = recording.read("ops", names, row)
         code, words = code_column(table, "direction")
-        of_code = np.array([*(_direction_code(word) for word in words), -1])
+        of_code = np.array(
+            [*(DIRECTIONS.index(word) if word in DIRECTIONS else -1 for word in words), -1]
+        )
         recompute, accumulate = (
             table[name].fill_null(False).to_numpy()  # noqa: FBT003
             for name in ("recompute", "accumulate")
@@ -65,10 +66,6 @@ class Annotated:
         no_code: Int = np.broadcast_to(np.array(-1, np.int64), count)
         no_flag: Bool = np.broadcast_to(np.array([False]), count)
         return cls(no_code, no_flag, no_flag, no_code)
-
-
-def _direction_code(word: str) -> int:
-    return DIRECTIONS.index(word) if word in DIRECTIONS else -1
 
 
 @dataclass
@@ -172,7 +169,7 @@ def _plumb_numbers(numbers: Int, parent: Int, name: Int, names: list[str]) -> In
         names: the names.
     """
     codes = {text: code for code, text in enumerate(names)}
-    evaluated = [codes.get(text.removeprefix(_EVALUATED), -1) for text in names]
+    evaluated = [codes.get(text.removeprefix(ENGINE), -1) for text in names]
     inner = np.array([-1 if code == at else code for at, code in enumerate(evaluated)] or [-1])
     node = np.flatnonzero((parent >= 0) & (numbers[0] >= 0))
     outer = parent[node]

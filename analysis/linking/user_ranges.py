@@ -142,33 +142,28 @@ class UserRanges:
         cls, ranges: Ranges, threads: Threads, borrowers: Collection[tuple[int, int]]
     ) -> UserRanges:
         """Return the timelines of the ranges, which are all the user's own."""
-        own, paths = _timeline(ranges)
+        thread = np.concatenate((ranges.thread,) * 2)
+        time = np.concatenate((ranges.start, ranges.end))
+        order = np.lexsort((time, thread))
+        thread, time = thread[order], time[order]
+        path, paths = _join(_levels(ranges.nest(), (thread, time)), ranges)
+        own = _Timeline(thread, time, path)
         return cls(paths, threads, borrowers, own, _lending(own, threads))
 
     def at(self, thread: Int, time: Int) -> Found:
         """Return the path around each (thread, time)."""
         if not self.paths:
             return Found(np.full(len(time), -1, np.int64), np.zeros(len(time), bool))
-        borrows = np.isin(thread, self._borrowing(np.setdiff1d(thread, self._own.key)))
+        without = np.setdiff1d(thread, self._own.key)
+        ids = zip(
+            self.threads.pid(without).tolist(), self.threads.tid(without).tolist(), strict=True
+        )
+        may_borrow = np.array([each in self.borrowers for each in ids], bool)
+        borrows = np.isin(thread, without[may_borrow])
         path = self._own.at(thread, time)
         process = self.threads.process(thread[borrows])
         path[borrows] = self._borrowed.at(process, time[borrows])
         return Found(path, borrows & (path >= 0))
-
-    def _borrowing(self, thread: Int) -> Int:
-        ids = zip(self.threads.pid(thread).tolist(), self.threads.tid(thread).tolist(), strict=True)
-        found: Int = thread[np.array([each in self.borrowers for each in ids], bool)]
-        return found
-
-
-def _timeline(ranges: Ranges) -> tuple[_Timeline, list[str]]:
-    """Return the path of every thread at every time, and the paths."""
-    thread, time = np.concatenate((ranges.thread,) * 2), np.concatenate((ranges.start, ranges.end))
-    order = np.lexsort((time, thread))
-    thread, time = thread[order], time[order]
-    levels = _levels(ranges.nest(), (thread, time))
-    path, paths = _join(levels, ranges)
-    return _Timeline(thread, time, path), paths
 
 
 def _levels(nest: Nest, at: tuple[Int, Int]) -> list[Int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -125,7 +125,8 @@ class _Parts:
     def write(self, table: str) -> None:
         """Write the rows of a table."""
         rows_of = {"activities": self._activities, "ranges": self._ranges}.get(table)
-        rows = self._beginning(table) if rows_of is None else rows_of()
+        beginning = (_by_window(rows, self._window(time)) for rows, time in self._slices(table))
+        rows = chain.from_iterable(beginning) if rows_of is None else rows_of()
         schema = self._whole.spool.raw(table, RAW_SCHEMAS[table].names).schema
         written = 0
         with pa.ipc.new_file(self._folder / f"{table}.arrow", schema) as writer:
@@ -143,10 +144,6 @@ class _Parts:
     def _window(self, time: Int) -> Int:
         found: Int = np.searchsorted(self._cuts, time, "right")
         return found
-
-    def _beginning(self, table: str) -> Iterator[tuple[int, pa.Table]]:
-        for rows, time in self._slices(table):
-            yield from _by_window(rows, self._window(time))
 
     def _activities(self) -> Iterator[tuple[int, pa.Table]]:
         """Yield GPU activities where their launches are, or by their own time."""
