@@ -28,7 +28,7 @@ DURATION_MAX_NS: Final = 10**15
 TIME_MAX_NS: Final = 4 * 10**18
 """The year 2096: start + duration still fits int64."""
 _NO_ID: Final = (1 << 32) - 1
-"""What stands for no id in recordings: -1, without its sign."""
+"""Stands for no id in recordings: -1 without its sign."""
 
 NO_VALUE, WHOLE, OTHER, FLOAT = range(4)
 """Kinds of a value: none, a whole number, the code of what is no number that fits, a float."""

@@ -2,7 +2,7 @@
 
 The file is inflated and cut into chunks of complete elements, so memory does not grow with the
 file. A chunk that does not decode is walked element by element: what is valid is taken as it is,
-what is not goes down a ladder of repairs, and is dropped if none helps. All that is counted.
+what is not is repaired, step by step, and skipped where no repair works. All that is counted.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \r\n\t"
 _COMMA_BYTES: Final = 2
-"""What mostly stands between two elements: a comma and a blank."""
+"""A comma and a blank mostly stand between two elements."""
 _WINDOW_BYTES: Final = 1 << 12
-"""Of a block first so much is searched for where an element starts: mostly some do."""
+"""How much of a block is searched first for the start of an element: mostly some start there."""
 _PASSED_BYTES: Final = 1 << 14
-"""What was walked is cut off in such pieces: an error of Python's decoder counts all lines before
-it."""
+"""Text that was walked is cut off in steps of this size: an error of Python's decoder counts all
+lines before it."""
 # An event starts after a comma or bracket with one of the keys of Chrome's trace format. What
 # only looks like one, inside of an event or behind the list, makes a chunk that does not decode.
 _ELEMENT_START: Final = re.compile(
@@ -84,13 +84,13 @@ _BARE_LIST: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[")
 
 @dataclass
 class _Tally:
-    """Pieces of text, and their bytes."""
+    """How many texts there are, and how many bytes they have."""
 
     count: int = 0
     size: int = 0
 
     def add(self, size: int) -> None:
-        """Take up a piece."""
+        """Count one more text."""
         self.count += 1
         self.size += size
 
@@ -192,7 +192,7 @@ class JsonStream:
     def _elements(self, blocks: Iterator[bytes], first: bytes) -> Iterator[bytes]:
         rest = b""
         for read in itertools.chain((first,), blocks):
-            # Mostly the block itself tells where to cut: then it is copied once.
+            # Mostly the block itself shows where to cut: then it is copied once.
             block, cut = read, _last_start(read, max(0, len(read) - _WINDOW_BYTES))
             if cut <= 0:
                 block, searched, rest = rest + read, len(rest), b""
@@ -340,7 +340,7 @@ class JsonStream:
     def _mend(self, piece: bytes) -> tuple[bytes, bytes]:
         """Return the element that `piece` begins with, repaired if need be, and what follows it.
 
-        The element is empty if no repair helps.
+        The element is empty if no repair works.
         """
         if _is_valid(piece):
             return piece, b""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyprof2.parsers._columns import Meaning, is_sensible, known_ids
 from pyprof2.parsers._json import DECODE_ERRORS
 from pyprof2.parsers._kineto_values import (
-    Shared,
+    TableContext,
     addresses,
     copy_kind_code,
     dim3_code,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._columns import Texts, Values
     from pyprof2.parsers._kineto_columns import EventColumns
-    from pyprof2.parsers._kineto_values import Shared
+    from pyprof2.parsers._kineto_values import TableContext
 
 _MTIA_WAITS: Final = ("event_wait", "event_record")
 _MTIA_COPY: Final = "dma_request"
@@ -42,7 +42,7 @@ _DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 20: "privateus
 class DeviceTables:
     """Appends to the tables of devices."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: TableContext) -> None:
         self._shared = shared
         self._same_ids = [0, 0]
 
@@ -207,7 +207,7 @@ _IDS: Final = frozenset(
 class CounterTable:
     """Appends the values of counters, a row each; what is no finite number is skipped."""
 
-    def __init__(self, shared: Shared, skipped: Counter[str]) -> None:
+    def __init__(self, shared: TableContext, skipped: Counter[str]) -> None:
         self._shared, self._skipped = shared, skipped
 
     def add_samples(self, events: EventColumns) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._columns import Bool, Texts
     from pyprof2.parsers._kineto_columns import Call, EventColumns
-    from pyprof2.parsers._kineto_values import Shared
+    from pyprof2.parsers._kineto_values import TableContext
 
 # Before 2022 annotations stood among the ops.
 _ANNOTATION_NAME: Final = re.compile(
@@ -37,7 +37,7 @@ class OpTable:
         span: when the first and the last began.
     """
 
-    def __init__(self, shared: Shared, ranges: RangeTables) -> None:
+    def __init__(self, shared: TableContext, ranges: RangeTables) -> None:
         self.span = OpSpan()
         self._shared = shared
         self._ranges = ranges
@@ -57,7 +57,7 @@ class OpTable:
             self._ranges.append("annotation", events.where(kind == _IS_ANNOTATION))
             self._ranges.add_markers(events.where(kind == _IS_MARKER))
             events = events.where(kind == _IS_CALL)
-        # What PyTorch recorded like ops, such as what its compiler does, are ranges.
+        # Events that PyTorch recorded like ops, such as those of its compiler, are ranges.
         events, times = self._shared.times(events)
         is_op = self._are_ops(events)
         if not is_op.all():

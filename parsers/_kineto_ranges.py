@@ -24,7 +24,7 @@ from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS
 if TYPE_CHECKING:
     from pyprof2.markers import Marker
     from pyprof2.parsers._kineto_columns import EventColumns
-    from pyprof2.parsers._kineto_values import Shared
+    from pyprof2.parsers._kineto_values import TableContext
     from pyprof2.parsers._labels import Label, LayerPath
 
 INTERNAL: Final = "internal"
@@ -43,7 +43,7 @@ class RangeTables:
             point that is run.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: TableContext) -> None:
         self.process: Marker | None = None
         self.entry: Marker | None = None
         self.cpu: Marker | None = None
@@ -138,7 +138,7 @@ class RangeTables:
     def _add_wrapped(self, events: EventColumns) -> None:
         """Append calls of functions that the user wrapped; their markers say all of them.
 
-        Ops of PyTorch's the profiler records itself: what claims to be another one is not used.
+        Ops of PyTorch's the profiler records itself: a marker that names another one is not used.
         """
         names = events.name.to_list()
         own = flags(not self._label(name).name.startswith(_RECORDED_OPS) for name in names)

@@ -25,8 +25,8 @@ from pyprof2.parsers._kineto_columns import (
     MOMENTS,
     PHASE_OF_END,
     WITH_CALLS,
-    Argument,
     Call,
+    EventArgument,
     EventColumns,
     Scan,
     Takes,
@@ -73,7 +73,7 @@ class _Named(Event, gc=False):
     name: Annotated[str, msgspec.Meta(max_length=NAME_MAX)] = ""
 
 
-class Job(msgspec.Struct):
+class RecordedJob(msgspec.Struct):
     """What the file says of the job."""
 
     rank: Any = None
@@ -87,7 +87,7 @@ _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _FIELDS: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
-def _struct(columns: Mapping[str, Argument]) -> type[msgspec.Struct]:
+def _struct(columns: Mapping[str, EventArgument]) -> type[msgspec.Struct]:
     """Return a struct with a field for each key of columns of arguments."""
     fields = []
     for name, argument in columns.items():
@@ -97,7 +97,7 @@ def _struct(columns: Mapping[str, Argument]) -> type[msgspec.Struct]:
     return msgspec.defstruct("Args", fields, gc=False)
 
 
-def fields_of(name: str, argument: Argument) -> list[str]:
+def fields_of(name: str, argument: EventArgument) -> list[str]:
     """Return the names of the fields that a column of arguments comes from."""
     return [f"{name}_{at}" for at in range(len(argument.keys))]
 
@@ -267,7 +267,7 @@ class EventScanner:
         return columns
 
 
-def _values(args: Sequence[Any], name: str, argument: Argument) -> Sequence[Any]:
+def _values(args: Sequence[Any], name: str, argument: EventArgument) -> Sequence[Any]:
     """Return a column of arguments: of each event the value of the first key that has one."""
     first, *others = (attrgetter(field) for field in fields_of(name, argument))
     values: Sequence[Any] = list(map(first, args))

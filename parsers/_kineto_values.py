@@ -180,7 +180,7 @@ def copy_kind_code(codes: TextCodes, name: str) -> int | None:
     return codes[" ".join([COPY_KINDS[match[1]], *sorted(hosts)])]
 
 
-class Shared:
+class TableContext:
     """What the builders of the tables have in common.
 
     Attributes:

@@ -33,7 +33,7 @@ _STEP: Final = re.compile(
 _LAYER_PREFIX: Final = "layer:"
 _STACK_PREFIX: Final = "{'traceMarker':"
 _CALL: Final = re.compile(r"\{'mod': '[^']*', 'op':")
-# What else PyProf and DLProf wrote: of modules, and of the program.
+# Other markers of PyProf and DLProf: about modules, and about the program.
 _OTHERS_MARKER: Final = re.compile(r"\{'(?:mod|strRepr)':|\{\"model_config\":")
 _WORK_NAMES: Final = {
     "optimizer": "Optimizer.step",

@@ -167,7 +167,7 @@ def overheads(process: Process, rows: Columns, strings: Strings, otherwise: str)
 def waits(process: Process, rows: Columns) -> Columns:
     """Return columns of `stalls` for rows of the table of synchronisations.
 
-    What a row waits for is known from what it names, a stream, an event, both or neither: versions
+    A row names what it waits for, a stream, an event, both or neither. That decides here: versions
     of nsys number the types of synchronisation differently.
     """
     texts = process.spool.texts["stalls"]

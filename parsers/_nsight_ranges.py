@@ -208,8 +208,8 @@ class RangeReader:
         columns["signature_id"] = codes_array(label["signature"])
         if label["own"].any():
             columns |= _own_columns(columns["sequence_nr"], payload, label)
-            claimed = (label["own"] > 0) & (label["signature"] >= 0)
-            self._process.annotated[ANNOTATED_INPUTS] += int(claimed.sum())
+            with_inputs = (label["own"] > 0) & (label["signature"] >= 0)
+            self._process.annotated[ANNOTATED_INPUTS] += int(with_inputs.sum())
         self._process.spool.append("ops", columns, int(is_op.sum()))
 
     def _label(self, rows: Columns) -> tuple[Int, pa.Array, pa.Array]:

@@ -19,7 +19,7 @@ PROGRAM: Final = "nsys"
 _SUFFIX: Final = ".nsys-rep"
 
 _SECRET: Final = re.compile(rb"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
-"""What the name of a variable holds whose value is nobody else's business."""
+"""Words in the names of variables whose values are secret."""
 _HIDDEN: Final = b"(hidden)"
 _NEXT_VARIABLE: Final = re.compile(rb";(?=[A-Za-z_][A-Za-z0-9_]*=)")
 _ENVIRONMENTS: Final = (
@@ -79,7 +79,7 @@ def export_report(report: Path, export: Path, shown_as: Path | None = None) -> P
         with database:
             changed = sum(_hide_in(database, *place) for place in _ENVIRONMENTS)
         if changed:
-            # What nsys and we have replaced still lies between the rows.
+            # The values that were replaced are still in the file, between the rows.
             database.execute("VACUUM")
     return export
 

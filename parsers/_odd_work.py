@@ -70,8 +70,8 @@ def _repeats(spool: Spool) -> Rows:
     if not len(rows):
         return rows
     columns = (*keys[:2], *_columns(spool, _TELLING))
-    told = np.stack([column[rows] for column in columns])
-    _, first = np.unique(told, axis=1, return_index=True)
+    distinguishing = np.stack([column[rows] for column in columns])
+    _, first = np.unique(distinguishing, axis=1, return_index=True)
     return np.delete(rows, first)
 
 

@@ -54,7 +54,7 @@ _SECONDS_PER_GB: Final = 200
 _MOST_DEPTH: Final = 8
 _LONGEST_TEXT: Final = 1 << 20
 _LONGEST_REST: Final = 1 << 20
-"""What stands behind the events is small; where it is not, the compiled reader is not used."""
+"""The bytes behind the events are few; where there are more, the compiled reader is not used."""
 _AT_ONCE: Final = 2048
 """So many events are read at once: they stay in the processor's cache."""
 _NO_NOTE: Final = frozenset({"", "N/A", None})
@@ -126,7 +126,7 @@ _DAMAGED: Final = (
     pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, OverflowError,
     RecursionError, AttributeError, struct.error,
 )  # fmt: skip
-"""What is raised where a pickle, or what is in it, is not what it should be."""
+"""Raised where a pickle, or a value in it, is not what it should be."""
 
 
 class Refused(Exception):  # noqa: N818 - what is refused is the file, nothing went wrong
@@ -190,7 +190,7 @@ class _Sink:
 class _Spliced:
     """A pickle with another object in the place of a list; where it is cut, it ends there."""
 
-    def __init__(self, file: IO[bytes], place: Place, *, is_cut: bool = False) -> None:
+    def __init__(self, file: IO[bytes], place: EventsPlace, *, is_cut: bool = False) -> None:
         file.seek(0)
         head = bytearray(file.read(place.at) + _SINK)
         # A frame is read as one piece, and this one has another length now.
@@ -216,9 +216,9 @@ class _Spliced:
 
 
 class _CompiledEvents:
-    """What the compiled reader is told of a snapshot, and what is made of its answers."""
+    """What the compiled reader gets of a snapshot, and what is made of its answers."""
 
-    def __init__(self, data: mmap.mmap, place: Place, columns: Columns, library: str) -> None:
+    def __init__(self, data: mmap.mmap, place: EventsPlace, columns: Columns, library: str) -> None:
         self.sink = _Sink(columns, place.device)
         self._data = data
         self._place = place
@@ -346,7 +346,7 @@ def main(source: str, target: str, library: str = "") -> int:
         return _say(f"damaged ({type(error).__name__}: {str(error)[:80]})")
 
 
-def read(file: IO[bytes], place: Place | None, columns: Columns) -> None:
+def read(file: IO[bytes], place: EventsPlace | None, columns: Columns) -> None:
     """Unpickle a snapshot whose opcodes are checked, and write its columns.
 
     Args:
@@ -415,7 +415,7 @@ def _limit(size: int) -> None:
         resource.setrlimit(kind, (most, hard))
 
 
-class Place(NamedTuple):
+class EventsPlace(NamedTuple):
     """Where in a pickle the list of events is, and of which device it is.
 
     The frame around it begins at `frame` and ends at `stop`; there may be `many` lists after it.
@@ -428,7 +428,7 @@ class Place(NamedTuple):
     many: bool
 
 
-def check_opcodes(file: IO[bytes], size: int) -> Place | None:
+def check_opcodes(file: IO[bytes], size: int) -> EventsPlace | None:
     """Raise Refused unless the file is a pickle of nothing but plain data.
 
     Args:
@@ -445,7 +445,7 @@ def check_opcodes(file: IO[bytes], size: int) -> Place | None:
         return _check(data, 0)
 
 
-def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place | None:
+def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> EventsPlace | None:
     """Check the opcodes from `at` on, all of them or up to the events; see `check_opcodes`."""
     place, frame, end = None, 0, len(data)
     while (at := _PLAIN.match(data, at, end).end()) < len(data):  # type: ignore[union-attr]
@@ -472,7 +472,7 @@ def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place 
     raise Refused(msg)
 
 
-def _place(data: mmap.mmap, at: int, frame: int) -> Place | None:
+def _place(data: mmap.mmap, at: int, frame: int) -> EventsPlace | None:
     """Return the place of the events, where a text at `at` says that they come next."""
     found = _EVENTS.match(data, at)
     if found is None:
@@ -483,7 +483,7 @@ def _place(data: mmap.mmap, at: int, frame: int) -> Place | None:
     if data[frame] != _FRAME or not frame < place < end:
         return None
     device = len(found["empty"]) // len(_LIST)
-    return Place(place, frame, end, device, bool(found["many"]))
+    return EventsPlace(place, frame, end, device, bool(found["many"]))
 
 
 def _next(data: mmap.mmap, at: int, code: int) -> int:
@@ -581,7 +581,7 @@ class Columns:
                 known = [(key, [item.get(key) for item in some]) for key in _KNOWN[kind]]
                 columns = _ByKey(len(some), known)
             yield len(some), columns
-        # Of a list once, in however many parts it comes.
+        # Once for each list, in however many parts it comes.
         self.unread |= Counter(f"{kind} key {key[:40]}" for key in sorted(odd))
 
     def _add_numbers(self, kind: str, columns: _ByKey, keys: dict[str, int]) -> None:
@@ -635,8 +635,8 @@ class Columns:
             return block
         newest, *_ = entries = _dicts(history, "history")
         self._keys("entry", entries)
-        told = {"frames": newest.get("frames") or (), "requested_size": newest.get("real_size")}
-        return told | {key: value for key, value in block.items() if value is not None}
+        newer = {"frames": newest.get("frames") or (), "requested_size": newest.get("real_size")}
+        return newer | {key: value for key, value in block.items() if value is not None}
 
     def add_events(self, events: list[dict[str, Any]], device: int) -> None:
         """Add events of a device, which follow those that were added before."""
@@ -666,7 +666,7 @@ class Columns:
         number = self._stack_at.get(id(frames))
         if number is None:
             number = self._stack_at[id(frames)] = self._stack(frames)
-            # What nobody else keeps would leave its identity to another.
+            # Without this reference another list could get the same id.
             self._kept.append(frames)
         return number
 

@@ -68,7 +68,7 @@ _SMALL: Final = 1 << 20
 _SMALLEST_ROW: Final = 4
 """Bytes of a row without any values, and of the pointer to it."""
 _STEPS: Final = 100_000
-"""Of SQLite's machine, after which the steps are counted; a query takes some ten of them a row."""
+"""Steps of SQLite's machine between two counts; a query takes some ten of them a row."""
 _MOST_STEPS: Final = 20
 """A byte of the file, of all queries of few rows together."""
 _DECLARATIONS: Final = "SELECT name, substr(sql, 1, 16) FROM sqlite_master WHERE type = 'table'"

@@ -26,7 +26,7 @@ REPORT_MAGIC: Final = b"NVIDIA Tegra Profiler Report"
 
 
 class Reader(Protocol):
-    """What the module that reads a format has."""
+    """The functions of a module that reads a format."""
 
     def read_recordings(
         self, path: Path, folder: Path, on_progress: Callable[[int], None] | None = None
@@ -142,7 +142,7 @@ FORMATS: Final[tuple[TraceFormat, ...]] = (_KINETO, _NSIGHT)
 _SUFFIXES: Final = [suffix for known in FORMATS for suffix in known.suffixes]
 
 ENDINGS: Final = tuple(dict.fromkeys("." + suffix.rpartition(".")[2] for suffix in _SUFFIXES))
-"""What the names of recordings end in."""
+"""The endings of the names of recordings."""
 
 
 def find_format(name: str, head: bytes) -> TraceFormat | None:

@@ -5,7 +5,7 @@ of 2021 (capital categories, string thread ids, whole µs), 2022-23 (the externa
 correlation id), 2024 (ns in decimals, absolute or on a base time) to 2026, from NVIDIA, AMD and
 CPU-only machines.
 
-The file is cut into pieces, a scanner makes columns of each, and a builder tables of these; see
+The file is cut into chunks, a scanner makes columns of each, and a builder tables of these; see
 `pyprof2.parsers._kineto_columns`.
 """
 
@@ -23,8 +23,8 @@ from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
 from pyprof2.parsers._kineto_ops import OpTable
 from pyprof2.parsers._kineto_pairs import PairedEvents
 from pyprof2.parsers._kineto_ranges import RangeTables
-from pyprof2.parsers._kineto_scanner import EventScanner, Job
-from pyprof2.parsers._kineto_values import Shared, first_of, to_int
+from pyprof2.parsers._kineto_scanner import EventScanner, RecordedJob
+from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
 from pyprof2.parsers._labels import cpu_device, entry_of, machine_of
 from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, with_detail
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyprof2.recording import Signature
 
 SCANNERS: Final[dict[str, type[Scanner]]] = {"python": EventScanner}
-"""What can scan, by name; their columns are equal. One is there only where a compiler was."""
+"""The scanners by name; their columns are equal. One is there only where a compiler was."""
 with contextlib.suppress(ImportError):
     from pyprof2.parsers._kineto_native import NativeScanner
 
@@ -96,7 +96,7 @@ def read_recordings(
 
 def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
     """Return what was read, with what the file says of itself."""
-    job = stream.member("distributedInfo", Job, AROUND_BYTES_MAX) or Job()
+    job = stream.member("distributedInfo", RecordedJob, AROUND_BYTES_MAX) or RecordedJob()
     process = builder.process
     host_in_name = _HOST_IN_NAME.fullmatch(stream.path.name)
     claimed = process and process.rank
@@ -205,7 +205,7 @@ class TableBuilder:
     """
 
     def __init__(self, spool: Spool, problems: Counter[str]) -> None:
-        shared = Shared(spool, problems)
+        shared = TableContext(spool, problems)
         self.spool, self.problems = spool, problems
         self.annotated, self.span = shared.annotated, shared.span
         self.skipped: Counter[str] = Counter()
@@ -225,7 +225,7 @@ class TableBuilder:
         self._pairs = PairedEvents(shared)
 
     def add(self, scan: Scan) -> None:
-        """Append what was scanned of a piece of the file."""
+        """Append what was scanned of a chunk of the file."""
         self.scanned[scan.scanner] += scan.count
         for events in scan.groups:
             if events.group == END or events.group.startswith(BEGIN):

@@ -123,10 +123,10 @@ def read_recordings(
     """
     export = export_report(path, folder / _EXPORT) if is_report(path) else path
     with Database(export, shown_as=path) as database:
-        return _Reader(database, folder, on_progress).read()
+        return _ExportReader(database, folder, on_progress).read()
 
 
-class _Reader:
+class _ExportReader:
     """Reads table after table, and gives each process its rows."""
 
     def __init__(

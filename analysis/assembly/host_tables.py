@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyprof2.analysis.assembly.linked import Linked
-    from pyprof2.analysis.costs.attribute import Described, OpCosts
+    from pyprof2.analysis.costs.attribute import CostDescription, OpCosts
     from pyprof2.analysis.intervals import Int
     from pyprof2.recording import Recording
 
@@ -36,7 +36,7 @@ _RECORDED: Final = (
 )  # fmt: skip
 
 
-def estimate_table(distinct: Iterable[Described]) -> pa.Table:
+def estimate_table(distinct: Iterable[CostDescription]) -> pa.Table:
     """Return the canonical table `estimates`, without the column `rank`."""
     distinct = list(distinct)
     columns = zip(*distinct, strict=True) if distinct else ([], [], [], [])

@@ -12,7 +12,12 @@ from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.attribute import OpCosts, cost_ops
 from pyprof2.analysis.costs.evidence import DistinctCalls, find_evidence
 from pyprof2.analysis.intervals import nearest_marked
-from pyprof2.analysis.linking.activities import Activities, Launches, link_activities, link_launches
+from pyprof2.analysis.linking.activities import (
+    Launches,
+    LinkedActivities,
+    link_activities,
+    link_launches,
+)
 from pyprof2.analysis.linking.directions import link_directions
 from pyprof2.analysis.linking.layers import link_layers, link_sharded
 from pyprof2.analysis.linking.ops import DIRECTIONS, Ops, link_ops
@@ -20,7 +25,7 @@ from pyprof2.analysis.linking.pair import Pairs, pair
 from pyprof2.analysis.linking.ranges import NO_RANGES, Ranges, link_steps, read_ranges
 from pyprof2.analysis.linking.stacks import Around, Stacks, choose_lines
 from pyprof2.analysis.linking.threads import NO_ID, Threads
-from pyprof2.analysis.linking.user_ranges import Found, UserRanges, choose_users, node_threads
+from pyprof2.analysis.linking.user_ranges import RangePaths, UserRanges, choose_users, node_threads
 from pyprof2.columns import TextColumn, combine_keys, lookup, merge_texts
 from pyprof2.recording import Recording, TextCodes, code_column, int_column
 
@@ -54,7 +59,7 @@ class Linked:
     ops: Ops
     pairs: Pairs
     launches: Launches
-    activities: Activities
+    activities: LinkedActivities
     costs: OpCosts
     signature: Int
     texts: Sequence[str]
@@ -66,8 +71,8 @@ class Linked:
     direction: Int
     steps: Ranges
     paths: Sequence[str]
-    op_ranges: Found
-    launch_ranges: Found
+    op_ranges: RangePaths
+    launch_ranges: RangePaths
 
 
 class Shared:
@@ -198,7 +203,7 @@ def _costs_of(
     ops: Ops,
     pairs: Pairs,
     signature: Int,
-    activities: Activities,
+    activities: LinkedActivities,
     shared: Shared,
 ) -> OpCosts:
     """Return the costs of the ops, with what else in the recording says of their inputs."""

@@ -33,7 +33,7 @@ UNKNOWN: Final = -1
 """Stands for null in columns of counts."""
 
 FILLING_OPS: Final = frozenset({"aten::fill_", "aten::zero_", "aten::fill", "aten::zeros"})
-"""What fills memory with a number: inside another op it prepares a buffer for that one's work."""
+"""Ops that fill memory with a number: inside another op they prepare a buffer for its work."""
 
 ROLES: Final = ["main", "helper", "nested"]
 """What a kernel is to its op's cost: it does the work and shares the counts; by its name it only
@@ -44,7 +44,7 @@ STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_pare
 _COUNTED_INSIDE: Final = "counted at the ops inside"
 
 
-class Described(NamedTuple):
+class CostDescription(NamedTuple):
     """How the counts of an estimate came about; None where the formula does not say."""
 
     flops_formula: str | None
@@ -53,7 +53,7 @@ class Described(NamedTuple):
     bytes_written: int | None
 
     @classmethod
-    def of(cls, cost: Cost) -> Described:
+    def of(cls, cost: Cost) -> CostDescription:
         """Take what is to be shown of a cost."""
         return cls(
             cost.flops_formula or None,
@@ -137,7 +137,7 @@ class OpCosts:
         for at in accounts.tolist():
             cost = self.estimates[at].cost
             if cost is not None:
-                number[at] = self.descriptions[Described.of(cost)]
+                number[at] = self.descriptions[CostDescription.of(cost)]
         return number
 
     def is_matrix_work(self, op: Int) -> Bool:
@@ -285,7 +285,7 @@ def _split(total: Int, group: Int, weight: Int) -> Int:
     sums = _sum_by(group, weight, len(total))
     weight = np.where(sums[group] > 0, weight, 1)
     sums = np.maximum(1, _sum_by(group, weight, len(total)))
-    # What goes in whole times into the weights is exact; only the rest needs a fraction, of a
+    # The whole multiples of the weights are exact; only the rest needs a fraction, of a
     # number that is not above the weight.
     times, over = np.divmod(total, sums)
     exact = over[group].astype(np.longdouble) * weight / sums[group]

@@ -41,7 +41,7 @@ from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 
-class _Places(NamedTuple):
+class _ConvPlaces(NamedTuple):
     """Where a forward op has its arguments; None: it has none."""
 
     bias: int | None
@@ -56,44 +56,44 @@ class _Places(NamedTuple):
 
 
 _FORWARD: Final = {
-    "aten::convolution": _Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::convolution_overrideable": _Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::_convolution": _Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::_convolution_mode": _Places(2, 3, 4, 5, 6),
-    "aten::conv1d": _Places(2, 3, 4, 5, 6),
-    "aten::conv2d": _Places(2, 3, 4, 5, 6),
-    "aten::conv3d": _Places(2, 3, 4, 5, 6),
-    "aten::conv_transpose1d": _Places(2, 3, 4, 7, 6, None, 5, always_transposed=True),
-    "aten::conv_transpose2d": _Places(2, 3, 4, 7, 6, None, 5, always_transposed=True),
-    "aten::conv_transpose3d": _Places(2, 3, 4, 7, 6, None, 5, always_transposed=True),
-    "aten::cudnn_convolution": _Places(None, 3, 2, 4, 5),
-    "aten::cudnn_convolution_transpose": _Places(
+    "aten::convolution": _ConvPlaces(2, 3, 4, 5, 8, 6, 7),
+    "aten::convolution_overrideable": _ConvPlaces(2, 3, 4, 5, 8, 6, 7),
+    "aten::_convolution": _ConvPlaces(2, 3, 4, 5, 8, 6, 7),
+    "aten::_convolution_mode": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::conv1d": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::conv2d": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::conv3d": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::conv_transpose1d": _ConvPlaces(2, 3, 4, 7, 6, None, 5, always_transposed=True),
+    "aten::conv_transpose2d": _ConvPlaces(2, 3, 4, 7, 6, None, 5, always_transposed=True),
+    "aten::conv_transpose3d": _ConvPlaces(2, 3, 4, 7, 6, None, 5, always_transposed=True),
+    "aten::cudnn_convolution": _ConvPlaces(None, 3, 2, 4, 5),
+    "aten::cudnn_convolution_transpose": _ConvPlaces(
         None, 4, 2, 5, 6, None, 3, always_transposed=True
     ),
-    "aten::cudnn_convolution_relu": _Places(2, 3, 4, 5, 6),
-    "aten::cudnn_convolution_add_relu": _Places(4, 5, 6, 7, 8, addend=2),
-    "aten::miopen_convolution": _Places(2, 4, 3, 5, 6),
-    "aten::miopen_depthwise_convolution": _Places(2, 4, 3, 5, 6),
-    "aten::miopen_convolution_transpose": _Places(
+    "aten::cudnn_convolution_relu": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::cudnn_convolution_add_relu": _ConvPlaces(4, 5, 6, 7, 8, addend=2),
+    "aten::miopen_convolution": _ConvPlaces(2, 4, 3, 5, 6),
+    "aten::miopen_depthwise_convolution": _ConvPlaces(2, 4, 3, 5, 6),
+    "aten::miopen_convolution_transpose": _ConvPlaces(
         2, 5, 3, 6, 7, None, 4, always_transposed=True
     ),
-    "aten::miopen_convolution_relu": _Places(2, 3, 4, 5, 6),
-    "aten::miopen_convolution_add_relu": _Places(4, 5, 6, 7, 8, addend=2),
-    "aten::mkldnn_convolution": _Places(2, 4, 3, 5, 6),
-    "mkldnn::_convolution_pointwise": _Places(2, 4, 3, 5, 6),
-    "aten::_mps_convolution": _Places(2, 4, 3, 5, 6),
-    "aten::_slow_conv2d_forward": _Places(3, 4, 5, None, None),
-    "aten::thnn_conv2d": _Places(3, 4, 5, None, None),
-    "aten::thnn_conv2d_forward": _Places(3, 4, 5, None, None),
-    "aten::slow_conv3d": _Places(3, 4, 5, None, None),
-    "aten::slow_conv3d_forward": _Places(3, 4, 5, None, None),
-    "aten::slow_conv_dilated2d": _Places(3, 4, 5, 6, None),
-    "aten::slow_conv_dilated3d": _Places(3, 4, 5, 6, None),
-    "aten::_conv_depthwise2d": _Places(3, 4, 5, 6, None),
-    "aten::thnn_conv_depthwise2d_forward": _Places(3, 4, 5, 6, None),
-    "aten::conv_depthwise3d": _Places(3, 4, 5, 6, None),
-    "aten::slow_conv_transpose2d": _Places(3, 4, 5, 7, None, None, 6, always_transposed=True),
-    "aten::slow_conv_transpose3d": _Places(3, 4, 5, 7, None, None, 6, always_transposed=True),
+    "aten::miopen_convolution_relu": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::miopen_convolution_add_relu": _ConvPlaces(4, 5, 6, 7, 8, addend=2),
+    "aten::mkldnn_convolution": _ConvPlaces(2, 4, 3, 5, 6),
+    "mkldnn::_convolution_pointwise": _ConvPlaces(2, 4, 3, 5, 6),
+    "aten::_mps_convolution": _ConvPlaces(2, 4, 3, 5, 6),
+    "aten::_slow_conv2d_forward": _ConvPlaces(3, 4, 5, None, None),
+    "aten::thnn_conv2d": _ConvPlaces(3, 4, 5, None, None),
+    "aten::thnn_conv2d_forward": _ConvPlaces(3, 4, 5, None, None),
+    "aten::slow_conv3d": _ConvPlaces(3, 4, 5, None, None),
+    "aten::slow_conv3d_forward": _ConvPlaces(3, 4, 5, None, None),
+    "aten::slow_conv_dilated2d": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::slow_conv_dilated3d": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::_conv_depthwise2d": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::thnn_conv_depthwise2d_forward": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::conv_depthwise3d": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::slow_conv_transpose2d": _ConvPlaces(3, 4, 5, 7, None, None, 6, always_transposed=True),
+    "aten::slow_conv_transpose3d": _ConvPlaces(3, 4, 5, 7, None, None, 6, always_transposed=True),
 }  # fmt: skip
 """The forward ops and where their arguments are; input and weight come first in all."""
 
@@ -190,7 +190,7 @@ def _numbers(call: OpCall, index: int | None, spatial: int) -> tuple[int, ...] |
     return found * spatial if len(found) == 1 else found
 
 
-def _dilation(call: OpCall, places: _Places, spatial: int) -> tuple[int, ...] | None:
+def _dilation(call: OpCall, places: _ConvPlaces, spatial: int) -> tuple[int, ...] | None:
     return (1,) * spatial if places.dilation is None else _numbers(call, places.dilation, spatial)
 
 

@@ -84,7 +84,8 @@ class OpEvidence:
         which: for each op the position of its clues in `distinct`.
         distinct: the clues of ops: what the forward op, the gradient, the next call, views, the
             node, what is read of sparse inputs and the kernels say; None for what says nothing.
-        keys: what tells these from all others of the calls, with the number of the forward op.
+        keys: what distinguishes these from all others of the calls, with the number of the
+            forward op.
         origins: for each of these places, by op, the position of the op that said it, or -1.
     """
 
@@ -308,8 +309,8 @@ def _by_storage(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes
     """Return for each product the code in `known` of what ops inside read of its sparse inputs."""
     result = np.full(len(ops), -1, np.int64)
     is_read, looks, multiplies = (
-        np.array([tells(text) for text in ops.names] or [False])[ops.name]
-        for tells in (_READS.__contains__, _LOOKS.__contains__, is_product)
+        np.array([is_one(text) for text in ops.names] or [False])[ops.name]
+        for is_one in (_READS.__contains__, _LOOKS.__contains__, is_product)
     )
     if not is_read.any():
         return result
@@ -344,7 +345,7 @@ _READS: Final = frozenset({
     *_VALUES, "aten::indices", "aten::_indices", "aten::crow_indices", "aten::col_indices",
     "aten::ccol_indices", "aten::row_indices", "aten::_nnz",
 })  # fmt: skip
-"""What reads the parts of a sparse tensor; an `aten::alias` inside has the part's shape."""
+"""Ops that read the parts of a sparse tensor; an `aten::alias` inside has the part's shape."""
 _CUTS: Final = ("aten::select", "aten::slice")
 _LOOKS: Final = frozenset({"aten::alias", *_CUTS})
 _SPARSE_RESULTS: Final = frozenset({"aten::smm"})

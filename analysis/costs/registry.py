@@ -151,7 +151,7 @@ class UnknownCostError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _Registered:
     """A formula of call and evidence, its category, and the function that was registered."""
 
     formula: EvidenceFormula
@@ -159,7 +159,7 @@ class _Entry:
     source: Callable[..., Cost | None]
 
 
-_entries: dict[str, _Entry] = {}
+_entries: dict[str, _Registered] = {}
 _categories: dict[str, str] = {}
 _patterns: list[str] = []
 _views: set[str] = set()
@@ -182,7 +182,7 @@ def cost_of(*ops: str, category: str) -> Callable[[_Plain], _Plain]:
     _check_category(category)
 
     def register(formula: _Plain) -> _Plain:
-        _register(ops, _Entry(lambda call, _evidence: formula(call), category, formula))
+        _register(ops, _Registered(lambda call, _evidence: formula(call), category, formula))
         return formula
 
     return register
@@ -193,13 +193,13 @@ def cost_with_evidence(*ops: str, category: str) -> Callable[[_Informed], _Infor
     _check_category(category)
 
     def register(formula: _Informed) -> _Informed:
-        _register(ops, _Entry(formula, category, formula))
+        _register(ops, _Registered(formula, category, formula))
         return formula
 
     return register
 
 
-def _register(ops: tuple[str, ...], entry: _Entry) -> None:
+def _register(ops: tuple[str, ...], entry: _Registered) -> None:
     taken = sorted({op for op in ops if op in _entries or ops.count(op) > 1})
     if taken:
         msg = f"{', '.join(taken)}: a cost formula is registered already; give another name"
@@ -333,7 +333,7 @@ _STEM_MAX: Final = 200
 """No registered name is longer, but a name in a recording may be: of any length."""
 
 
-def _find(op: str) -> _Entry | None:
+def _find(op: str) -> _Registered | None:
     name = _plain_name(op)
     if name in _entries:
         return _entries[name]
@@ -425,7 +425,7 @@ def _of_sparse(cost: Cost, call: OpCall, evidence: Evidence) -> Cost:
     )  # fmt: skip
 
 
-def _failure(entry: _Entry, error: BaseException) -> str:
+def _failure(entry: _Registered, error: BaseException) -> str:
     """Say what a formula failed of; one of ours did on inputs that make no sense."""
     if entry.source.__module__.startswith("pyprof2."):
         return "the inputs were not understood"

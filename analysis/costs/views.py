@@ -35,7 +35,7 @@ _VIEWS: Final = frozenset({"aten::view", "aten::reshape", "aten::_reshape_alias"
 _MASKS: Final = frozenset({"bool", "u8"})
 _NARROW: Final = frozenset({"i8", "i16", "i32"})
 _SORTING: Final = frozenset({"aten::remainder", "aten::sort", "aten::divide_", "aten::arange"})
-"""What an op that adds up values, in an order that is always the same, calls to sort the places."""
+"""The ops that sort the places where an op adds up values in an order that is always the same."""
 
 
 def seen_in_views(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) -> Evidence:
@@ -81,7 +81,7 @@ def _reduced(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
 
 
 def _kept(x: Tensor, after: OpCall | None) -> Tensor | None:
-    """What keeps its dimensions is viewed without them next: `sum` to the shape of a bias."""
+    """A result that keeps its dimensions is viewed without them next: `sum` to a bias' shape."""
     seen = None if after is None or after.op not in _VIEWS else maybe_tensor(after, 0)
     if seen is None or seen.dtype != x.dtype or len(seen.shape) != len(x.shape):
         return None

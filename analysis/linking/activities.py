@@ -62,7 +62,7 @@ def _in_time_order(recording: Recording, name: str) -> tuple[Int, Int, Int]:
 
 
 @dataclass(frozen=True)
-class Activities:
+class LinkedActivities:
     """GPU activities in the order of their ids; launch and op by position, -1 for none.
 
     A whole graph that was recorded as one activity counts as a kernel. `is_unsure`: several
@@ -83,18 +83,18 @@ class Activities:
     def __len__(self) -> int:
         return len(self.row)
 
-    def at(self, rows: Int | Bool | slice) -> Activities:
+    def at(self, rows: Int | Bool | slice) -> LinkedActivities:
         """Return some of them."""
-        return Activities(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return LinkedActivities(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def link_activities(
     recording: Recording, launches: Launches, ops: Ops, threads: Threads
-) -> Activities:
+) -> LinkedActivities:
     """Return kernels and copies in start order, each with its launch and its op.
 
     A launch is found by its process and correlation id; of several of one id it is the last that
-    starts not after the kernel. Where the file does not tell the process of the GPU's work, and
+    starts not after the kernel. Where the file does not say the process of the GPU's work, and
     there are several, see `pyprof2.analysis.linking.processes`.
     """
     row, start, dur = _in_time_order(recording, "activities")
@@ -115,7 +115,7 @@ def link_activities(
     if len(launches.is_graph):
         link[(launch >= 0) & launches.is_graph[launch]] = LINKS.index("graph")
     link[is_whole_graph] = LINKS.index("graph")
-    return Activities(
+    return LinkedActivities(
         np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure
     )
 
@@ -160,6 +160,6 @@ def _processes(
         has_id[at] = (call >= 0) & (correlation != NO_ID)
         if recording.trusts_recorded_id:
             named[at] = has_id[at] & (lookup(of_call[own], call, -1) == recorded)
-    claims = np.where(is_before.any(axis=0), has_id & is_before, has_id)
-    chosen = choose_processes(claims, named, int_column(table, "device", -1))
-    return lookup(pids, chosen, NO_ID), (chosen < 0) & claims.any(axis=0)
+    possible = np.where(is_before.any(axis=0), has_id & is_before, has_id)
+    chosen = choose_processes(possible, named, int_column(table, "device", -1))
+    return lookup(pids, chosen, NO_ID), (chosen < 0) & possible.any(axis=0)

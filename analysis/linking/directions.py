@@ -65,7 +65,7 @@ class Surroundings:
 
     def is_deepest(self, starts: Int, ops: Ops) -> Bool:
         """Return which ops have one of these as the innermost of all."""
-        # In a backward node, numbers tell what a module runs again, not its call.
+        # In a backward node, numbers say what a module runs again, not its call.
         module = np.where(ops.backward, NO_ID, self.module)
         deepest = np.maximum.reduce([self.step, self.other, module, self.node])
         found: Bool = (starts == deepest) & (deepest > NO_ID)
@@ -77,8 +77,8 @@ def link_directions(
 ) -> Int:
     """Return the direction of each op as a code into `DIRECTIONS`.
 
-    Of an optimizer's step, other work, a module call and a backward node, what begins last around
-    an op decides. In the step of an optimizer that was given a closure, ops with an autograd number
+    An optimizer's step, other work, a module call or a backward node: the one that begins last
+    around an op decides. In the step of an optimizer that was given a closure, ops with an autograd number
     outside of backward are the closure's: forward. What runs between backward and the optimizer's
     step outside of modules, such as clipping gradients, is other work.
 

@@ -2,9 +2,9 @@
 
 The recorder numbers the forward threads by itself, so which thread a number means is found out:
 on the right one most nodes are named after the op that they find. Where several threads run the
-same code, the recorder's own flows tell them apart, or that a thread has another number. Where
+same code, the recorder's own flows say which it is, or that a thread has another number. Where
 several still fit equally well, or none agrees since the forward thread was not recorded, nothing is
-paired: better none than a stranger.
+paired rather than guessed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _NODE_END: Final = re.compile(r"Backward\d*\Z")
 _CPP_NODE: Final = re.compile(r"\A(?>.*?CppNode<)(?>(?:.*::)?)(.*)>\Z", re.DOTALL)
 _ANY_NAME: Final = re.compile(r"\A(?>.*?CppNode<).*>\Z|Copy(?:Slices|Backwards)\Z", re.DOTALL)
-"""Nodes that need not be named after their op: these names speak neither for it nor against."""
+"""Nodes that need not be named after their op: these names say nothing for or against it."""
 _THREADS_MAX: Final = 32
 """A number is tried with no more threads than that: those that ran last before its nodes."""
 
 
-class Makers(NamedTuple):
-    """What made the nodes.
+class ForwardOps(NamedTuple):
+    """The ops that made the nodes.
 
     Attributes:
         forward: for each op that is a node the op that made it by position, else -1.
@@ -44,7 +44,7 @@ class Makers(NamedTuple):
     tied: Bool
 
 
-def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
+def find_forward_ops(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> ForwardOps:
     """Return the op that made each node with a sequence number.
 
     Args:
@@ -79,7 +79,7 @@ def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
         ):
             if len(rows):
                 forward[rows], lost[rows], tied[rows] = find(made, rows)
-    return Makers(forward, lost, tied)
+    return ForwardOps(forward, lost, tied)
 
 
 def _stem(name: str) -> str:
@@ -141,21 +141,21 @@ class _Search:
         return result
 
     def by_thread_number(self, made: Int, node: Int) -> tuple[Int, Bool, Bool]:
-        """Return the makers of nodes that have the recorder's number of their forward thread.
+        """Return the forward ops of nodes that have the recorder's number of their forward thread.
 
         And which nodes are lost, and which of them are tied.
         """
         forward = np.full(len(self.ops), -1, np.int64)
-        lost, claimed = np.ones(len(self.ops), bool), np.zeros(len(self.ops), bool)
+        lost, taken = np.ones(len(self.ops), bool), np.zeros(len(self.ops), bool)
         number = self.ops.forward_thread[node]
         trials = {n: self._trials(made, node[number == n]) for n in np.unique(number).tolist()}
         chosen, left = _one_for_each_number(trials)
         for trial in chosen:
             found = np.unique(trial.forward[trial.forward >= 0])
             # An op makes one node: two numbers share a thread only if its id was used again.
-            if 2 * int(claimed[found].sum()) < len(found):
+            if 2 * int(taken[found].sum()) < len(found):
                 forward[trial.node], lost[trial.node] = self._or_in_backward(made, trial), False
-                claimed[found] = True
+                taken[found] = True
         return forward[node], lost[node], np.isin(number, left)
 
     def _trials(self, made: Int, node: Int) -> list[_Trial]:
@@ -197,7 +197,7 @@ class _Search:
         return forward
 
     def by_name(self, made: Int, node: Int) -> tuple[Int, Bool, Bool]:
-        """Return the makers of nodes that do not say which thread they are from.
+        """Return the forward ops of nodes that do not say which thread they are from.
 
         By number and name first: of several iterations, the op that ran last belongs to the node
         that runs first; of several threads, whose node it is cannot be known. What no op is named
@@ -263,7 +263,8 @@ def _most_agree(agree: Any, others: Any, found: Any) -> Any:
 def _of_several(key: Int, thread: Int, is_op: Bool) -> Bool:
     """Return which ops and nodes, by key and time, wait where ops of several threads do.
 
-    What waits begins with an op, all before which have their nodes, and ends with the next such.
+    Such a group begins with an op before which all ops have their nodes, and ends with the next
+    such op.
     """
     new = np.r_[True, key[1:] != key[:-1]][: len(key)]
     after = np.cumsum(np.where(is_op, 1, -1))
@@ -281,7 +282,8 @@ def _of_several(key: Int, thread: Int, is_op: Bool) -> Bool:
 def _one_for_each_number(trials: dict[int, list[_Trial]]) -> tuple[list[_Trial], list[int]]:
     """Return the best trial of each number that has one, the surest first; and what is tied.
 
-    What only one number fits is not another's. Numbers that several threads still fit are tied.
+    A thread that only one number fits belongs to that number. Numbers that several threads still
+    fit are tied.
     """
     best = {}
     for number, found in trials.items():

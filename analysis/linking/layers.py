@@ -27,7 +27,7 @@ _SHARDED: Final = re.compile(r"FSDP::\w+ (?:\((?P<layer>.+)\)|for (?P<next>.+))"
 """Work that FSDP does for a module, which it names from the outermost one that is sharded."""
 
 _IN_FORWARD: Final = re.compile(r"FSDP::(?:pre|post)_forward \(")
-"""Of that what runs inside of the call of the module."""
+"""Those of them that run inside of the call of the module."""
 
 
 def link_layers(modules: Ranges, layers: Ranges, ops: Ops, forward: Int) -> tuple[Int, list[str]]:
@@ -67,7 +67,7 @@ def link_sharded(
         known: the paths of layers; what FSDP calls one may lack the beginning.
         thread: of each op.
         time: its start.
-        layer: of each op, as far as what is around it tells.
+        layer: of each op, as far as it is known from what is around it.
     """
     matches = [_SHARDED.fullmatch(text) for text in annotations.names]
     paths = [None if found is None else found["layer"] or found["next"] for found in matches]
@@ -130,10 +130,11 @@ class ModulePaths:
         depth = depths(parent)
         self._add(np.where(node < 0, depth, -1), parent)
         again = np.where(node >= 0, depth, -1)
-        maker = np.where(node >= 0, forward[node], -1) if len(ops) else node
+        forward_op = np.where(node >= 0, forward[node], -1) if len(ops) else node
         # A checkpoint inside of another one has its path from that one's.
         for _ in range(2 if (node >= 0).any() else 0):
-            caller = np.where(maker >= 0, self.at(ops.thread[maker], ops.start[maker]), -1)
+            path = self.at(ops.thread[forward_op], ops.start[forward_op])
+            caller = np.where(forward_op >= 0, path, -1)
             self._complete(again, parent, caller)
 
     def at(self, thread: Int, time: Int) -> Int:

@@ -1,4 +1,4 @@
-"""The ops of a recording, nested, with what autograd's numbers tell of each."""
+"""The ops of a recording, nested, with what autograd's numbers say of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyprof2.analysis.intervals import (
     innermost_time,
     time_without_children,
 )
-from pyprof2.analysis.linking.passes import ENGINE, Calls, find_passes
+from pyprof2.analysis.linking.passes import ENGINE, NestedCalls, find_passes
 from pyprof2.analysis.linking.ranges import ranges_at
 from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.columns import order_of
@@ -100,7 +100,7 @@ class Ops:
 
 
 def link_ops(recording: Recording, threads: Threads) -> Ops:
-    """Return the ops in start order, nested, with direction as far as autograd tells it."""
+    """Return the ops in start order, nested, with direction as far as it follows from autograd."""
     start, dur, recorded = (
         int_column(recording.read("ops", [name]), name, missing)
         for name, missing in (("start_ns", 0), ("dur_ns", 0), ("recorded_id", NO_ID))
@@ -121,7 +121,7 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
     annotated = Annotated.of(recording, row)
     backward, forward = (DIRECTIONS.index(word) for word in ("backward", "forward"))
     passes = find_passes(
-        Calls(
+        NestedCalls(
             threads.process(thread), thread, parent, name, names, sequence,
             is_node=(forward_thread > 0) | (annotated.direction == backward),
             is_forward=annotated.direction == forward,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.intervals import Bool, Int, last_not_after, nearest_marked
-from pyprof2.analysis.linking.forward_ops import find_makers
+from pyprof2.analysis.linking.forward_ops import find_forward_ops
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import combine_keys, lookup
 from pyprof2.recording import Recording, int_column
@@ -43,7 +43,7 @@ _CPP_NODES: Final = (
 
 
 TIED: Final = "no forward op: several forward threads fit its node equally well"
-"""What `link_note` says of such a row."""
+"""The `link_note` of such a row."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     # The nodes that add up the gradient of a parameter.
     adds_up = np.array(["AccumulateGrad" in text for text in ops.names] or [False])[ops.name]
     accumulates = np.asarray(adds_up & ops.node | ops.annotated.accumulate, bool)
-    by_number, lost, tied = find_makers(ops, threads, flow, ops.node & ~accumulates)
-    node_forward, by_name = _made_by_named(ops, by_number)
+    by_number, lost, tied = find_forward_ops(ops, threads, flow, ops.node & ~accumulates)
+    node_forward, by_name = _forward_by_name(ops, by_number)
     decides = np.where(ops.backward, ops.marked, -1)
     forward = np.where(decides >= 0, node_forward[decides], -1) if len(ops) else decides
     is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
@@ -101,8 +101,8 @@ def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     return Pairs(forward, accumulate, unsure, tied, len(begin), agree, lost_count)
 
 
-def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
-    """Return the forward op of each node, of a C++ function's the op that is known to make it.
+def _forward_by_name(ops: Ops, forward: Int) -> tuple[Int, Bool]:
+    """Return the forward op of each node, of a C++ function the op that is known to make it.
 
     By number it is found only what ran shortly before: a helper that made no node of its own. The
     op that made the node is the one of its name that holds that helper, or is the next to start.
@@ -111,11 +111,11 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
         The forward ops, and for which nodes they were found so.
     """
     result, is_found = forward.copy(), np.zeros(len(ops), bool)
-    makers = {text.rpartition("::")[2]: code for code, text in enumerate(ops.names)}
+    codes = {text.rpartition("::")[2]: code for code, text in enumerate(ops.names)}
     for code, text in enumerate(ops.names):
         found = (name.expand(op) for node, op in _CPP_NODES if (name := node.search(text)))
-        maker = makers.get(next(found, ""))
-        made = np.flatnonzero(ops.name == (-1 if maker is None else maker))
+        code_of_op = codes.get(next(found, ""))
+        made = np.flatnonzero(ops.name == (-1 if code_of_op is None else code_of_op))
         if not len(made):
             continue
         made = made[np.lexsort((ops.start[made], ops.thread[made]))]
@@ -144,7 +144,7 @@ def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself:
     under = np.where(ops.backward & (forward < 0), ops.marked, -1)
     rows = np.flatnonzero(under >= 0)
     rows = rows[accumulates[under[rows]]]
-    # What an annotation calls backward are ops, which are in a node but may have no forward op.
+    # Ops that an annotation calls backward are in a node, but may have no forward op.
     is_node = ops.node & ((forward >= 0) | (ops.annotated.direction < 0))
     before = np.flatnonzero(is_node & ~accumulates & ~inside_itself)
     if not len(rows) or not len(before):

@@ -2,7 +2,7 @@
 
 Recorders may not say which process launched a GPU activity. Correlation ids count within a process:
 in a file that several were merged into, a launch of the right id may be another process's. What
-tells them apart: the recorder's own id of the op, which the launch has too; that an id occurs in
+separates them: the recorder's own id of the op, which the launch has too; that an id occurs in
 one of the processes only, or that only one launched before the activity began; else that all other
 work of the device is of one process.
 """
@@ -68,21 +68,21 @@ class Threads:
         return lookup(self.tids, thread % max(1, len(self.tids)), NO_ID)
 
 
-def choose_processes(claims: Bool, named: Bool, device: Int) -> Int:
+def choose_processes(possible: Bool, named: Bool, device: Int) -> Int:
     """Return the process of each activity as a position, -1 where it cannot be known.
 
     Args:
-        claims: by process and activity, whether the process may have launched it.
+        possible: by process and activity, whether the process may have launched it.
         named: the same, whether the recorder's own id says so.
         device: of each activity.
     """
-    choice = np.where(claims.sum(axis=0) == 1, claims.argmax(axis=0), -1)
+    choice = np.where(possible.sum(axis=0) == 1, possible.argmax(axis=0), -1)
     choice = np.where(named.sum(axis=0) == 1, named.argmax(axis=0), choice)
     _, place = np.unique(device, return_inverse=True)
-    used = np.zeros((place.max(initial=-1) + 1, len(claims)), bool)
+    used = np.zeros((place.max(initial=-1) + 1, len(possible)), bool)
     used[place[choice >= 0], choice[choice >= 0]] = True
     only = np.where(used.sum(axis=1) == 1, used.argmax(axis=1), -1)[place]
-    may_be = (only >= 0) & claims[only, np.arange(len(only))]
+    may_be = (only >= 0) & possible[only, np.arange(len(only))]
     return np.where((choice < 0) & may_be, only, choice)
 
 

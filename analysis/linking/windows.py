@@ -33,7 +33,7 @@ ROWS: Final = 1 << 19
 _FIRST, _LAST = -(1 << 62), 1 << 62
 
 
-class Window(NamedTuple):
+class RecordingWindow(NamedTuple):
     """A part of a recording.
 
     Attributes:
@@ -55,7 +55,7 @@ class Windows:
         first, last: when the first and the last of the GPU activities of each begin.
     """
 
-    each: list[Window]
+    each: list[RecordingWindow]
     first: Int
     last: Int
 
@@ -94,16 +94,16 @@ def windows_of(recording: Recording, folder: Path, rows: int = ROWS) -> Windows:
     """
     cuts = find_cuts(recording, rows)
     if not len(cuts):
-        return Windows([Window(recording)], np.array([_FIRST]), np.array([_LAST]))
-    parts = _Parts(recording, folder, cuts)
+        return Windows([RecordingWindow(recording)], np.array([_FIRST]), np.array([_LAST]))
+    parts = _WindowRows(recording, folder, cuts)
     for table in TIMES:
         parts.write(table)
     bounds = pairwise([_FIRST, *cuts.tolist(), _LAST])
-    each = [Window(parts.recording(at), *pair) for at, pair in enumerate(bounds)]
+    each = [RecordingWindow(parts.recording(at), *pair) for at, pair in enumerate(bounds)]
     return Windows(each, parts.first, parts.last)
 
 
-class _Parts:
+class _WindowRows:
     """Writes the rows of each window into batches of their own, in the order of the file.
 
     Attributes:
@@ -147,7 +147,7 @@ class _Parts:
 
     def _activities(self) -> Iterator[tuple[int, pa.Table]]:
         """Yield GPU activities where their launches are, or by their own time."""
-        launches = _Launches.of(self._whole)
+        launches = _LaunchTimes.of(self._whole)
         for rows, time in self._slices("activities"):
             correlation = int_column(rows, "correlation_id", NO_ID)
             window = self._window(launches.starts(correlation, time))
@@ -182,14 +182,14 @@ def _by_window(rows: pa.Table, window: Int) -> Iterator[tuple[int, pa.Table]]:
         yield int(window[begin]), rows.slice(begin, end - begin)
 
 
-class _Launches(NamedTuple):
+class _LaunchTimes(NamedTuple):
     """The launches, by correlation id and start."""
 
     key: Int
     start: Int
 
     @classmethod
-    def of(cls, recording: Recording) -> _Launches:
+    def of(cls, recording: Recording) -> _LaunchTimes:
         """Sort those of a recording."""
         raw = recording.spool.raw("launches", ("correlation_id", "start_ns"))
         key, start = int_column(raw, "correlation_id", NO_ID), int_column(raw, "start_ns", 0)
