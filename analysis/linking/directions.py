@@ -78,9 +78,9 @@ def link_directions(
     """Return the direction of each op as a code into `DIRECTIONS`.
 
     An optimizer's step, other work, a module call or a backward node: the one that begins last
-    around an op decides. In the step of an optimizer that was given a closure, ops with an autograd number
-    outside of backward are the closure's: forward. What runs between backward and the optimizer's
-    step outside of modules, such as clipping gradients, is other work.
+    around an op decides. In the step of an optimizer that was given a closure, ops with an autograd
+    number outside of backward are the closure's: forward. What runs between backward and the
+    optimizer's step outside of modules, such as clipping gradients, is other work.
 
     Args:
         ops: the ops.
