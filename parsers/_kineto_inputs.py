@@ -76,7 +76,14 @@ def _is_shape(value: Any) -> bool:
 def _input(dim: Any, kind: Any, strides: Any, value: Any) -> Input:
     dtype = _DTYPES.get(kind) if isinstance(kind, str) else None
     if isinstance(dim, list) and dim and all(isinstance(part, list) for part in dim):
-        return _tensor_list(dim, kind, strides)
+        kinds = kind if isinstance(kind, list) else [kind] * len(dim)
+        steps = strides if isinstance(strides, list) else []
+        parts = zip(dim, _padded(kinds, len(dim)), _padded(steps, len(dim)), strict=True)
+        return tuple(
+            _tensor(sizes, _DTYPES.get(part) if isinstance(part, str) else None, step)
+            for sizes, part, step in parts
+            if _is_shape(sizes)
+        )
     if not _is_shape(dim):
         return None
     if dtype is not None or (dim and isinstance(kind, str) and kind not in _SCALAR_TYPES):
@@ -90,17 +97,6 @@ def _tensor(dim: list[int], dtype: str | None, strides: Any) -> Tensor:
     # A sparse tensor has none: the recorder writes an empty list.
     fits = _is_shape(strides) and len(strides) in (0, len(dim))
     return Tensor(tuple(dim), dtype, tuple(strides) if fits and dim else None)
-
-
-def _tensor_list(dims: list[Any], kind: Any, strides: Any) -> Input:
-    kinds = kind if isinstance(kind, list) else [kind] * len(dims)
-    steps = strides if isinstance(strides, list) else []
-    parts = zip(dims, _padded(kinds, len(dims)), _padded(steps, len(dims)), strict=True)
-    return tuple(
-        _tensor(dim, _DTYPES.get(part) if isinstance(part, str) else None, step)
-        for dim, part, step in parts
-        if _is_shape(dim)
-    )
 
 
 def _scalar(text: Any) -> Input:

@@ -101,7 +101,17 @@ class StepRanges:
             if mark.pid not in self._scheduled:
                 marks.setdefault(mark.pid, []).append(mark)
         steps = [step for own in marks.values() for step in find_steps(own, ops, end_ns)]
-        _append_steps(self._spool, steps)
+        # Steps are ranges on the threads that marked their beginnings.
+        texts = self._spool.texts["ranges"]
+        columns = {
+            "start_ns": [step.mark.start_ns for step in steps],
+            "dur_ns": [max(0, step.end_ns - step.mark.start_ns) for step in steps],
+            "pid": [step.mark.pid for step in steps],
+            "tid": [step.mark.tid for step in steps],
+            "name": [texts["name"][f"step#{step.number}"] for step in steps],
+            "kind": [texts["kind"]["step"]] * len(steps) if steps else [],
+        }
+        self._spool.append("ranges", columns, len(steps))
         better = self._scheduled | {step.mark.pid for step in steps}
         kinds = self._spool.texts["ranges"]["kind"]
         for rows in self._held:
@@ -115,20 +125,6 @@ class StepRanges:
     def _append(self, rows: pa.Table, count: int) -> None:
         columns = {name: rows[name].combine_chunks() for name in rows.column_names}
         self._spool.append("ranges", columns, count)
-
-
-def _append_steps(spool: Spool, steps: Sequence[MarkedStep]) -> None:
-    """Append steps as ranges, on the threads that marked their beginnings."""
-    texts = spool.texts["ranges"]
-    columns = {
-        "start_ns": [step.mark.start_ns for step in steps],
-        "dur_ns": [max(0, step.end_ns - step.mark.start_ns) for step in steps],
-        "pid": [step.mark.pid for step in steps],
-        "tid": [step.mark.tid for step in steps],
-        "name": [texts["name"][f"step#{step.number}"] for step in steps],
-        "kind": [texts["kind"]["step"]] * len(steps) if steps else [],
-    }
-    spool.append("ranges", columns, len(steps))
 
 
 def find_steps(marks: Sequence[StepMark], ops: OpSpan, end_ns: int) -> list[MarkedStep]:

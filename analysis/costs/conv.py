@@ -163,8 +163,8 @@ def _output_shape(
         # The next call's input, if an ordinary convolution could give it.
         shape = evidence.following.shape
         fits = shape[:2] == (x.shape[0], weight.shape[0]) and len(shape) == len(x.shape)
-        sizes = zip(shape[2:], x.shape[2:], strict=fits)
-        if fits and all(0 < out <= size for out, size in sizes):
+        extents = zip(shape[2:], x.shape[2:], strict=fits)
+        if fits and all(0 < out <= size for out, size in extents):
             return shape
     if stride is None or padding is None or dilation is None:
         msg = "stride and padding are not in the recording, nor is the output's size"

@@ -148,7 +148,14 @@ class _Search:
         forward = np.full(len(self.ops), -1, np.int64)
         lost, taken = np.ones(len(self.ops), bool), np.zeros(len(self.ops), bool)
         number = self.ops.forward_thread[node]
-        trials = {n: self._trials(made, node[number == n]) for n in np.unique(number).tolist()}
+        trials = {}
+        for each in np.unique(number).tolist():
+            own = node[number == each]
+            before = made[self.ops.start[made] <= self.ops.start[own].max()]
+            tried, latest = np.unique(self.ops.thread[before][::-1], return_index=True)
+            tried = tried[np.argsort(latest)][:_THREADS_MAX]
+            found_on = (self._trial(thread, made, own) for thread in tried.tolist())
+            trials[each] = [trial for trial in found_on if trial is not None]
         chosen, left = _one_for_each_number(trials)
         for trial in chosen:
             found = np.unique(trial.forward[trial.forward >= 0])
@@ -157,15 +164,6 @@ class _Search:
                 forward[trial.node], lost[trial.node] = self._or_in_backward(made, trial), False
                 taken[found] = True
         return forward[node], lost[node], np.isin(number, left)
-
-    def _trials(self, made: Int, node: Int) -> list[_Trial]:
-        """Return the threads with which most nodes of a number agree, by name or flow."""
-        ops = self.ops
-        before = made[ops.start[made] <= ops.start[node].max()]
-        tried, latest = np.unique(ops.thread[before][::-1], return_index=True)
-        tried = tried[np.argsort(latest)][:_THREADS_MAX]
-        found = (self._trial(thread, made, node) for thread in tried.tolist())
-        return [trial for trial in found if trial is not None]
 
     def _trial(self, thread: int, made: Int, node: Int) -> _Trial | None:
         """Return what speaks for a thread; None if less than most of the nodes agree."""

@@ -117,7 +117,16 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
     del table
     nest = Nest.of(thread, start, end)
     parent = nest.parents()
-    sequence, forward_thread = _plumb_numbers(numbers, parent, name, names)
+    # What the engine evaluates has the numbers of the node in it: Kineto gives them to both only
+    # where nothing runs in between, such as hooks.
+    codes = {text: code for code, text in enumerate(names)}
+    evaluated = [codes.get(text.removeprefix(ENGINE), -1) for text in names]
+    inner = np.array([-1 if code == at else code for at, code in enumerate(evaluated)] or [-1])
+    node = np.flatnonzero((parent >= 0) & (numbers[0] >= 0))
+    outer = parent[node]
+    lacks = (inner[name[outer]] == name[node]) & (numbers[0][outer] < 0)
+    numbers[:, outer[lacks]] = numbers[:, node[lacks]]
+    sequence, forward_thread = numbers
     annotated = Annotated.of(recording, row)
     backward, forward = (DIRECTIONS.index(word) for word in ("backward", "forward"))
     passes = find_passes(
@@ -155,24 +164,3 @@ def _rows_that_ran(recording: Recording, threads: Threads, row: Int, start: Int)
     traced = ranges.nest().holds(thread, start[row])
     recording.skipped[TRACED_OPS] += int(traced.sum())
     return row[~traced]
-
-
-def _plumb_numbers(numbers: Int, parent: Int, name: Int, names: list[str]) -> Int:
-    """Return numbers of ops, where what the engine evaluates has those of the node in it.
-
-    Kineto gives them to both only where nothing runs in between, such as hooks.
-
-    Args:
-        numbers: a row of sequence numbers, -1 for none, and one of the threads that counted them.
-        parent: of each op, -1 for none.
-        name: of each op, as a code into `names`.
-        names: the names.
-    """
-    codes = {text: code for code, text in enumerate(names)}
-    evaluated = [codes.get(text.removeprefix(ENGINE), -1) for text in names]
-    inner = np.array([-1 if code == at else code for at, code in enumerate(evaluated)] or [-1])
-    node = np.flatnonzero((parent >= 0) & (numbers[0] >= 0))
-    outer = parent[node]
-    lacks = (inner[name[outer]] == name[node]) & (numbers[0][outer] < 0)
-    numbers[:, outer[lacks]] = numbers[:, node[lacks]]
-    return numbers
