@@ -368,11 +368,10 @@ def _stored(call: OpCall, inside: Sequence[tuple[OpCall, OpCall | None]]) -> Clu
     for op, of in inside:
         part, whole = _first(op), of and _first(of)
         # The indices of a tensor in coordinates: a row for each dimension.
-        is_table = part is not None and len(part.shape) == 2 and part.dtype == "i64"
-        is_table = is_table and part.shape[0] == len(item.shape) > 1
+        rows = part.shape[0] if part and len(part.shape) == 2 and part.dtype == "i64" else 0
         if of and part and whole and whole.shape == item.shape and op.op == "aten::alias":
             parts.setdefault(of.op, set()).add(replace(part, strides=None))
-        elif part and op.op in _CUTS and may_cut and is_table:
+        elif part and op.op in _CUTS and may_cut and rows == len(item.shape) > 1:
             parts.setdefault("coordinates", set()).add(replace(part, strides=None))
     if any(len(each) > 1 for each in parts.values()):
         return Clue(words, Evidence(sparse=shapes))
