@@ -178,8 +178,9 @@ def parse(path: Path) -> int:
 def parse_and_link(path: Path) -> int:
     """Read the recordings and link them; return how many rows they have."""
     from pyprof2.analysis.linking.activities import link_activities, link_launches
-    from pyprof2.analysis.linking.link import Threads, link_ops
+    from pyprof2.analysis.linking.ops import link_ops
     from pyprof2.analysis.linking.pair import pair
+    from pyprof2.analysis.linking.threads import Threads
 
     rows = 0
     with tempfile.TemporaryDirectory() as folder:

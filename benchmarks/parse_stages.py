@@ -70,14 +70,14 @@ class Stages:
 def watched() -> Stages:
     """Import what parses, and time its stages from now on."""
     from pyprof2 import parsing, recording
-    from pyprof2.parsers import _json, _kineto_builder, kineto
+    from pyprof2.parsers import _json, kineto
 
     stages = Stages()
     stages.watch("inflate", _json, "inflate", yields=True)
     stages.watch("cut", _json.JsonStream, "chunks", yields=True)
     for scanner in kineto.SCANNERS.values():
         stages.watch("scan", scanner, "scan")
-    stages.watch("build", _kineto_builder.TableBuilder, "add")
+    stages.watch("build", kineto.TableBuilder, "add")
     stages.watch("spool", recording.Spool, "append")
     stages.watch("spool", recording.Spool, "finish")
     stages.watch("link and cost", parsing, "assemble", yields=True)

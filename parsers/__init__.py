@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers._other_files import other_file
-from pyprof2.parsers.formats import ENDINGS, FORMATS, find_format
+from pyprof2.parsers.formats import ENDINGS, FORMATS, find_format, other_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,17 +87,15 @@ def find_traces(path: Path) -> list[Path]:
         msg = f"{path}: {error.strerror or error}"
         raise TraceError(msg) from error
     names = {file.name for file in files}
-    traces = [p for p in files if not p.name.startswith(".") and not _is_exported(p.name, names)]
+    # A report whose export is there as well is not read.
+    exported = {
+        name
+        for name in names
+        for report, export in (pair for known in FORMATS for pair in known.exports)
+        if name.endswith(report) and name.removesuffix(report) + export in names
+    }
+    traces = [p for p in files if not p.name.startswith(".") and p.name not in exported]
     if not traces:
         msg = f"{path}: no traces in this folder; name one that has {', '.join(ENDINGS)} files"
         raise TraceError(msg)
     return traces
-
-
-def _is_exported(name: str, names: set[str]) -> bool:
-    """Return whether an export of this file is among the names."""
-    pairs = (pair for known in FORMATS for pair in known.exports)
-    return any(
-        name.endswith(report) and name.removesuffix(report) + export in names
-        for report, export in pairs
-    )

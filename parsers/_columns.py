@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     Bool: TypeAlias = NDArray[np.bool_]
     Codes: TypeAlias = NDArray[np.int32]
     Kinds: TypeAlias = NDArray[np.uint8]
+
+DURATION_MAX_NS: Final = 10**15
+"""11 days: longer ones are overflows of the recorder."""
+TIME_MAX_NS: Final = 4 * 10**18
+"""The year 2096: start + duration still fits int64."""
+_NO_ID: Final = (1 << 32) - 1
+"""Stands for no id in recordings: -1 without its sign."""
 
 NO_VALUE, WHOLE, OTHER, FLOAT = range(4)
 """Kinds of a value: none, a whole number, the code of what is no number that fits, a float."""
@@ -111,9 +119,15 @@ class Values:
 
     @classmethod
     def _of_any(cls, values: Sequence[Any], words: Words) -> Values:
-        pairs = [_value(value, words) for value in values]
-        bits, kinds = zip(*pairs, strict=True)
-        return cls(np.array(bits, np.int64), np.array(kinds, np.uint8), words.words)
+        bits, kinds = np.zeros(len(values), np.int64), np.zeros(len(values), np.uint8)
+        for at, value in enumerate(values):
+            if isinstance(value, float):
+                bits[at], kinds[at] = np.float64(value).view(np.int64), FLOAT
+            elif isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+                bits[at], kinds[at] = value, WHOLE
+            elif value is not None:
+                bits[at], kinds[at] = words[value], OTHER
+        return cls(bits, kinds, words.words)
 
     def __len__(self) -> int:
         return len(self.bits)
@@ -176,16 +190,6 @@ class Values:
         return pa.array(floats, mask=_mask(self.kinds == NO_VALUE))
 
 
-def _value(value: Any, words: Words) -> tuple[int, int]:
-    if value is None:
-        return 0, NO_VALUE
-    if isinstance(value, float):
-        return int(np.float64(value).view(np.int64)), FLOAT
-    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return value, WHOLE
-    return words[value], OTHER
-
-
 def _mask(lacks: Bool) -> Bool | None:
     return lacks if lacks.any() else None
 
@@ -229,3 +233,14 @@ class Meaning:
 def flags(found: Iterable[object]) -> Bool:
     """Return truths as an array."""
     return np.array([bool(flag) for flag in found], bool)
+
+
+def known_ids(ids: pa.Array, least: int = 0) -> pa.Array:
+    """Return ids; null for -1, signed or not, and for others below `least`: none was recorded."""
+    known = pc.and_(pc.greater_equal(ids, least), pc.not_equal(ids, _NO_ID))
+    return pc.if_else(known, ids, None)
+
+
+def is_sensible(time: Int) -> Bool:
+    """Return which times are such that a recorder means them."""
+    return (time >= -TIME_MAX_NS) & (time <= TIME_MAX_NS)

@@ -2,7 +2,7 @@
 
 The file is inflated and cut into chunks of complete elements, so memory does not grow with the
 file. A chunk that does not decode is walked element by element: what is valid is taken as it is,
-what is not goes down a ladder of repairs, and is dropped if none helps. All that is counted.
+what is not is repaired, step by step, and skipped where no repair works. All that is counted.
 """
 
 from __future__ import annotations
@@ -57,16 +57,17 @@ DAMAGED_MAX: Final = 100_000
 DECODE_ERRORS: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _READ_ERRORS: Final[Any] = (EOFError, OSError, isal_zlib.error)
 
+_READS: Final = "pyprof2 reads what torch.profiler exports"
 _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \r\n\t"
 _COMMA_BYTES: Final = 2
-"""What mostly stands between two elements: a comma and a blank."""
+"""A comma and a blank mostly stand between two elements."""
 _WINDOW_BYTES: Final = 1 << 12
-"""Of a block first so much is searched for where an element starts: mostly some do."""
+"""How much of a block is searched first for the start of an element: mostly some start there."""
 _PASSED_BYTES: Final = 1 << 14
-"""What was walked is cut off in such pieces: an error of Python's decoder counts all lines before
-it."""
+"""Text that was walked is cut off in steps of this size: an error of Python's decoder counts all
+lines before it."""
 # An event starts after a comma or bracket with one of the keys of Chrome's trace format. What
 # only looks like one, inside of an event or behind the list, makes a chunk that does not decode.
 _ELEMENT_START: Final = re.compile(
@@ -83,13 +84,13 @@ _BARE_LIST: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[")
 
 @dataclass
 class _Tally:
-    """Pieces of text, and their bytes."""
+    """How many texts there are, and how many bytes they have."""
 
     count: int = 0
     size: int = 0
 
     def add(self, size: int) -> None:
-        """Take up a piece."""
+        """Count one more text."""
         self.count += 1
         self.size += size
 
@@ -180,12 +181,18 @@ class JsonStream:
                 return head[start:]
             if len(head) > AROUND_BYTES_MAX:
                 break
-        raise TraceError(_no_array(self.path, head, self.key))
+        if not head:
+            msg = f"{self.path}: not a gzip file, or a damaged one; record again or copy it again"
+        elif not head.lstrip(_BOM + _SPACE).startswith(b"{"):
+            msg = f"{self.path}: not a JSON file; {_READS}"
+        else:
+            msg = f"{self.path}: no {self.key} in this JSON file; {_READS}"
+        raise TraceError(msg)
 
     def _elements(self, blocks: Iterator[bytes], first: bytes) -> Iterator[bytes]:
         rest = b""
         for read in itertools.chain((first,), blocks):
-            # Mostly the block itself tells where to cut: then it is copied once.
+            # Mostly the block itself shows where to cut: then it is copied once.
             block, cut = read, _last_start(read, max(0, len(read) - _WINDOW_BYTES))
             if cut <= 0:
                 block, searched, rest = rest + read, len(rest), b""
@@ -193,12 +200,18 @@ class JsonStream:
                 if cut < 0 and len(block) > CHUNK_BYTES:
                     cut = _last_start(block, 0, _ANY_START)
             if cut > 0:
-                end = _end_before(block, cut)
+                end = cut
+                while end > 0 and block[end - 1] in _SPACE:
+                    end -= 1
+                end -= end > 0 and block[end - 1] == ord(",")  # nor the comma behind the last
                 self._unused = 0
                 yield b"".join((b"[", rest, memoryview(block)[:end], b"]"))
                 if self.is_given_up:
                     return
-                rest = self._left(rest, block, end, cut)
+                if self._unused or self._is_closed:  # what was yielded is not all used
+                    rest = (rest + block)[len(rest) + end - self._unused :]
+                else:
+                    rest = block[cut:]
             else:
                 rest = block
             if self._is_closed:
@@ -207,12 +220,6 @@ class JsonStream:
             if len(rest) > ELEMENT_BYTES_MAX:
                 break
         yield from self._last_elements(rest, blocks)
-
-    def _left(self, rest: bytes, block: bytes, end: int, cut: int) -> bytes:
-        """Return what comes after the elements that were yielded, and those of them not used."""
-        if self._unused or self._is_closed:
-            return (rest + block)[len(rest) + end - self._unused :]
-        return block[cut:]
 
     def _last_elements(self, text: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the last elements of the array, and read what stands behind the array."""
@@ -333,7 +340,7 @@ class JsonStream:
     def _mend(self, piece: bytes) -> tuple[bytes, bytes]:
         """Return the element that `piece` begins with, repaired if need be, and what follows it.
 
-        The element is empty if no repair helps.
+        The element is empty if no repair works.
         """
         if _is_valid(piece):
             return piece, b""
@@ -494,21 +501,6 @@ class _ArraySearch:
                 return None  # the string may go on
             self.position = token.end()
         return None
-
-
-def _no_array(path: Path, head: bytes, key: str) -> str:
-    if not head:
-        return f"{path}: not a gzip file, or a damaged one; record again or copy it again"
-    if not head.lstrip(_BOM + _SPACE).startswith(b"{"):
-        return f"{path}: not a JSON file; pyprof2 reads what torch.profiler exports"
-    return f"{path}: no {key} in this JSON file; pyprof2 reads what torch.profiler exports"
-
-
-def _end_before(text: bytes, cut: int) -> int:
-    """Return where the elements end that stand before `cut`, without a comma behind them."""
-    while cut > 0 and text[cut - 1] in _SPACE:
-        cut -= 1
-    return cut - 1 if cut > 0 and text[cut - 1 : cut] == b"," else cut
 
 
 def _last_start(text: bytes, begin: int, start: re.Pattern[bytes] = _ELEMENT_START) -> int:

@@ -40,7 +40,13 @@ def repair(text: bytes) -> bytes:
     text = text.decode("utf-8", "replace").encode()
     parts, last = [], 0
     for match in _STRINGS.finditer(text):
-        parts += [_repair_between(text[last : match.start()]), _repair_string(match.group())]
+        string = match.group()
+        if b"\\" in string:
+            string = _ESCAPE.sub(_repair_escape, string)
+        if _CONTROL.search(string):
+            for code in range(0x20):
+                string = string.replace(b"%c" % code, b"\\u%04x" % code)
+        parts += [_repair_between(text[last : match.start()]), string]
         last = match.end()
     return b"".join([*parts, _repair_between(text[last:])])
 
@@ -50,15 +56,6 @@ def _repair_between(text: bytes) -> bytes:
         return text
     text = _NO_VALUE.sub(b":null", _NOT_A_NUMBER.sub(rb"\1null", text))
     return _EXTRA_COMMA.sub(b"", text)
-
-
-def _repair_string(text: bytes) -> bytes:
-    if b"\\" in text:
-        text = _ESCAPE.sub(_repair_escape, text)
-    if _CONTROL.search(text):
-        for code in range(0x20):
-            text = text.replace(b"%c" % code, b"\\u%04x" % code)
-    return text
 
 
 def _repair_escape(match: re.Match[bytes]) -> bytes:

@@ -1,8 +1,8 @@
 """The seam of the Kineto reader: a scanner makes columns of bytes, the builder tables of columns.
 
-A scanner knows JSON and the keys of Kineto's events, and keeps nothing from one piece of a file to
+A scanner knows JSON and the keys of Kineto's events, and keeps nothing from one chunk of a file to
 the next but the dictionaries of texts. What the values mean, the builder knows; it sees neither
-bytes nor events. So one scanner can stand for another, piece by piece, as long as their columns are
+bytes nor events. So one scanner can stand for another, chunk by chunk, as long as their columns are
 equal.
 """
 
@@ -26,8 +26,8 @@ which stays as it stands in the file; or all arguments together, as such JSON. `
 are no value, but for JSON."""
 
 
-class Argument(NamedTuple):
-    """A field of the arguments of events: the first of the keys that has a value tells it.
+class EventArgument(NamedTuple):
+    """A field of the arguments of events: the first of the keys that has a value counts.
 
     All arguments together have no key, and are the only column of their group.
     """
@@ -36,16 +36,16 @@ class Argument(NamedTuple):
     keys: tuple[str, ...]
 
 
-def _number(*keys: str) -> Argument:
-    return Argument("number", keys)
+def _number(*keys: str) -> EventArgument:
+    return EventArgument("number", keys)
 
 
-def _json(*keys: str) -> Argument:
-    return Argument("json", keys)
+def _json(*keys: str) -> EventArgument:
+    return EventArgument("json", keys)
 
 
-def _text(*keys: str) -> Argument:
-    return Argument("text", keys)
+def _text(*keys: str) -> EventArgument:
+    return EventArgument("text", keys)
 
 
 _EXTERNAL_ID: Final = _number("External id", "external id")
@@ -53,7 +53,7 @@ _ACTIVITY: Final = {
     "external_id": _EXTERNAL_ID,
     "correlation": _number("correlation"),
     "device": _number("device", "inDevice"),
-    "stream": Argument("id", ("stream",)),
+    "stream": EventArgument("id", ("stream",)),
     "bytes": _number("bytes"),
     "grid": _json("grid"),
     "block": _json("block"),
@@ -75,19 +75,19 @@ _STALL: Final = {
     "recorded_by": _number("wait_on_cuda_event_record_corr_id"),
     "recorded_on": _number("wait_on_stream"),
 }
-_SERIES: Final = {"series": Argument("all", ())}
+_SERIES: Final = {"series": EventArgument("all", ())}
 
 BEGIN: Final = "begin "
-"""What stands before the name of a group in that of its beginnings: events of phase B."""
+"""The prefix of the name of a group of beginnings, which are events of phase B."""
 END: Final = "end"
 """The group of events of phase E."""
 UNKNOWN: Final = "unknown"
-"""The group of which beginnings are that no table has a place for: their ends are theirs."""
+"""The group of beginnings that no table has a place for; their ends belong to them."""
 
 _DIMS: Final = _json("Input Dims", "Input dims")
 _TYPES: Final = _json("Input type")
 
-_WHOLE: Final[Mapping[str, Mapping[str, Argument]]] = {
+_WHOLE: Final[Mapping[str, Mapping[str, EventArgument]]] = {
     "op": {
         "external_id": _EXTERNAL_ID,
         "sequence_nr": _number("Sequence number"),
@@ -108,7 +108,7 @@ _WHOLE: Final[Mapping[str, Mapping[str, Argument]]] = {
     "wait": _STALL,
 }
 """The groups of events that last."""
-ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
+ARGUMENTS: Final[Mapping[str, Mapping[str, EventArgument]]] = {
     **_WHOLE,
     **{BEGIN + group: columns for group, columns in _WHOLE.items()},
     BEGIN + UNKNOWN: {},
@@ -127,14 +127,14 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, Argument]]] = {
 }
 """The groups of events, and the columns of arguments that each has. Here they are, with their keys
 in the file, and nowhere else: both scanners are made from this."""
-INPUTS: Final[Mapping[str, Argument]] = {
+INPUTS: Final[Mapping[str, EventArgument]] = {
     "dims": _DIMS,
     "types": _TYPES,
     "strides": _json("Input Strides"),
     "values": _json("Concrete Inputs"),
 }
 """What is recorded of the inputs of an op."""
-COLLECTIVE: Final[Mapping[str, Argument]] = {
+COLLECTIVE: Final[Mapping[str, EventArgument]] = {
     "collective": _text("Collective name"),
     "in_count": _number("In msg nelems"),
     "out_count": _number("Out msg nelems"),
@@ -154,8 +154,8 @@ COLLECTIVE: Final[Mapping[str, Argument]] = {
     "is_async": _json("Is asynchronized op"),
 }
 """What is recorded of a collective, beside its number, which each call has for itself."""
-CALL: Final[Mapping[str, Argument]] = {**INPUTS, **COLLECTIVE}
-"""What, beside its name, tells one call of an op from another: parts of column `call` of `op`."""
+CALL: Final[Mapping[str, EventArgument]] = {**INPUTS, **COLLECTIVE}
+"""How calls of an op of one name differ: the parts of column `call` of `op`."""
 WITH_CALLS: Final = ("op", BEGIN + "op")
 """The groups that have a column `call`."""
 MOMENTS: Final = frozenset(
@@ -187,12 +187,12 @@ class Call(NamedTuple):
     strides: bytes
     values: bytes
     comm: tuple[Any, ...] | None
-    """Of a collective: what `COLLECTIVE` names; what of it was not recorded is None."""
+    """For a collective the values that `COLLECTIVE` names; None for those not recorded."""
 
 
 @dataclass(frozen=True)
 class EventColumns:
-    """The events of one group in a piece of a file, in the order of the file.
+    """The events of one group in a chunk of a file, in the order of the file.
 
     Attributes:
         group: one of `ARGUMENTS`.
@@ -236,7 +236,7 @@ class EventColumns:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a piece of a file holds.
+    """What a chunk of a file holds.
 
     Attributes:
         groups: its events, each group once, in the order in which they begin.
@@ -254,7 +254,7 @@ class Scan:
 class Scanner(Protocol):
     """Makes columns of the events of a file.
 
-    What is wrong with them it counts in `stream.problems`, and what it cannot decode at all it
+    It counts in `stream.problems` what is wrong with them; what it cannot decode at all it
     passes to `stream.salvage`, so that damage is mended the same way whoever scans.
     """
 

@@ -1,25 +1,36 @@
-"""The raw tables of devices and what reaches them: launches, activities, stalls, memory, flows."""
+"""The raw tables of devices: launches, activities, stalls, memory, flows, and counters."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.parsers._columns import Meaning
-from pyprof2.parsers._kineto_shared import Shared, is_sensible
-from pyprof2.parsers._kineto_values import addresses, copy_kind_code, dim3_code, whole_numbers
-from pyprof2.parsers._stalls import DEVICE_WAIT, overhead_kind, wait_kind
-from pyprof2.problems import EVENT_TIME
+from pyprof2.parsers._columns import Meaning, is_sensible, known_ids
+from pyprof2.parsers._json import DECODE_ERRORS
+from pyprof2.parsers._kineto_values import (
+    TableContext,
+    addresses,
+    copy_kind_code,
+    dim3_code,
+    whole_numbers,
+)
+from pyprof2.parsers._names import DEVICE_WAIT, cut_name, overhead_kind, wait_kind
+from pyprof2.problems import COUNTERS, EVENT_TIME
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from pyprof2.parsers._columns import Texts, Values
     from pyprof2.parsers._kineto_columns import EventColumns
+    from pyprof2.parsers._kineto_values import TableContext
 
-_NO_ID: Final = (1 << 32) - 1
 _MTIA_WAITS: Final = ("event_wait", "event_record")
 _MTIA_COPY: Final = "dma_request"
 _DIRECTIONS: Final = {
@@ -31,7 +42,7 @@ _DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 20: "privateus
 class DeviceTables:
     """Appends to the tables of devices."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: TableContext) -> None:
         self._shared = shared
         self._same_ids = [0, 0]
 
@@ -71,11 +82,11 @@ class DeviceTables:
         }
         if is_overhead:  # a wait stands on the device and its stream
             thread = self._shared.thread(events)
-            columns |= {"pid": _known(thread["pid"]), "tid": _known(thread["tid"], least=1)}
+            columns |= {"pid": known_ids(thread["pid"]), "tid": known_ids(thread["tid"], least=1)}
         self._shared.spool.append("stalls", columns, len(events))
 
     def _ids(self, values: Values, least: int = 0) -> pa.Array:
-        return _known(self._shared.numbers.ints(values), least)
+        return known_ids(self._shared.numbers.ints(values), least)
 
     def add_activities(self, events: EventColumns) -> None:
         """Append kernels, copies and fills."""
@@ -125,12 +136,10 @@ class DeviceTables:
         """Append what an MTIA device did: work, copies, and what its queues waited for."""
         waits = Meaning(_MTIA_WAITS.__contains__).flags(events.name)
         copies = Meaning(lambda name: name == _MTIA_COPY).flags(events.name)
-        self._add_device_waits(events.where(waits))
         self.add_activities(replace(events.where(copies), group="memcpy"))
         self.add_activities(replace(events.where(~waits & ~copies), group="kernel"))
-
-    def _add_device_waits(self, events: EventColumns) -> None:
-        """Append waits of queues as calls, and as stalls of their device."""
+        # Waits of queues are calls, and stalls of their device.
+        events = events.where(waits)
         self.add_launches(events)
         events, columns = self._shared.times(events, may_be_zero=False, in_span=False)
         kind = self._shared.spool.texts["stalls"]["kind"][DEVICE_WAIT]
@@ -156,10 +165,16 @@ class DeviceTables:
             self._shared.problems[EVENT_TIME] += int((~good).sum())
             events = events.where(good)
         args, ints = events.args, self._shared.numbers.ints
-        device = whole_numbers(args["device"])
+        device, kinds = whole_numbers(args["device"]), whole_numbers(args["device_type"])
+        codes = self._shared.spool.texts["memory"]["device_type"]
+        device_types = pa.nulls(len(events), pa.int32())
+        for number in pc.unique(kinds).to_pylist():
+            if number in _DEVICE_TYPES:
+                is_kind = pc.equal(kinds, number).fill_null(False)  # noqa: FBT003
+                device_types = pc.if_else(is_kind, codes[_DEVICE_TYPES[number]], device_types)
         columns = self._shared.thread(events) | {
             "time_ns": events.start_ns,
-            "device_type": self._device_types(whole_numbers(args["device_type"])),
+            "device_type": device_types,
             "device": pc.if_else(pc.greater_equal(device, 0), device, None),
             "address": addresses(args["address"]),
             "bytes": ints(args["bytes"]),
@@ -167,16 +182,6 @@ class DeviceTables:
             "reserved_bytes": ints(args["reserved"]),
         }
         self._shared.spool.append("memory", columns, len(events))
-
-    def _device_types(self, numbers: pa.Array) -> pa.Array:
-        """Return PyTorch's numbers of kinds of devices as codes; null for one of no known kind."""
-        codes = self._shared.spool.texts["memory"]["device_type"]
-        kinds = {n: _DEVICE_TYPES.get(n) for n in pc.unique(numbers).to_pylist()}
-        column = pa.nulls(len(numbers), pa.int32())
-        for number, kind in kinds.items():
-            if kind is not None:
-                column = pc.if_else(pc.equal(numbers, number).fill_null(False), codes[kind], column)  # noqa: FBT003
-        return column
 
     def add_flows(self, events: EventColumns) -> None:
         """Append either end of the recorder's own pairs."""
@@ -188,7 +193,99 @@ class DeviceTables:
         self._shared.spool.append("flows", columns, len(events))
 
 
-def _known(ids: pa.Array, least: int = 0) -> pa.Array:
-    """Return ids; null for -1, signed or not, and for others below `least`: none was recorded."""
-    known = pc.and_(pc.greater_equal(ids, least), pc.not_equal(ids, _NO_ID))
-    return pc.if_else(known, ids, None)
+_SERIES: Final = msgspec.json.Decoder(list[dict[str, float]])
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NUMBER: Final = msgspec.json.Decoder(float)
+_DEVICE: Final = re.compile(r"GPU (\d{1,9})\b")
+"""How a device names itself where the id of a process should be: `GPU 0 Counters`."""
+_IDS: Final = frozenset(
+    {"External id", "external id", "correlation", "device", "stream", "context"}
+)
+"""Arguments of a range that say where it belongs; the others are what was counted over it."""
+
+
+class CounterTable:
+    """Appends the values of counters, a row each; what is no finite number is skipped."""
+
+    def __init__(self, shared: TableContext, skipped: Counter[str]) -> None:
+        self._shared, self._skipped = shared, skipped
+
+    def add_samples(self, events: EventColumns) -> None:
+        """Append what counters were at a moment: each argument is one series of its counter."""
+        events, columns = self._shared.times(events, in_span=False)
+        device, pid = _named_devices(events.pid), self._shared.thread_ids(events.pid)
+        about = {
+            "time_ns": pa.array(columns["start_ns"]),
+            "pid": pc.if_else(device.is_null(), pid, None),
+            "device": device,
+            "name": self._shared.coded("counters", "name", events.name),
+        }
+        self._append(about, "series", self._series(events))
+
+    def add_ranges(self, events: EventColumns) -> None:
+        """Append what was counted over ranges on a device: each argument is a counter."""
+        events, columns = self._shared.times(events, may_be_zero=False, in_span=False)
+        device = pc.coalesce(whole_numbers(events.pid), _named_devices(events.pid))
+        about = {
+            "time_ns": pa.array(columns["start_ns"]),
+            "dur_ns": pa.array(columns["dur_ns"]),
+            "device": pc.if_else(pc.greater_equal(device, 0), device, None),
+            "range": self._shared.coded("counters", "range", events.name),
+        }
+        self._append(about, "name", self._series(events, _IDS))
+
+    def _append(
+        self, about: dict[str, pa.Array], key_column: str, series: list[dict[str, float]]
+    ) -> None:
+        """Append a row for each value, with its key, and with what is about its event."""
+        of = pa.array(np.repeat(np.arange(len(series)), [*map(len, series)]), pa.int64())
+        codes, problems = self._shared.spool.texts["counters"][key_column], self._shared.problems
+        keys = [key for each in series for key in each]
+        code_of = {key: codes[cut_name(key, problems)] for key in dict.fromkeys(keys) if key}
+        columns = {name: column.take(of) for name, column in about.items()} | {
+            key_column: pa.array([*map(code_of.get, keys)], pa.int32()),
+            "value": pa.array([value for each in series for value in each.values()], pa.float64()),
+        }
+        self._shared.spool.append("counters", columns, len(of))
+
+    def _series(
+        self, events: EventColumns, but: frozenset[str] = frozenset()
+    ) -> list[dict[str, float]]:
+        """Return the arguments of each event that are numbers, but for these."""
+        raws = [raw or b"{}" for raw in events.args["series"].to_list()]
+        try:
+            found = _SERIES.decode(b"[" + b",".join(raws) + b"]")
+        except (msgspec.ValidationError, *DECODE_ERRORS):
+            return [self._numbers(raw, but) for raw in raws]
+        if but:
+            found = [{k: v for k, v in each.items() if k not in but} for each in found]
+        self._count_skipped(found.count({}))
+        return found
+
+    def _numbers(self, raw: bytes, but: frozenset[str]) -> dict[str, float]:
+        """Return the numbers among the arguments of one event, some of which are none."""
+        try:
+            fields = _FIELDS.decode(raw)
+        except (msgspec.ValidationError, *DECODE_ERRORS):
+            fields = {}
+        found = {}
+        wanted = [key for key in fields if key not in but]
+        for key in wanted:
+            with contextlib.suppress(msgspec.ValidationError, *DECODE_ERRORS):
+                found[key] = _NUMBER.decode(fields[key])
+        self._count_skipped(len(wanted) - len(found) if wanted else 1)
+        return found
+
+    def _count_skipped(self, count: int) -> None:
+        if count:
+            self._skipped[COUNTERS] += count
+
+
+def _named_devices(pids: Values) -> pa.Array:
+    """Return the devices that ids of processes name; null for ids of processes."""
+    if pids.as_ints() is not None:
+        return pa.nulls(len(pids), pa.int64())
+    known = pids.to_list()
+    found = {pid: _DEVICE.match(pid) for pid in {*known} if isinstance(pid, str)}
+    devices = {pid: int(match[1]) for pid, match in found.items() if match}
+    return pa.array([devices.get(pid) for pid in known], pa.int64())

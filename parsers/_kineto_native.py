@@ -1,7 +1,7 @@
 """The compiled scanner: `_scan.c` fills the columns, and Python looks at new texts alone.
 
 It is there where a compiler was when pyprof2 was installed. What it does not understand, the
-scanner in Python scans, piece by piece: the columns are equal whichever of them did.
+scanner in Python scans, chunk by chunk: the columns are equal whichever of them did.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pyprof2.parsers._kineto_columns import (
     MOMENTS,
     PHASE_OF_END,
     WITH_CALLS,
-    Argument,
     Call,
+    EventArgument,
     EventColumns,
     Scan,
     finished,
@@ -43,7 +43,7 @@ _RAW: Final = 4
 """The kind of JSON among the parts of a call; the others are as in `Values`."""
 
 
-def _columns_of(arguments: Mapping[str, Argument]) -> tuple[Any, ...]:
+def _columns_of(arguments: Mapping[str, EventArgument]) -> tuple[Any, ...]:
     return tuple(
         (_TAKES[argument.takes], tuple(key.encode() for key in argument.keys))
         for argument in arguments.values()
@@ -84,19 +84,16 @@ class NativeScanner:
         if found is None:
             return self._python.scan(text)
         count, pairs, groups = found
-        self._learn()
+        # Take over what is new in the dictionaries.
+        words, texts, raws, calls = self._scanner.words, self._texts, self._raws, self._calls
+        texts += map(_text, words(_TEXTS, len(texts)))
+        raws += words(_RAWS, len(raws))
+        calls += map(self._call, words(_CALLS, len(calls)))
         skipped: Counter[tuple[str, str]] = Counter()
         for phase, category, times in pairs:
             skipped[_text(phase), _text(category)] += times
         columns = [self._columns(_GROUPS[number], iter(parts), text) for number, parts in groups]
         return finished(self._stream, Scan(columns, skipped, count, "compiled"))
-
-    def _learn(self) -> None:
-        """Take over what is new in the dictionaries."""
-        words, texts, raws, calls = self._scanner.words, self._texts, self._raws, self._calls
-        texts += map(_text, words(_TEXTS, len(texts)))
-        raws += words(_RAWS, len(raws))
-        calls += map(self._call, words(_CALLS, len(calls)))
 
     def _call(self, packed: bytes) -> Call:
         numbers = np.frombuffer(packed, np.int64).reshape(-1, 2)

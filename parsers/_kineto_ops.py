@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.frames import frame_line
 from pyprof2.parsers._kineto_inputs import signature_of
 from pyprof2.parsers._kineto_ranges import INTERNAL, RangeTables
-from pyprof2.parsers._names import NAME_MAX, cut_path, cut_stack
-from pyprof2.parsers._op_names import is_dispatch, is_named_like_op
+from pyprof2.parsers._names import NAME_MAX, cut_path, cut_stack, is_dispatch, is_named_like_op
 from pyprof2.parsers._steps import OpSpan
 from pyprof2.problems import PATH_CUT
 from pyprof2.recording import Signature
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._columns import Bool, Texts
     from pyprof2.parsers._kineto_columns import Call, EventColumns
-    from pyprof2.parsers._kineto_shared import Shared
+    from pyprof2.parsers._kineto_values import TableContext
 
 # Before 2022 annotations stood among the ops.
 _ANNOTATION_NAME: Final = re.compile(
@@ -38,7 +37,7 @@ class OpTable:
         span: when the first and the last began.
     """
 
-    def __init__(self, shared: Shared, ranges: RangeTables) -> None:
+    def __init__(self, shared: TableContext, ranges: RangeTables) -> None:
         self.span = OpSpan()
         self._shared = shared
         self._ranges = ranges
@@ -58,10 +57,7 @@ class OpTable:
             self._ranges.append("annotation", events.where(kind == _IS_ANNOTATION))
             self._ranges.add_markers(events.where(kind == _IS_MARKER))
             events = events.where(kind == _IS_CALL)
-        self._add_calls(events)
-
-    def _add_calls(self, events: EventColumns) -> None:
-        """Append ops, and what PyTorch recorded like ops, such as what its compiler does."""
+        # Events that PyTorch recorded like ops, such as those of its compiler, are ranges.
         events, times = self._shared.times(events)
         is_op = self._are_ops(events)
         if not is_op.all():
@@ -69,7 +65,26 @@ class OpTable:
             self._ranges.append_timed(INTERNAL, events.where(~is_op), others)
             events = events.where(is_op)
             times = {name: values[is_op] for name, values in times.items()}
-        self._append_ops(events, times)
+        if len(events):
+            self.span.add(int(times["start_ns"].min()), int(times["start_ns"].max()))
+        shared, args = self._shared, events.args
+        columns = (
+            times
+            | shared.thread(events)
+            | {
+                "op": shared.coded("ops", "op", events.name),
+                "signature_id": shared.meaning("", "signature", self._signature).column(
+                    args["call"]
+                ),
+                "sequence_nr": shared.numbers.ints(args["sequence_nr"]),
+                "forward_thread": shared.numbers.ints(args["forward_thread"]),
+                "recorded_id": shared.numbers.ints(args["external_id"]),
+                "comm_seq": shared.numbers.ints(args["comm_seq"]),
+                "stack": shared.meaning("ops", "stack", self._stack).column(args["stack"]),
+                "layer": self._layers(args["modules"]),
+            }
+        )
+        shared.spool.append("ops", columns, len(events))
 
     def _are_ops(self, events: EventColumns) -> Bool:
         """Return which events are ops: by their name, else by their number or their inputs."""
@@ -86,25 +101,6 @@ class OpTable:
         if not self._has_inputs:
             is_op |= self._shared.meaning("", "one word", lambda name: " " not in name).flags(names)
         return is_op
-
-    def _append_ops(self, events: EventColumns, columns: dict[str, Any]) -> None:
-        if len(events):
-            start = columns["start_ns"]
-            self.span.add(int(start.min()), int(start.max()))
-        args = events.args
-        columns |= self._shared.thread(events) | {
-            "op": self._shared.coded("ops", "op", events.name),
-            "signature_id": self._shared.meaning("", "signature", self._signature).column(
-                args["call"]
-            ),
-            "sequence_nr": self._shared.numbers.ints(args["sequence_nr"]),
-            "forward_thread": self._shared.numbers.ints(args["forward_thread"]),
-            "recorded_id": self._shared.numbers.ints(args["external_id"]),
-            "comm_seq": self._shared.numbers.ints(args["comm_seq"]),
-            "stack": self._shared.meaning("ops", "stack", self._stack).column(args["stack"]),
-            "layer": self._layers(args["modules"]),
-        }
-        self._shared.spool.append("ops", columns, len(events))
 
     def _signature(self, call: Call) -> int | None:
         return self._shared.signatures[call] if call.dims or call.comm else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._columns import Int
     from pyprof2.parsers._kineto_columns import EventColumns
-    from pyprof2.parsers._kineto_shared import Shared
+    from pyprof2.parsers._kineto_values import TableContext
 
 _NO_ID: Final = -(1 << 62)
 
@@ -42,7 +42,7 @@ class PairedEvents:
     They nest in each thread: an end closes what began last, unless its name says otherwise.
     """
 
-    shared: Shared
+    shared: TableContext
     _held: list[EventColumns] = field(default_factory=list)
     _threads: list[tuple[Any, Any]] = field(default_factory=list)
     _names: TextCodes = field(default_factory=TextCodes)
@@ -127,7 +127,7 @@ def _walked(halves: Iterator[_Half]) -> Iterator[tuple[int, int]]:
     for _, together in groupby(halves, key=lambda half: half.time):
         here = list(together)
         ends = [half for half in here if half.ends]
-        # What ends at a time began before it, if anything that is open has its name.
+        # An event that ends at a time began before it, if any open event has its name.
         yield from _closed(open_, ends)
         open_ += [half for half in here if not half.ends]
         yield from _closed(open_, ends)

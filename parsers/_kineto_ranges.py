@@ -10,18 +10,21 @@ import pyarrow as pa
 
 from pyprof2.parsers._columns import flags
 from pyprof2.parsers._kineto_columns import Call
-from pyprof2.parsers._labels import label_marker, label_text, name_layers
-from pyprof2.parsers._memory_tags import tag_columns, weight_columns
+from pyprof2.parsers._labels import (
+    label_marker,
+    label_text,
+    name_layers,
+    tag_columns,
+    weight_columns,
+)
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
 from pyprof2.problems import MARKER_OF_OP
-from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS, TextCodes
+from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyprof2.markers import Marker
     from pyprof2.parsers._kineto_columns import EventColumns
-    from pyprof2.parsers._kineto_shared import Shared
+    from pyprof2.parsers._kineto_values import TableContext
     from pyprof2.parsers._labels import Label, LayerPath
 
 INTERNAL: Final = "internal"
@@ -40,7 +43,7 @@ class RangeTables:
             point that is run.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: TableContext) -> None:
         self.process: Marker | None = None
         self.entry: Marker | None = None
         self.cpu: Marker | None = None
@@ -68,10 +71,11 @@ class RangeTables:
 
     def append_timed(self, kind: str, events: EventColumns, columns: dict[str, Any]) -> None:
         """Append ranges of a kind whose times are known already."""
-        for column, part in (("kind", 0), ("name", 1)):
-            codes = self._shared.spool.texts["ranges"][column]
-            meaning = self._shared.meaning(kind, column, _code_of_range(kind, part, codes))
-            columns[column] = meaning.codes(events.name)
+        texts, meaning = self._shared.spool.texts["ranges"], self._shared.meaning
+        kind_code = meaning(kind, "kind", lambda name: texts["kind"][_range_kind(kind, name)[0]])
+        name_code = meaning(kind, "name", lambda name: texts["name"][_range_kind(kind, name)[1]])
+        columns["kind"] = kind_code.codes(events.name)
+        columns["name"] = name_code.codes(events.name)
         if "dims" in events.args:
             columns["signature_id"] = self._signature_ids(events)
         self._ranges.append(columns | self._shared.thread(events), len(events))
@@ -100,14 +104,16 @@ class RangeTables:
         self.append(_MARKER, events.where(whats == "range"))
         self._add_wrapped(events.where(whats == "op"))
         for label in labels:
-            if label.what == "process":
-                self.process = label.marker
-            elif label.what == "cpu":
-                self.cpu = label.marker
-            elif label.what == "entry":
-                self.entry = label.marker
+            if label.what in ("process", "cpu", "entry"):
+                setattr(self, label.what, label.marker)
         self._add_memory_tags(events.where(whats == "memory"))
-        self._add_step_marks(events.where(whats == "step"))
+        marks, columns = self._shared.times(events.where(whats == "step"))
+        pids, tids = (ids.to_pylist() for ids in self._shared.thread(marks).values())
+        starts = columns["start_ns"].tolist()
+        for name, start, pid, tid in zip(marks.name.to_list(), starts, pids, tids, strict=True):
+            marker = self._label(name).marker
+            if marker is not None:
+                self._ranges.mark(StepMark(start, pid, tid, marker.step, marker.event))
 
     def _label(self, name: str) -> Label:
         label = self._labels.get(name)
@@ -129,19 +135,10 @@ class RangeTables:
                 rows = rows_of(marker, start, spool.texts[table])
                 spool.append(table, rows, len(rows["time_ns"]))
 
-    def _add_step_marks(self, events: EventColumns) -> None:
-        marks, columns = self._shared.times(events)
-        pids, tids = (ids.to_pylist() for ids in self._shared.thread(marks).values())
-        starts = columns["start_ns"].tolist()
-        for name, start, pid, tid in zip(marks.name.to_list(), starts, pids, tids, strict=True):
-            marker = self._label(name).marker
-            if marker is not None:
-                self._ranges.mark(StepMark(start, pid, tid, marker.step, marker.event))
-
     def _add_wrapped(self, events: EventColumns) -> None:
         """Append calls of functions that the user wrapped; their markers say all of them.
 
-        Ops of PyTorch's the profiler records itself: what claims to be another one is not used.
+        Ops of PyTorch's the profiler records itself: a marker that names another one is not used.
         """
         names = events.name.to_list()
         own = flags(not self._label(name).name.startswith(_RECORDED_OPS) for name in names)
@@ -163,11 +160,6 @@ class RangeTables:
             label.signature is not None for label in labels
         )
         self._shared.spool.append("ops", columns, len(events))
-
-
-def _code_of_range(group: str, part: int, codes: TextCodes) -> Callable[[str], int]:
-    """Return what gives the code of the kind (part 0) or the text (1) of a range."""
-    return lambda name: codes[_range_kind(group, name)[part]]
 
 
 def _range_kind(group: str, name: str) -> tuple[str, str | LayerPath]:

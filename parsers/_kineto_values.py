@@ -1,8 +1,9 @@
-"""Numbers and short texts as Kineto writes them, as columns."""
+"""What all raw tables of a Kineto recording share: numbers, times, threads and short texts."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,20 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.problems import WRONG_TYPE
+from pyprof2.parsers._columns import DURATION_MAX_NS, TIME_MAX_NS, Meaning, is_sensible
+from pyprof2.parsers._names import COPY_KINDS
+from pyprof2.problems import EVENT_TIME, NEGATIVE_DURATION, WRONG_TYPE
+from pyprof2.recording import TextCodes
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pyprof2.parsers._columns import Values
-    from pyprof2.recording import TextCodes
+    from pyprof2.parsers._columns import Texts, Values
+    from pyprof2.parsers._kineto_columns import EventColumns
+    from pyprof2.recording import Spool
 
 _DIM3: Final = re.compile(rb"\[\d{1,10},\d{1,10},\d{1,10}\]")
-_COPY_KINDS: Final = {
-    "HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "HtoH": "h2h", "PtoP": "p2p",
-    "HtoA": "h2d", "AtoH": "d2h", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
-}  # fmt: skip
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+)(?: \((\w[\w ]*) -> (\w[\w ]*)\))?")
 _DIGITS_MAX: Final = 36  # what fits a decimal128 in any case
 
@@ -145,16 +145,16 @@ def addresses(values: Values) -> pa.Array:
     """Return addresses as a column of uint64; some recorders print them as signed numbers."""
     column = values.as_ints()
     if column is None:
-        return pa.array([_to_address(value) for value in values.to_list()], pa.uint64())
+        numbers: list[int | None] = []
+        for value in values.to_list():
+            try:
+                number = int(value)
+            except (TypeError, ValueError, OverflowError):
+                number = 1 << 64  # as what does not fit
+            fits = -(1 << 63) <= number < 1 << 64
+            numbers.append(number & ((1 << 64) - 1) if fits else None)
+        return pa.array(numbers, pa.uint64())
     return column.view(pa.uint64())
-
-
-def _to_address(value: Any) -> int | None:
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number & ((1 << 64) - 1) if -(1 << 63) <= number < 1 << 64 else None
 
 
 def _to_float(value: Any) -> float | None:
@@ -174,7 +174,81 @@ def dim3_code(codes: TextCodes, raw: bytes) -> int | None:
 def copy_kind_code(codes: TextCodes, name: str) -> int | None:
     """Return the code of `h2d` and the kinds of memory for `Memcpy HtoD (Pinned -> Device)`."""
     match = _COPY_NAME.match(name)
-    if not match or match[1] not in _COPY_KINDS:
+    if not match or match[1] not in COPY_KINDS:
         return None
     hosts = {word.lower() for word in match.groups()[1:] if word in ("Pageable", "Pinned")}
-    return codes[" ".join([_COPY_KINDS[match[1]], *sorted(hosts)])]
+    return codes[" ".join([COPY_KINDS[match[1]], *sorted(hosts)])]
+
+
+class TableContext:
+    """What the builders of the tables have in common.
+
+    Attributes:
+        spool: the raw tables.
+        problems, annotated: as in `Recording`.
+        span: the first start and the last end of what the program did.
+        numbers: reads numbers, and counts what is none.
+        signatures: the codes of the signatures of ops.
+    """
+
+    def __init__(self, spool: Spool, problems: Counter[str]) -> None:
+        self.spool = spool
+        self.problems = problems
+        self.annotated: Counter[str] = Counter()
+        self.span = [TIME_MAX_NS, -TIME_MAX_NS]
+        self.numbers = Numbers(problems)
+        self.signatures = TextCodes()
+        self._meanings: dict[tuple[str, str], Meaning] = {}
+        self._threads = TextCodes()
+
+    def times(
+        self, events: EventColumns, *, may_be_zero: bool = True, in_span: bool = True
+    ) -> tuple[EventColumns, dict[str, Any]]:
+        """Return the events whose times make sense, and their columns start_ns and dur_ns."""
+        start, dur = events.start_ns, events.dur_ns
+        negative = events.timed & (dur < 0)
+        if negative.any():
+            self.problems[NEGATIVE_DURATION] += int(negative.sum())
+            dur = np.maximum(dur, 0)
+        good = events.timed & is_sensible(start) & (dur <= DURATION_MAX_NS)
+        if not may_be_zero:
+            good &= (start != 0) | (dur != 0)
+        if not good.all():
+            self.problems[EVENT_TIME] += int((~good).sum())
+            events, start, dur = events.where(good), start[good], dur[good]
+        if len(start) and in_span:
+            self.span[0] = min(self.span[0], int(start.min()))
+            self.span[1] = max(self.span[1], int((start + dur).max()))
+        return events, {"start_ns": start, "dur_ns": dur}
+
+    def thread(self, events: EventColumns) -> dict[str, Any]:
+        """Return the columns pid and tid."""
+        return {"pid": self.thread_ids(events.pid), "tid": self.thread_ids(events.tid)}
+
+    def thread_ids(self, values: Values) -> pa.Array:
+        """Return ids of processes or threads as numbers."""
+        column = values.as_ints()
+        if column is not None:
+            return column
+        # Texts among them: the digits of each distinct one, or a number of its own.
+        known = values.to_list()
+        ids = {value: to_int(value) for value in dict.fromkeys(known)}
+        for value in [value for value, number in ids.items() if number is None]:
+            digits = None if value is None else re.search(r"\d+", str(value))
+            number = to_int(digits[0].lstrip("0") or "0") if digits else None
+            if number is None and value is not None:
+                number = -(1 << 40) - self._threads[value]
+            ids[value] = number
+        return pa.array([ids[value] for value in known], pa.int64())
+
+    def meaning(self, table: str, column: str, of_text: Callable[[Any], int | None]) -> Meaning:
+        """Return what texts mean in a column, which is remembered."""
+        found = self._meanings.get((table, column))
+        if found is None:
+            found = self._meanings[table, column] = Meaning(of_text)
+        return found
+
+    def coded(self, table: str, column: str, texts: Texts) -> pa.Array:
+        """Return texts as codes of the dictionary of a column of a raw table."""
+        codes = self.spool.texts[table][column]
+        return self.meaning(table, column, codes.__getitem__).column(texts)

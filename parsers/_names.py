@@ -1,7 +1,8 @@
-"""Names of any length, which anybody may have written, cut to a length that names have."""
+"""Names in recordings: how long they may be, and what they say of ops, copies and stalls."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -54,3 +55,63 @@ def cut_path(path: str, problems: Counter[str]) -> str:
 def _whole_parts(text: str, separator: str, most: int) -> str:
     """Return the parts that fit as a whole: a cut one would be the name of something else."""
     return text[: most + 1].rpartition(separator)[0]
+
+
+NODE_PREFIX: Final = "autograd::engine::evaluate_function: "
+REGION_PREFIX: Final = "Torch-Compiled Region: "
+"""A call of what torch.compile compiled: the op that its kernels have, where they have no other."""
+
+_UNQUALIFIED: Final = re.compile(
+    r"detach_?|_grad_sum_to_size|record_param_comms|(?:nccl|gloo|mpi|ucc|xccl):\w+|triton_\w+"
+    rf"|{REGION_PREFIX}.*"
+)
+_NODE_NAME: Final = re.compile(r"\w+Backward\d*")
+
+# Around the Python code that handles an op: the op itself is inside, or around it.
+_DISPATCH: Final = frozenset(("PythonDispatchMode", "PythonSubclass"))
+
+
+def is_unqualified_op(name: str) -> bool:
+    """Whether a name without a namespace is an op's all the same."""
+    return bool(_UNQUALIFIED.fullmatch(name))
+
+
+def is_dispatch(name: str) -> bool:
+    """Whether a range is around the code of a mode or of a tensor subclass, with an op's inputs."""
+    return name in _DISPATCH
+
+
+def is_named_like_op(name: str) -> bool:
+    """Whether a name alone says that it is an op's; those of nodes and functions may not."""
+    return "::" in name or is_unqualified_op(name) or bool(_NODE_NAME.fullmatch(name))
+
+
+COPY_KINDS: Final = {
+    "HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "HtoH": "h2h", "PtoP": "p2p",
+    "HtoA": "h2d", "AtoH": "d2h", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
+}  # fmt: skip
+"""Kinds of copies, by the words of NVIDIA's and AMD's recorders; arrays are on the device."""
+
+PROFILER: Final = "profiler"
+OTHER: Final = "other"
+SYNC: Final = "sync"
+STREAM_WAIT: Final = "stream_wait"
+DEVICE_WAIT: Final = "device_wait"
+STREAM_WAIT_NAME: Final = "Stream Wait Event"
+
+_WORDS: Final = {
+    "module_load": r"module loading|function loading|driver (?:jit )?compiler",
+    "queue_full": r"command buffer full",
+    PROFILER: r"flush|instrumentation|resource|activity buffer request|profiling",
+}
+_KINDS: Final = {kind: re.compile(words, re.IGNORECASE) for kind, words in _WORDS.items()}
+
+
+def overhead_kind(name: str, otherwise: str = OTHER) -> str:
+    """Return the kind of an overhead; `otherwise` if its name says none."""
+    return next((kind for kind, words in _KINDS.items() if words.search(name)), otherwise)
+
+
+def wait_kind(name: str) -> str:
+    """Return the kind of a wait: of a stream for an event of another one, or of the host."""
+    return STREAM_WAIT if name == STREAM_WAIT_NAME else SYNC

@@ -37,9 +37,22 @@ _GPU_COLUMNS: Final = (
 def read_devices(database: Database, pid: int | None) -> list[dict[str, Any]]:
     """Return the devices that the file describes, by the ordinals that the process gives them."""
     gpus = [_Gpu(row) for row in _read(database, _GPUS, _GPU_COLUMNS)]
-    return [
-        _device(ordinal, gpu) for ordinal, gpu in sorted(_by_ordinal(database, pid, gpus).items())
-    ]
+    by_id = {gpu.number("id"): gpu for gpu in gpus}
+    found: dict[int, _Gpu] = {
+        row["cudaId"]: by_id[row["gpuId"]]
+        for row in _read(database, _DEVICES, ("gpuId", "cudaId", "pid"))
+        if row.get("pid") == pid
+        and isinstance(row.get("cudaId"), int)
+        and row.get("gpuId") in by_id
+    }
+    if not found:
+        ordinals = [gpu.number("cuDevice") for gpu in by_id.values()]
+        # Some versions leave the ordinals out, others give several GPUs the same one.
+        if None in ordinals or len(set(ordinals)) < len(ordinals):
+            ordinals = list(by_id)
+        pairs = zip(ordinals, by_id.values(), strict=True)
+        found = {ordinal: gpu for ordinal, gpu in pairs if ordinal is not None}
+    return [_device(ordinal, gpu) for ordinal, gpu in sorted(found.items())]
 
 
 def with_undescribed(
@@ -82,31 +95,19 @@ class _Gpu:
         }
 
 
-def _by_ordinal(database: Database, pid: int | None, gpus: Iterable[_Gpu]) -> dict[int, _Gpu]:
-    by_id = {gpu.number("id"): gpu for gpu in gpus}
-    rows = _read(database, _DEVICES, ("gpuId", "cudaId", "pid"))
-    own = {
-        row["cudaId"]: by_id[row["gpuId"]]
-        for row in rows
-        if row.get("pid") == pid
-        and isinstance(row.get("cudaId"), int)
-        and row.get("gpuId") in by_id
-    }
-    if own:
-        return own
-    ordinals = [gpu.number("cuDevice") for gpu in by_id.values()]
-    # Some versions leave the ordinals out, others give several GPUs the same one.
-    if None in ordinals or len(set(ordinals)) < len(ordinals):
-        ordinals = list(by_id)
-    pairs = zip(ordinals, by_id.values(), strict=True)
-    return {ordinal: gpu for ordinal, gpu in pairs if ordinal is not None}
-
-
 def session_start(database: Database) -> int | None:
     """Return when the clock of the file was 0, in ns since 1970; None if it does not say."""
     rows = _read(database, _SESSION, ("utcEpochNs",))
     start = rows[0].get("utcEpochNs") if rows else None
-    return start if isinstance(start, int) and not _is_shifted(database) else None
+    facts = {
+        row.get("name"): row.get("value")
+        for table in EXPORT_TABLES
+        for row in _read(database, table, ("name", "value"))
+    }
+    # The export may have moved the times.
+    shift = facts.get("EXPORT_PARAM_TIME_SHIFT", "0")
+    is_shifted = shift != "0" or facts.get("EXPORT_PARAM_TIME_NORMALIZE", "false") != "false"
+    return start if isinstance(start, int) and not is_shifted else None
 
 
 def host_name(database: Database) -> str | None:
@@ -115,17 +116,6 @@ def host_name(database: Database) -> str | None:
     names = (row.get("value") for row in rows if row.get("name") == "Hostname")
     name = next(names, None)
     return name if isinstance(name, str) and name else None
-
-
-def _is_shifted(database: Database) -> bool:
-    """Whether the export moved the times."""
-    facts = {
-        row.get("name"): row.get("value")
-        for table in EXPORT_TABLES
-        for row in _read(database, table, ("name", "value"))
-    }
-    shift = facts.get("EXPORT_PARAM_TIME_SHIFT", "0")
-    return shift != "0" or facts.get("EXPORT_PARAM_TIME_NORMALIZE", "false") != "false"
 
 
 def skipped_rows(database: Database) -> Counter[str]:

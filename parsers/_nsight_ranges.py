@@ -122,7 +122,13 @@ class RangeReader:
         """Append the rows of one batch."""
         kind = ints(rows["eventType"], _PUSHED[0])
         if (kind == _DOMAIN_CREATED).any():
-            self._add_domains(where(rows, kind == _DOMAIN_CREATED))
+            made = where(rows, kind == _DOMAIN_CREATED)
+            position = self._strings.positions(ints(made["textId"]))
+            texts = self._texts(made["text"], position).to_pylist()
+            numbers = ints(made["domainId"], _DEFAULT_DOMAIN)
+            self._domains.update(zip(numbers.tolist(), texts, strict=True))
+            is_other = np.array([text != DOMAIN for text in texts])
+            self._foreign = np.union1d(self._foreign, numbers[is_other])
         is_mark, is_range = np.isin(kind, _MARKS), np.isin(kind, _PUSHED + _STARTED)
         is_open = is_range & rows["end"].is_null().to_numpy(zero_copy_only=False)
         other = ~(is_range | is_mark | np.isin(kind, _DOMAINS))
@@ -157,7 +163,11 @@ class RangeReader:
         started = np.isin(ints(rows["eventType"], _PUSHED[0]), _STARTED)
         is_op = (label["what"] == _WHATS.index("op")) & ~started
         is_other = (label["what"] <= _WHATS.index("range")) & ~is_op
-        self._count_problems(codes[label["what"] == _WHATS.index("nothing")])
+        unknown = codes[label["what"] == _WHATS.index("nothing")]
+        for code, count in zip(*np.unique(unknown, return_counts=True), strict=True):
+            problem = self._labels.labels[code].problem
+            if problem:
+                self._process.problems[problem] += int(count)
         if is_op.any():
             whole = columns | {"sequence_nr": sequence, "recorded_id": op_id}
             whole["payload"] = rows["int64Value"]
@@ -165,7 +175,11 @@ class RangeReader:
         if is_other.any():
             names = self._with_numbers(label, codes, rows["int64Value"])
             named = {"name": codes_array(names), "kind": codes_array(label["kind"])}
-            named["domain"] = self._domain_codes(ints(rows["domainId"], _DEFAULT_DOMAIN))
+            domains = self._process.spool.texts["ranges"]["domain"]
+            unique, place = distinct_values(ints(rows["domainId"], _DEFAULT_DOMAIN))
+            words = [self._domains.get(number, UNNAMED_DOMAIN) for number in unique.tolist()]
+            table = [-1 if word is None else domains[word] for word in words]
+            named["domain"] = codes_array(np.array(table, np.int32)[place])
             columns = where(columns | named, is_other)
             self._ranges.append(columns, int(is_other.sum()))
 
@@ -183,12 +197,6 @@ class RangeReader:
                     names[at] = texts["name"][format_marker(numbered)]
         return names
 
-    def _count_problems(self, codes: Int) -> None:
-        for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
-            problem = self._labels.labels[code].problem
-            if problem:
-                self._process.problems[problem] += int(count)
-
     def _add_ops(self, columns: Columns, label: Labelled, is_op: Bool) -> None:
         if not is_op.all():
             columns = where(columns, is_op)
@@ -200,8 +208,8 @@ class RangeReader:
         columns["signature_id"] = codes_array(label["signature"])
         if label["own"].any():
             columns |= _own_columns(columns["sequence_nr"], payload, label)
-            claimed = (label["own"] > 0) & (label["signature"] >= 0)
-            self._process.annotated[ANNOTATED_INPUTS] += int(claimed.sum())
+            with_inputs = (label["own"] > 0) & (label["signature"] >= 0)
+            self._process.annotated[ANNOTATED_INPUTS] += int(with_inputs.sum())
         self._process.spool.append("ops", columns, int(is_op.sum()))
 
     def _label(self, rows: Columns) -> tuple[Int, pa.Array, pa.Array]:
@@ -264,21 +272,6 @@ class RangeReader:
             given = {"numbered": bool(flags & 2), "has_id": bool(flags & 1)}
             table.append(self._labels.code(label_parts, name=names[a], sizes=sizes[b], **given))
         return np.array(table, np.int64)[inverse]
-
-    def _add_domains(self, rows: Columns) -> None:
-        texts = self._texts(rows["text"], self._strings.positions(ints(rows["textId"]))).to_pylist()
-        numbers = ints(rows["domainId"], _DEFAULT_DOMAIN)
-        self._domains.update(zip(numbers.tolist(), texts, strict=True))
-        is_other = np.array([text != DOMAIN for text in texts])
-        self._foreign = np.union1d(self._foreign, numbers[is_other])
-
-    def _domain_codes(self, numbers: Int) -> pa.Array:
-        """Return the codes of the names of domains; null for the default one."""
-        codes = self._process.spool.texts["ranges"]["domain"]
-        unique, inverse = distinct_values(numbers)
-        names = [self._domains.get(number, UNNAMED_DOMAIN) for number in unique.tolist()]
-        table = [-1 if name is None else codes[name] for name in names]
-        return codes_array(np.array(table, np.int32)[inverse])
 
     def _add_marks(self, rows: Columns) -> None:
         """Note our own instants: where steps begin, who the process is, what its CPU can do."""

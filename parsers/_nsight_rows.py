@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.parsers._columns import DURATION_MAX_NS, TIME_MAX_NS, is_sensible
 from pyprof2.parsers._names import cut_names
 from pyprof2.problems import NEGATIVE_DURATION, ROW_TIME
 from pyprof2.recording import Spool
@@ -37,8 +38,6 @@ NO_ID: Final = -(1 << 62)
 _AMOUNT_LIMIT: Final = 1 << 53
 """More bytes, or blocks, than there can be anywhere; a float holds all below it exactly."""
 _LOOK_UP_LIMIT: Final = 1 << 21
-_TIME_MAX_NS: Final = 4 * 10**18
-_DURATION_MAX_NS: Final = 10**15
 _TIMES: Final = ("start", "end")
 
 
@@ -154,7 +153,7 @@ class Process:
         self.skipped: Counter[str] = Counter()
         self.annotated: Counter[str] = Counter()
         self.rows = 0
-        self.first_ns, self.last_ns = _TIME_MAX_NS, -_TIME_MAX_NS
+        self.first_ns, self.last_ns = TIME_MAX_NS, -TIME_MAX_NS
         self.ordinals: set[int] = set()
         self.devices: list[dict[str, Any]] | None = None
         self.correlations: list[Int] = []
@@ -179,9 +178,7 @@ class Process:
         start, end = (ints(rows[name]) for name in _TIMES)
         # Times that are not sensible may overflow here; they are dropped for themselves.
         dur = end - start
-        good = dur <= _DURATION_MAX_NS
-        for time in (start, end):
-            good &= (time >= -_TIME_MAX_NS) & (time <= _TIME_MAX_NS)
+        good = (dur <= DURATION_MAX_NS) & is_sensible(start) & is_sensible(end)
         if not good.all():
             self.problems[ROW_TIME] += int((~good).sum())
             rows, start, dur = where(rows, good), start[good], dur[good]

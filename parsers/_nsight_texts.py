@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.parsers._labels import Label, label_text, new_signature
-from pyprof2.parsers._op_names import NODE_PREFIX, REGION_PREFIX, is_unqualified_op
+from pyprof2.parsers._names import NODE_PREFIX, REGION_PREFIX, is_unqualified_op
 from pyprof2.signatures import Input, Tensor
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ def cut_texts(texts: pa.StringArray) -> Parts:
     sizes = _nothing(texts)
     if not _all(_are_numbers(op_id)):
         op_id, rest = _cut(op_id, ", ")
-        sizes = _without_edges(rest)
+        sizes = rest
+        if rest.null_count < len(rest):  # `sizes = …, input_op_ids = …`; either may be missing
+            sizes, _ = _cut(rest, f", {_EDGES_PREFIX}")
+            sizes = pc.if_else(pc.starts_with(sizes, _EDGES_PREFIX), None, sizes)
     # Without numbers in them, few heads are different.
     heads = head.dictionary_encode()
     names, sequence = _cut(heads.dictionary, ", seq = ")
@@ -70,7 +73,8 @@ def cut_texts(texts: pa.StringArray) -> Parts:
     if old_sizes.null_count < len(old_sizes):
         sizes = pc.coalesce(sizes, old_sizes.take(heads.indices))
     sequence = sequence.take(heads.indices)
-    fits = pc.and_(_are_numbers(op_id), pc.and_(_are_numbers(sequence), _are_sizes(sizes)))
+    are_sizes = pc.fill_null(pc.starts_with(sizes, _SIZES_PREFIX), True)  # noqa: FBT003
+    fits = pc.and_(_are_numbers(op_id), pc.and_(_are_numbers(sequence), are_sizes))
     if not _all(fits):
         names = pc.if_else(fits, names.take(heads.indices), texts)
         sizes, sequence, op_id = (pc.if_else(fits, part, None) for part in (sizes, sequence, op_id))
@@ -80,14 +84,6 @@ def cut_texts(texts: pa.StringArray) -> Parts:
         place = unique.indices.take(heads.indices)
         encoded = pa.DictionaryArray.from_arrays(place, unique.dictionary)
     return Parts(encoded, sizes, sequence.cast(pa.int64()), op_id.cast(pa.int64()))
-
-
-def _without_edges(rest: pa.StringArray) -> pa.StringArray:
-    """Return `sizes = …` of `sizes = …, input_op_ids = …`, where either may be missing."""
-    if rest.null_count == len(rest):
-        return rest
-    sizes, _ = _cut(rest, f", {_EDGES_PREFIX}")
-    return pc.if_else(pc.starts_with(sizes, _EDGES_PREFIX), None, sizes)
 
 
 def _cut(texts: pa.StringArray, separator: str) -> tuple[pa.StringArray, pa.StringArray]:
@@ -112,10 +108,6 @@ def _all(flags: pa.BooleanArray) -> bool:
 def _are_numbers(texts: pa.StringArray) -> pa.BooleanArray:
     is_short = pc.less_equal(pc.binary_length(texts), _DIGITS)
     return pc.fill_null(pc.and_(pc.ascii_is_decimal(texts), is_short), True)  # noqa: FBT003
-
-
-def _are_sizes(texts: pa.StringArray) -> pa.BooleanArray:
-    return pc.fill_null(pc.starts_with(texts, _SIZES_PREFIX), True)  # noqa: FBT003
 
 
 def label_parts(name: str, sizes: str | None, *, numbered: bool, has_id: bool) -> Label:

@@ -10,16 +10,16 @@ import subprocess
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import TraceError
+from pyprof2.parsers.formats import REPORT_MAGIC
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM: Final = "nsys"
 _SUFFIX: Final = ".nsys-rep"
-_MAGIC: Final = b"NVIDIA Tegra Profiler Report"
 
 _SECRET: Final = re.compile(rb"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
-"""What the name of a variable holds whose value is nobody else's business."""
+"""Words in the names of variables whose values are secret."""
 _HIDDEN: Final = b"(hidden)"
 _NEXT_VARIABLE: Final = re.compile(rb";(?=[A-Za-z_][A-Za-z0-9_]*=)")
 _ENVIRONMENTS: Final = (
@@ -39,7 +39,7 @@ def is_report(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-            return path.suffix == _SUFFIX or file.read(len(_MAGIC)) == _MAGIC
+            return path.suffix == _SUFFIX or file.read(len(REPORT_MAGIC)) == REPORT_MAGIC
     except OSError as error:
         msg = f"{path}: {error.strerror or error}"
         raise TraceError(msg) from error
@@ -75,17 +75,13 @@ def export_report(report: Path, export: Path, shown_as: Path | None = None) -> P
         why = said[-1].strip() if said else f"exit code {done.returncode}"
         msg = f"{shown}: nsys cannot export it: {why}"
         raise TraceError(msg)
-    _hide_secrets(export)
-    return export
-
-
-def _hide_secrets(export: Path) -> None:
     with contextlib.closing(sqlite3.connect(export)) as database:
         with database:
             changed = sum(_hide_in(database, *place) for place in _ENVIRONMENTS)
         if changed:
-            # What nsys and we have replaced still lies between the rows.
+            # The values that were replaced are still in the file, between the rows.
             database.execute("VACUUM")
+    return export
 
 
 def _hide_in(database: sqlite3.Connection, table: str, rows: str) -> int:

@@ -34,8 +34,15 @@ def examine_work(recording: Recording, path: Path) -> None:
     Raises:
         TraceError: there are more devices than any machine has; `path` is the file.
     """
-    _refuse_many_devices(recording.spool, path)
     spool = recording.spool
+    (device,) = _columns(spool, ("device",))
+    if (count := len(np.unique(device))) > MOST_DEVICES:
+        msg = (
+            f"{path}: its GPU work names {count:,} devices, and no machine has more than "
+            f"{MOST_DEVICES:,}; the numbers are wrong, or the file holds many jobs: record again, "
+            "or split it"
+        )
+        raise TraceError(msg)
     repeats = _repeats(spool)
     if len(repeats):
         spool.drop("activities", repeats)
@@ -52,18 +59,6 @@ def examine_work(recording: Recording, path: Path) -> None:
             recording.problems[problem] += count
 
 
-def _refuse_many_devices(spool: Spool, path: Path) -> None:
-    (device,) = _columns(spool, ("device",))
-    count = len(np.unique(device))
-    if count > MOST_DEVICES:
-        msg = (
-            f"{path}: its GPU work names {count:,} devices, and no machine has more than "
-            f"{MOST_DEVICES:,}; the numbers are wrong, or the file holds many jobs: record again, "
-            "or split it"
-        )
-        raise TraceError(msg)
-
-
 def _repeats(spool: Spool) -> Rows:
     """Return the rows that repeat an earlier one."""
     keys = _columns(spool, ("start_ns", "dur_ns", "correlation_id"))
@@ -75,8 +70,8 @@ def _repeats(spool: Spool) -> Rows:
     if not len(rows):
         return rows
     columns = (*keys[:2], *_columns(spool, _TELLING))
-    told = np.stack([column[rows] for column in columns])
-    _, first = np.unique(told, axis=1, return_index=True)
+    distinguishing = np.stack([column[rows] for column in columns])
+    _, first = np.unique(distinguishing, axis=1, return_index=True)
     return np.delete(rows, first)
 
 

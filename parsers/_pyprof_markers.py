@@ -102,7 +102,7 @@ _SCALARS: Final = {
 """The arguments that no tensor can be."""
 
 
-class _Argument(msgspec.Struct):
+class _PyprofArgument(msgspec.Struct):
     type: str
     name: str = ""
     shape: list[int] | None = None
@@ -110,18 +110,18 @@ class _Argument(msgspec.Struct):
     value: Any = None
 
 
-class _Call(msgspec.Struct):
+class _PyprofCall(msgspec.Struct):
     mod: str
     op: str
-    args: list[_Argument]
+    args: list[_PyprofArgument]
 
 
-class _Stack(msgspec.Struct):
+class _PyprofStack(msgspec.Struct):
     traceMarker: list[str]  # noqa: N815 (PyProf's key)
 
 
-_CALL: Final = msgspec.json.Decoder(_Call)
-_STACK: Final = msgspec.json.Decoder(_Stack)
+_CALL: Final = msgspec.json.Decoder(_PyprofCall)
+_STACK: Final = msgspec.json.Decoder(_PyprofStack)
 
 
 class MarkerError(ValueError):
@@ -142,25 +142,25 @@ def parse_stack(text: str) -> str | None:
     Raises:
         MarkerError: the text is damaged.
     """
-    stack: _Stack = _decode(_STACK, text)
+    stack: _PyprofStack = _decode(_STACK, text)
     places = (frame.rpartition(":") for frame in reversed(stack.traceMarker))
-    found = (user_line(path, int(line)) for path, _, line in places if _is_of_call(path, line))
+    found = (
+        user_line(path, int(line))
+        for path, _, line in places
+        if _LINE.fullmatch(line) and not _RECORDER.search(path)
+    )
     return "\n".join(line for line in found if line) or None
-
-
-def _is_of_call(path: str, line: str) -> bool:
-    return bool(_LINE.fullmatch(line)) and not _RECORDER.search(path)
 
 
 def parse_call(text: str) -> tuple[str, tuple[Input, ...]]:
     """Return what was called, as an op's name, and its inputs in the order of the op's schema.
 
-    What is not known to be an op is `module::function`, with its arguments as they were given.
+    A function that is not known to be an op is `module::function`, with its arguments as given.
 
     Raises:
         MarkerError: the text is damaged.
     """
-    call: _Call = _decode(_CALL, text)
+    call: _PyprofCall = _decode(_CALL, text)
     name = _OPERATORS.get(call.op, call.op)
     inputs = [(argument, _input(argument)) for argument in call.args]
     if call.mod in ("torch", "Tensor", "torch.nn.functional"):
@@ -179,7 +179,7 @@ def _listed(inputs: Iterable[Input]) -> tuple[Input, ...]:
 
 
 def _placed(
-    inputs: Sequence[tuple[_Argument, Input]], parameters: Sequence[str]
+    inputs: Sequence[tuple[_PyprofArgument, Input]], parameters: Sequence[str]
 ) -> tuple[Input, ...]:
     """Return the inputs by parameter; those that were not given or not written are None."""
     found: dict[str, Input] = {}
@@ -196,7 +196,7 @@ def _placed(
     return tuple(found.get(name) for name in parameters)
 
 
-def _input(argument: _Argument) -> Input:
+def _input(argument: _PyprofArgument) -> Input:
     if argument.shape is not None:
         if argument.type != "tensor":
             return None

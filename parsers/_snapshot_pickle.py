@@ -54,7 +54,7 @@ _SECONDS_PER_GB: Final = 200
 _MOST_DEPTH: Final = 8
 _LONGEST_TEXT: Final = 1 << 20
 _LONGEST_REST: Final = 1 << 20
-"""What stands behind the events is small; where it is not, the compiled reader is not used."""
+"""The bytes behind the events are few; where there are more, the compiled reader is not used."""
 _AT_ONCE: Final = 2048
 """So many events are read at once: they stay in the processor's cache."""
 _NO_NOTE: Final = frozenset({"", "N/A", None})
@@ -126,7 +126,7 @@ _DAMAGED: Final = (
     pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, OverflowError,
     RecursionError, AttributeError, struct.error,
 )  # fmt: skip
-"""What is raised where a pickle, or what is in it, is not what it should be."""
+"""Raised where a pickle, or a value in it, is not what it should be."""
 
 
 class Refused(Exception):  # noqa: N818 - what is refused is the file, nothing went wrong
@@ -190,7 +190,7 @@ class _Sink:
 class _Spliced:
     """A pickle with another object in the place of a list; where it is cut, it ends there."""
 
-    def __init__(self, file: IO[bytes], place: Place, *, is_cut: bool = False) -> None:
+    def __init__(self, file: IO[bytes], place: EventsPlace, *, is_cut: bool = False) -> None:
         file.seek(0)
         head = bytearray(file.read(place.at) + _SINK)
         # A frame is read as one piece, and this one has another length now.
@@ -216,9 +216,9 @@ class _Spliced:
 
 
 class _CompiledEvents:
-    """What the compiled reader is told of a snapshot, and what is made of its answers."""
+    """What the compiled reader gets of a snapshot, and what is made of its answers."""
 
-    def __init__(self, data: mmap.mmap, place: Place, columns: Columns, library: str) -> None:
+    def __init__(self, data: mmap.mmap, place: EventsPlace, columns: Columns, library: str) -> None:
         self.sink = _Sink(columns, place.device)
         self._data = data
         self._place = place
@@ -226,7 +226,14 @@ class _CompiledEvents:
         self._memo: dict[int, Any] = {}
         self._counts: list[int] = []
         seed = int.from_bytes(os.urandom(8), "little")
-        make = _library(library).Reader
+        # Loaded from its file: its folder is on no path of this process.
+        loader = importlib.machinery.ExtensionFileLoader("_snapshot_events", library)
+        spec = importlib.util.spec_from_loader("_snapshot_events", loader)
+        if spec is None:
+            raise ImportError(library)
+        compiled = importlib.util.module_from_spec(spec)
+        loader.exec_module(compiled)
+        make = compiled.Reader
         self._reader = make(self._known, columns.known_frame, columns.known_stack, seed)
 
     def read(self, memo: dict[int, Any]) -> bytes:
@@ -309,17 +316,6 @@ class _CompiledEvents:
         return b"X" + len(text).to_bytes(4, "little") + text
 
 
-def _library(path: str) -> Any:
-    """Load the compiled reader from a file: its folder is on no path of this process."""
-    loader = importlib.machinery.ExtensionFileLoader("_snapshot_events", path)
-    spec = importlib.util.spec_from_loader("_snapshot_events", loader)
-    if spec is None:
-        raise ImportError(path)
-    library = importlib.util.module_from_spec(spec)
-    loader.exec_module(library)
-    return library
-
-
 def main(source: str, target: str, library: str = "") -> int:
     """Read the pickle `source`, write its columns to `target`, and end the process.
 
@@ -350,7 +346,7 @@ def main(source: str, target: str, library: str = "") -> int:
         return _say(f"damaged ({type(error).__name__}: {str(error)[:80]})")
 
 
-def read(file: IO[bytes], place: Place | None, columns: Columns) -> None:
+def read(file: IO[bytes], place: EventsPlace | None, columns: Columns) -> None:
     """Unpickle a snapshot whose opcodes are checked, and write its columns.
 
     Args:
@@ -419,7 +415,7 @@ def _limit(size: int) -> None:
         resource.setrlimit(kind, (most, hard))
 
 
-class Place(NamedTuple):
+class EventsPlace(NamedTuple):
     """Where in a pickle the list of events is, and of which device it is.
 
     The frame around it begins at `frame` and ends at `stop`; there may be `many` lists after it.
@@ -432,7 +428,7 @@ class Place(NamedTuple):
     many: bool
 
 
-def check_opcodes(file: IO[bytes], size: int) -> Place | None:
+def check_opcodes(file: IO[bytes], size: int) -> EventsPlace | None:
     """Raise Refused unless the file is a pickle of nothing but plain data.
 
     Args:
@@ -449,7 +445,7 @@ def check_opcodes(file: IO[bytes], size: int) -> Place | None:
         return _check(data, 0)
 
 
-def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place | None:
+def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> EventsPlace | None:
     """Check the opcodes from `at` on, all of them or up to the events; see `check_opcodes`."""
     place, frame, end = None, 0, len(data)
     while (at := _PLAIN.match(data, at, end).end()) < len(data):  # type: ignore[union-attr]
@@ -460,7 +456,12 @@ def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place 
         if code == _STOP or (place and is_up_to_events):
             return place
         if code == _FRAME:
-            frame, end = at, _end_of_frame(data, at, end)
+            # The unpickler reads a frame as one piece: what crosses its end, it would read as
+            # other opcodes.
+            if end != len(data):
+                msg = f"byte {at}: a frame within a frame is not in a memory snapshot"
+                raise Refused(msg)
+            frame, end = at, at + 9 + int.from_bytes(data[at + 1 : at + 9], "little")
         if code == _SHORT_TEXT and place is None:
             place = _place(data, at, frame)
         at = _next(data, at, code)
@@ -471,18 +472,7 @@ def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Place 
     raise Refused(msg)
 
 
-def _end_of_frame(data: mmap.mmap, at: int, end: int) -> int:
-    """Return where the frame that begins at `at` ends; the one before it ends at `end`.
-
-    The unpickler reads a frame as one piece: what crosses its end, it would read as other opcodes.
-    """
-    if end != len(data):
-        msg = f"byte {at}: a frame within a frame is not in a memory snapshot"
-        raise Refused(msg)
-    return at + 9 + int.from_bytes(data[at + 1 : at + 9], "little")
-
-
-def _place(data: mmap.mmap, at: int, frame: int) -> Place | None:
+def _place(data: mmap.mmap, at: int, frame: int) -> EventsPlace | None:
     """Return the place of the events, where a text at `at` says that they come next."""
     found = _EVENTS.match(data, at)
     if found is None:
@@ -493,7 +483,7 @@ def _place(data: mmap.mmap, at: int, frame: int) -> Place | None:
     if data[frame] != _FRAME or not frame < place < end:
         return None
     device = len(found["empty"]) // len(_LIST)
-    return Place(place, frame, end, device, bool(found["many"]))
+    return EventsPlace(place, frame, end, device, bool(found["many"]))
 
 
 def _next(data: mmap.mmap, at: int, code: int) -> int:
@@ -542,11 +532,18 @@ class Columns:
         whole = {"segments": found} if isinstance(found, list) else found
         self._keys("snapshot", [_dict(whole, "the whole")])
         traces = whole.get("device_traces") or []
-        self._add_traces(_list(traces, "device_traces"), sink)
+        for device, trace in enumerate(_list(traces, "device_traces")):
+            if sink is None or trace is not sink or device != sink.device:
+                self.add_events(self._once(_dicts(trace, "device_traces"), "events"), device)
         self._add_segments(_dicts(whole.get("segments") or [], "segments"))
         self.device_count = len(traces)
         self.settings = _plain_settings(whole.get("allocator_settings"))
-        self.non_torch = _non_torch(whole.get("pyprof2_devices"))
+        for each in _dicts(whole.get("pyprof2_devices") or [], "pyprof2_devices"):
+            device, used, reserved = (
+                _size(each.get(key)) for key in ("device", "used", "reserved")
+            )
+            if used >= reserved:
+                self.non_torch[device] = used - reserved
         for name in set(whole) - {"segments", "device_traces"}:
             _check_depth(whole[name], 1)
 
@@ -581,9 +578,10 @@ class Columns:
             columns = _same_keys(some)
             if columns is None or not columns.keys() <= _KNOWN[kind]:
                 odd |= _unknown(kind, some)
-                columns = _by_key(kind, some)
+                known = [(key, [item.get(key) for item in some]) for key in _KNOWN[kind]]
+                columns = _ByKey(len(some), known)
             yield len(some), columns
-        # Of a list once, in however many parts it comes.
+        # Once for each list, in however many parts it comes.
         self.unread |= Counter(f"{kind} key {key[:40]}" for key in sorted(odd))
 
     def _add_numbers(self, kind: str, columns: _ByKey, keys: dict[str, int]) -> None:
@@ -637,14 +635,8 @@ class Columns:
             return block
         newest, *_ = entries = _dicts(history, "history")
         self._keys("entry", entries)
-        told = {"frames": newest.get("frames") or (), "requested_size": newest.get("real_size")}
-        return told | {key: value for key, value in block.items() if value is not None}
-
-    def _add_traces(self, traces: list[Any], sink: _Sink | None) -> None:
-        for device, trace in enumerate(traces):
-            if sink is not None and trace is sink and device == sink.device:
-                continue
-            self.add_events(self._once(_dicts(trace, "device_traces"), "events"), device)
+        newer = {"frames": newest.get("frames") or (), "requested_size": newest.get("real_size")}
+        return newer | {key: value for key, value in block.items() if value is not None}
 
     def add_events(self, events: list[dict[str, Any]], device: int) -> None:
         """Add events of a device, which follow those that were added before."""
@@ -674,7 +666,7 @@ class Columns:
         number = self._stack_at.get(id(frames))
         if number is None:
             number = self._stack_at[id(frames)] = self._stack(frames)
-            # What nobody else keeps would leave its identity to another.
+            # Without this reference another list could get the same id.
             self._kept.append(frames)
         return number
 
@@ -775,12 +767,6 @@ def _same_keys(items: list[dict[Any, Any]]) -> _ByKey | None:
     return _ByKey(len(items), columns)
 
 
-def _by_key(kind: str, items: list[dict[Any, Any]]) -> _ByKey:
-    """Return the values of the keys that are known of a kind of dictionary."""
-    columns = [(key, [item.get(key) for item in items]) for key in _KNOWN[kind]]
-    return _ByKey(len(items), columns)
-
-
 def _unknown(kind: str, items: Sequence[dict[Any, Any]]) -> set[str]:
     """Return the keys that are not read; none but text is let through, nor what nests deep."""
     keys = set(chain.from_iterable(items))
@@ -847,16 +833,6 @@ def _check_depth(value: Any, depth: int) -> None:
         if level and depth > _MOST_DEPTH:
             msg = f"nested more than {_MOST_DEPTH} deep"
             raise Refused(msg)
-
-
-def _non_torch(devices: Any) -> dict[int, int]:
-    """Return what others than the allocator use, by device: what is used less what it holds."""
-    found = {}
-    for each in _dicts(devices or [], "pyprof2_devices"):
-        device, used, reserved = (_size(each.get(key)) for key in ("device", "used", "reserved"))
-        if used >= reserved:
-            found[device] = used - reserved
-    return found
 
 
 def _size(number: Any) -> int:

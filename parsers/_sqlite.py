@@ -21,11 +21,8 @@ from adbc_driver_sqlite import dbapi
 from pyprof2.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
-
-MAGIC: Final = b"SQLite format 3\x00"
-"""How every SQLite file begins."""
 
 ColumnType = Literal["int", "text"]
 
@@ -71,7 +68,7 @@ _SMALL: Final = 1 << 20
 _SMALLEST_ROW: Final = 4
 """Bytes of a row without any values, and of the pointer to it."""
 _STEPS: Final = 100_000
-"""Of SQLite's machine, after which the steps are counted; a query takes some ten of them a row."""
+"""Steps of SQLite's machine between two counts; a query takes some ten of them a row."""
 _MOST_STEPS: Final = 20
 """A byte of the file, of all queries of few rows together."""
 _DECLARATIONS: Final = "SELECT name, substr(sql, 1, 16) FROM sqlite_master WHERE type = 'table'"
@@ -173,17 +170,14 @@ class Database:
         """Return the result of a query that has few rows."""
         try:
             with self._engine.connect() as connection:
-                return list(self._in_proportion(connection.execute(query)))
+                found, total = [], 0
+                for row in connection.execute(query):
+                    total += sum(len(value) for value in row if isinstance(value, (str, bytes)))
+                    self._require_room(total)  # texts together larger than the file are a trick
+                    found.append(tuple(row))
+                return found
         except _ERRORS as error:
             raise self._trouble(error) from error
-
-    def _in_proportion(self, rows: Iterable[Sequence[object]]) -> Iterator[tuple[object, ...]]:
-        """Yield rows; raise if their texts together are larger than the file can be."""
-        total = 0
-        for row in rows:
-            total += sum(len(value) for value in row if isinstance(value, (str, bytes)))
-            self._require_room(total)
-            yield tuple(row)
 
     def _require_room(self, text_bytes: int) -> None:
         if text_bytes > _MOST_EXPANSION * self._bytes + _SMALL:

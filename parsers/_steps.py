@@ -37,7 +37,7 @@ class StepMark(NamedTuple):
     event: StepEvent | None = None
 
 
-class Step(NamedTuple):
+class MarkedStep(NamedTuple):
     """A step: from the mark of its beginning to `end_ns`."""
 
     mark: StepMark
@@ -61,7 +61,7 @@ class OpSpan:
 class StepRanges:
     """Appends ranges, and decides at the end which of them are the steps of their process.
 
-    The steps are the ranges of the profiler's own schedule; else those that our marks tell; else
+    The steps are the ranges of the profiler's own schedule; else those that our marks say; else
     the ranges that are called like steps. Where there are better ones, such a range is the user's.
     """
 
@@ -90,7 +90,7 @@ class StepRanges:
         self._append(rows, count)
 
     def finish(self, ops: OpSpan, end_ns: int) -> int:
-        """Append the steps that our marks tell, and what was held back; return how many they tell.
+        """Append the steps that our marks say, and what was held back; return how many they say.
 
         Args:
             ops: of the recording.
@@ -101,7 +101,17 @@ class StepRanges:
             if mark.pid not in self._scheduled:
                 marks.setdefault(mark.pid, []).append(mark)
         steps = [step for own in marks.values() for step in find_steps(own, ops, end_ns)]
-        _append_steps(self._spool, steps)
+        # Steps are ranges on the threads that marked their beginnings.
+        texts = self._spool.texts["ranges"]
+        columns = {
+            "start_ns": [step.mark.start_ns for step in steps],
+            "dur_ns": [max(0, step.end_ns - step.mark.start_ns) for step in steps],
+            "pid": [step.mark.pid for step in steps],
+            "tid": [step.mark.tid for step in steps],
+            "name": [texts["name"][f"step#{step.number}"] for step in steps],
+            "kind": [texts["kind"]["step"]] * len(steps) if steps else [],
+        }
+        self._spool.append("ranges", columns, len(steps))
         better = self._scheduled | {step.mark.pid for step in steps}
         kinds = self._spool.texts["ranges"]["kind"]
         for rows in self._held:
@@ -117,21 +127,7 @@ class StepRanges:
         self._spool.append("ranges", columns, count)
 
 
-def _append_steps(spool: Spool, steps: Sequence[Step]) -> None:
-    """Append steps as ranges, on the threads that marked their beginnings."""
-    texts = spool.texts["ranges"]
-    columns = {
-        "start_ns": [step.mark.start_ns for step in steps],
-        "dur_ns": [max(0, step.end_ns - step.mark.start_ns) for step in steps],
-        "pid": [step.mark.pid for step in steps],
-        "tid": [step.mark.tid for step in steps],
-        "name": [texts["name"][f"step#{step.number}"] for step in steps],
-        "kind": [texts["kind"]["step"]] * len(steps) if steps else [],
-    }
-    spool.append("ranges", columns, len(steps))
-
-
-def find_steps(marks: Sequence[StepMark], ops: OpSpan, end_ns: int) -> list[Step]:
+def find_steps(marks: Sequence[StepMark], ops: OpSpan, end_ns: int) -> list[MarkedStep]:
     """Return the steps of a process, given its marks in order.
 
     The steps that the program itself ended count alone. Else it is those that ended in the step of
@@ -147,7 +143,7 @@ def find_steps(marks: Sequence[StepMark], ops: OpSpan, end_ns: int) -> list[Step
     return _begun([mark for mark in marks if mark.event == "batch"], ops, end_ns)
 
 
-def _begun(marks: list[StepMark], ops: OpSpan, end_ns: int) -> list[Step]:
+def _begun(marks: list[StepMark], ops: OpSpan, end_ns: int) -> list[MarkedStep]:
     """Return the steps that marks begin: each lasts to the next mark, or to the end.
 
     A step that begins after the last op is none: the loop only asked for another batch.
@@ -156,10 +152,10 @@ def _begun(marks: list[StepMark], ops: OpSpan, end_ns: int) -> list[Step]:
         end_ns = marks.pop().start_ns
     ends = [*(mark.start_ns for mark in marks[1:]), end_ns]
     pairs = zip(marks, ends, strict=bool(marks))
-    return [Step(mark, end, mark.number) for mark, end in pairs if mark.number is not None]
+    return [MarkedStep(mark, end, mark.number) for mark, end in pairs if mark.number is not None]
 
 
-def _ended(marks: Sequence[StepMark], ops: OpSpan) -> list[Step]:
+def _ended(marks: Sequence[StepMark], ops: OpSpan) -> list[MarkedStep]:
     """Return the steps whose ends are marked; the first begins with what was marked before it."""
     ends = [mark for mark in marks if mark.event == "ended"]
     begin = next((m for m in marks if m.event in ("begins", "batch")), ends[0])
@@ -168,21 +164,21 @@ def _ended(marks: Sequence[StepMark], ops: OpSpan) -> list[Step]:
     return list(_between([begin, *ends]))
 
 
-def _between(marks: Sequence[StepMark]) -> Iterable[Step]:
+def _between(marks: Sequence[StepMark]) -> Iterable[MarkedStep]:
     for mark, end in pairwise(marks):
         if end.number is not None:
-            yield Step(mark, end.start_ns, end.number)
+            yield MarkedStep(mark, end.start_ns, end.number)
 
 
-def _trained(marks: Sequence[StepMark], end_ns: int) -> list[Step]:
+def _trained(marks: Sequence[StepMark], end_ns: int) -> list[MarkedStep]:
     """Return the steps that ended in the step of an optimizer."""
-    steps: list[Step] = []
+    steps: list[MarkedStep] = []
     begin: StepMark | None = None
     stepped: StepMark | None = None
 
     def close(at_ns: int) -> None:
         if begin is not None and stepped is not None and stepped.number is not None:
-            _add(steps, Step(begin, at_ns, stepped.number))
+            _add(steps, MarkedStep(begin, at_ns, stepped.number))
 
     for mark in marks:
         if mark.event in ("begins", "over"):
@@ -198,7 +194,7 @@ def _trained(marks: Sequence[StepMark], end_ns: int) -> list[Step]:
     return steps
 
 
-def _add(steps: list[Step], step: Step) -> None:
+def _add(steps: list[MarkedStep], step: MarkedStep) -> None:
     """Append a step; a part of one is joined to what came right before it."""
     last = steps[-1] if steps else None
     if last is not None and (last.number, last.end_ns) == (step.number, step.mark.start_ns):

@@ -5,7 +5,7 @@ of 2021 (capital categories, string thread ids, whole µs), 2022-23 (the externa
 correlation id), 2024 (ns in decimals, absolute or on a base time) to 2026, from NVIDIA, AMD and
 CPU-only machines.
 
-The file is cut into pieces, a scanner makes columns of each, and a builder tables of these; see
+The file is cut into chunks, a scanner makes columns of each, and a builder tables of these; see
 `pyprof2.parsers._kineto_columns`.
 """
 
@@ -13,26 +13,32 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2 import is_pure
+from pyprof2 import is_pure, problems
 from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
-from pyprof2.parsers._kineto_builder import TableBuilder
-from pyprof2.parsers._kineto_events import Job
-from pyprof2.parsers._kineto_scanner import EventScanner
-from pyprof2.parsers._kineto_values import first_of, to_int
+from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
+from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
+from pyprof2.parsers._kineto_ops import OpTable
+from pyprof2.parsers._kineto_pairs import PairedEvents
+from pyprof2.parsers._kineto_ranges import RangeTables
+from pyprof2.parsers._kineto_scanner import EventScanner, RecordedJob
+from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
 from pyprof2.parsers._labels import cpu_device, entry_of, machine_of
-from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK
+from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, with_detail
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.parsers._kineto_columns import Scanner
+    from pyprof2.markers import Marker
+    from pyprof2.parsers._kineto_columns import Scan, Scanner
+    from pyprof2.recording import Signature
 
 SCANNERS: Final[dict[str, type[Scanner]]] = {"python": EventScanner}
-"""What can scan, by name; their columns are equal. One is there only where a compiler was."""
+"""The scanners by name; their columns are equal. One is there only where a compiler was."""
 with contextlib.suppress(ImportError):
     from pyprof2.parsers._kineto_native import NativeScanner
 
@@ -76,7 +82,8 @@ def read_recordings(
         TraceError: the file cannot be read, is not JSON, or has no list of events.
     """
     stream = JsonStream(path, "traceEvents", on_progress)
-    scan = SCANNERS[scanner or _default_scanner()](stream).scan
+    default = "compiled" if "compiled" in SCANNERS and not is_pure() else "python"
+    scan = SCANNERS[scanner or default](stream).scan
     builder = TableBuilder(Spool(folder), stream.problems)
     try:
         for text in stream.chunks():
@@ -87,14 +94,11 @@ def read_recordings(
     return [_recording(stream, builder)]
 
 
-def _default_scanner() -> str:
-    return "compiled" if "compiled" in SCANNERS and not is_pure() else "python"
-
-
 def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
     """Return what was read, with what the file says of itself."""
-    job = stream.member("distributedInfo", Job, AROUND_BYTES_MAX) or Job()
+    job = stream.member("distributedInfo", RecordedJob, AROUND_BYTES_MAX) or RecordedJob()
     process = builder.process
+    host_in_name = _HOST_IN_NAME.fullmatch(stream.path.name)
     claimed = process and process.rank
     rank = first_of(to_int(job.rank), claimed)
     if claimed is not None:
@@ -116,7 +120,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             "event_count": builder.scanned.total(),
             "host": first_of(
                 stream.member("host_name", str),
-                _host_in_name(stream.path.name),
+                host_in_name and host_in_name[1],
                 process and process.host,
             ),
             **machine_of(process),
@@ -130,11 +134,6 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),
     )
-
-
-def _host_in_name(name: str) -> str | None:
-    found = _HOST_IN_NAME.fullmatch(name)
-    return None if found is None else found[1]
 
 
 def _times(stream: JsonStream, builder: TableBuilder) -> dict[str, int | None]:
@@ -181,3 +180,102 @@ def _device(properties: dict[str, Any], device_type: str) -> dict[str, Any]:
         ),
         "memory_bytes_per_s": None,
     }
+
+
+_SKIPPED_PHASES: Final = {"M": problems.NAMES, "i": problems.MARKS}
+_SKIPPED_CATEGORIES: Final = {
+    "ac2g": problems.ARROWS,
+    "async": problems.ARROWS,
+    "async_cpu_to_gpu": problems.ARROWS,
+    "async_gpu": problems.ARROWS,
+    "trace": problems.OWN_SPAN,
+    "gpu_user_annotation": problems.GPU_ANNOTATIONS,
+    "cuda_event": problems.CUDA_EVENTS,
+}
+
+
+class TableBuilder:
+    """Appends columns of events to the raw tables of one process.
+
+    Attributes:
+        spool: the raw tables.
+        problems, skipped, annotated: as in `Recording`.
+        scanned: how many events there were, by the scanner that read them.
+        span: the first start and the last end of what the program did.
+    """
+
+    def __init__(self, spool: Spool, problems: Counter[str]) -> None:
+        shared = TableContext(spool, problems)
+        self.spool, self.problems = spool, problems
+        self.annotated, self.span = shared.annotated, shared.span
+        self.skipped: Counter[str] = Counter()
+        self.scanned: Counter[str] = Counter()
+        self._ranges, self._devices = RangeTables(shared), DeviceTables(shared)
+        self._ops = OpTable(shared, self._ranges)
+        self._counters = CounterTable(shared, self.skipped)
+        self._append = {
+            "op": self._ops.add, "annotation": self._ranges.add, "python": self._ranges.add,
+            "launch": self._devices.add_launches, "kernel": self._devices.add_activities,
+            "memcpy": self._devices.add_activities, "memset": self._devices.add_activities,
+            "mtia": self._devices.add_mtia,
+            "overhead": self._devices.add_stalls, "wait": self._devices.add_stalls,
+            "memory": self._devices.add_memory, "flow": self._devices.add_flows,
+            "counter": self._counters.add_samples, "counted range": self._counters.add_ranges,
+        }  # fmt: skip
+        self._pairs = PairedEvents(shared)
+
+    def add(self, scan: Scan) -> None:
+        """Append what was scanned of a chunk of the file."""
+        self.scanned[scan.scanner] += scan.count
+        for events in scan.groups:
+            if events.group == END or events.group.startswith(BEGIN):
+                self._pairs.add(events)
+            else:
+                self._append[events.group](events)
+        for (phase, category), count in scan.skipped.items():
+            key = _skipped(phase, category)
+            self.skipped[key] += count
+
+    def finish(self) -> None:
+        """Append what could not be before the end of the recording was known."""
+        for events in self._pairs.joined():
+            if events.group == UNKNOWN:
+                self.skipped[with_detail(problems.UNKNOWN_EVENT, "pairs of B and E")] += len(events)
+            else:
+                self._append[events.group](events)
+        self._ranges.finish(self._ops.span)
+
+    @property
+    def process(self) -> Marker | None:
+        """What our annotation says of the process."""
+        return self._ranges.process
+
+    @property
+    def cpu(self) -> Marker | None:
+        """What it says of the CPU."""
+        return self._ranges.cpu
+
+    @property
+    def entry(self) -> Marker | None:
+        """What it says of the entry point that is run."""
+        return self._ranges.entry
+
+    @property
+    def trusts_external_ids(self) -> bool:
+        """Whether the external ids of launches are more than their correlation ids again."""
+        return self._devices.trusts_external_ids
+
+    def signatures(self) -> list[Signature]:
+        """Return the signatures of ops, by `signature_id`."""
+        return self._ops.signatures()
+
+
+def _skipped(phase: str, category: str) -> str:
+    """Return what events are that no table has: of a known kind, or of one that may matter."""
+    if not phase:
+        return problems.NO_PHASE
+    if phase in _SKIPPED_PHASES:
+        return _SKIPPED_PHASES[phase]
+    detail = f"phase {phase}, category {category or 'none'}"
+    unknown = with_detail(problems.UNKNOWN_EVENT, detail)
+    return _SKIPPED_CATEGORIES.get(category.lower(), unknown)

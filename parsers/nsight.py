@@ -19,6 +19,22 @@ import sqlalchemy as sa
 from pyprof2.errors import TraceError
 from pyprof2.markers import Marker, format_marker
 from pyprof2.parsers._labels import cpu_device, entry_of
+from pyprof2.parsers._nsight_devices import (
+    COPY_COLUMNS,
+    GRAPH_COLUMNS,
+    KERNEL_COLUMNS,
+    OVERHEAD_COLUMNS,
+    OVERHEADS,
+    SET_COLUMNS,
+    WAIT_COLUMNS,
+    WAITS,
+    copies,
+    graphs,
+    kernels,
+    overheads,
+    sets,
+    waits,
+)
 from pyprof2.parsers._nsight_facts import (
     EXPORT_TABLES,
     host_name,
@@ -35,23 +51,12 @@ from pyprof2.parsers._nsight_rows import (
     PID_SHIFT,
     Process,
     Strings,
-    amounts,
-    codes_array,
-    distinct,
     ints,
     where,
 )
-from pyprof2.parsers._nsight_stalls import (
-    OVERHEAD_COLUMNS,
-    OVERHEADS,
-    WAIT_COLUMNS,
-    WAITS,
-    overheads,
-    waits,
-)
 from pyprof2.parsers._nsys import export_report, is_report
-from pyprof2.parsers._other_files import other_database
 from pyprof2.parsers._sqlite import Database
+from pyprof2.parsers.formats import other_database
 from pyprof2.problems import (
     BACKTRACES,
     GRAPHS_WITH_NODES,
@@ -69,7 +74,6 @@ if TYPE_CHECKING:
 
     from pyprof2.parsers._nsight_rows import Columns
     from pyprof2.parsers._sqlite import ColumnType
-    from pyprof2.recording import TextCodes
 
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -84,32 +88,9 @@ _EXPORT: Final = "export.sqlite"
 _ACTIVITY_COLUMNS: Final = (
     "globalPid", "deviceId", "streamId", "correlationId", "graphNodeId"
 )  # fmt: skip
-_KERNEL_COLUMNS: Final = (
-    "demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ", "blockX",
-    "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
-)  # fmt: skip
-_COPY_COLUMNS: Final = ("bytes", "copyKind", "srcKind", "dstKind")
-_SET_COLUMNS: Final = ("bytes", "memKind")
-_GRAPH_COLUMNS: Final = ("graphId",)
 _CALL_COLUMNS: Final = ("globalTid", "correlationId", "nameId", "eventClass")
 _RANGE_COLUMNS: Final = ("eventType", "globalTid", "textId", "domainId", "int64Value")
 
-_COPY_WORDS: Final = (
-    None, "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP",
-    "HtoD", "DtoH", "DtoD",
-)  # fmt: skip
-"""By `copyKind`; the last three are of unified memory."""
-_COPY_KINDS: Final = {
-    "HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "HtoH": "h2h", "PtoP": "p2p",
-    "HtoA": "h2d", "AtoH": "d2h", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
-}  # fmt: skip
-_MEMORY_WORDS: Final = (
-    "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
-    "Unknown",
-)  # fmt: skip
-"""By `srcKind`, `dstKind` and `memKind`."""
-_KINDS: Final = 32
-"""More kinds of copies, and of memory, than there are."""
 _BACKTRACE_CLASS: Final = 67
 """Calls of this `eventClass` repeat others, to hold their backtraces."""
 _ENTRY_VERSION: Final = r"_v\d{4,5}$"
@@ -146,10 +127,10 @@ def read_recordings(
     """
     export = export_report(path, folder / _EXPORT) if is_report(path) else path
     with Database(export, shown_as=path) as database:
-        return _Reader(database, folder, on_progress).read()
+        return _ExportReader(database, folder, on_progress).read()
 
 
-class _Reader:
+class _ExportReader:
     """Reads table after table, and gives each process its rows."""
 
     def __init__(
@@ -162,24 +143,20 @@ class _Reader:
         self._ranges: dict[int | None, RangeReader] = {}
         self._all_known = False
         self._done = self._left_out = 0
-        self._refuse_other_files()
+        there = database.tables
+        other = None if _STRINGS in there else other_database(sorted(there))
+        if other is not None or not there & {_KERNELS, _COPIES, _SETS, _GRAPHS, _CALLS, _RANGES}:
+            if other is None and there & {_STRINGS, *EXPORT_TABLES}:
+                other = f"neither CUDA nor NVTX tables in it; {_RECORD}"
+            msg = (
+                f"{database.shown_as}: {other or 'an SQLite file, but no export of Nsight Systems'}"
+            )
+            raise TraceError(msg)
         self._strings = Strings(database, _STRINGS)
         self._row_count = 0
         if on_progress is not None:
             tables = (_KERNELS, _COPIES, _GRAPHS, _CALLS, _RANGES)
             self._row_count = sum(map(database.about, tables))
-
-    def _refuse_other_files(self) -> None:
-        there = self._database.tables
-        other = None if _STRINGS in there else other_database(sorted(there))
-        if other is None and there & {_KERNELS, _COPIES, _SETS, _GRAPHS, _CALLS, _RANGES}:
-            return
-        if other is None and there & {_STRINGS, *EXPORT_TABLES}:
-            msg = f"{self._database.shown_as}: neither CUDA nor NVTX tables in it; {_RECORD}"
-        else:
-            other = other or "an SQLite file, but no export of Nsight Systems"
-            msg = f"{self._database.shown_as}: {other}"
-        raise TraceError(msg)
 
     @cached_property
     def _only_pid(self) -> int | None:
@@ -194,9 +171,9 @@ class _Reader:
     def read(self) -> list[Recording]:
         """Return the recordings."""
         for table, kind, columns, read in (
-            (_KERNELS, "kernel", _KERNEL_COLUMNS, self._kernels),
-            (_COPIES, "memcpy", _COPY_COLUMNS, _copies),
-            (_SETS, "memset", _SET_COLUMNS, _sets),
+            (_KERNELS, "kernel", KERNEL_COLUMNS, self._kernels),
+            (_COPIES, "memcpy", COPY_COLUMNS, copies),
+            (_SETS, "memset", SET_COLUMNS, sets),
         ):
             wanted = (*_ACTIVITY_COLUMNS, *columns)
             for process, rows in self._by_process(table, "globalPid", wanted):
@@ -220,13 +197,13 @@ class _Reader:
         nodes = {
             pid: np.concatenate(process.correlations) for pid, process in self._processes.items()
         }
-        wanted = (*_ACTIVITY_COLUMNS, *_GRAPH_COLUMNS)
+        wanted = (*_ACTIVITY_COLUMNS, *GRAPH_COLUMNS)
         for process, rows in self._by_process(_GRAPHS, "globalPid", wanted):
             # One launch has one correlation id, and all nodes of its graph have it.
             known = np.isin(ints(rows["correlationId"]), nodes.get(process.pid, ()))
             process.skipped[GRAPHS_WITH_NODES] += int(known.sum())
             process.problems[WHOLE_GRAPHS] += int((~known).sum())
-            self._add_activities(process, where(rows, ~known), "graph", _graphs)
+            self._add_activities(process, where(rows, ~known), "graph", graphs)
 
     def _read_stalls(self) -> None:
         """Append what held the host or a stream up. It is no work: the span does not hold it."""
@@ -303,20 +280,7 @@ class _Reader:
         process.spool.append("activities", columns, count)
 
     def _kernels(self, process: Process, rows: Columns) -> Columns:
-        texts = process.spool.texts["activities"]
-        names = [rows["demangledName"], rows["shortName"]]
-        grid, block = (
-            [amounts(rows[f"{name}{axis}"]) for axis in "XYZ"] for name in ("grid", "block")
-        )
-        shared = [amounts(rows[f"{name}SharedMemory"]) for name in ("static", "dynamic")]
-        return {
-            "kernel": pc.coalesce(*(self._strings.codes(ids, texts["kernel"]) for ids in names)),
-            "grid": _triples(grid, texts["grid"]),
-            "block": _triples(block, texts["block"]),
-            "blocks_per_sm": _blocks_per_sm(grid, rows["deviceId"], self._devices(process)),
-            "registers": amounts(rows["registersPerThread"]),
-            "shared_bytes": pc.add(*shared),
-        }
+        return kernels(process, rows, self._strings, self._devices(process))
 
     def _devices(self, process: Process) -> list[dict[str, Any]]:
         if process.devices is None:
@@ -342,7 +306,13 @@ class _Reader:
         process.spool.append("launches", columns, len(rows["start"]))
 
     def _recordings(self) -> list[Recording]:
-        processes = [p for p in self._processes.values() if _is_to_be_profiled(p)]
+        for process in self._processes.values():
+            process.spool.finish()
+        processes = [
+            process
+            for process in self._processes.values()
+            if any(process.spool.counts[table] for table in ("activities", "ops", "ranges"))
+        ]
         processes = [p for p in processes if p.used_gpu] or processes
         if not processes:
             msg = f"{self._database.shown_as}: neither GPU work nor NVTX ranges in it; {_RECORD}"
@@ -357,7 +327,13 @@ class _Reader:
         return found
 
     def _recording(self, process: Process, unix_ns: int | None) -> Recording:
-        _find_unlaunched(process)
+        # Why GPU work has no launch: correlation ids count the calls of a process, from 1.
+        ids = np.concatenate([np.empty(0, np.int64), *process.correlations])
+        if process.first_call is None:
+            process.problems[NO_CALLS] += len(ids)
+        else:
+            process.problems[LAUNCHED_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
+        process.problems, process.skipped = +process.problems, +process.skipped
         ranges = self._ranges.get(process.pid)
         devices = with_undescribed(self._devices(process), process.ordinals)
         if process.cpu is not None:
@@ -394,89 +370,3 @@ class _Reader:
             "end_ns": process.last_ns if known else None,
             "event_count": process.rows,
         }
-
-
-def _is_to_be_profiled(process: Process) -> bool:
-    process.spool.finish()
-    return any(process.spool.counts[table] for table in ("activities", "ops", "ranges"))
-
-
-def _find_unlaunched(process: Process) -> None:
-    """Note why GPU work has no launch. Correlation ids count the calls of a process, from 1."""
-    ids = np.concatenate(process.correlations) if process.correlations else np.empty(0, np.int64)
-    if process.first_call is None:
-        process.problems[NO_CALLS] += len(ids)
-    else:
-        process.problems[LAUNCHED_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
-    process.problems, process.skipped = +process.problems, +process.skipped
-
-
-def _triples(axes: list[pa.Array], codes: TextCodes) -> pa.Array:
-    """Return the codes of `x,y,z`; null where one of them is."""
-    texts = pc.binary_join_element_wise(*(axis.cast(pa.string()) for axis in axes), ",")
-    encoded = texts.dictionary_encode()
-    table = np.array([codes[text] for text in encoded.dictionary.to_pylist()], np.int32)
-    return pa.array(table).take(encoded.indices)
-
-
-def _blocks_per_sm(
-    grid: list[pa.Array], device: pa.Array, devices: list[dict[str, Any]]
-) -> pa.Array:
-    """Return how many blocks of each kernel come on one multiprocessor of its device."""
-    blocks = np.prod([ints(axis, -1).astype(np.float64) for axis in grid], axis=0)
-    known = np.all([ints(axis, -1) >= 0 for axis in grid], axis=0)
-    units = {d["device"]: d["multiprocessors"] or 0 for d in devices}
-    ordinals, place = np.unique(ints(device), return_inverse=True)
-    count = np.array([units.get(ordinal, 0) for ordinal in ordinals.tolist()])[place.reshape(-1)]
-    known &= count > 0
-    return pa.array(blocks / np.maximum(count, 1), mask=~known)
-
-
-def _copies(process: Process, rows: Columns) -> Columns:
-    texts = process.spool.texts["activities"]
-    kinds = [np.clip(ints(rows[name]), -1, _KINDS - 2) + 1 for name in _COPY_COLUMNS[1:]]
-    shape = (_KINDS,) * len(kinds)
-    unique, at = distinct(np.ravel_multi_index(kinds, shape), _KINDS ** len(kinds))
-    found = [_copy_texts(*(int(kind) - 1 for kind in np.unravel_index(k, shape))) for k in unique]
-    names = [texts["kernel"][name] for name, _ in found]
-    codes = [-1 if kind is None else texts["copy_kind"][kind] for _, kind in found]
-    return {
-        "kernel": codes_array(np.array(names, np.int32)[at]),
-        "copy_kind": codes_array(np.array(codes, np.int32)[at]),
-        "bytes": amounts(rows["bytes"]),
-    }
-
-
-def _copy_texts(kind: int, source: int, target: int) -> tuple[str, str | None]:
-    """Return the name of a copy, as torch.profiler writes it, and its `copy_kind`."""
-    word, ends = _word(_COPY_WORDS, kind), [_word(_MEMORY_WORDS, end) for end in (source, target)]
-    name = f"Memcpy {word}" if word else "Memcpy"
-    if all(ends):
-        name += f" ({ends[0]} -> {ends[1]})"
-    if word is None:
-        return name, None
-    hosts = {end.lower() for end in ends if end in ("Pageable", "Pinned")}
-    return name, " ".join([_COPY_KINDS[word], *sorted(hosts)])
-
-
-def _sets(process: Process, rows: Columns) -> Columns:
-    texts = process.spool.texts["activities"]
-    kinds, inverse = np.unique(ints(rows["memKind"], -1), return_inverse=True)
-    words = [_word(_MEMORY_WORDS, kind) for kind in kinds.tolist()]
-    names = [texts["kernel"][f"Memset ({word})" if word else "Memset"] for word in words]
-    return {
-        "kernel": codes_array(np.array(names, np.int32)[inverse.reshape(-1)]),
-        "bytes": amounts(rows["bytes"]),
-    }
-
-
-def _graphs(process: Process, rows: Columns) -> Columns:
-    names = process.spool.texts["activities"]["kernel"]
-    numbers, at = np.unique(ints(rows["graphId"], -1), return_inverse=True)
-    texts = [f"CUDA graph {number}" if number >= 0 else "CUDA graph" for number in numbers.tolist()]
-    codes = np.array([names[text] for text in texts], np.int32)
-    return {"kernel": codes_array(codes[at.reshape(-1)])}
-
-
-def _word(words: tuple[str | None, ...], code: int) -> str | None:
-    return words[code] if 0 <= code < len(words) else None

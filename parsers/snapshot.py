@@ -5,6 +5,7 @@ They are pickles, of torch 1.13 to 2.13. A process of its own reads them: see `_
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import mmap
 import re
@@ -14,15 +15,15 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from pyprof2 import is_pure
 from pyprof2.columns import int_array, text_array
 from pyprof2.errors import TraceError
 from pyprof2.parsers import _snapshot_pickle
-from pyprof2.parsers._compiled import library
 from pyprof2.recording import Snapshot, Stack
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ def read_snapshot(path: Path) -> Snapshot:
         if done.returncode:
             msg = f"{path}: not read as a memory snapshot: {_why(done)}"
             raise TraceError(msg)
-        with columns.open("rb") as file, _mapped(file) as content:
+        # Mapped, the numbers take no memory until they are looked at.
+        with (
+            columns.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
             return _from_columns(path, content)
 
 
@@ -81,11 +86,6 @@ def _why(done: subprocess.CompletedProcess[bytes]) -> str:
     if done.returncode in _OUT_OF_TIME:
         return "takes far longer than a snapshot of its size does; dump it anew"
     return f"its reader ended with code {done.returncode}; dump it anew"
-
-
-def _mapped(file: BinaryIO) -> mmap.mmap:
-    """Return the bytes of a file, which take no memory until they are looked at."""
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _from_columns(path: Path, content: mmap.mmap | bytes) -> Snapshot:
@@ -150,3 +150,12 @@ def _table(kind: str, numbers: dict[str, Any], header: dict[str, Any]) -> pa.Tab
         else:
             columns[_TO_BYTES.get(name, name)] = int_array(values, -1)
     return pa.table(columns)
+
+
+def library(name: str) -> str:
+    """Return the file of the compiled module `name` of this package.
+
+    Nothing: it was not built, or is not wanted.
+    """
+    spec = None if is_pure() else importlib.util.find_spec(f"pyprof2.parsers.{name}")
+    return (spec and spec.origin) or ""

@@ -20,8 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.parsers import _snapshot_pickle as reader
-from pyprof2.parsers._compiled import library
-from pyprof2.parsers.snapshot import COMPILED, _numbers
+from pyprof2.parsers.snapshot import COMPILED, _numbers, library
 from tests.compare_readers import compare
 from tests.snapshots import TORCH, alloc, block, flat, forward, frame, free, segment, snapshot
 

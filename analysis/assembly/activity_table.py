@@ -17,9 +17,11 @@ from pyprof2.analysis.hardware.kernel_names import (
     short_name,
 )
 from pyprof2.analysis.hardware.verdict import judge
-from pyprof2.analysis.linking.activities import LINKS, Activities, Launches
-from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID, link_steps
+from pyprof2.analysis.linking.activities import LINKS, Launches, LinkedActivities
+from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
+from pyprof2.analysis.linking.ranges import link_steps
+from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import TextColumn, int_array, lookup, named, only, slices_of_groups, text_array
 from pyprof2.recording import Recording, code_column, int_column
@@ -71,7 +73,7 @@ def activity_tables(
         yield name, (_activity_part(recording, linked, part) for part in parts)
 
 
-def _activity_part(recording: Recording, linked: Linked, found: Activities) -> pa.Table:
+def _activity_part(recording: Recording, linked: Linked, found: LinkedActivities) -> pa.Table:
     raw = recording.read("activities", None, found.row)
     columns = {name: raw[name] for name in _RECORDED}
     columns |= _launch_columns(linked, found)
@@ -89,7 +91,7 @@ def _activity_part(recording: Recording, linked: Linked, found: Activities) -> p
 
 
 def _launch_parts(
-    recording: Recording, launches: Launches, found: Activities
+    recording: Recording, launches: Launches, found: LinkedActivities
 ) -> Iterator[pa.Table]:
     count = np.bincount(found.launch[found.launch >= 0], minlength=len(launches.row))
     names = ["start_ns", "dur_ns", "pid", "tid", "name", "correlation_id"]
@@ -106,7 +108,7 @@ def _launch_parts(
         )
 
 
-def _launch_columns(linked: Linked, found: Activities) -> dict[str, Any]:
+def _launch_columns(linked: Linked, found: LinkedActivities) -> dict[str, Any]:
     threads, launches = linked.threads, linked.launches
     start = lookup(launches.start, found.launch, NO_ID)
     thread = lookup(launches.thread, found.launch, 0)
@@ -147,7 +149,7 @@ def _op_columns(linked: Linked, op: Int) -> dict[str, Any]:
     }
 
 
-def _cost_columns(linked: Linked, found: Activities, raw: pa.Table) -> dict[str, Any]:
+def _cost_columns(linked: Linked, found: LinkedActivities, raw: pa.Table) -> dict[str, Any]:
     """Return each kernel's share of its op's cost; of a copy the bytes that were recorded."""
     costs = linked.costs
     kernel, kernels = code_column(raw, "kernel")
@@ -201,7 +203,9 @@ def _rates(shares: Shares, op_bytes: Int, time: Int) -> dict[str, pa.Array]:
     }
 
 
-def _categories(linked: Linked, found: Activities, raw: pa.Table, estimate: Int) -> TextColumn:
+def _categories(
+    linked: Linked, found: LinkedActivities, raw: pa.Table, estimate: Int
+) -> TextColumn:
     """Return the category: a copy's kind; communication by name; by op; else by name."""
     costs = linked.costs
     kernel, kernels = code_column(raw, "kernel")
@@ -224,7 +228,7 @@ def _categories(linked: Linked, found: Activities, raw: pa.Table, estimate: Int)
 
 
 def _cost_status(
-    linked: Linked, found: Activities, op: Int, copied: Int, owner: Int
+    linked: Linked, found: LinkedActivities, op: Int, copied: Int, owner: Int
 ) -> dict[str, pa.Array]:
     """Return status and note; the op around a graph's replay lacks neither formula nor shapes."""
     status = lookup(linked.costs.status, op, STATUSES.index("no_op"))
@@ -261,7 +265,7 @@ def _device_columns(recording: Recording, ordinal: Int) -> dict[str, Any]:
     }
 
 
-def _notes(linked: Linked, found: Activities) -> Int:
+def _notes(linked: Linked, found: LinkedActivities) -> Int:
     """Return what is to be said of each activity's link, as a code into `_NOTES`."""
     pairs = linked.pairs
     note = np.where(found.op < 0, _NO_OP, -1)

@@ -11,8 +11,11 @@ import pyarrow as pa
 from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import STATUSES, UNKNOWN
 from pyprof2.analysis.intervals import Nest, last_not_after
-from pyprof2.analysis.linking.link import DIRECTIONS, NO_ID, is_optimizer_step, link_steps
+from pyprof2.analysis.linking.directions import is_optimizer_step
+from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
+from pyprof2.analysis.linking.ranges import link_steps
+from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import int_array, lookup, text_array
 from pyprof2.recording import code_column, int_column
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyprof2.analysis.assembly.linked import Linked
-    from pyprof2.analysis.costs.attribute import Described, OpCosts
+    from pyprof2.analysis.costs.attribute import CostDescription, OpCosts
     from pyprof2.analysis.intervals import Int
     from pyprof2.recording import Recording
 
@@ -33,7 +36,7 @@ _RECORDED: Final = (
 )  # fmt: skip
 
 
-def estimate_table(distinct: Iterable[Described]) -> pa.Table:
+def estimate_table(distinct: Iterable[CostDescription]) -> pa.Table:
     """Return the canonical table `estimates`, without the column `rank`."""
     distinct = list(distinct)
     columns = zip(*distinct, strict=True) if distinct else ([], [], [], [])

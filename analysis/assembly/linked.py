@@ -12,12 +12,20 @@ from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.attribute import OpCosts, cost_ops
 from pyprof2.analysis.costs.evidence import DistinctCalls, find_evidence
 from pyprof2.analysis.intervals import nearest_marked
-from pyprof2.analysis.linking import link
-from pyprof2.analysis.linking.activities import Activities, Launches, link_activities, link_launches
-from pyprof2.analysis.linking.link import NO_RANGES, Ops, Ranges, Threads
+from pyprof2.analysis.linking.activities import (
+    Launches,
+    LinkedActivities,
+    link_activities,
+    link_launches,
+)
+from pyprof2.analysis.linking.directions import link_directions
+from pyprof2.analysis.linking.layers import link_layers, link_sharded
+from pyprof2.analysis.linking.ops import DIRECTIONS, Ops, link_ops
 from pyprof2.analysis.linking.pair import Pairs, pair
+from pyprof2.analysis.linking.ranges import NO_RANGES, Ranges, link_steps, read_ranges
 from pyprof2.analysis.linking.stacks import Around, Stacks, choose_lines
-from pyprof2.analysis.linking.user_ranges import Found, UserRanges, choose_users, node_threads
+from pyprof2.analysis.linking.threads import NO_ID, Threads
+from pyprof2.analysis.linking.user_ranges import RangePaths, UserRanges, choose_users, node_threads
 from pyprof2.columns import TextColumn, combine_keys, lookup, merge_texts
 from pyprof2.recording import Recording, TextCodes, code_column, int_column
 
@@ -40,8 +48,8 @@ class Linked:
         layer: as text codes; ops in backward have that of their forward op.
         stack: of the frames around, number in `Shared.stacks`, -1 for none; in backward as `layer`.
         source, library_source: the innermost line of the user's own, and outside of torch.
-        step: number of the step, `link.NO_ID` for none.
-        direction: code into `link.DIRECTIONS`.
+        step: number of the step, `NO_ID` for none.
+        direction: code into `DIRECTIONS`.
         steps: the step ranges, for launches on other threads.
         paths: of the user's own ranges; what is found of ops and launches are codes into them.
         op_ranges, launch_ranges: what is found of each op and each launch.
@@ -51,7 +59,7 @@ class Linked:
     ops: Ops
     pairs: Pairs
     launches: Launches
-    activities: Activities
+    activities: LinkedActivities
     costs: OpCosts
     signature: Int
     texts: Sequence[str]
@@ -63,8 +71,8 @@ class Linked:
     direction: Int
     steps: Ranges
     paths: Sequence[str]
-    op_ranges: Found
-    launch_ranges: Found
+    op_ranges: RangePaths
+    launch_ranges: RangePaths
 
 
 class Shared:
@@ -108,7 +116,7 @@ def _look_around(
 ) -> _Around:
     recorded = recording.read("ops", ["layer", "stack"], ops.row)
     # There may be more frames than ops: they are let go with this function.
-    ranges = link.read_ranges(recording, threads)
+    ranges = read_ranges(recording, threads)
     lines = code_column(recorded, "stack")
     stack = _stacks_of(stacks, ops, ranges, lines)
     layer = merge_texts(code_column(recorded, "layer"), _layers_around(ops, pairs.forward, ranges))
@@ -117,7 +125,7 @@ def _look_around(
     )
     # What FSDP calls a layer may be meant of any that is known at all.
     known = [*recording.spool.texts["ops"]["layer"], *layer[1]]
-    sharded = link.link_sharded(annotations, known, ops.thread, ops.start, layer)
+    sharded = link_sharded(annotations, known, ops.thread, ops.start, layer)
     return _Around(stack, lines[0], layer, sharded, steps, annotations, modules)
 
 
@@ -135,7 +143,7 @@ def link_recording(
     shared = shared or Shared(recording)
     tables = ("ops", "launches", "ranges", "flows", "memory")
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
-    ops = link.link_ops(recording, threads)
+    ops = link_ops(recording, threads)
     pairs = pair(ops, recording, threads)
     launches = link_launches(recording, ops, threads)
     activities = link_activities(recording, launches, ops, threads)
@@ -144,9 +152,9 @@ def link_recording(
     annotations = around.annotations
     own = choose_users(recording, annotations)
     users = UserRanges.of(own, threads, shared.node_threads if len(own.name) else ())
-    direction = link.link_directions(ops, threads, annotations, around.modules)
+    direction = link_directions(ops, threads, annotations, around.modules)
     # An optimizer may step inside of backward: what it does belongs to no layer.
-    inherits = ops.backward & (direction == link.DIRECTIONS.index("backward"))
+    inherits = ops.backward & (direction == DIRECTIONS.index("backward"))
     origin = _origins(ops, pairs)
     stack = _within(ops, direction, around.modules, _stack_of(ops, around, origin, inherits))
     layer, layers = merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops))
@@ -164,7 +172,7 @@ def link_recording(
         stack=stack,
         source=source,
         library_source=library_source,
-        step=link.link_steps(around.steps, threads, ops.thread, ops.start),
+        step=link_steps(around.steps, threads, ops.thread, ops.start),
         direction=direction,
         steps=around.steps,
         paths=users.paths,
@@ -195,7 +203,7 @@ def _costs_of(
     ops: Ops,
     pairs: Pairs,
     signature: Int,
-    activities: Activities,
+    activities: LinkedActivities,
     shared: Shared,
 ) -> OpCosts:
     """Return the costs of the ops, with what else in the recording says of their inputs."""
@@ -207,7 +215,7 @@ def _costs_of(
 def _layers_around(ops: Ops, forward: Int, ranges: dict[str, Ranges]) -> TextColumn:
     """Return the layer of each op as the ranges around it tell it."""
     modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
-    return link.link_layers(modules, layers, ops, forward)
+    return link_layers(modules, layers, ops, forward)
 
 
 def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: TextColumn) -> Int:
@@ -272,11 +280,11 @@ def _within(ops: Ops, direction: Int, modules: Sequence[Ranges], codes: Int) -> 
         codes: of the layers or stacks, -1 for none.
     """
     holder = nearest_marked(ops.parent, ops.node & (codes >= 0))
-    is_own = np.isin(direction, [link.DIRECTIONS.index(name) for name in ("forward", "backward")])
+    is_own = np.isin(direction, [DIRECTIONS.index(name) for name in ("forward", "backward")])
     rows = np.flatnonzero((codes < 0) & (holder >= 0) & is_own)
     for calls in modules if len(rows) else ():
         call = calls.nest().innermost(ops.thread[rows], ops.start[rows])
-        rows = rows[lookup(calls.start, call, link.NO_ID) < ops.start[holder[rows]]]
+        rows = rows[lookup(calls.start, call, NO_ID) < ops.start[holder[rows]]]
     found = codes.copy()
     found[rows] = codes[holder[rows]]
     return found

@@ -1,7 +1,16 @@
-"""Formulas for the FLOPs and bytes of ops, and the registry that finds them."""
+"""Formulas for the FLOPs and bytes of ops, and the registry that finds them.
+
+A package that has operators of its own names the module that registers their formulas as an entry
+point, and it is imported before costs are looked up::
+
+    [project.entry-points."pyprof2.costs"]
+    mylib = "mylib.costs"
+"""
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Final
 
 from pyprof2.analysis.costs import (
@@ -32,7 +41,6 @@ from pyprof2.analysis.costs import (
     triton,
     vision,
 )
-from pyprof2.analysis.costs.extensions import load_extensions
 from pyprof2.analysis.costs.registry import (
     CATEGORIES,
     NO_EVIDENCE,
@@ -45,6 +53,7 @@ from pyprof2.analysis.costs.registry import (
     cost_with_evidence,
     estimate,
     formula_of,
+    formula_text,
     has_formula,
     is_composite,
     is_product,
@@ -53,6 +62,8 @@ from pyprof2.analysis.costs.registry import (
     sparse_inputs,
 )
 from pyprof2.analysis.costs.views import REDUCING_OPS, VIEWED_OPS, seen_in_views
+from pyprof2.errors import TerminatedError
+from pyprof2.problems import FORMULAS_NOT_LOADED, with_detail
 
 FAMILIES: Final = (
     matmul, linalg, conv, attention, norm, softmax_loss, pointwise, reduce, copies, index,
@@ -76,6 +87,7 @@ __all__ = [
     "cost_with_evidence",
     "estimate",
     "formula_of",
+    "formula_text",
     "has_formula",
     "is_composite",
     "is_product",
@@ -85,3 +97,21 @@ __all__ = [
     "seen_in_views",
     "sparse_inputs",
 ]
+
+_GROUP: Final = "pyprof2.costs"
+
+
+@cache
+def load_extensions() -> tuple[str, ...]:
+    """Import what other packages register, once; return the problems."""
+    problems = []
+    for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
+        try:
+            point.load()
+        except TerminatedError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- code of others may do anything
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            detail = f"{point.name} ({point.value}) not loaded: {what}"
+            problems.append(with_detail(FORMULAS_NOT_LOADED, detail))
+    return tuple(problems)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Places:
+class _AttentionPlaces:
     """Where an op has its arguments; -1: nowhere.
 
     Attributes:
@@ -80,97 +80,101 @@ class _Places:
     chunk: int = -1
 
 
-_FLASH: Final = _Places(causal=8, window=11, lengths=3, longest=5, bottom_right=True, pages=15)
-_FLASH3: Final = _Places(
+_FLASH: Final = _AttentionPlaces(
+    causal=8, window=11, lengths=3, longest=5, bottom_right=True, pages=15
+)
+_FLASH3: Final = _AttentionPlaces(
     causal=24, window=25, lengths=7, longest=12, bottom_right=True, pages=14, used=11,
     value_query=5, chunk=27,
 )  # fmt: skip
-_CUTLASS: Final = _Places(causal=9, window=13, lengths=4, longest=6, bias=3, lse=10, used=12)
+_CUTLASS: Final = _AttentionPlaces(
+    causal=9, window=13, lengths=4, longest=6, bias=3, lse=10, used=12
+)
 _FORWARD: Final = {
     "aten::_flash_attention_forward": _FLASH,
-    "aten::_flash_attention_forward_no_dropout_inplace": _Places(
+    "aten::_flash_attention_forward_no_dropout_inplace": _AttentionPlaces(
         q=1, causal=9, window=12, lengths=4, longest=6, bottom_right=True, pages=16
     ),
-    "aten::_scaled_dot_product_flash_attention": _Places(heads_first=True, causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _Places(
+    "aten::_scaled_dot_product_flash_attention": _AttentionPlaces(heads_first=True, causal=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _AttentionPlaces(
         heads_first=True, causal=4, bias=5
     ),
-    "aten::_efficient_attention_forward": _Places(
+    "aten::_efficient_attention_forward": _AttentionPlaces(
         causal=9, window=13, lengths=4, longest=6, bias=3, lse=10
     ),
-    "aten::_scaled_dot_product_efficient_attention": _Places(
+    "aten::_scaled_dot_product_efficient_attention": _AttentionPlaces(
         heads_first=True, causal=6, bias=3, lse=4
     ),
-    "aten::_scaled_dot_product_cudnn_attention": _Places(
+    "aten::_scaled_dot_product_cudnn_attention": _AttentionPlaces(
         heads_first=True, causal=6, bias=3, lse=4
     ),
-    "aten::_cudnn_attention_forward": _Places(
+    "aten::_cudnn_attention_forward": _AttentionPlaces(
         heads_first=True, causal=10, lengths=4, longest=6, bias=3, lse=8
     ),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _Places(
+    "aten::_scaled_dot_product_fused_attention_overrideable": _AttentionPlaces(
         heads_first=True, causal=5, bias=3
     ),
-    "aten::scaled_dot_product_attention": _Places(heads_first=True, causal=5, bias=3),
-    "aten::_triton_scaled_dot_attention": _Places(heads_first=True),
-    "flash_attn::_flash_attn_forward": _Places(causal=5, window=6, bottom_right=True),
-    "flash_attn::_flash_attn_varlen_forward": _Places(
+    "aten::scaled_dot_product_attention": _AttentionPlaces(heads_first=True, causal=5, bias=3),
+    "aten::_triton_scaled_dot_attention": _AttentionPlaces(heads_first=True),
+    "flash_attn::_flash_attn_forward": _AttentionPlaces(causal=5, window=6, bottom_right=True),
+    "flash_attn::_flash_attn_varlen_forward": _AttentionPlaces(
         causal=9, window=10, lengths=3, longest=5, bottom_right=True, pages=15
     ),
-    "_vllm_fa2_C::varlen_fwd": _Places(
+    "_vllm_fa2_C::varlen_fwd": _AttentionPlaces(
         causal=15, window=16, lengths=4, longest=10, bottom_right=True, pages=8
     ),
-    "xformers_flash::flash_fwd": _Places(
+    "xformers_flash::flash_fwd": _AttentionPlaces(
         causal=10, window=11, lengths=3, longest=6, bottom_right=True, pages=14, used=5
     ),
-    "xformers_flash3::flash_fwd": _Places(
+    "xformers_flash3::flash_fwd": _AttentionPlaces(
         causal=11, window=17, lengths=3, longest=7, bottom_right=True, pages=15, used=5
     ),
     "xformers::efficient_attention_forward_cutlass": _CUTLASS,
     "flash_attn_3::fwd": _FLASH3,
     "_vllm_fa3_C::fwd": _FLASH3,
     "sgl_kernel::fwd": _FLASH3,
-    "aiter::mha_fwd": _Places(causal=5, window=6, bottom_right=True),
-    "aiter::_flash_attn_forward": _Places(causal=5, window=6, bottom_right=True),
-    "aiter::fmha_v3_fwd": _Places(causal=5, window=6, bottom_right=True),
+    "aiter::mha_fwd": _AttentionPlaces(causal=5, window=6, bottom_right=True),
+    "aiter::_flash_attn_forward": _AttentionPlaces(causal=5, window=6, bottom_right=True),
+    "aiter::fmha_v3_fwd": _AttentionPlaces(causal=5, window=6, bottom_right=True),
 }  # fmt: skip
 _BACKWARD: Final = {
-    "aten::_flash_attention_backward": _Places(
+    "aten::_flash_attention_backward": _AttentionPlaces(
         q=1, causal=11, window=15, lengths=6, longest=8, bottom_right=True, result=4
     ),
-    "aten::_scaled_dot_product_flash_attention_backward": _Places(
+    "aten::_scaled_dot_product_flash_attention_backward": _AttentionPlaces(
         q=1, heads_first=True, causal=11, lengths=6, longest=8, result=4
     ),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Places(
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _AttentionPlaces(
         q=1, heads_first=True, causal=7, bias=8, result=4
     ),
-    "aten::_efficient_attention_backward": _Places(
+    "aten::_efficient_attention_backward": _AttentionPlaces(
         q=1, causal=14, window=18, lengths=6, longest=8, bias=4, result=5
     ),
-    "aten::_scaled_dot_product_efficient_attention_backward": _Places(
+    "aten::_scaled_dot_product_efficient_attention_backward": _AttentionPlaces(
         q=1, heads_first=True, causal=11, bias=4, result=5
     ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _Places(
+    "aten::_scaled_dot_product_cudnn_attention_backward": _AttentionPlaces(
         q=1, heads_first=True, causal=14, bias=8, result=4
     ),
-    "aten::_cudnn_attention_backward": _Places(
+    "aten::_cudnn_attention_backward": _AttentionPlaces(
         q=1, heads_first=True, causal=14, lengths=9, longest=11, bias=8, result=4
     ),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Places(
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _AttentionPlaces(
         q=1, heads_first=True, causal=13, bias=4, result=6
     ),
-    "flash_attn::_flash_attn_backward": _Places(
+    "flash_attn::_flash_attn_backward": _AttentionPlaces(
         q=1, causal=11, window=12, bottom_right=True, result=4
     ),
-    "flash_attn::_flash_attn_varlen_backward": _Places(
+    "flash_attn::_flash_attn_varlen_backward": _AttentionPlaces(
         q=1, causal=15, window=16, lengths=9, longest=11, bottom_right=True, result=4
     ),
-    "xformers_flash::flash_bwd": _Places(
+    "xformers_flash::flash_bwd": _AttentionPlaces(
         q=2, causal=13, window=14, lengths=7, longest=9, bottom_right=True, result=5
     ),
-    "xformers::efficient_attention_backward_cutlass": _Places(
+    "xformers::efficient_attention_backward_cutlass": _AttentionPlaces(
         q=1, causal=14, window=18, lengths=6, longest=8, bias=4, result=5
     ),
-    "flash_attn_3::bwd": _Places(
+    "flash_attn_3::bwd": _AttentionPlaces(
         q=1, causal=16, window=17, lengths=9, longest=13, bottom_right=True, result=4
     ),
 }  # fmt: skip
@@ -181,28 +185,28 @@ _EARLIER: Final = {
         8, bool, replace(_CUTLASS, window=12, lse=8, used=11, longest=-1)
     ),
     "xformers::efficient_attention_backward_cutlass": (
-        7, int, _Places(q=1, causal=14, window=17, lengths=5, longest=7, bias=4, result=10)
+        7, int, _AttentionPlaces(q=1, causal=14, window=17, lengths=5, longest=7, bias=4, result=10)
     ),
     "xformers_flash::flash_bwd": (
         12,
         int,
-        _Places(q=1, causal=15, lengths=9, longest=11, bottom_right=True, result=4),
+        _AttentionPlaces(q=1, causal=15, lengths=9, longest=11, bottom_right=True, result=4),
     ),
     "xformers_flash3::flash_fwd": (
-        6, int, _Places(causal=10, lengths=3, longest=6, bottom_right=True, used=5)
+        6, int, _AttentionPlaces(causal=10, lengths=3, longest=6, bottom_right=True, used=5)
     ),
 }  # fmt: skip
 """Versions of before: which input has which type in them, and where the arguments were."""
 
 
-def _places(call: OpCall, table: Mapping[str, _Places]) -> _Places:
+def _places(call: OpCall, table: Mapping[str, _AttentionPlaces]) -> _AttentionPlaces:
     """Return where the arguments of this version of the op are."""
-    at, kind, earlier = _EARLIER.get(call.op, (-1, int, _Places()))
+    at, kind, earlier = _EARLIER.get(call.op, (-1, int, _AttentionPlaces()))
     return earlier if isinstance(value(call, at), kind) else table[call.op]
 
 
 @dataclass(frozen=True)
-class _Heads:
+class _AttentionSizes:
     """Sizes of one call; `batch` sequences of q rows, all of the same length if not `packed`."""
 
     batch: int
@@ -252,10 +256,10 @@ def _up_to(rows: int, columns: int, upper: int) -> int:
     return below(upper + rows) - below(upper)
 
 
-def _sizes(q: Tensor, k: Tensor, v: Tensor, places: _Places) -> _Heads:
+def _sizes(q: Tensor, k: Tensor, v: Tensor, places: _AttentionPlaces) -> _AttentionSizes:
     shapes = [_batched(item.shape, heads_first=places.heads_first) for item in (q, k, v)]
     (batch, heads, rows, width), (_, _, keys, _), (*_, value_width) = shapes
-    return _Heads(batch, heads, rows, keys, width, value_width)
+    return _AttentionSizes(batch, heads, rows, keys, width, value_width)
 
 
 def _batched(shape: tuple[int, ...], *, heads_first: bool) -> tuple[int, int, int, int]:
@@ -265,7 +269,7 @@ def _batched(shape: tuple[int, ...], *, heads_first: bool) -> tuple[int, int, in
 
 
 @dataclass(frozen=True)
-class _Work:
+class _AttendedPairs:
     """Pairs over all heads: what is needed, the bounds, and what was assumed of them."""
 
     value: int
@@ -274,14 +278,21 @@ class _Work:
     assumed: str = ""
 
 
-def _work(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
+def _work(call: OpCall, places: _AttentionPlaces, sizes: _AttentionSizes) -> _AttendedPairs:
     """Return the pairs of a call: sequences of one length, packed ones, or keys in a cache."""
     chunk = value(call, places.chunk)
     if isinstance(chunk, int) and chunk > 0:
         msg = "chunks attend to themselves only, and where they begin is not in the recording"
         raise UnknownCostError(msg)
     if _is_cached(call, places):
-        return _paged(call, places, sizes)
+        # Keys lie in a cache: a row looks at as many as its sequence has, at least at itself.
+        causal, (back, _) = _causality(call, places)[0], _window(call, places)
+        longest = integer(call, places.longest + 1) if places.longest >= 0 else None
+        if longest is None:
+            msg = "the lengths of the cached sequences are not in the recording"
+            raise UnknownCostError(msg)
+        rows, count = sizes.batch * sizes.rows, _sequences(call, places, sizes.batch)
+        return _cached(sizes.heads, rows, count, longest, causal=causal, back=back)
     if _is_packed(call, places):
         return _packed(call, places, sizes)
     return _dense(sizes, *_causality(call, places), *_window(call, places))
@@ -291,25 +302,25 @@ _UNKNOWN_CAUSAL: Final = "whether it is causal is not recorded: counted in full"
 
 
 def _dense(
-    sizes: _Heads,
+    sizes: _AttentionSizes,
     causal: bool | None,  # noqa: FBT001 - what _causality returns
     bottom_right: bool,  # noqa: FBT001
     back: int | None,
     ahead: int | None,
-) -> _Work:
+) -> _AttendedPairs:
     """All sequences have one length, so the pairs of the mask are known exactly."""
     shift = sizes.keys - sizes.rows if bottom_right else 0
     lower = None if back is None else shift - back
     limit = 0 if causal else ahead
     needed = sizes.pairs(lower, None if limit is None else shift + limit)
     if causal is not None:
-        return _Work(needed, needed, sizes.pairs())
+        return _AttendedPairs(needed, needed, sizes.pairs())
     # From the top left or from the bottom right, whichever has fewer pairs.
     least = sizes.pairs(lower, min(0, sizes.keys - sizes.rows))
-    return _Work(needed, min(least, needed), sizes.pairs(), _UNKNOWN_CAUSAL)
+    return _AttendedPairs(needed, min(least, needed), sizes.pairs(), _UNKNOWN_CAUSAL)
 
 
-def _causality(call: OpCall, places: _Places) -> tuple[bool | None, bool]:
+def _causality(call: OpCall, places: _AttentionPlaces) -> tuple[bool | None, bool]:
     """Return whether it is causal (None: not recorded), and whether from the bottom right."""
     if places.causal < 0:
         return False, False
@@ -328,7 +339,7 @@ _MASK_KINDS: Final = {
 """Ops whose mask is 0: none, 1: causal from the top left, 2: from the bottom right."""
 
 
-def _shifted(call: OpCall, places: _Places) -> int:
+def _shifted(call: OpCall, places: _AttentionPlaces) -> int:
     """Return where the causal flag stands in this version of the op's schema."""
     at = places.causal
     if call.op == "aten::_efficient_attention_forward" and isinstance(value(call, 9), bool):
@@ -346,7 +357,7 @@ def _shifted(call: OpCall, places: _Places) -> int:
     return at
 
 
-def _window(call: OpCall, places: _Places) -> tuple[int | None, int | None]:
+def _window(call: OpCall, places: _AttentionPlaces) -> tuple[int | None, int | None]:
     """Return how far a query looks back and ahead; None: without limit."""
     if places.window < 0:
         return None, None
@@ -358,19 +369,19 @@ def _window(call: OpCall, places: _Places) -> tuple[int | None, int | None]:
     return left, right
 
 
-def _is_packed(call: OpCall, places: _Places) -> bool:
+def _is_packed(call: OpCall, places: _AttentionPlaces) -> bool:
     """Whether sequences of different lengths lie one after another."""
     found = maybe_tensor(call, places.lengths)
     return found is not None and len(found.shape) == 1 and found.shape[0] > 1
 
 
-def _is_cached(call: OpCall, places: _Places) -> bool:
+def _is_cached(call: OpCall, places: _AttentionPlaces) -> bool:
     """Whether keys and values lie in a cache, of which the sequences use a part."""
     paged = maybe_tensor(call, places.pages) is not None
     return (paged and _is_packed(call, places)) or maybe_tensor(call, places.used) is not None
 
 
-def _sequences(call: OpCall, places: _Places, batch: int) -> int:
+def _sequences(call: OpCall, places: _AttentionPlaces, batch: int) -> int:
     """Return how many sequences there are, where they may be packed."""
     return tensor(call, places.lengths).shape[0] - 1 if _is_packed(call, places) else batch
 
@@ -378,7 +389,7 @@ def _sequences(call: OpCall, places: _Places, batch: int) -> int:
 _EVEN: Final = "lengths of the sequences not recorded: one is the longest, the others are even"
 
 
-def _packed(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
+def _packed(call: OpCall, places: _AttentionPlaces, sizes: _AttentionSizes) -> _AttendedPairs:
     """Sequences of different lengths: their total, number and longest are known, not each.
 
     If all are as long as the longest, the count is exact. Where queries and keys have the same
@@ -395,40 +406,25 @@ def _packed(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
         msg = "the lengths of the sequences are not in the recording"
         raise UnknownCostError(msg)
     if rows == count * long_q and keys == count * long_k:
-        one = _Heads(count, sizes.heads, long_q, long_k, sizes.width, sizes.value_width)
+        one = _AttentionSizes(count, sizes.heads, long_q, long_k, sizes.width, sizes.value_width)
         return _dense(one, causal, places.bottom_right, *_window(call, places))
     if rows == keys and long_q == long_k:
-        even, full = _squares(rows, count, long_q)
+        # The least and the most that the squares of the lengths can sum to.
+        rest, others = rows - long_q, count - 1
+        each, over = divmod(rest, others) if others else (0, 0)
+        even = long_q**2 + over * (each + 1) ** 2 + (others - over) * each**2
+        times, left = divmod(rows, long_q)
+        full = times * long_q**2 + left**2
         value_ = (even + rows) // 2 if causal else even
     else:
         full = min(rows * long_k, keys * long_q)
         value_ = min(rows * keys // count, full)
     note = _EVEN if causal is not None else f"{_EVEN}; {_UNKNOWN_CAUSAL}"
     pairs = Size(sizes.heads, "H") * Size(value_, "pairs")
-    return _Work(pairs, 0, sizes.heads * full, note)
-
-
-def _squares(rows: int, count: int, longest: int) -> tuple[int, int]:
-    """Return the least and the most that the squares of `count` lengths can sum to."""
-    rest, others = rows - longest, count - 1
-    even, over = divmod(rest, others) if others else (0, 0)
-    least = longest**2 + over * (even + 1) ** 2 + (others - over) * even**2
-    full, left = divmod(rows, longest)
-    return least, full * longest**2 + left**2
+    return _AttendedPairs(pairs, 0, sizes.heads * full, note)
 
 
 _PAGED: Final = "lengths of the cached sequences not recorded: all taken as the longest"
-
-
-def _paged(call: OpCall, places: _Places, sizes: _Heads) -> _Work:
-    """Keys lie in a cache: a row looks at as many as its sequence has, and at least at itself."""
-    causal, (back, _) = _causality(call, places)[0], _window(call, places)
-    longest = integer(call, places.longest + 1) if places.longest >= 0 else None
-    if longest is None:
-        msg = "the lengths of the cached sequences are not in the recording"
-        raise UnknownCostError(msg)
-    rows, count = sizes.batch * sizes.rows, _sequences(call, places, sizes.batch)
-    return _cached(sizes.heads, rows, count, longest, causal=causal, back=back)
 
 
 def _cached(
@@ -439,16 +435,16 @@ def _cached(
     *,
     causal: bool | None,
     back: int | None = None,
-) -> _Work:
+) -> _AttendedPairs:
     most = heads * rows * longest
     each = -(-rows // count)
     end = longest - each
     pairs = band(each, longest, None if back is None else end - back, end if causal else None)
     value_ = Size(min(heads * count * pairs, most), "pairs")
-    return _Work(value_, heads * rows, most, _PAGED)
+    return _AttendedPairs(value_, heads * rows, most, _PAGED)
 
 
-def _params(sizes: _Heads, k: Tensor, places: _Places) -> str:
+def _params(sizes: _AttentionSizes, k: Tensor, places: _AttentionPlaces) -> str:
     kv_heads = _batched(k.shape, heads_first=places.heads_first)[1]
     heads = f"H={sizes.heads}" + (f",Hkv={kv_heads}" if kv_heads != sizes.heads else "")
     width = f"D={sizes.width}"
@@ -457,7 +453,9 @@ def _params(sizes: _Heads, k: Tensor, places: _Places) -> str:
     return f"B={sizes.batch},{heads},Sq={sizes.rows},Sk={sizes.keys},{width}"
 
 
-def _cost(work: _Work, per_pair: int, tallied: Cost, span: tuple[int | None, int | None]) -> Cost:
+def _cost(
+    work: _AttendedPairs, per_pair: int, tallied: Cost, span: tuple[int | None, int | None]
+) -> Cost:
     flops = (work.least * per_pair, work.most * per_pair)
     exact = not work.assumed and flops == (tallied.flops, tallied.flops)
     whole = span[0] == span[1]
@@ -482,8 +480,10 @@ def attention(call: OpCall) -> Cost:
     work = _work(call, places, sizes)
     second = maybe_tensor(call, places.value_query)
     widths = sizes.widths() + (Size(second.shape[-1], "Dqv") if second else 0)
-    paged = _is_cached(call, places)
-    cached = _in_use(call, places, k, v, sizes.batch) if paged else (k, v)
+    cached, paged = (k, v), _is_cached(call, places)
+    if paged:  # the rows of keys and values that the sequences use at most
+        count, longest = _sequences(call, places, sizes.batch), integer(call, places.longest + 1)
+        cached = _rows_of(k, count * (longest or 0)), _rows_of(v, count * (longest or 0))
     out = fresh((*q.shape[:-1], sizes.value_width), _result_dtype(q))
     wanted = flag(call, _lse_place(call, places)) if places.lse >= 0 else True
     lse = None if wanted is False else fresh(q.shape[:-1], "f32")
@@ -507,20 +507,12 @@ def _result_dtype(q: Tensor) -> str | None:
     return "bf16" if (q.dtype or "").startswith("f8") else q.dtype
 
 
-def _in_use(
-    call: OpCall, places: _Places, k: Tensor, v: Tensor, batch: int
-) -> tuple[Tensor, Tensor]:
-    """Return the rows of keys and values that the sequences use at most."""
-    count, longest = _sequences(call, places, batch), integer(call, places.longest + 1)
-    return _rows_of(k, count * (longest or 0)), _rows_of(v, count * (longest or 0))
-
-
 def _rows_of(pages: Tensor, rows: int) -> Tensor:
     *slots, heads, width = pages.shape
     return fresh((min(rows, numel(slots)), heads, width), pages.dtype)
 
 
-def _lse_place(call: OpCall, places: _Places) -> int:
+def _lse_place(call: OpCall, places: _AttentionPlaces) -> int:
     """Return where the flag for the logarithm stands in this version of the op's schema."""
     if call.op == "aten::_efficient_attention_forward" and isinstance(value(call, 9), bool):
         return 9
@@ -560,7 +552,7 @@ def math_attention(call: OpCall) -> Cost:
     the ops inside.
     """
     q, k, v = (tensor(call, at) for at in range(3))
-    places = _Places(heads_first=True)
+    places = _AttentionPlaces(heads_first=True)
     sizes = _sizes(q, k, v, places)
     out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
     return tally(

@@ -24,18 +24,16 @@ from pyprof2.recording import TextCodes
 from pyprof2.signatures import OpCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pyprof2.analysis.costs.evidence import Clue, OpEvidence
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.linking.link import Ops
+    from pyprof2.analysis.linking.ops import Ops
     from pyprof2.columns import TextColumn
 
 UNKNOWN: Final = -1
 """Stands for null in columns of counts."""
 
 FILLING_OPS: Final = frozenset({"aten::fill_", "aten::zero_", "aten::fill", "aten::zeros"})
-"""What fills memory with a number: inside another op it prepares a buffer for that one's work."""
+"""Ops that fill memory with a number: inside another op they prepare a buffer for its work."""
 
 ROLES: Final = ["main", "helper", "nested"]
 """What a kernel is to its op's cost: it does the work and shares the counts; by its name it only
@@ -46,7 +44,7 @@ STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_pare
 _COUNTED_INSIDE: Final = "counted at the ops inside"
 
 
-class Described(NamedTuple):
+class CostDescription(NamedTuple):
     """How the counts of an estimate came about; None where the formula does not say."""
 
     flops_formula: str | None
@@ -55,7 +53,7 @@ class Described(NamedTuple):
     bytes_written: int | None
 
     @classmethod
-    def of(cls, cost: Cost) -> Described:
+    def of(cls, cost: Cost) -> CostDescription:
         """Take what is to be shown of a cost."""
         return cls(
             cost.flops_formula or None,
@@ -139,7 +137,7 @@ class OpCosts:
         for at in accounts.tolist():
             cost = self.estimates[at].cost
             if cost is not None:
-                number[at] = self.descriptions[Described.of(cost)]
+                number[at] = self.descriptions[CostDescription.of(cost)]
         return number
 
     def is_matrix_work(self, op: Int) -> Bool:
@@ -183,10 +181,22 @@ def cost_ops(ops: Ops, evidence: OpEvidence, descriptions: TextCodes | None = No
     which, estimates, needed = _estimate_distinct(ops, evidence)
     fills = np.array([text in FILLING_OPS for text in ops.names] or [False])[ops.name]
     owners = _owners(ops, which, estimates)
-    words = [None if clues is None else _shapes_from(clues.values()) for clues in needed]
-    shapes_op = _shapes_op(which, needed, evidence.origins)
+    words = [None if clues is None else [clue.words for clue in clues.values()] for clues in needed]
+    shapes_from = [
+        None
+        if said is None
+        else f"its inputs, and {' and '.join(said)}"
+        if said
+        else "the inputs recorded with the op"
+        for said in words
+    ]
+    # The op that the last clue behind an estimate is from gave the shapes.
+    last = np.array([max(clues or (), default=-1) for clues in needed] or [-1])[which]
+    shapes_op = np.full(len(which), -1, np.int64)
+    for place, origin in enumerate(evidence.origins):
+        shapes_op = np.where(last == place, origin, shapes_op)
     return OpCosts(
-        which, estimates, words, shapes_op, owners, category, categories, fills,
+        which, estimates, shapes_from, shapes_op, owners, category, categories, fills,
         TextCodes() if descriptions is None else descriptions,
     )  # fmt: skip
 
@@ -208,7 +218,9 @@ def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estima
         if of_call < len(calls):
             found = _estimated(evidence, of_call, of_evidence)
         else:
-            found = _without_inputs(ops.names[of_call - len(calls)]), None
+            found = estimate(OpCall(ops.names[of_call - len(calls)], ())), None
+            if found[0].status != "no_formula" and not is_view(ops.names[of_call - len(calls)]):
+                found = Estimate(None, found[0].category, "no_shapes", ""), None
         estimates.append(found[0])
         needed.append(found[1])
     return which, estimates, needed
@@ -224,28 +236,6 @@ def _estimated(evidence: OpEvidence, number: int, of_clues: int) -> tuple[Estima
         evidence.calls.estimated[key] = found, needed
     known: tuple[Estimate, _Needed] = evidence.calls.estimated[key]
     return known
-
-
-def _shapes_from(clues: Iterable[Clue]) -> str:
-    words = " and ".join(clue.words for clue in clues)
-    return f"its inputs, and {words}" if words else "the inputs recorded with the op"
-
-
-def _shapes_op(which: Int, needed: Sequence[_Needed], origins: Sequence[Int]) -> Int:
-    """Return for each op the op that the last clue behind its estimate is from, or -1."""
-    last = np.array([max(clues or (), default=-1) for clues in needed] or [-1])[which]
-    found = np.full(len(which), -1, np.int64)
-    for place, origin in enumerate(origins):
-        found = np.where(last == place, origin, found)
-    return found
-
-
-def _without_inputs(op: str) -> Estimate:
-    """Return why an op whose inputs were not recorded has no cost."""
-    found = estimate(OpCall(op, ()))
-    if found.status == "no_formula" or is_view(op):
-        return found
-    return Estimate(None, found.category, "no_shapes", "")
 
 
 def _owners(ops: Ops, which: Int, estimates: list[Estimate]) -> Int:
@@ -295,7 +285,7 @@ def _split(total: Int, group: Int, weight: Int) -> Int:
     sums = _sum_by(group, weight, len(total))
     weight = np.where(sums[group] > 0, weight, 1)
     sums = np.maximum(1, _sum_by(group, weight, len(total)))
-    # What goes in whole times into the weights is exact; only the rest needs a fraction, of a
+    # The whole multiples of the weights are exact; only the rest needs a fraction, of a
     # number that is not above the weight.
     times, over = np.divmod(total, sums)
     exact = over[group].astype(np.longdouble) * weight / sums[group]
@@ -354,7 +344,15 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) ->
     rows = np.flatnonzero(owner >= 0)
     owners, group = np.unique(owner[rows], return_inverse=True)
     role = np.full(len(op), -1, np.int64)
-    role[rows] = _roles(costs, owner, op, helper, moves)[rows]
+    # Another kind of work is that of an op inside which fills a buffer, and in a matrix product of
+    # an op of another kind (`aten::sum` of a bias' gradient, `aten::copy_` of an operand). There a
+    # kernel whose name can only move or add helps too (the bias that `aten::addmm` copies into its
+    # result).
+    fills = lookup(costs.fills.astype(np.int64), op, 0) > 0
+    in_product = costs.is_matrix_work(owner)
+    nested = (owner != op) & (fills | (in_product & costs.is_other_work(op)))
+    by_name = np.where(helper | (in_product & moves), _HELPER, _MAIN)
+    role[rows] = np.where(nested, _NESTED, by_name)[rows]
     has_main = np.bincount(group, role[rows] == _MAIN, len(owners)) > 0
     role[rows[~has_main[group]]] = _MAIN
     working = role[rows] == _MAIN
@@ -373,19 +371,3 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) ->
 
 
 _MAIN, _HELPER, _NESTED = range(len(ROLES))
-
-
-def _roles(costs: OpCosts, owner: Int, op: Int, helper: Bool, moves: Bool) -> Int:
-    """Return what each kernel is by its name and its op, whether or not there is a main one.
-
-    Another kind of work is that of an op inside which fills a buffer, and in a matrix product of
-    an op of another kind (`aten::sum` of a bias' gradient, `aten::copy_` of an operand). There
-    a kernel whose name can only move or add helps too (the bias that `aten::addmm` copies into
-    its result).
-    """
-    inside = (owner >= 0) & (owner != op)
-    fills = lookup(costs.fills.astype(np.int64), op, 0) > 0
-    in_product = costs.is_matrix_work(owner)
-    nested = inside & (fills | (in_product & costs.is_other_work(op)))
-    helps = helper | (in_product & moves)
-    return np.where(nested, _NESTED, np.where(helps, _HELPER, _MAIN))

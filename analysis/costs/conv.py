@@ -41,7 +41,7 @@ from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 
-class _Places(NamedTuple):
+class _ConvPlaces(NamedTuple):
     """Where a forward op has its arguments; None: it has none."""
 
     bias: int | None
@@ -56,44 +56,44 @@ class _Places(NamedTuple):
 
 
 _FORWARD: Final = {
-    "aten::convolution": _Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::convolution_overrideable": _Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::_convolution": _Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::_convolution_mode": _Places(2, 3, 4, 5, 6),
-    "aten::conv1d": _Places(2, 3, 4, 5, 6),
-    "aten::conv2d": _Places(2, 3, 4, 5, 6),
-    "aten::conv3d": _Places(2, 3, 4, 5, 6),
-    "aten::conv_transpose1d": _Places(2, 3, 4, 7, 6, None, 5, always_transposed=True),
-    "aten::conv_transpose2d": _Places(2, 3, 4, 7, 6, None, 5, always_transposed=True),
-    "aten::conv_transpose3d": _Places(2, 3, 4, 7, 6, None, 5, always_transposed=True),
-    "aten::cudnn_convolution": _Places(None, 3, 2, 4, 5),
-    "aten::cudnn_convolution_transpose": _Places(
+    "aten::convolution": _ConvPlaces(2, 3, 4, 5, 8, 6, 7),
+    "aten::convolution_overrideable": _ConvPlaces(2, 3, 4, 5, 8, 6, 7),
+    "aten::_convolution": _ConvPlaces(2, 3, 4, 5, 8, 6, 7),
+    "aten::_convolution_mode": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::conv1d": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::conv2d": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::conv3d": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::conv_transpose1d": _ConvPlaces(2, 3, 4, 7, 6, None, 5, always_transposed=True),
+    "aten::conv_transpose2d": _ConvPlaces(2, 3, 4, 7, 6, None, 5, always_transposed=True),
+    "aten::conv_transpose3d": _ConvPlaces(2, 3, 4, 7, 6, None, 5, always_transposed=True),
+    "aten::cudnn_convolution": _ConvPlaces(None, 3, 2, 4, 5),
+    "aten::cudnn_convolution_transpose": _ConvPlaces(
         None, 4, 2, 5, 6, None, 3, always_transposed=True
     ),
-    "aten::cudnn_convolution_relu": _Places(2, 3, 4, 5, 6),
-    "aten::cudnn_convolution_add_relu": _Places(4, 5, 6, 7, 8, addend=2),
-    "aten::miopen_convolution": _Places(2, 4, 3, 5, 6),
-    "aten::miopen_depthwise_convolution": _Places(2, 4, 3, 5, 6),
-    "aten::miopen_convolution_transpose": _Places(
+    "aten::cudnn_convolution_relu": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::cudnn_convolution_add_relu": _ConvPlaces(4, 5, 6, 7, 8, addend=2),
+    "aten::miopen_convolution": _ConvPlaces(2, 4, 3, 5, 6),
+    "aten::miopen_depthwise_convolution": _ConvPlaces(2, 4, 3, 5, 6),
+    "aten::miopen_convolution_transpose": _ConvPlaces(
         2, 5, 3, 6, 7, None, 4, always_transposed=True
     ),
-    "aten::miopen_convolution_relu": _Places(2, 3, 4, 5, 6),
-    "aten::miopen_convolution_add_relu": _Places(4, 5, 6, 7, 8, addend=2),
-    "aten::mkldnn_convolution": _Places(2, 4, 3, 5, 6),
-    "mkldnn::_convolution_pointwise": _Places(2, 4, 3, 5, 6),
-    "aten::_mps_convolution": _Places(2, 4, 3, 5, 6),
-    "aten::_slow_conv2d_forward": _Places(3, 4, 5, None, None),
-    "aten::thnn_conv2d": _Places(3, 4, 5, None, None),
-    "aten::thnn_conv2d_forward": _Places(3, 4, 5, None, None),
-    "aten::slow_conv3d": _Places(3, 4, 5, None, None),
-    "aten::slow_conv3d_forward": _Places(3, 4, 5, None, None),
-    "aten::slow_conv_dilated2d": _Places(3, 4, 5, 6, None),
-    "aten::slow_conv_dilated3d": _Places(3, 4, 5, 6, None),
-    "aten::_conv_depthwise2d": _Places(3, 4, 5, 6, None),
-    "aten::thnn_conv_depthwise2d_forward": _Places(3, 4, 5, 6, None),
-    "aten::conv_depthwise3d": _Places(3, 4, 5, 6, None),
-    "aten::slow_conv_transpose2d": _Places(3, 4, 5, 7, None, None, 6, always_transposed=True),
-    "aten::slow_conv_transpose3d": _Places(3, 4, 5, 7, None, None, 6, always_transposed=True),
+    "aten::miopen_convolution_relu": _ConvPlaces(2, 3, 4, 5, 6),
+    "aten::miopen_convolution_add_relu": _ConvPlaces(4, 5, 6, 7, 8, addend=2),
+    "aten::mkldnn_convolution": _ConvPlaces(2, 4, 3, 5, 6),
+    "mkldnn::_convolution_pointwise": _ConvPlaces(2, 4, 3, 5, 6),
+    "aten::_mps_convolution": _ConvPlaces(2, 4, 3, 5, 6),
+    "aten::_slow_conv2d_forward": _ConvPlaces(3, 4, 5, None, None),
+    "aten::thnn_conv2d": _ConvPlaces(3, 4, 5, None, None),
+    "aten::thnn_conv2d_forward": _ConvPlaces(3, 4, 5, None, None),
+    "aten::slow_conv3d": _ConvPlaces(3, 4, 5, None, None),
+    "aten::slow_conv3d_forward": _ConvPlaces(3, 4, 5, None, None),
+    "aten::slow_conv_dilated2d": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::slow_conv_dilated3d": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::_conv_depthwise2d": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::thnn_conv_depthwise2d_forward": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::conv_depthwise3d": _ConvPlaces(3, 4, 5, 6, None),
+    "aten::slow_conv_transpose2d": _ConvPlaces(3, 4, 5, 7, None, None, 6, always_transposed=True),
+    "aten::slow_conv_transpose3d": _ConvPlaces(3, 4, 5, 7, None, None, 6, always_transposed=True),
 }  # fmt: skip
 """The forward ops and where their arguments are; input and weight come first in all."""
 
@@ -116,7 +116,9 @@ def convolution(call: OpCall, evidence: Evidence) -> Cost:
     spatial = len(weight.shape) - 2
     if len(x.shape) == spatial + 1:
         x = Tensor((1, *x.shape), x.dtype)
-    transposed = _is_transposed(call, places)
+    transposed = places.always_transposed
+    if places.transposed is not None:  # what is not recorded is taken to be an ordinary one
+        transposed = flag(call, places.transposed) or False
     out = fresh(_output_shape(call, evidence, x, weight, transposed=transposed), x.dtype)
     bias = maybe_tensor(call, places.bias) if places.bias is not None else None
     addend = maybe_tensor(call, places.addend) if places.addend is not None else None
@@ -127,8 +129,8 @@ def convolution(call: OpCall, evidence: Evidence) -> Cost:
         dtype=x.dtype,
         params=_params(x, weight, out, transposed=transposed),
     )
-    is_recorded = evidence.output is not None or _is_strided(call, places, spatial)
-    return cost if is_recorded else bounded(cost, _FOLLOWING)
+    has_stride = _numbers(call, places.stride, spatial) is not None
+    return cost if evidence.output is not None or has_stride else bounded(cost, _FOLLOWING)
 
 
 def _terms(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> Size:
@@ -145,13 +147,6 @@ def _sizes(item: Tensor, channels: str, spatial: str) -> Size:
     return Size(batch, "N") * Size(width, channels) * Size(numel(ends), spatial)
 
 
-def _is_transposed(call: OpCall, places: _Places) -> bool:
-    """Whether it is; what is not recorded is taken to be an ordinary one."""
-    if places.transposed is None:
-        return places.always_transposed
-    return flag(call, places.transposed) or False
-
-
 def _output_shape(
     call: OpCall, evidence: Evidence, x: Tensor, weight: Tensor, *, transposed: bool
 ) -> tuple[int, ...]:
@@ -164,8 +159,13 @@ def _output_shape(
     if evidence.output is not None:
         shape = evidence.output.shape
         return shape if len(shape) == spatial + 2 else (1, *shape)
-    if stride is None and not transposed and (seen := _following(evidence, x, weight)):
-        return seen
+    if stride is None and not transposed and evidence.following is not None:
+        # The next call's input, if an ordinary convolution could give it.
+        shape = evidence.following.shape
+        fits = shape[:2] == (x.shape[0], weight.shape[0]) and len(shape) == len(x.shape)
+        extents = zip(shape[2:], x.shape[2:], strict=fits)
+        if fits and all(0 < out <= size for out, size in extents):
+            return shape
     if stride is None or padding is None or dilation is None:
         msg = "stride and padding are not in the recording, nor is the output's size"
         raise UnknownCostError(msg)
@@ -182,18 +182,6 @@ def _output_shape(
     return (x.shape[0], weight.shape[1] * (groups or 1), *ends)
 
 
-def _is_strided(call: OpCall, places: _Places, spatial: int) -> bool:
-    return _numbers(call, places.stride, spatial) is not None
-
-
-def _following(evidence: Evidence, x: Tensor, weight: Tensor) -> tuple[int, ...] | None:
-    """Return the shape of the next call's input, if an ordinary convolution could give it."""
-    shape = () if evidence.following is None else evidence.following.shape
-    fits = shape[:2] == (x.shape[0], weight.shape[0]) and len(shape) == len(x.shape)
-    sizes = zip(shape[2:], x.shape[2:], strict=fits)
-    return shape if fits and all(0 < out <= size for out, size in sizes) else None
-
-
 def _numbers(call: OpCall, index: int | None, spatial: int) -> tuple[int, ...] | None:
     """Return one number for each spatial dimension."""
     found = integers(call, index) if index is not None else None
@@ -202,7 +190,7 @@ def _numbers(call: OpCall, index: int | None, spatial: int) -> tuple[int, ...] |
     return found * spatial if len(found) == 1 else found
 
 
-def _dilation(call: OpCall, places: _Places, spatial: int) -> tuple[int, ...] | None:
+def _dilation(call: OpCall, places: _ConvPlaces, spatial: int) -> tuple[int, ...] | None:
     return (1,) * spatial if places.dilation is None else _numbers(call, places.dilation, spatial)
 
 
@@ -304,12 +292,14 @@ def _gradients(
     width = grad.shape[1] if len(grad.shape) == len(weight.shape) else grad.shape[0]
     each = 2 * _terms(_batched(x, weight), weight, _batched(grad, weight), transposed=transposed)
     gradients = (like(x), like(weight), fresh((width,), grad.dtype))
+    params = _params(_batched(x, weight), weight, _batched(grad, weight), transposed=transposed)
+    names = [name for name, want in zip(("input", "weight", "bias"), mask, strict=True) if want]
     return tally(
         (wants_x + wants_weight) * each,
         read=[*[grad] * sum(mask), weight if wants_x else None, x if wants_weight else None],
         written=[made for made, is_wanted in zip(gradients, mask, strict=True) if is_wanted],
         dtype=grad.dtype,
-        params=_backward_params(grad, x, weight, mask, transposed=transposed),
+        params=f"{params},grads={'+'.join(names)}",
     )
 
 
@@ -317,14 +307,6 @@ def _batched(item: Tensor, weight: Tensor) -> Tensor:
     """Return the tensor with a batch of one, where it has none."""
     missing = len(item.shape) < len(weight.shape)
     return Tensor((1, *item.shape), item.dtype) if missing else item
-
-
-def _backward_params(
-    grad: Tensor, x: Tensor, weight: Tensor, mask: tuple[bool, ...], *, transposed: bool
-) -> str:
-    x, grad = _batched(x, weight), _batched(grad, weight)
-    names = [name for name, want in zip(("input", "weight", "bias"), mask, strict=False) if want]
-    return f"{_params(x, weight, grad, transposed=transposed)},grads={'+'.join(names)}"
 
 
 @cost_with_evidence(

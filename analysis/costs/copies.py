@@ -211,7 +211,12 @@ def arange(call: OpCall, evidence: Evidence) -> Cost:
         raise UnknownCostError(msg)
     whole = call.op != "aten::linspace" and all(isinstance(number, int) for number in numbers)
     dtype = dtype_at(call, len(numbers)) or ("i64" if whole else "f32")
-    out = fresh((_length(call.op, numbers),), dtype)
+    if call.op == "aten::linspace":
+        length = int(numbers[2])
+    else:
+        start, end, step = (0, *numbers, 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+        length = max(0, math.ceil((end - start) / step) + (call.op == "aten::range"))
+    out = fresh((length,), dtype)
     return tally(0, written=[out], params=count_text(out))
 
 
@@ -221,13 +226,6 @@ def _limits(call: OpCall) -> int:
     Overloads with `out` have only the output after their numbers.
     """
     return len(call.inputs) - (4 if len(call.inputs) > 4 else 1)
-
-
-def _length(op: str, numbers: list[float]) -> int:
-    if op == "aten::linspace":
-        return int(numbers[2])
-    start, end, step = (0, *numbers, 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-    return max(0, math.ceil((end - start) / step) + (op == "aten::range"))
 
 
 @cost_with_evidence(

@@ -27,7 +27,7 @@ from pyprof2.analysis.costs import (
     sparse_inputs,
 )
 from pyprof2.analysis.hardware.kernel_names import elements_of
-from pyprof2.analysis.intervals import Bool, Int, nearest_marked
+from pyprof2.analysis.intervals import Int, nearest_marked
 from pyprof2.columns import TextColumn, combine_keys, lookup
 from pyprof2.recording import TextCodes
 from pyprof2.signatures import OpCall, Tensor, format_text, parse_inputs
@@ -35,7 +35,7 @@ from pyprof2.signatures import OpCall, Tensor, format_text, parse_inputs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyprof2.analysis.linking.link import Ops
+    from pyprof2.analysis.linking.ops import Ops
     from pyprof2.analysis.linking.pair import Pairs
     from pyprof2.recording import Signature
 
@@ -84,7 +84,8 @@ class OpEvidence:
         which: for each op the position of its clues in `distinct`.
         distinct: the clues of ops: what the forward op, the gradient, the next call, views, the
             node, what is read of sparse inputs and the kernels say; None for what says nothing.
-        keys: what tells these from all others of the calls, with the number of the forward op.
+        keys: what distinguishes these from all others of the calls, with the number of the
+            forward op.
         origins: for each of these places, by op, the position of the op that said it, or -1.
     """
 
@@ -127,7 +128,12 @@ def find_evidence(
         (number, *(clues[code] for code in rest))
         for number, *rest in np.stack(distinct, 1).tolist()
     ]
-    found = [(_of_forward(calls, number), *rest) for number, *rest in keys]
+    found = [
+        (Clue("those of its forward op", Evidence(forward=calls[number])), *rest)
+        if number >= 0
+        else (None, *rest)
+        for number, *rest in keys
+    ]
     return OpEvidence(calls, signature, which, found, keys, origins)
 
 
@@ -174,12 +180,6 @@ def _distinct(columns: Sequence[Int]) -> tuple[list[Int], Int]:
     return [np.r_[-1, column[first]] for column in chosen], number
 
 
-def _of_forward(calls: DistinctCalls, number: int) -> Clue | None:
-    if number < 0:
-        return None
-    return Clue("those of its forward op", Evidence(forward=calls[number]))
-
-
 def _result(shape: Tensor, where: str) -> str:
     return f"the shape of its result, {_shape_text(shape)}: {where}"
 
@@ -223,7 +223,9 @@ def _by_gradient(
     is_node = np.array([bool(_NODE_NAME.fullmatch(text)) for text in ops.names] or [False])[
         ops.name
     ]
-    is_node |= _of_cpp(ops) & (pairs.forward >= 0) & pooling[pairs.forward]
+    # Nodes of C++ functions are paired by number alone.
+    is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
+    is_node |= is_cpp & (pairs.forward >= 0) & pooling[pairs.forward]
     nodes = np.flatnonzero(is_node & (pairs.forward >= 0) & (signature >= 0))
     own = np.full(len(ops), -1, np.int64)
     own[pairs.forward[nodes]] = nodes
@@ -258,11 +260,6 @@ def _by_node(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes) -
             words = f"its node's gradient, {format_text(gradient)}, which {call.op} repeats"
             result[op] = known[Clue(words, Evidence(repeated=gradient))]
     return result, np.where(result >= 0, ops.parent, -1)
-
-
-def _of_cpp(ops: Ops) -> Bool:
-    """Whether each op is a node of a C++ function, which is paired by number alone."""
-    return np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
 
 
 def _by_views(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes) -> tuple[Int, Int]:
@@ -312,8 +309,8 @@ def _by_storage(ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes
     """Return for each product the code in `known` of what ops inside read of its sparse inputs."""
     result = np.full(len(ops), -1, np.int64)
     is_read, looks, multiplies = (
-        np.array([tells(text) for text in ops.names] or [False])[ops.name]
-        for tells in (_READS.__contains__, _LOOKS.__contains__, is_product)
+        np.array([is_one(text) for text in ops.names] or [False])[ops.name]
+        for is_one in (_READS.__contains__, _LOOKS.__contains__, is_product)
     )
     if not is_read.any():
         return result
@@ -348,7 +345,7 @@ _READS: Final = frozenset({
     *_VALUES, "aten::indices", "aten::_indices", "aten::crow_indices", "aten::col_indices",
     "aten::ccol_indices", "aten::row_indices", "aten::_nnz",
 })  # fmt: skip
-"""What reads the parts of a sparse tensor; an `aten::alias` inside has the part's shape."""
+"""Ops that read the parts of a sparse tensor; an `aten::alias` inside has the part's shape."""
 _CUTS: Final = ("aten::select", "aten::slice")
 _LOOKS: Final = frozenset({"aten::alias", *_CUTS})
 _SPARSE_RESULTS: Final = frozenset({"aten::smm"})
@@ -370,9 +367,11 @@ def _stored(call: OpCall, inside: Sequence[tuple[OpCall, OpCall | None]]) -> Clu
     parts: dict[str, set[Tensor]] = {}
     for op, of in inside:
         part, whole = _first(op), of and _first(of)
+        # The indices of a tensor in coordinates: a row for each dimension.
+        rows = part.shape[0] if part and len(part.shape) == 2 and part.dtype == "i64" else 0
         if of and part and whole and whole.shape == item.shape and op.op == "aten::alias":
             parts.setdefault(of.op, set()).add(replace(part, strides=None))
-        elif part and op.op in _CUTS and may_cut and _are_coordinates(part, item):
+        elif part and op.op in _CUTS and may_cut and rows == len(item.shape) > 1:
             parts.setdefault("coordinates", set()).add(replace(part, strides=None))
     if any(len(each) > 1 for each in parts.values()):
         return Clue(words, Evidence(sparse=shapes))
@@ -385,12 +384,6 @@ def _stored(call: OpCall, inside: Sequence[tuple[OpCall, OpCall | None]]) -> Clu
     stored = (*one.values(), values)
     words = f"how much of its sparse input is stored, {_shape_text(values)}: an op inside reads it"
     return Clue(words, Evidence(sparse=shapes, stored=stored))
-
-
-def _are_coordinates(part: Tensor, whole: Tensor) -> bool:
-    """Whether these are the indices of a tensor in coordinates: a row for each dimension."""
-    is_table = len(part.shape) == 2 and part.dtype == "i64"
-    return is_table and part.shape[0] == len(whole.shape) > 1
 
 
 def _first(call: OpCall) -> Tensor | None:
@@ -424,7 +417,12 @@ def _by_kernels(
     """
     op, (name, names) = kernels
     elements = [elements_of(text or "") for text in names]
-    code = np.array([known[_of_elements(e)] if e else -1 for e in elements] or [-1])[name]
+    clues = [
+        Clue(f"elements of {' and '.join(e)}, as the kernel's name says", Evidence(elements=e))
+        for e in elements
+    ]
+    found = [known[clue] if clue.evidence.elements else -1 for clue in clues]
+    code = np.array(found or [-1])[name]
     rows = np.flatnonzero((op >= 0) & (code >= 0))
     op, code = op[rows], code[rows]
     lowest = np.full(len(ops), len(known), np.int64)
@@ -436,19 +434,14 @@ def _by_kernels(
         op, code = op[op >= 0], code[op >= 0]
     asked = np.flatnonzero((highest >= 0) & (lowest == highest) & (signature >= 0))
     numbers, inverse = np.unique(signature[asked], return_inverse=True)
-    lacks = np.array([_lacks_types(calls[number]) for number in numbers.tolist()] or [False])
+    lists = [
+        [item for item in calls[number].inputs if isinstance(item, tuple)]
+        for number in numbers.tolist()
+    ]
+    lacks = np.array(
+        [any(part.dtype is None for items in each for part in items) for each in lists] or [False]
+    )
     result = np.full(len(ops), -1, np.int64)
     if len(asked):
         result[asked] = np.where(lacks[inverse], highest[asked], -1)
     return result
-
-
-def _of_elements(elements: tuple[str, ...]) -> Clue:
-    words = f"elements of {' and '.join(elements)}, as the kernel's name says"
-    return Clue(words, Evidence(elements=elements))
-
-
-def _lacks_types(call: OpCall) -> bool:
-    """Whether the call has a list of tensors of which a type is not known."""
-    lists = (item for item in call.inputs if isinstance(item, tuple))
-    return any(part.dtype is None for items in lists for part in items)

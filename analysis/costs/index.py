@@ -226,7 +226,13 @@ def scatter(call: OpCall) -> Cost:
     written. Assumed: no place is named twice, but that x has no more. The bounds are the places
     of one index, and each anew.
     """
-    x, index_, source = _scattered(call)
+    x = tensor(call, 0)
+    items = [item for item in call.inputs[1:] if isinstance(item, Tensor)]
+    if not items:
+        msg = "the index has no shape in the recording"
+        raise UnknownCostError(msg)
+    index_ = items[0]
+    source = items[1] if len(items) > 1 and items[1].shape else None  # else it is a number
     name = call.op.removeprefix("aten::").rstrip("_")
     adds = name in ("scatter_add", "scatter_reduce", "index_add", "index_reduce")
     count = counted(source) if source is not None else _filled(call, x, index_)
@@ -249,16 +255,6 @@ def scatter(call: OpCall) -> Cost:
     # Out of place more places are less to read: the fewest are not always the lower bound.
     sizes = [size for places in (one, few, count) if (size := made(places).bytes) is not None]
     return bounded(made(few), AS_FEW, traffic=(min(sizes, default=None), max(sizes, default=None)))
-
-
-def _scattered(call: OpCall) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return x, the index and the source, if that is a tensor with dimensions."""
-    x = tensor(call, 0)
-    items = [item for item in call.inputs[1:] if isinstance(item, Tensor)]
-    if not items:
-        msg = "the index has no shape in the recording"
-        raise UnknownCostError(msg)
-    return x, items[0], items[1] if len(items) > 1 and items[1].shape else None
 
 
 def _filled(call: OpCall, x: Tensor, index_: Tensor) -> int:

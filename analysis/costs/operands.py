@@ -321,17 +321,14 @@ def promote(*items: Tensor | Scalar | None) -> str | None:
                 return None
             groups[0 if item.shape else 1].append(item.dtype)
         elif isinstance(item, Scalar):
-            groups[2].append(_number_dtype(item.value))
+            order = ((bool, "bool"), (int, "i64"), (float, "f32"), (complex, "c64"))
+            kinds = (dtype for types, dtype in order if isinstance(item.value, types))
+            groups[2].append(next(kinds, "bool"))
     found: str | None = None
     for group in groups:
         if group:
             found = _beside(found, reduce(_meet, group))
     return found
-
-
-def _number_dtype(number: Any) -> str:
-    order = ((bool, "bool"), (int, "i64"), (float, "f32"), (complex, "c64"))
-    return next((dtype for types, dtype in order if isinstance(number, types)), "bool")
 
 
 def _beside(first: str | None, second: str) -> str:

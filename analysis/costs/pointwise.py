@@ -31,7 +31,7 @@ from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import Input, OpCall, Scalar, Tensor
 
 
-class _Row(NamedTuple):
+class _PointwiseRow(NamedTuple):
     """Ops that cost the same.
 
     Attributes:
@@ -49,13 +49,13 @@ class _Row(NamedTuple):
 
 
 _TABLE: Final = (
-    _Row(1, 1, "same", """
+    _PointwiseRow(1, 1, "same", """
         neg negative sign sgn ceil floor round trunc fix frac positive square relu relu6
         bitwise_not conj_physical _conj_physical nan_to_num hardtanh hardsigmoid
         hardswish hardshrink softshrink elu celu selu gelu silu mish softplus log_sigmoid
         special_round
     """),
-    _Row(1, 1, "float", """
+    _PointwiseRow(1, 1, "float", """
         exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh
         cosh tanh asinh acosh atanh arcsin arccos arctan arcsinh arccosh arctanh erf erfc erfinv
         sigmoid special_expit lgamma digamma i0 sinc logit special_i0 special_i0e special_i1
@@ -65,45 +65,45 @@ _TABLE: Final = (
         special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_i0
         special_modified_bessel_i1 special_airy_ai mvlgamma deg2rad rad2deg
     """),
-    _Row(1, 1, "bool", """
+    _PointwiseRow(1, 1, "bool", """
         logical_not isnan isinf isfinite isneginf isposinf signbit isreal
     """),
-    _Row(1, 1, "real", "abs absolute"),
-    _Row(1, 1, "angle", "angle"),
-    _Row(1, 2, "same", """
+    _PointwiseRow(1, 1, "real", "abs absolute"),
+    _PointwiseRow(1, 1, "angle", "angle"),
+    _PointwiseRow(1, 2, "same", """
         add sub subtract rsub mul multiply remainder fmod pow floor_divide maximum minimum fmax
         fmin bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift gcd lcm
         hypot nextafter heaviside __and__ __or__ __xor__ __lshift__ __rshift__ __iand__ __ior__
         __ixor__ __ilshift__ __irshift__ clamp_min clamp_max threshold leaky_relu ldexp
         igamma igammac special_gammainc special_gammaincc
     """),
-    _Row(1, 2, "float", """
+    _PointwiseRow(1, 2, "float", """
         div divide true_divide atan2 arctan2 copysign logaddexp logaddexp2 float_power xlogy
         special_xlogy special_xlog1py special_zeta
     """),
-    _Row(1, 2, "bool", """
+    _PointwiseRow(1, 2, "bool", """
         eq ne lt le gt ge not_equal less less_equal greater greater_equal logical_and logical_or
         logical_xor
     """),
-    _Row(1, 2, "same", "prelu _prelu_kernel rrelu_with_noise polar complex"),
-    _Row(2, 2, "same", "_add_relu add_relu"),
-    _Row(2, 3, "same", "clamp clip"),
-    _Row(1, 2, "float", "polygamma special_polygamma"),
-    _Row(3, 2, "same", "cross linalg_cross"),
-    _Row(3, 3, "same", "addcmul addcdiv lerp"),
-    _Row(4, 2, "bool", "isclose"),
+    _PointwiseRow(1, 2, "same", "prelu _prelu_kernel rrelu_with_noise polar complex"),
+    _PointwiseRow(2, 2, "same", "_add_relu add_relu"),
+    _PointwiseRow(2, 3, "same", "clamp clip"),
+    _PointwiseRow(1, 2, "float", "polygamma special_polygamma"),
+    _PointwiseRow(3, 2, "same", "cross linalg_cross"),
+    _PointwiseRow(3, 3, "same", "addcmul addcdiv lerp"),
+    _PointwiseRow(4, 2, "bool", "isclose"),
     # Backward: a product with the derivative, which counts like a function of its own.
-    _Row(1, 2, "same", """
+    _PointwiseRow(1, 2, "same", """
         threshold_backward hardtanh_backward leaky_relu_backward hardshrink_backward
         softshrink_backward hardsigmoid_backward
     """),
-    _Row(2, 2, "same", """
+    _PointwiseRow(2, 2, "same", """
         gelu_backward silu_backward mish_backward softplus_backward
         hardswish_backward logit_backward infinitely_differentiable_gelu_backward
     """),
-    _Row(2, 6, "same", "elu_backward"),
-    _Row(3, 2, "same", "sigmoid_backward tanh_backward"),
-    _Row(2, 3, "same", "log_sigmoid_backward rrelu_with_noise_backward"),
+    _PointwiseRow(2, 6, "same", "elu_backward"),
+    _PointwiseRow(3, 2, "same", "sigmoid_backward tanh_backward"),
+    _PointwiseRow(2, 3, "same", "log_sigmoid_backward rrelu_with_noise_backward"),
 )  # fmt: skip
 
 FLOPS_PER_ELEMENT: Final = {name: row.flops for row in _TABLE for name in row.names.split()}
@@ -150,7 +150,7 @@ def _values(operands: tuple[Input, ...]) -> list[Tensor | Scalar]:
     return [item for item in operands if isinstance(item, Tensor | Scalar)]
 
 
-def _dtype(row: _Row, operands: tuple[Input, ...]) -> str | None:
+def _dtype(row: _PointwiseRow, operands: tuple[Input, ...]) -> str | None:
     if row.result == "bool":
         return "bool"
     dtype = promote(*_values(operands))

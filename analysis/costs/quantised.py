@@ -114,11 +114,7 @@ def awq_dequantize(call: OpCall) -> Cost:
     """Weights (k, n/8), scales (k/g, n), zero points -> (k, n): shift and scale, 2 flops each."""
     packed, scales, zeros = (tensor(call, at) for at in range(3))
     out = fresh((packed.shape[0], scales.shape[-1]), scales.dtype)
-    return _unpacked(out, [packed, scales, zeros])
-
-
-def _unpacked(out: Tensor, read: list[Tensor | None]) -> Cost:
-    count = counted(out)
+    count, read = counted(out), [packed, scales, zeros]
     return tally(2 * count, read=read, written=[out], dtype=out.dtype, params=f"N={count}")
 
 
@@ -222,19 +218,12 @@ def fp8_grouped_mm(call: OpCall) -> Cost:
 # --------------------------------------------------------------------------- DeepGEMM
 
 
-def _flat(call: OpCall) -> list[Tensor]:
-    """Return all tensors in order: operands come as pairs with their scales."""
-    found: list[Tensor] = []
-    for item in call.inputs:
-        found.extend(
-            item if isinstance(item, tuple) else [item] if isinstance(item, Tensor) else []
-        )
-    return found
-
-
 def _operands(call: OpCall) -> tuple[Tensor, Tensor, Tensor, list[Tensor | None]]:
     """Return a, b, the result, and the scales; lists are recorded without element types."""
-    found = _flat(call)
+    # All tensors in order: operands come as pairs with their scales.
+    found: list[Tensor] = []
+    for item in call.inputs:
+        found += item if isinstance(item, tuple) else [item] if isinstance(item, Tensor) else []
     if "bf16_gemm" in call.op:
         a, b, out, *_ = (*found, *[fresh((), None)] * 3)
         return a, b, out, []
@@ -439,13 +428,9 @@ def te_gemm(call: OpCall) -> Cost:
     k = numel(b.shape) // m if m else 0
     if m * k != numel(b.shape) or n * k != numel(a.shape):
         _missing("a shape that fits")
-    cost = tally(2 * multiply_adds(m, n, k), read=[a, b], written=[out], dtype=_te_type(a))
+    dtype = "f8e4m3" if a.dtype == "u8" else a.dtype  # fp8 lies in bytes
+    cost = tally(2 * multiply_adds(m, n, k), read=[a, b], written=[out], dtype=dtype)
     return replace(cost, params=f"M={m},N={n},K={k}")
-
-
-def _te_type(item: Tensor) -> str | None:
-    """Return the type that is multiplied: fp8 lies in bytes."""
-    return "f8e4m3" if item.dtype == "u8" else item.dtype
 
 
 _AS_TE: Final = (

@@ -64,7 +64,7 @@ def draw(call: OpCall, evidence: Evidence) -> Cost:
         given = [item for at in range(2) if (item := maybe_tensor(call, at)) is not None]
         if given:
             return tally(0, read=given, written=[like(given[0])])
-    at = next((at for at in range(3) if _is_list(call, at)), None)
+    at = next((at for at in range(3) if isinstance(value(call, at), list | tuple)), None)
     shape = None if at is None else integers(call, at)
     if at is None or shape is None:
         msg = "the shape is not in the recording"
@@ -72,10 +72,6 @@ def draw(call: OpCall, evidence: Evidence) -> Cost:
     default = "i64" if call.op == "aten::randint" else "f32"
     out = fresh(shape, dtype_at(call, at + 1) or default)
     return tally(0, written=[out], params=f"N={numel(shape)}")
-
-
-def _is_list(call: OpCall, at: int) -> bool:
-    return isinstance(value(call, at), list | tuple)
 
 
 @cost_of("aten::randperm", category="random")

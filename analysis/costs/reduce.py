@@ -41,7 +41,7 @@ from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
 
-class _Row(NamedTuple):
+class _ReducedRow(NamedTuple):
     """Reductions that cost the same.
 
     Attributes:
@@ -62,16 +62,16 @@ class _Row(NamedTuple):
 
 
 _TABLE: Final = (
-    _Row(1, 1, 1, 3, "sum", "sum nansum prod"),
-    _Row(1, 0, 1, 3, "same", "mean nanmean"),
-    _Row(1, 1, 1, -1, "same", "amax amin"),
-    _Row(1, 1, 1, -1, "bool", "any all"),
-    _Row(1, 0, 1, -1, "i64", "argmax argmin count_nonzero"),
-    _Row(2, 0, 1, -1, "same", "_aminmax aminmax"),
-    _Row(4, 0, 1, -1, "real", "var std"),
-    _Row(4, 0, 1, -1, "float", "logsumexp special_logsumexp"),
-    _Row(2, 0, 2, 4, "real", "linalg_vector_norm linalg_norm norm"),
-    _Row(2, 0, 1, -1, "real", "frobenius_norm"),
+    _ReducedRow(1, 1, 1, 3, "sum", "sum nansum prod"),
+    _ReducedRow(1, 0, 1, 3, "same", "mean nanmean"),
+    _ReducedRow(1, 1, 1, -1, "same", "amax amin"),
+    _ReducedRow(1, 1, 1, -1, "bool", "any all"),
+    _ReducedRow(1, 0, 1, -1, "i64", "argmax argmin count_nonzero"),
+    _ReducedRow(2, 0, 1, -1, "same", "_aminmax aminmax"),
+    _ReducedRow(4, 0, 1, -1, "real", "var std"),
+    _ReducedRow(4, 0, 1, -1, "float", "logsumexp special_logsumexp"),
+    _ReducedRow(2, 0, 2, 4, "real", "linalg_vector_norm linalg_norm norm"),
+    _ReducedRow(2, 0, 1, -1, "real", "frobenius_norm"),
 )  # fmt: skip
 _ROWS: Final = {f"aten::{name}": row for row in _TABLE for name in row.names.split()}
 _REAL: Final = {"c32": "f16", "c64": "f32", "c128": "f64"}
@@ -92,7 +92,7 @@ def reduction(call: OpCall, evidence: Evidence) -> Cost:
     )
 
 
-def _reduction(row: _Row, call: OpCall, x: Tensor, out: Tensor) -> Cost:
+def _reduction(row: _ReducedRow, call: OpCall, x: Tensor, out: Tensor) -> Cost:
     count, kept = counted(x), counted(out, "out")
     flops = row.flops * count - (row.minus * kept if row.minus else 0)
     dtype = _result_dtype(row, call, x)
@@ -108,7 +108,7 @@ def _reduction(row: _Row, call: OpCall, x: Tensor, out: Tensor) -> Cost:
     )
 
 
-def _reduced(call: OpCall, x: Tensor, row: _Row) -> Tensor | None:
+def _reduced(call: OpCall, x: Tensor, row: _ReducedRow) -> Tensor | None:
     """Return the result, as far as its shape is recorded."""
     dims = integers(call, row.dims)
     if dims or (dims is not None and not isinstance(value(call, row.dims), list | tuple)):
@@ -123,7 +123,7 @@ def _without(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for at, n in enumerate(shape) if at not in gone)
 
 
-def _result_dtype(row: _Row, call: OpCall, x: Tensor) -> str | None:
+def _result_dtype(row: _ReducedRow, call: OpCall, x: Tensor) -> str | None:
     asked = dtype_at(call, row.dtype)
     if row.names.startswith("sum") and len(call.inputs) == 2:
         asked = dtype_at(call, 1)

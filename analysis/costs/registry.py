@@ -13,11 +13,13 @@ A name that ends in `*` covers all names that begin so.
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.signatures import Input, OpCall, Tensor, nbytes
@@ -149,7 +151,7 @@ class UnknownCostError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _Registered:
     """A formula of call and evidence, its category, and the function that was registered."""
 
     formula: EvidenceFormula
@@ -157,7 +159,7 @@ class _Entry:
     source: Callable[..., Cost | None]
 
 
-_entries: dict[str, _Entry] = {}
+_entries: dict[str, _Registered] = {}
 _categories: dict[str, str] = {}
 _patterns: list[str] = []
 _views: set[str] = set()
@@ -180,7 +182,7 @@ def cost_of(*ops: str, category: str) -> Callable[[_Plain], _Plain]:
     _check_category(category)
 
     def register(formula: _Plain) -> _Plain:
-        _register(ops, _Entry(lambda call, _evidence: formula(call), category, formula))
+        _register(ops, _Registered(lambda call, _evidence: formula(call), category, formula))
         return formula
 
     return register
@@ -191,13 +193,13 @@ def cost_with_evidence(*ops: str, category: str) -> Callable[[_Informed], _Infor
     _check_category(category)
 
     def register(formula: _Informed) -> _Informed:
-        _register(ops, _Entry(formula, category, formula))
+        _register(ops, _Registered(formula, category, formula))
         return formula
 
     return register
 
 
-def _register(ops: tuple[str, ...], entry: _Entry) -> None:
+def _register(ops: tuple[str, ...], entry: _Registered) -> None:
     taken = sorted({op for op in ops if op in _entries or ops.count(op) > 1})
     if taken:
         msg = f"{', '.join(taken)}: a cost formula is registered already; give another name"
@@ -331,7 +333,7 @@ _STEM_MAX: Final = 200
 """No registered name is longer, but a name in a recording may be: of any length."""
 
 
-def _find(op: str) -> _Entry | None:
+def _find(op: str) -> _Registered | None:
     name = _plain_name(op)
     if name in _entries:
         return _entries[name]
@@ -423,7 +425,7 @@ def _of_sparse(cost: Cost, call: OpCall, evidence: Evidence) -> Cost:
     )  # fmt: skip
 
 
-def _failure(entry: _Entry, error: BaseException) -> str:
+def _failure(entry: _Registered, error: BaseException) -> str:
     """Say what a formula failed of; one of ours did on inputs that make no sense."""
     if entry.source.__module__.startswith("pyprof2."):
         return "the inputs were not understood"
@@ -476,16 +478,37 @@ def _problem(cost: Cost | None) -> str:
     bounds = (
         (cost.flops_lo, cost.flops, cost.flops_hi), (cost.bytes_lo, cost.bytes, cost.bytes_hi),
     )  # fmt: skip
-    if not all(_are_in_order(*each) for each in bounds):
+    known = ([number for number in each if number is not None] for each in bounds)
+    if any(each != sorted(each) for each in known):
         return "the counts are not within their bounds"
     if not cost.flops and cost.bytes is None:
         return "no element types recorded"
     return ""
 
 
-def _are_in_order(*numbers: int | None) -> bool:
-    known = [number for number in numbers if number is not None]
-    return known == sorted(known)
-
-
 _TEXTS: Final = frozenset({"dtype", "params", "assumed", "note", "flops_formula", "flops_numbers"})
+
+
+class FormulaText(NamedTuple):
+    """The name of a formula, and what it says of itself and of the formulas it builds on."""
+
+    name: str
+    text: str
+
+
+def formula_text(op: str) -> FormulaText | None:
+    """Return what the formula of an op says; None if it has none."""
+    formula = formula_of(op)
+    if formula is None:
+        return None
+    text, module = inspect.getdoc(formula) or "", inspect.getmodule(formula)
+    texts = [text]
+    for name in re.findall(r"`(\w+)`", text):
+        other = getattr(module, name, None)
+        if inspect.isfunction(other) and other is not formula:
+            summary = (inspect.getdoc(other) or "").partition("\n\nArgs:")[0]
+            texts.append(f"{name}: {summary}")
+    if "see the module" in text:
+        texts.append(inspect.getdoc(module) or "")
+    family = formula.__module__.rpartition(".")[2]
+    return FormulaText(f"{family}.{formula.__name__}", "\n\n".join(filter(None, texts)))

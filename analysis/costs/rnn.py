@@ -124,7 +124,14 @@ def stack_backward(call: OpCall) -> Cost:
     mask = flags(call, mask_at)
     ways = 2 if flag(call, places[-1]) else 1
     every = _matrices(weights)
-    first = _first_layer(weights, integer(call, places[-2]), ways)
+    layers = integer(call, places[-2])
+    if not layers:
+        msg = "the number of layers is not in the recording"
+        raise UnknownCostError(msg)
+    # The matrices that meet x itself, the first of each direction: layer by layer, direction by
+    # direction, the weights stand in groups of one size.
+    group = len(weights) // (layers * ways)
+    first = _matrices(weights[: group * ways : group])
     wants_x, _, _, wants_weights = mask or (True, True, True, True)
     terms = every * (1 + wants_weights) - (0 if wants_x else first)
     flops = 2 * _rows(x) * terms
@@ -146,18 +153,6 @@ def stack_backward(call: OpCall) -> Cost:
         return cost
     note = "output_mask not recorded: all gradients taken to be wanted"
     return bounded(cost, note, flops=(2 * _rows(x) * (every - first), flops))
-
-
-def _first_layer(weights: tuple[Tensor, ...], layers: int | None, ways: int) -> int:
-    """Return the elements of the matrices that meet x itself: the first of each direction.
-
-    Layer by layer, direction by direction, the weights stand in groups of one size.
-    """
-    if not layers:
-        msg = "the number of layers is not in the recording"
-        raise UnknownCostError(msg)
-    group = len(weights) // (layers * ways)
-    return _matrices(weights[: group * ways : group])
 
 
 @cost_of("aten::mkldnn_rnn_layer", category="rnn")

@@ -35,7 +35,7 @@ _VIEWS: Final = frozenset({"aten::view", "aten::reshape", "aten::_reshape_alias"
 _MASKS: Final = frozenset({"bool", "u8"})
 _NARROW: Final = frozenset({"i8", "i16", "i32"})
 _SORTING: Final = frozenset({"aten::remainder", "aten::sort", "aten::divide_", "aten::arange"})
-"""What an op that adds up values, in an order that is always the same, calls to sort the places."""
+"""The ops that sort the places where an op adds up values in an order that is always the same."""
 
 
 def seen_in_views(call: OpCall, inside: Sequence[OpCall], after: OpCall | None = None) -> Evidence:
@@ -52,7 +52,11 @@ def seen_in_views(call: OpCall, inside: Sequence[OpCall], after: OpCall | None =
     if call.op in _INDEXING:
         return Evidence(output=_indexed(x, inside), indices=_indices(inside))
     if call.op in _PACKED:
-        return Evidence(output=_allocated(x, inside))
+        # The first tensor that is allocated inside, if it can be rows of the input's.
+        sizes = (integers(other, 0) for other in inside if other.op == "aten::empty")
+        found = next((size for size in sizes if size and len(size) == len(x.shape)), None)
+        fits = found and found[:-1] == x.shape[:-1]
+        return Evidence(output=fresh(found, x.dtype) if found and fits else None)
     if call.op in REDUCING_OPS:
         return Evidence(output=_reduced(x, inside) or _kept(x, after))
     return NO_EVIDENCE
@@ -67,13 +71,6 @@ def _indexed(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
     return None
 
 
-def _allocated(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
-    """Return the first tensor that is allocated inside, if it can be rows of the input's."""
-    sizes = (integers(other, 0) for other in inside if other.op == "aten::empty")
-    found = next((size for size in sizes if size and len(size) == len(x.shape)), None)
-    return fresh(found, x.dtype) if found and found[:-1] == x.shape[:-1] else None
-
-
 def _reduced(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
     """A reduction gives its result, first of its input's rank, the rank it shall have."""
     for other in inside:
@@ -84,7 +81,7 @@ def _reduced(x: Tensor, inside: Sequence[OpCall]) -> Tensor | None:
 
 
 def _kept(x: Tensor, after: OpCall | None) -> Tensor | None:
-    """What keeps its dimensions is viewed without them next: `sum` to the shape of a bias."""
+    """A result that keeps its dimensions is viewed without them next: `sum` to a bias' shape."""
     seen = None if after is None or after.op not in _VIEWS else maybe_tensor(after, 0)
     if seen is None or seen.dtype != x.dtype or len(seen.shape) != len(x.shape):
         return None

@@ -76,16 +76,21 @@ def _pooled(
 ) -> Cost:
     """Return the cost of pooling x in bins, or of its backward pass."""
     each = counted(bins, "bins")
-    grids = (samples * samples,) * 3 if samples and samples > 0 else (1, 4, _pixels(x, bins))
+    if samples and samples > 0:
+        grids = (samples * samples,) * 3
+    else:  # a box that is all of the image has most samples in a bin
+        pairs = zip(x.shape[-2:], bins.shape[-2:], strict=True)
+        grids = (1, 4, max(4, math.prod(-(-whole // max(part, 1)) for whole, part in pairs)))
+    parts = [fresh((min(elements(x), int(4 * points * each)),), x.dtype) for points in grids]
     least, likely, most = (
         tally(
             each * (8 * points + (0 if is_backward else 1)),
-            read=[bins, boxes] if is_backward else [_touched(x, 4 * points * each), boxes],
+            read=[bins, boxes] if is_backward else [part, boxes],
             written=[like(x)] if is_backward else [bins],
             dtype=x.dtype,
             params=f"bins={numel(bins.shape)},samples={points}",
         )
-        for points in sorted(grids)
+        for points, part in zip(grids, parts, strict=True)
     )
     # All boxes may be one: then its samples alone are read.
     none = total([boxes, like(x) if is_backward else None, bins])
@@ -94,16 +99,6 @@ def _pooled(
     if is_backward and samples and samples > 0:
         return likely
     return bounded(likely, words, flops=(least.flops, most.flops), traffic=traffic)
-
-
-def _pixels(x: Tensor, bins: Tensor) -> int:
-    """Return the samples of a bin of a box that is all of the image."""
-    pairs = zip(x.shape[-2:], bins.shape[-2:], strict=True)
-    return max(4, math.prod(-(-whole // max(part, 1)) for whole, part in pairs))
-
-
-def _touched(x: Tensor, most: int) -> Tensor:
-    return fresh((min(elements(x), int(most)),), x.dtype)
 
 
 @cost_of("torchvision::deform_conv2d", category="conv")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.linking.processes import candidates, choose_processes
-from pyprof2.analysis.linking.threads import NO_ID
+from pyprof2.analysis.linking.threads import NO_ID, candidates, choose_processes
 from pyprof2.columns import combine_keys, lookup, order_of
 from pyprof2.recording import Recording, code_column, int_column
 
@@ -63,7 +62,7 @@ def _in_time_order(recording: Recording, name: str) -> tuple[Int, Int, Int]:
 
 
 @dataclass(frozen=True)
-class Activities:
+class LinkedActivities:
     """GPU activities in the order of their ids; launch and op by position, -1 for none.
 
     A whole graph that was recorded as one activity counts as a kernel. `is_unsure`: several
@@ -84,18 +83,18 @@ class Activities:
     def __len__(self) -> int:
         return len(self.row)
 
-    def at(self, rows: Int | Bool | slice) -> Activities:
+    def at(self, rows: Int | Bool | slice) -> LinkedActivities:
         """Return some of them."""
-        return Activities(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return LinkedActivities(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def link_activities(
     recording: Recording, launches: Launches, ops: Ops, threads: Threads
-) -> Activities:
+) -> LinkedActivities:
     """Return kernels and copies in start order, each with its launch and its op.
 
     A launch is found by its process and correlation id; of several of one id it is the last that
-    starts not after the kernel. Where the file does not tell the process of the GPU's work, and
+    starts not after the kernel. Where the file does not say the process of the GPU's work, and
     there are several, see `pyprof2.analysis.linking.processes`.
     """
     row, start, dur = _in_time_order(recording, "activities")
@@ -107,11 +106,16 @@ def link_activities(
     op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
     by_time = "range" if recording.ops_are_ranges else "correlation"
     link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))
-    link[_named_by_recorder(recording, table, op, ops)] = LINKS.index("external_id")
+    if recording.trusts_recorded_id and len(ops):
+        # The recorder's own id names the op that encloses the launch.
+        of_op = int_column(recording.read("ops", ["recorded_id"]), "recorded_id", NO_ID)
+        named = int_column(table, "recorded_id", NO_ID)
+        same = (op >= 0) & (named != NO_ID) & (of_op[ops.row[op]] == named)
+        link[same] = LINKS.index("external_id")
     if len(launches.is_graph):
         link[(launch >= 0) & launches.is_graph[launch]] = LINKS.index("graph")
     link[is_whole_graph] = LINKS.index("graph")
-    return Activities(
+    return LinkedActivities(
         np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure
     )
 
@@ -156,15 +160,6 @@ def _processes(
         has_id[at] = (call >= 0) & (correlation != NO_ID)
         if recording.trusts_recorded_id:
             named[at] = has_id[at] & (lookup(of_call[own], call, -1) == recorded)
-    claims = np.where(is_before.any(axis=0), has_id & is_before, has_id)
-    chosen = choose_processes(claims, named, int_column(table, "device", -1))
-    return lookup(pids, chosen, NO_ID), (chosen < 0) & claims.any(axis=0)
-
-
-def _named_by_recorder(recording: Recording, table: pa.Table, op: Int, ops: Ops) -> Bool:
-    """Return for which activities the recorder's own id names the op that encloses the launch."""
-    if not recording.trusts_recorded_id or not len(ops):
-        return np.zeros(len(op), bool)
-    of_op = int_column(recording.read("ops", ["recorded_id"]), "recorded_id", NO_ID)
-    named = int_column(table, "recorded_id", NO_ID)
-    return np.asarray((op >= 0) & (named != NO_ID) & (of_op[ops.row[op]] == named), bool)
+    possible = np.where(is_before.any(axis=0), has_id & is_before, has_id)
+    chosen = choose_processes(possible, named, int_column(table, "device", -1))
+    return lookup(pids, chosen, NO_ID), (chosen < 0) & possible.any(axis=0)

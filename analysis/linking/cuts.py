@@ -49,7 +49,7 @@ def find_cuts(recording: Recording, rows_at_least: int) -> Int:
     """
     counts = recording.spool.counts
     if sum(counts[table] for table in TIMES) < 2 * rows_at_least or len(recording.pids) > 1:
-        # Of several processes one may be in the middle of what another has ended.
+        # One of several processes may be in the middle of what another has ended.
         return np.empty(0, np.int64)
     times = _quiet_times(recording)
     if not len(times):
@@ -105,7 +105,7 @@ def _together(spans: Iterable[Spans]) -> Spans:
 
 
 def _merged_parts(parts: Iterable[Spans]) -> Spans:
-    """Return the pieces that the intervals of all parts cover."""
+    """Return the stretches of time that the intervals of all parts cover."""
     return merged(*_together([NO_SPANS, *(merged(*part) for part in parts)]))
 
 
@@ -115,9 +115,9 @@ def _spans(rows: pa.Table) -> Spans:
 
 
 def _op_spans(recording: Recording) -> Spans:
-    """Return the pieces of time in which ops run.
+    """Return the stretches of time in which ops run.
 
-    A convolution reaches to the op that follows it, whose input may tell its result's shape.
+    A convolution reaches to the op that follows it, whose input may have its result's shape.
     """
     is_conv = marked_texts(recording, "ops", "op", lambda text: "conv" in text)
 
@@ -198,7 +198,7 @@ def _flow_spans(recording: Recording) -> Spans:
 
 
 def _range_spans(recording: Recording) -> Spans:
-    """Return the pieces of time in which there are ranges that are linked as a whole."""
+    """Return the stretches of time in which there are ranges that are linked as a whole."""
     of_kind = marked_texts(recording, "ranges", "kind", lambda text: text in _WHOLE_KINDS)
     notes = marked_texts(recording, "ranges", "kind", lambda text: text == "annotation")
     of_name = marked_texts(recording, "ranges", "name", _is_whole)

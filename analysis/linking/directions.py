@@ -65,7 +65,7 @@ class Surroundings:
 
     def is_deepest(self, starts: Int, ops: Ops) -> Bool:
         """Return which ops have one of these as the innermost of all."""
-        # In a backward node, numbers tell what a module runs again, not its call.
+        # In a backward node, numbers say what a module runs again, not its call.
         module = np.where(ops.backward, NO_ID, self.module)
         deepest = np.maximum.reduce([self.step, self.other, module, self.node])
         found: Bool = (starts == deepest) & (deepest > NO_ID)
@@ -77,10 +77,10 @@ def link_directions(
 ) -> Int:
     """Return the direction of each op as a code into `DIRECTIONS`.
 
-    Of an optimizer's step, other work, a module call and a backward node, what begins last around
-    an op decides. In the step of an optimizer that was given a closure, ops with an autograd number
-    outside of backward are the closure's: forward. What runs between backward and the optimizer's
-    step outside of modules, such as clipping gradients, is other work.
+    An optimizer's step, other work, a module call or a backward node: the one that begins last
+    around an op decides. In the step of an optimizer that was given a closure, ops with an autograd
+    number outside of backward are the closure's: forward. What runs between backward and the
+    optimizer's step outside of modules, such as clipping gradients, is other work.
 
     Args:
         ops: the ops.
@@ -97,8 +97,19 @@ def link_directions(
     direction[nearest_marked(ops.parent, fused) >= 0] = _OPTIMIZER
     direction = np.where(ops.annotated.direction >= 0, ops.annotated.direction, direction)
     stepping = around.is_deepest(around.step, ops)
-    has_closure = stepping & _has_closure(ops, threads, step)
-    in_closure = has_closure & _is_numbered(ops, around)
+    # Some optimizers compute with gradients themselves: without backward in it, on any thread of
+    # the process, a step has no closure.
+    nodes = np.flatnonzero(ops.node)
+    node = Nest.of(threads.process(ops.thread[nodes]), ops.start[nodes], ops.start[nodes])
+    last = last_not_after(node.thread, node.start, threads.process(step.thread), step.end - 1)
+    runs_backward = (lookup(node.start, last, NO_ID) >= step.start).astype(np.int64)
+    around_op = step.nest().innermost(ops.thread, ops.start)
+    has_closure = stepping & (lookup(runs_backward, around_op, NO_ID) > 0)
+    # Outside of nodes, with an autograd number, or one around them in the step.
+    numbered = lookup(ops.sequence, ops.marked, NO_ID) >= 0
+    numbered &= lookup(ops.start, ops.marked, NO_ID) >= around.step
+    numbered |= ops.annotated.direction == _FORWARD
+    in_closure = has_closure & numbered & (around.node == NO_ID)
     direction[stepping] = np.where(in_closure[stepping], _FORWARD, _OPTIMIZER)
     # The gradient that backward starts from has no number.
     rows = np.flatnonzero(has_closure)
@@ -111,27 +122,6 @@ def link_directions(
 
 def _innermost_start(ranges: Ranges, ops: Ops) -> Int:
     return lookup(ranges.start, ranges.nest().innermost(ops.thread, ops.start), NO_ID)
-
-
-def _has_closure(ops: Ops, threads: Threads, step: Ranges) -> Bool:
-    """Return which ops are in optimizers' steps that run backward, on any thread of the process.
-
-    Some optimizers compute with gradients themselves: without backward in it, a step has no
-    closure.
-    """
-    rows = np.flatnonzero(ops.node)
-    node = Nest.of(threads.process(ops.thread[rows]), ops.start[rows], ops.start[rows])
-    last = last_not_after(node.thread, node.start, threads.process(step.thread), step.end - 1)
-    has_closure = (lookup(node.start, last, NO_ID) >= step.start).astype(np.int64)
-    return lookup(has_closure, step.nest().innermost(ops.thread, ops.start), NO_ID) > 0
-
-
-def _is_numbered(ops: Ops, around: Surroundings) -> Bool:
-    """Return which ops outside of nodes have an autograd number, or one around them in the step."""
-    number = lookup(ops.sequence, ops.marked, NO_ID)
-    numbered = (number >= 0) & (lookup(ops.start, ops.marked, NO_ID) >= around.step)
-    found: Bool = (numbered | (ops.annotated.direction == _FORWARD)) & (around.node == NO_ID)
-    return found
 
 
 def _between(first: int, then: int, rows: Int, ops: Ops, threads: Threads, direction: Int) -> Int:

@@ -1,4 +1,4 @@
-"""The ops of a recording, nested, with what autograd's numbers tell of each."""
+"""The ops of a recording, nested, with what autograd's numbers say of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyprof2.analysis.intervals import (
     innermost_time,
     time_without_children,
 )
-from pyprof2.analysis.linking.passes import Calls, find_passes
+from pyprof2.analysis.linking.passes import ENGINE, NestedCalls, find_passes
 from pyprof2.analysis.linking.ranges import ranges_at
 from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.columns import order_of
@@ -24,7 +24,6 @@ from pyprof2.recording import Recording, code_column, int_column
 
 DIRECTIONS: Final = ["forward", "backward", "optimizer", "other"]
 
-_EVALUATED: Final = "autograd::engine::evaluate_function: "
 _COMPILING: Final = " (dynamo_timed)"
 """How the names of the ranges end in which torch.compile compiles."""
 
@@ -52,7 +51,9 @@ class Annotated:
             return cls.none(len(row))
         table = recording.read("ops", names, row)
         code, words = code_column(table, "direction")
-        of_code = np.array([*(_direction_code(word) for word in words), -1])
+        of_code = np.array(
+            [*(DIRECTIONS.index(word) if word in DIRECTIONS else -1 for word in words), -1]
+        )
         recompute, accumulate = (
             table[name].fill_null(False).to_numpy()  # noqa: FBT003
             for name in ("recompute", "accumulate")
@@ -65,10 +66,6 @@ class Annotated:
         no_code: Int = np.broadcast_to(np.array(-1, np.int64), count)
         no_flag: Bool = np.broadcast_to(np.array([False]), count)
         return cls(no_code, no_flag, no_flag, no_code)
-
-
-def _direction_code(word: str) -> int:
-    return DIRECTIONS.index(word) if word in DIRECTIONS else -1
 
 
 @dataclass
@@ -103,7 +100,7 @@ class Ops:
 
 
 def link_ops(recording: Recording, threads: Threads) -> Ops:
-    """Return the ops in start order, nested, with direction as far as autograd tells it."""
+    """Return the ops in start order, nested, with direction as far as it follows from autograd."""
     start, dur, recorded = (
         int_column(recording.read("ops", [name]), name, missing)
         for name, missing in (("start_ns", 0), ("dur_ns", 0), ("recorded_id", NO_ID))
@@ -120,11 +117,20 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
     del table
     nest = Nest.of(thread, start, end)
     parent = nest.parents()
-    sequence, forward_thread = _plumb_numbers(numbers, parent, name, names)
+    # What the engine evaluates has the numbers of the node in it: Kineto gives them to both only
+    # where nothing runs in between, such as hooks.
+    codes = {text: code for code, text in enumerate(names)}
+    evaluated = [codes.get(text.removeprefix(ENGINE), -1) for text in names]
+    inner = np.array([-1 if code == at else code for at, code in enumerate(evaluated)] or [-1])
+    node = np.flatnonzero((parent >= 0) & (numbers[0] >= 0))
+    outer = parent[node]
+    lacks = (inner[name[outer]] == name[node]) & (numbers[0][outer] < 0)
+    numbers[:, outer[lacks]] = numbers[:, node[lacks]]
+    sequence, forward_thread = numbers
     annotated = Annotated.of(recording, row)
     backward, forward = (DIRECTIONS.index(word) for word in ("backward", "forward"))
     passes = find_passes(
-        Calls(
+        NestedCalls(
             threads.process(thread), thread, parent, name, names, sequence,
             is_node=(forward_thread > 0) | (annotated.direction == backward),
             is_forward=annotated.direction == forward,
@@ -158,24 +164,3 @@ def _rows_that_ran(recording: Recording, threads: Threads, row: Int, start: Int)
     traced = ranges.nest().holds(thread, start[row])
     recording.skipped[TRACED_OPS] += int(traced.sum())
     return row[~traced]
-
-
-def _plumb_numbers(numbers: Int, parent: Int, name: Int, names: list[str]) -> Int:
-    """Return numbers of ops, where what the engine evaluates has those of the node in it.
-
-    Kineto gives them to both only where nothing runs in between, such as hooks.
-
-    Args:
-        numbers: a row of sequence numbers, -1 for none, and one of the threads that counted them.
-        parent: of each op, -1 for none.
-        name: of each op, as a code into `names`.
-        names: the names.
-    """
-    codes = {text: code for code, text in enumerate(names)}
-    evaluated = [codes.get(text.removeprefix(_EVALUATED), -1) for text in names]
-    inner = np.array([-1 if code == at else code for at, code in enumerate(evaluated)] or [-1])
-    node = np.flatnonzero((parent >= 0) & (numbers[0] >= 0))
-    outer = parent[node]
-    lacks = (inner[name[outer]] == name[node]) & (numbers[0][outer] < 0)
-    numbers[:, outer[lacks]] = numbers[:, node[lacks]]
-    return numbers

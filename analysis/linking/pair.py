@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.intervals import Bool, Int, last_not_after, nearest_marked
-from pyprof2.analysis.linking.makers import find_makers
+from pyprof2.analysis.linking.forward_ops import find_forward_ops
 from pyprof2.analysis.linking.threads import NO_ID
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, lookup
 from pyprof2.recording import Recording, int_column
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _CPP_NODES: Final = (
 
 
 TIED: Final = "no forward op: several forward threads fit its node equally well"
-"""What `link_note` says of such a row."""
+"""The `link_note` of such a row."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,20 @@ class Pairs:
 def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     """Return the forward op of each op that runs in backward."""
     begin, end = _recorded_pairs(ops, recording, threads)
-    inside_itself = _inside_itself(ops)
+    # Nodes directly inside of the engine's range around them.
+    inside_itself = ops.node & (ops.parent >= 0)
+    if len(ops):
+        inside_itself &= ops.node[ops.parent] & (ops.sequence == ops.sequence[ops.parent])
     flow = np.full(len(ops), -1, np.int64)
     flow[end] = begin
     flow = np.where(inside_itself, np.maximum(flow, flow[ops.parent]), flow) if len(ops) else flow
     outer = ops.parent[inside_itself]
     flow[outer] = np.maximum(flow[outer], flow[inside_itself])
-    accumulates = _accumulates(ops)
-    by_number, lost, tied = find_makers(ops, threads, flow, ops.node & ~accumulates)
-    node_forward, by_name = _made_by_named(ops, by_number)
+    # The nodes that add up the gradient of a parameter.
+    adds_up = np.array(["AccumulateGrad" in text for text in ops.names] or [False])[ops.name]
+    accumulates = np.asarray(adds_up & ops.node | ops.annotated.accumulate, bool)
+    by_number, lost, tied = find_forward_ops(ops, threads, flow, ops.node & ~accumulates)
+    node_forward, by_name = _forward_by_name(ops, by_number)
     decides = np.where(ops.backward, ops.marked, -1)
     forward = np.where(decides >= 0, node_forward[decides], -1) if len(ops) else decides
     is_cpp = np.array(["CppNode<" in text for text in ops.names] or [False])[ops.name]
@@ -96,16 +101,8 @@ def pair(ops: Ops, recording: Recording, threads: Threads) -> Pairs:
     return Pairs(forward, accumulate, unsure, tied, len(begin), agree, lost_count)
 
 
-def _inside_itself(ops: Ops) -> Bool:
-    """Return which nodes are directly inside of the engine's range around them."""
-    parent = ops.parent
-    inside = (parent >= 0) & ops.node & ops.node[parent] if len(ops) else ops.node
-    same = ops.sequence == ops.sequence[parent] if len(ops) else inside
-    return np.asarray(inside & same, bool)
-
-
-def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
-    """Return the forward op of each node, of a C++ function's the op that is known to make it.
+def _forward_by_name(ops: Ops, forward: Int) -> tuple[Int, Bool]:
+    """Return the forward op of each node, of a C++ function the op that is known to make it.
 
     By number it is found only what ran shortly before: a helper that made no node of its own. The
     op that made the node is the one of its name that holds that helper, or is the next to start.
@@ -114,11 +111,11 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
         The forward ops, and for which nodes they were found so.
     """
     result, is_found = forward.copy(), np.zeros(len(ops), bool)
-    makers = {text.rpartition("::")[2]: code for code, text in enumerate(ops.names)}
+    codes = {text.rpartition("::")[2]: code for code, text in enumerate(ops.names)}
     for code, text in enumerate(ops.names):
         found = (name.expand(op) for node, op in _CPP_NODES if (name := node.search(text)))
-        maker = makers.get(next(found, ""))
-        made = np.flatnonzero(ops.name == (-1 if maker is None else maker))
+        code_of_op = codes.get(next(found, ""))
+        made = np.flatnonzero(ops.name == (-1 if code_of_op is None else code_of_op))
         if not len(made):
             continue
         made = made[np.lexsort((ops.start[made], ops.thread[made]))]
@@ -137,12 +134,6 @@ def _made_by_named(ops: Ops, forward: Int) -> tuple[Int, Bool]:
     return result, is_found
 
 
-def _accumulates(ops: Ops) -> Bool:
-    """Return which ops are nodes that add up the gradient of a parameter."""
-    is_name = np.array(["AccumulateGrad" in text for text in ops.names] or [False])
-    return np.asarray(is_name[ops.name] & ops.node | ops.annotated.accumulate, bool)
-
-
 def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself: Bool) -> Int:
     """Return for ops under AccumulateGrad the forward op of the node before it, or -1.
 
@@ -153,7 +144,7 @@ def _before_accumulate(ops: Ops, forward: Int, accumulates: Bool, inside_itself:
     under = np.where(ops.backward & (forward < 0), ops.marked, -1)
     rows = np.flatnonzero(under >= 0)
     rows = rows[accumulates[under[rows]]]
-    # What an annotation calls backward are ops, which are in a node but may have no forward op.
+    # Ops that an annotation calls backward are in a node, but may have no forward op.
     is_node = ops.node & ((forward >= 0) | (ops.annotated.direction < 0))
     before = np.flatnonzero(is_node & ~accumulates & ~inside_itself)
     if not len(rows) or not len(before):
@@ -174,7 +165,11 @@ def _recorded_pairs(ops: Ops, recording: Recording, threads: Threads) -> tuple[I
     flows = recording.read("flows")
     if not flows.num_rows or not len(ops):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    op = _op_at(ops, threads.number(flows), int_column(flows, "time_ns", -1))
+    # The op that starts exactly at the time of the flow, the innermost if several do.
+    order = np.lexsort((np.arange(len(ops)), ops.start, ops.thread))
+    thread, time = threads.number(flows), int_column(flows, "time_ns", -1)
+    op = lookup(order, last_not_after(ops.thread[order], ops.start[order], thread, time), -1)
+    op = np.where((op >= 0) & (ops.start[op] == time), op, -1)
     is_end = flows["end"].to_numpy()
     ids = int_column(flows, "flow_id", NO_ID)
     op = np.where(ids == NO_ID, -1, op)
@@ -185,11 +180,3 @@ def _recorded_pairs(ops: Ops, recording: Recording, threads: Threads) -> tuple[I
     ]
     known = np.array([(b, e) for b, e in pairs if b >= 0 and e >= 0], np.int64).reshape(-1, 2)
     return known[:, 0], known[:, 1]
-
-
-def _op_at(ops: Ops, thread: Int, time: Int) -> Int:
-    """Return the op that starts exactly at a time on a thread, the innermost if several do."""
-    order = np.lexsort((np.arange(len(ops)), ops.start, ops.thread))
-    found = last_not_after(ops.thread[order], ops.start[order], thread, time)
-    op = np.where(found >= 0, order[found], -1)
-    return np.where((op >= 0) & (ops.start[op] == time), op, -1)

@@ -1,7 +1,7 @@
 """What runs in a pass of backward: nodes, what they run again, and the engine's own work.
 
 While autograd records, every op that it has a part in has a sequence number. Inside a node that
-tells two things apart. Activation checkpointing runs forward ops again: they have numbers, the
+separates two cases. Activation checkpointing runs forward ops again: they have numbers, the
 node's own ops beside them have none. A pass that is itself recorded (`create_graph=True`) numbers
 the node's own ops too: they are backward, and make the nodes of the second derivative.
 """
@@ -59,7 +59,7 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class Calls:
+class NestedCalls:
     """The ops as they are nested.
 
     Attributes:
@@ -85,7 +85,7 @@ class Calls:
         return np.array([wanted(text) for text in self.names] or [False])[self.name]
 
 
-def find_passes(calls: Calls) -> Passes:
+def find_passes(calls: NestedCalls) -> Passes:
     """Return what is a node, what a node runs again, and what the engine does by itself."""
     node = _nodes(calls)
     within = nearest_marked(calls.parent, node)
@@ -102,7 +102,7 @@ def find_passes(calls: Calls) -> Passes:
     return Passes(node, marked, backward, recompute, _between(calls, node, within))
 
 
-def _nodes(calls: Calls) -> Bool:
+def _nodes(calls: NestedCalls) -> Bool:
     node = calls.named(is_node_name) | calls.is_node
     # Whatever its name is: the op of that name inside the engine's range is the node.
     code = {text: number for number, text in enumerate(calls.names)}
@@ -121,7 +121,7 @@ def is_node_name(name: str) -> bool:
     return bool(_NODE_NAME.match(name)) and not _NO_NODE_NAME.search(name)
 
 
-def _nodes_that_repeat(calls: Calls, node: Bool, within: Int, numbered: Bool) -> Bool:
+def _nodes_that_repeat(calls: NestedCalls, node: Bool, within: Int, numbered: Bool) -> Bool:
     """Return the nodes in which an op with a number is a forward op that runs again.
 
     Those are: the pass around it is not recorded, since an op of the node's own, or of a node
@@ -162,7 +162,7 @@ def _with_outer(outer: Int, marked: Bool) -> Bool:
     return result
 
 
-def _between(calls: Calls, node: Bool, within: Int) -> Bool:
+def _between(calls: NestedCalls, node: Bool, within: Int) -> Bool:
     """Return what runs outside of nodes on threads that are the engine's own.
 
     These run nodes, no forward op, and do not call backward; the forward ops run on others.

@@ -105,7 +105,7 @@ class Stacks:
         shared = 0
         while shared < min(len(lines), len(outer)) and lines[-1 - shared] == outer[-1 - shared]:
             shared += 1
-        # What both begin with is the same call.
+        # The outer lines that both share are the same calls.
         if shared:
             for _ in outer[shared:]:
                 stack = self._callers[stack]

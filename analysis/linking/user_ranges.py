@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyprof2.columns import TextColumn
 
 BORROWED: Final = "range of the one other thread of the process that was inside one"
-"""What `link_note` says of a path that a thread borrowed."""
+"""The `link_note` of a path that a thread borrowed."""
 
 _DEPTH_MAX: Final = 32
 """Ranges that are nested deeper were never closed: of their paths the inner end is kept."""
@@ -45,7 +45,7 @@ _PYTORCH: Final = re.compile(
     r"|TorchDynamo Cache Lookup\Z|Pregraph bytecode\Z|AOTDispatcher Runtime Wrapper "
     r"|.*\(dynamo_timed\)\Z|graph_\d+_inductor_wrapper_call\Z"
 )
-"""What PyTorch calls ranges of its own, from 1.8 to 2.13."""
+"""Names of PyTorch's own ranges, from 1.8 to 2.13."""
 
 _LIBRARIES: Final = frozenset({
     "cccl", "cub", "cublas", "cublaslt", "cudf", "cudnn", "cufft", "cufile", "cugraph", "cuml",
@@ -97,15 +97,15 @@ def node_threads(recording: Recording) -> set[tuple[int, int]]:
     return found
 
 
-class Found(NamedTuple):
+class RangePaths(NamedTuple):
     """The path at each time, -1 for none, and whether it is borrowed from another thread."""
 
     path: Int
     borrowed: Bool
 
-    def at(self, positions: Int) -> Found:
+    def at(self, positions: Int) -> RangePaths:
         """Return those at the positions; -1 gives none."""
-        return Found(lookup(self.path, positions, -1), lookup(self.borrowed, positions, 0) > 0)
+        return RangePaths(lookup(self.path, positions, -1), lookup(self.borrowed, positions, 0) > 0)
 
 
 @dataclass(frozen=True)
@@ -142,33 +142,28 @@ class UserRanges:
         cls, ranges: Ranges, threads: Threads, borrowers: Collection[tuple[int, int]]
     ) -> UserRanges:
         """Return the timelines of the ranges, which are all the user's own."""
-        own, paths = _timeline(ranges)
+        thread = np.concatenate((ranges.thread,) * 2)
+        time = np.concatenate((ranges.start, ranges.end))
+        order = np.lexsort((time, thread))
+        thread, time = thread[order], time[order]
+        path, paths = _join(_levels(ranges.nest(), (thread, time)), ranges)
+        own = _Timeline(thread, time, path)
         return cls(paths, threads, borrowers, own, _lending(own, threads))
 
-    def at(self, thread: Int, time: Int) -> Found:
+    def at(self, thread: Int, time: Int) -> RangePaths:
         """Return the path around each (thread, time)."""
         if not self.paths:
-            return Found(np.full(len(time), -1, np.int64), np.zeros(len(time), bool))
-        borrows = np.isin(thread, self._borrowing(np.setdiff1d(thread, self._own.key)))
+            return RangePaths(np.full(len(time), -1, np.int64), np.zeros(len(time), bool))
+        without = np.setdiff1d(thread, self._own.key)
+        ids = zip(
+            self.threads.pid(without).tolist(), self.threads.tid(without).tolist(), strict=True
+        )
+        may_borrow = np.array([each in self.borrowers for each in ids], bool)
+        borrows = np.isin(thread, without[may_borrow])
         path = self._own.at(thread, time)
         process = self.threads.process(thread[borrows])
         path[borrows] = self._borrowed.at(process, time[borrows])
-        return Found(path, borrows & (path >= 0))
-
-    def _borrowing(self, thread: Int) -> Int:
-        ids = zip(self.threads.pid(thread).tolist(), self.threads.tid(thread).tolist(), strict=True)
-        found: Int = thread[np.array([each in self.borrowers for each in ids], bool)]
-        return found
-
-
-def _timeline(ranges: Ranges) -> tuple[_Timeline, list[str]]:
-    """Return the path of every thread at every time, and the paths."""
-    thread, time = np.concatenate((ranges.thread,) * 2), np.concatenate((ranges.start, ranges.end))
-    order = np.lexsort((time, thread))
-    thread, time = thread[order], time[order]
-    levels = _levels(ranges.nest(), (thread, time))
-    path, paths = _join(levels, ranges)
-    return _Timeline(thread, time, path), paths
+        return RangePaths(path, borrows & (path >= 0))
 
 
 def _levels(nest: Nest, at: tuple[Int, Int]) -> list[Int]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.linking.cuts import TIMES, find_cuts, marked_texts
-from pyprof2.analysis.linking.processes import among_sorted
-from pyprof2.analysis.linking.threads import NO_ID
+from pyprof2.analysis.linking.threads import NO_ID, among_sorted
 from pyprof2.analysis.linking.user_ranges import is_users
 from pyprof2.columns import lookup, order_of
 from pyprof2.recording import RAW_SCHEMAS, int_column
@@ -34,7 +33,7 @@ ROWS: Final = 1 << 19
 _FIRST, _LAST = -(1 << 62), 1 << 62
 
 
-class Window(NamedTuple):
+class RecordingWindow(NamedTuple):
     """A part of a recording.
 
     Attributes:
@@ -56,7 +55,7 @@ class Windows:
         first, last: when the first and the last of the GPU activities of each begin.
     """
 
-    each: list[Window]
+    each: list[RecordingWindow]
     first: Int
     last: Int
 
@@ -95,16 +94,16 @@ def windows_of(recording: Recording, folder: Path, rows: int = ROWS) -> Windows:
     """
     cuts = find_cuts(recording, rows)
     if not len(cuts):
-        return Windows([Window(recording)], np.array([_FIRST]), np.array([_LAST]))
-    parts = _Parts(recording, folder, cuts)
+        return Windows([RecordingWindow(recording)], np.array([_FIRST]), np.array([_LAST]))
+    parts = _WindowRows(recording, folder, cuts)
     for table in TIMES:
         parts.write(table)
     bounds = pairwise([_FIRST, *cuts.tolist(), _LAST])
-    each = [Window(parts.recording(at), *pair) for at, pair in enumerate(bounds)]
+    each = [RecordingWindow(parts.recording(at), *pair) for at, pair in enumerate(bounds)]
     return Windows(each, parts.first, parts.last)
 
 
-class _Parts:
+class _WindowRows:
     """Writes the rows of each window into batches of their own, in the order of the file.
 
     Attributes:
@@ -126,7 +125,8 @@ class _Parts:
     def write(self, table: str) -> None:
         """Write the rows of a table."""
         rows_of = {"activities": self._activities, "ranges": self._ranges}.get(table)
-        rows = self._beginning(table) if rows_of is None else rows_of()
+        beginning = (_by_window(rows, self._window(time)) for rows, time in self._slices(table))
+        rows = chain.from_iterable(beginning) if rows_of is None else rows_of()
         schema = self._whole.spool.raw(table, RAW_SCHEMAS[table].names).schema
         written = 0
         with pa.ipc.new_file(self._folder / f"{table}.arrow", schema) as writer:
@@ -145,13 +145,9 @@ class _Parts:
         found: Int = np.searchsorted(self._cuts, time, "right")
         return found
 
-    def _beginning(self, table: str) -> Iterator[tuple[int, pa.Table]]:
-        for rows, time in self._slices(table):
-            yield from _by_window(rows, self._window(time))
-
     def _activities(self) -> Iterator[tuple[int, pa.Table]]:
         """Yield GPU activities where their launches are, or by their own time."""
-        launches = _Launches.of(self._whole)
+        launches = _LaunchTimes.of(self._whole)
         for rows, time in self._slices("activities"):
             correlation = int_column(rows, "correlation_id", NO_ID)
             window = self._window(launches.starts(correlation, time))
@@ -186,14 +182,14 @@ def _by_window(rows: pa.Table, window: Int) -> Iterator[tuple[int, pa.Table]]:
         yield int(window[begin]), rows.slice(begin, end - begin)
 
 
-class _Launches(NamedTuple):
+class _LaunchTimes(NamedTuple):
     """The launches, by correlation id and start."""
 
     key: Int
     start: Int
 
     @classmethod
-    def of(cls, recording: Recording) -> _Launches:
+    def of(cls, recording: Recording) -> _LaunchTimes:
         """Sort those of a recording."""
         raw = recording.spool.raw("launches", ("correlation_id", "start_ns"))
         key, start = int_column(raw, "correlation_id", NO_ID), int_column(raw, "start_ns", 0)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.costs import load_extensions
+from pyprof2.analysis.costs import formula_text, load_extensions
 from pyprof2.analysis.costs.comm import bandwidth
-from pyprof2.analysis.costs.formula_text import formula_text
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons
 from pyprof2.analysis.hardware.verdict import examine, examine_ops
 from pyprof2.analysis.linking.user_ranges import BORROWED

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.linking.link import NO_ID, Threads
+from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.analysis.parted import InMemory
 from pyprof2.analysis.time.host_ranges import AT_WORK, COLUMNS, FRAME, TOLD, HostRanges
 from pyprof2.analysis.time.step_windows import only_steps

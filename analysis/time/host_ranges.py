@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import merged
-from pyprof2.analysis.linking.link import NO_ID
+from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import combine_keys, distinct
 from pyprof2.frames import frame_line, is_own_path, parse_frame
 from pyprof2.recording import code_column, int_column

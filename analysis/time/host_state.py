@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyprof2.analysis.linking.link import Threads
+    from pyprof2.analysis.linking.threads import Threads
     from pyprof2.analysis.time.call_facts import CallFacts
     from pyprof2.analysis.time.host_facts import HostFacts
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pyprof2.analysis.intervals import Nest, last_not_after
-from pyprof2.analysis.linking.link import step_number
+from pyprof2.analysis.linking.ranges import step_number
 from pyprof2.analysis.parted import ENDLESS
 from pyprof2.analysis.time.step_windows import step_ranges
 from pyprof2.columns import row_of, short
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.linking.link import Threads
+    from pyprof2.analysis.linking.threads import Threads
 
 NONE: Final = -(1 << 62)
 """Stands for null."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import Covered
-from pyprof2.analysis.linking.link import Threads
+from pyprof2.analysis.linking.threads import Threads
 from pyprof2.analysis.parted import (
     ENDLESS,
     RunningCodes,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.linking.link import Threads
+    from pyprof2.analysis.linking.threads import Threads
 
 _NULL: Final = -(1 << 62)
 _ALL: Final = -1

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Covered, Int, merged
-from pyprof2.analysis.linking.link import step_number
+from pyprof2.analysis.linking.ranges import step_number
 from pyprof2.analysis.parted import in_time_order
 from pyprof2.columns import order_of
 from pyprof2.recording import code_column, int_column

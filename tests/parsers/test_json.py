@@ -452,3 +452,23 @@ def test_no_text_takes_more_than_a_moment(
         read(opening + unit * (300_000 // len(unit)))
 
     assert time.process_time() - begin < 10
+
+
+SIX_EVENTS = [{"ph": "X", "name": f"e{number}", "ts": number} for number in range(6)]
+
+
+@pytest.mark.parametrize("between", [",", ", ", ",\n   ", " ,\t"])
+def test_pieces_decode_and_hold_all_events_wherever_blocks_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [' + between.join(map(json.dumps, SIX_EVENTS)) + '], "a": 1}')
+
+    for size in range(1, path.stat().st_size + 1):
+        monkeypatch.setattr(_json, "CHUNK_BYTES", size)
+        stream = JsonStream(path, "traceEvents")
+        pieces = [json.loads(piece) for piece in stream.chunks()]
+
+        assert [event for piece in pieces for event in piece] == SIX_EVENTS, size
+        assert not stream.problems
+        assert list(stream.around) == ["a"]

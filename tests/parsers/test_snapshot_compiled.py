@@ -13,8 +13,7 @@ import pytest
 
 from benchmarks.snapshot import make
 from pyprof2.errors import TraceError
-from pyprof2.parsers._compiled import library
-from pyprof2.parsers.snapshot import COMPILED, read_snapshot
+from pyprof2.parsers.snapshot import COMPILED, library, read_snapshot
 from tests.compare_snapshots import (
     by_compiled,
     by_python,

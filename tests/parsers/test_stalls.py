@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
 
-from pyprof2.parsers._stalls import overhead_kind, wait_kind
+from pyprof2.parsers._names import overhead_kind, wait_kind
 from pyprof2.run import load
 from tests.kineto_events import complete, kernel, launch, load_events, trace
 from tests.nsight_exports import MAIN, PID, Export, global_pid, global_tid

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyprof2.analysis.linking.activities import link_activities, link_launches
-from pyprof2.analysis.linking.link import Threads, link_ops
+from pyprof2.analysis.linking.ops import link_ops
+from pyprof2.analysis.linking.threads import Threads
 from pyprof2.recording import Recording, Spool
 from tests.kineto_events import (
     ENGINE,

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.linking.link import Ranges, Threads
+from pyprof2.analysis.linking.ranges import Ranges
+from pyprof2.analysis.linking.threads import Threads
 from pyprof2.analysis.linking.user_ranges import BORROWED, UserRanges, is_users
 from pyprof2.recording import UNNAMED_DOMAIN
 from pyprof2.run import Run, load

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyprof2.analysis.costs import matmul
-from pyprof2.analysis.costs.formula_text import formula_text
+from pyprof2.analysis.costs import formula_text, matmul
 from pyprof2.analysis.summaries.explain import parse_reference
 from pyprof2.analysis.summaries.explained_rows import Reference
 from pyprof2.errors import UsageError

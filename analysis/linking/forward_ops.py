@@ -2,9 +2,9 @@
 
 The recorder numbers the forward threads by itself, so which thread a number means is found out:
 on the right one most nodes are named after the op that they find. Where several threads run the
-same code, the recorder's own flows tell them apart, or that a thread has another number. Where
+same code, the recorder's own flows say which it is, or that a thread has another number. Where
 several still fit equally well, or none agrees since the forward thread was not recorded, nothing is
-paired: better none than a stranger.
+paired rather than guessed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _NODE_END: Final = re.compile(r"Backward\d*\Z")
 _CPP_NODE: Final = re.compile(r"\A(?>.*?CppNode<)(?>(?:.*::)?)(.*)>\Z", re.DOTALL)
 _ANY_NAME: Final = re.compile(r"\A(?>.*?CppNode<).*>\Z|Copy(?:Slices|Backwards)\Z", re.DOTALL)
-"""Nodes that need not be named after their op: these names speak neither for it nor against."""
+"""Nodes that need not be named after their op: these names say nothing for or against it."""
 _THREADS_MAX: Final = 32
 """A number is tried with no more threads than that: those that ran last before its nodes."""
 
 
-class Makers(NamedTuple):
-    """What made the nodes.
+class ForwardOps(NamedTuple):
+    """The ops that made the nodes.
 
     Attributes:
         forward: for each op that is a node the op that made it by position, else -1.
@@ -44,7 +44,7 @@ class Makers(NamedTuple):
     tied: Bool
 
 
-def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
+def find_forward_ops(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> ForwardOps:
     """Return the op that made each node with a sequence number.
 
     Args:
@@ -60,7 +60,12 @@ def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
     process = threads.process(ops.thread)
     annotated = ops.annotated.thread >= 0
     numbered = ops.forward_thread > 0
-    search = _Search(ops, _stems(ops), _may_have_any_name(ops), flow)
+    # One number for `aten::native_layer_norm` and its `NativeLayerNormBackward0`.
+    stems = [_stem(name.rpartition(": ")[2]) for name in ops.names]
+    code = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
+    stem = np.array([code[each] for each in stems] or [-1], np.int64)[ops.name]
+    any_name = np.array([bool(_ANY_NAME.search(name)) for name in ops.names] or [False])[ops.name]
+    search = _Search(ops, stem, any_name, flow)
     for each in np.unique(process[is_node]).tolist():
         node, made = (np.flatnonzero(what & (process == each)) for what in (is_node, is_made))
         by_annotation, by_number = annotated[node], numbered[node] & ~annotated[node]
@@ -74,24 +79,13 @@ def find_makers(ops: Ops, threads: Threads, flow: Int, is_node: Bool) -> Makers:
         ):
             if len(rows):
                 forward[rows], lost[rows], tied[rows] = find(made, rows)
-    return Makers(forward, lost, tied)
-
-
-def _stems(ops: Ops) -> Int:
-    """Return one number for `aten::native_layer_norm` and its `NativeLayerNormBackward0`."""
-    stems = [_stem(name.rpartition(": ")[2]) for name in ops.names]
-    code = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
-    return np.array([code[stem] for stem in stems] or [-1], np.int64)[ops.name]
+    return ForwardOps(forward, lost, tied)
 
 
 def _stem(name: str) -> str:
     cpp = _CPP_NODE.search(name)
     short = cpp[1] if cpp else _NODE_END.sub("", name.rpartition("::")[2])
     return short.replace("_", "").lower()
-
-
-def _may_have_any_name(ops: Ops) -> Bool:
-    return np.array([bool(_ANY_NAME.search(name)) for name in ops.names] or [False])[ops.name]
 
 
 class _Trial(NamedTuple):
@@ -147,31 +141,29 @@ class _Search:
         return result
 
     def by_thread_number(self, made: Int, node: Int) -> tuple[Int, Bool, Bool]:
-        """Return the makers of nodes that have the recorder's number of their forward thread.
+        """Return the forward ops of nodes that have the recorder's number of their forward thread.
 
         And which nodes are lost, and which of them are tied.
         """
         forward = np.full(len(self.ops), -1, np.int64)
-        lost, claimed = np.ones(len(self.ops), bool), np.zeros(len(self.ops), bool)
+        lost, taken = np.ones(len(self.ops), bool), np.zeros(len(self.ops), bool)
         number = self.ops.forward_thread[node]
-        trials = {n: self._trials(made, node[number == n]) for n in np.unique(number).tolist()}
+        trials = {}
+        for each in np.unique(number).tolist():
+            own = node[number == each]
+            before = made[self.ops.start[made] <= self.ops.start[own].max()]
+            tried, latest = np.unique(self.ops.thread[before][::-1], return_index=True)
+            tried = tried[np.argsort(latest)][:_THREADS_MAX]
+            found_on = (self._trial(thread, made, own) for thread in tried.tolist())
+            trials[each] = [trial for trial in found_on if trial is not None]
         chosen, left = _one_for_each_number(trials)
         for trial in chosen:
             found = np.unique(trial.forward[trial.forward >= 0])
             # An op makes one node: two numbers share a thread only if its id was used again.
-            if 2 * int(claimed[found].sum()) < len(found):
+            if 2 * int(taken[found].sum()) < len(found):
                 forward[trial.node], lost[trial.node] = self._or_in_backward(made, trial), False
-                claimed[found] = True
+                taken[found] = True
         return forward[node], lost[node], np.isin(number, left)
-
-    def _trials(self, made: Int, node: Int) -> list[_Trial]:
-        """Return the threads with which most nodes of a number agree, by name or flow."""
-        ops = self.ops
-        before = made[ops.start[made] <= ops.start[node].max()]
-        tried, latest = np.unique(ops.thread[before][::-1], return_index=True)
-        tried = tried[np.argsort(latest)][:_THREADS_MAX]
-        found = (self._trial(thread, made, node) for thread in tried.tolist())
-        return [trial for trial in found if trial is not None]
 
     def _trial(self, thread: int, made: Int, node: Int) -> _Trial | None:
         """Return what speaks for a thread; None if less than most of the nodes agree."""
@@ -203,7 +195,7 @@ class _Search:
         return forward
 
     def by_name(self, made: Int, node: Int) -> tuple[Int, Bool, Bool]:
-        """Return the makers of nodes that do not say which thread they are from.
+        """Return the forward ops of nodes that do not say which thread they are from.
 
         By number and name first: of several iterations, the op that ran last belongs to the node
         that runs first; of several threads, whose node it is cannot be known. What no op is named
@@ -212,7 +204,10 @@ class _Search:
         And which nodes are lost, and which of them are tied.
         """
         ops = self.ops
-        forward, tied = self._by_number_and_stem(made, node)
+        first, key = made[~ops.recompute[made]], combine_keys(self.stem, ops.sequence)
+        forward, tied = self._last_in_first_out(first, key, node)
+        again = (forward < 0) & ~tied
+        forward[again] = self.last(made, self.stem[made], node[again], self.stem[node[again]])
         named = forward >= 0
         # One op of a number and thread makes a node: where it has one, the others made none.
         place = combine_keys(ops.thread[made], ops.sequence[made])
@@ -223,23 +218,13 @@ class _Search:
         forward[rest], tied[rest] = self._last_in_first_out(left, ops.sequence, node[rest])
         rest = np.flatnonzero((forward < 0) & ~tied)
         forward[rest] = self.last(left, np.zeros_like(left), node[rest], np.zeros_like(rest))
-        lost = self._disagree(node, named, forward >= 0) | tied
-        return np.where(lost, -1, forward), lost, tied
-
-    def _by_number_and_stem(self, made: Int, node: Int) -> tuple[Int, Bool]:
-        first = made[~self.ops.recompute[made]]
-        key = combine_keys(self.stem, self.ops.sequence)
-        forward, tied = self._last_in_first_out(first, key, node)
-        again = (forward < 0) & ~tied
-        forward[again] = self.last(made, self.stem[made], node[again], self.stem[node[again]])
-        return forward, tied
-
-    def _disagree(self, node: Int, named: Bool, found: Bool) -> Bool:
-        """Return the nodes of threads on which not most of them are named after their op."""
-        _, thread = np.unique(self.ops.thread[node], return_inverse=True)
+        # On their threads not most nodes are named after their op.
+        _, thread = np.unique(ops.thread[node], return_inverse=True)
+        found = forward >= 0
         against = found & ~named & ~self.any_name[node]
         counts = (np.bincount(thread, what, len(node)) for what in (named, against, found))
-        return ~np.asarray(_most_agree(*counts))[thread]
+        lost = ~np.asarray(_most_agree(*counts))[thread] | tied
+        return np.where(lost, -1, forward), lost, tied
 
     def _last_in_first_out(self, made: Int, key: Int, node: Int) -> tuple[Int, Bool]:
         """Return for each node the op of its key that ran last and has no node yet, or -1.
@@ -273,15 +258,11 @@ def _most_agree(agree: Any, others: Any, found: Any) -> Any:
     return (found > 0) & ((agree > others) | (others == 0))
 
 
-def _that_agree_most(trials: list[_Trial]) -> list[_Trial]:
-    top = max((t.agreement for t in trials), default=None)
-    return [t for t in trials if t.agreement == top]
-
-
 def _of_several(key: Int, thread: Int, is_op: Bool) -> Bool:
     """Return which ops and nodes, by key and time, wait where ops of several threads do.
 
-    What waits begins with an op, all before which have their nodes, and ends with the next such.
+    Such a group begins with an op before which all ops have their nodes, and ends with the next
+    such op.
     """
     new = np.r_[True, key[1:] != key[:-1]][: len(key)]
     after = np.cumsum(np.where(is_op, 1, -1))
@@ -299,9 +280,13 @@ def _of_several(key: Int, thread: Int, is_op: Bool) -> Bool:
 def _one_for_each_number(trials: dict[int, list[_Trial]]) -> tuple[list[_Trial], list[int]]:
     """Return the best trial of each number that has one, the surest first; and what is tied.
 
-    What only one number fits is not another's. Numbers that several threads still fit are tied.
+    A thread that only one number fits belongs to that number. Numbers that several threads still
+    fit are tied.
     """
-    best = {number: _that_agree_most(found) for number, found in trials.items()}
+    best = {}
+    for number, found in trials.items():
+        top = max((t.agreement for t in found), default=None)
+        best[number] = [t for t in found if t.agreement == top]
     left = {number: found for number, found in best.items() if len(found) > 1}
     chosen = [found[0] for found in best.values() if len(found) == 1]
     taken = {trial.thread for trial in chosen}
