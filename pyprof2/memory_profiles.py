@@ -71,7 +71,7 @@ def of_run(run: Run) -> MemoryProfile:
     """Return the memory of a run: what its table `memory` says."""
     from pyprof2.analysis.memory.curves import curves_of_rank
     from pyprof2.analysis.memory.profile import MemoryProfile
-    from pyprof2.analysis.memory.weights import last_weights
+    from pyprof2.analysis.memory.tags import last_weights
 
     tags = run.table("memory_tags")
     curves = [

@@ -20,14 +20,12 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.parted import InMemory
-from pyprof2.analysis.time.call_facts import CALL_COLUMNS, CallFacts
 from pyprof2.analysis.time.causes import BLOCKING, CODES, NAMES
-from pyprof2.analysis.time.host_facts import in_memory, read_host
-from pyprof2.analysis.time.host_ranges import TOLD
-from pyprof2.analysis.time.host_state import Host
+from pyprof2.analysis.time.host_ranges import TOLD, in_memory, read_host
+from pyprof2.analysis.time.host_state import CALL_COLUMNS, CallFacts, Host
 from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT
-from pyprof2.analysis.time.idle import own_root
-from pyprof2.analysis.time.pieces import Pieces
+from pyprof2.analysis.time.intervals_cut import Pieces
+from pyprof2.analysis.time.recordings import source_root
 from pyprof2.columns import lookup
 from pyprof2.recording import code_column, int_column
 
@@ -62,7 +60,7 @@ def host_work(tables: Mapping[str, pa.Table], start: Int, end: Int) -> pd.DataFr
     """
     near = {name: _near(tables[name], start, end) for name in ("launches", "ops", "ranges")}
     parts = {name: InMemory(table) for name, table in near.items()}
-    facts = read_host(parts, tables["stalls"], own_root(tables["trace"]), in_memory)
+    facts = read_host(parts, tables["stalls"], source_root(tables["trace"]), in_memory)
     calls = near["launches"]
     ids = int_column(calls, "launch_id", -1)
     known = CallFacts.of_launches(np.zeros(int(ids.max(initial=-1)) + 1, bool))

@@ -15,7 +15,7 @@ from pyprof2.columns import lookup
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.memory.blocks import Blocks
+    from pyprof2.analysis.memory.curves import Blocks
     from pyprof2.analysis.memory.tags import Tagged
     from pyprof2.columns import TextColumn
 

@@ -120,7 +120,7 @@ class GapFinder:
 
         Args:
             device: the ordinal, `NEVER` for null.
-            window: when the recording of its work began and ended, see `recording_window`.
+            window: when the recording of its work began and ended, see `recordings.window_with`.
         """
         self.device = device
         self.until, self._last = window
@@ -218,20 +218,6 @@ def later_launches(windows: Iterable[Activities]) -> list[dict[tuple[int, int], 
         found.append(dict(known))
         known |= {k: min(v, known.get(k, _LATER)) for k, v in of_window.items()}
     return found[::-1]
-
-
-def recording_window(start: Int, end: Int, window: tuple[int, int] | None) -> tuple[int, int]:
-    """Return when the recording of a device's work began and ended.
-
-    Args:
-        start: of each piece of work; there is at least one.
-        end: of each.
-        window: of what the recording says of itself; None: nothing.
-    """
-    first, last = int(start.min()), int(end.max())
-    if window is None:
-        return first, last
-    return min(first, window[0]), max(last, window[1])
 
 
 def _before(group: Int, value: Int, none: int) -> Int:

@@ -1,4 +1,8 @@
-"""What each host thread was doing at an instant, as the recording shows it."""
+"""What each host thread was doing at an instant, as the recording shows it, and what held it up.
+
+A call may hand work over long before that runs. So where its line is and what it launched is found
+for all calls beforehand, in order of time, and takes some bytes for each.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pyprof2.analysis.intervals import Bool, Int, Nest, merged
-from pyprof2.analysis.time.causes import CODES, call_cause
+from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, merged
+from pyprof2.analysis.parted import ENDLESS, Parted
+from pyprof2.analysis.time.causes import BLOCKING, CODES, call_cause
+from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.host_ranges import (
     BELOW_ROOT,
     COMM,
@@ -17,23 +23,32 @@ from pyprof2.analysis.time.host_ranges import (
     LOADS,
     OWN,
     RUNS,
+    TOLD,
     WAITS,
     is_loader,
 )
-from pyprof2.analysis.time.pieces import Bounds
-from pyprof2.columns import TextColumn, lookup, row_of
+from pyprof2.analysis.time.intervals_cut import Bounds, Pieces
+from pyprof2.analysis.time.rows_in_time import RowsInTime
+from pyprof2.columns import TextColumn, combine_keys, lookup, row_of
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
+    from numpy.typing import NDArray
 
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.linking.link import Threads
-    from pyprof2.analysis.time.call_facts import CallFacts
-    from pyprof2.analysis.time.host_facts import HostFacts
+    from pyprof2.analysis.time.host_ranges import HostFacts
 
 _WAIT_CALL: Final = "StreamWaitEvent"
+CALL_COLUMNS: Final = ("launch_id", "name", "op_id", "start_ns", "dur_ns", "pid", "tid")
+"""The columns of `launches` that calls are read from."""
+_BLOCKING: Final = [CODES[name] for name in BLOCKING]
+_NULL: Final = -(1 << 62)
+_ALL: Final = -1
+"""Stands for the thread of a stall that holds up all of them."""
 
 
 @dataclass(frozen=True)
@@ -265,3 +280,176 @@ def _together(*events: Events) -> Events:
         np.concatenate([getattr(e, name) for e in events]) for name in ("thread", "start", "end")
     )
     return Events(np.arange(len(thread)), thread, start, end)
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """By call: rows are ids, or those of the calls that were chosen.
+
+    Attributes:
+        launching: whether it launched any work.
+        waited: of those, whether its thread asked for a wait since it launched any before.
+        line: of those and the ones that may block, the line of the user's own that its thread was
+            at when it began, as a code, -1 for none.
+    """
+
+    launching: Bool
+    waited: Bool
+    line: NDArray[np.int32]
+
+    @classmethod
+    def of_launches(cls, launching: Bool) -> CallFacts:
+        """Begin with the ids of the calls that launched work."""
+        return cls(launching, np.zeros(len(launching), bool), np.full(len(launching), -1, np.int32))
+
+    def of(self, launch_id: Int) -> CallFacts:
+        """Return what is known of some calls."""
+        return CallFacts(self.launching[launch_id], self.waited[launch_id], self.line[launch_id])
+
+    def at(self, column: str, row: Int) -> Int:
+        """Return a column at these rows; of row -1 nothing is known, and no line."""
+        return lookup(getattr(self, column), row, -1 if column == "line" else 0)
+
+
+def read_calls(launches: Parted, launching: Bool, facts: HostFacts) -> CallFacts:
+    """Return what is to be known of all calls.
+
+    Args:
+        launches: the canonical table.
+        launching: by id whether a call launched work; longer than the greatest id.
+        facts: of the recording.
+    """
+    found = CallFacts.of_launches(launching)
+    rows, told = RowsInTime(launches, CALL_COLUMNS), RowsInTime(facts.told, TOLD.names)
+    waits = _Waits(len(facts.threads.pids) * len(facts.threads.tids))
+    begins = np.unique(launches.bounds("start_ns")[0])
+    for until in [*begins[begins < ENDLESS].tolist(), ENDLESS]:
+        calls = Calls.of(rows.take_until(until).unify_dictionaries(), facts.threads)
+        if not len(calls.start):
+            continue
+        launches_work = launching[calls.launch_id]
+        own = np.flatnonzero(launches_work)
+        found.waited[calls.launch_id[own]] = waits.between(calls, own)
+        if facts.lines:
+            asked = np.flatnonzero(launches_work | np.isin(calls.cause, _BLOCKING))
+            lines = _lines_from(told, calls.start, facts)
+            found.line[calls.launch_id[asked]] = lines.at(calls.thread[asked], calls.start[asked])
+    return found
+
+
+def _lines_from(told: RowsInTime, times: Int, facts: HostFacts) -> Lines:
+    """Return the lines at some times; what ended before them is held no longer."""
+    since = int(times.min())
+
+    def wanted(rows: pa.Table) -> Bool:
+        start, dur, tells = (int_column(rows, n, 0) for n in ("start_ns", "dur_ns", "tells"))
+        found: Bool = (tells & (BELOW_ROOT | OWN) > 0) & (start + dur > since)
+        return found
+
+    told.keep(wanted(told.rows))
+    return Lines(told.read_until(int(times.max()) + 1, wanted), facts.threads)
+
+
+class _Waits:
+    """The calls of each thread that let a stream wait, window by window."""
+
+    def __init__(self, thread_count: int) -> None:
+        self._last_wait = np.full(thread_count, NEVER)
+        self._last_launch = np.full(thread_count, NEVER)
+
+    def between(self, calls: Calls, own: Int) -> Bool:
+        """Return whether there is a wait between a launch and the one before it on its thread.
+
+        Args:
+            calls: those of a window; calls of later ones begin later.
+            own: the rows of those that launched work.
+        """
+        begin, waiting = calls.start[own], np.flatnonzero(calls.is_wait)
+        wait = _latest(self._last_wait, calls, waiting, own, begin)
+        launch = _latest(self._last_launch, calls, own, own, begin - 1)
+        for last, rows in ((self._last_wait, waiting), (self._last_launch, own)):
+            np.maximum.at(last, calls.thread[rows], calls.start[rows])
+        found: Bool = (wait > NEVER) & (wait >= launch)
+        return found
+
+
+def _latest(before: Int, calls: Calls, among: Int, of: Int, time: Int) -> Int:
+    """Return the latest start of some calls on the threads of others, not after a time."""
+    row = among[np.lexsort((calls.start[among], calls.thread[among]))]
+    thread = calls.thread[of]
+    at = last_not_after(calls.thread[row], calls.start[row], thread, time)
+    return np.where(at >= 0, lookup(calls.start[row], at, NEVER), before[thread])
+
+
+def _is(kinds: Sequence[str], kind: str) -> Bool:
+    """Return for each code whether it is a kind; the last one is none."""
+    return np.array([*(each == kind for each in kinds), False])
+
+
+class Stalls:
+    """The stalls of one recording, by kind."""
+
+    def __init__(self, stalls: pa.Table, threads: Threads) -> None:
+        code, kinds = code_column(stalls, "kind")
+        is_threads = int_column(stalls, "tid", _NULL) != _NULL
+        thread = np.where(is_threads, threads.number(stalls), _ALL)
+        device, of_device = int_column(stalls, "device", _NULL), _is(kinds, "device_wait")[code]
+        self._devices = np.unique(device[of_device])
+        self._first_free = int(thread.max(initial=-1)) + 1
+        thread[of_device] = self.device_thread(device[of_device])
+        events = Events.of(stalls, threads)
+        self._events = Events(events.row, thread[events.row], events.start, events.end)
+        self._code, self._kinds = code, kinds
+        place = np.stack([int_column(stalls, name, _NULL) for name in ("device", "stream")])
+        start = int_column(stalls, "start_ns", 0)
+        waits = self._of_kind("stream_wait")
+        rows = np.flatnonzero(waits)
+        order = rows[np.lexsort((start[rows], *place[::-1, rows]))]
+        self._wait_place, self._wait_start = place[:, order], start[order]
+        self._held: dict[str, tuple[Events, Bounds]] = {}
+
+    def _of_kind(self, kind: str) -> Bool:
+        found: Bool = _is(self._kinds, kind)[self._code]
+        return found
+
+    def _holding(self, kind: str) -> tuple[Events, Bounds]:
+        """Return the stalls of a kind that hold threads up, and when they begin and end."""
+        if kind not in self._held:
+            events = self._events.where(self._of_kind(kind)[self._events.row])
+            both = np.concatenate((events.start, events.end))
+            self._held[kind] = events, Bounds(np.tile(events.thread, 2), both)
+        return self._held[kind]
+
+    def device_thread(self, device: Int) -> Int:
+        """Return what stands for the thread of the waits of each device: no thread of a stall."""
+        at = np.searchsorted(self._devices, device)
+        known = np.r_[self._devices, _NULL][at] == device
+        return self._first_free + np.where(known, at, len(self._devices))
+
+    def cut(self, pieces: Pieces, thread: Int, kind: str) -> Pieces:
+        """Return the pieces, cut where stalls of the kind begin and end on their thread.
+
+        Args:
+            pieces: of intervals.
+            thread: of each interval.
+            kind: of the stalls.
+        """
+        _, bounds = self._holding(kind)
+        pieces = pieces.cut(bounds, thread[pieces.of])
+        return pieces.cut(bounds, np.full(len(pieces), _ALL))
+
+    def holds(self, thread: Int, time: Int, kind: str) -> Bool:
+        """Return whether a stall of the kind holds each thread up at an instant."""
+        events, _ = self._holding(kind)
+        held: Bool = events.at(thread, time) >= 0
+        return held | (events.at(np.full(len(time), _ALL), time) >= 0)
+
+    def last_wait(self, device: Int, stream: Int, time: Int) -> Int:
+        """Return when the last wait of each stream before a time was asked for, or long ago."""
+        count = len(self._wait_start)
+        if not count:
+            return np.full(len(time), _NULL)
+        devices, streams = np.concatenate((self._wait_place, np.stack((device, stream))), axis=1)
+        key = combine_keys(devices, streams)  # sorts as both do, as the waits are
+        start = self._wait_start
+        return lookup(start, last_not_after(key[:count], start, key[count:], time), _NULL)

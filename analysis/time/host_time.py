@@ -14,17 +14,13 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.parted import InMemory
-from pyprof2.analysis.time.call_facts import read_calls
 from pyprof2.analysis.time.causes import CODES, GROUPS_WITHOUT_DEVICE
-from pyprof2.analysis.time.gaps import NEVER, Gaps, read_activities, recording_window
-from pyprof2.analysis.time.host_facts import in_memory, read_host
-from pyprof2.analysis.time.host_ranges import TOLD
-from pyprof2.analysis.time.host_state import Events, Host, State
-from pyprof2.analysis.time.idle import in_order, numbered, own_root, recordings
-from pyprof2.analysis.time.idle_causes import OTHER, THREADS, Handover, idle_causes
-from pyprof2.analysis.time.idle_parts import IN_PARTS, recorded_window
-from pyprof2.analysis.time.idle_rows import idle_rows
-from pyprof2.analysis.time.stalls import Stalls
+from pyprof2.analysis.time.gaps import NEVER, Gaps, read_activities
+from pyprof2.analysis.time.host_ranges import TOLD, in_memory, read_host
+from pyprof2.analysis.time.host_state import Events, Host, Stalls, State, read_calls
+from pyprof2.analysis.time.idle import IN_PARTS, in_key_order, numbered
+from pyprof2.analysis.time.idle_causes import OTHER, THREADS, Handover, idle_causes, idle_rows
+from pyprof2.analysis.time.recordings import recorded_window, recordings, source_root, window_with
 from pyprof2.analysis.time.step_windows import step_windows
 from pyprof2.columns import text_array
 from pyprof2.recording import code_column, int_column
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.time.host_facts import HostFacts
+    from pyprof2.analysis.time.host_ranges import HostFacts
 
 STEPPING: Final = "stepping"
 """What column `thread` says of the thread that holds the steps."""
@@ -56,7 +52,7 @@ def host_time(tables: Mapping[str, pa.Table], root: str | None = None) -> pa.Tab
     parts = [IDLE.empty()]
     for rank, own in recordings(tables):
         if own["ops"].num_rows:
-            rows = _of_recording(own, root or own_root(own["trace"]))
+            rows = _of_recording(own, root or source_root(own["trace"]))
             parts.append(IDLE.conform(numbered(rows, rank, own["trace"])))
     return pa.concat_tables(parts).unify_dictionaries()
 
@@ -82,7 +78,7 @@ class _Host(Host):
     """A host that waits for no device, but for other threads and processes."""
 
     def __init__(self, facts: HostFacts, tables: Mapping[str, pa.Table]) -> None:
-        """Read all that was recorded, see `idle.in_order`."""
+        """Read all that was recorded, see `idle.in_key_order`."""
         launches = tables["launches"]
         told = pa.concat_tables(facts.told.read(n, TOLD.names) for n in range(len(facts.told)))
         most = int(int_column(launches, "launch_id", -1).max(initial=-1))
@@ -98,12 +94,12 @@ class _Host(Host):
 
 def _of_recording(tables: Mapping[str, pa.Table], root: str | None) -> pa.Table:
     """Return the rows of one recording, without the column `rank`."""
-    tables = in_order(tables)
+    tables = in_key_order(tables)
     facts = read_host({n: InMemory(tables[n]) for n in IN_PARTS}, tables["stalls"], root, in_memory)
     host = _Host(facts, tables)
     start = int_column(tables["ops"], "start_ns", 0)
     end = start + int_column(tables["ops"], "dur_ns", 0)
-    first, last = recording_window(start, end, recorded_window(tables["trace"]))
+    first, last = window_with(start, end, recorded_window(tables["trace"]))
     nobody = np.zeros(0, np.int64)
     nothing = read_activities(tables["kernels"], tables["copies"], nobody, nobody)
     # A gap from start to end, which nothing ends and the host fills.

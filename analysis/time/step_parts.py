@@ -2,6 +2,7 @@
 
 At every instant the first that holds decides: a kernel runs on matrix units; another kernel
 computes; communication runs, alone or beside a copy; a copy runs; nothing does, for a cause.
+Without a device a window is time in ops, and the rest.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.intervals import merged, time_within
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.analysis.time.steps import COMM, COMPUTE, COPY, WindowPieces, Work
@@ -42,6 +44,15 @@ BUSY: Final = {
 
 IDLE: Final = "idle:"
 """How the names of the other parts begin; a cause of idle time follows."""
+
+HOST_INPUT: Final = ("start_ns", "dur_ns")
+"""The columns of the table `ops` that `host_parts` reads."""
+
+HOST_PARTS: Final = {
+    "host_ops": "in ops of PyTorch",
+    "host_rest": "outside of ops: Python, loading of data, waiting",
+}
+"""The parts, which add up to a window."""
 
 _COLUMNS: Final = ("device", "window", "part", "time_ns")
 
@@ -149,3 +160,26 @@ def _frame(
 ) -> pd.DataFrame:  # fmt: skip
     columns = zip(_COLUMNS, (device, window, part, time), strict=True)
     return pd.DataFrame(dict(columns), index=range(len(window)))
+
+
+def host_parts(ops: pa.Table, windows: StepWindows) -> pd.DataFrame:
+    """Return the parts of each window: the time in which any thread was in an op, and the rest.
+
+    Args:
+        ops: columns `INPUT` of the canonical table.
+        windows: of a rank; they do not overlap.
+
+    Returns:
+        `window` (its place in `windows`), `part` (one of `HOST_PARTS`), `time_ns`: more than 0.
+    """
+    start = int_column(ops, "start_ns", 0)
+    in_ops = time_within(
+        *merged(start, start + int_column(ops, "dur_ns", 0)), windows.start, windows.end
+    )
+    times = zip(HOST_PARTS, (in_ops, windows.end - windows.start - in_ops), strict=True)
+    rows = [
+        pd.DataFrame({"window": range(len(time)), "part": part, "time_ns": time})
+        for part, time in times
+    ]
+    found = pd.concat(rows, ignore_index=True)
+    return found[found["time_ns"] > 0].reset_index(drop=True)

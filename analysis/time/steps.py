@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.parted import ENDLESS, in_time_order, whole
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.analysis.time.idle import recordings
+from pyprof2.analysis.time.recordings import recordings
 from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
 from pyprof2.columns import int_array, sorted_distinct
 from pyprof2.recording import code_column, int_column

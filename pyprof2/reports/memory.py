@@ -9,13 +9,13 @@ import pandas as pd
 
 from pyprof2 import units
 from pyprof2.analysis.memory import live
-from pyprof2.analysis.memory.difference import DIFFERENCE_COLUMNS, difference
 from pyprof2.analysis.memory.fits import allocator_advice, fits
-from pyprof2.analysis.memory.growth import growth
+from pyprof2.analysis.memory.profile import DIFFERENCE_COLUMNS, difference
 from pyprof2.analysis.memory.tags import told_bytes
 from pyprof2.analysis.memory.timeline import (
     TIMELINE_COLUMNS,
     by_category,
+    growth,
     highest_of_parts,
     timeline,
 )

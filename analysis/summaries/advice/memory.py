@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.memory.curves import NO_NUMBER
-from pyprof2.analysis.memory.growth import growth, step_ends
+from pyprof2.analysis.memory.timeline import growth, step_ends
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.recording import int_column

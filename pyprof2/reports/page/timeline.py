@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.time.boxes import boxes
+from pyprof2.analysis.time.intervals_cut import boxes
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.columns import as_pandas
 from pyprof2.reports.page.columns import text_column
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.time.boxes import Boxes
+    from pyprof2.analysis.time.intervals_cut import Boxes
     from pyprof2.run import Run
 
 MOST_BOXES: Final = 20_000

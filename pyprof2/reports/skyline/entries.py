@@ -17,8 +17,8 @@ from pyprof2.analysis.memory.profile import moment_of
 from pyprof2.analysis.summaries.line_profile import LineQuery
 from pyprof2.analysis.summaries.utilization import PHASE_INPUT, phase_utilization
 from pyprof2.analysis.time import line_ops
-from pyprof2.analysis.time.invocations import INPUT, invocations
 from pyprof2.analysis.time.line_tree import NO_OP, Stacks
+from pyprof2.analysis.time.lines import INPUT, invocations
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.columns import lookup
 from pyprof2.errors import UsageError

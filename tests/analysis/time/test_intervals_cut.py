@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.time.boxes import FINEST, boxes
+from pyprof2.analysis.time.intervals_cut import FINEST, boxes
 
 Row = tuple[int, int, int]
 
