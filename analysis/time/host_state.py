@@ -20,17 +20,17 @@ from pyprof2.analysis.time.host_ranges import (
     BELOW_ROOT,
     COMM,
     COMMUNICATION,
+    FLAGGED,
     LOADS,
     OWN,
     RUNS,
-    TOLD,
     WAITS,
     is_loader,
 )
-from pyprof2.analysis.time.intervals_cut import Bounds, Pieces
 from pyprof2.analysis.time.rows_in_time import RowsInTime
+from pyprof2.analysis.time.slices import Bounds, IntervalSlices
 from pyprof2.columns import TextColumn, combine_keys, lookup, row_of
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,8 +46,7 @@ _WAIT_CALL: Final = "StreamWaitEvent"
 CALL_COLUMNS: Final = ("launch_id", "name", "op_id", "start_ns", "dur_ns", "pid", "tid")
 """The columns of `launches` that calls are read from."""
 _BLOCKING: Final = [CODES[name] for name in BLOCKING]
-_NULL: Final = -(1 << 62)
-_ALL: Final = -1
+_ALL_THREADS: Final = -1
 """Stands for the thread of a stall that holds up all of them."""
 
 
@@ -100,7 +99,7 @@ class Events:
         return Events(np.arange(len(thread)), thread, start, end)
 
 
-class Calls(NamedTuple):
+class RuntimeCalls(NamedTuple):
     """The calls of the GPU runtime and driver, in order of their ids.
 
     Attributes:
@@ -118,7 +117,7 @@ class Calls(NamedTuple):
     name: TextColumn
 
     @classmethod
-    def of(cls, launches: pa.Table, threads: Threads) -> Calls:
+    def of(cls, launches: pa.Table, threads: Threads) -> RuntimeCalls:
         """Read rows of the canonical table `launches` of one rank, in order of `launch_id`."""
         code, names = code_column(launches, "name")
         start = int_column(launches, "start_ns", 0)
@@ -139,16 +138,16 @@ class Calls(NamedTuple):
 class Lines:
     """The innermost line of the user's own that Python frames have, at any instant."""
 
-    def __init__(self, told: pa.Table, threads: Threads) -> None:
-        """Read rows of `host_ranges.TOLD`."""
-        tells, self._code = (int_column(told, name, 0) for name in ("tells", "line"))
+    def __init__(self, ranges: pa.Table, threads: Threads) -> None:
+        """Read rows of `host_ranges.FLAGGED`."""
+        flags, self._code = (int_column(ranges, name, 0) for name in ("flags", "line"))
         self.events: Final = [
-            Events.of(told, threads, tells & bit > 0) for bit in (BELOW_ROOT, OWN)
+            Events.of(ranges, threads, flags & bit > 0) for bit in (BELOW_ROOT, OWN)
         ]
         """The frames that have a line of the user's own, the first ones below the root."""
 
     def at(self, thread: Int, time: Int) -> Int:
-        """Return the line at each instant, as a code into `texts`; -1 where there is none."""
+        """Return the line at each instant, as a code into `HostFacts.lines`; -1 for none."""
         found = np.full(len(time), -1)
         for frames in self.events:
             rest = np.flatnonzero(found < 0)
@@ -177,33 +176,33 @@ class Host:
     """
 
     def __init__(
-        self, facts: HostFacts, launches: pa.Table, ops: pa.Table, told: pa.Table, known: CallFacts
-    ) -> None:
+        self, facts: HostFacts, launches: pa.Table, ops: pa.Table, ranges: pa.Table,
+        known: CallFacts,
+    ) -> None:  # fmt: skip
         """Read the rows of the window: what holds any of its instants, and more if need be.
 
         Args:
             facts: of the recording.
             launches: rows of the canonical table, in order of their ids.
             ops: the same.
-            told: rows of `host_ranges.TOLD`.
+            ranges: rows of `host_ranges.FLAGGED`.
             known: of all calls of the recording.
         """
         self.facts, self.threads = facts, facts.threads
-        self.calls = Calls.of(launches, self.threads)
+        self.calls = RuntimeCalls.of(launches, self.threads)
         self.known = known.of(self.calls.launch_id)
-        self.lines = Lines(told, self.threads)
+        self.lines = Lines(ranges, self.threads)
         self._called = Events.of(launches, self.threads)
         self._op_id = int_column(ops, "op_id", -1)
         self._ops = Events.of(ops, self.threads)
         code, names = code_column(ops, "op")
         self._op_is_comm = _marked(code, names, COMMUNICATION.match)
         op_loads = _marked(code, names, is_loader)
-        tells = int_column(told, "tells", 0)
-        loads, comm, runs, self.waiting = (
-            Events.of(told, self.threads, tells & bit > 0) for bit in (LOADS, COMM, RUNS, WAITS)
+        flags = int_column(ranges, "flags", 0)
+        loads, self._comm, runs, self.waiting = (
+            Events.of(ranges, self.threads, flags & bit > 0) for bit in (LOADS, COMM, RUNS, WAITS)
         )
         self._loading = _together(loads, self._ops.where(op_loads[self._ops.row]))
-        self._comm = comm
         self._python = runs.union()
 
     @cached_property
@@ -253,6 +252,29 @@ class Host:
         causes = [CODES[name] for name in conditions]
         cause = np.select(list(conditions.values()), causes, -1)
         return State(np.where(call >= 0, lookup(self.calls.cause, call, -1), cause), op, call)
+
+    def states_in(
+        self, slices: IntervalSlices, thread: Int
+    ) -> tuple[IntervalSlices, State, Int, IntervalSlices]:
+        """Return what threads do in slices of intervals.
+
+        Args:
+            slices: of the intervals.
+            thread: of each interval; -1 for none.
+
+        Returns:
+            The slices in which the thread does anything that is recorded, its state and its line in
+            each, and the slices that are left.
+        """
+        mine = thread[slices.of] >= 0
+        rest, slices = slices.where(~mine), slices.where(mine)
+        slices = slices.cut(self.bounds, thread[slices.of])
+        at = thread[slices.of]
+        state = self.state(at, slices.start)
+        seen = state.cause >= 0
+        line = self.lines.at(at[seen], slices.start[seen])
+        rest = IntervalSlices.joined([rest, slices.where(~seen)])
+        return slices.where(seen), State(*(column[seen] for column in state)), line, rest
 
     def blocked(self, thread: Int, time: Int, classes: Sequence[str]) -> Int:
         """Return the call of these classes that began before each time and ended not before it.
@@ -320,11 +342,11 @@ def read_calls(launches: Parted, launching: Bool, facts: HostFacts) -> CallFacts
         facts: of the recording.
     """
     found = CallFacts.of_launches(launching)
-    rows, told = RowsInTime(launches, CALL_COLUMNS), RowsInTime(facts.told, TOLD.names)
+    rows, ranges = RowsInTime(launches, CALL_COLUMNS), RowsInTime(facts.flagged, FLAGGED.names)
     waits = _Waits(len(facts.threads.pids) * len(facts.threads.tids))
     begins = np.unique(launches.bounds("start_ns")[0])
     for until in [*begins[begins < ENDLESS].tolist(), ENDLESS]:
-        calls = Calls.of(rows.take_until(until).unify_dictionaries(), facts.threads)
+        calls = RuntimeCalls.of(rows.take_until(until).unify_dictionaries(), facts.threads)
         if not len(calls.start):
             continue
         launches_work = launching[calls.launch_id]
@@ -332,22 +354,22 @@ def read_calls(launches: Parted, launching: Bool, facts: HostFacts) -> CallFacts
         found.waited[calls.launch_id[own]] = waits.between(calls, own)
         if facts.lines:
             asked = np.flatnonzero(launches_work | np.isin(calls.cause, _BLOCKING))
-            lines = _lines_from(told, calls.start, facts)
+            lines = _lines_at(ranges, calls.start, facts)
             found.line[calls.launch_id[asked]] = lines.at(calls.thread[asked], calls.start[asked])
     return found
 
 
-def _lines_from(told: RowsInTime, times: Int, facts: HostFacts) -> Lines:
+def _lines_at(ranges: RowsInTime, times: Int, facts: HostFacts) -> Lines:
     """Return the lines at some times; what ended before them is held no longer."""
     since = int(times.min())
 
     def wanted(rows: pa.Table) -> Bool:
-        start, dur, tells = (int_column(rows, n, 0) for n in ("start_ns", "dur_ns", "tells"))
-        found: Bool = (tells & (BELOW_ROOT | OWN) > 0) & (start + dur > since)
+        start, dur, flags = (int_column(rows, n, 0) for n in ("start_ns", "dur_ns", "flags"))
+        found: Bool = (flags & (BELOW_ROOT | OWN) > 0) & (start + dur > since)
         return found
 
-    told.keep(wanted(told.rows))
-    return Lines(told.read_until(int(times.max()) + 1, wanted), facts.threads)
+    ranges.keep(wanted(ranges.rows))
+    return Lines(ranges.read_until(int(times.max()) + 1, wanted), facts.threads)
 
 
 class _Waits:
@@ -357,7 +379,7 @@ class _Waits:
         self._last_wait = np.full(thread_count, NEVER)
         self._last_launch = np.full(thread_count, NEVER)
 
-    def between(self, calls: Calls, own: Int) -> Bool:
+    def between(self, calls: RuntimeCalls, own: Int) -> Bool:
         """Return whether there is a wait between a launch and the one before it on its thread.
 
         Args:
@@ -373,7 +395,7 @@ class _Waits:
         return found
 
 
-def _latest(before: Int, calls: Calls, among: Int, of: Int, time: Int) -> Int:
+def _latest(before: Int, calls: RuntimeCalls, among: Int, of: Int, time: Int) -> Int:
     """Return the latest start of some calls on the threads of others, not after a time."""
     row = among[np.lexsort((calls.start[among], calls.thread[among]))]
     thread = calls.thread[of]
@@ -381,41 +403,31 @@ def _latest(before: Int, calls: Calls, among: Int, of: Int, time: Int) -> Int:
     return np.where(at >= 0, lookup(calls.start[row], at, NEVER), before[thread])
 
 
-def _is(kinds: Sequence[str], kind: str) -> Bool:
-    """Return for each code whether it is a kind; the last one is none."""
-    return np.array([*(each == kind for each in kinds), False])
-
-
 class Stalls:
     """The stalls of one recording, by kind."""
 
     def __init__(self, stalls: pa.Table, threads: Threads) -> None:
-        code, kinds = code_column(stalls, "kind")
-        is_threads = int_column(stalls, "tid", _NULL) != _NULL
-        thread = np.where(is_threads, threads.number(stalls), _ALL)
-        device, of_device = int_column(stalls, "device", _NULL), _is(kinds, "device_wait")[code]
+        self._stalls = stalls
+        is_threads = int_column(stalls, "tid", NEVER) != NEVER
+        thread = np.where(is_threads, threads.number(stalls), _ALL_THREADS)
+        device = int_column(stalls, "device", NEVER)
+        of_device = has_text(stalls, "kind", ("device_wait",))
         self._devices = np.unique(device[of_device])
         self._first_free = int(thread.max(initial=-1)) + 1
         thread[of_device] = self.device_thread(device[of_device])
         events = Events.of(stalls, threads)
         self._events = Events(events.row, thread[events.row], events.start, events.end)
-        self._code, self._kinds = code, kinds
-        place = np.stack([int_column(stalls, name, _NULL) for name in ("device", "stream")])
+        place = np.stack([int_column(stalls, name, NEVER) for name in ("device", "stream")])
         start = int_column(stalls, "start_ns", 0)
-        waits = self._of_kind("stream_wait")
-        rows = np.flatnonzero(waits)
+        rows = np.flatnonzero(has_text(stalls, "kind", ("stream_wait",)))
         order = rows[np.lexsort((start[rows], *place[::-1, rows]))]
         self._wait_place, self._wait_start = place[:, order], start[order]
         self._held: dict[str, tuple[Events, Bounds]] = {}
 
-    def _of_kind(self, kind: str) -> Bool:
-        found: Bool = _is(self._kinds, kind)[self._code]
-        return found
-
     def _holding(self, kind: str) -> tuple[Events, Bounds]:
         """Return the stalls of a kind that hold threads up, and when they begin and end."""
         if kind not in self._held:
-            events = self._events.where(self._of_kind(kind)[self._events.row])
+            events = self._events.where(has_text(self._stalls, "kind", (kind,))[self._events.row])
             both = np.concatenate((events.start, events.end))
             self._held[kind] = events, Bounds(np.tile(events.thread, 2), both)
         return self._held[kind]
@@ -423,33 +435,33 @@ class Stalls:
     def device_thread(self, device: Int) -> Int:
         """Return what stands for the thread of the waits of each device: no thread of a stall."""
         at = np.searchsorted(self._devices, device)
-        known = np.r_[self._devices, _NULL][at] == device
+        known = np.r_[self._devices, NEVER][at] == device
         return self._first_free + np.where(known, at, len(self._devices))
 
-    def cut(self, pieces: Pieces, thread: Int, kind: str) -> Pieces:
-        """Return the pieces, cut where stalls of the kind begin and end on their thread.
+    def cut(self, slices: IntervalSlices, thread: Int, kind: str) -> IntervalSlices:
+        """Return the slices, cut where stalls of the kind begin and end on their thread.
 
         Args:
-            pieces: of intervals.
+            slices: of intervals.
             thread: of each interval.
             kind: of the stalls.
         """
         _, bounds = self._holding(kind)
-        pieces = pieces.cut(bounds, thread[pieces.of])
-        return pieces.cut(bounds, np.full(len(pieces), _ALL))
+        slices = slices.cut(bounds, thread[slices.of])
+        return slices.cut(bounds, np.full(len(slices), _ALL_THREADS))
 
     def holds(self, thread: Int, time: Int, kind: str) -> Bool:
         """Return whether a stall of the kind holds each thread up at an instant."""
         events, _ = self._holding(kind)
         held: Bool = events.at(thread, time) >= 0
-        return held | (events.at(np.full(len(time), _ALL), time) >= 0)
+        return held | (events.at(np.full(len(time), _ALL_THREADS), time) >= 0)
 
     def last_wait(self, device: Int, stream: Int, time: Int) -> Int:
         """Return when the last wait of each stream before a time was asked for, or long ago."""
         count = len(self._wait_start)
         if not count:
-            return np.full(len(time), _NULL)
+            return np.full(len(time), NEVER)
         devices, streams = np.concatenate((self._wait_place, np.stack((device, stream))), axis=1)
         key = combine_keys(devices, streams)  # sorts as both do, as the waits are
         start = self._wait_start
-        return lookup(start, last_not_after(key[:count], start, key[count:], time), _NULL)
+        return lookup(start, last_not_after(key[:count], start, key[count:], time), NEVER)

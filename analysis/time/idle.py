@@ -22,14 +22,14 @@ from pyprof2.analysis.parted import ENDLESS, InMemory, parts_of
 from pyprof2.analysis.time.causes import BLOCKING, CODES
 from pyprof2.analysis.time.gaps import (
     NEVER,
-    Activities,
+    DeviceActivities,
     GapFinder,
     Gaps,
     later_launches,
     read_activities,
 )
-from pyprof2.analysis.time.host_ranges import TOLD, in_memory, read_host
-from pyprof2.analysis.time.host_state import CALL_COLUMNS, Calls, Host, Stalls, read_calls
+from pyprof2.analysis.time.host_ranges import FLAGGED, in_memory, read_host
+from pyprof2.analysis.time.host_state import CALL_COLUMNS, Host, RuntimeCalls, Stalls, read_calls
 from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS, idle_causes, idle_rows
 from pyprof2.analysis.time.recordings import recorded_window, recordings, source_root, window_with
 from pyprof2.analysis.time.rows_in_time import RowsInTime, cuts, united
@@ -308,8 +308,8 @@ class _IdleFinder:
             if time == self.times[-1]:
                 gaps = gaps.with_others(finder.end())
             if len(gaps):
-                gaps, activities, launches, ops, told = rows.of_gaps(gaps, activities, calls)
-                host = Host(self.host, launches, ops, told, self.calls)
+                gaps, activities, launches, ops, ranges = rows.of_gaps(gaps, activities, calls)
+                host = Host(self.host, launches, ops, ranges, self.calls)
                 causes = idle_causes(gaps, activities, host, self.stalls, self.normal_ns)
                 part = idle_rows(causes, self.steps, gaps, activities, host, ops)
                 yield part.set_column(0, "gap_id", pc.add(part["gap_id"], seen))
@@ -325,7 +325,7 @@ def _of_device(work: pa.Table, device: int | None) -> pa.Table:
 
 def _with_calls(
     work: tuple[pa.Table, pa.Table], launches: RowsInTime
-) -> tuple[Activities, pa.Table]:
+) -> tuple[DeviceActivities, pa.Table]:
     """Return kernels and copies as activities, and the calls that launched them, by their ids."""
     ids = np.concatenate([int_column(table, "launch_id", -1) for table in work])
     calls = launches.with_keys("launch_id", ids[ids >= 0])
@@ -337,10 +337,10 @@ class _GapWindow(NamedTuple):
     """Gaps, and what holds any of their instants or ends them."""
 
     gaps: Gaps
-    activities: Activities
+    activities: DeviceActivities
     launches: pa.Table
     ops: pa.Table
-    told: pa.Table
+    ranges: pa.Table
 
 
 class _HostRows:
@@ -349,10 +349,10 @@ class _HostRows:
     def __init__(self, tables: Mapping[str, Parted], host: HostFacts, launching: Bool) -> None:
         self.launches = RowsInTime(tables["launches"], CALL_COLUMNS)
         self._ops = RowsInTime(tables["ops"], _OPS)
-        self._told = RowsInTime(host.told, TOLD.names)
+        self._ranges = RowsInTime(host.flagged, FLAGGED.names)
         self._host, self._launching = host, launching
 
-    def of_gaps(self, gaps: Gaps, activities: Activities, calls: pa.Table) -> _GapWindow:
+    def of_gaps(self, gaps: Gaps, activities: DeviceActivities, calls: pa.Table) -> _GapWindow:
         """Return what gaps need.
 
         Args:
@@ -372,14 +372,14 @@ class _HostRows:
         ids = int_column(launches, "launch_id", -1)
         launch = row_of(ids, lookup(int_column(calls, "launch_id", -1), activities.launch, -1))
         # The ops that hold any instant, launched what ends a gap, or made a call that may block.
-        known = Calls.of(launches, self._host.threads)
+        known = RuntimeCalls.of(launches, self._host.threads)
         blocking = known.op_id[np.isin(known.cause, _BLOCKING)]
         named = np.concatenate((lookup(activities.op_id, gaps.next, -1), blocking))
         others = self._ops.with_keys("op_id", named[named >= 0])
         return _GapWindow(
             Gaps(*gaps[:-1], row_of(ids, gaps.latest_launch)),
             activities._replace(launch=launch), launches,
-            united(self._near(self._ops, gaps), others, "op_id"), self._near(self._told, gaps),
+            united(self._near(self._ops, gaps), others, "op_id"), self._near(self._ranges, gaps),
         )  # fmt: skip
 
     def _near(self, rows: RowsInTime, gaps: Gaps) -> pa.Table:
@@ -389,7 +389,7 @@ class _HostRows:
 
     def drop_before(self, time: int) -> None:
         """Hold no longer what ended before a time, but the last launch of each process."""
-        for rows in (self._ops, self._told):
+        for rows in (self._ops, self._ranges):
             rows.keep(_spans(rows.rows)[1] >= time)
         self.launches.keep(self._calls_from(time)(self.launches.rows))
 

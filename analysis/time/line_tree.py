@@ -33,7 +33,7 @@ THREAD, FILE, LINE, OP, REST = "thread", "file", "line", "op", "rest"
 _DIGITS: Final = re.compile(r"\d+")
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """Where a row of the table `lines` belongs, None for what it lacks.
 
     Attributes:
@@ -87,7 +87,7 @@ class Tree:
         """Which nodes are lines that stand on no node above them: of a recursion the outermost."""
         return np.array(self._first, bool)
 
-    def add(self, place: Place, remainder: str) -> int:
+    def add(self, place: LinePlace, remainder: str) -> int:
         """Return the node of a place; what has neither line nor op is the remainder."""
         node = -1 if place.thread is None else self._child(-1, THREAD, place.thread)
         if not place.lines:
@@ -153,7 +153,7 @@ def _folded(name: str) -> str:
     return _DIGITS.sub("*", name)
 
 
-class Stacks:
+class StackLines:
     """The lines of the stacks of one rank, and whether any is the user's own."""
 
     def __init__(self, stacks: pa.Table, root: str | None) -> None:

@@ -14,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.parted import InMemory
+from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.line_ops import PHASES
-from pyprof2.analysis.time.line_steps import NONE
 from pyprof2.analysis.time.line_work import (
     COUNTS,
     INPUT,
     LEDGERS,
     NOWHERE,
     OF_DEVICES,
+    LedgerRows,
+    LedgerSums,
     LineWork,
     Places,
-    Rows,
-    Sums,
 )
 from pyprof2.columns import int_array, lookup, text_array
 from pyprof2.result_tables import LINES
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.parted import Parted
     from pyprof2.analysis.time.line_ops import LineOps
-    from pyprof2.analysis.time.line_work import Rows
+    from pyprof2.analysis.time.line_work import LedgerRows
 
 
 _SLICE: Final = 1 << 15
@@ -57,7 +57,7 @@ def lines_of_rank(tables: Mapping[str, Parted], rank: int) -> Iterator[pa.Table]
     """
     places = Places()
     work = LineWork(tables, lambda lines, _: places.add(lines))
-    sums = {name: Sums(names) for name, names in LEDGERS.items()}
+    sums = {name: LedgerSums(names) for name, names in LEDGERS.items()}
     for _, added in work.ops():
         for name, rows in added:
             sums[name].add(rows)
@@ -70,7 +70,7 @@ def lines_of_rank(tables: Mapping[str, Parted], rank: int) -> Iterator[pa.Table]
             yield LINES.conform(part.append_column("rank", pa.array(np.full(part.num_rows, rank))))
 
 
-def _tables(ledger: str, rows: Rows, work: LineWork, places: Places) -> Iterator[pa.Table]:
+def _tables(ledger: str, rows: LedgerRows, work: LineWork, places: Places) -> Iterator[pa.Table]:
     """Yield the sums by step, thread, line, call, layer and phase, in this order."""
     stack, call, layer, phase = places.columns(rows.place)
     layer, call = _by_text(layer, places.layers), _by_text(call, places.calls)
@@ -88,36 +88,33 @@ def _by_text(codes: Int, texts: Sequence[str | None]) -> Int:
     return lookup(place, codes, -1)
 
 
-def _table(ledger: str, rows: Rows, work: LineWork, places: Places) -> pa.Table:
+def _table(ledger: str, rows: LedgerRows, work: LineWork, places: Places) -> pa.Table:
     step, thread, _, source, sums = rows
     stack, call, layer, phase = places.columns(rows.place)
     steps, threads = work.steps, work.threads
+    columns = {
+        name: pa.array(sums[name], pa.int64())
+        for name in ("calls", "count", "time_ns", "costed_ns")
+    }
+    # Null is a count that is unknown, and what the ledger has not.
+    for name in COUNTS:
+        columns[name] = pa.array(sums[name], pa.int64(), mask=sums[f"{name}_known"] == 0)
+    columns |= {name: pa.array(sums[name], pa.int64()) for name in OF_DEVICES if name in sums}
     return pa.table(
         {
             "ledger": text_array((np.zeros_like(step), [ledger])),
-            "step": int_array(lookup(steps.number, step, NONE), NONE),
-            "step_start_ns": int_array(lookup(steps.start, step, NONE), NONE),
-            "pid": int_array(np.where(thread >= 0, threads.pid(thread), NONE), NONE),
-            "tid": int_array(np.where(thread >= 0, threads.tid(thread), NONE), NONE),
+            "step": int_array(lookup(steps.number, step, NEVER), NEVER),
+            "step_start_ns": int_array(lookup(steps.start, step, NEVER), NEVER),
+            "pid": int_array(np.where(thread >= 0, threads.pid(thread), NEVER), NEVER),
+            "tid": int_array(np.where(thread >= 0, threads.tid(thread), NEVER), NEVER),
             "stack_id": int_array(stack, -1),
             "source": text_array((source, work.sources)),
             "layer": text_array((layer, places.layers)),
             "op": text_array((call, places.calls)),
             "phase": text_array((phase, PHASES)),
         }
-        | _sum_columns(sums)
+        | columns
     )
-
-
-def _sum_columns(sums: dict[str, Int]) -> dict[str, pa.Array]:
-    """Return the columns; null is what the ledger has not, and a count that is unknown."""
-    columns = {
-        name: pa.array(sums[name], pa.int64())
-        for name in ("calls", "count", "time_ns", "costed_ns")
-    }
-    for name in COUNTS:
-        columns[name] = pa.array(sums[name], pa.int64(), mask=sums[f"{name}_known"] == 0)
-    return columns | {name: pa.array(sums[name], pa.int64()) for name in OF_DEVICES if name in sums}
 
 
 def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -> pa.Table:
@@ -139,7 +136,7 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
     work = LineWork(in_memory, lambda lines, _: np.arange(1, len(lines.at) + 1))
     ((part, added),) = work.ops()  # in memory they are one stretch
     lines = part.lines
-    in_step = work.steps.number == (NONE if step is None else step)
+    in_step = work.steps.number == (NEVER if step is None else step)
     of_host = (rows for name, rows in added if name == ledger)
     of_ledger = work.devices() if ledger == "device" else of_host
     time, phase, call = _times(of_ledger, lines, in_step)
@@ -167,7 +164,7 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
     )
 
 
-def _times(rows: Iterable[Rows], lines: LineOps, in_step: Bool) -> tuple[Int, Int, Int]:
+def _times(rows: Iterable[LedgerRows], lines: LineOps, in_step: Bool) -> tuple[Int, Int, Int]:
     """Return time, phase and call of the work of a step that has an op, whose place is its row."""
     found = [(np.empty(0, np.int64), np.empty(0, np.int32))]
     for each in rows:

@@ -17,7 +17,7 @@ from pyprof2.analysis.memory.profile import moment_of
 from pyprof2.analysis.summaries.line_profile import LineQuery
 from pyprof2.analysis.summaries.utilization import PHASE_INPUT, phase_utilization
 from pyprof2.analysis.time import line_ops
-from pyprof2.analysis.time.line_tree import NO_OP, Stacks
+from pyprof2.analysis.time.line_tree import NO_OP, StackLines
 from pyprof2.analysis.time.lines import INPUT, invocations
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.columns import lookup
@@ -286,7 +286,7 @@ class _Frames:
     def __init__(self, rank: RankTables, run: Run) -> None:
         table = rank.read("stacks", ["stack_id", "caller_id", "line"])
         roots = run.source_roots
-        self._stacks = Stacks(table, roots[0] if roots else None)
+        self._stacks = StackLines(table, roots[0] if roots else None)
         self._roots = roots
         self._known: dict[int, tuple[Frame, ...]] = {}
 
