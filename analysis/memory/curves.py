@@ -21,7 +21,7 @@ NO_NUMBER: Final = -(1 << 62)
 LINELESS: Final = ("(no op)", "(no source)")
 """What stands for the line of an allocation outside of ops, and in an op without a stack."""
 BEGINS: Final = "begins"
-"""The moment of table `memory_tags` at which all that is allocated was told."""
+"""The moment of table `memory_tags` at which the program said how much is allocated."""
 START: Final = -1
 """The moment before the first event; other moments are rows of events, after which they are."""
 
@@ -79,7 +79,11 @@ def find_blocks(change: Int, address: Int, thread: Int) -> Blocks:
     alloc = np.flatnonzero(change > 0)
     before = np.flatnonzero((change < 0) & ~_is_paired(free_of))
     by_size = bool((~known & (free_of >= 0)).any())
-    return Blocks(alloc, free_of[alloc], before, by_size, _reused(change, address, known))
+    rows = np.flatnonzero(known)
+    order = rows[np.argsort(address[rows], kind="stable")]
+    same = address[order][1:] == address[order][:-1]
+    reused = int((same & (change[order][1:] > 0) & (change[order][:-1] > 0)).sum())
+    return Blocks(alloc, free_of[alloc], before, by_size, reused)
 
 
 def _pair(change: Int, keys: tuple[Int | Bool, ...], free_of: Int) -> Int:
@@ -133,15 +137,8 @@ def _levels(begins: Bool, is_alloc: Bool) -> Int:
     return level
 
 
-def _reused(change: Int, address: Int, known: Bool) -> int:
-    rows = np.flatnonzero(known)
-    order = rows[np.argsort(address[rows], kind="stable")]
-    same = address[order][1:] == address[order][:-1]
-    return int((same & (change[order][1:] > 0) & (change[order][:-1] > 0)).sum())
-
-
 @dataclass(frozen=True)
-class Held:
+class HeldBlocks:
     """What a snapshot says of blocks that were there before its first event, at its end.
 
     Attributes:
@@ -157,7 +154,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MemoryCurve:
     """The memory of one device of one process.
 
     Attributes:
@@ -178,7 +175,7 @@ class Curve:
     events: pa.Table
     base: int | None
     lineless: tuple[str, str]
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldBlocks] = field(default_factory=list)
     rounding: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -211,7 +208,7 @@ class Curve:
         )
         return find_blocks(self.change, self.addresses, thread)
 
-    def but(self, **changes: Any) -> Curve:
+    def but(self, **changes: Any) -> MemoryCurve:
         """Return the curve with other facts of the same events, which are not looked at again."""
         found = replace(self, **changes)
         kept = {"change", "total", "addresses", "blocks", "peak"} & self.__dict__.keys()
@@ -249,11 +246,11 @@ class Curve:
         return time
 
 
-def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[Curve]:
+def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[MemoryCurve]:
     """Yield a curve for each device in the table `memory` of one rank, GPUs first.
 
-    Of a GPU the recorder's own total tells the base. On the CPU it counts from the first event
-    that was recorded, so the base is known only where the program told what was allocated.
+    The base of a GPU follows from the recorder's own total. On the CPU that counts from the first
+    event that was recorded, so the base is known only where the program said what was allocated.
 
     Args:
         memory: of the rank.
@@ -270,21 +267,18 @@ def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[Curv
         # To take all rows is to copy them.
         events = memory if len(rows) == memory.num_rows else memory.take(pa.array(rows))
         base, notes = _cpu_base(events, tags, rank) if name == "cpu" else _base(events)
-        curve = Curve(
+        reserved = int_column(events, "reserved_bytes", NO_NUMBER)
+        most = int(reserved.max()) if (reserved != NO_NUMBER).any() else None
+        curve = MemoryCurve(
             rank, name, None if device[first] == NO_NUMBER else int(device[first]), events, base,
-            LINELESS, notes=notes, facts=_recorded_facts(events),
+            LINELESS, notes=notes, facts={"peak_reserved_bytes": most},
         )  # fmt: skip
-        yield _checked(curve)
-
-
-def _checked(curve: Curve) -> Curve:
-    """Return the curve, without a base where releases are missing."""
-    if curve.blocks.by_size:
-        curve.notes.append(_BY_SIZE)
-    if not curve.blocks.reused:
-        return curve
-    curve.notes.append(_REUSED.format(curve.blocks.reused))
-    return curve.but(base=None)
+        if curve.blocks.by_size:
+            notes.append(_BY_SIZE)
+        if curve.blocks.reused:
+            notes.append(_REUSED.format(curve.blocks.reused))
+            curve = curve.but(base=None)
+        yield curve
 
 
 def _base(events: pa.Table) -> tuple[int | None, list[str]]:
@@ -299,7 +293,7 @@ def _base(events: pa.Table) -> tuple[int | None, list[str]]:
 
 
 def _cpu_base(events: pa.Table, tags: pa.Table, rank: int) -> tuple[int | None, list[str]]:
-    """Return what was allocated on the CPU before the first event, as the program told it.
+    """Return what was allocated on the CPU before the first event, as the program says.
 
     Args:
         events: rows of the table `memory`, of the CPU.
@@ -313,9 +307,9 @@ def _cpu_base(events: pa.Table, tags: pa.Table, rank: int) -> tuple[int | None, 
     kind, kinds = code_column(tags, "device_type")
     if BEGINS not in moments or "cpu" not in kinds:
         return None, []
-    told = (moment == moments.index(BEGINS)) & (kind == kinds.index("cpu"))
-    told &= tags["address"].is_null().to_numpy() & (int_column(tags, "rank", 0) == rank)
-    rows = np.flatnonzero(told)
+    said = (moment == moments.index(BEGINS)) & (kind == kinds.index("cpu"))
+    said &= tags["address"].is_null().to_numpy() & (int_column(tags, "rank", 0) == rank)
+    rows = np.flatnonzero(said)
     if not len(rows):
         return None, []
     first = rows[np.argmin(int_column(tags, "time_ns", 0)[rows])]
@@ -326,9 +320,3 @@ def _cpu_base(events: pa.Table, tags: pa.Table, rank: int) -> tuple[int | None, 
     if base < 0 or notes or seen not in (None, base):
         return None, [*notes, _CONTRADICTED]
     return base, []
-
-
-def _recorded_facts(events: pa.Table) -> dict[str, Any]:
-    reserved = int_column(events, "reserved_bytes", NO_NUMBER)
-    known = reserved[reserved != NO_NUMBER]
-    return {"peak_reserved_bytes": int(known.max()) if len(known) else None}

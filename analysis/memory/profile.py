@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.memory.retained import Retained
     from pyprof2.analysis.memory.tags import Tagged
 
@@ -93,7 +93,7 @@ class MemoryProfile:
     """
 
     path: Path
-    curves: Sequence[Curve]
+    curves: Sequence[MemoryCurve]
     settings: dict[str, Any] = field(default_factory=dict)
     tags: pa.Table | None = None
     weights: pa.Table | None = None
@@ -210,13 +210,13 @@ class MemoryProfile:
         return pd.concat(parts, ignore_index=True)
 
 
-def _names(curve: Curve) -> list[str]:
+def _names(curve: MemoryCurve) -> list[str]:
     if curve.device is None:
         return [curve.device_type]
     return [f"{curve.device_type}:{curve.device}", str(curve.device), curve.device_type]
 
 
-def moment_of(curve: Curve, at: str) -> int | None:
+def moment_of(curve: MemoryCurve, at: str) -> int | None:
     """Return a moment of `MOMENTS` as a row of the curve's events; None: it has none.
 
     Raises:
@@ -246,7 +246,7 @@ def _first_rows(marked: Any, step: Any) -> Any:
     return np.sort(rows[first])
 
 
-def _totals(curve: Curve) -> dict[str, Any]:
+def _totals(curve: MemoryCurve) -> dict[str, Any]:
     base, over, end = curve.base, curve.over_base(curve.peak), curve.over_base(curve.end)
     known = {} if base is None else {
         "peak_allocated_bytes": base + over, "end_allocated_bytes": base + end

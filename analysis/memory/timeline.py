@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
 
 TIMELINE_COLUMNS: Final = (
     Column("rank", pa.int64(), "Process in the job.", nullable=False),
@@ -45,7 +45,7 @@ GROWTH_COLUMNS: Final = (
 _FEWEST: Final = 2
 
 
-def timeline(curve: Curve, entries: pd.DataFrame) -> pd.DataFrame:
+def timeline(curve: MemoryCurve, entries: pd.DataFrame) -> pd.DataFrame:
     """Return one row per allocation and release, with what lives after it.
 
     Args:
@@ -97,7 +97,7 @@ def _nullable(values: Int) -> Any:
     ).mask(values == NO_NUMBER)  # fmt: skip
 
 
-def highest_of_parts(curve: Curve, parts: int) -> list[int]:
+def highest_of_parts(curve: MemoryCurve, parts: int) -> list[int]:
     """Return the moment with most allocated in each of `parts` equal stretches of the recording.
 
     Stretches are of time where times are recorded, else of events; those without events are left
@@ -114,7 +114,7 @@ def highest_of_parts(curve: Curve, parts: int) -> list[int]:
     return [int(row) for row in order[first]]
 
 
-def step_ends(curve: Curve) -> pd.DataFrame:
+def step_ends(curve: MemoryCurve) -> pd.DataFrame:
     """Return `step` and `over_base_bytes` at the end of each step of a device, in order."""
     import pandas as pd
 
@@ -123,7 +123,7 @@ def step_ends(curve: Curve) -> pd.DataFrame:
     return pd.DataFrame({"step": step[last], "over_base_bytes": curve.total[last]})
 
 
-def growth(curve: Curve, entries: pd.DataFrame) -> pd.DataFrame:
+def growth(curve: MemoryCurve, entries: pd.DataFrame) -> pd.DataFrame:
     """Return the lines that leave memory behind in every step, the most first.
 
     The first step is left out, which sets up what stays, and the last one, which may go on. What

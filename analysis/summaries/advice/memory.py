@@ -19,7 +19,7 @@ from pyprof2.units import counted, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.summaries.advice.facts import Facts
 
 NEAR_PCT: Final = 80
@@ -109,7 +109,7 @@ def kept_for_backward(facts: Facts) -> Found | None:
     return None
 
 
-def _of_gpus(facts: Facts) -> Iterator[tuple[int, Curve]]:
+def _of_gpus(facts: Facts) -> Iterator[tuple[int, MemoryCurve]]:
     """Yield the curves of GPUs that have events, with their places."""
     for number, curve in enumerate(facts.memory.curves):
         if curve.device_type != "cpu" and bool(np.any(curve.change != 0)):

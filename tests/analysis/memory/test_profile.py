@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.memory.categories import CATEGORIES
-from pyprof2.analysis.memory.curves import Curve, curves_of_rank
+from pyprof2.analysis.memory.curves import MemoryCurve, curves_of_rank
 from pyprof2.analysis.memory.fits import allocator_advice, fits
 from pyprof2.analysis.memory.live import AXES, entries, live_at, summarize
 from pyprof2.analysis.memory.profile import MemoryProfile, difference
@@ -34,7 +34,7 @@ def _memory(*rows: dict[str, Any]) -> pa.Table:
     )
 
 
-def _curve(*rows: dict[str, Any]) -> Curve:
+def _curve(*rows: dict[str, Any]) -> MemoryCurve:
     (curve,) = curves_of_rank(_memory(*rows), canonical("memory_tags"), 0)
     return curve
 

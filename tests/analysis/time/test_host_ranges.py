@@ -78,7 +78,9 @@ def test_what_only_runs_is_one_row_of_its_thread_where_it_touches_or_overlaps() 
         pytest.param("c10d::x", "annotation", None, RUNS | COMM, id="communicates"),
     ],
 )
-def test_a_range_that_says_more_stays_as_it_is(text: str, kind: str, root: str | None, flags: int) -> None:
+def test_a_range_that_says_more_stays_as_it_is(
+    text: str, kind: str, root: str | None, flags: int
+) -> None:
     rows = told(ranges((1, 0, 10, text), (1, 2, 3, text), kind=kind), root)
 
     assert spans(rows) == [(1, 0, 10), (1, 2, 3)]
