@@ -1,6 +1,6 @@
-"""What a block is for, from the phases in which it was allocated and released.
+"""The category of a block, from the phases in which it was allocated and released.
 
-What a phase is, and that a step ends, comes from the recording: autograd's nodes, the ranges of
+Phases and the ends of steps come from the recording: autograd's nodes, the ranges of
 optimizers, step ranges; in a snapshot from frames. A rule that does not fit gives `unknown`.
 """
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NO_NUMBER: Final = -(1 << 62)
 """Stands for null in int64 columns."""
 LINELESS: Final = ("(no op)", "(no source)")
-"""What stands for the line of an allocation outside of ops, and in an op without a stack."""
+"""Stand for the line of an allocation outside of ops, and in an op without a stack."""
 BEGINS: Final = "begins"
 """The moment of table `memory_tags` at which the program said how much is allocated."""
 START: Final = -1
@@ -73,7 +73,7 @@ def find_blocks(change: Int, address: Int, thread: Int) -> Blocks:
     size, where = np.abs(change), np.where(known, address, thread)
     free_of = np.full(len(change), -1)
     _pair(change, (size, where, known), free_of)
-    # What backward releases was allocated on another thread.
+    # Blocks that backward releases were allocated on another thread.
     rest = np.flatnonzero(~known & ~_is_paired(free_of))
     free_of[rest] = _rows(rest, _pair(change[rest], (size[rest],), np.full(len(rest), -1)))
     alloc = np.flatnonzero(change > 0)
@@ -139,7 +139,7 @@ def _levels(begins: Bool, is_alloc: Bool) -> Int:
 
 @dataclass(frozen=True)
 class HeldBlocks:
-    """What a snapshot says of blocks that were there before its first event, at its end.
+    """Blocks that a snapshot has at its end and that were there before its first event.
 
     Attributes:
         line: `path:line`, null: not known.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 AXES: Final = (
     "category", "certainty", "layer", "line", "op", "phase", "released", "step", "line_before",
 )  # fmt: skip
-"""What live bytes may be summed along."""
+"""The axes that live bytes may be summed along."""
 
 BEFORE: Final = "(before the recording)"
 ROUNDING: Final = "(rounding)"
@@ -136,7 +136,7 @@ def phases_and_steps(curve: MemoryCurve) -> tuple[Int, Int]:
     known = step[step != NO_NUMBER]
     if not len(known):
         return phase, categories.derived_steps(phase)
-    # What is between two step ranges counts to the one before.
+    # An event between two step ranges counts to the one before.
     before = int(known.min()) - 1
     return phase, np.maximum.accumulate(np.where(step == NO_NUMBER, before, step))
 

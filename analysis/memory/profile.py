@@ -66,7 +66,7 @@ DEVICE_COLUMNS: Final = (
         "B",
     ),
 )  # fmt: skip
-"""What is known of a device."""
+"""The columns of `MemoryProfile.devices`."""
 _KEYS: Final = ("rank", "device_type", "device")
 DIFFERENCE_COLUMNS: Final = (
     *(c for c in ROW_COLUMNS if c.name not in ("bytes", "blocks", "share_pct", "certainty")),
@@ -120,7 +120,7 @@ class MemoryProfile:
 
     @cached_property
     def tagged(self) -> list[Tagged | None]:
-        """What the program tagged of each curve, None where it tagged nothing."""
+        """The tags of each curve, None where the program tagged nothing."""
         if self.tags is None or not self.tags.num_rows:
             return [None] * len(self.curves)
         return [tagged(curve, self.tags) for curve in self.curves]

@@ -48,7 +48,7 @@ _NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 class Retained(NamedTuple):
-    """What lives from a forward into its backward.
+    """The memory that lives from a forward into its backward.
 
     Attributes:
         saved: bytes that autograd holds.
@@ -163,8 +163,8 @@ def _checkpoint(
     inside = [rows[_is_inside(rows["layer"], layer)] for layer in layers]
     frees = []
     for own in inside:
-        # What the layer returns, of its last op, is kept by what comes next. An op may allocate
-        # beside its result what backward needs of it: the largest counts.
+        # The result of a layer's last op is kept by what follows. An op may allocate beside its
+        # result what backward needs of it: the largest counts.
         texts = own[["layer", "line", "op"]]
         last = (texts == texts.iloc[-1]).all(axis=1)[::-1].cummin()[::-1]
         frees.append(_sum(own) - int(own.loc[last, "bytes"].max()))

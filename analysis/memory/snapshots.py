@@ -50,7 +50,7 @@ _SIGNS: Final = (
 
 
 class _StackFacts(NamedTuple):
-    """What a stack says: the user's line, the phase, an op of a library, the layer."""
+    """Facts from a stack: the user's line, the phase, an op of a library, the layer."""
 
     line: str | None
     phase: int
@@ -134,7 +134,7 @@ def _curve(at: _Device) -> MemoryCurve:
 
 
 class _Actions(NamedTuple):
-    """What the events of a device are.
+    """The actions of the events of a device.
 
     Attributes:
         names: the text of each code.

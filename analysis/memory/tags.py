@@ -56,7 +56,7 @@ class Before(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """What was tagged of one device.
+    """The tags of one device.
 
     Attributes:
         category: of each allocation, as a code into `CATEGORIES`; -1: nothing was tagged.

@@ -24,7 +24,7 @@ KIND: Final = "energy"
 """The kind of the ranges that hold readings."""
 _NS_PER_S: Final = 10**9
 _SPREAD: Final = "/spread"
-"""What follows the name of a counter of samples: how far its joules may be off."""
+"""Follows the name of a counter of samples: how far its joules may be off."""
 _LEAST_SHARE: Final = 0.95
 """So much of the time must be in steps for the energy to be that of steps."""
 _STILL: Final = "the counter does not move"
@@ -33,7 +33,7 @@ _NO_STEPS: Final = "no step begins between two readings"
 
 
 class _Method(NamedTuple):
-    """What a counter is.
+    """A kind of counter.
 
     Attributes:
         text: in words.
@@ -57,7 +57,7 @@ _UNKNOWN: Final = _Method("a counter of the recorder", 1.0)
 
 
 class _Span(NamedTuple):
-    """What a counter counted between two readings."""
+    """The joules that a counter counted between two readings."""
 
     start_ns: int
     end_ns: int

@@ -148,7 +148,7 @@ class GapFinder:
         return found
 
     def take_launches(self, a: DeviceActivities, launch_id: Int) -> None:
-        """Take up which call was the latest one that launched any of these activities."""
+        """Remember the latest call so far that launched any of these activities."""
         at = int(np.argmax(a.launched)) if len(a.launched) else -1
         if at >= 0 and a.launched[at] > self._latest:
             self._latest = int(a.launched[at])

@@ -182,7 +182,7 @@ def in_memory(schema: pa.Schema, parts: Iterator[pa.Table]) -> Parted:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What holds of a whole recording.
+    """Facts about the host that hold for a whole recording.
 
     Attributes:
         threads: their numbers.
@@ -233,7 +233,7 @@ def read_host(
 
 
 class _HostReader:
-    """Takes up the parts of the tables, and keeps what is to be known of all of them."""
+    """Reads the parts of the tables one after another, and keeps the facts about all of them."""
 
     def __init__(self, root: str | None) -> None:
         self.ranges = HostRanges(root)
@@ -244,7 +244,7 @@ class _HostReader:
         self._reach: dict[int, tuple[int, int]] = {}
 
     def range_part(self, part: pa.Table) -> pa.Table:
-        """Take up ranges; return what they say of instants."""
+        """Read ranges; return what they say of instants."""
         flags, line = self.ranges.flags(part)
         self.has_stacks |= bool((flags & FRAME).any())
         self.steps.append(only_steps(part))
@@ -252,7 +252,7 @@ class _HostReader:
         return self.ranges.read(part, flags, line)
 
     def event_part(self, part: pa.Table) -> None:
-        """Take up launches or ops, each of which shows that its process is at work."""
+        """Read launches or ops, each of which shows that its process is at work."""
         self._take(part, np.ones(part.num_rows, bool))
 
     def _take(self, part: pa.Table, at_work: Bool) -> None:
@@ -271,7 +271,7 @@ class _HostReader:
             self._reach[each] = min(begin, known[0]), max(-end, known[1])
 
     def threads(self, stalls: pa.Table) -> Threads:
-        """Return the threads that were taken up, and those of stalls."""
+        """Return the threads of what was read, and those of stalls."""
         own = Threads.of([stalls])
         pids, tids = (
             np.array(sorted(found.union(more.tolist())), np.int64)
@@ -280,7 +280,7 @@ class _HostReader:
         return Threads(pids, tids)
 
     def reach(self, threads: Threads) -> tuple[Int, Int]:
-        """Return by process the first start and the last end that were taken up."""
+        """Return by process the first start and the last end of what was read."""
         first = np.full(len(threads.pids), np.iinfo(np.int64).max)
         last = np.full(len(threads.pids), np.iinfo(np.int64).min)
         for pid, (begin, end) in self._reach.items():

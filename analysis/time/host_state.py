@@ -156,7 +156,7 @@ class Lines:
 
 
 class State(NamedTuple):
-    """What a thread does at instants: the cause, -1 for nothing recorded, and the rows of it."""
+    """The states of threads at instants: the cause, -1 for nothing recorded, and the rows of it."""
 
     cause: Int
     op: Int
@@ -164,7 +164,7 @@ class State(NamedTuple):
 
 
 class Host:
-    """What the host did in a window of time of one recording.
+    """The host in a window of time of one recording: what each thread did.
 
     Attributes:
         facts: what holds of the whole recording.
@@ -334,7 +334,7 @@ class CallFacts:
 
 
 def read_calls(launches: Parted, launching: Bool, facts: HostFacts) -> CallFacts:
-    """Return what is to be known of all calls.
+    """Return the facts about all calls.
 
     Args:
         launches: the canonical table.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.time.host_ranges import HostFacts
 
 STEPPING: Final = "stepping"
-"""What column `thread` says of the thread that holds the steps."""
+"""The value of column `thread` for the thread that holds the steps."""
 _WHO: Final = dict(zip(THREADS, (STEPPING, THREADS[OTHER]), strict=True))
 
 
@@ -99,8 +99,8 @@ def _of_recording(tables: Mapping[str, pa.Table], root: str | None) -> pa.Table:
     start = int_column(tables["ops"], "start_ns", 0)
     end = start + int_column(tables["ops"], "dur_ns", 0)
     first, last = window_with(start, end, recorded_window(tables["trace"]))
-    nobody = np.zeros(0, np.int64)
-    nothing = read_activities(tables["kernels"], tables["copies"], nobody, nobody)
+    no_calls = np.zeros(0, np.int64)
+    nothing = read_activities(tables["kernels"], tables["copies"], no_calls, no_calls)
     # A gap from start to end, which nothing ends and the host fills.
     gap = Gaps(*(np.array([each]) for each in (NEVER, first, last, -1, 1, *[NEVER] * 3, -1)))
     none, until, known = np.array([-1]), np.array([last]), np.ones(1, bool)

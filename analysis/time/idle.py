@@ -190,7 +190,7 @@ def idle_in_windows(
 
 
 class _DeviceFacts(NamedTuple):
-    """What is to be known of the work of all devices before any of it is looked at.
+    """Facts about the work of all devices that are needed before any of it is looked at.
 
     Attributes:
         windows: by device, in order, when its recording began and ended.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyprof2.columns import TextColumn
 
 NORMAL_GAP_NS: Final = 30_000
-"""What a device needs at most between two that are queued, or from a launch to its start."""
+"""The most that a device needs between two that are queued, or from a launch to its start."""
 
 _STUCK: Final = (
     "queued or launched, and did not start: behind work that the recording lacks (launched before "
@@ -151,7 +151,7 @@ def idle_causes(
     """Return the causes of all idle time, in order of gap and time.
 
     Args:
-        gaps: of the devices, see `find_gaps`.
+        gaps: of the devices, see `gaps.GapFinder`.
         activities: of the devices.
         host: what the host did.
         stalls: what the profilers say held the host or a stream up.
@@ -166,7 +166,7 @@ def idle_causes(
 
 @dataclass(frozen=True)
 class _Rules:
-    """What the rules look at: rows of `gaps` and `handover` belong together."""
+    """The rules, and the tables they look at: rows of `gaps` and `handover` belong together."""
 
     gaps: Gaps
     activities: DeviceActivities

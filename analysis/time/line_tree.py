@@ -28,7 +28,7 @@ NO_SOURCE: Final = "(no source)"
 LIBRARY_CODE: Final = "(library code)"
 BETWEEN_OPS: Final = "(between ops)"
 THREAD, FILE, LINE, OP, REST = "thread", "file", "line", "op", "rest"
-"""What a node is; `REST` is a remainder."""
+"""The kinds of nodes; `REST` is a remainder."""
 
 _DIGITS: Final = re.compile(r"\d+")
 
@@ -69,7 +69,7 @@ class Tree:
 
     @property
     def kind(self) -> list[str]:
-        """What each node is."""
+        """The kind of each node."""
         return [kind for _, kind, _ in self._found]
 
     @property
@@ -79,7 +79,7 @@ class Tree:
 
     @property
     def module(self) -> list[str | None]:
-        """What the layers below each node have in common; None where that is nothing."""
+        """The common beginning of the layers below each node; None where there is none."""
         return [".".join(names) if names else None for names in self._modules]
 
     @property

@@ -1,7 +1,7 @@
 """What the ledgers of lines are made of: ops, kernels and copies, added up part by part.
 
-Of the ops before a stretch of time only what later ones are a part of is held, and what each is at
-its line, as one number; of those that go on in the stretch all that they may still add.
+Ops from before a stretch of time are held only where later ones are a part of them, and as one
+number what each op is at its line; those that go on in it are held with all they may still add.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class LedgerSums:
         self._waiting, self._most = 0, _FEW
 
     def add(self, rows: LedgerRows) -> None:
-        """Take up rows."""
+        """Add rows."""
         self._parts.append(_summed(rows))
         self._waiting += len(self._parts[-1].step)
         if self._waiting > self._most:
@@ -149,7 +149,7 @@ class LedgerSums:
     def rows(self) -> LedgerRows:
         """Return the sums so far, one row for each step, thread, place and source."""
         nothing = np.empty(0, np.int32)
-        # What a part does not add is 0. Each column is let go once it is in the whole: there are
+        # A column that a part does not have is 0. Each is freed once it is in the whole: there are
         # many, and they are long.
         sums = {
             name: np.concatenate(

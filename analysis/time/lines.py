@@ -127,9 +127,9 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
 
     Returns:
         `op_id` and `op` of the call, its `stack_id`, `forward_ns`, `backward_ns`, null where
-        nothing runs in backward for it, and `is_forward`. What checkpointing runs again is a call
-        of its own, all of it backward; and so is what backward does for no call, such as adding
-        gradients up. Their sums are those of the phases
+        nothing runs in backward for it, and `is_forward`. Work that checkpointing runs again is a
+        call of its own, all of it backward; and so is what backward does for no call, such as
+        adding gradients up. Their sums are those of the phases
         forward, and backward with recompute, of the step in the table `lines`.
     """
     in_memory = {name: InMemory(table) for name, table in tables.items()}

@@ -144,7 +144,7 @@ class WindowSlices:
         self.levels: dict[str, float] = {}
         self._levels_before = before.levels if before is not None and last else {}
         begin, length = self._times[:-1], np.diff(self._times)
-        # Of those that begin together only the last one has a length.
+        # Where several begin together, only the last one has a length.
         window = np.searchsorted(start, begin, "right") - 1
         self._inside = (window >= 0) & (begin < np.r_[end, NEVER][window])
         self._window = window[self._inside]
