@@ -15,7 +15,7 @@ from pyprof2.places import place
 from pyprof2.remote import here
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.memory.profile import MemoryProfile
 
 _RANK: Final = re.compile(r"rank[-_]?(\d{1,9})(?!\d)")
@@ -78,7 +78,7 @@ def _of_snapshots(path: Path, files: list[Path]) -> MemoryProfile:
     from pyprof2.analysis.memory.snapshots import curves_of_snapshot
     from pyprof2.parsers.snapshot import read_snapshot
 
-    curves: list[Curve] = []
+    curves: list[MemoryCurve] = []
     settings: dict[str, Any] = {}
     for rank, file in _ranked(files).items():
         snapshot = read_snapshot(file)

@@ -16,8 +16,7 @@ from pyprof2.allocation import give_memory_back, release_spare
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collective_rows
 from pyprof2.analysis.job.clocks import reference
-from pyprof2.analysis.time.idle import INPUT, idle_of_recording
-from pyprof2.analysis.time.idle_parts import IN_PARTS
+from pyprof2.analysis.time.idle import IN_PARTS, INPUT, idle_of_recording
 from pyprof2.assemble import assemble, clock_shifts, joined
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError, is_shortage, shortage
 from pyprof2.frames import absolute, code_of, is_own_path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.allocation import release_spare
 from pyprof2.analysis.parted import InMemory, parts_of
 from pyprof2.analysis.summaries import ledger, spent, summary, sums, utilization
-from pyprof2.analysis.time import line_table, steps
+from pyprof2.analysis.time import lines, steps
 from pyprof2.analysis.time.step_windows import only_steps, step_windows
 from pyprof2.rank_tables import RankTables
 from pyprof2.store import write_table
@@ -51,7 +51,7 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     yield "ledger", [ledger.of_tables(tables, rank.rank)]
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
     yield "utilization", [used]
-    yield "lines", line_table.lines_of_rank(tables, rank.rank)
+    yield "lines", lines.lines_of_rank(tables, rank.rank)
     found = sums.sums_of_rank(tables, rank.rank)
     yield from zip(("sums", "sum_calls"), ([each] for each in found), strict=True)
     yield "idle_sums", [spent.idle_sums(parts_of(tables["idle"], spent.IDLE_INPUT), rank.rank)]

@@ -318,7 +318,7 @@ class Run(Displayed):
     @cached_property
     def weights(self) -> pd.DataFrame:
         """One row per parameter and buffer that the recorded program names, the last of each."""
-        from pyprof2.analysis.memory.weights import last_weights
+        from pyprof2.analysis.memory.tags import last_weights
 
         return as_pandas(last_weights(self.table("weights")), STORED["weights"].never_null)
 
@@ -331,7 +331,6 @@ class Run(Displayed):
         """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
         from pyprof2.analysis.memory.curves import curves_of_rank
         from pyprof2.analysis.memory.profile import MemoryProfile
-        from pyprof2.analysis.memory.weights import last_weights
 
         tags = self.table("memory_tags")
         curves = [
@@ -434,11 +433,12 @@ class Run(Displayed):
     def idle_windows(self) -> pd.DataFrame:
         """How long each device was recorded, active, busy and idle.
 
-        See `pyprof2.analysis.time.idle.windows_of_ranks`.
+        See `pyprof2.analysis.time.recordings.windows_of_ranks`.
         """
         import pandas as pd
 
-        from pyprof2.analysis.time.idle import INPUT, windows_of_ranks
+        from pyprof2.analysis.time.idle import INPUT
+        from pyprof2.analysis.time.recordings import windows_of_ranks
 
         needed = {name: INPUT[name] for name in ("kernels", "copies", "trace")}
         parts = [windows_of_ranks(rank.several(needed)) for rank in self._ranks]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyprof2.analysis.intervals import Covered, innermost_time
 from pyprof2.analysis.parted import ENDLESS, InMemory, in_time_order, parts_of, stretches
 from pyprof2.analysis.summaries import ledger, summary, utilization
-from pyprof2.analysis.time import line_table, steps
+from pyprof2.analysis.time import lines, steps
 from pyprof2.analysis.time.line_ops import INPUT, OpsAtLines
 from pyprof2.analysis.time.step_windows import step_windows
 from pyprof2.rank_tables import RankTables
@@ -31,7 +31,7 @@ YES_OR_NO = (None, False, True)
 FOUND = ("steps", "summary", "ledger", "utilization", "lines")
 READ = {
     name: list(dict.fromkeys(chain.from_iterable(needed.get(name, ()) for needed in (
-        steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED, line_table.INPUT,
+        steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED, lines.INPUT,
     ))))
     for name in ("kernels", "copies", "ops", "ranges", "signatures", "devices", "trace", "idle")
 }  # fmt: skip
@@ -62,7 +62,7 @@ def results(
         "summary": summary.totals(of, rank).table(),
         "ledger": ledger.of_tables(of, rank),
         "utilization": utilization.utilization(of, windows, devices, None, rank),
-        "lines": pa.concat_tables(line_table.lines_of_rank(of, rank)),
+        "lines": pa.concat_tables(lines.lines_of_rank(of, rank)),
     }
     return {name: table.to_pylist() for name, table in found.items()}
 

@@ -19,15 +19,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.parted import InMemory
-from pyprof2.analysis.time.call_facts import CALL_COLUMNS, CallFacts
+from pyprof2.analysis.parted import InMemory, whole
 from pyprof2.analysis.time.causes import BLOCKING, CODES, NAMES
-from pyprof2.analysis.time.host_facts import in_memory, read_host
-from pyprof2.analysis.time.host_ranges import TOLD
-from pyprof2.analysis.time.host_state import Host
+from pyprof2.analysis.time.host_ranges import FLAGGED, in_memory, read_host
+from pyprof2.analysis.time.host_state import CALL_COLUMNS, CallFacts, Host
 from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT
-from pyprof2.analysis.time.idle import own_root
-from pyprof2.analysis.time.pieces import Pieces
+from pyprof2.analysis.time.recordings import source_root
+from pyprof2.analysis.time.slices import IntervalSlices
 from pyprof2.columns import lookup
 from pyprof2.recording import code_column, int_column
 
@@ -62,27 +60,19 @@ def host_work(tables: Mapping[str, pa.Table], start: Int, end: Int) -> pd.DataFr
     """
     near = {name: _near(tables[name], start, end) for name in ("launches", "ops", "ranges")}
     parts = {name: InMemory(table) for name, table in near.items()}
-    facts = read_host(parts, tables["stalls"], own_root(tables["trace"]), in_memory)
+    facts = read_host(parts, tables["stalls"], source_root(tables["trace"]), in_memory)
     calls = near["launches"]
     ids = int_column(calls, "launch_id", -1)
     known = CallFacts.of_launches(np.zeros(int(ids.max(initial=-1)) + 1, bool))
-    told = [facts.told.read(number, TOLD.names) for number in range(len(facts.told))]
     ops = near["ops"]
-    host = Host(facts, calls, ops, pa.concat_tables(told).unify_dictionaries(), known)
-    pieces = Pieces(np.arange(len(start)), start, end)
+    host = Host(facts, calls, ops, whole(facts.flagged, FLAGGED.names), known)
+    slices = IntervalSlices(np.arange(len(start)), start, end)
     rows = []
     for thread in _threads(host, end):
-        mine = thread[pieces.of] >= 0
-        rest, pieces = pieces.where(~mine), pieces.where(mine)
-        pieces = pieces.cut(host.bounds, thread[pieces.of])
-        at, time = thread[pieces.of], pieces.start
-        state = host.state(at, time)
-        seen = state.cause >= 0
-        line = host.lines.at(at, time)
-        rows.append((pieces.where(seen), state.cause[seen], state.op[seen], line[seen]))
-        pieces = Pieces.joined([rest, pieces.where(~seen)])
-    none = np.full(len(pieces), -1)
-    rows.append((pieces, np.full(len(pieces), CODES["host_unrecorded"]), none, none))
+        seen, state, line, slices = host.states_in(slices, thread)
+        rows.append((seen, state.cause, state.op, line))
+    none = np.full(len(slices), -1)
+    rows.append((slices, np.full(len(slices), CODES["host_unrecorded"]), none, none))
     return pd.concat([_frame(*each, ops, facts.lines) for each in rows], ignore_index=True)
 
 
@@ -113,7 +103,7 @@ def _threads(host: Host, end: Int) -> list[Int]:
 
 
 def _frame(
-    pieces: Pieces, cause: Int, op: Int, line: Int, ops: pa.Table, lines: Sequence[str]
+    slices: IntervalSlices, cause: Int, op: Int, line: Int, ops: pa.Table, lines: Sequence[str]
 ) -> pd.DataFrame:
     texts = {}
     for name in ("op", "source", "layer"):
@@ -124,10 +114,10 @@ def _frame(
     texts["source"] = texts["source"].where(texts["source"].notna(), of_line)
     return pd.DataFrame(
         {
-            "stretch": pieces.of,
+            "stretch": slices.of,
             "cause": np.array(NAMES, object)[cause],
             **texts,
-            "ns": pieces.end - pieces.start,
+            "ns": slices.end - slices.start,
         }
     )
 

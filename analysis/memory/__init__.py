@@ -1,6 +1,6 @@
-"""Memory: who holds it at any moment, and what that tells.
+"""Memory: who holds it at any moment.
 
-`curves` and `blocks` pair allocations with releases, `owners` names their op, layer and line,
-`categories` what they are for; `live` sums what lives at a moment. A store's table `memory` and a
-snapshot of the allocator (`snapshots`) come out as the same curves.
+`curves` pairs allocations with releases, `categories` and `tags` say what blocks are for, `live`
+sums what lives at a moment. A store's table `memory` and a snapshot of the allocator (`snapshots`)
+come out as the same curves.
 """

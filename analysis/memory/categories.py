@@ -1,6 +1,6 @@
-"""What a block is for, from the phases in which it was allocated and released.
+"""The category of a block, from the phases in which it was allocated and released.
 
-What a phase is, and that a step ends, comes from the recording: autograd's nodes, the ranges of
+Phases and the ends of steps come from the recording: autograd's nodes, the ranges of
 optimizers, step ranges; in a snapshot from frames. A rule that does not fit gives `unknown`.
 """
 
@@ -15,8 +15,6 @@ from pyprof2.columns import lookup
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.memory.blocks import Blocks
-    from pyprof2.analysis.memory.tags import Tagged
     from pyprof2.columns import TextColumn
 
 CATEGORIES: Final = (
@@ -87,57 +85,13 @@ def infer(lives: Lives, op: TextColumn, trained: Int) -> Int:
     found[known & same_step & (began == ended)] = _CODE["temporary"]
     found[(began == _FORWARD) & (ended == _BACKWARD) & same_step] = _CODE["activation"]
     outlives = (began == _FORWARD) & later & (lives.never | (ended == _FORWARD))
-    # A recording that ends between forward and backward does not tell what its last forward left.
+    # A recording that ends between forward and backward does not show what its last forward left.
     whole = np.isin(lives.began_step, trained) if len(trained) else True
     found[outlives & whole] = _CODE["output"]
     found[(began == _BACKWARD) & (later | (ended == _ZERO_GRAD)) & known] = _CODE["gradient"]
     is_state = (began == _OPTIMIZER) & (lives.never | (later & (ended == _OPTIMIZER)))
     found[is_state] = _CODE["optimizer_state"]
-    return _by_name(found, op)
-
-
-def exact(inferred: Int, blocks: Blocks, lives: Lives, tagged: Tagged) -> tuple[Int, Bool]:
-    """Return the categories with what the program tagged, and for which blocks they are sure.
-
-    What it tagged counts. Of the rest, what forward allocated and is there when backward begins is
-    held by other code than autograd: an output. What lives between two moments only, of all at
-    which the program tagged, is a temporary.
-
-    Args:
-        inferred: of each block, as codes into `CATEGORIES`.
-        blocks: of the device.
-        lives: of the blocks.
-        tagged: what was tagged of the device.
-    """
-    alloc = blocks.alloc
-    free = np.where(blocks.free < 0, np.iinfo(np.int64).max, blocks.free)
-    backward = _next(tagged.backward, alloc)
-    forward = _last(tagged.forward, backward)
-    is_held = (backward >= 0) & (backward < free) & (alloc > forward)
-    is_held &= (lives.began_in == _FORWARD) & (tagged.category < 0)
-    following = _next(tagged.moments, alloc)
-    passes = (tagged.category < 0) & (following >= free)
-    passes &= np.searchsorted(tagged.moments, alloc) > 0
-    kinds = [_CODE[name] for name in ("temporary", "workspace", "communication")]
-    found = np.where(tagged.category >= 0, tagged.category, inferred)
-    found = np.where(is_held, _CODE["output"], found)
-    found = np.where(passes & ~np.isin(found, kinds), _CODE["temporary"], found)
-    return found, (tagged.category >= 0) | is_held | passes
-
-
-def _next(moments: Int, rows: Int) -> Int:
-    """Return the first moment at or after each row, -1 for none."""
-    place = np.append(np.arange(len(moments)), -1)[np.searchsorted(moments, rows)]
-    return lookup(moments, place, -1)
-
-
-def _last(moments: Int, rows: Int) -> Int:
-    """Return the last moment before each row, -1 for none."""
-    return lookup(moments, np.searchsorted(moments, rows) - 1, -1)
-
-
-def _by_name(found: Int, op: TextColumn) -> Int:
-    """Return the categories, where temporaries of libraries and collectives are set apart."""
+    # Temporaries of libraries and of collectives are set apart, by the name of their op.
     codes, words = op
     kinds = [
         _CODE["communication"] if _COMMUNICATION.match(word or "")
@@ -145,8 +99,7 @@ def _by_name(found: Int, op: TextColumn) -> Int:
         for word in words
     ]  # fmt: skip
     named = lookup(np.array(kinds, np.int64), codes, -1)
-    is_temporary = found == _CODE["temporary"]
-    return np.where(is_temporary & (named >= 0), named, found)
+    return np.where((found == _CODE["temporary"]) & (named >= 0), named, found)
 
 
 def infer_before(ended_in: Int) -> Int:

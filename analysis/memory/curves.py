@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.memory.blocks import Blocks, find_blocks
 from pyprof2.columns import combine_keys
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.analysis.intervals import Int
-
+    from pyprof2.analysis.intervals import Bool, Int
 NO_NUMBER: Final = -(1 << 62)
 """Stands for null in int64 columns."""
 LINELESS: Final = ("(no op)", "(no source)")
-"""What stands for the line of an allocation outside of ops, and in an op without a stack."""
+"""Stand for the line of an allocation outside of ops, and in an op without a stack."""
 BEGINS: Final = "begins"
-"""The moment of table `memory_tags` at which all that is allocated was told."""
+"""The moment of table `memory_tags` at which the program said how much is allocated."""
 START: Final = -1
 """The moment before the first event; other moments are rows of events, after which they are."""
 
@@ -42,9 +40,106 @@ _CONTRADICTED: Final = (
 _BY_SIZE: Final = "no addresses are recorded: releases are paired by size and thread"
 
 
+class Blocks(NamedTuple):
+    """The blocks of one device, as rows of its events.
+
+    Attributes:
+        alloc: the row of each allocation, ascending.
+        free: the row of its release, -1 for none.
+        before: the rows of releases of blocks that were there before the recording.
+        by_size: whether any release found its allocation by its size, for want of an address.
+        reused: allocations at an address whose last block has no release.
+    """
+
+    alloc: Int
+    free: Int
+    before: Int
+    by_size: bool
+    reused: int
+
+
+def find_blocks(change: Int, address: Int, thread: Int) -> Blocks:
+    """Pair allocations and releases of one device, which are in order.
+
+    A release ends the last allocation of its address and size that still lives; without addresses
+    the last one of its size on its thread, or where none lives there, on any other.
+
+    Args:
+        change: bytes, negative for a release.
+        address: -1 for unknown.
+        thread: a number for each thread.
+    """
+    known = address >= 0
+    size, where = np.abs(change), np.where(known, address, thread)
+    free_of = np.full(len(change), -1)
+    _pair(change, (size, where, known), free_of)
+    # Blocks that backward releases were allocated on another thread.
+    rest = np.flatnonzero(~known & ~_is_paired(free_of))
+    free_of[rest] = _rows(rest, _pair(change[rest], (size[rest],), np.full(len(rest), -1)))
+    alloc = np.flatnonzero(change > 0)
+    before = np.flatnonzero((change < 0) & ~_is_paired(free_of))
+    by_size = bool((~known & (free_of >= 0)).any())
+    rows = np.flatnonzero(known)
+    order = rows[np.argsort(address[rows], kind="stable")]
+    same = address[order][1:] == address[order][:-1]
+    reused = int((same & (change[order][1:] > 0) & (change[order][:-1] > 0)).sum())
+    return Blocks(alloc, free_of[alloc], before, by_size, reused)
+
+
+def _pair(change: Int, keys: tuple[Int | Bool, ...], free_of: Int) -> Int:
+    """Put in the row of the release of each allocation, the last of its group that lives.
+
+    Events whose `keys` are all equal are a group.
+    """
+    if not len(change):
+        return free_of
+    order = np.lexsort([key for key in keys if key.min() != key.max()] or keys[:1])
+    begins = np.r_[True, np.zeros(len(order) - 1, bool)]
+    for key in keys:
+        begins[1:] |= key[order[1:]] != key[order[:-1]]
+    level = _levels(begins, change[order] > 0)
+    group = np.cumsum(begins)
+    # Where a block is never allocated twice at a time, they take turns as they are.
+    if level.min() != level.max():
+        again = np.lexsort((level, group))
+        order, level, group = order[again], level[again], group[again]
+    first, then = order[:-1], order[1:]
+    # On one level allocations and releases take turns, as opening and closing brackets do.
+    paired = (group[:-1] == group[1:]) & (level[:-1] == level[1:])
+    paired &= (change[first] > 0) & (change[then] < 0)
+    free_of[first[paired]] = then[paired]
+    return free_of
+
+
+def _is_paired(free_of: Int) -> Bool:
+    """Return which events are an allocation with a release, or that release."""
+    paired: Bool = free_of >= 0
+    paired = paired.copy()
+    paired[free_of[free_of >= 0]] = True
+    return paired
+
+
+def _rows(of: Int, places: Int) -> Int:
+    return np.where(places >= 0, of[places], -1) if len(of) else places
+
+
+def _levels(begins: Bool, is_alloc: Bool) -> Int:
+    """Return how many of its group live: after an allocation, and before a release.
+
+    Args:
+        begins: whether a group begins at this event; groups stand together, each in order.
+        is_alloc: whether it is an allocation.
+    """
+    step = np.where(is_alloc, 1, -1)
+    total = np.cumsum(step)
+    offset = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+    level: Int = total - (total - step)[offset] + ~is_alloc
+    return level
+
+
 @dataclass(frozen=True)
-class Held:
-    """What a snapshot says of blocks that were there before its first event, at its end.
+class HeldBlocks:
+    """Blocks that a snapshot has at its end and that were there before its first event.
 
     Attributes:
         line: `path:line`, null: not known.
@@ -59,7 +154,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MemoryCurve:
     """The memory of one device of one process.
 
     Attributes:
@@ -80,7 +175,7 @@ class Curve:
     events: pa.Table
     base: int | None
     lineless: tuple[str, str]
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldBlocks] = field(default_factory=list)
     rounding: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -113,7 +208,7 @@ class Curve:
         )
         return find_blocks(self.change, self.addresses, thread)
 
-    def but(self, **changes: Any) -> Curve:
+    def but(self, **changes: Any) -> MemoryCurve:
         """Return the curve with other facts of the same events, which are not looked at again."""
         found = replace(self, **changes)
         kept = {"change", "total", "addresses", "blocks", "peak"} & self.__dict__.keys()
@@ -151,11 +246,11 @@ class Curve:
         return time
 
 
-def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[Curve]:
+def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[MemoryCurve]:
     """Yield a curve for each device in the table `memory` of one rank, GPUs first.
 
-    Of a GPU the recorder's own total tells the base. On the CPU it counts from the first event
-    that was recorded, so the base is known only where the program told what was allocated.
+    The base of a GPU follows from the recorder's own total. On the CPU that counts from the first
+    event that was recorded, so the base is known only where the program said what was allocated.
 
     Args:
         memory: of the rank.
@@ -172,21 +267,18 @@ def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[Curv
         # To take all rows is to copy them.
         events = memory if len(rows) == memory.num_rows else memory.take(pa.array(rows))
         base, notes = _cpu_base(events, tags, rank) if name == "cpu" else _base(events)
-        curve = Curve(
+        reserved = int_column(events, "reserved_bytes", NO_NUMBER)
+        most = int(reserved.max()) if (reserved != NO_NUMBER).any() else None
+        curve = MemoryCurve(
             rank, name, None if device[first] == NO_NUMBER else int(device[first]), events, base,
-            LINELESS, notes=notes, facts=_recorded_facts(events),
+            LINELESS, notes=notes, facts={"peak_reserved_bytes": most},
         )  # fmt: skip
-        yield _checked(curve)
-
-
-def _checked(curve: Curve) -> Curve:
-    """Return the curve, without a base where releases are missing."""
-    if curve.blocks.by_size:
-        curve.notes.append(_BY_SIZE)
-    if not curve.blocks.reused:
-        return curve
-    curve.notes.append(_REUSED.format(curve.blocks.reused))
-    return curve.but(base=None)
+        if curve.blocks.by_size:
+            notes.append(_BY_SIZE)
+        if curve.blocks.reused:
+            notes.append(_REUSED.format(curve.blocks.reused))
+            curve = curve.but(base=None)
+        yield curve
 
 
 def _base(events: pa.Table) -> tuple[int | None, list[str]]:
@@ -201,7 +293,7 @@ def _base(events: pa.Table) -> tuple[int | None, list[str]]:
 
 
 def _cpu_base(events: pa.Table, tags: pa.Table, rank: int) -> tuple[int | None, list[str]]:
-    """Return what was allocated on the CPU before the first event, as the program told it.
+    """Return what was allocated on the CPU before the first event, as the program says.
 
     Args:
         events: rows of the table `memory`, of the CPU.
@@ -215,9 +307,9 @@ def _cpu_base(events: pa.Table, tags: pa.Table, rank: int) -> tuple[int | None, 
     kind, kinds = code_column(tags, "device_type")
     if BEGINS not in moments or "cpu" not in kinds:
         return None, []
-    told = (moment == moments.index(BEGINS)) & (kind == kinds.index("cpu"))
-    told &= tags["address"].is_null().to_numpy() & (int_column(tags, "rank", 0) == rank)
-    rows = np.flatnonzero(told)
+    said = (moment == moments.index(BEGINS)) & (kind == kinds.index("cpu"))
+    said &= tags["address"].is_null().to_numpy() & (int_column(tags, "rank", 0) == rank)
+    rows = np.flatnonzero(said)
     if not len(rows):
         return None, []
     first = rows[np.argmin(int_column(tags, "time_ns", 0)[rows])]
@@ -228,9 +320,3 @@ def _cpu_base(events: pa.Table, tags: pa.Table, rank: int) -> tuple[int | None, 
     if base < 0 or notes or seen not in (None, base):
         return None, [*notes, _CONTRADICTED]
     return base, []
-
-
-def _recorded_facts(events: pa.Table) -> dict[str, Any]:
-    reserved = int_column(events, "reserved_bytes", NO_NUMBER)
-    known = reserved[reserved != NO_NUMBER]
-    return {"peak_reserved_bytes": int(known.max()) if len(known) else None}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MARGIN: Final = 0.02
-"""What should stay free: a device that is full to the last byte allocates slowly."""
+"""The share that should stay free: a device that is full to the last byte allocates slowly."""
 _MUCH: Final = 0.05
 """The share of what is reserved from which on fragmentation is worth a setting."""
 

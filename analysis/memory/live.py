@@ -11,6 +11,7 @@ from pyprof2.analysis.axes import check_known_once
 from pyprof2.analysis.memory import categories
 from pyprof2.analysis.memory.categories import CATEGORIES, CERTAINTIES, PHASES, Lives
 from pyprof2.analysis.memory.curves import NO_NUMBER, START
+from pyprof2.analysis.memory.tags import exact
 from pyprof2.columns import as_pandas, lookup, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import TEXT, Column
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.memory.tags import Tagged
     from pyprof2.columns import TextColumn
 
 AXES: Final = (
     "category", "certainty", "layer", "line", "op", "phase", "released", "step", "line_before",
 )  # fmt: skip
-"""What live bytes may be summed along."""
+"""The axes that live bytes may be summed along."""
 
 BEFORE: Final = "(before the recording)"
 ROUNDING: Final = "(rounding)"
@@ -67,7 +68,7 @@ def check_axes(axes: Sequence[str]) -> None:
     check_known_once(axes, AXES, "of memory")
 
 
-def entries(curve: Curve, tagged: Tagged | None = None) -> pd.DataFrame:
+def entries(curve: MemoryCurve, tagged: Tagged | None = None) -> pd.DataFrame:
     """Return everything that lived at any time, as rows that add up at each moment.
 
     Args:
@@ -84,7 +85,10 @@ def entries(curve: Curve, tagged: Tagged | None = None) -> pd.DataFrame:
     before = blocks.before if curve.base is not None else blocks.before[:0]
     parts = [_of_blocks(curve, tagged), _of_releases(curve, before, tagged)]
     if curve.base is None:
-        parts.append(_gone_unknown(curve))
+        # Releases of what was there before count as less than nothing: its size is not known.
+        gone, sizes = blocks.before.tolist(), curve.change[blocks.before].tolist()
+        rows = zip(sizes, gone, strict=True)
+        parts.append(_plain_rows([(BEFORE, "unknown", "none", BEFORE, *each) for each in rows]))
     else:
         parts.append(_of_rest(curve, curve.base + int(curve.change[blocks.before].sum()), tagged))
     table = pa.concat_tables(part for part in parts if part.num_rows)
@@ -93,7 +97,7 @@ def entries(curve: Curve, tagged: Tagged | None = None) -> pd.DataFrame:
     return as_pandas(table.unify_dictionaries(), ("begin", "end", "bytes"))
 
 
-def _of_blocks(curve: Curve, tagged: Tagged | None) -> pa.Table:
+def _of_blocks(curve: MemoryCurve, tagged: Tagged | None) -> pa.Table:
     """Return the blocks that were allocated in the recording."""
     rows, free = curve.blocks.alloc, curve.blocks.free
     phase, step = phases_and_steps(curve)
@@ -103,8 +107,9 @@ def _of_blocks(curve: Curve, tagged: Tagged | None) -> pa.Table:
     category = categories.infer(lives, op, categories.trained_steps(phase, step))
     certainty = _certainty(category)
     if tagged is not None:
-        category, is_sure = categories.exact(category, curve.blocks, lives, tagged)
+        category, is_sure = exact(category, curve.blocks, lives, tagged)
         certainty = np.where(is_sure, CERTAINTIES.index("exact"), _certainty(category))
+    released = np.where(lives.never, len(PHASES), lives.ended_in)
     return _table(
         {
             "category": (category, CATEGORIES),
@@ -113,7 +118,7 @@ def _of_blocks(curve: Curve, tagged: Tagged | None) -> pa.Table:
             "line": _lines(curve, rows),
             "op": _filled(op, _NONE["op"]),
             "phase": _filled((lives.began_in, PHASES), _NONE["phase"]),
-            "released": _released(lives),
+            "released": _filled((released, [*PHASES, NEVER]), _NONE["phase"]),
             "step": _steps(curve, step, rows),
             "line_before": (np.zeros(len(rows), np.int64), [RECORDED]),
         },
@@ -124,14 +129,14 @@ def _of_blocks(curve: Curve, tagged: Tagged | None) -> pa.Table:
     )
 
 
-def phases_and_steps(curve: Curve) -> tuple[Int, Int]:
-    """Return phase and step of each event; without step ranges the phases tell the steps."""
+def phases_and_steps(curve: MemoryCurve) -> tuple[Int, Int]:
+    """Return phase and step of each event; without step ranges steps follow from the phases."""
     phase = categories.phase_codes(code_column(curve.events, "phase"))
     step = int_column(curve.events, "step", NO_NUMBER)
     known = step[step != NO_NUMBER]
     if not len(known):
         return phase, categories.derived_steps(phase)
-    # What is between two step ranges counts to the one before.
+    # An event between two step ranges counts to the one before.
     before = int(known.min()) - 1
     return phase, np.maximum.accumulate(np.where(step == NO_NUMBER, before, step))
 
@@ -152,7 +157,7 @@ def _filled(column: TextColumn, word: str) -> TextColumn:
     return np.where(codes >= 0, codes, len(words)), [*words, word]
 
 
-def _lines(curve: Curve, rows: Int) -> TextColumn:
+def _lines(curve: MemoryCurve, rows: Int) -> TextColumn:
     codes, words = _at(code_column(curve.events, "source"), rows)
     op = np.asarray(code_column(curve.events, "op")[0], np.int64)[rows]
     stack = int_column(curve.events, "stack_id", -1)[rows]
@@ -162,12 +167,7 @@ def _lines(curve: Curve, rows: Int) -> TextColumn:
     return filled, [*words, *curve.lineless, LIBRARY]
 
 
-def _released(lives: Lives) -> TextColumn:
-    code = np.where(lives.never, len(PHASES), lives.ended_in)
-    return _filled((code, [*PHASES, NEVER]), _NONE["phase"])
-
-
-def _steps(curve: Curve, step: Int, rows: Int) -> TextColumn:
+def _steps(curve: MemoryCurve, step: Int, rows: Int) -> TextColumn:
     """Return the recorded steps as text; those that were derived are none."""
     recorded = int_column(curve.events, "step", NO_NUMBER)
     known = (recorded != NO_NUMBER)[rows]
@@ -175,7 +175,7 @@ def _steps(curve: Curve, step: Int, rows: Int) -> TextColumn:
     return _filled((np.where(known, place, -1), [str(n) for n in numbers.tolist()]), _NONE["step"])
 
 
-def _of_releases(curve: Curve, rows: Int, tagged: Tagged | None) -> pa.Table:
+def _of_releases(curve: MemoryCurve, rows: Int, tagged: Tagged | None) -> pa.Table:
     """Return what was there before the recording, and was released in it."""
     phase, _ = phases_and_steps(curve)
     category = categories.infer_before(phase[rows])
@@ -200,7 +200,7 @@ def _places(values: Int, wanted: Int) -> Int:
     return found
 
 
-def _of_rest(curve: Curve, rest: int, tagged: Tagged | None) -> pa.Table:
+def _of_rest(curve: MemoryCurve, rest: int, tagged: Tagged | None) -> pa.Table:
     """Return what was there before the recording, and stays."""
     held = [
         (BEFORE, each.category, each.certainty, each.line or BEFORE, each.bytes, START)
@@ -222,18 +222,6 @@ def _of_rest(curve: Curve, rest: int, tagged: Tagged | None) -> pa.Table:
         words = ("parameter_or_buffer", "inferred") if has_phases else ("unknown", "none")
         held.append((BEFORE, *words, BEFORE, rest, START))
     return _plain_rows(held)
-
-
-def _gone_unknown(curve: Curve) -> pa.Table:
-    """Return the releases of what was there before: less than nothing, as its size is not known."""
-    gone = curve.blocks.before.tolist()
-    sizes = curve.change[curve.blocks.before].tolist()
-    return _plain_rows(
-        [
-            (BEFORE, "unknown", "none", BEFORE, size, row)
-            for row, size in zip(gone, sizes, strict=True)
-        ],
-    )
 
 
 def _plain_rows(rows: list[tuple[str, str, str, str, int, int]]) -> pa.Table:
@@ -264,7 +252,7 @@ def live_at(rows: pd.DataFrame, moment: int) -> pd.DataFrame:
     return rows[(rows["begin"] <= moment) & (rows["end"] > moment)]
 
 
-def summarize(curve: Curve, rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+def summarize(curve: MemoryCurve, rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     """Return entries summed along axes, the most bytes first.
 
     Args:
@@ -279,13 +267,16 @@ def summarize(curve: Curve, rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataF
     check_axes(axes)
     by = rows.groupby(list(axes), observed=True, sort=True)
     sums = by.agg(bytes=("bytes", "sum"), blocks=("bytes", "size"), _rest=("end", "max"))
-    # Nobody knows of how many blocks that is which stays from before the recording.
+    # What stays from before the recording is of an unknown number of blocks.
     sums["blocks"] = sums["blocks"].astype("Int64").mask(sums.pop("_rest") == _UNCOUNTED)
     sums = sums.reset_index()
     if "category" not in axes:
         sums["category"] = _common_category(rows, list(axes))
     if "certainty" not in axes:
-        sums["certainty"] = _least_certainty(rows, list(axes))
+        order = {name: at for at, name in enumerate(CERTAINTIES)}
+        code = rows.assign(_code=rows["certainty"].astype(object).map(order))
+        least = code.groupby(list(axes), observed=True, sort=True)["_code"].max()
+        sums["certainty"] = [CERTAINTIES[int(at)] for at in least]
     sums = sums.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
     sums["share_pct"] = 100 * sums["bytes"] / max(1, int(sums["bytes"].sum()))
     import pandas as pd
@@ -304,11 +295,3 @@ def _common_category(rows: pd.DataFrame, axes: list[str]) -> list[str]:
         text if count == 1 else "several"
         for count, text in zip(found["nunique"], found["first"], strict=True)
     ]
-
-
-def _least_certainty(rows: pd.DataFrame, axes: list[str]) -> list[str]:
-    """Return the least certainty of each sum."""
-    order = {name: at for at, name in enumerate(CERTAINTIES)}
-    code = rows["certainty"].astype(object).map(order)
-    found = rows.assign(_code=code).groupby(axes, observed=True, sort=True)["_code"].max()
-    return [CERTAINTIES[int(at)] for at in found]

@@ -19,7 +19,7 @@ from pyprof2.tables import TEXT, Column
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
 
 _DEVICE: Final = (
     Column("rank", pa.int64(), "Process in the job.", nullable=False),
@@ -53,7 +53,7 @@ _NO_ID: Final = -1
 _SUMS: Final = ("increase_bytes", "allocations", "allocation_bytes")
 
 
-def block_events(curve: Curve) -> pd.DataFrame:
+def block_events(curve: MemoryCurve) -> pd.DataFrame:
     """Return `EVENT_COLUMNS` of each block of a device, in order of the first that is known of it.
 
     Args:

@@ -1,4 +1,4 @@
-"""The memory of a recording: totals of each device, and what lives at a moment."""
+"""The memory of a recording: totals of each device, what lives at a moment, and how two differ."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pyprof2.analysis.memory import categories, live
 from pyprof2.analysis.memory.curves import START
+from pyprof2.analysis.memory.live import ROW_COLUMNS
 from pyprof2.analysis.memory.retained import checkpoints, retained
-from pyprof2.analysis.memory.tags import tag_notes, tagged
-from pyprof2.analysis.memory.weights import weights_of
+from pyprof2.analysis.memory.tags import tag_notes, tagged, weights_of
 from pyprof2.errors import UsageError
 from pyprof2.tables import TEXT, WEIGHTS, Column
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.memory.retained import Retained
     from pyprof2.analysis.memory.tags import Tagged
 
@@ -66,7 +66,16 @@ DEVICE_COLUMNS: Final = (
         "B",
     ),
 )  # fmt: skip
-"""What is known of a device."""
+"""The columns of `MemoryProfile.devices`."""
+_KEYS: Final = ("rank", "device_type", "device")
+DIFFERENCE_COLUMNS: Final = (
+    *(c for c in ROW_COLUMNS if c.name not in ("bytes", "blocks", "share_pct", "certainty")),
+    Column("a_bytes", pa.int64(), "What lives in A.", "B", nullable=False),
+    Column("b_bytes", pa.int64(), "What lives in B.", "B", nullable=False),
+    Column("difference_bytes", pa.int64(), "B less A.", "B", nullable=False),
+    Column("a_blocks", pa.int64(), "Number of blocks in A."),
+    Column("b_blocks", pa.int64(), "Number of blocks in B."),
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class MemoryProfile:
     """
 
     path: Path
-    curves: Sequence[Curve]
+    curves: Sequence[MemoryCurve]
     settings: dict[str, Any] = field(default_factory=dict)
     tags: pa.Table | None = None
     weights: pa.Table | None = None
@@ -111,7 +120,7 @@ class MemoryProfile:
 
     @cached_property
     def tagged(self) -> list[Tagged | None]:
-        """What the program tagged of each curve, None where it tagged nothing."""
+        """The tags of each curve, None where the program tagged nothing."""
         if self.tags is None or not self.tags.num_rows:
             return [None] * len(self.curves)
         return [tagged(curve, self.tags) for curve in self.curves]
@@ -201,13 +210,13 @@ class MemoryProfile:
         return pd.concat(parts, ignore_index=True)
 
 
-def _names(curve: Curve) -> list[str]:
+def _names(curve: MemoryCurve) -> list[str]:
     if curve.device is None:
         return [curve.device_type]
     return [f"{curve.device_type}:{curve.device}", str(curve.device), curve.device_type]
 
 
-def moment_of(curve: Curve, at: str) -> int | None:
+def moment_of(curve: MemoryCurve, at: str) -> int | None:
     """Return a moment of `MOMENTS` as a row of the curve's events; None: it has none.
 
     Raises:
@@ -237,7 +246,7 @@ def _first_rows(marked: Any, step: Any) -> Any:
     return np.sort(rows[first])
 
 
-def _totals(curve: Curve) -> dict[str, Any]:
+def _totals(curve: MemoryCurve) -> dict[str, Any]:
     base, over, end = curve.base, curve.over_base(curve.peak), curve.over_base(curve.end)
     known = {} if base is None else {
         "peak_allocated_bytes": base + over, "end_allocated_bytes": base + end
@@ -265,3 +274,36 @@ def _frame(rows: list[dict[str, Any]], columns: Sequence[Column]) -> pd.DataFram
     full = [{name: row.get(name) for name in schema.names} for row in rows]
     never = [c.name for c in columns if not c.nullable and c.type == pa.int64()]
     return as_pandas(pa.Table.from_pylist(full, schema=schema), never)
+
+
+def difference(
+    a: MemoryProfile, b: MemoryProfile, by: Sequence[str], at: str = "peak"
+) -> pd.DataFrame:
+    """Return what lives in B more than in A, along axes, the largest difference first.
+
+    The differences of a device add up to that of what is allocated at the moment.
+
+    Args:
+        a: the one before.
+        b: the one after.
+        by: some of `live.AXES`.
+        at: one of `profile.MOMENTS`.
+
+    Returns:
+        The columns of `DIFFERENCE_COLUMNS`, of the axes only those asked for.
+    """
+    keys = [*_KEYS, *by]
+    sides = [side.rows(by, at)[[*keys, "bytes", "blocks"]] for side in (a, b)]
+    plain = [side.astype(dict.fromkeys([*by, "device_type"], "object")) for side in sides]
+    both = plain[0].merge(plain[1], on=keys, how="outer", suffixes=("_a", "_b"))
+    numbers = {}
+    for side in "ab":
+        lacks = both[f"bytes_{side}"].isna()
+        numbers[f"{side}_bytes"] = both[f"bytes_{side}"].fillna(0).astype("int64")
+        numbers[f"{side}_blocks"] = both[f"blocks_{side}"].astype("Int64").mask(lacks, 0)
+    found = both[keys].assign(**numbers)
+    found["difference_bytes"] = found["b_bytes"] - found["a_bytes"]
+    found = found.sort_values(
+        "difference_bytes", ascending=False, kind="stable", key=abs, ignore_index=True
+    )
+    return found[[c.name for c in DIFFERENCE_COLUMNS if c.name in found]]

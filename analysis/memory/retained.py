@@ -48,11 +48,11 @@ _NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 class Retained(NamedTuple):
-    """What lives from a forward into its backward.
+    """The memory that lives from a forward into its backward.
 
     Attributes:
         saved: bytes that autograd holds.
-        otherwise: bytes that others hold; None: the program did not tell.
+        otherwise: bytes that others hold; None: the program did not say.
         output: bytes of what forward returns, such as the loss; None: not tagged.
         rows: the entries behind `saved` and `otherwise`, with column `held_by`.
         certainty: `exact` or `inferred`.
@@ -83,11 +83,11 @@ def retained(entries: pd.DataFrame, moment: int, tagged: Tagged | None) -> Retai
     is_new = (rows["begin"] > since).to_numpy()
     saved = (category == "activation").to_numpy()
     output = is_new & (category == "output").to_numpy()
-    is_told = rows["tagged"].to_numpy(bool)
+    is_tagged = rows["tagged"].to_numpy(bool)
     held_by = np.where(saved, SAVED, OTHERWISE)
-    kept = saved | (output & ~is_told)
+    kept = saved | (output & ~is_tagged)
     return Retained(
-        _sum(rows[saved]), _sum(rows[output & ~is_told]), _sum(rows[output & is_told]),
+        _sum(rows[saved]), _sum(rows[output & ~is_tagged]), _sum(rows[output & is_tagged]),
         rows.assign(held_by=held_by)[kept], "exact",
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def checkpoints(kept: pd.DataFrame, forward: pd.DataFrame | None) -> pd.DataFram
     for layer in sorted({part for path in rows["layer"].unique() for part in _around(path)}):
         groups.setdefault(_NUMBER.sub("*", layer), []).append(layer)
     least = _LEAST * _sum(kept)
-    # What has no blocks of its own and numbered layers inside is a list of them: nobody calls it.
+    # What has no blocks of its own and numbered layers inside is a list of them, and is not called.
     own = set(rows["layer"].map(lambda layer: _NUMBER.sub("*", layer)))
     lists = {name for name in groups if f"{name}.*" in groups and name not in own}
     found = [
@@ -161,13 +161,19 @@ def _checkpoint(
     name: str, layers: list[str], rows: pd.DataFrame, forward: pd.DataFrame | None
 ) -> dict[str, Any]:
     inside = [rows[_is_inside(rows["layer"], layer)] for layer in layers]
-    frees = [_sum(own) - _result_bytes(own) for own in inside]
+    frees = []
+    for own in inside:
+        # The result of a layer's last op is kept by what follows. An op may allocate beside its
+        # result what backward needs of it: the largest counts.
+        texts = own[["layer", "line", "op"]]
+        last = (texts == texts.iloc[-1]).all(axis=1)[::-1].cummin()[::-1]
+        frees.append(_sum(own) - int(own.loc[last, "bytes"].max()))
     lines = pd.concat(inside).groupby("line")["bytes"].sum()
     named = lines[~lines.index.str.startswith("(")]
     time = None
     if forward is not None:
-        own = [forward.loc[_is_inside(forward["layer"], layer), "time_ns"] for layer in layers]
-        time = int(sum(part.sum() for part in own))
+        times = [forward.loc[_is_inside(forward["layer"], layer), "time_ns"] for layer in layers]
+        time = int(sum(part.sum() for part in times))
     return {
         "layer": name,
         "line": named.idxmax() if len(named) else None,
@@ -176,16 +182,6 @@ def _checkpoint(
         "again_bytes": max(frees),
         "recompute_ns": time,
     }
-
-
-def _result_bytes(rows: pd.DataFrame) -> int:
-    """Return the size of what a layer returns, which what comes next keeps: of its last op.
-
-    An op may allocate beside its result what backward needs of it: the largest counts.
-    """
-    same = (rows[["layer", "line", "op"]] == rows[["layer", "line", "op"]].iloc[-1]).all(axis=1)
-    last = same[::-1].cummin()[::-1]
-    return int(rows.loc[last, "bytes"].max())
 
 
 def _is_inside(layers: pd.Series, layer: str) -> pd.Series:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.memory.categories import PHASES
-from pyprof2.analysis.memory.curves import LINELESS, START, Curve, Held
+from pyprof2.analysis.memory.curves import LINELESS, START, HeldBlocks, MemoryCurve
 from pyprof2.columns import int_array, lookup, text_array
 from pyprof2.frames import is_own_path
 from pyprof2.recording import code_column, int_column
@@ -49,8 +49,8 @@ _SIGNS: Final = (
 """Functions, where they are, and the phase that is inside of them."""
 
 
-class _Told(NamedTuple):
-    """What a stack tells: the user's line, the phase, an op of a library, the layer."""
+class _StackFacts(NamedTuple):
+    """Facts from a stack: the user's line, the phase, an op of a library, the layer."""
 
     line: str | None
     phase: int
@@ -59,31 +59,31 @@ class _Told(NamedTuple):
 
 
 class _Device(NamedTuple):
-    """A device of a snapshot, with the rows of its events and what each stack tells."""
+    """A device of a snapshot, with the rows of its events and what each stack says."""
 
     snapshot: Snapshot
     number: int
     rank: int
     rows: Int
-    tagged: Sequence[_Told]
+    stacks: Sequence[_StackFacts]
 
 
-def curves_of_snapshot(snapshot: Snapshot, rank: int = 0) -> Iterator[Curve]:
+def curves_of_snapshot(snapshot: Snapshot, rank: int = 0) -> Iterator[MemoryCurve]:
     """Yield a curve for each device that has memory or events in a snapshot.
 
     A release is what frees a block for others (`free_requested`); where none was recorded, the
     end of its use (`free_completed`) is.
     """
-    tagged = [_told(stack) for stack in snapshot.stacks]
+    stacks = [_stack_facts(stack) for stack in snapshot.stacks]
     device = int_column(snapshot.events, "device", -1)
     columns = (snapshot.events["device"], snapshot.segments["device"])
     for number in sorted({n for column in columns for n in pc.unique(column).to_pylist()}):
-        at = _Device(snapshot, number, rank, np.flatnonzero(device == number), tagged)
+        at = _Device(snapshot, number, rank, np.flatnonzero(device == number), stacks)
         yield _curve(at)
 
 
-def _told(stack: Stack) -> _Told:
-    """Return what the frames tell, which are innermost first."""
+def _stack_facts(stack: Stack) -> _StackFacts:
+    """Return what the frames say, which are innermost first."""
     frames = [(path.replace("\\", "/"), line, name) for path, line, name in stack.frames]
     own = (
         f"{path}:{line}"
@@ -98,11 +98,13 @@ def _told(stack: Stack) -> _Told:
     classes = [name.removesuffix(".forward") for _, _, name in frames if name.endswith(".forward")]
     # A line of the user's that calls torch is forward, as an op is in a trace.
     phase = next(phases, _FORWARD)
-    return _Told(next(own, None), phase, next(native, None), ".".join(reversed(classes)) or None)
+    return _StackFacts(
+        next(own, None), phase, next(native, None), ".".join(reversed(classes)) or None
+    )
 
 
-def _curve(at: _Device) -> Curve:
-    """Return the curve of a device; see `Curve`."""
+def _curve(at: _Device) -> MemoryCurve:
+    """Return the curve of a device; see `MemoryCurve`."""
     actions = _Actions.of(at)
     events = _events(at, actions)
     change = int_column(events, "bytes", 0)
@@ -113,8 +115,10 @@ def _curve(at: _Device) -> Curve:
     if base is not None and base < 0:
         base = None
         notes.append("releases are missing: what is before the recording is not known")
-    curve = Curve(
-        at.rank, "cuda", at.number, events, base, _lineless(at), notes=notes,
+    has_frames = (int_column(at.snapshot.events, "stack", -1) >= 0).any()
+    bare = NO_FRAMES if has_frames else LINELESS[1]
+    curve = MemoryCurve(
+        at.rank, "cuda", at.number, events, base, (bare, bare), notes=notes,
         failures=_failures(at, actions),
     )  # fmt: skip
     if curve.blocks.reused:
@@ -130,7 +134,7 @@ def _curve(at: _Device) -> Curve:
 
 
 class _Actions(NamedTuple):
-    """What the events of a device are.
+    """The actions of the events of a device.
 
     Attributes:
         names: the text of each code.
@@ -190,8 +194,8 @@ def _events(at: _Device, actions: _Actions) -> pa.Table:
 
 
 def _text_of(at: _Device, name: str, stack: Int) -> tuple[Int, list[str | None]]:
-    """Return what the stacks tell as a column of text."""
-    words = [getattr(each, name) for each in at.tagged]
+    """Return what the stacks say as a column of text."""
+    words = [getattr(each, name) for each in at.stacks]
     known = np.array([code if word else -1 for code, word in enumerate(words)], np.int64)
     return lookup(known, stack, -1), words
 
@@ -201,17 +205,12 @@ def _phases(at: _Device, stack: Int, is_alloc: Bool) -> Int:
 
     The thread of autograd has no Python frames. Where nothing has frames nothing is known.
     """
-    phase = lookup(np.array([each.phase for each in at.tagged], np.int64), stack, -1)
+    phase = lookup(np.array([each.phase for each in at.stacks], np.int64), stack, -1)
     if not (is_alloc & (stack < 0)).any() or not (phase >= 0).any():
         return phase
     known = np.maximum.accumulate(np.where(phase >= 0, np.arange(len(phase)), -1))
     last = lookup(phase, known, -1)
     return np.where((stack < 0) & np.isin(last, (_FORWARD, _BACKWARD)), _BACKWARD, phase)
-
-
-def _lineless(at: _Device) -> tuple[str, str]:
-    has_frames = (int_column(at.snapshot.events, "stack", -1) >= 0).any()
-    return (NO_FRAMES, NO_FRAMES) if has_frames else (LINELESS[1], LINELESS[1])
 
 
 def _of_device(at: _Device) -> Bool:
@@ -259,7 +258,7 @@ def _blocks(at: _Device) -> tuple[pa.Table, Int]:
     return at.snapshot.blocks.filter(pa.array(mine)), address[mine]
 
 
-def _held(at: _Device, curve: Curve) -> tuple[list[Held], int | None]:
+def _held(at: _Device, curve: MemoryCurve) -> tuple[list[HeldBlocks], int | None]:
     """Return what was there before the first event and still is, and the bytes of rounding."""
     blocks, address = _blocks(at)
     code, states = code_column(blocks, "state")
@@ -274,20 +273,16 @@ def _held(at: _Device, curve: Curve) -> tuple[list[Held], int | None]:
         return [], rounding
     sums: Counter[tuple[str | None, str, str]] = Counter()
     stack = int_column(blocks, "stack", -1)[before]
-    for place, size_of in zip(stack.tolist(), asked[before].tolist(), strict=True):
-        sums[_kept_for(at, curve, place)] += size_of
-    held = [Held(*words, total) for words, total in sums.items() if total]
-    return held, rounding
-
-
-def _kept_for(at: _Device, curve: Curve, stack: int) -> tuple[str | None, str, str]:
-    """Return line, category and certainty of a block that stays from before the recording."""
-    phases = code_column(curve.events, "phase")[1]
-    tagged = at.tagged[stack] if stack >= 0 else _Told(None, _OTHER, None, None)
+    # A block that stays from before the recording is for what its stack says was done there.
     kinds = {_OPTIMIZER: "optimizer_state", _OTHER: "parameter_or_buffer"}
-    if tagged.phase not in kinds or not phases:
-        return tagged.line, "unknown", "none"
-    return tagged.line, kinds[tagged.phase], "inferred"
+    has_phases = bool(code_column(curve.events, "phase")[1])
+    for place, size_of in zip(stack.tolist(), asked[before].tolist(), strict=True):
+        facts = at.stacks[place] if place >= 0 else _StackFacts(None, _OTHER, None, None)
+        is_known = has_phases and facts.phase in kinds
+        words = (kinds[facts.phase], "inferred") if is_known else ("unknown", "none")
+        sums[facts.line, *words] += size_of
+    held = [HeldBlocks(*words, total) for words, total in sums.items() if total]
+    return held, rounding
 
 
 def _state(at: _Device, segments: pa.Table, allocated: int) -> dict[str, int | None]:
@@ -311,7 +306,7 @@ def _state(at: _Device, segments: pa.Table, allocated: int) -> dict[str, int | N
     }
 
 
-def _reserved(actions: _Actions, curve: Curve, segments: pa.Table) -> dict[str, int | None]:
+def _reserved(actions: _Actions, curve: MemoryCurve, segments: pa.Table) -> dict[str, int | None]:
     """Return what was reserved at the peak, and at most; known only with events of segments."""
     sign = np.zeros(len(actions.code), np.int64)
     for name, value in _SEGMENT_SIGNS.items():

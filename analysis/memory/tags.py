@@ -1,7 +1,9 @@
-"""Tags: what the recorded program itself said that blocks are for.
+"""Tags: what the recorded program itself said that blocks are for, and which weights they hold.
 
 A tag names a block by its address at a moment. It is exact where everything else is inferred, but
-it is not trusted: what contradicts the allocations of the recording is counted, and not used.
+it is not trusted: what contradicts the allocations of the recording is counted, and not used. As
+tags, names of weights are not trusted: a weight counts where a block was tagged at its address that
+is large enough.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import last_not_after
-from pyprof2.analysis.memory.categories import CATEGORIES
-from pyprof2.columns import lookup
+from pyprof2.analysis.memory.categories import CATEGORIES, PHASES
+from pyprof2.columns import combine_keys, lookup
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.categories import Lives
+    from pyprof2.analysis.memory.curves import Blocks, MemoryCurve
 
 _NO_DEVICE: Final = -1
 _ACTIVATION, _INPUT = CATEGORIES.index("activation"), CATEGORIES.index("input")
@@ -53,7 +56,7 @@ class Before(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """What was tagged of one device.
+    """The tags of one device.
 
     Attributes:
         category: of each allocation, as a code into `CATEGORIES`; -1: nothing was tagged.
@@ -73,7 +76,7 @@ class Tagged(NamedTuple):
     optimizers: frozenset[str]
 
 
-def tagged(curve: Curve, tags: pa.Table) -> Tagged:
+def tagged(curve: MemoryCurve, tags: pa.Table) -> Tagged:
     """Return what tags say of the blocks of a curve.
 
     A tag is of the block that lives at its address at its time; the last one of a block counts.
@@ -86,13 +89,13 @@ def tagged(curve: Curve, tags: pa.Table) -> Tagged:
     clock = int_column(curve.events, "time_ns", 0)
     kind, kinds = code_column(tags, "moment")
     time = int_column(tags, "time_ns", 0)
-    # A row without a block is of the moment itself.
+    # A row without a block stands for the moment itself.
     own = (int_column(tags, "rank", 0) == curve.rank) & tags["address"].is_null().to_numpy()
     at = {
         name: np.sort(time[own & (kind == kinds.index(name))]) if name in kinds else time[:0]
         for name in ("forward", "backward")
     }
-    rows = _told_blocks(curve, tags)
+    rows = _block_tags(curve, tags)
     block, lives = _blocks(curve, clock, rows)
     category = _categories(rows, _begin(curve, clock, block), at["forward"])
     blocks = curve.blocks
@@ -111,11 +114,51 @@ def tagged(curve: Curve, tags: pa.Table) -> Tagged:
     return Tagged(found, before, moments, forward, backward, refuted, optimizers)
 
 
-def told_bytes(curve: Curve, found: Tagged, moment: int) -> dict[str, int]:
+def exact(inferred: Int, blocks: Blocks, lives: Lives, tagged: Tagged) -> tuple[Int, Bool]:
+    """Return the categories with what the program tagged, and for which blocks they are sure.
+
+    What it tagged counts. Anything else that forward allocated and is there when backward begins is
+    held by other code than autograd: an output. What lives only between two of the moments at which
+    the program tagged is a temporary.
+
+    Args:
+        inferred: of each block, as codes into `CATEGORIES`.
+        blocks: of the device.
+        lives: of the blocks.
+        tagged: what was tagged of the device.
+    """
+    alloc = blocks.alloc
+    free = np.where(blocks.free < 0, np.iinfo(np.int64).max, blocks.free)
+    backward = _next(tagged.backward, alloc)
+    forward = _last(tagged.forward, backward)
+    is_held = (backward >= 0) & (backward < free) & (alloc > forward)
+    is_held &= (lives.began_in == PHASES.index("forward")) & (tagged.category < 0)
+    following = _next(tagged.moments, alloc)
+    passes = (tagged.category < 0) & (following >= free)
+    passes &= np.searchsorted(tagged.moments, alloc) > 0
+    kinds = [CATEGORIES.index(name) for name in ("temporary", "workspace", "communication")]
+    found = np.where(tagged.category >= 0, tagged.category, inferred)
+    found = np.where(is_held, CATEGORIES.index("output"), found)
+    found = np.where(passes & ~np.isin(found, kinds), CATEGORIES.index("temporary"), found)
+    return found, (tagged.category >= 0) | is_held | passes
+
+
+def _next(moments: Int, rows: Int) -> Int:
+    """Return the first moment at or after each row, -1 for none."""
+    place = np.append(np.arange(len(moments)), -1)[np.searchsorted(moments, rows)]
+    return lookup(moments, place, -1)
+
+
+def _last(moments: Int, rows: Int) -> Int:
+    """Return the last moment before each row, -1 for none."""
+    return lookup(moments, np.searchsorted(moments, rows) - 1, -1)
+
+
+def tagged_bytes(curve: MemoryCurve, found: Tagged, moment: int) -> dict[str, int]:
     """Return the bytes that live at a moment and were tagged of, by category.
 
     What was there before the recording is among them, with the size of its storage: also where
-    nobody knows how much that was in all.
+    it is not known how much that was in all.
     """
     blocks, before = curve.blocks, found.before
     lives = (blocks.alloc <= moment) & ((blocks.free < 0) | (blocks.free > moment))
@@ -128,7 +171,7 @@ def told_bytes(curve: Curve, found: Tagged, moment: int) -> dict[str, int]:
     }
 
 
-def tag_notes(curve: Curve, found: Tagged) -> list[str]:
+def tag_notes(curve: MemoryCurve, found: Tagged) -> list[str]:
     """Return what is odd about what was tagged, in words.
 
     Gradients are no larger than parameters, and Adam keeps two numbers for each parameter and a
@@ -138,7 +181,7 @@ def tag_notes(curve: Curve, found: Tagged) -> list[str]:
     notes = [_REFUTED.format(found.refuted)] if found.refuted else []
     if not len(found.moments):
         return notes
-    held = told_bytes(curve, found, int(found.moments[-1]))
+    held = tagged_bytes(curve, found, int(found.moments[-1]))
     parameters, state = held.get("parameter", 0), held.get("optimizer_state", 0)
     if held.get("gradient", 0) > parameters:
         notes.append(_GRADIENTS.format(held["gradient"], parameters))
@@ -150,7 +193,7 @@ def tag_notes(curve: Curve, found: Tagged) -> list[str]:
     return notes
 
 
-def _count(curve: Curve, found: Tagged, category: str, moment: int) -> int:
+def _count(curve: MemoryCurve, found: Tagged, category: str, moment: int) -> int:
     """Return how many blocks of a category live at a moment."""
     code, blocks, before = CATEGORIES.index(category), curve.blocks, found.before
     lives = (blocks.alloc <= moment) & ((blocks.free < 0) | (blocks.free > moment))
@@ -158,7 +201,7 @@ def _count(curve: Curve, found: Tagged, category: str, moment: int) -> int:
     return int((found.category[lives] == code).sum() + (before.category[stays] == code).sum())
 
 
-def of_device(curve: Curve, rows: pa.Table) -> Bool:
+def of_device(curve: MemoryCurve, rows: pa.Table) -> Bool:
     """Return which rows of `memory_tags` or `weights` are of the curve's device and rank."""
     kind, kinds = code_column(rows, "device_type")
     name = _SAME_DEVICE.get(curve.device_type, curve.device_type)
@@ -168,7 +211,7 @@ def of_device(curve: Curve, rows: pa.Table) -> Bool:
     return np.asarray(same & (int_column(rows, "rank", 0) == curve.rank))
 
 
-def _told_blocks(curve: Curve, tags: pa.Table) -> pa.Table:
+def _block_tags(curve: MemoryCurve, tags: pa.Table) -> pa.Table:
     """Return the tags of the curve's device that name a block, in order of time."""
     same = of_device(curve, tags)
     for name in ("address", "category"):
@@ -178,7 +221,7 @@ def _told_blocks(curve: Curve, tags: pa.Table) -> pa.Table:
     return tags.take(pa.array(rows[order]))
 
 
-def _blocks(curve: Curve, clock: Int, rows: pa.Table) -> tuple[Int, Bool]:
+def _blocks(curve: MemoryCurve, clock: Int, rows: pa.Table) -> tuple[Int, Bool]:
     """Return the last block at the address of each tag, -1 for none, and whether it lives."""
     blocks = curve.blocks
     place = curve.addresses[blocks.alloc]
@@ -190,7 +233,7 @@ def _blocks(curve: Curve, clock: Int, rows: pa.Table) -> tuple[Int, Bool]:
     return block, (block >= 0) & ((free < 0) | (lookup(clock, free, 0) >= time))
 
 
-def _begin(curve: Curve, clock: Int, block: Int) -> Int:
+def _begin(curve: MemoryCurve, clock: Int, block: Int) -> Int:
     """Return when each block was allocated; what was there before, before everything."""
     return lookup(clock[curve.blocks.alloc], block, np.iinfo(np.int64).min)
 
@@ -206,7 +249,7 @@ def _categories(rows: pa.Table, begin: Int, forward: Int) -> Int:
 
 
 def _before(
-    curve: Curve, clock: Int, rows: pa.Table, category: Int, unfound: Bool
+    curve: MemoryCurve, clock: Int, rows: pa.Table, category: Int, unfound: Bool
 ) -> tuple[Before, int]:
     """Return the tags of what was there before, the last of each address, and how many are wrong.
 
@@ -230,3 +273,39 @@ def _before(
         nothing = np.empty(0, np.int64)
         return Before(nothing, nothing, nothing, nothing), int(unfound.sum())
     return found, int((unfound & ~lives).sum())
+
+
+def last_weights(weights: pa.Table) -> pa.Table:
+    """Return the last row of each weight, in the order in which they were named first.
+
+    Args:
+        weights: rows of the table `weights`.
+    """
+    names, _ = code_column(weights, "name")
+    key = combine_keys(int_column(weights, "rank", 0), np.asarray(names, np.int64))
+    order = np.argsort(int_column(weights, "time_ns", 0), kind="stable")
+    _, first = np.unique(key[order], return_index=True)
+    _, last = np.unique(key[order][::-1], return_index=True)
+    rows = order[len(order) - 1 - last][np.argsort(first, kind="stable")]
+    return weights.take(pa.array(rows))
+
+
+def weights_of(curve: MemoryCurve, tagged: Tagged, weights: pa.Table) -> tuple[pa.Table, int]:
+    """Return the weights on a device, and how many the recording contradicts.
+
+    Args:
+        curve: of the device.
+        tagged: what was tagged of it.
+        weights: see `last_weights`.
+    """
+    own = weights.filter(pa.array(of_device(curve, weights)))
+    blocks, before = curve.blocks, tagged.before
+    is_tagged = tagged.category >= 0
+    address = np.r_[curve.addresses[blocks.alloc][is_tagged], before.address]
+    size = np.r_[curve.change[blocks.alloc][is_tagged], before.bytes]
+    room: dict[int, int] = {}
+    for place, held in zip(address.tolist(), size.tolist(), strict=True):
+        room[place] = max(held, room.get(place, 0))
+    places, sizes = int_column(own, "address", -1).tolist(), int_column(own, "bytes", 0).tolist()
+    fits = [room.get(at, -1) >= takes for at, takes in zip(places, sizes, strict=True)]
+    return own.filter(pa.array(fits, pa.bool_())), fits.count(False)

@@ -1,4 +1,4 @@
-"""The memory of a device over time, by category."""
+"""The memory of a device over time, by category; and leaks: what each step leaves behind."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.memory.curves import NO_NUMBER
+from pyprof2.analysis.memory.live import phases_and_steps
 from pyprof2.recording import int_column
 from pyprof2.tables import TEXT, Column
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
 
 TIMELINE_COLUMNS: Final = (
     Column("rank", pa.int64(), "Process in the job.", nullable=False),
@@ -30,9 +31,21 @@ TIMELINE_COLUMNS: Final = (
     Column("allocated_bytes", pa.int64(), "Allocated after it; null where the base is.", "B"),
 )
 """The columns of `timeline`; one more for each category, its bytes after the event."""
+GROWTH_COLUMNS: Final = (
+    Column("rank", pa.int64(), "Process in the job.", nullable=False),
+    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
+    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+    Column("line", TEXT, "`path:line` that allocates it."),
+    Column("layer", TEXT, "Layer that allocates it."),
+    Column("op", TEXT, "Innermost op that allocates it."),
+    Column("steps", pa.int64(), "Steps that were looked at.", nullable=False),
+    Column("bytes_per_step", pa.int64(), "The least that any of them left alive.", "B"),
+    Column("bytes", pa.int64(), "What they left together.", "B"),
+)
+_FEWEST: Final = 2
 
 
-def timeline(curve: Curve, entries: pd.DataFrame) -> pd.DataFrame:
+def timeline(curve: MemoryCurve, entries: pd.DataFrame) -> pd.DataFrame:
     """Return one row per allocation and release, with what lives after it.
 
     Args:
@@ -84,7 +97,7 @@ def _nullable(values: Int) -> Any:
     ).mask(values == NO_NUMBER)  # fmt: skip
 
 
-def highest_of_parts(curve: Curve, parts: int) -> list[int]:
+def highest_of_parts(curve: MemoryCurve, parts: int) -> list[int]:
     """Return the moment with most allocated in each of `parts` equal stretches of the recording.
 
     Stretches are of time where times are recorded, else of events; those without events are left
@@ -99,3 +112,51 @@ def highest_of_parts(curve: Curve, parts: int) -> list[int]:
     order = np.lexsort((np.arange(count), -curve.total, part))
     _, first = np.unique(part[order], return_index=True)
     return [int(row) for row in order[first]]
+
+
+def step_ends(curve: MemoryCurve) -> pd.DataFrame:
+    """Return `step` and `over_base_bytes` at the end of each step of a device, in order."""
+    import pandas as pd
+
+    _, step = phases_and_steps(curve)
+    last = np.flatnonzero(np.r_[step[1:] != step[:-1], True][: len(step)])
+    return pd.DataFrame({"step": step[last], "over_base_bytes": curve.total[last]})
+
+
+def growth(curve: MemoryCurve, entries: pd.DataFrame) -> pd.DataFrame:
+    """Return the lines that leave memory behind in every step, the most first.
+
+    The first step is left out, which sets up what stays, and the last one, which may go on. What
+    every other step allocated and is alive at the end of the recording is growth.
+
+    Args:
+        curve: of one device.
+        entries: everything that lived on it, see `live.entries`.
+
+    Returns:
+        `GROWTH_COLUMNS`; no rows where fewer than two steps can be looked at.
+    """
+    import pandas as pd
+
+    _, step = phases_and_steps(curve)
+    steps = np.unique(step)[1:-1]
+    rows = entries[(entries["begin"] >= 0) & (entries["end"] > curve.end) & (entries["bytes"] > 0)]
+    own = rows.assign(_step=step[rows["begin"].to_numpy()])
+    own = own[np.isin(own["_step"], steps)]
+    if len(steps) < _FEWEST or own.empty:
+        return pd.DataFrame(columns=[column.name for column in GROWTH_COLUMNS])
+    keys = ["line", "layer", "op"]
+    sums = own.groupby([*keys, "_step"], observed=True)["bytes"].sum().reset_index()
+    found = sums.groupby(keys, observed=True)["bytes"].agg(["count", "min", "sum"]).reset_index()
+    found = found[found["count"] == len(steps)].sort_values("sum", ascending=False)
+    return pd.DataFrame(
+        {
+            "rank": curve.rank,
+            "device_type": curve.device_type,
+            "device": pd.Series([curve.device] * len(found), dtype="Int64"),
+            **{key: found[key].astype(object).to_numpy() for key in keys},
+            "steps": len(steps),
+            "bytes_per_step": found["min"].to_numpy(),
+            "bytes": found["sum"].to_numpy(),
+        }
+    )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.compare import Side
 from pyprof2.analysis.summaries.compared_calls import NEEDED, cut_at_windows
-from pyprof2.analysis.time.idle import device_windows, recordings
+from pyprof2.analysis.time.recordings import device_windows, recordings
 from pyprof2.analysis.time.step_windows import step_windows
 
 if TYPE_CHECKING:

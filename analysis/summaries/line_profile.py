@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from pyprof2.analysis.intervals import depths
 from pyprof2.analysis.time.line_ops import PHASES
-from pyprof2.analysis.time.line_tree import BETWEEN_OPS, LINE, NO_OP, THREAD, Place, Stacks, Tree
+from pyprof2.analysis.time.line_tree import (
+    BETWEEN_OPS,
+    LINE,
+    NO_OP,
+    THREAD,
+    LinePlace,
+    StackLines,
+    Tree,
+)
 from pyprof2.analysis.time.step_times import outlier_steps, step_windows_of
 from pyprof2.errors import UsageError
 from pyprof2.tables import Column
@@ -258,7 +266,7 @@ def _tree(
     remainder: str,
 ) -> tuple[Tree, Int]:
     """Return the tree, and the node of each row."""
-    tree, known = Tree(), {rank: Stacks(table, roots[rank]) for rank, table in stacks.items()}
+    tree, known = Tree(), {rank: StackLines(table, roots[rank]) for rank, table in stacks.items()}
     names = ["rank", "ledger", "tid", "stack_id", "source", "op"]
     number, first = _distinct(rows, names)
     keys = rows.iloc[first][names].astype(object)
@@ -268,7 +276,7 @@ def _tree(
         lines = lines or (() if source is None else (source,))
         thread = f"thread {tid}" if ledger == "threads" else None
         is_alone = stack is None and source is not None
-        places.append((is_alone, Place(thread, lines, known[rank].has_own(lines), op)))
+        places.append((is_alone, LinePlace(thread, lines, known[rank].has_own(lines), op)))
     nodes = {
         at: tree.add(place, remainder) for at, (alone, place) in enumerate(places) if not alone
     }

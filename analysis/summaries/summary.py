@@ -14,7 +14,7 @@ from pyprof2.analysis.intervals import Covered
 from pyprof2.analysis.parted import in_time_order, parts_of, stretches, whole
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.analysis.summaries.totals import Totals
-from pyprof2.analysis.time.spans import recorded_span
+from pyprof2.analysis.time.recordings import recorded_span
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from pyprof2.analysis.categories import MATRIX_WORK
 from pyprof2.analysis.hardware.roofline import highest_peak
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.parted import RunningCodes, parts_of, whole
-from pyprof2.analysis.time.spans import recorded_span
+from pyprof2.analysis.time.recordings import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import int_array, lookup, merge_texts, narrow, text_array
 from pyprof2.recording import code_column, has_text, int_column

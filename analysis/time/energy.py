@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pandas as pd
@@ -20,10 +21,10 @@ RANGES: Final = ("start_ns", "name", "kind")
 """The columns of table `ranges` that this is found in."""
 
 KIND: Final = "energy"
-"""Of these ranges."""
+"""The kind of the ranges that hold readings."""
 _NS_PER_S: Final = 10**9
 _SPREAD: Final = "/spread"
-"""What follows the name of a counter of samples: how far its joules may be off."""
+"""Follows the name of a counter of samples: how far its joules may be off."""
 _LEAST_SHARE: Final = 0.95
 """So much of the time must be in steps for the energy to be that of steps."""
 _STILL: Final = "the counter does not move"
@@ -32,7 +33,7 @@ _NO_STEPS: Final = "no step begins between two readings"
 
 
 class _Method(NamedTuple):
-    """What a counter is.
+    """A kind of counter.
 
     Attributes:
         text: in words.
@@ -56,7 +57,7 @@ _UNKNOWN: Final = _Method("a counter of the recorder", 1.0)
 
 
 class _Span(NamedTuple):
-    """What a counter counted between two readings."""
+    """The joules that a counter counted between two readings."""
 
     start_ns: int
     end_ns: int
@@ -66,7 +67,7 @@ class _Span(NamedTuple):
 def energy(ranges: pa.Table, steps: pd.DataFrame, rank: int) -> pd.DataFrame:
     """Return `ENERGY` of a rank; no rows where nothing was read.
 
-    Of a counter the first and the last reading count; they are at beginnings of steps, when no work
+    The first and the last reading of a counter count; they are at beginnings of steps, when no work
     was left on GPUs. A value may be as old as the counter's period at both ends, so the interval is
     ± one period of its mean power; of samples also ± their accuracy, and ± half of the difference
     between neighbours for the time between them. What the machine used before the program began is
@@ -77,7 +78,10 @@ def energy(ranges: pa.Table, steps: pd.DataFrame, rank: int) -> pd.DataFrame:
         steps: the table `steps`.
         rank: the number.
     """
-    said = sorted(_readings(ranges), key=lambda each: each[0])
+    is_reading = pc.equal(ranges["kind"].cast(pa.string()), KIND)
+    rows_read = sorted(ranges.filter(is_reading).to_pylist(), key=itemgetter("start_ns"))
+    marked = [(row["start_ns"], parse_marker(row["name"])) for row in rows_read]
+    said = [(at, marker) for at, marker in marked if marker is not None and marker.joules]
     readings = [(at, marker.joules or {}) for at, marker in said]
     windows = steps.loc[steps["rank"] == rank, ["host_start_ns", "host_dur_ns"]].drop_duplicates()
     names = dict.fromkeys(name for _, joules in readings for name in joules)
@@ -88,15 +92,6 @@ def energy(ranges: pa.Table, steps: pd.DataFrame, rank: int) -> pd.DataFrame:
     frame = pd.DataFrame([row for row in rows if row], columns=ENERGY.names)
     numbers = {c.name: "Float64" for c in ENERGY.columns if str(c.type) == "double"}
     return frame.astype(numbers | {"rank": "int64", "steps": "int64"})
-
-
-def _readings(ranges: pa.Table) -> Iterator[tuple[int, Marker]]:
-    """Yield the time and the marker of each reading."""
-    is_reading = pc.equal(ranges["kind"].cast(pa.string()), KIND)
-    for row in ranges.filter(is_reading).to_pylist():
-        marker = parse_marker(row["name"])
-        if marker is not None and marker.joules:
-            yield row["start_ns"], marker
 
 
 def _spans(name: str, readings: list[tuple[int, dict[str, float]]]) -> Iterator[_Span]:
@@ -126,7 +121,13 @@ def _row(
     if not spans:
         return None
     joules, length = sum(s.joules for s in spans), sum(s.end_ns - s.start_ns for s in spans)
-    count, inside = _steps_in(spans, windows)
+    # How many steps begin in spans, and the time of these within them.
+    count, inside = 0, 0
+    starts, ends = windows["host_start_ns"], windows.sum(axis="columns")
+    for span in spans:
+        begun = (starts >= span.start_ns) & (starts < span.end_ns)
+        count += int(begun.sum())
+        inside += int((ends[begun].clip(upper=span.end_ns) - starts[begun]).sum())
     method = _METHODS.get(name.partition(":")[0], _UNKNOWN)
     note = _note(joules, count, inside / length)
     spread = sum(span.joules for span in _spans(name + _SPREAD, readings))
@@ -139,17 +140,6 @@ def _row(
     )
     values = (rank, name, *each, *base, joules, seconds, count, method.text, note)
     return dict(zip(ENERGY.names, values, strict=True))
-
-
-def _steps_in(spans: list[_Span], windows: pd.DataFrame) -> tuple[int, int]:
-    """Return how many steps begin in spans, and the time of these within them."""
-    count, inside = 0, 0
-    starts, ends = windows["host_start_ns"], windows.sum(axis="columns")
-    for span in spans:
-        begun = (starts >= span.start_ns) & (starts < span.end_ns)
-        count += int(begun.sum())
-        inside += int((ends[begun].clip(upper=span.end_ns) - starts[begun]).sum())
-    return count, inside
 
 
 def _around(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.parted import ENDLESS
 from pyprof2.columns import combine_keys, distinct, groups_of, lookup, order_of, row_of
 from pyprof2.recording import int_column
 
@@ -15,15 +16,14 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
 
-NEVER: Final = -(1 << 62)
+NEVER: Final = -ENDLESS
 """A time before everything, and what stands for null."""
-_LATER: Final = 1 << 62
 
 
-class Activities(NamedTuple):
+class DeviceActivities(NamedTuple):
     """Kernels and copies, in order of start.
 
-    Of those that start together, the one whose launch began first comes first, then that of the
+    Where several start together, the one whose launch began first comes first, then that of the
     smaller stream.
 
     Attributes:
@@ -51,7 +51,7 @@ _COLUMNS: Final = ("kernel_id", "device", "stream", "start_ns", "dur_ns", "launc
 
 def read_activities(
     kernels: pa.Table, copies: pa.Table, launch_id: Int, launch_start: Int
-) -> Activities:
+) -> DeviceActivities:
     """Return the activities of one rank.
 
     Args:
@@ -66,10 +66,10 @@ def read_activities(
     launch = row_of(launch_id, int_column(both, "launch_id", -1))
     launched = lookup(launch_start, launch, NEVER)
     is_copy = (np.arange(len(start)) >= kernels.num_rows).astype(np.int64)
-    order = order_of(start, np.where(launch >= 0, launched, _LATER), stream, kernel_id)
+    order = order_of(start, np.where(launch >= 0, launched, ENDLESS), stream, kernel_id)
     op_id = int_column(both, "op_id", -1)
     columns = (kernel_id, device, stream, start, end, launch, launched, op_id, is_copy)
-    return Activities(*(column[order] for column in columns))
+    return DeviceActivities(*(column[order] for column in columns))
 
 
 class Gaps(NamedTuple):
@@ -120,7 +120,7 @@ class GapFinder:
 
         Args:
             device: the ordinal, `NEVER` for null.
-            window: when the recording of its work began and ended, see `recording_window`.
+            window: when the recording of its work began and ended, see `recordings.window_with`.
         """
         self.device = device
         self.until, self._last = window
@@ -131,7 +131,7 @@ class GapFinder:
         self._latest = NEVER
         self.latest_launch = -1
 
-    def next(self, a: Activities, later: Mapping[int, int]) -> Gaps:
+    def next(self, a: DeviceActivities, later: Mapping[int, int]) -> Gaps:
         """Return the gaps that activities end.
 
         Args:
@@ -147,8 +147,8 @@ class GapFinder:
         self._is_first, self.until = self._is_first and not len(a.start), int(latest[-1])
         return found
 
-    def take_launches(self, a: Activities, launch_id: Int) -> None:
-        """Take up which call was the latest one that launched any of these activities."""
+    def take_launches(self, a: DeviceActivities, launch_id: Int) -> None:
+        """Remember the latest call so far that launched any of these activities."""
         at = int(np.argmax(a.launched)) if len(a.launched) else -1
         if at >= 0 and a.launched[at] > self._latest:
             self._latest = int(a.launched[at])
@@ -161,21 +161,21 @@ class GapFinder:
         none = (np.empty(0, np.int64),) * 3
         return self._gaps(begin, finish, np.full(int(is_one), -1), none)
 
-    def _on_stream(self, a: Activities, later: Mapping[int, int]) -> tuple[Int, Int, Int]:
+    def _on_stream(self, a: DeviceActivities, later: Mapping[int, int]) -> tuple[Int, Int, Int]:
         """Return for each activity the columns `before`, `previous_launch`, `later_launch`."""
         streams, group = distinct(a.stream)
         names = streams.tolist()
         ended, launched, coming = (
             np.array([known.get(each, none) for each in names], np.int64)[group]
             for known, none in (
-                (self._ended, NEVER), (self._launched, NEVER), (later, _LATER)
+                (self._ended, NEVER), (self._launched, NEVER), (later, ENDLESS)
             )
         )  # fmt: skip
-        launch = np.where(a.launch >= 0, a.launched, _LATER)
+        launch = np.where(a.launch >= 0, a.launched, ENDLESS)
         found = (
             np.maximum(_before(group, a.end, NEVER), ended),
             np.maximum(_before(group, a.launched, NEVER), launched),
-            np.minimum(-_before(group[::-1], -launch[::-1], -_LATER)[::-1], coming),
+            np.minimum(-_before(group[::-1], -launch[::-1], -ENDLESS)[::-1], coming),
         )
         for known, values in ((self._ended, a.end), (self._launched, a.launched)):
             most = np.full(len(names), NEVER)
@@ -187,7 +187,7 @@ class GapFinder:
     def _gaps(self, start: Int, end: Int, following: Int, on_stream: Sequence[Int]) -> Gaps:
         before, previous, later = (
             lookup(column, following, missing)
-            for column, missing in zip(on_stream, (NEVER, NEVER, _LATER), strict=True)
+            for column, missing in zip(on_stream, (NEVER, NEVER, ENDLESS), strict=True)
         )
         device = np.full(len(start), self.device)
         launch = np.where(following < 0, self.latest_launch, -1)
@@ -196,7 +196,7 @@ class GapFinder:
         return Gaps(device, start, end, following, is_first, before, previous, later, launch)
 
 
-def later_launches(windows: Iterable[Activities]) -> list[dict[tuple[int, int], int]]:
+def later_launches(windows: Iterable[DeviceActivities]) -> list[dict[tuple[int, int], int]]:
     """Return for each window the first start of a launch of work in any later one.
 
     It is by device and stream; streams without such are left out.
@@ -206,7 +206,7 @@ def later_launches(windows: Iterable[Activities]) -> list[dict[tuple[int, int], 
         launched = a.launch >= 0
         group = combine_keys(a.device[launched], a.stream[launched])
         rows, place = groups_of(group)
-        least = np.full(len(rows), _LATER)
+        least = np.full(len(rows), ENDLESS)
         np.minimum.at(least, place, a.launched[launched])
         places = zip(
             a.device[launched][rows].tolist(), a.stream[launched][rows].tolist(), strict=True
@@ -216,22 +216,8 @@ def later_launches(windows: Iterable[Activities]) -> list[dict[tuple[int, int], 
     found = []
     for of_window in reversed(first):
         found.append(dict(known))
-        known |= {k: min(v, known.get(k, _LATER)) for k, v in of_window.items()}
+        known |= {k: min(v, known.get(k, ENDLESS)) for k, v in of_window.items()}
     return found[::-1]
-
-
-def recording_window(start: Int, end: Int, window: tuple[int, int] | None) -> tuple[int, int]:
-    """Return when the recording of a device's work began and ended.
-
-    Args:
-        start: of each piece of work; there is at least one.
-        end: of each.
-        window: of what the recording says of itself; None: nothing.
-    """
-    first, last = int(start.min()), int(end.max())
-    if window is None:
-        return first, last
-    return min(first, window[0]), max(last, window[1])
 
 
 def _before(group: Int, value: Int, none: int) -> Int:

@@ -13,18 +13,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.parted import InMemory
-from pyprof2.analysis.time.call_facts import read_calls
+from pyprof2.analysis.parted import InMemory, whole
 from pyprof2.analysis.time.causes import CODES, GROUPS_WITHOUT_DEVICE
-from pyprof2.analysis.time.gaps import NEVER, Gaps, read_activities, recording_window
-from pyprof2.analysis.time.host_facts import in_memory, read_host
-from pyprof2.analysis.time.host_ranges import TOLD
-from pyprof2.analysis.time.host_state import Events, Host, State
-from pyprof2.analysis.time.idle import in_order, numbered, own_root, recordings
-from pyprof2.analysis.time.idle_causes import OTHER, THREADS, Handover, idle_causes
-from pyprof2.analysis.time.idle_parts import IN_PARTS, recorded_window
-from pyprof2.analysis.time.idle_rows import idle_rows
-from pyprof2.analysis.time.stalls import Stalls
+from pyprof2.analysis.time.gaps import NEVER, Gaps, read_activities
+from pyprof2.analysis.time.host_ranges import FLAGGED, in_memory, read_host
+from pyprof2.analysis.time.host_state import Events, Host, Stalls, State, read_calls
+from pyprof2.analysis.time.idle import IN_PARTS, in_key_order, numbered
+from pyprof2.analysis.time.idle_causes import OTHER, THREADS, Handover, idle_causes, idle_rows
+from pyprof2.analysis.time.recordings import recorded_window, recordings, source_root, window_with
 from pyprof2.analysis.time.step_windows import step_windows
 from pyprof2.columns import text_array
 from pyprof2.recording import code_column, int_column
@@ -34,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.time.host_facts import HostFacts
+    from pyprof2.analysis.time.host_ranges import HostFacts
 
 STEPPING: Final = "stepping"
-"""What column `thread` says of the thread that holds the steps."""
+"""The value of column `thread` for the thread that holds the steps."""
 _WHO: Final = dict(zip(THREADS, (STEPPING, THREADS[OTHER]), strict=True))
 
 
@@ -56,7 +52,7 @@ def host_time(tables: Mapping[str, pa.Table], root: str | None = None) -> pa.Tab
     parts = [IDLE.empty()]
     for rank, own in recordings(tables):
         if own["ops"].num_rows:
-            rows = _of_recording(own, root or own_root(own["trace"]))
+            rows = _of_recording(own, root or source_root(own["trace"]))
             parts.append(IDLE.conform(numbered(rows, rank, own["trace"])))
     return pa.concat_tables(parts).unify_dictionaries()
 
@@ -78,16 +74,15 @@ def host_windows(times: pd.DataFrame) -> pd.DataFrame:
     return windows
 
 
-class _Host(Host):
-    """A host that waits for no device, but for other threads and processes."""
+class _HostAlone(Host):
+    """A host without a device: it waits for other threads and processes only."""
 
     def __init__(self, facts: HostFacts, tables: Mapping[str, pa.Table]) -> None:
-        """Read all that was recorded, see `idle.in_order`."""
+        """Read all that was recorded, see `idle.in_key_order`."""
         launches = tables["launches"]
-        told = pa.concat_tables(facts.told.read(n, TOLD.names) for n in range(len(facts.told)))
         most = int(int_column(launches, "launch_id", -1).max(initial=-1))
         known = read_calls(InMemory(launches), np.zeros(most + 2, bool), facts)
-        super().__init__(facts, launches, tables["ops"], told, known)
+        super().__init__(facts, launches, tables["ops"], whole(facts.flagged, FLAGGED.names), known)
 
     def state(self, thread: Int, time: Int) -> State:
         """Return what each thread does at an instant; to wait is no Python that runs."""
@@ -98,18 +93,24 @@ class _Host(Host):
 
 def _of_recording(tables: Mapping[str, pa.Table], root: str | None) -> pa.Table:
     """Return the rows of one recording, without the column `rank`."""
-    tables = in_order(tables)
+    tables = in_key_order(tables)
     facts = read_host({n: InMemory(tables[n]) for n in IN_PARTS}, tables["stalls"], root, in_memory)
-    host = _Host(facts, tables)
+    host = _HostAlone(facts, tables)
     start = int_column(tables["ops"], "start_ns", 0)
     end = start + int_column(tables["ops"], "dur_ns", 0)
-    first, last = recording_window(start, end, recorded_window(tables["trace"]))
-    nobody = np.zeros(0, np.int64)
-    nothing = read_activities(tables["kernels"], tables["copies"], nobody, nobody)
+    first, last = window_with(start, end, recorded_window(tables["trace"]))
+    no_calls = np.zeros(0, np.int64)
+    nothing = read_activities(tables["kernels"], tables["copies"], no_calls, no_calls)
     # A gap from start to end, which nothing ends and the host fills.
     gap = Gaps(*(np.array([each]) for each in (NEVER, first, last, -1, 1, *[NEVER] * 3, -1)))
     none, until, known = np.array([-1]), np.array([last]), np.ones(1, bool)
-    handover = Handover(none, until, until, ~known, known, np.array([_stepping(tables, facts)]))
+    # The thread that is in steps for the longest; without steps the one that is in ops.
+    events = Events.of(facts.steps, facts.threads)
+    if not len(events.row):
+        events = Events.of(tables["ops"], facts.threads)
+    events = events.union()
+    times = np.bincount(events.thread, events.end - events.start, minlength=1)
+    handover = Handover(none, until, until, ~known, known, np.array([int(times.argmax())]))
     stalls = Stalls(tables["stalls"], facts.threads)
     causes = idle_causes(gap, nothing, host, stalls, handover=handover)
     rows = idle_rows(causes, step_windows(tables["ranges"], []), gap, nothing, host, tables["ops"])
@@ -123,13 +124,3 @@ def _renamed(rows: pa.Table, read: str, name: str, texts: Mapping[str, str]) -> 
     code, known = code_column(rows, read)
     column = text_array((code, [texts[each] for each in known]))
     return rows.set_column(rows.column_names.index(name), name, column)
-
-
-def _stepping(tables: Mapping[str, pa.Table], facts: HostFacts) -> int:
-    """Return the thread that is in steps for the longest; without steps that is in ops."""
-    events = Events.of(facts.steps, facts.threads)
-    if not len(events.row):
-        events = Events.of(tables["ops"], facts.threads)
-    events = events.union()
-    times = np.bincount(events.thread, events.end - events.start, minlength=1)
-    return int(times.argmax())

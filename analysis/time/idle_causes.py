@@ -1,4 +1,4 @@
-"""Why a device was idle: one cause for every instant of every gap.
+"""Why a device was idle: one cause for every instant of every gap, and the rows of table `idle`.
 
 A gap has up to three parts. Until the launch of what runs next begins, the host is late; while
 that call lasts, the host is in it; after it, the work is handed over and has not started. The
@@ -12,22 +12,26 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from pyprof2.analysis.intervals import Bool, Int, last_not_after
-from pyprof2.analysis.time.causes import BLOCKING, CODES
+from pyprof2.analysis.time.causes import BLOCKING, CAUSES, CODES, HOST_CAUSES, NAMES
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.analysis.time.pieces import Pieces
-from pyprof2.columns import lookup, order_of
+from pyprof2.analysis.time.slices import Bounds, IntervalSlices
+from pyprof2.columns import int_array, lookup, merge_texts, order_of, text_array
+from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.analysis.time.gaps import Activities, Gaps
-    from pyprof2.analysis.time.host_state import Host
-    from pyprof2.analysis.time.stalls import Stalls
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.time.gaps import DeviceActivities, Gaps
+    from pyprof2.analysis.time.host_state import Host, Stalls
+    from pyprof2.analysis.time.step_windows import StepWindows
+    from pyprof2.columns import TextColumn
 
 NORMAL_GAP_NS: Final = 30_000
-"""What a device needs at most between two that are queued, or from a launch to its start."""
+"""The most that a device needs between two that are queued, or from a launch to its start."""
 
 _STUCK: Final = (
     "queued or launched, and did not start: behind work that the recording lacks (launched before "
@@ -54,11 +58,11 @@ THREADS: Final = ["launching", "other"]
 
 
 class Causes(NamedTuple):
-    """Pieces of gaps, each with its cause; -1 is null.
+    """Slices of gaps, each with its cause; -1 is null.
 
     Attributes:
         gap: the row of the gap.
-        start, end: of the piece, in ns.
+        start, end: of the slice, in ns.
         cause, note, thread: codes.
         op, call: rows of the innermost op and of the call.
         line: the innermost line of the user's own, as a code.
@@ -77,11 +81,11 @@ class Causes(NamedTuple):
     drained: Int
 
     @classmethod
-    def of(cls, pieces: Pieces, **columns: Any) -> Causes:
-        """Return the pieces with these columns, -1 in the others."""
+    def of(cls, slices: IntervalSlices, **columns: Any) -> Causes:
+        """Return the slices with these columns, -1 in the others."""
         known = {"drained": 0} | columns
-        rest = (np.broadcast_to(known.get(name, -1), len(pieces)) for name in cls._fields[3:])
-        return cls(pieces.of, pieces.start, pieces.end, *rest)
+        rest = (np.broadcast_to(known.get(name, -1), len(slices)) for name in cls._fields[3:])
+        return cls(slices.of, slices.start, slices.end, *rest)
 
     def sorted(self) -> Causes:
         """Return them in order of time, where those that differ in nothing are one."""
@@ -94,8 +98,8 @@ class Causes(NamedTuple):
         return Causes(gap[first], start[first], end[last], *(c[first] for c in columns))
 
 
-_Found: TypeAlias = "tuple[list[Causes], Pieces]"
-"""Pieces whose cause a rule knows, and those that it leaves to the next one."""
+_Found: TypeAlias = "tuple[list[Causes], IntervalSlices]"
+"""Slices whose cause a rule knows, and those that it leaves to the next one."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Handover:
         call: the row of the call; -1: not recorded.
         begin, end: of the call, within the gap. Before it the host is late, after it the device.
         queued: whether it was in its stream's queue when the gap began.
-        known: whether anything tells when it was handed over.
+        known: whether it is known when it was handed over.
         thread: that handed it over, or that launched the latest one before the recording's end.
     """
 
@@ -118,7 +122,7 @@ class Handover:
     thread: Int
 
     @classmethod
-    def of(cls, gaps: Gaps, activities: Activities, host: Host, normal_ns: int) -> Handover:
+    def of(cls, gaps: Gaps, activities: DeviceActivities, host: Host, normal_ns: int) -> Handover:
         """Find it for each gap."""
         call = lookup(activities.launch, gaps.next, -1)
         is_last, launched = gaps.next < 0, call >= 0
@@ -141,13 +145,13 @@ class Handover:
 
 
 def idle_causes(
-    gaps: Gaps, activities: Activities, host: Host, stalls: Stalls,
+    gaps: Gaps, activities: DeviceActivities, host: Host, stalls: Stalls,
     normal_ns: int = NORMAL_GAP_NS, handover: Handover | None = None,
 ) -> Causes:  # fmt: skip
     """Return the causes of all idle time, in order of gap and time.
 
     Args:
-        gaps: of the devices, see `find_gaps`.
+        gaps: of the devices, see `gaps.GapFinder`.
         activities: of the devices.
         host: what the host did.
         stalls: what the profilers say held the host or a stream up.
@@ -155,17 +159,17 @@ def idle_causes(
         handover: how the next activity of each gap was handed over; None: as was recorded.
     """
     handover = handover or Handover.of(gaps, activities, host, normal_ns)
-    case = _Case(gaps, activities, host, stalls, handover, normal_ns)
+    case = _Rules(gaps, activities, host, stalls, handover, normal_ns)
     parts = [case.pending_part(), case.call_part(), *case.host_part()]
     return Causes(*(np.concatenate(column) for column in zip(*parts, strict=True))).sorted()
 
 
 @dataclass(frozen=True)
-class _Case:
-    """What the rules look at: rows of `gaps` and `handover` belong together."""
+class _Rules:
+    """The rules, and the tables they look at: rows of `gaps` and `handover` belong together."""
 
     gaps: Gaps
-    activities: Activities
+    activities: DeviceActivities
     host: Host
     stalls: Stalls
     handover: Handover
@@ -198,12 +202,12 @@ class _Case:
         rows = np.flatnonzero(note == STUCK)
         asked = self.host.known.at("waited", self.handover.call[rows]) > 0
         note[rows[asked]] = WAIT_CALL
-        pieces = Pieces(np.arange(len(gaps)), handover.end, gaps.end)
-        pieces, held = self._device_waits_in(pieces)
-        of = pieces.of
+        slices = IntervalSlices(np.arange(len(gaps)), handover.end, gaps.end)
+        slices, held = self._device_waits_in(slices)
+        of = slices.of
         held &= cause[of] == CODES["unknown"]
         return Causes.of(
-            pieces, cause=np.where(held, CODES["sync"], cause[of]),
+            slices, cause=np.where(held, CODES["sync"], cause[of]),
             note=np.where(held, -1, note[of]), op=self.op[of], line=self._line(of),
         )  # fmt: skip
 
@@ -218,25 +222,25 @@ class _Case:
         return found
 
     def call_part(self) -> Causes:
-        """Return the pieces in which the host is in the call that hands the next one over."""
+        """Return the slices in which the host is in the call that hands the next one over."""
         handover, thread = self.handover, self.handover.thread
-        pieces = Pieces(np.arange(len(self.gaps)), handover.begin, handover.end)
-        pieces = self.stalls.cut(pieces, thread, "module_load")
-        of = pieces.of
+        slices = IntervalSlices(np.arange(len(self.gaps)), handover.begin, handover.end)
+        slices = self.stalls.cut(slices, thread, "module_load")
+        of = slices.of
         is_copy = lookup(self.activities.is_copy, self.gaps.next[of], 0) > 0
-        loads = self.stalls.holds(thread[of], pieces.start, "module_load")
+        loads = self.stalls.holds(thread[of], slices.start, "module_load")
         cause = np.select(
             [is_copy, loads], [CODES["copy_call"], CODES["module_load"]], CODES["launch_call"]
         )
         return Causes.of(
-            pieces, cause=cause, thread=LAUNCHING, op=self.op[of], call=handover.call[of],
+            slices, cause=cause, thread=LAUNCHING, op=self.op[of], call=handover.call[of],
             line=self._line(of),
         )  # fmt: skip
 
     def host_part(self) -> Iterator[Causes]:
         """Yield rules g to l: nothing that could run had been handed over."""
         gaps, handover = self.gaps, self.handover
-        pieces = Pieces(np.arange(len(gaps)), gaps.start, handover.begin)
+        slices = IntervalSlices(np.arange(len(gaps)), gaps.start, handover.begin)
         for rule in (
             self._outside,
             self._profiled,
@@ -244,96 +248,164 @@ class _Case:
             self._device_waits,
             self._by_thread,
         ):
-            found, pieces = rule(pieces)
+            found, slices = rule(slices)
             yield from found
-        yield Causes.of(pieces, cause=CODES["host_unrecorded"], note=UNRECORDED)
+        yield Causes.of(slices, cause=CODES["host_unrecorded"], note=UNRECORDED)
 
-    def _outside(self, pieces: Pieces) -> _Found:
+    def _outside(self, slices: IntervalSlices) -> _Found:
         """Rule g: before the process began, or after it ended."""
         process = self.host.threads.process(self.handover.thread)
         facts = self.host.facts
         first, last = (lookup(t, process, 0) for t in (facts.first, facts.last))
         last = np.where(self.gaps.next < 0, last, -NEVER)
-        pieces = pieces.cut_once(first[pieces.of])
-        pieces = pieces.cut_once(last[pieces.of])
-        before, after = pieces.start < first[pieces.of], pieces.start >= last[pieces.of]
+        slices = slices.cut_once(first[slices.of])
+        slices = slices.cut_once(last[slices.of])
+        before, after = slices.start < first[slices.of], slices.start >= last[slices.of]
         return [
-            Causes.of(pieces.where(before), cause=CODES["start"]),
-            Causes.of(pieces.where(after & ~before), cause=CODES["end"]),
-        ], pieces.where(~before & ~after)
+            Causes.of(slices.where(before), cause=CODES["start"]),
+            Causes.of(slices.where(after & ~before), cause=CODES["end"]),
+        ], slices.where(~before & ~after)
 
-    def _profiled(self, pieces: Pieces) -> _Found:
+    def _profiled(self, slices: IntervalSlices) -> _Found:
         """Rule h: the profiler holds the thread up."""
         thread = self.handover.thread
-        pieces = self.stalls.cut(pieces, thread, "profiler")
-        held = self.stalls.holds(thread[pieces.of], pieces.start, "profiler")
-        found = Causes.of(pieces.where(held), cause=CODES["profiler"], thread=LAUNCHING)
-        return [found], pieces.where(~held)
+        slices = self.stalls.cut(slices, thread, "profiler")
+        held = self.stalls.holds(thread[slices.of], slices.start, "profiler")
+        found = Causes.of(slices.where(held), cause=CODES["profiler"], thread=LAUNCHING)
+        return [found], slices.where(~held)
 
-    def _drained(self, pieces: Pieces) -> _Found:
+    def _drained(self, slices: IntervalSlices) -> _Found:
         """Rule i: the device ran dry while the host was in a call that waits for it."""
         gaps, calls, thread = self.gaps, self.host.calls, self.handover.thread
         call = np.where(gaps.next >= 0, self.host.blocked(thread, gaps.start, BLOCKING), -1)
         length = lookup(calls.end, call, 0) - lookup(calls.start, call, 0)
         until = gaps.start + length
-        pieces = pieces.cut_once(until[pieces.of])
-        held = pieces.start < until[pieces.of]
-        of = pieces.of[held]
+        slices = slices.cut_once(until[slices.of])
+        held = slices.start < until[slices.of]
+        of = slices.of[held]
         on = lookup(calls.thread, call[of], -1)
         found = Causes.of(
-            pieces.where(held), cause=lookup(calls.cause, call[of], -1), call=call[of], drained=1,
+            slices.where(held), cause=lookup(calls.cause, call[of], -1), call=call[of], drained=1,
             op=self.host.op_row(lookup(calls.op_id, call[of], -1)),
             line=self.host.known.at("line", call[of]),
             thread=np.where(on == thread[of], LAUNCHING, OTHER),
         )  # fmt: skip
-        return [found], pieces.where(~held)
+        return [found], slices.where(~held)
 
-    def _device_waits_in(self, pieces: Pieces) -> tuple[Pieces, Bool]:
-        """Return the pieces, cut at the ends of their device's waits, and which are in one."""
+    def _device_waits_in(self, slices: IntervalSlices) -> tuple[IntervalSlices, Bool]:
+        """Return the slices, cut at the ends of their device's waits, and which are in one."""
         waiting = self.stalls.device_thread(self.gaps.device)
-        pieces = self.stalls.cut(pieces, waiting, "device_wait")
-        return pieces, self.stalls.holds(waiting[pieces.of], pieces.start, "device_wait")
+        slices = self.stalls.cut(slices, waiting, "device_wait")
+        return slices, self.stalls.holds(waiting[slices.of], slices.start, "device_wait")
 
-    def _device_waits(self, pieces: Pieces) -> _Found:
+    def _device_waits(self, slices: IntervalSlices) -> _Found:
         """Queues of the device wait for one another, as the device itself recorded it."""
-        pieces, held = self._device_waits_in(pieces)
-        return [Causes.of(pieces.where(held), cause=CODES["sync"])], pieces.where(~held)
+        slices, held = self._device_waits_in(slices)
+        return [Causes.of(slices.where(held), cause=CODES["sync"])], slices.where(~held)
 
-    def _by_thread(self, pieces: Pieces) -> _Found:
+    def _by_thread(self, slices: IntervalSlices) -> _Found:
         """Rules j and k: what the launching thread does, else another one of its process."""
-        own = self.handover.thread
-        found, pieces = self._state_of(own, pieces, LAUNCHING)
-        others, pieces = self._state_of(self._last_launcher(), pieces, OTHER)
-        found += others
-        process = self.host.threads.process(own)
-        for thread in self.host.busy_threads.tolist():
-            if not len(pieces):
+        found = []
+        for who, thread in self._threads():
+            if not len(slices):
                 break
-            here = process == self.host.threads.process(np.array([thread]))
-            others, pieces = self._state_of(np.where(here, thread, -1), pieces, OTHER)
-            found += others
-        return found, pieces
+            seen, state, line, slices = self.host.states_in(slices, thread)
+            found.append(Causes.of(seen, **state._asdict(), line=line, thread=who))
+        return found, slices
 
-    def _last_launcher(self) -> Int:
-        """Return the thread that made the latest launch of the process before each gap."""
-        calls, process = self.host.calls, self.host.threads.process
+    def _threads(self) -> Iterator[tuple[int, Int]]:
+        """Yield threads by gap, in the order in which they are looked at, and who they are.
+
+        That is the launching one, the one of the latest launch of its process before the gap, and
+        then each of its process.
+        """
+        own, calls = self.handover.thread, self.host.calls
+        process_of = self.host.threads.process
+        process = process_of(own)
+        yield LAUNCHING, own
         row = self.host.launching
-        own = self.handover.thread
-        row = row[np.lexsort((calls.start[row], process(calls.thread[row])))]
-        key = process(calls.thread[row])
-        at = last_not_after(key, calls.start[row], process(own), self.gaps.start - 1)
-        return np.where(own >= 0, lookup(calls.thread[row], at, -1), -1)
+        row = row[np.lexsort((calls.start[row], process_of(calls.thread[row])))]
+        key = process_of(calls.thread[row])
+        at = last_not_after(key, calls.start[row], process, self.gaps.start - 1)
+        yield OTHER, np.where(own >= 0, lookup(calls.thread[row], at, -1), -1)
+        for thread in self.host.busy_threads.tolist():
+            yield OTHER, np.where(process == process_of(np.array([thread])), thread, -1)
 
-    def _state_of(self, thread: Int, pieces: Pieces, who: int) -> _Found:
-        """Return the pieces in which each gap's thread does something, and those that are left."""
-        mine = thread[pieces.of] >= 0
-        rest, pieces = pieces.where(~mine), pieces.where(mine)
-        pieces = pieces.cut(self.host.bounds, thread[pieces.of])
-        at, time = thread[pieces.of], pieces.start
-        state = self.host.state(at, time)
-        seen = state.cause >= 0
-        found = Causes.of(
-            pieces.where(seen), cause=state.cause[seen], op=state.op[seen], call=state.call[seen],
-            line=self.host.lines.at(at[seen], time[seen]), thread=who,
-        )  # fmt: skip
-        return [found], Pieces.joined([rest, pieces.where(~seen)])
+
+def idle_rows(
+    causes: Causes,
+    windows: StepWindows,
+    gaps: Gaps,
+    activities: DeviceActivities,
+    host: Host,
+    ops: pa.Table,
+) -> pa.Table:
+    """Return the rows of table `idle`, without the column `rank`; gaps have their row as number.
+
+    Args:
+        causes: of gaps, in order.
+        windows: of the steps.
+        gaps: by row.
+        activities: by row.
+        host: what the host did.
+        ops: columns `op_id`, `op`, `source`, `layer`, by row.
+    """
+    causes, step = _by_step(causes, windows)
+    cause, calls, gap = causes.cause, host.calls, causes.gap
+    line = (causes.line, host.facts.lines)
+    source, layer, op = (_of_op(ops, name, causes.op) for name in ("source", "layer", "op"))
+    following = gaps.next[gap]
+    return pa.table(
+        {
+            "gap_id": pa.array(gap),
+            "device": int_array(gaps.device[gap], NEVER),
+            "start_ns": pa.array(causes.start),
+            "time_ns": pa.array(causes.end - causes.start),
+            "count": pa.array(np.ones_like(gap)),
+            "step": int_array(step, NEVER),
+            "group": text_array((cause, [each.group for each in CAUSES])),
+            "cause": text_array((cause, NAMES)),
+            "op": text_array(op),
+            "source": text_array(merge_texts(source, line)),
+            "layer": text_array(layer),
+            "call": text_array((lookup(calls.name[0], causes.call, -1), calls.name[1])),
+            "thread": text_array((causes.thread, THREADS)),
+            "note": text_array((_notes(causes, gaps, activities, host), NOTES)),
+            "drained": pa.array(causes.drained > 0),
+            "op_id": int_array(lookup(int_column(ops, "op_id", -1), causes.op, -1), -1),
+            "launch_id": int_array(lookup(calls.launch_id, causes.call, -1), -1),
+            "kernel_id": int_array(lookup(activities.kernel_id, following, -1), -1),
+        }
+    )
+
+
+def _by_step(causes: Causes, windows: StepWindows) -> tuple[Causes, Int]:
+    """Return the causes, cut where the window of a step begins or ends, and the step of each."""
+    bounds = np.concatenate((windows.start, windows.end))
+    row = np.arange(len(causes.gap))
+    cut = IntervalSlices(row, causes.start, causes.end).cut(
+        Bounds(np.zeros_like(bounds), bounds), np.zeros_like(row)
+    )
+    order = np.argsort(cut.of, kind="stable")
+    of, start, end = cut.of[order], cut.start[order], cut.end[order]
+    at = np.searchsorted(windows.start, start, "right") - 1
+    inside = (at >= 0) & (start < lookup(windows.end, at, NEVER))
+    step = lookup(windows.step, np.where(inside, at, -1), NEVER)
+    gap, _, _, *columns = causes
+    return Causes(gap[of], start, end, *(column[of] for column in columns)), step
+
+
+def _of_op(ops: pa.Table, name: str, row: Int) -> TextColumn:
+    code, texts = code_column(ops, name)
+    return lookup(code, row, -1), texts
+
+
+def _notes(causes: Causes, gaps: Gaps, activities: DeviceActivities, host: Host) -> Int:
+    """Return the notes, with what is to be said of the times of the host."""
+    on_host = np.isin(causes.cause, HOST_CAUSES)
+    following = gaps.next[causes.gap]
+    launched = lookup(activities.launched, following, NEVER)
+    is_late = on_host & (launched > gaps.end[causes.gap])
+    inflated = on_host & host.facts.has_stacks
+    free = causes.note < 0
+    return np.select([free & is_late, free & inflated], [LATE_LAUNCH, INFLATED], causes.note)

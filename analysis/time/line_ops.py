@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyprof2.columns import TextColumn
 
 PHASES: Final = (*DIRECTIONS, "recompute")
-"""What a line's time is spent in: a direction, or a forward op that runs again in backward."""
+"""The phases that a line's time is spent in; `recompute`: forward ops run again in backward."""
 
 _RECOMPUTE: Final = len(DIRECTIONS)
 INPUT: Final = (
@@ -60,7 +60,7 @@ def line_ops(ops: pa.Table) -> LineOps:
 
 
 class _Call(NamedTuple):
-    """Of each op a call: its position, its name, and its stack; positions are -1 for none."""
+    """A call for each op: its position, its name, and its stack; positions are -1 for none."""
 
     at: Int
     name: Int
@@ -105,7 +105,7 @@ class OpsAtLines:
 
     def __init__(self) -> None:
         self._count = 0
-        # Of each op the call that it is a part of, and that of the forward op of this call.
+        # The call that each op is a part of, and that of the forward op of this call.
         self._calls, self._origins = _Calls(), _Calls()
         self._names, self._layers = RunningCodes(), RunningCodes()
 
@@ -120,7 +120,7 @@ class OpsAtLines:
             for name in ("parent_op_id", "forward_op_id", "stack_id")
         )
         begins, call, origin = self._called(ops, parent, forward, stack)
-        # What a node does belongs to what was called in forward, if that is of the same line.
+        # The work of a node belongs to what was called in forward, if that is of the same line.
         call = origin.where((origin.at >= 0) & (origin.stack == stack), call)
         names = [text.removeprefix(ENGINE) for text in self._names.texts]
         layer = self._layers.add(ops, "layer"), self._layers.texts

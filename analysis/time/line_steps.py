@@ -1,14 +1,15 @@
-"""The steps that lines are told by: where each is on the host, and which rows are of it."""
+"""The steps that lines are divided by: where each is on the host, and which rows are of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pyprof2.analysis.intervals import Nest, last_not_after
 from pyprof2.analysis.linking.ranges import step_number
 from pyprof2.analysis.parted import ENDLESS
+from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.step_windows import step_ranges
 from pyprof2.columns import row_of, short
 from pyprof2.recording import code_column, int_column
@@ -21,15 +22,12 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.linking.threads import Threads
 
-NONE: Final = -(1 << 62)
-"""Stands for null."""
 
-
-class Steps(NamedTuple):
+class HostSteps(NamedTuple):
     """The steps of a rank in order of time; without any, each recording is one.
 
     Attributes:
-        number: of each; `NONE` for a whole recording.
+        number: of each; `NEVER` for a whole recording.
         start, end: on the host.
         thread: of the host that it is on, by the caller's numbers.
     """
@@ -42,7 +40,7 @@ class Steps(NamedTuple):
     @property
     def are_recordings(self) -> bool:
         """Whether there is no step, so that whole recordings stand for steps."""
-        return bool((self.number == NONE).all())
+        return bool((self.number == NEVER).all())
 
     def find(self, number: Int, time: Int) -> Int:
         """Return the position of the step with this number that a time is in, or after; or -1.
@@ -60,65 +58,33 @@ class Steps(NamedTuple):
         return np.where(found >= 0, order[found], -1)
 
 
-def find_steps(ranges: pa.Table, threads: Threads, busiest: int, trace: pa.Table) -> Steps:
+def find_steps(ranges: pa.Table, threads: Threads, busiest: int, trace: pa.Table) -> HostSteps:
     """Return the steps of a rank.
 
     Args:
         ranges: columns `start_ns`, `dur_ns`, `pid`, `tid`, `name`, `kind` of its step ranges.
         threads: the numbers of threads.
-        busiest: the thread that a recording without steps is told by.
+        busiest: the thread that stands for a recording without steps.
         trace: columns `start_ns`, `end_ns` of its table `trace`.
     """
     windows = step_ranges(ranges)
     if not len(windows.step):
         start, end = (np.sort(int_column(trace, name, 0)) for name in ("start_ns", "end_ns"))
         alike = np.ones_like(start)
-        return Steps(NONE * alike, start, end, busiest * alike)
+        return HostSteps(NEVER * alike, start, end, busiest * alike)
     code, names = code_column(ranges, "name")
-    numbers = [NONE if (found := step_number(text)) is None else found for text in names]
-    number = np.array([*numbers, NONE])[code]
+    numbers = [NEVER if (found := step_number(text)) is None else found for text in names]
+    number = np.array([*numbers, NEVER])[code]
     start, length = (int_column(ranges, name, 0) for name in ("start_ns", "dur_ns"))
-    # Of the ranges that begin with a step the longest is the last one here.
+    # Where several ranges begin with a step, the longest is the last one here.
     order = np.lexsort((length, start, number))
     keys = zip(number[order].tolist(), start[order].tolist(), strict=True)
     longest = dict(zip(keys, threads.number(ranges)[order].tolist(), strict=True))
     begins = zip(windows.step.tolist(), windows.start.tolist(), strict=True)
-    return Steps(*windows, np.array([longest[key] for key in begins], np.int64))
+    return HostSteps(*windows, np.array([longest[key] for key in begins], np.int64))
 
 
-class HostTime(NamedTuple):
-    """The ops that are the innermost ones at some time of a step, on the step's thread.
-
-    Attributes:
-        op: position of each; one that reaches over several steps comes again.
-        step: position in `Steps`.
-        time: how long.
-        between: by step, the time in which no op ran.
-    """
-
-    op: Int
-    step: Int
-    time: Int
-    between: Int
-
-
-def host_time(steps: Steps, thread: Int, start: Int, end: Int, self_ns: Int) -> HostTime:
-    """Return what each op takes of the steps, to the ns: with `between` it is all of each step.
-
-    Args:
-        steps: the steps.
-        thread: of each op.
-        start: of each op, in ascending order.
-        end: of each op.
-        self_ns: how long each op is the innermost one of its thread.
-    """
-    found = HostTimes(steps, cut_steps(steps, [(thread, start, end)]))
-    is_new = np.ones(len(start), bool)
-    times = found.add(StepOps(thread, start, end, self_ns, is_new), -ENDLESS, ENDLESS)
-    return HostTime(*times, found.between)
-
-
-def cut_steps(steps: Steps, ops: Iterable[tuple[Int, Int, Int]]) -> Bool:
+def cut_steps(steps: HostSteps, ops: Iterable[tuple[Int, Int, Int]]) -> Bool:
     """Return which steps any op of their thread reaches into, or out of.
 
     Args:
@@ -130,22 +96,17 @@ def cut_steps(steps: Steps, ops: Iterable[tuple[Int, Int, Int]]) -> Bool:
         for each in np.unique(steps.thread).tolist():
             rows = np.flatnonzero(thread == each)
             own = np.flatnonzero((steps.thread == each) & ~is_cut)
-            is_cut[own] = _are_cut(start[rows], end[rows], steps.start[own], steps.end[own])
+            begin, finish = steps.start[own], steps.end[own]
+            latest = np.maximum.accumulate(np.r_[-ENDLESS, end[rows]])
+            first, last = (np.searchsorted(start[rows], time) for time in (begin, finish))
+            longest = np.full(len(own), -ENDLESS)
+            some = np.flatnonzero(last > first)
+            if len(some):
+                # The greatest end in every second slice: what lies between two steps is no step's.
+                bounds = np.stack((first[some], last[some]), axis=1).ravel()
+                longest[some] = np.maximum.reduceat(np.r_[end[rows], -ENDLESS], bounds)[::2]
+            is_cut[own] = (latest[first] > begin) | (longest > finish)
     return is_cut
-
-
-def _are_cut(start: Int, end: Int, begin: Int, finish: Int) -> Bool:
-    """Return in which of the times `[begin, finish)` an op runs that begins or ends outside."""
-    latest = np.maximum.accumulate(np.r_[-ENDLESS, end])
-    first, last = (np.searchsorted(start, each) for each in (begin, finish))
-    longest = np.full(len(begin), -ENDLESS)
-    some = np.flatnonzero(last > first)
-    if len(some):
-        # Of every second slice of these the greatest: what lies between two steps is no step's.
-        bounds = np.stack((first[some], last[some]), axis=1).ravel()
-        longest[some] = np.maximum.reduceat(np.r_[end, -ENDLESS], bounds)[::2]
-    cut: Bool = (latest[first] > begin) | (longest > finish)
-    return cut
 
 
 class StepOps(NamedTuple):
@@ -171,7 +132,7 @@ class HostTimes:
         between: by step, the time in which no op ran; of all of it once all ops are added.
     """
 
-    def __init__(self, steps: Steps, is_cut: Bool) -> None:
+    def __init__(self, steps: HostSteps, is_cut: Bool) -> None:
         self._steps, self._is_cut = steps, is_cut
         self._threads = np.unique(steps.thread).tolist()
         self.between = steps.end - steps.start
@@ -186,7 +147,7 @@ class HostTimes:
             since: its beginning.
             until: its end: later ones begin not before it.
         """
-        own = {each: _Thread.of(ops, each) for each in self._threads}
+        own = {each: _ThreadOps.of(ops, each) for each in self._threads}
         near = (self._steps.start <= until) & (self._steps.end >= since)
         nothing: Int = np.empty(0, np.int64)
         parts = [(short(nothing), short(nothing), nothing)]
@@ -203,7 +164,7 @@ class HostTimes:
         return op, step, time
 
 
-class _Thread(NamedTuple):
+class _ThreadOps(NamedTuple):
     """The ops of a thread in order of start, and where those begin that are new."""
 
     rows: Int
@@ -212,7 +173,7 @@ class _Thread(NamedTuple):
     new: int
 
     @classmethod
-    def of(cls, ops: StepOps, thread: int) -> _Thread:
+    def of(cls, ops: StepOps, thread: int) -> _ThreadOps:
         """Choose the ops of a thread from those of all, which are in order of start."""
         rows = np.flatnonzero(ops.thread == thread)
         new = len(rows) - int(ops.is_new[rows].sum())
@@ -232,17 +193,13 @@ class _Thread(NamedTuple):
         begin, finish = max(begin, since), min(finish, until)
         earlier = np.flatnonzero(self.end[:first] > begin)
         at = np.concatenate((earlier, np.arange(first, last)))
+        own = np.zeros(len(at), np.int64)
         if begin >= finish:
-            return self.rows[at], np.zeros(len(at), np.int64)
-        return self.rows[at], _innermost_within(self.start[at], self.end[at], begin, finish)
-
-
-def _innermost_within(start: Int, end: Int, begin: int, finish: int) -> Int:
-    """Return how long each op of a thread is the innermost one of it in `[begin, finish)`."""
-    # Doubled times leave room for a point strictly inside of every piece between two bounds.
-    nest = Nest.of(np.zeros_like(start), 2 * start, 2 * end)
-    bounds = np.unique(np.clip(np.concatenate((start, end, [begin, finish])), begin, finish))
-    owner = nest.innermost(np.zeros(len(bounds) - 1, np.int64), 2 * bounds[:-1] + 1)
-    own = np.zeros(len(start), np.int64)
-    np.add.at(own, owner[owner >= 0], np.diff(bounds)[owner >= 0])
-    return own
+            return self.rows[at], own
+        start, end = self.start[at], self.end[at]
+        # Doubled times leave room for a point strictly inside of the time between two bounds.
+        nest = Nest.of(np.zeros_like(start), 2 * start, 2 * end)
+        bounds = np.unique(np.clip(np.concatenate((start, end, [begin, finish])), begin, finish))
+        owner = nest.innermost(np.zeros(len(bounds) - 1, np.int64), 2 * bounds[:-1] + 1)
+        np.add.at(own, owner[owner >= 0], np.diff(bounds)[owner >= 0])
+        return self.rows[at], own

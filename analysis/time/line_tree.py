@@ -28,12 +28,12 @@ NO_SOURCE: Final = "(no source)"
 LIBRARY_CODE: Final = "(library code)"
 BETWEEN_OPS: Final = "(between ops)"
 THREAD, FILE, LINE, OP, REST = "thread", "file", "line", "op", "rest"
-"""What a node is; `REST` is a remainder."""
+"""The kinds of nodes; `REST` is a remainder."""
 
 _DIGITS: Final = re.compile(r"\d+")
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """Where a row of the table `lines` belongs, None for what it lacks.
 
     Attributes:
@@ -69,7 +69,7 @@ class Tree:
 
     @property
     def kind(self) -> list[str]:
-        """What each node is."""
+        """The kind of each node."""
         return [kind for _, kind, _ in self._found]
 
     @property
@@ -79,7 +79,7 @@ class Tree:
 
     @property
     def module(self) -> list[str | None]:
-        """What the layers below each node have in common; None where that is nothing."""
+        """The common beginning of the layers below each node; None where there is none."""
         return [".".join(names) if names else None for names in self._modules]
 
     @property
@@ -87,7 +87,7 @@ class Tree:
         """Which nodes are lines that stand on no node above them: of a recursion the outermost."""
         return np.array(self._first, bool)
 
-    def add(self, place: Place, remainder: str) -> int:
+    def add(self, place: LinePlace, remainder: str) -> int:
         """Return the node of a place; what has neither line nor op is the remainder."""
         node = -1 if place.thread is None else self._child(-1, THREAD, place.thread)
         if not place.lines:
@@ -153,7 +153,7 @@ def _folded(name: str) -> str:
     return _DIGITS.sub("*", name)
 
 
-class Stacks:
+class StackLines:
     """The lines of the stacks of one rank, and whether any is the user's own."""
 
     def __init__(self, stacks: pa.Table, root: str | None) -> None:

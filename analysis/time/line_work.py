@@ -1,12 +1,13 @@
-"""What the ledgers of lines are made of: ops, kernels and copies, from stretch to stretch of time.
+"""What the ledgers of lines are made of: ops, kernels and copies, added up part by part.
 
-Of the ops before a stretch only what later ones are a part of is held, and what each is at its
-line, as one number; of those that go on in the stretch all that they may still add.
+Ops from before a stretch of time are held only where later ones are a part of them, and as one
+number what each op is at its line; those that go on in it are held with all they may still add.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,22 +24,37 @@ from pyprof2.analysis.parted import (
     whole,
 )
 from pyprof2.analysis.time import line_ops
+from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.line_ops import OpsAtLines
-from pyprof2.analysis.time.line_rows import COUNTS, NOWHERE, Rows
-from pyprof2.analysis.time.line_steps import NONE, HostTimes, StepOps, cut_steps, find_steps
+from pyprof2.analysis.time.line_steps import HostTimes, StepOps, cut_steps, find_steps
 from pyprof2.analysis.time.step_windows import only_steps
-from pyprof2.columns import lookup, narrow, short
-from pyprof2.recording import has_text, int_column
+from pyprof2.columns import combine_keys, groups_of, lookup, narrow, short
+from pyprof2.recording import TextCodes, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.parted import Parted
     from pyprof2.analysis.time.line_ops import LineOps
-    from pyprof2.analysis.time.line_rows import NumberColumns
-    from pyprof2.analysis.time.line_steps import Steps
+    from pyprof2.analysis.time.line_steps import HostSteps
 
+NumberColumns: TypeAlias = "dict[str, NDArray[Any]]"
+"""Columns of numbers or of yes and no, by name."""
+
+COUNTS: Final = ("flops", "bytes")
+_SUMS: Final = (
+    "calls", "count", "time_ns", "costed_ns", *COUNTS, *(f"{name}_known" for name in COUNTS),
+)  # fmt: skip
+OF_DEVICES: Final = ("tensor_core_ns", "tensor_core_known_ns", "overlap_ns", "idle_caused_ns")
+LEDGERS: Final = {"device": (*_SUMS, *OF_DEVICES), "host": _SUMS, "threads": _SUMS}
+"""The ledgers, and what is added up in each."""
+NOWHERE: Final = 0
+"""The number of what has no op."""
+_FEW: Final = 1 << 14
+"""So many rows are held at least until they are added up with those before them."""
 _WORK: Final = (
     "start_ns", "dur_ns", "launch_ns", "device", "step", "op_id", "flops", "bytes", "cost_status",
     "tensor_core",
@@ -59,6 +75,116 @@ INPUT: Final = {
 _COSTED: Final = ("ok", "assumed", "in_parent")
 _OF_THREADS: Final = ("pid", "tid", "self_ns")
 _OF_CUTS: Final = ("start_ns", "dur_ns", "pid", "tid")
+
+
+class LedgerRows(NamedTuple):
+    """Rows to be summed by what they are of.
+
+    Attributes:
+        step: position in the steps, -1 outside of them.
+        thread: number of the thread, -1 on the device.
+        place: number of what its op is at a line, see `Places`.
+        source: of what has no op, as a code; -1 for none.
+        sums: the columns to add up, by name; what is not there is 0.
+    """
+
+    step: Int
+    thread: Int
+    place: Int
+    source: Int
+    sums: NumberColumns
+
+    def at(self, rows: Int) -> LedgerRows:
+        """Return some of them."""
+        step, thread, place, source = (key[rows] for key in self[:4])
+        sums = {name: values[rows] for name, values in self.sums.items()}
+        return LedgerRows(step, thread, place, source, sums)
+
+
+class Places:
+    """Numbers for what ops are at their lines: one for each stack, call, layer and phase.
+
+    Attributes:
+        calls, layers: the texts that calls and layers are codes of.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = TextCodes({(-1, -1, -1, -1): NOWHERE})
+        self.calls: Sequence[str | None] = ()
+        self.layers: Sequence[str | None] = ()
+
+    def add(self, lines: LineOps) -> Int:
+        """Return the number of what each op is."""
+        self.calls, self.layers = lines.call[1], lines.layer[1]
+        keys = lines.stack, lines.call[0], lines.layer[0], lines.phase
+        first, group = groups_of(_key(keys))
+        distinct = zip(*(key[first].tolist() for key in keys), strict=True)
+        return short(np.array([self._numbers[each] for each in distinct], np.int64))[group]
+
+    def columns(self, place: Int) -> Sequence[Int]:
+        """Return stack, call, layer and phase of each place, as they are in `LineOps`."""
+        known = np.array(list(self._numbers), np.int64)
+        return [column[place] for column in known.T]
+
+
+class LedgerSums:
+    """Adds up the rows of a ledger, which come in parts; what it holds grows with what they are of.
+
+    Equal ones of a part are added up at once, and parts when there are twice as many rows.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Add up the columns of these names."""
+        self._names = names
+        self._parts: list[LedgerRows] = []
+        self._waiting, self._most = 0, _FEW
+
+    def add(self, rows: LedgerRows) -> None:
+        """Add rows."""
+        self._parts.append(_summed(rows))
+        self._waiting += len(self._parts[-1].step)
+        if self._waiting > self._most:
+            self.rows()
+
+    def rows(self) -> LedgerRows:
+        """Return the sums so far, one row for each step, thread, place and source."""
+        nothing = np.empty(0, np.int32)
+        # A column that a part does not have is 0. Each is freed once it is in the whole: there are
+        # many, and they are long.
+        sums = {
+            name: np.concatenate(
+                [nothing, *(p.sums.pop(name, np.zeros(len(p.step), np.int8)) for p in self._parts)]
+            )
+            for name in self._names
+        }
+        keys = [*zip(*(part[:4] for part in self._parts), strict=True)] or [()] * 4
+        step, thread, place, source = (np.concatenate([nothing, *map(short, k)]) for k in keys)
+        found = _summed(LedgerRows(step, thread, place, source, sums))
+        self._parts, self._waiting = [found], len(found.step)
+        self._most = max(_FEW, 2 * self._waiting)
+        return found
+
+
+def _summed(rows: LedgerRows) -> LedgerRows:
+    first, group = groups_of(_key(rows[:4]))
+    step, thread, place, source = (key[first] for key in rows[:4])
+    sums = {}
+    for name, values in rows.sums.items():
+        total = np.zeros(len(first), np.int64)
+        np.add.at(total, group, values.astype(np.int64, copy=False))  # other types take a slow way
+        sums[name] = narrow(total)  # most are small, and there are many columns
+    return LedgerRows(step, thread, place, source, sums)
+
+
+def _key(columns: Sequence[Int]) -> Int:
+    """Return one integer per row that is equal where all columns are."""
+    sizes = [int(column.max(initial=-1)) + 2 for column in columns]
+    if math.prod(sizes) >= 1 << 62:
+        return combine_keys(*columns)
+    key = np.zeros(len(columns[0]), np.int64)
+    for column, size in zip(columns, sizes, strict=True):
+        key = key * size + column + 1
+    return key
 
 
 class OpPart(NamedTuple):
@@ -96,47 +222,49 @@ class LineWork:
         self._tables, self._place_of = tables, place
         ranges = only_steps(whole(tables["ranges"], INPUT["ranges"]))
         parts = parts_of(tables["ops"], _OF_THREADS)
-        ops = pa.concat_tables([_thread_times(part) for part in parts])
+        sums = [
+            part.group_by(["pid", "tid"], use_threads=False).aggregate([("self_ns", "sum")])
+            for part in parts
+        ]
+        ops = pa.concat_tables(sums).rename_columns(["pid", "tid", "self_ns"])
         self.threads = Threads.of([ops, ranges])
-        busiest = _busiest(self.threads.number(ops), ops)
+        # The thread whose ops take the most time; 0 without ops.
+        time = np.bincount(self.threads.number(ops), int_column(ops, "self_ns", 0), minlength=1)
+        busiest = int(time.argmax())
         trace = whole(tables["trace"], INPUT["trace"])
         self.steps = find_steps(ranges, self.threads, busiest, trace)
         self.has_gpu = any(tables[name].row_count for name in ("kernels", "copies"))
-        self.between: Rows | None = None
+        self.between: LedgerRows | None = None
         self.sources: Sequence[str] = ()
         self._places: list[Int] = []
 
-    def ops(self) -> Iterator[tuple[OpPart, list[tuple[str, Rows]]]]:
+    def ops(self) -> Iterator[tuple[OpPart, list[tuple[str, LedgerRows]]]]:
         """Yield the ops in stretches, with what they add to ledgers."""
         ops, lines = self._tables["ops"], OpsAtLines()
-        ledgers = HostLedgers(self.steps, self._cut_steps())
+        cut = (stretch.rows for stretch in stretches(ops, _OF_CUTS))
+        spans = ((self.threads.number(rows), *_start_end(rows)) for rows in cut)
+        ledgers = HostLedgers(self.steps, cut_steps(self.steps, spans))
         # No op after a stretch is a part of one before this, nor is such a one its forward op.
         least = least_from(ops, ("parent_op_id", "forward_op_id"))
         for rows, first, since, until in stretches(ops, INPUT["ops"], "forward_op_id"):
-            part = self._part(rows, first, lines.add(rows))
+            at_lines = lines.add(rows)
+            number, start = int_column(rows, "step", NEVER), int_column(rows, "start_ns", 0)
+            place = self._place_of(at_lines, first)
+            self._places.append(narrow(place))
+            part = OpPart(at_lines, place, short(self.steps.find(number, start)))
             columns = op_columns(rows, part, self.threads.number(rows))
-            yield part, [*ledgers.add(columns, since, until), *self._calls(part)]
+            added = [*ledgers.add(columns, since, until)]
+            if self.has_gpu:
+                # The ledger of devices has the calls that lines make, too.
+                at = np.flatnonzero(at_lines.begins)
+                sums = {"calls": np.ones(len(at), np.int8)}
+                calls = LedgerRows(part.step[at], _none(at), place[at], _none(at), sums)
+                added.append(("device", calls))
+            yield part, added
             lines.forget(least(first + rows.num_rows))
         self.between = ledgers.between()
 
-    def _cut_steps(self) -> Bool:
-        parts = (stretch.rows for stretch in stretches(self._tables["ops"], _OF_CUTS))
-        return cut_steps(self.steps, ((self.threads.number(p), *_start_end(p)) for p in parts))
-
-    def _part(self, rows: pa.Table, first: int, lines: LineOps) -> OpPart:
-        number, start = int_column(rows, "step", NONE), int_column(rows, "start_ns", 0)
-        place = self._place_of(lines, first)
-        self._places.append(narrow(place))
-        return OpPart(lines, place, short(self.steps.find(number, start)))
-
-    def _calls(self, part: OpPart) -> Iterator[tuple[str, Rows]]:
-        """Yield the calls that lines make, which the ledger of devices has too."""
-        if self.has_gpu:
-            at = np.flatnonzero(part.lines.begins)
-            sums = {"calls": np.ones(len(at), np.int8)}
-            yield "device", Rows(part.step[at], _none(at), part.place[at], _none(at), sums)
-
-    def devices(self) -> Iterator[Rows]:
+    def devices(self) -> Iterator[LedgerRows]:
         """Yield kernels and copies, and what was idle meanwhile, once the ops are known."""
         if not self.has_gpu:
             return
@@ -147,21 +275,12 @@ class LineWork:
             at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
             yield _work_rows(work, at, self.steps, covered)
         for idle in parts_of(self._tables["idle"], INPUT["idle"]):
-            at = lookup(place, int_column(idle, "op_id", -1), NOWHERE)
-            yield _idle_rows(idle, at, self.steps, sources.add(idle, "source"))
+            op_id, time = int_column(idle, "op_id", -1), int_column(idle, "time_ns", 0)
+            numbers, start = (int_column(idle, name, NEVER) for name in ("step", "start_ns"))
+            step, at = short(self.steps.find(numbers, start)), lookup(place, op_id, NOWHERE)
+            source = np.where(op_id >= 0, -1, sources.add(idle, "source"))
+            yield LedgerRows(step, _none(step), at, source, {"idle_caused_ns": time})
         self.sources = sources.texts
-
-
-def _thread_times(ops: pa.Table) -> pa.Table:
-    """Return the threads of ops, and how long any op ran on each."""
-    sums = ops.group_by(["pid", "tid"], use_threads=False).aggregate([("self_ns", "sum")])
-    return sums.rename_columns(["pid", "tid", "self_ns"])
-
-
-def _busiest(thread: Int, ops: pa.Table) -> int:
-    """Return the thread whose ops take the most time; 0 without ops."""
-    time = np.bincount(thread, int_column(ops, "self_ns", 0)) if len(thread) else np.zeros(1)
-    return int(time.argmax())
 
 
 def _start_end(rows: pa.Table) -> tuple[Int, Int]:
@@ -172,14 +291,14 @@ def _start_end(rows: pa.Table) -> tuple[Int, Int]:
 # -- the devices ----------------------------------------------------------------------------------
 
 
-def _work_rows(work: pa.Table, place: Int, steps: Steps, covered: Covered) -> Rows:
+def _work_rows(work: pa.Table, place: Int, steps: HostSteps, covered: Covered) -> LedgerRows:
     """Return kernels and copies; those without a launch are of no step.
 
     How long one ran beside those of its device that began before it is its overlap: so the times of
     all less their overlap are the time in which a device was busy, to the ns.
     """
     start, time = int_column(work, "start_ns", 0), int_column(work, "dur_ns", 0)
-    launch, device = (int_column(work, name, NONE) for name in ("launch_ns", "device"))
+    launch, device = (int_column(work, name, NEVER) for name in ("launch_ns", "device"))
     alone = covered.add(device, start, start + time)
     sums = _sums(_counts(work), time) | {
         "count": np.ones_like(time),
@@ -187,16 +306,9 @@ def _work_rows(work: pa.Table, place: Int, steps: Steps, covered: Covered) -> Ro
         "tensor_core_known_ns": time * has_text(work, "tensor_core", ("yes", "no")),
         "overlap_ns": alone - start,
     }
-    began = np.where(launch == NONE, start, launch)
-    step = steps.find(int_column(work, "step", NONE), began)
-    return Rows(short(step), _none(place), place, _none(place), sums)
-
-
-def _idle_rows(idle: pa.Table, place: Int, steps: Steps, source: Int) -> Rows:
-    step = steps.find(int_column(idle, "step", NONE), int_column(idle, "start_ns", 0))
-    has_op = int_column(idle, "op_id", -1) >= 0
-    sums = {"idle_caused_ns": int_column(idle, "time_ns", 0)}
-    return Rows(short(step), _none(place), place, np.where(has_op, -1, source), sums)
+    began = np.where(launch == NEVER, start, launch)
+    step = steps.find(int_column(work, "step", NEVER), began)
+    return LedgerRows(short(step), _none(place), place, _none(place), sums)
 
 
 # -- the host -------------------------------------------------------------------------------------
@@ -219,12 +331,12 @@ def op_columns(rows: pa.Table, part: OpPart, thread: Int) -> NumberColumns:
 class HostLedgers:
     """Adds ops to the steps of the host and to the other threads, stretch by stretch."""
 
-    def __init__(self, steps: Steps, is_cut: Bool) -> None:
+    def __init__(self, steps: HostSteps, is_cut: Bool) -> None:
         self._steps = steps
         self._times = HostTimes(steps, is_cut)
         self._going_on: NumberColumns = {}
 
-    def add(self, ops: NumberColumns, since: int, until: int) -> Iterator[tuple[str, Rows]]:
+    def add(self, ops: NumberColumns, since: int, until: int) -> Iterator[tuple[str, LedgerRows]]:
         """Yield the rows of a stretch of time.
 
         Args:
@@ -239,29 +351,28 @@ class HostLedgers:
         # One that reaches into a step was called where it begins.
         begun = ops["is_new"][op] & (ops["start"][op] >= self._steps.start[step])
         thread, none = short(self._steps.thread)[step], _none(op)
-        yield "host", Rows(step, thread, ops["place"][op], none, _op_sums(ops, op, time, begun))
+        yield (
+            "host",
+            LedgerRows(step, thread, ops["place"][op], none, _op_sums(ops, op, time, begun)),
+        )
         np.subtract.at(ops["rest"], op, time)
         ops["elsewhere"][op[begun]] = False
         goes_on = (ops["end"] > until) & np.isin(ops["thread"], self._steps.thread)
         goes_on &= until != ENDLESS
-        yield "threads", _thread_rows(ops, ~goes_on)
+        # The ops, and the time of ops, that are none of the steps' threads in a step.
+        over = np.flatnonzero(~goes_on & (ops["elsewhere"] | (ops["rest"] > 0)))
+        sums = _op_sums(ops, over, ops["rest"][over], ops["elsewhere"][over])
+        step, thread, place = (ops[name][over] for name in ("step", "thread", "place"))
+        yield "threads", LedgerRows(step, thread, place, _none(over), sums)
         self._going_on = {name: column[goes_on] for name, column in ops.items()}
         self._going_on["is_new"][:] = False
 
-    def between(self) -> Rows:
+    def between(self) -> LedgerRows:
         """Return the time of the steps in which no op ran, once all ops are added."""
         step, none = short(np.arange(len(self._steps.start))), _none(self._steps.start)
         place = np.full_like(step, NOWHERE)
         sums = {"time_ns": self._times.between}
-        return Rows(step, short(self._steps.thread), place, none, sums)
-
-
-def _thread_rows(ops: NumberColumns, is_over: Bool) -> Rows:
-    """Return the ops, and the time of ops, that are none of the steps' threads in a step."""
-    rows = np.flatnonzero(is_over & (ops["elsewhere"] | (ops["rest"] > 0)))
-    sums = _op_sums(ops, rows, ops["rest"][rows], ops["elsewhere"][rows])
-    step, thread, place = (ops[name][rows] for name in ("step", "thread", "place"))
-    return Rows(step, thread, place, _none(rows), sums)
+        return LedgerRows(step, short(self._steps.thread), place, none, sums)
 
 
 def _op_sums(ops: NumberColumns, rows: Int, time: Int, begun: Bool) -> NumberColumns:
@@ -281,7 +392,7 @@ _COUNTED: Final = ("is_costed", *COUNTS, *(f"{name}_known" for name in COUNTS))
 def _counts(rows: pa.Table) -> NumberColumns:
     """Return the counts of kernels, copies or ops; of unknown ones how many are known."""
     known = {
-        f"{name}_known": (int_column(rows, name, NONE) != NONE).astype(np.int8) for name in COUNTS
+        f"{name}_known": (int_column(rows, name, NEVER) != NEVER).astype(np.int8) for name in COUNTS
     }
     return {
         "is_costed": has_text(rows, "cost_status", _COSTED),

@@ -1,4 +1,4 @@
-"""The steps of a rank by what was at work, as the TensorBoard plugin of PyTorch's profiler counts.
+"""The steps of a rank by what ran, as the TensorBoard plugin of PyTorch's profiler counts.
 
 Time belongs to the first of the roles of which anything runs, whatever else does: a kernel, a
 memcpy, a memset, a collective on the host, a call of the runtime, data loading, an op or range on
@@ -19,7 +19,7 @@ from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyprof2.analysis.intervals import Bool, Int
 
@@ -172,18 +172,14 @@ def _with_devices(steps: _Spans, tables: Mapping[str, pa.Table]) -> tuple[int, _
         starts.append(max(until, start))
         until = max(end, device, starts[-1])
         ends.append(until)
-    kept = _recorded(number.tolist())
+    # The last one with work may not have been recorded to its end.
+    at = int(np.flatnonzero(number)[-1])
+    kept = at if at and number[at] < _FEWER * number[at - 1] else at + 1
     return kept, _Spans(np.array(starts[:kept]), np.array(ends[:kept]))
 
 
-def _recorded(number: Sequence[int]) -> int:
-    """Return how many steps there are up to the last one that was recorded to its end."""
-    at = max(step for step, count in enumerate(number) if count)
-    return at if at and number[at] < _FEWER * number[at - 1] else at + 1
-
-
 def _named(table: pa.Table, column: str, pattern: re.Pattern[str]) -> Bool:
-    """Return the rows whose text is of a pattern, each distinct one of which is looked at once."""
+    """Return the rows whose text is of a pattern; each distinct text is looked at once."""
     codes, texts = code_column(table, column)
     found: Bool = np.array([*(pattern.fullmatch(t) is not None for t in texts), False])[codes]
     return found

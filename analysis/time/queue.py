@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.time.gaps import NEVER, Activities, read_activities
+from pyprof2.analysis.time.gaps import NEVER, DeviceActivities, read_activities
 from pyprof2.columns import combine_keys, int_array, lookup
 from pyprof2.recording import int_column
 
@@ -62,11 +62,13 @@ def queue_depth(kernels: pa.Table, copies: pa.Table, launches: pa.Table) -> pa.T
     row = np.tile(np.arange(len(work.start)), 3)
     order = np.lexsort((time, key))
     time, key, row = time[order], key[order], row[order]
-    # Of all that happens on a stream at one instant, the last row has the sums.
+    # Where several things happen on a stream at one instant, the last row has the sums.
     last = np.r_[(time[1:] != time[:-1]) | (key[1:] != key[:-1]), True][: len(time)]
     depth = np.stack((np.cumsum(queued[order]), np.cumsum(running[order])))[:, last]
     time, key, row = time[last], key[last], row[last]
-    changed = _changes(key, depth)
+    # Only the rows at which a depth differs from the one before; before the first it is 0.
+    before = np.concatenate((np.zeros((2, 1), np.int64), depth[:, :-1]), axis=1)[:, : len(key)]
+    changed = np.flatnonzero((depth != before).any(axis=0))
     return pa.table(
         {
             "device": int_array(work.device[row][changed], NEVER),
@@ -78,13 +80,7 @@ def queue_depth(kernels: pa.Table, copies: pa.Table, launches: pa.Table) -> pa.T
     )
 
 
-def _changes(key: Int, depth: Int) -> Int:
-    """Return the positions at which a depth differs from that before, of a new key from 0."""
-    before = np.concatenate((np.zeros((2, 1), np.int64), depth[:, :-1]), axis=1)[:, : len(key)]
-    return np.flatnonzero((depth != before).any(axis=0))
-
-
-def _work(kernels: pa.Table, copies: pa.Table, launches: pa.Table) -> tuple[Activities, Int]:
+def _work(kernels: pa.Table, copies: pa.Table, launches: pa.Table) -> tuple[DeviceActivities, Int]:
     """Return the activities, and when the call that launched each ended."""
     order = np.argsort(int_column(launches, "launch_id", NEVER), kind="stable")
     calls = launches.select(LAUNCH_INPUT[1:]).take(pa.array(order))

@@ -2,6 +2,7 @@
 
 At every instant the first that holds decides: a kernel runs on matrix units; another kernel
 computes; communication runs, alone or beside a copy; a copy runs; nothing does, for a cause.
+Without a device a window is time in ops, and the rest.
 """
 
 from __future__ import annotations
@@ -11,9 +12,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.intervals import time_within
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.step_windows import StepWindows
-from pyprof2.analysis.time.steps import COMM, COMPUTE, COPY, WindowPieces, Work
+from pyprof2.analysis.time.steps import (
+    COMM,
+    COMPUTE,
+    COPY,
+    DeviceWork,
+    WindowSlices,
+    device_columns,
+)
 from pyprof2.columns import combine_keys
 from pyprof2.recording import code_column, has_text, int_column
 
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Int
 
 INPUT: Final = {
     "kernels": ("device", "start_ns", "dur_ns", "category", "tensor_core"),
@@ -43,6 +52,15 @@ BUSY: Final = {
 IDLE: Final = "idle:"
 """How the names of the other parts begin; a cause of idle time follows."""
 
+HOST_INPUT: Final = ("start_ns", "dur_ns")
+"""The columns of the table `ops` that `host_parts` reads."""
+
+HOST_PARTS: Final = {
+    "host_ops": "in ops of PyTorch",
+    "host_rest": "outside of ops: Python, loading of data, waiting",
+}
+"""The parts, which add up to a window."""
+
 _COLUMNS: Final = ("device", "window", "part", "time_ns")
 
 
@@ -54,7 +72,7 @@ def step_parts(
     Args:
         kernels: columns `INPUT` of the canonical table.
         copies: the same.
-        idle: the same; its pieces are cut at the windows.
+        idle: the same; its rows are cut at the windows.
         windows: of the rank's steps.
 
     Returns:
@@ -93,33 +111,21 @@ def recorded_parts(kernels: pa.Table, copies: pa.Table, idle: pa.Table) -> pd.Da
 
 
 def _busy(kernels: pa.Table, copies: pa.Table, windows: StepWindows) -> Iterator[pd.DataFrame]:
-    device, start, length = (
-        np.concatenate([int_column(table, name, missing) for table in (kernels, copies)])
-        for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
-    )
-    none = np.zeros(copies.num_rows, bool)
-    is_comm = np.r_[has_text(kernels, "category", ("comm",)), none]
-    on_matrix = np.r_[has_text(kernels, "tensor_core", ("yes",)), none] & ~is_comm
-    kind = np.where(is_comm, COMM, COMPUTE)
-    kind[kernels.num_rows :] = COPY
-    end, unknown = start + np.maximum(0, length), np.full(len(start), np.nan)
+    device, start, end, kind = device_columns(kernels, copies)
+    on_matrix = np.r_[has_text(kernels, "tensor_core", ("yes",)), np.zeros(copies.num_rows, bool)]
+    unknown = np.full(len(start), np.nan)
     for each in np.unique(device).tolist():
         own = device == each
-        work = Work(*(column[own] for column in (start, end, kind, unknown, unknown)))
-        for name, time in _times(work, on_matrix[own], windows).items():
-            yield _frame(each, np.arange(len(time)), name, time)
-
-
-def _times(work: Work, on_matrix: Bool, windows: StepWindows) -> dict[str, Int]:
-    """Return the time of each of `BUSY`, by window."""
-    pieces = WindowPieces(work, windows.start, windows.end)
-    compute, comm, copy = (pieces.runs(work.kind == kind) for kind in (COMPUTE, COMM, COPY))
-    matrix = pieces.runs(on_matrix)
-    states = (
-        matrix, compute & ~matrix, comm & ~compute & ~copy, comm & ~compute & copy,
-        copy & ~compute & ~comm,
-    )  # fmt: skip
-    return {name: pieces.time(state) for name, state in zip(BUSY, states, strict=True)}
+        work = DeviceWork(*(column[own] for column in (start, end, kind, unknown, unknown)))
+        slices = WindowSlices(work, windows.start, windows.end)
+        compute, comm, copy = (slices.runs(work.kind == k) for k in (COMPUTE, COMM, COPY))
+        matrix = slices.runs(on_matrix[own] & (work.kind == COMPUTE))
+        states = (
+            matrix, compute & ~matrix, comm & ~compute & ~copy, comm & ~compute & copy,
+            copy & ~compute & ~comm,
+        )  # fmt: skip
+        for name, state in zip(BUSY, states, strict=True):
+            yield _frame(each, np.arange(len(windows.step)), name, slices.time(state))
 
 
 def _idle(idle: pa.Table, windows: StepWindows) -> pd.DataFrame:
@@ -132,7 +138,7 @@ def _idle(idle: pa.Table, windows: StepWindows) -> pd.DataFrame:
     window = np.searchsorted(windows.start, start, "right") - 1
     inside = (window >= 0) & (start < np.r_[windows.end, NEVER][window])
     rows = np.flatnonzero(inside & (code >= 0))
-    # Numbers of causes are summed along, not their names: of a million kernels they are millions.
+    # Causes are grouped by number, not by name: with a million kernels they are millions.
     by_name = np.argsort(np.argsort(np.array(causes, str), kind="stable"), kind="stable")
     cause = by_name[code[rows]]
     key = combine_keys(device[rows], window[rows], cause)
@@ -149,3 +155,25 @@ def _frame(
 ) -> pd.DataFrame:  # fmt: skip
     columns = zip(_COLUMNS, (device, window, part, time), strict=True)
     return pd.DataFrame(dict(columns), index=range(len(window)))
+
+
+def host_parts(ops: pa.Table, windows: StepWindows) -> pd.DataFrame:
+    """Return the parts of each window: the time in which any thread was in an op, and the rest.
+
+    Args:
+        ops: columns `INPUT` of the canonical table.
+        windows: of a rank; they do not overlap.
+
+    Returns:
+        `window` (its place in `windows`), `part` (one of `HOST_PARTS`), `time_ns`: more than 0.
+    """
+    start = int_column(ops, "start_ns", 0)
+    end = start + int_column(ops, "dur_ns", 0)
+    in_ops = time_within(start, end, windows.start, windows.end)
+    times = zip(HOST_PARTS, (in_ops, windows.end - windows.start - in_ops), strict=True)
+    rows = [
+        pd.DataFrame({"window": range(len(time)), "part": part, "time_ns": time})
+        for part, time in times
+    ]
+    found = pd.concat(rows, ignore_index=True)
+    return found[found["time_ns"] > 0].reset_index(drop=True)

@@ -56,9 +56,9 @@ def step_times(windows: pd.DataFrame) -> pd.DataFrame:
 def median_interval(times: Sequence[int]) -> tuple[int, int] | None:
     """Return between which times the median of all such steps is, at 95 % or more.
 
-    Of no distribution: each step is above the median or below it as a coin falls, so between the
-    k-th shortest and the k-th longest it is with 1 - 2 * P(fewer than k of n coins). Steps that
-    slow down or speed up together are not such coins.
+    No distribution is assumed: each step is above the median or below it as a coin falls, so it is
+    between the k-th shortest and the k-th longest with 1 - 2 * P(fewer than k of n coins). Steps
+    that slow down or speed up together are not such coins.
 
     Returns:
         The shortest such interval; None: there is none of fewer than six steps.

@@ -9,15 +9,16 @@ recorded, but its work runs into the range of this one, the window begins with t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.intervals import Covered, Int, merged
+from pyprof2.analysis.intervals import Covered, Int, merged, time_within
 from pyprof2.analysis.linking.ranges import step_number
-from pyprof2.analysis.parted import in_time_order
+from pyprof2.analysis.parted import ENDLESS, in_time_order
+from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.columns import order_of
 from pyprof2.recording import code_column, int_column
 
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.parted import Parted
 
-_NONE = -(1 << 62)
-_NEVER = 1 << 62
+_BUSY: Final = ("device", "start_ns", "dur_ns")
 
 
 class StepWindows(NamedTuple):
@@ -40,7 +40,7 @@ class StepWindows(NamedTuple):
     @classmethod
     def of(cls, steps: pa.Table) -> StepWindows:
         """Return the windows that a rank's table `steps` holds, once for each device."""
-        device = int_column(steps, "device", _NONE)
+        device = int_column(steps, "device", NEVER)
         step, start, length = (
             int_column(steps, name, 0)[device == device[:1]]
             for name in ("step", "start_ns", "dur_ns")
@@ -54,7 +54,7 @@ class StepWindows(NamedTuple):
     def busy_by_step(self, activities: Sequence[Parted]) -> dict[int, int]:
         """Return the time in which devices worked in the windows of each step.
 
-        Of several devices the times are added up; work that overlaps on one counts once.
+        The times of several devices are added up; work that overlaps on one counts once.
 
         Args:
             activities: columns `device`, `start_ns`, `dur_ns`.
@@ -62,18 +62,14 @@ class StepWindows(NamedTuple):
         busy, covered = np.zeros(len(self.step), np.int64), Covered()
         for parts, _ in in_time_order(activities, [_BUSY] * len(activities)):
             both = pa.concat_tables([part.select(_BUSY) for part in parts])
-            device = int_column(both, "device", _NONE)
+            device = int_column(both, "device", NEVER)
             start = int_column(both, "start_ns", 0)
             end = start + int_column(both, "dur_ns", 0)
             alone = covered.add(device, start, end)
             for each in np.unique(device).tolist():
                 own = device == each
-                until_start, until_end = _busy_until(alone[own], end[own], self.start, self.end)
-                busy += until_end - until_start
+                busy += time_within(alone[own], end[own], self.start, self.end)
         return _summed(self.step, busy)
-
-
-_BUSY = ("device", "start_ns", "dur_ns")
 
 
 def step_windows(ranges: pa.Table, activities: Iterable[pa.Table]) -> StepWindows:
@@ -87,7 +83,7 @@ def step_windows(ranges: pa.Table, activities: Iterable[pa.Table]) -> StepWindow
     step, start, end = step_ranges(ranges)
     last, before = end.copy(), _WorkBefore(step, start)
     for table in activities:
-        launch = int_column(table, "launch_ns", _NONE)
+        launch = int_column(table, "launch_ns", NEVER)
         place = np.searchsorted(start, launch, "right") - 1
         inside = (place >= 0) & (launch < end[place]) if len(start) else np.zeros(0, bool)
         begins = int_column(table, "start_ns", 0)
@@ -96,7 +92,7 @@ def step_windows(ranges: pa.Table, activities: Iterable[pa.Table]) -> StepWindow
             np.maximum.at(last, place[inside], ends[inside])
             before.add(np.where(inside, place, -1), begins, ends)
     last = np.maximum.accumulate(last) if len(last) else last
-    begin = np.maximum(before.begins(), np.r_[_NONE, last[:-1]]) if len(last) else start
+    begin = np.maximum(before.begins(), np.r_[NEVER, last[:-1]]) if len(last) else start
     return StepWindows(step, np.minimum(begin, last), last)
 
 
@@ -109,7 +105,7 @@ class _WorkBefore:
     def __init__(self, step: Int, start: Int) -> None:
         self._start = start
         self._opens = np.flatnonzero(np.r_[True, step[1:] != step[:-1] + 1][: len(step)])
-        self._own, self._others = (np.full(len(step), _NEVER) for _ in range(2))
+        self._own, self._others = (np.full(len(step), ENDLESS) for _ in range(2))
 
     def add(self, place: Int, begins: Int, ends: Int) -> None:
         """Take activities: the step that launched each by position, -1 for none; and its time."""
@@ -121,12 +117,14 @@ class _WorkBefore:
 
     def begins(self) -> Int:
         """Return from when on each step is not another's: its range's start, or its first work."""
-        runs_in = (self._others < self._own) & (self._own < _NEVER)
+        runs_in = (self._others < self._own) & (self._own < ENDLESS)
         return np.where(runs_in, self._own, self._start)
 
 
 def step_ranges(ranges: pa.Table) -> StepWindows:
     """Return the steps of one rank on the host, in the order of their windows.
+
+    Ranges of one number that overlap, on several threads, are one.
 
     Args:
         ranges: columns `start_ns`, `dur_ns`, `name`, `kind` of the canonical table `ranges`.
@@ -134,42 +132,22 @@ def step_ranges(ranges: pa.Table) -> StepWindows:
     steps = only_steps(ranges)
     name, names = code_column(steps, "name")
     numbers = [step_number(text) for text in names]
-    number = np.array([*(_NONE if n is None else n for n in numbers), _NONE], np.int64)[name]
+    number = np.array([*(NEVER if n is None else n for n in numbers), NEVER], np.int64)[name]
     start = int_column(steps, "start_ns", 0)
     end = start + int_column(steps, "dur_ns", 0)
-    return StepWindows(*_joined(number, start, end))
+    parts = [np.empty((3, 0), np.int64)]
+    for each in np.unique(number[number != NEVER]).tolist():
+        own = number == each
+        begins, ends = merged(start[own], end[own])
+        parts.append(np.stack((np.full(len(begins), each), begins, ends)))
+    step, start, end = np.concatenate(parts, axis=1)
+    order = order_of(start, end)
+    return StepWindows(step[order], start[order], end[order])
 
 
 def only_steps(ranges: pa.Table) -> pa.Table:
     """Return the ranges that are steps."""
     return ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
-
-
-def _joined(number: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
-    """Return number, start and end of the steps, in order of time.
-
-    Ranges of one number that overlap, on several threads, are one.
-    """
-    parts = []
-    for each in np.unique(number[number != _NONE]).tolist():
-        own = number == each
-        begins, ends = merged(start[own], end[own])
-        parts.append(np.stack((np.full(len(begins), each), begins, ends)))
-    step, start, end = np.concatenate(parts, axis=1) if parts else np.empty((3, 0), np.int64)
-    order = order_of(start, end)
-    return step[order], start[order], end[order]
-
-
-def _busy_until(start: Int, end: Int, *times: Int) -> list[Int]:
-    """Return for each of the times how long any of the intervals was on before it."""
-    start, end = merged(start, end)
-    before = np.r_[0, np.cumsum(end - start)]
-    found = []
-    for time in times:
-        place = np.searchsorted(start, time, "right")
-        late = np.maximum(0, np.r_[_NONE, end][place] - time) if len(start) else 0
-        found.append(before[place] - late)
-    return found
 
 
 def _summed(step: Int, values: Int) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """What devices did in the windows of steps: computed, communicated, copied, or nothing.
 
 At every instant a device computes, communicates, copies, several of these, or nothing. The time
-line is cut wherever any of this changes or a window begins or ends; each piece is in one state,
+line is cut wherever any of this changes or a window begins or ends; each slice is in one state,
 so the times of a window's states add up to it.
 """
 
@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from pyprof2.analysis.parted import ENDLESS, in_time_order, whole
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.analysis.time.idle import recordings
+from pyprof2.analysis.time.recordings import recordings
 from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
 from pyprof2.columns import int_array, sorted_distinct
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import has_text, int_column
 from pyprof2.result_tables import STEPS
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ _TIMES: Final = (
 SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
 
 
-class Work(NamedTuple):
+class DeviceWork(NamedTuple):
     """The activities of one device.
 
     Attributes:
@@ -105,24 +105,24 @@ class Use(NamedTuple):
     occupancy_known: Bool
 
 
-class WindowPieces:
+class WindowSlices:
     """The windows, cut wherever an activity begins or ends; of all time, or from a time to another.
 
     Attributes:
-        length: of each piece, in ns.
+        length: of each slice, in ns.
         last: the last time at which anything changes; None: there is none so far.
         levels: those that run on from there, by name.
     """
 
     def __init__(
         self,
-        work: Work,
+        work: DeviceWork,
         start: Int,
         end: Int,
         *,
         since: int = -ENDLESS,
         until: int = ENDLESS,
-        before: WindowPieces | None = None,
+        before: WindowSlices | None = None,
     ) -> None:
         """Cut the windows.
 
@@ -132,7 +132,7 @@ class WindowPieces:
             end: of the windows.
             since: only what begins from here on is looked at.
             until: nor what begins or ends from here on.
-            before: the pieces of the time before.
+            before: the slices of the time before.
         """
         self._new, self._over = work.start >= since, work.end < until
         bounds = np.concatenate((start, end))
@@ -144,7 +144,7 @@ class WindowPieces:
         self.levels: dict[str, float] = {}
         self._levels_before = before.levels if before is not None and last else {}
         begin, length = self._times[:-1], np.diff(self._times)
-        # Of those that begin together only the last one has a length.
+        # Where several begin together, only the last one has a length.
         window = np.searchsorted(start, begin, "right") - 1
         self._inside = (window >= 0) & (begin < np.r_[end, NEVER][window])
         self._window = window[self._inside]
@@ -154,11 +154,11 @@ class WindowPieces:
         self._ends = np.searchsorted(self._times, work.end[self._over])
 
     def level(self, weight: Floats, name: str = "") -> Floats:
-        """Return the sum of the weights of what runs in each piece.
+        """Return the sum of the weights of what runs in each slice.
 
         Args:
             weight: of each activity.
-            name: by which it goes on in the next pieces.
+            name: by which it goes on in the next slices.
         """
         change = np.zeros(len(self._times))
         change[:1] = self._levels_before.get(name, 0)
@@ -171,14 +171,14 @@ class WindowPieces:
         return found
 
     def runs(self, rows: Bool, name: str = "") -> Bool:
-        """Return whether any of these rows runs in each piece."""
+        """Return whether any of these rows runs in each slice."""
         found: Bool = self.level(rows.astype(np.float64), name) > 0
         return found
 
-    def time(self, pieces: Bool) -> Int:
-        """Return the length of these pieces, by window."""
+    def time(self, slices: Bool) -> Int:
+        """Return the length of these slices, by window."""
         sums = np.zeros(self._count, np.int64)
-        np.add.at(sums, self._window[pieces], self.length[pieces])
+        np.add.at(sums, self._window[slices], self.length[slices])
         return sums
 
     def add_integral(self, level: Floats, sums: Floats) -> None:
@@ -186,7 +186,7 @@ class WindowPieces:
         np.add.at(sums, self._window, level * self.length)
 
 
-def device_use(work: Work, start: Int, end: Int) -> Use:
+def device_use(work: DeviceWork, start: Int, end: Int) -> Use:
     """Return how a device was used in windows; see `DeviceUse`."""
     found = DeviceUse(start, end)
     found.add(work)
@@ -208,13 +208,13 @@ class DeviceUse:
             end: of the windows.
         """
         self._windows = start, end
-        self._pieces: WindowPieces | None = None
-        self._going_on: Work | None = None
+        self._pieces: WindowSlices | None = None
+        self._going_on: DeviceWork | None = None
         self._since = -ENDLESS
         self._times = {name: np.zeros(len(start), np.int64) for name in _TIMES}
         self._integrals = {name: np.zeros(len(start)) for name in ("sm", "occupancy", "kernels")}
 
-    def add(self, work: Work | None, until: int = ENDLESS) -> None:
+    def add(self, work: DeviceWork | None, until: int = ENDLESS) -> None:
         """Add activities in order of time.
 
         Args:
@@ -225,38 +225,42 @@ class DeviceUse:
         if not both:
             return
         columns: list[Any] = [np.concatenate(each) for each in zip(*both, strict=True)]
-        now = Work(*columns)
-        self._pieces = WindowPieces(
+        now = DeviceWork(*columns)
+        self._pieces = WindowSlices(
             now, *self._windows, since=self._since, until=until, before=self._pieces
         )
         self._add(self._pieces, now)
         self._since = until
         goes_on = now.end >= until
         rest: list[Any] = [column[goes_on] for column in now]
-        self._going_on = Work(*rest)
+        self._going_on = DeviceWork(*rest)
 
-    def _add(self, pieces: WindowPieces, work: Work) -> None:
+    def _add(self, slices: WindowSlices, work: DeviceWork) -> None:
         is_kernel = work.kind != COPY
-        level = pieces.level(is_kernel.astype(np.float64), "kernels")
+        level = slices.level(is_kernel.astype(np.float64), "kernels")
         kernels = level > 0
         blocks, occupancy = (
             np.where(is_kernel, np.nan_to_num(each), 0)
             for each in (work.blocks_per_sm, work.occupancy_pct)
         )
         # Sums of floats leave residues where nothing runs.
-        sm = np.where(kernels, np.minimum(pieces.level(np.minimum(blocks, 1), "sm"), 1), 0)
-        weighted = np.where(kernels, pieces.level(occupancy, "occupancy"), 0)
+        sm = np.where(kernels, np.minimum(slices.level(np.minimum(blocks, 1), "sm"), 1), 0)
+        weighted = np.where(kernels, slices.level(occupancy, "occupancy"), 0)
         for name, each in (("sm", sm), ("occupancy", weighted), ("kernels", level)):
-            pieces.add_integral(each, self._integrals[name])
+            slices.add_integral(each, self._integrals[name])
         runs = {
             "busy_kernels_ns": kernels,
-            "sm_unknown": pieces.runs(is_kernel & np.isnan(work.blocks_per_sm), "no blocks"),
-            "occupancy_unknown": pieces.runs(
+            "sm_unknown": slices.runs(is_kernel & np.isnan(work.blocks_per_sm), "no blocks"),
+            "occupancy_unknown": slices.runs(
                 is_kernel & np.isnan(work.occupancy_pct), "no occupancy"
             ),
         }
-        for name, each in (runs | _in_states(pieces, work.kind)).items():
-            self._times[name] += pieces.time(each)
+        kinds = [slices.runs(work.kind == kind, f"kind {kind}") for kind in (COMPUTE, COMM, COPY)]
+        for name, state in STATES.items():
+            runs[name] = np.all([r == s for r, s in zip(kinds, state, strict=True)], axis=0)
+        runs["copy_overlap_ns"] = kinds[COPY] & (kinds[COMPUTE] | kinds[COMM])
+        for name, each in runs.items():
+            self._times[name] += slices.time(each)
 
     def use(self) -> Use:
         """Return what was added up."""
@@ -272,17 +276,7 @@ class DeviceUse:
         )
 
 
-def _in_states(pieces: WindowPieces, kind: Int) -> dict[str, Bool]:
-    """Return which pieces are in each state."""
-    runs = [pieces.runs(kind == each, f"kind {each}") for each in (COMPUTE, COMM, COPY)]
-    states: dict[str, Bool] = {
-        name: np.all([r == s for r, s in zip(runs, state, strict=True)], axis=0)
-        for name, state in STATES.items()
-    }
-    return states | {"copy_overlap_ns": runs[COPY] & (runs[COMPUTE] | runs[COMM])}
-
-
-def device_work(kernels: pa.Table, copies: pa.Table) -> dict[int, Work]:
+def device_work(kernels: pa.Table, copies: pa.Table) -> dict[int, DeviceWork]:
     """Return the activities of each device of a rank, by ordinal; `NEVER` stands for null.
 
     Args:
@@ -290,20 +284,30 @@ def device_work(kernels: pa.Table, copies: pa.Table) -> dict[int, Work]:
             `occupancy_pct` of the canonical table.
         copies: of these `device`, `start_ns`, `dur_ns`.
     """
-    code, words = code_column(kernels, "category")
-    of_kernels = np.array([*(COMM if word == "comm" else COMPUTE for word in words), COMPUTE])[code]
-    kind = np.r_[of_kernels, np.full(copies.num_rows, COPY)]
-    device, start, length = (
-        np.concatenate([int_column(table, name, missing) for table in (kernels, copies)])
-        for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
-    )
+    device, start, end, kind = device_columns(kernels, copies)
     known = [
         np.r_[kernels[name].cast(pa.float64()).to_numpy(), np.full(copies.num_rows, np.nan)]
         for name in ("blocks_per_sm", "occupancy_pct")
     ]
-    work = Work(start, start + np.maximum(0, length), kind, *known)
-    pieces = ((each, device == each) for each in np.unique(device).tolist())
-    return {each: Work(*(column[own] for column in work)) for each, own in pieces}
+    work = DeviceWork(start, end, kind, *known)
+    parts = ((each, device == each) for each in np.unique(device).tolist())
+    return {each: DeviceWork(*(column[own] for column in work)) for each, own in parts}
+
+
+def device_columns(kernels: pa.Table, copies: pa.Table) -> tuple[Int, Int, Int, Int]:
+    """Return device (`NEVER` for null), start, end and kind of each kernel, then of each copy.
+
+    Args:
+        kernels: columns `device`, `start_ns`, `dur_ns`, `category` of the canonical table.
+        copies: of these `device`, `start_ns`, `dur_ns`.
+    """
+    device, start, length = (
+        np.concatenate([int_column(table, name, missing) for table in (kernels, copies)])
+        for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
+    )
+    kind = np.full(len(start), COPY)
+    kind[: kernels.num_rows] = np.where(has_text(kernels, "category", ("comm",)), COMM, COMPUTE)
+    return device, start, start + np.maximum(0, length), kind
 
 
 def steps_of_rank(tables: Mapping[str, Parted], windows: StepWindows, rank: int) -> pa.Table:
@@ -315,25 +319,16 @@ def steps_of_rank(tables: Mapping[str, Parted], windows: StepWindows, rank: int)
         rank: the number.
     """
     host = step_ranges(whole(tables["ranges"], ("start_ns", "dur_ns", "name", "kind")))
-    uses = _uses(tables, windows) if len(windows.step) else {}
-    parts = [_rows(windows, host, device, use) for device, use in sorted(uses.items())]
+    uses: dict[int, DeviceUse] = {}
+    both = [tables["kernels"], tables["copies"]], [_OF_KERNELS, _OF_COPIES]
+    for work, until in in_time_order(*both) if len(windows.step) else ():
+        for device, own in device_work(*work).items():
+            uses.setdefault(device, DeviceUse(windows.start, windows.end)).add(own, until)
+    for use in uses.values():
+        use.add(None)
+    parts = [_rows(windows, host, device, uses[device].use()) for device in sorted(uses)]
     found = pa.concat_tables(parts or [_rows(windows, host, NEVER, None)])
     return STEPS.conform(found.append_column("rank", pa.array(np.full(found.num_rows, rank))))
-
-
-def _uses(tables: Mapping[str, Parted], windows: StepWindows) -> dict[int, Use]:
-    """Return how each device was used, by ordinal."""
-    found: dict[int, DeviceUse] = {}
-    for parts, until in in_time_order(
-        [tables["kernels"], tables["copies"]], [_OF_KERNELS, _OF_COPIES]
-    ):
-        for device, work in device_work(*parts).items():
-            if device not in found:
-                found[device] = DeviceUse(windows.start, windows.end)
-            found[device].add(work, until)
-    for use in found.values():
-        use.add(None)
-    return {device: use.use() for device, use in found.items()}
 
 
 def _rows(windows: StepWindows, host: StepWindows, device: int, use: Use | None) -> pa.Table:

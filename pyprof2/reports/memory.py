@@ -9,13 +9,13 @@ import pandas as pd
 
 from pyprof2 import units
 from pyprof2.analysis.memory import live
-from pyprof2.analysis.memory.difference import DIFFERENCE_COLUMNS, difference
 from pyprof2.analysis.memory.fits import allocator_advice, fits
-from pyprof2.analysis.memory.growth import growth
-from pyprof2.analysis.memory.tags import told_bytes
+from pyprof2.analysis.memory.profile import DIFFERENCE_COLUMNS, difference
+from pyprof2.analysis.memory.tags import tagged_bytes
 from pyprof2.analysis.memory.timeline import (
     TIMELINE_COLUMNS,
     by_category,
+    growth,
     highest_of_parts,
     timeline,
 )
@@ -27,7 +27,7 @@ from pyprof2.tables import WEIGHTS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.memory.profile import MemoryProfile
 
 WEIGHT_COLUMNS: Final = tuple(
@@ -186,7 +186,7 @@ def _told(profile: MemoryProfile, number: int, moment: int | None) -> dict[str, 
     found = profile.tagged[number]
     if found is None or moment is None:
         return None
-    return told_bytes(profile.curves[number], found, moment)
+    return tagged_bytes(profile.curves[number], found, moment)
 
 
 def _retained(profile: MemoryProfile, number: int) -> dict[str, Any] | None:
@@ -217,13 +217,13 @@ def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(name): None if pd.isna(value) else value for name, value in row.items()}
 
 
-def _devices(profile: MemoryProfile) -> Iterator[tuple[Curve, pd.DataFrame, dict[Any, Any]]]:
+def _devices(profile: MemoryProfile) -> Iterator[tuple[MemoryCurve, pd.DataFrame, dict[Any, Any]]]:
     totals = profile.devices.astype(object).to_dict("records")
     yield from zip(profile.curves, profile.entries, totals, strict=True)
 
 
 def _advice(
-    profile: MemoryProfile, curve: Curve, totals: Mapping[str, Any]
+    profile: MemoryProfile, curve: MemoryCurve, totals: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     return allocator_advice(totals, profile.settings, ran_out=bool(curve.failures))
 
@@ -249,7 +249,7 @@ def _lines(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
         yield from _body(profile, number, query)
 
 
-def _heading(curve: Curve, totals: Mapping[str, Any]) -> Iterator[str]:
+def _heading(curve: MemoryCurve, totals: Mapping[str, Any]) -> Iterator[str]:
     name = _device_name(curve.rank, curve.device_type, curve.device)
     over = _size(totals["peak_over_base_bytes"])
     if pd.isna(totals["peak_allocated_bytes"]):
@@ -378,7 +378,7 @@ def _drawn_weights(
     return _table(shown.reset_index(drop=True), query, count, skipna=True)
 
 
-def _sums(curve: Curve, rows: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFrame:
+def _sums(curve: MemoryCurve, rows: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFrame:
     sums = live.summarize(curve, rows, axes).drop(columns=["rank", "device_type", "device"])
     words = [name for name in ("category", "certainty") if name not in axes]
     return sums[[*axes, "bytes", "share_pct", "blocks", *words]]
@@ -410,7 +410,7 @@ def _table(
 
 
 def _drawn_timeline(
-    curve: Curve, entries: pd.DataFrame, begins: Mapping[int, int]
+    curve: MemoryCurve, entries: pd.DataFrame, begins: Mapping[int, int]
 ) -> Iterator[str]:
     """Give a line for each stretch of the recording: its highest moment, by category."""
     moments = highest_of_parts(curve, _PARTS)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pyprof2
-from pyprof2.analysis.memory.tags import told_bytes
+from pyprof2.analysis.memory.tags import tagged_bytes
 
 torch = pytest.importorskip("torch", reason="capture needs torch")
 
@@ -49,7 +49,7 @@ def test_a_recording_of_one_step_knows_all_that_lives(tmp_path: Path) -> None:
     found = pyprof2.memory(tmp_path / "train.json.gz")
     (curve,), (tagged,) = found.curves, found.tagged
     assert tagged is not None
-    held = told_bytes(curve, tagged, int(tagged.backward[0]))
+    held = tagged_bytes(curve, tagged, int(tagged.backward[0]))
     assert held["parameter"] == 546_856
     assert held["optimizer_state"] == 1_093_728
     assert held["activation"] == 33_412

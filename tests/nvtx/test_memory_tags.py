@@ -17,7 +17,7 @@ from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
 
 import pyprof2
-from pyprof2.analysis.memory.tags import told_bytes
+from pyprof2.analysis.memory.tags import tagged_bytes
 from pyprof2.nvtx import init, shutdown
 from pyprof2.nvtx.memory_tags import MemoryTags, unpack
 from pyprof2.nvtx.storages import Storages
@@ -114,7 +114,7 @@ def told_at_backward(found: MemoryProfile, number: int) -> dict[str, int]:
     (curve,), (tagged,) = found.curves, found.tagged
     assert tagged is not None
     assert tagged.refuted == 0
-    return told_bytes(curve, tagged, int(tagged.backward[number]))
+    return tagged_bytes(curve, tagged, int(tagged.backward[number]))
 
 
 TRUTH: Final[dict[str, tuple[Callable[[], Made], tuple[int, int, int, int]]]] = {
@@ -152,7 +152,7 @@ def test_each_category_is_known_to_the_byte(name: str, tmp_path: Path) -> None:
     assert "gradient" not in tagged
     (curve,), (tags,) = found.curves, found.tagged
     assert tags is not None
-    assert told_bytes(curve, tags, int(tags.moments[-1]))["gradient"] == parameters
+    assert tagged_bytes(curve, tags, int(tags.moments[-1]))["gradient"] == parameters
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -274,7 +274,7 @@ def test_a_sparse_gradient_is_its_indices_and_values(tmp_path: Path) -> None:
     (curve,), (tags,) = found.curves, found.tagged
     assert tags is not None
     # Three indices of 8 bytes, which are the input's own, and three rows of 64 floats.
-    assert told_bytes(curve, tags, int(tags.moments[-1]))["gradient"] in {
+    assert tagged_bytes(curve, tags, int(tags.moments[-1]))["gradient"] in {
         3 * 8 + 3 * 256, 3 * 256
     }  # fmt: skip
 

@@ -22,7 +22,7 @@ from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.idle import INPUT as IDLE
-from pyprof2.analysis.time.idle import windows_of_ranks
+from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import text_array
 from pyprof2.tables import MEMORY, MEMORY_TAGS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.memory.curves import NO_NUMBER
-from pyprof2.analysis.memory.growth import growth, step_ends
+from pyprof2.analysis.memory.timeline import growth, step_ends
 from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.recording import int_column
@@ -19,7 +19,7 @@ from pyprof2.units import counted, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.summaries.advice.facts import Facts
 
 NEAR_PCT: Final = 80
@@ -109,7 +109,7 @@ def kept_for_backward(facts: Facts) -> Found | None:
     return None
 
 
-def _of_gpus(facts: Facts) -> Iterator[tuple[int, Curve]]:
+def _of_gpus(facts: Facts) -> Iterator[tuple[int, MemoryCurve]]:
     """Yield the curves of GPUs that have events, with their places."""
     for number, curve in enumerate(facts.memory.curves):
         if curve.device_type != "cpu" and bool(np.any(curve.change != 0)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyprof2.analysis.memory.tags import told_bytes
+from pyprof2.analysis.memory.tags import tagged_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ def savable_of(profile: MemoryProfile) -> Savable | None:
     if found is None or moment is None:
         return None
     tagged = profile.tagged[number]
-    told = {} if tagged is None else told_bytes(profile.curves[number], tagged, moment)
+    told = {} if tagged is None else tagged_bytes(profile.curves[number], tagged, moment)
     return Savable(found[1], told.get(_STATE) or _inferred(profile.entries[number], moment))
 
 

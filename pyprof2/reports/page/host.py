@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.time.host_parts import INPUT, host_parts
+from pyprof2.analysis.time.step_parts import HOST_INPUT, host_parts
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.recording import int_column
 
@@ -31,7 +31,7 @@ def parts_of_host(run: Run, *, whole: bool) -> pd.DataFrame:
     """
     found = []
     for rank in run.tables_of():
-        ops = rank.read("ops", INPUT)
+        ops = rank.read("ops", HOST_INPUT)
         windows = _whole(ops) if whole else StepWindows.of(rank.read("steps"))
         parts = host_parts(ops, windows)
         at = parts["window"].to_numpy("int64")
@@ -70,7 +70,7 @@ def _lanes(run: Run) -> Iterator[pd.DataFrame]:
 def recorded_windows(run: Run) -> Iterator[dict[str, Any]]:
     """Give the window of each rank from its first op to the end of the last."""
     for rank in run.tables_of():
-        window = _whole(rank.read("ops", INPUT))
+        window = _whole(rank.read("ops", HOST_INPUT))
         if len(window.step):
             yield {
                 "rank": rank.rank, "device": None, "step": None, "why": "recording",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.run import Run
 
 MOST_POINTS: Final = 2000
@@ -35,7 +35,7 @@ def memory_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]] | None:
     return [_device(run, curve, live, zero[curve.rank]) for curve in found.curves] or None
 
 
-def _device(run: Run, curve: Curve, live: pd.DataFrame, zero: int) -> dict[str, Any]:
+def _device(run: Run, curve: MemoryCurve, live: pd.DataFrame, zero: int) -> dict[str, Any]:
     time = int_column(curve.events, "time_ns", 0) - zero
     allocated = curve.total + (curve.base or 0)
     kept = telling(time, allocated)
@@ -58,7 +58,7 @@ def _device(run: Run, curve: Curve, live: pd.DataFrame, zero: int) -> dict[str, 
     }
 
 
-def _of(curve: Curve, live: pd.DataFrame) -> pd.DataFrame:
+def _of(curve: MemoryCurve, live: pd.DataFrame) -> pd.DataFrame:
     same = (live["rank"] == curve.rank) & (live["device_type"].astype("str") == curve.device_type)
     device = live["device"].isna() if curve.device is None else live["device"] == curve.device
     return live[same & device.fillna(value=False)]

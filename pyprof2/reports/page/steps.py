@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.time.host_parts import PARTS
-from pyprof2.analysis.time.step_parts import BUSY, IDLE
+from pyprof2.analysis.time.step_parts import BUSY, HOST_PARTS, IDLE
 from pyprof2.analysis.time.step_times import median_step, outlier_steps, step_windows_of
 from pyprof2.reports.page.columns import table
 from pyprof2.reports.page.host import parts_of_host
@@ -113,7 +112,7 @@ def step_parts_of(run: Run) -> pd.DataFrame:
 def part_label(part: str) -> str:
     """Return a part of a step in words."""
     cause = part.removeprefix(IDLE)
-    return (BUSY | PARTS)[part] if cause == part else f"idle: {cause.replace('_', ' ')}"
+    return (BUSY | HOST_PARTS)[part] if cause == part else f"idle: {cause.replace('_', ' ')}"
 
 
 def telling_steps(run: Run) -> dict[int, list[int]]:

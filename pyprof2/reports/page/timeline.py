@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.time.boxes import boxes
+from pyprof2.analysis.time.slices import merge_short
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.columns import as_pandas
 from pyprof2.reports.page.columns import text_column
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.time.boxes import Boxes
+    from pyprof2.analysis.time.slices import MergedSlices
     from pyprof2.run import Run
 
 MOST_BOXES: Final = 20_000
@@ -156,7 +156,7 @@ def _tracks(
     rows, track = rows[keep].reset_index(drop=True), codes[keep].astype(np.int64)
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)
-    found = boxes(track, start, end, window["start_ns"], window["end_ns"], room)
+    found = merge_short(track, start, end, window["start_ns"], window["end_ns"], room)
     for each in np.unique(found.track).tolist():
         own = found.track == each
         name = "idle" if kind == "idle" else _name(kind, names[each])
@@ -167,7 +167,7 @@ def _name(kind: str, number: Any) -> str:
     return f"no {kind}" if pd.isna(number) else f"{kind} {number}"
 
 
-def _boxes(rows: pd.DataFrame, found: Boxes, own: Bool) -> dict[str, Any]:
+def _boxes(rows: pd.DataFrame, found: MergedSlices, own: Bool) -> dict[str, Any]:
     longest = rows.iloc[found.longest[own]]
     numbers: dict[str, Int] = {
         "start_ns": found.start, "dur_ns": found.end - found.start, "count": found.merged,

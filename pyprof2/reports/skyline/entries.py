@@ -17,8 +17,8 @@ from pyprof2.analysis.memory.profile import moment_of
 from pyprof2.analysis.summaries.line_profile import LineQuery
 from pyprof2.analysis.summaries.utilization import PHASE_INPUT, phase_utilization
 from pyprof2.analysis.time import line_ops
-from pyprof2.analysis.time.invocations import INPUT, invocations
-from pyprof2.analysis.time.line_tree import NO_OP, Stacks
+from pyprof2.analysis.time.line_tree import NO_OP, StackLines
+from pyprof2.analysis.time.lines import INPUT, invocations
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.columns import lookup
 from pyprof2.errors import UsageError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.memory.curves import Curve
+    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.rank_tables import RankTables
     from pyprof2.run import Run
 
@@ -255,7 +255,7 @@ class Entries:
     def _stacks(self) -> _Frames:
         return _Frames(self._rank, self._run)
 
-    def _activations(self, curve: Curve, entries: pd.DataFrame) -> list[ActivationEntry]:
+    def _activations(self, curve: MemoryCurve, entries: pd.DataFrame) -> list[ActivationEntry]:
         """Return what is kept for a backward, one entry for each call that allocated it."""
         moment = moment_of(curve, "backward")
         if moment is None:
@@ -286,7 +286,7 @@ class _Frames:
     def __init__(self, rank: RankTables, run: Run) -> None:
         table = rank.read("stacks", ["stack_id", "caller_id", "line"])
         roots = run.source_roots
-        self._stacks = Stacks(table, roots[0] if roots else None)
+        self._stacks = StackLines(table, roots[0] if roots else None)
         self._roots = roots
         self._known: dict[int, tuple[Frame, ...]] = {}
 
@@ -311,7 +311,7 @@ def _has_kernels(rank: RankTables) -> bool:
     return any(rank.read(name, ["kernel_id"]).num_rows for name in ("kernels", "copies"))
 
 
-def _weights(curve: Curve, entries: pd.DataFrame) -> list[WeightEntry]:
+def _weights(curve: MemoryCurve, entries: pd.DataFrame) -> list[WeightEntry]:
     """Return weights at the peak, and gradients when there are most, by layer where it is known."""
     live = live_at(entries, curve.peak)
     sizes = _by_layer(live[live["category"].isin(_WEIGHTS)])

@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.memory.categories import CATEGORIES
-from pyprof2.analysis.memory.curves import Curve, curves_of_rank
-from pyprof2.analysis.memory.difference import difference
+from pyprof2.analysis.memory.curves import MemoryCurve, curves_of_rank
 from pyprof2.analysis.memory.fits import allocator_advice, fits
-from pyprof2.analysis.memory.growth import growth, step_ends
 from pyprof2.analysis.memory.live import AXES, entries, live_at, summarize
-from pyprof2.analysis.memory.profile import MemoryProfile
-from pyprof2.analysis.memory.timeline import highest_of_parts, timeline
+from pyprof2.analysis.memory.profile import MemoryProfile, difference
+from pyprof2.analysis.memory.timeline import growth, highest_of_parts, step_ends, timeline
 from pyprof2.errors import UsageError
 from tests.builders import canonical
 
@@ -36,7 +34,7 @@ def _memory(*rows: dict[str, Any]) -> pa.Table:
     )
 
 
-def _curve(*rows: dict[str, Any]) -> Curve:
+def _curve(*rows: dict[str, Any]) -> MemoryCurve:
     (curve,) = curves_of_rank(_memory(*rows), canonical("memory_tags"), 0)
     return curve
 

@@ -47,7 +47,7 @@ def ranges(*rows: Row, kind: str = "python", pid: int | None = 1) -> pa.Table:
 def told(table: pa.Table, root: str | None = None) -> list[dict[str, Any]]:
     """Return what ranges tell, with the text of their lines."""
     reader = HostRanges(root)
-    rows: list[dict[str, Any]] = reader.read(table, reader.tells(table)).to_pylist()
+    rows: list[dict[str, Any]] = reader.read(table, *reader.flags(table)).to_pylist()
     return [row | {"line": reader.lines[row["line"]] if row["line"] >= 0 else ""} for row in rows]
 
 
@@ -65,11 +65,11 @@ def test_what_only_runs_is_one_row_of_its_thread_where_it_touches_or_overlaps() 
     )  # fmt: skip
 
     assert spans(rows) == [(1, 0, 15), (1, 20, 1), (2, 4, 2)]
-    assert {row["tells"] for row in rows} == {RUNS}
+    assert {row["flags"] for row in rows} == {RUNS}
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "root", "tells"),
+    ("text", "kind", "root", "flags"),
     [
         pytest.param(OWN_FRAME, "python", "/home/me", RUNS | BELOW_ROOT | OWN, id="below the root"),
         pytest.param("/srv/a.py(7): f", "python", "/home/me", RUNS | OWN, id="own by its path"),
@@ -78,30 +78,32 @@ def test_what_only_runs_is_one_row_of_its_thread_where_it_touches_or_overlaps() 
         pytest.param("c10d::x", "annotation", None, RUNS | COMM, id="communicates"),
     ],
 )
-def test_what_tells_more_stays_as_it_is(text: str, kind: str, root: str | None, tells: int) -> None:
+def test_a_range_that_says_more_stays_as_it_is(
+    text: str, kind: str, root: str | None, flags: int
+) -> None:
     rows = told(ranges((1, 0, 10, text), (1, 2, 3, text), kind=kind), root)
 
     assert spans(rows) == [(1, 0, 10), (1, 2, 3)]
-    assert [row["tells"] for row in rows] == [tells] * 2
+    assert [row["flags"] for row in rows] == [flags] * 2
 
 
 def test_a_step_says_nothing_of_an_instant_but_that_the_process_is_at_work() -> None:
     steps = ranges((1, 0, 10, "ProfilerStep#1"), kind="step")
 
-    assert HostRanges(None).tells(steps)[0].tolist() == [AT_WORK]
+    assert HostRanges(None).flags(steps)[0].tolist() == [AT_WORK]
     assert told(steps) == []
 
 
 def test_that_stacks_were_recorded_is_told_by_any_frame_even_one_without_length() -> None:
     frames = ranges((1, 0, 0, BUILTIN))
 
-    assert HostRanges(None).tells(frames)[0].tolist() == [RUNS | FRAME]
+    assert HostRanges(None).flags(frames)[0].tolist() == [RUNS | FRAME]
     assert told(frames) == []
 
 
 def test_two_functions_at_one_line_are_two_lines() -> None:
     reader = HostRanges("/home/me")
-    _, line = reader.tells(ranges((1, 0, 9, OWN_FRAME), (1, 1, 2, SAME_LINE), (1, 5, 1, OWN_FRAME)))
+    _, line = reader.flags(ranges((1, 0, 9, OWN_FRAME), (1, 1, 2, SAME_LINE), (1, 5, 1, OWN_FRAME)))
 
     assert line.tolist() == [0, 1, 0]
     assert reader.lines == ["/home/me/train.py:7"] * 2
@@ -128,7 +130,7 @@ def test_python_runs_when_it_ran(rows: list[Row]) -> None:
 
     assert _running(row[:3] for row in rows) == _running(spans(found))
     for text, line in ((OWN_FRAME, "/home/me/train.py:7"), (LOADER, "")):
-        kept = [row for row in found if row["tells"] != RUNS and row["line"] == line]
+        kept = [row for row in found if row["flags"] != RUNS and row["line"] == line]
         assert spans(kept) == sorted(row[:3] for row in rows if row[3] == text and row[2])
 
 

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pyprof2.analysis.time.idle import device_windows, idle_time
+from pyprof2.analysis.parted import InMemory
+from pyprof2.analysis.time.idle import IN_PARTS, idle_in_windows, in_key_order
+from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS
+from pyprof2.analysis.time.recordings import device_windows
+from pyprof2.tables import IDLE
 from tests.analysis.time.slow_idle import CLASSES, Instant, SlowIdle
 from tests.builders import canonical
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+COLUMNS: Final = [name for name in IDLE.names if name not in ("rank", "span")]
 MAIN: Final = 1
 ENGINE: Final = 2
 
@@ -75,9 +80,19 @@ def recording(
     return {name: canonical(name, *rows.get(name, ())) for name in names}
 
 
+def idle_time(
+    tables: Mapping[str, pa.Table], root: str | None = None, normal_ns: int = NORMAL_GAP_NS
+) -> list[dict[str, Any]]:
+    """Return the rows of idle time of a recording, read at once."""
+    ordered = in_key_order(tables)
+    parts = {name: InMemory(ordered[name]) for name in IN_PARTS}
+    found = idle_in_windows(parts, ordered, root, normal_ns)
+    return [row for part in found for row in IDLE.conform(part, COLUMNS).to_pylist()]
+
+
 def rows_of(tables: Mapping[str, pa.Table], **options: Any) -> list[dict[str, Any]]:
     """Return the rows of idle time, and see that they and the busy time fill the recording."""
-    rows: list[dict[str, Any]] = idle_time(tables, **options).to_pylist()
+    rows = idle_time(tables, **options)
     windows = device_windows(tables["kernels"], tables["copies"], tables["trace"])
     recorded = sum(window.end_ns - window.start_ns for window in windows)
     assert sum(row["time_ns"] for row in rows) == recorded - sum(w.busy_ns for w in windows)

@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 
 import pyprof2
 from pyprof2.analysis.parted import InMemory
-from pyprof2.analysis.time.idle import idle_time, own_root
-from pyprof2.analysis.time.idle_parts import IN_PARTS, idle_parts
+from pyprof2.analysis.time.idle import IN_PARTS, idle_in_windows
+from pyprof2.analysis.time.recordings import source_root
 from pyprof2.analysis.time.rows_in_time import RowsInTime
 from pyprof2.parts import SpooledParts
 from pyprof2.rank_tables import RankTables
 from pyprof2.store import ranks_of
 from pyprof2.tables import IDLE
 from tests.analysis.time.test_idle import (
+    COLUMNS,
     as_tables,
     call,
     hosts,
+    idle_time,
     note,
     op,
     recording,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-COLUMNS: Final = [name for name in IDLE.names if name not in ("rank", "span")]
 FRAMES: Final = st.sampled_from(
     ["/me/train.py(5): main", "/me/train.py(5): <lambda>", "/srv/x.py(3): f", "torch/a.py(1): g"]
 )
@@ -45,7 +46,7 @@ def rows_in_windows(
 ) -> list[dict[str, Any]]:
     """Return the rows of idle time, from windows and parts of so many rows."""
     parts = {name: InMemory.cut(tables[name], part) for name in IN_PARTS}
-    found = idle_parts(parts, tables, window=window, **options)
+    found = idle_in_windows(parts, tables, window=window, **options)
     return [row for each in found for row in IDLE.conform(each, COLUMNS).to_pylist()]
 
 
@@ -100,7 +101,7 @@ def long_recordings(draw: st.DrawFn) -> dict[str, pa.Table]:
 def test_windows_of_any_size_give_the_rows_of_one(
     tables: dict[str, pa.Table], window: int, part: int, normal_ns: int, root: str | None
 ) -> None:
-    whole = idle_time(tables, root, normal_ns).to_pylist()
+    whole = idle_time(tables, root, normal_ns)
 
     assert rows_in_windows(tables, window, part, root=root, normal_ns=normal_ns) == whole
 
@@ -114,8 +115,8 @@ def test_windows_of_a_real_trace_give_the_rows_of_the_store(
         tables = RankTables(run.path, rank)
         whole = tables.several(dict.fromkeys((*IN_PARTS, "stalls", "trace")))
         parts = {name: InMemory.cut(whole[name], 700) for name in IN_PARTS}
-        root = own_root(whole["trace"])
-        found = idle_parts(
+        root = source_root(whole["trace"])
+        found = idle_in_windows(
             parts, whole, root, window=300, spool=partial(SpooledParts, tmp_path / f"{rank}")
         )
         rows = [IDLE.conform(part, COLUMNS) for part in found]
@@ -142,7 +143,7 @@ def test_work_that_was_launched_long_before_still_has_its_call_op_and_line() -> 
     )  # fmt: skip
     rows = rows_in_windows(tables, 1, 1, root="/me")
 
-    assert rows == idle_time(tables, "/me").to_pylist()
+    assert rows == idle_time(tables, "/me")
     queued = [row for row in rows if row["cause"] == "kernel_gap"]
     assert [(row["op"], row["source"]) for row in queued] == [
         (f"aten::x{i}", sources[i] or "/me/train.py:5") for i in range(1, 8)
@@ -175,7 +176,7 @@ def test_of_what_ended_before_the_only_gap_no_more_is_held_than_a_part() -> None
     until = RowsInTime.read_until
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RowsInTime, "read_until", read_until)
-        assert [part.num_rows for part in idle_parts(parts, tables)] == [1]
+        assert [part.num_rows for part in idle_in_windows(parts, tables)] == [1]
 
     assert max(seen) <= 50
 

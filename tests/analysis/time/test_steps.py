@@ -20,7 +20,7 @@ from pyprof2.analysis.time.steps import (
     COPY,
     SHARES,
     STATES,
-    Work,
+    DeviceWork,
     device_use,
     mean_shares,
     steps_of_rank,
@@ -233,7 +233,7 @@ def test_use_is_that_of_a_loop_over_nanoseconds(
     blocks, occupancy = np.array([row[3:] for row in rows], np.float64).reshape(-1, 2).T
     begins, ends = np.array(times[::2], np.int64), np.array(times[1::2], np.int64)
 
-    use = device_use(Work(start, start + length, kind, blocks, occupancy), begins, ends)
+    use = device_use(DeviceWork(start, start + length, kind, blocks, occupancy), begins, ends)
 
     shares = use_pct(use, ends - begins)
     for at, (begin, end) in enumerate(zip(times[::2], times[1::2], strict=True)):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.time.boxes import FINEST, boxes
+from pyprof2.analysis.time.slices import FINEST, merge_short
 
 Row = tuple[int, int, int]
 
@@ -15,7 +15,7 @@ Row = tuple[int, int, int]
 def found(spans: list[Row], begin: int, end: int, most: int = 1000) -> list[tuple[int, ...]]:
     """Return (track, start, end, longest, merged, busy) of each box of (track, start, end)."""
     track, start, stop = np.array(spans, np.int64).reshape(-1, 3).T
-    made = boxes(track, start, stop, begin, end, most)
+    made = merge_short(track, start, stop, begin, end, most)
     return [tuple(row) for row in np.array(made).T.tolist()]
 
 

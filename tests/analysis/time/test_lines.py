@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.analysis.intervals import Covered, innermost_time
-from pyprof2.analysis.time.line_steps import Steps, host_time
+from pyprof2.analysis.parted import ENDLESS
+from pyprof2.analysis.time.line_steps import HostSteps, HostTimes, StepOps, cut_steps
 from tests.kineto_events import ENGINE, copy, frame, launched, load_events, op, step
 
 if TYPE_CHECKING:
@@ -40,18 +41,20 @@ def test_every_ns_of_a_step_is_that_of_its_innermost_op_or_of_none(
     columns = np.array(ops, np.int64).reshape(-1, 3).T
     thread, start, end = columns[0], columns[1], columns[1] + columns[2]
     begin, finish = (np.array(part, np.int64) for part in (bounds[:-1], bounds[1:]))
-    steps = Steps(np.arange(len(begin)), begin, finish, np.full(len(begin), own))
+    steps = HostSteps(np.arange(len(begin)), begin, finish, np.full(len(begin), own))
 
-    found = host_time(steps, thread, start, end, innermost_time(thread, start, end))
+    times_of = HostTimes(steps, cut_steps(steps, [(thread, start, end)]))
+    self_ns, is_new = innermost_time(thread, start, end), np.ones(len(start), bool)
+    row, at, took = times_of.add(StepOps(thread, start, end, self_ns, is_new), -ENDLESS, ENDLESS)
 
     wanted: dict[tuple[int, int | None], int] = {}
     for number, (first, last) in enumerate(zip(begin.tolist(), finish.tolist(), strict=True)):
         for time in range(first, last):
             key = number, _innermost(ops, own, time)
             wanted[key] = wanted.get(key, 0) + 1
-    rows = zip(found.step.tolist(), found.op.tolist(), found.time.tolist(), strict=True)
+    rows = zip(at.tolist(), row.tolist(), took.tolist(), strict=True)
     times = {(number, op_): time for number, op_, time in rows if time}
-    times |= {(number, None): time for number, time in enumerate(found.between.tolist()) if time}
+    times |= {(number, None): time for number, time in enumerate(times_of.between.tolist()) if time}
     assert times == wanted
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.memory.blocks import find_blocks
+from pyprof2.analysis.memory.curves import find_blocks
 
 Event = tuple[int, int, int]
 """Bytes, address (-1: not recorded) and thread."""

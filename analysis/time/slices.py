@@ -1,0 +1,147 @@
+"""Slices of intervals: cut where something changes, or merged where they are too short to see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.intervals import Bool, Int
+FINEST: Final = 2000
+"""Into how many units a window is divided: what is shorter than one of these may be merged."""
+
+
+class Bounds:
+    """Times at which something changes, by key; a key is a small number such as a thread's."""
+
+    def __init__(self, key: Int, time: Int) -> None:
+        order = np.lexsort((time, key))
+        self._time = time[order]
+        self._keys, first = np.unique(key[order], return_index=True)
+        self._slices = np.r_[first, len(order)]
+
+    def of(self, key: int) -> Int:
+        """Return the times of a key in ascending order; some may come more than once."""
+        at = int(np.searchsorted(self._keys, key))
+        if at == len(self._keys) or self._keys[at] != key:
+            return self._time[:0]
+        return self._time[self._slices[at] : self._slices[at + 1]]
+
+
+class IntervalSlices:
+    """Half-open slices `[start, end)` of intervals, none of them empty.
+
+    Attributes:
+        of: the interval that each is a slice of.
+        start, end: its bounds.
+    """
+
+    def __init__(self, of: Int, start: Int, end: Int) -> None:
+        keep = end > start
+        self.of, self.start, self.end = of[keep], start[keep], end[keep]
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def where(self, keep: Bool) -> IntervalSlices:
+        """Return the slices that `keep` marks."""
+        return IntervalSlices(self.of[keep], self.start[keep], self.end[keep])
+
+    @classmethod
+    def joined(cls, parts: list[IntervalSlices]) -> Self:
+        """Return the slices of all parts."""
+        return cls(
+            np.concatenate([part.of for part in parts]),
+            np.concatenate([part.start for part in parts]),
+            np.concatenate([part.end for part in parts]),
+        )
+
+    def cut_once(self, time: Int) -> IntervalSlices:
+        """Return the slices, each cut at a time of its own, if that is inside."""
+        middle = np.clip(time, self.start, self.end)
+        return IntervalSlices(
+            np.concatenate((self.of, self.of)),
+            np.concatenate((self.start, middle)),
+            np.concatenate((middle, self.end)),
+        )
+
+    def cut(self, bounds: Bounds, key: Int) -> IntervalSlices:
+        """Return the slices, each cut at the times of its key that are inside; keys are from -1."""
+        keys: list[int] = (np.flatnonzero(np.bincount(key + 1)) - 1).tolist()
+        parts = [_cut_at(self.where(key == each), bounds.of(each)) for each in keys]
+        return IntervalSlices.joined([*parts, self.where(np.zeros(len(self), bool))])
+
+
+def _cut_at(slices: IntervalSlices, times: Int) -> IntervalSlices:
+    first = np.searchsorted(times, slices.start, "right")
+    last = np.searchsorted(times, slices.end, "left")
+    count = last - first + 1
+    whole = np.repeat(np.arange(len(slices)), count)
+    nth = np.arange(len(whole)) - np.repeat(np.cumsum(count) - count, count)
+    at = first[whole] + nth
+    padded = np.r_[0, times, 0]
+    start = np.where(nth == 0, slices.start[whole], padded[at])
+    end = np.where(nth == count[whole] - 1, slices.end[whole], padded[at + 1])
+    return IntervalSlices(slices.of[whole], start, end)
+
+
+class MergedSlices(NamedTuple):
+    """Activities, short ones merged, in order of track and time.
+
+    Attributes:
+        track: of each.
+        start, end: of the first activity in it, and of the last to end.
+        longest: the position of its longest activity in the caller's columns.
+        merged: how many activities are in it.
+        busy_ns: their times, added up.
+    """
+
+    track: Int
+    start: Int
+    end: Int
+    longest: Int
+    merged: Int
+    busy_ns: Int
+
+
+def merge_short(
+    track: Int, start: Int, end: Int, begin: int, finish: int, most: int
+) -> MergedSlices:
+    """Return the activities in a window, the short ones merged: at most about `most` slices.
+
+    Activities of a track that begin in one unit of the window are merged, if none of them is as
+    long as a unit. Units are 1/`FINEST` of the window, and longer where that leaves too many.
+
+    Args:
+        track: of each activity, a small number.
+        start: in ns.
+        end: in ns.
+        begin: of the window; what reaches over it is cut.
+        finish: its end.
+        most: how many slices; one for each track is the least.
+    """
+    rows = np.flatnonzero((start < finish) & (end > begin))
+    rows = rows[np.lexsort((start[rows], track[rows]))]
+    of, first, last = track[rows], np.maximum(start[rows], begin), np.minimum(end[rows], finish)
+    units = FINEST
+    found = _merged(of, first, last, begin, max(1, (finish - begin) // units))
+    while len(found.track) > most and units > 1:
+        units //= 2
+        found = _merged(of, first, last, begin, max(1, -(-(finish - begin) // units)))
+    return found._replace(longest=rows[found.longest])
+
+
+def _merged(track: Int, start: Int, end: Int, begin: int, size: int) -> MergedSlices:
+    if not len(track):
+        return MergedSlices(*(track for _ in MergedSlices._fields))
+    length = end - start
+    unit = (start - begin) // size
+    apart = length >= size
+    same = (track[1:] == track[:-1]) & (unit[1:] == unit[:-1]) & ~apart[1:] & ~apart[:-1]
+    first = np.flatnonzero(np.r_[True, ~same])
+    group = np.cumsum(np.r_[True, ~same]) - 1
+    by_length = np.lexsort((-length, group))
+    last, total = np.maximum.reduceat(end, first), np.add.reduceat(length, first)
+    count = np.diff(np.r_[first, len(track)])
+    return MergedSlices(track[first], start[first], last, by_length[first], count, total)
