@@ -65,12 +65,9 @@ def missed_reasons(kernels: pa.Table, *, in_half: bool = True) -> TextColumn:
     if len(rows):
         key = combine_keys(*(codes[rows] for codes, _ in texts))
         _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        reasons = [
-            _reason(
-                *((words[codes[row]] or "") if codes[row] >= 0 else "" for codes, words in texts)
-            )
-            for row in rows[first].tolist()
-        ]
+        for row in rows[first].tolist():
+            said = ((words[codes[row]] or "") if codes[row] >= 0 else "" for codes, words in texts)
+            reasons.append(_reason(*said))
         which[rows] = inverse
     return which, reasons
 
