@@ -620,7 +620,10 @@ def find_device(
         for entry in _ENTRIES
         if entry.names.fullmatch(name.strip())
         and _fits(entry.multiprocessors, multiprocessors, 0)
-        and (not entry.by_memory or _fits(*entry.memory, memory_bytes and memory_bytes / _GIB, 0.1))
+        and (
+            not entry.by_memory
+            or _fits(next(iter(entry.memory)), memory_bytes and memory_bytes / _GIB, 0.1)
+        )
     ]
     if len(found) != 1:
         return None
