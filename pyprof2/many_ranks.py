@@ -19,8 +19,8 @@ from pyprof2.analysis.job.collectives import as_table, with_found
 from pyprof2.analysis.job.job_graph import INNER, host_times, job_graph
 from pyprof2.analysis.job.rank_graph import COPY, INPUT, KERNEL, NO_STEP, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
-from pyprof2.analysis.job.segment_job import LegJob, leg_job
-from pyprof2.analysis.job.segments import KEYS, Timing, legs_of
+from pyprof2.analysis.job.segment_job import SegmentJob, segment_job
+from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import as_pandas
@@ -96,7 +96,7 @@ def legs_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
     """Return table `legs` of a rank; `members` as for `parts_of_rank`."""
     rows = members.sort_values("start_ns", kind="stable").reset_index(drop=True)
     graph = rank_graph(tables.several(INPUT), rows, tables.rank, lambda time: time)
-    frame = _named(legs_of(graph), rows).assign(rank=tables.rank, begin_ns=int(graph.start[0]))
+    frame = _named(segments_of(graph), rows).assign(rank=tables.rank, begin_ns=int(graph.start[0]))
     step = frame["step"].astype("Int64")
     return as_table(LEGS, frame.assign(step=step.mask(step == NO_STEP)))
 
@@ -153,9 +153,9 @@ class ManyRanks:
         return frame.assign(begin_ns=begin)
 
     @cached_property
-    def job(self) -> LegJob:
+    def job(self) -> SegmentJob:
         """The legs of all ranks, joined by their collectives."""
-        return leg_job(self._legs, self.reduced.members)
+        return segment_job(self._legs, self.reduced.members)
 
     def scale_transfers(self, factor: float) -> what_if.Gain:
         """Return what the job gains if transfers of matched collectives take `factor` as long."""
@@ -175,7 +175,9 @@ class ManyRanks:
             none = dict.fromkeys(("ns", "unwaited_ns", "unlagged_ns"))
             begin = self._legs.loc[self._legs["rank"] == rank, "begin_ns"].iloc[0]
             more = new.assign(begin_ns=begin, **none).astype(dict.fromkeys(none, "Int64"))
-            job = leg_job(pd.concat([self._legs, more], ignore_index=True), self.reduced.members)
+            job = segment_job(
+                pd.concat([self._legs, more], ignore_index=True), self.reduced.members
+            )
         lengths = job.changed(legs)
         gain = job.evaluate(change.what, lengths)
         return gain, job.step_gains(lengths)
@@ -212,7 +214,7 @@ class ManyRanks:
         lag = job.graph.lag if change.lag is None else change.lag
         count = len(graph.start)
         own = (job.graph.target < count) & (job.edge_kind != INNER)
-        legs = legs_of(graph, Timing(duration[:count], lag[own]))
+        legs = segments_of(graph, Timing(duration[:count], lag[own]))
         excess = _excess(job, job.graph.duration - duration, (job.graph.lag - lag)[own], own)
         named = _named(legs, found[rank][1]).assign(rank=rank)
         hosts = host_times(job).groupby("rank")["host_ns"].sum().reindex(chosen).fillna(0)

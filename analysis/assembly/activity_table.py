@@ -61,7 +61,7 @@ def activity_tables(
 
     Args:
         recording: the raw tables.
-        linked: what was found of them.
+        linked: what was found in them.
         activity_id: of each GPU activity its id.
     """
     launches, found = linked.launches, replace(linked.activities, id=activity_id)
@@ -76,12 +76,24 @@ def activity_tables(
 def _activity_part(recording: Recording, linked: Linked, found: LinkedActivities) -> pa.Table:
     raw = recording.read("activities", None, found.row)
     columns = {name: raw[name] for name in _RECORDED}
-    columns |= _launch_columns(linked, found)
     columns |= _op_columns(linked, found.op)
     columns |= _cost_columns(linked, found, raw)
     columns |= _device_columns(recording, int_column(raw, "device", -1))
-    around = linked.launch_ranges.at(found.launch)
+    threads, launch = linked.threads, found.launch
+    start = lookup(linked.launches.start, launch, NO_ID)
+    thread = lookup(linked.launches.thread, launch, 0)
     columns |= {
+        name: int_array(np.where(launch >= 0, values, NO_ID), NO_ID)
+        for name, values in (
+            ("pid", threads.pid(thread)),
+            ("tid", threads.tid(thread)),
+            ("launch_ns", start),
+            ("step", link_steps(linked.steps, threads, thread, start)),
+        )
+    }
+    around = linked.launch_ranges.at(launch)
+    columns |= {
+        "launch_id": int_array(launch, -1),
         "kernel_id": pa.array(found.id),
         "link": text_array((found.link, LINKS)),
         "link_note": text_array(with_borrowed((_notes(linked, found), _NOTES), around.borrowed)),
@@ -108,24 +120,8 @@ def _launch_parts(
         )
 
 
-def _launch_columns(linked: Linked, found: LinkedActivities) -> dict[str, Any]:
-    threads, launches = linked.threads, linked.launches
-    start = lookup(launches.start, found.launch, NO_ID)
-    thread = lookup(launches.thread, found.launch, 0)
-    step = link_steps(linked.steps, threads, thread, start)
-    return {"launch_id": int_array(found.launch, -1)} | {
-        name: int_array(np.where(found.launch >= 0, values, NO_ID), NO_ID)
-        for name, values in (
-            ("pid", threads.pid(thread)),
-            ("tid", threads.tid(thread)),
-            ("launch_ns", start),
-            ("step", step),
-        )
-    }
-
-
 def _op_columns(linked: Linked, op: Int) -> dict[str, Any]:
-    """Return what each activity takes over from its op, given by position, -1 for none."""
+    """Return the columns that each activity has from its op, by position; -1: no op."""
     ops = linked.ops
     texts: dict[str, TextColumn] = {
         "op": (ops.name, ops.names),
@@ -154,10 +150,10 @@ def _cost_columns(linked: Linked, found: LinkedActivities, raw: pa.Table) -> dic
     costs = linked.costs
     kernel, kernels = code_column(raw, "kernel")
     helper, moves = (
-        np.array([tells(text) for text in kernels] or [False])[kernel]
-        for tells in (is_helper, only_moves)
+        np.array([test(text) for text in kernels] or [False])[kernel]
+        for test in (is_helper, only_moves)
     )
-    # What a whole graph does has nothing to do with the op around its launch.
+    # The work of a whole graph is not that of the op around its launch.
     has_cost = found.is_kernel & ~found.is_whole_graph
     op = np.where(has_cost, found.op, -1)
     shares = share_costs(costs, op, found.dur, helper, moves)
@@ -186,12 +182,12 @@ def _cost_columns(linked: Linked, found: LinkedActivities, raw: pa.Table) -> dic
 def _rates(shares: Shares, op_bytes: Int, time: Int) -> dict[str, pa.Array]:
     """Return TFLOP/s, GB/s and FLOP/byte of the ops; null where either part is not known.
 
-    Only kernels that do the work have them: it is not the others who work at the op's rates.
+    Only kernels that do the work have them: the helpers beside them do not run at the op's rates.
     """
-    helps = shares.role > ROLES.index("main")
+    is_helper_role = shares.role > ROLES.index("main")
 
     def ratio(part: Int, whole: Int, scale: float) -> pa.Array:
-        known = (part != UNKNOWN) & (whole > 0) & ~helps
+        known = (part != UNKNOWN) & (whole > 0) & ~is_helper_role
         values = np.divide(part, whole * scale, out=np.zeros(len(part)), where=known)
         return pa.array(values, mask=~known)
 
@@ -209,7 +205,7 @@ def _categories(
     """Return the category: a copy's kind; communication by name; by op; else by name."""
     costs = linked.costs
     kernel, kernels = code_column(raw, "kernel")
-    # A kernel that copies or clears is none of the runtime's copies.
+    # A kernel that copies or clears is not one of the runtime's copies.
     named_so = {"memcpy": "copy", "memset": "copy"}
     words = [category_by_name(text) for text in kernels]
     has_name = found.is_kernel & ~found.is_whole_graph
@@ -266,7 +262,7 @@ def _device_columns(recording: Recording, ordinal: Int) -> dict[str, Any]:
 
 
 def _notes(linked: Linked, found: LinkedActivities) -> Int:
-    """Return what is to be said of each activity's link, as a code into `_NOTES`."""
+    """Return the note on each activity's link, as a code into `_NOTES`."""
     pairs = linked.pairs
     note = np.where(found.op < 0, _NO_OP, -1)
     note[found.launch < 0] = _NO_LAUNCH

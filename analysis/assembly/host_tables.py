@@ -56,13 +56,23 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
 
     Counts stand at the op that accounts for them; all around and inside it have status `in_parent`.
     """
-    ops, of_estimate = linked.ops, _of_estimates(linked.costs)
+    ops, costs = linked.ops, linked.costs
+    of_estimate = _Estimates(
+        costs.described,
+        costs.counts,
+        {
+            "category": costs.estimate_categories(),
+            "params": costs.texts("params"),
+            "compute_dtype": costs.texts("dtype"),
+            "shapes_from": costs.shapes_from,
+        },
+    )
     for at in range(0, len(ops), _SLICE):
         rows = np.arange(at, min(at + _SLICE, len(ops)))
         raw = recording.read("ops", _RECORDED, ops.row[rows])
         yield pa.table(
             dict(zip(raw.column_names, raw.columns, strict=True))
-            | _cost_columns(linked.costs, of_estimate, rows)
+            | _cost_columns(costs, of_estimate, rows)
             | _link_columns(linked, rows)
             | {
                 "op_id": pa.array(rows),
@@ -76,7 +86,7 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
 
 
 def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
-    """Return where in the program the ops are."""
+    """Return the columns that say where in the program the ops are."""
     around, notes = linked.op_ranges.at(rows), np.where(linked.pairs.tied[rows], 0, -1)
     texts = {
         "layer": linked.layer, "source": linked.source, "library_source": linked.library_source
@@ -92,28 +102,15 @@ def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
     }
 
 
-class _OfEstimate(NamedTuple):
-    """What is known of each estimate: id, counts and words by name."""
+class _Estimates(NamedTuple):
+    """Of each estimate its id, and its counts and words by column."""
 
     id: Int
     counts: dict[str, Int]
     words: dict[str, Sequence[str | None]]
 
 
-def _of_estimates(costs: OpCosts) -> _OfEstimate:
-    return _OfEstimate(
-        costs.described,
-        costs.counts,
-        {
-            "category": costs.estimate_categories(),
-            "params": costs.texts("params"),
-            "compute_dtype": costs.texts("dtype"),
-            "shapes_from": costs.shapes_from,
-        },
-    )
-
-
-def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[str, pa.Array]:
+def _cost_columns(costs: OpCosts, of_estimate: _Estimates, rows: Int) -> dict[str, pa.Array]:
     estimate = costs.estimate[rows]
     own = np.where(costs.owner[rows] == rows, estimate, -1)
     note, notes = costs.note
@@ -135,7 +132,7 @@ def _cost_columns(costs: OpCosts, of_estimate: _OfEstimate, rows: Int) -> dict[s
 
 
 PHASES: Final = (*DIRECTIONS, "zero_grad")
-"""What column `phase` says."""
+"""The values of column `phase`."""
 _ZERO_GRAD: Final = re.compile(
     r"Optimizer\.zero_grad#.*|torch/(?:optim/.+|nn/modules/module)\.py\(\d+\): zero_grad"
 )
@@ -148,7 +145,21 @@ def memory_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
     """
     time = int_column(recording.read("memory", ["time_ns"]), "time_ns", 0)
     order = np.argsort(time, kind="stable")
-    ranges = _phase_ranges(recording, linked)
+    name, names = code_column(recording.read("ranges", ["name"]), "name")
+    of_name = [
+        PHASES.index("optimizer")
+        if is_optimizer_step(text)
+        else PHASES.index("zero_grad")
+        if _ZERO_GRAD.fullmatch(text)
+        else -1
+        for text in names
+    ]
+    phase = np.array(of_name or [-1])[name]
+    rows = np.flatnonzero(phase >= 0) if len(name) else np.empty(0, np.int64)
+    table = recording.read("ranges", ["pid", "tid", "start_ns", "dur_ns"], rows)
+    start = int_column(table, "start_ns", 0)
+    end = start + int_column(table, "dur_ns", 0)
+    ranges = Nest.of(linked.threads.number(table), start, end), phase[rows]
     began = _Began.of(linked)
     for at in range(0, len(order), _SLICE):
         raw = recording.read("memory", None, order[at : at + _SLICE])
@@ -171,23 +182,6 @@ def memory_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
         )
 
 
-def _phase_ranges(recording: Recording, linked: Linked) -> tuple[Nest, Int]:
-    """Return the ranges that say what the host is at, and the phase of each."""
-    name, names = code_column(recording.read("ranges", ["name"]), "name")
-    of_name = np.array([_phase_of_range(text) for text in names] or [-1])
-    rows = np.flatnonzero(of_name[name] >= 0) if len(name) else np.empty(0, np.int64)
-    table = recording.read("ranges", ["pid", "tid", "start_ns", "dur_ns"], rows)
-    start = int_column(table, "start_ns", 0)
-    end = start + int_column(table, "dur_ns", 0)
-    return Nest.of(linked.threads.number(table), start, end), of_name[name[rows]]
-
-
-def _phase_of_range(name: str) -> int:
-    if is_optimizer_step(name):
-        return PHASES.index("optimizer")
-    return PHASES.index("zero_grad") if _ZERO_GRAD.fullmatch(name) else -1
-
-
 def _phases(
     linked: Linked, ranges: tuple[Nest, Int], began: _Began, at: tuple[Int, Int, Int]
 ) -> Int:
@@ -196,7 +190,7 @@ def _phases(
     nest, of_range = ranges
     around = lookup(of_range, nest.innermost(thread, time), -1)
     other = DIRECTIONS.index("other")
-    # What clears gradients is `other` work among the directions.
+    # Clearing gradients is `other` work among the directions.
     of_op = lookup(linked.direction, op, -1)
     phase = np.where((of_op >= 0) & (of_op != other), of_op, around)
     phase = np.where((phase < 0) & (op >= 0), other, phase)
@@ -222,7 +216,7 @@ class _Began(NamedTuple):
         process = linked.threads.process(thread)
         op = lookup(self.order, last_not_after(self.process, self.start, process, time), -1)
         direction = lookup(linked.direction, op, -1)
-        # While another thread runs backward, this one waits for it: what it does comes after.
+        # While another thread runs backward, this one waits for it: its own work comes after.
         waits = (direction == DIRECTIONS.index("backward")) & (
             lookup(linked.ops.thread, op, -1) != thread
         )

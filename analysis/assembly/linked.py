@@ -1,4 +1,4 @@
-"""Everything that is known of ops and GPU activities, put together in the order it is found."""
+"""All that the analyses find of ops and GPU activities, each from the ones before it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Linked:
-    """The ops in the order of their ids, and for each of them what was found.
+    """The ops in the order of their ids, with all that was found for each.
 
     Attributes:
         threads: the numbers of the threads.
@@ -51,8 +51,8 @@ class Linked:
         step: number of the step, `NO_ID` for none.
         direction: code into `DIRECTIONS`.
         steps: the step ranges, for launches on other threads.
-        paths: of the user's own ranges; what is found of ops and launches are codes into them.
-        op_ranges, launch_ranges: what is found of each op and each launch.
+        paths: of the user's own ranges.
+        op_ranges, launch_ranges: those around each op and each launch, as codes into `paths`.
     """
 
     threads: Threads
@@ -76,7 +76,7 @@ class Linked:
 
 
 class Shared:
-    """What the windows of a recording have in common, and find once.
+    """What the windows of a recording have in common, found once.
 
     Attributes:
         stacks: the distinct stacks.
@@ -119,11 +119,13 @@ def _look_around(
     ranges = read_ranges(recording, threads)
     lines = code_column(recorded, "stack")
     stack = _stacks_of(stacks, ops, ranges, lines)
-    layer = merge_texts(code_column(recorded, "layer"), _layers_around(ops, pairs.forward, ranges))
+    calls = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
+    around = link_layers(*calls, ops, pairs.forward)
+    layer = merge_texts(code_column(recorded, "layer"), around)
     steps, annotations, *modules = (
         ranges.get(kind, NO_RANGES) for kind in ("step", "annotation", "module", "layer")
     )
-    # What FSDP calls a layer may be meant of any that is known at all.
+    # A name that FSDP gives a layer may mean any layer that is known at all.
     known = [*recording.spool.texts["ops"]["layer"], *layer[1]]
     sharded = link_sharded(annotations, known, ops.thread, ops.start, layer)
     return _Around(stack, lines[0], layer, sharded, steps, annotations, modules)
@@ -132,12 +134,12 @@ def _look_around(
 def link_recording(
     recording: Recording, source_root: str | None = None, shared: Shared | None = None
 ) -> Linked:
-    """Return what can be known of the recording's ops and GPU activities.
+    """Return all that is found of the recording's ops and GPU activities.
 
     Args:
         recording: the raw tables.
         source_root: the folder of the user's own code.
-        shared: what earlier windows of it have found; it takes up what is found now.
+        shared: what earlier windows of it have found; it is extended.
     """
     load_extensions()
     shared = shared or Shared(recording)
@@ -153,19 +155,26 @@ def link_recording(
     own = choose_users(recording, annotations)
     users = UserRanges.of(own, threads, shared.node_threads if len(own.name) else ())
     direction = link_directions(ops, threads, annotations, around.modules)
-    # An optimizer may step inside of backward: what it does belongs to no layer.
+    # An optimizer may step inside of backward: its work belongs to no layer.
     inherits = ops.backward & (direction == DIRECTIONS.index("backward"))
     origin = _origins(ops, pairs)
     stack = _within(ops, direction, around.modules, _stack_of(ops, around, origin, inherits))
     layer, layers = merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops))
-    source, library_source = _lines_of(stack, shared.stacks, source_root)
+    # The innermost line of the user's own, and outside of torch.
+    source, library_source = (
+        (lookup(codes, stack, -1), texts)
+        for codes, texts in choose_lines(shared.stacks.table(), source_root)
+    )
+    # What else in the recording says of the inputs of ops.
+    names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
+    evidence = find_evidence(ops, pairs, signature, shared.calls, (activities.op, names))
     return Linked(
         threads=threads,
         ops=ops,
         pairs=pairs,
         launches=launches,
         activities=activities,
-        costs=_costs_of(recording, ops, pairs, signature, activities, shared),
+        costs=cost_ops(ops, evidence, shared.descriptions),
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
         layer=(_within(ops, direction, around.modules, layer), layers),
@@ -181,41 +190,13 @@ def link_recording(
     )
 
 
-def _lines_of(stack: Int, stacks: Stacks, root: str | None) -> tuple[TextColumn, TextColumn]:
-    """Return of the stack of each op the innermost line of the user's own, and outside of torch."""
-    own, outside = (
-        (lookup(codes, stack, -1), texts) for codes, texts in choose_lines(stacks.table(), root)
-    )
-    return own, outside
-
-
 def _stack_of(ops: Ops, around: _Around, origin: Int, inherits: Bool) -> Int:
     """Return the stack of each op; in backward that of its forward op."""
     stack = _inherit((around.stack, []), origin, inherits, ops)[0]
-    # The line of a forward op that an op in backward names: what called it is known in forward.
+    # An op in backward names the line of its forward op: its callers are known in forward.
     named = inherits & (around.line >= 0) & (lookup(around.line, origin, -1) == around.line)
     stack = np.where(named, lookup(around.stack, origin, -1), stack)
     return _stacks_again(ops, stack, around.layer[0])
-
-
-def _costs_of(
-    recording: Recording,
-    ops: Ops,
-    pairs: Pairs,
-    signature: Int,
-    activities: LinkedActivities,
-    shared: Shared,
-) -> OpCosts:
-    """Return the costs of the ops, with what else in the recording says of their inputs."""
-    names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
-    evidence = find_evidence(ops, pairs, signature, shared.calls, (activities.op, names))
-    return cost_ops(ops, evidence, shared.descriptions)
-
-
-def _layers_around(ops: Ops, forward: Int, ranges: dict[str, Ranges]) -> TextColumn:
-    """Return the layer of each op as the ranges around it tell it."""
-    modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
-    return link_layers(modules, layers, ops, forward)
 
 
 def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: TextColumn) -> Int:
@@ -230,10 +211,10 @@ def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: Te
 
 
 def _stacks_again(ops: Ops, stack: Int, layer: Int) -> Int:
-    """Return the stacks of ops, where what checkpointing runs again has that of its forward op.
+    """Return the stacks of ops; those that checkpointing runs again have that of their forward op.
 
-    Around what runs again are the frames of backward, if any. Its forward op is one of the same
-    name in the same layer; where these are called from one place, that is the place.
+    Around ops that run again are the frames of backward, if any. Their forward op is one of the
+    same name in the same layer; where these are called from one place, that is the place.
     """
     again = ops.recompute & (layer >= 0)
     first = ~ops.recompute & ~ops.backward & (layer >= 0) & (stack >= 0)
@@ -254,8 +235,8 @@ def _stacks_again(ops: Ops, stack: Int, layer: Int) -> Int:
 def _origins(ops: Ops, pairs: Pairs) -> Int:
     """Return for each op in backward the op outside of it whose layer it has, or -1.
 
-    What made a node of a second derivative is in backward itself, and has the layer of its own
-    forward op in turn.
+    The op that made a node of a second derivative is in backward itself, and has the layer of its
+    own forward op in turn.
     """
     origin = np.where(pairs.forward >= 0, pairs.forward, pairs.accumulate)
     todo = np.flatnonzero(origin >= 0)
@@ -269,8 +250,8 @@ def _origins(ops: Ops, pairs: Pairs) -> Int:
 def _within(ops: Ops, direction: Int, modules: Sequence[Ranges], codes: Int) -> Int:
     """Give ops without a layer or stack that of the nearest node of autograd around them.
 
-    A node may run autograd by itself, of ops whose layer nothing else in the recording says. Not
-    the node's is what an optimizer does that steps inside of it, and what runs in a module that is
+    A node may run autograd by itself, of ops whose layer nothing else in the recording says. The
+    work of an optimizer that steps inside of it is not the node's, nor that of a module that is
     called there.
 
     Args:

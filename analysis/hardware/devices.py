@@ -1,11 +1,11 @@
-"""What devices can do at most: peak rates, memory bandwidth, cache; found by the recorded name.
+"""What devices can do at most: peak rates, memory, its bandwidth, cache; by the recorded name.
 
 Convention of every number: **dense** (no structured sparsity), per device as the runtime shows
 it (one die of an MI250X), products accumulated in float32, int8 in operations per second. Matrix
 peaks are those of Tensor Cores or AMD's matrix cores, vector peaks those of the ordinary lanes.
 GeForce cards multiply 16-bit types with float32 accumulation at half rate: that is the peak
-here, as PyTorch accumulates in float32. What vendors do not state, or state differently in
-different places, is left out: null, not a guess.
+here, as PyTorch accumulates in float32. Numbers that vendors do not state, or state differently in
+different places, are left out: null, not a guess.
 
 The numbers are the data sheets'. Each can be checked: multiprocessors × operations per clock ×
 clock. Where the recording knows the highest clock, and it is lower, the peaks shrink with it.
@@ -85,7 +85,7 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Chip:
-    """What all cards with one kind of multiprocessor share."""
+    """Facts that all cards with one kind of multiprocessor share."""
 
     vendor: str
     compute_capability: str
@@ -120,7 +120,7 @@ _H20 = _Chip(
     "H20 data sheet; its f32 vector peak, which its clock cannot give, is left out",
 )
 _GH200 = _Chip("nvidia", "9.0", "GH200 data sheet", {"f16": 2, "bf16": 2, "f64": 0.5})
-# What B200 and B300 do with 16-bit vectors is in no data sheet.
+# The 16-bit vector rates of B200 and B300 are in no data sheet.
 _GB100 = _Chip("nvidia", "10.0", "HGX B200 and GB200 NVL72 data sheets", {"f64": 0.5})
 _GB110 = _Chip("nvidia", "10.3", "HGX B300 data sheet; on int8 and fp4 its editions differ")
 _CDNA2 = _Chip("amd", "9.0", "data sheet; one die, half of an MI250(X) card", {"f64": 1})
@@ -342,7 +342,7 @@ _ENTRIES: Final = (
         f32=19.2, matrix=_same(76.7, tf32=38.3, i8=153.4), gb_per_s=448, l2_mib=4,
         multiprocessors=48, ghz=(1.56, 1.56),
     ),
-    # Of this card there are two kinds, with GDDR6 and with GDDR6X, under one name.
+    # There are two kinds of this card, with GDDR6 and with GDDR6X, under one name.
     _entry(
         "RTX 3060 Ti", _GA10X, _RTX + "3060 Ti",
         f32=16.2, matrix=_same(32.4, tf32=16.2, i8=129.6), gb_per_s=None, l2_mib=4,
@@ -414,7 +414,7 @@ _ENTRIES: Final = (
         f32=91.1, matrix=_same(364, tf32=182, f8=728, i8=728), gb_per_s=960, l2_mib=96,
         multiprocessors=142, ghz=(2.505, 2.505),
     ),
-    # Of this card there are two kinds, with GDDR6 and with GDDR6X, under one name.
+    # There are two kinds of this card, with GDDR6 and with GDDR6X, under one name.
     _entry(
         "RTX 4070", _AD10X, _RTX + "4070",
         f32=29.1, matrix=_same(58.3, tf32=29.15, f8=116.6, i8=233.2), gb_per_s=None, l2_mib=36,
@@ -625,7 +625,19 @@ def find_device(
             or _fits(next(iter(entry.memory)), memory_bytes and memory_bytes / _GIB, 0.1)
         )
     ]
-    return _at_clock(found[0], clock_hz) if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    device, vector, matrix = found[0].device, found[0].vector_clock_hz, found[0].matrix_clock_hz
+    if not clock_hz or not vector or not matrix or clock_hz >= max(vector, matrix):
+        return device
+    of_vector = min(1, clock_hz / vector)
+    return replace(
+        device,
+        matrix_flop_per_s=_times(device.matrix_flop_per_s, min(1, clock_hz / matrix)),
+        vector_flop_per_s=_times(device.vector_flop_per_s, of_vector),
+        l2_bytes_per_s=device.l2_bytes_per_s and device.l2_bytes_per_s * of_vector,
+        source=f"{device.source}; at the recorded clock of {clock_hz / _GIGA:.2f} GHz",
+    )
 
 
 def _fits(expected: float | None, recorded: float | None, tolerance: float) -> bool:
@@ -633,20 +645,6 @@ def _fits(expected: float | None, recorded: float | None, tolerance: float) -> b
     if not expected or not recorded:
         return True
     return abs(recorded - expected) <= tolerance * expected
-
-
-def _at_clock(entry: _Entry, clock_hz: float | None) -> Device:
-    """Return the device with its peaks at `clock_hz`, if that is lower than the data sheet's."""
-    device, vector, matrix = entry.device, entry.vector_clock_hz, entry.matrix_clock_hz
-    if not clock_hz or not vector or not matrix or clock_hz >= max(vector, matrix):
-        return device
-    return replace(
-        device,
-        matrix_flop_per_s=_times(device.matrix_flop_per_s, min(1, clock_hz / matrix)),
-        vector_flop_per_s=_times(device.vector_flop_per_s, min(1, clock_hz / vector)),
-        l2_bytes_per_s=device.l2_bytes_per_s and device.l2_bytes_per_s * min(1, clock_hz / vector),
-        source=f"{device.source}; at the recorded clock of {clock_hz / _GIGA:.2f} GHz",
-    )
 
 
 _SIZE: Final = re.compile(r"(\d+)(?:g|gb|gib)?", re.IGNORECASE)
@@ -716,7 +714,7 @@ def measured_device(row: Mapping[str, Any]) -> Device | None:
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _DeviceFile(msgspec.Struct, forbid_unknown_fields=True):
     """The keys of a device file, as `load_device` documents them."""
 
     name: str
@@ -757,7 +755,19 @@ def load_device(path: Path) -> Device:
     Raises:
         UsageError: the file cannot be read, or a key or a value is not one of these.
     """
-    content = _content_of(path)
+    try:
+        content = msgspec.json.decode(path.read_bytes(), type=_DeviceFile)
+    except OSError as error:
+        msg = f"{path}: {error.strerror}; give a JSON file that describes the device"
+        raise UsageError(msg) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        keys = ", ".join(field.name for field in msgspec.structs.fields(_DeviceFile))
+        msg = f"{path}: not a description of a device: {error}; its keys are {keys}"
+        raise UsageError(msg) from error
+    unknown = sorted({*content.vector_tflops, *content.matrix_tflops} - _KINDS)
+    if unknown:
+        msg = f"{path}: no such dtype: {', '.join(unknown)}; use {', '.join(sorted(_KINDS))}"
+        raise UsageError(msg)
     return Device(
         content.name,
         content.vendor,
@@ -769,20 +779,3 @@ def load_device(path: Path) -> Device:
         content.source or str(path),
         content.l2_gb_per_s and content.l2_gb_per_s * _GIGA,
     )
-
-
-def _content_of(path: Path) -> _File:
-    try:
-        content = msgspec.json.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        msg = f"{path}: {error.strerror}; give a JSON file that describes the device"
-        raise UsageError(msg) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        keys = ", ".join(field.name for field in msgspec.structs.fields(_File))
-        msg = f"{path}: not a description of a device: {error}; its keys are {keys}"
-        raise UsageError(msg) from error
-    unknown = sorted({*content.vector_tflops, *content.matrix_tflops} - _KINDS)
-    if unknown:
-        msg = f"{path}: no such dtype: {', '.join(unknown)}; use {', '.join(sorted(_KINDS))}"
-        raise UsageError(msg)
-    return content

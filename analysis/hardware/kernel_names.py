@@ -1,11 +1,11 @@
-"""What the name of a kernel tells: its short form, its kind of work, whether it only helps.
+"""Reading the name of a kernel: its short form, its kind of work, whether it is a helper.
 
 A name is what the compiler made of a C++ function (`void ns::name<args>(types)`), a bare word
 from a code generator (`nvjet_tst_…`, `triton_poi_…`, `Cijk_…`), or a mangled symbol (`_ZN…`).
 Profilers cut names, and write the unnamed namespace and lambdas in ways of their own.
 
 The op that launched a kernel says more than its name; the name counts where there is no op,
-and for telling communication and helper kernels from the others.
+and to recognise communication and helper kernels.
 """
 
 from __future__ import annotations
@@ -42,10 +42,18 @@ def short_name(kernel: str) -> str:
     """Return the qualified name alone: no return type, arguments, or template arguments.
 
     `void at::native::reduce_kernel<512, 1>(int)` gives `at::native::reduce_kernel`. The unnamed
-    namespace is always `(anonymous namespace)`. Names cut in the middle give what is whole. Of
-    a mangled name only its path is read; one that is not understood stays as it is.
+    namespace is always `(anonymous namespace)`. Names cut in the middle give their whole part. Only
+    the path of a mangled name is read; one that is not understood stays as it is.
     """
-    name = _without_suffixes(kernel.strip())
+    name = kernel.strip()
+    while True:  # without `.kd` and `[clone …]` at its end
+        clone = name.rfind(_CLONE) if name.endswith("]") else -1
+        if name.endswith(_DESCRIPTOR):
+            name = name.removesuffix(_DESCRIPTOR)
+        elif clone >= 0 and name.find("]", clone) == len(name) - 1:
+            name = name[:clone].rstrip()
+        else:
+            break
     if copy := _COPY.match(name):
         return copy[1]
     if name.startswith("_Z"):
@@ -56,20 +64,8 @@ def short_name(kernel: str) -> str:
     return _outside_brackets(name) or name
 
 
-def _without_suffixes(name: str) -> str:
-    """Return a name without `.kd` and `[clone …]` at its end."""
-    while True:
-        clone = name.rfind(_CLONE) if name.endswith("]") else -1
-        if name.endswith(_DESCRIPTOR):
-            name = name.removesuffix(_DESCRIPTOR)
-        elif clone >= 0 and name.find("]", clone) == len(name) - 1:
-            name = name[:clone].rstrip()
-        else:
-            return name
-
-
 def _outside_brackets(name: str) -> str:
-    """Return the last word of `name` before its arguments, without what stands in brackets."""
+    """Return the last word of `name` before its arguments, without brackets and their content."""
     kept, at = "", 0
     while at < len(name):
         end, part = at + 1, ""
@@ -157,9 +153,9 @@ def elements_of(name: str) -> tuple[str, ...]:
     """Return the element types that PyTorch's kernels for lists of tensors say they work on.
 
     `CatArrayBatchedCopy<OpaqueType<2u>, …>` moves elements of 16 bits, whatever they are: its
-    type is `bits16`. Of a foreach kernel it is the functor's first argument; `CopyFunctor` has
-    the type of its targets and that of its sources. Of other functors of two types nobody knows
-    which list has which.
+    type is `bits16`. In a foreach kernel it is the functor's first argument; `CopyFunctor` has
+    the type of its targets and that of its sources. Other functors of two types do not say which
+    list has which.
 
     Returns:
         None, one for all lists, or one for each.
@@ -168,7 +164,7 @@ def elements_of(name: str) -> tuple[str, ...]:
     if found is None or found[2] not in _ELEMENTS:
         return ()
     first, second = _ELEMENTS[found[2]], _ELEMENTS.get(found[3] or "")
-    if found[1] is None or second is None:  # of a concatenation the second is that of its offsets
+    if found[1] is None or second is None:  # a concatenation's second type is that of offsets
         return (first,)
     if found[1] == "Copy":
         return first, second
@@ -183,7 +179,7 @@ _WRAPPER = bounded(
     | elementwise_kernel | multi_tensor_apply_kernel | globalKernel
     """
 )
-"""Short names that say nothing of the work: their template arguments do."""
+"""Short names of wrappers: only their template arguments name the work."""
 
 _CATEGORIES: Final = (
     ("memset", r"^Memset|(?<![a-z])memset"),
@@ -251,7 +247,7 @@ _CATEGORIES: Final = (
         |quantiz|silu|gelu|swiglu|(?<![a-z])relu|dropout|(?<![a-z])fill""",
     ),
 )
-"""Category and the words that tell it, the most telling first; matched on the short name."""
+"""Category and its words, the most specific first; matched on the short name."""
 
 _RULES: Final = tuple((category, bounded(rf"(?x){words}")) for category, words in _CATEGORIES)
 
@@ -269,12 +265,12 @@ _FUNCTORS: Final = (
     ("random", re.compile(r"distribution_nullary|bernoulli|random_")),
     ("index", re.compile(r"index_|gather|scatter")),
 )
-"""For a generic pointwise kernel: what it applies."""
+"""Of generic pointwise kernels: words of the functor that they apply."""
 
 
 @lru_cache(_CACHE_SIZE)
 def category_by_name(kernel: str) -> str | None:
-    """Return the kind of work, in the words of column `category`; None if the name is silent."""
+    """Return the kind of work, as in column `category`; None if the name does not say it."""
     kernel, short = kernel[:TELLING], short_name(kernel)[:TELLING]
     if _INDUCTOR.match(short):
         return _first(short, _INDUCTOR_RULES)
@@ -337,7 +333,7 @@ _MOVERS: Final = bounded(
 def only_moves(kernel: str) -> bool:
     """Say whether a kernel of this name works on each element, sums, copies or communicates.
 
-    It may be all the work of its op, but beside another kernel it is not the matrix product.
+    It may be the whole work of its op, but beside another kernel it is not the matrix product.
     """
     return _MOVERS.search(short_name(kernel[:TELLING])) is not None
 

@@ -1,4 +1,4 @@
-"""Work that Tensor Cores could have done and did not, and why not."""
+"""Work that Tensor Cores could have done and did not, and the reason."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pyprof2.columns import combine_keys
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pandas as pd
 
     from pyprof2.analysis.intervals import Int
@@ -67,13 +65,11 @@ def missed_reasons(kernels: pa.Table, *, in_half: bool = True) -> TextColumn:
     if len(rows):
         key = combine_keys(*(codes[rows] for codes, _ in texts))
         _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        reasons = [_reason(*_words(texts, row)) for row in rows[first].tolist()]
+        for row in rows[first].tolist():
+            said = ((words[codes[row]] or "") if codes[row] >= 0 else "" for codes, words in texts)
+            reasons.append(_reason(*said))
         which[rows] = inverse
     return which, reasons
-
-
-def _words(texts: Sequence[TextColumn], row: int) -> list[str]:
-    return [(words[codes[row]] or "") if codes[row] >= 0 else "" for codes, words in texts]
 
 
 def _reason(dtype: str, params: str, device_type: str, as_it_is: str) -> str:
@@ -86,18 +82,15 @@ def _reason(dtype: str, params: str, device_type: str, as_it_is: str) -> str:
     if dtype in _SINGLE and device_type != "hip":
         return F32
     step = _STEPS.get(dtype if dtype in _STEPS else dtype.removeprefix("q")[:2], 1)
-    return SIZES.format(step=step) if any(n % step for n in _inner(params, sizes)) else CHOICE
-
-
-def _inner(params: str, sizes: Mapping[str, int]) -> list[int]:
-    """Return the sizes that the operands are contiguous in: of a convolution its channels."""
+    # The sizes that the operands are contiguous in: of a convolution its channels.
     names = ("C", "K") if "window" in params else ("N", "K")
     groups = sizes.get("groups", 1) or 1
-    return [sizes[name] // groups for name in names if name in sizes]
+    is_odd = any(sizes[name] // groups % step for name in names if name in sizes)
+    return SIZES.format(step=step) if is_odd else CHOICE
 
 
 def advice_on(reason: str) -> str:
-    """Return what to do about a reason."""
+    """Return the advice on a reason."""
     return next((text for words, text in _ADVICE.items() if reason.startswith(words)), "")
 
 

@@ -2,7 +2,7 @@
 
 An op needs at least the time that its FLOPs take at the peak rate, and at least the time that
 its bytes take at the memory's bandwidth. The roof is the longer of the two; `roofline_pct` is
-the roof over the measured time. What is not known is NaN in, and NaN out.
+the roof over the measured time. Unknown numbers are NaN in, and NaN out.
 
 Two things that the clock refutes are not shown as percentages above the roof. Bytes that fit in
 the last cache, and came faster than the memory can move them, came out of the cache: its
@@ -91,11 +91,11 @@ def roofline(  # noqa: PLR0913 -- the columns that it works on
         memory_bytes_per_s: bandwidth of the memory.
         l2_bytes: size of the last cache.
         l2_bytes_per_s: its bandwidth.
-        peak_flops_low: what the peak is not below; see `peak_for`.
-        flops_lo: what the FLOPs are not below; NaN: the same as `flops`.
-        bytes_lo: what the bytes are not below; NaN: the same as `nbytes`.
+        peak_flops_low: lower bound of the peak; see `peak_for`.
+        flops_lo: lower bound of the FLOPs; NaN: the same as `flops`.
+        bytes_lo: lower bound of the bytes; NaN: the same as `nbytes`.
     """
-    given = _Given(
+    given = _RooflineInput(
         *(np.atleast_1d(array).astype(np.float64) for array in np.broadcast_arrays(
             flops, nbytes, time_ns, peak_flops, memory_bytes_per_s, l2_bytes, l2_bytes_per_s,
             peak_flops_low, flops_lo, bytes_lo,
@@ -103,7 +103,7 @@ def roofline(  # noqa: PLR0913 -- the columns that it works on
     )  # fmt: skip
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = np.where(given.time_ns > 0, given.time_ns / 1e9, np.nan)
-        roofs = _roofs(given, FLAG_PCT / 100 * seconds)
+        roofs = _least_times(given, FLAG_PCT / 100 * seconds)
         pct = 100 * roofs.least_s / seconds
         return Roofline(
             tflops=given.flops / seconds / 1e12,
@@ -115,7 +115,7 @@ def roofline(  # noqa: PLR0913 -- the columns that it works on
         )
 
 
-class _Given(NamedTuple):
+class _RooflineInput(NamedTuple):
     """The arguments of `roofline`, all of one shape."""
 
     flops: Floats
@@ -130,7 +130,7 @@ class _Given(NamedTuple):
     bytes_lo: Floats
 
 
-class _Roofs(NamedTuple):
+class _LeastTimes(NamedTuple):
     """The shortest times: of the arithmetic, of the traffic, of both, and whether it is cached."""
 
     compute_s: Floats
@@ -139,14 +139,16 @@ class _Roofs(NamedTuple):
     cached: Bools
 
 
-def _roofs(given: _Given, most: Floats) -> _Roofs:
+def _least_times(given: _RooflineInput, most: Floats) -> _LeastTimes:
     """Return what the roofs allow; `most`: the seconds above which an estimate is refuted."""
     work, traffic = given.flops, given.bytes
     memory_s = _time(traffic, given.bandwidth)
     cached = (memory_s > most) & (traffic <= given.cache)
     speed = np.where(cached, given.cache_bandwidth, given.bandwidth)
     memory_s = _time(traffic, speed)
-    compute_s = _settle(_time(work, given.peak_flops), work / given.peak_low, memory_s)
+    compute_s, longest_s = _time(work, given.peak_flops), work / given.peak_low
+    # An unknown compute time does not matter where even the longest possible one is hidden.
+    compute_s = np.where(np.isnan(compute_s) & (longest_s <= memory_s), longest_s, compute_s)
     # Too many FLOPs are too many, however fast the cache is.
     too_many = cached & (compute_s > most)
     least_s = np.where(too_many, np.fmax(compute_s, memory_s), np.maximum(compute_s, memory_s))
@@ -157,17 +159,12 @@ def _roofs(given: _Given, most: Floats) -> _Roofs:
     )
     least_s[np.maximum(work, traffic) == 0] = np.nan  # it did nothing: there is no roof
     least_s[(least_s > most) & (at_least_s <= most)] = np.nan  # the estimate is refuted
-    return _Roofs(compute_s, memory_s, least_s, cached)
+    return _LeastTimes(compute_s, memory_s, least_s, cached)
 
 
 def _time(count: Floats, per_s: Floats) -> Floats:
-    """Return the seconds that a count takes; nothing takes none, however fast."""
+    """Return the seconds that a count takes; a count of 0 takes none, however slow."""
     return np.where(count == 0, 0.0, count / per_s)
-
-
-def _settle(compute_s: Floats, longest_s: Floats, memory_s: Floats) -> Floats:
-    """Fill in an unknown compute time where even the longest possible one is hidden."""
-    return np.where(np.isnan(compute_s) & (longest_s <= memory_s), longest_s, compute_s)
 
 
 def _bound(compute_s: Floats, memory_s: Floats, pct: Floats, time_ns: Floats) -> Texts:
@@ -191,7 +188,7 @@ def _flag(compute_s: Floats, pct: Floats, seconds: Floats, cached: Bools) -> Tex
 
 
 class ComputePeak(NamedTuple):
-    """A compute roof in FLOP/s: its value if it is known, and what it is not below."""
+    """A compute roof in FLOP/s: its value if it is known, and a lower bound."""
 
     flops: float | None
     low: float | None
@@ -216,8 +213,8 @@ def peak_for(
       where `tf32` is true.
     - They did not (`no`): the vector peak. Integers and bool take that of f32 as a roof that
       they cannot exceed. A 16-bit rate that the table lacks is not below that of f32.
-    - `unknown`: what both peaks agree on, as where there is only one of them. Else the roof is
-      one of two and stays unknown, but is not below the lower one.
+    - `unknown`: the peak where both are equal, or there is only one. Else the roof is one of two
+      and stays unknown, but is not below the lower one.
 
     A null roof gives a null percentage; `roofline` still settles ops whose memory roof is the
     lower one in any case.

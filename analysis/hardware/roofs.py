@@ -1,7 +1,22 @@
 """The roof of each row: what its device, its units and its algorithm allow.
 
 The kernels that do an op's work share its rates, so they share its roof too: that of the units
-they ran on, and of the algorithm that they carried out. Those that only help have neither.
+they ran on, and of the algorithm that they carried out. Helper kernels have neither.
+
+Convolutions may multiply less than their FLOPs say, by Winograd's or Fourier's transform. The FLOPs
+of a convolution are those of the direct algorithm. Two families of algorithms need fewer
+multiplications, so an op that ran one of them may exceed the peak rate: its roof is higher by the
+factor that the algorithm saves. The transforms themselves are not counted, so the factor is an
+upper limit.
+
+Winograd: a tile of m outputs of a filter of r taps needs m + r - 1 products instead of m·r, in
+each dimension. F(2×2, 3×3) saves 2.25 times, F(4×4, 3×3) 4 times. Source: A. Lavin, S. Gray,
+"Fast Algorithms for Convolutional Neural Networks", CVPR 2016 (arXiv:1509.09308).
+
+Fourier: a tile of T×T reals has T·(T/2 + 1) complex frequencies, each with one complex
+multiply-add of 8 FLOPs, and gives (T - r + 1)² outputs of 2·r² FLOPs each. Source: M. Mathieu,
+M. Henaff, Y. LeCun, "Fast Training of Convolutional Networks through FFTs", ICLR 2014
+(arXiv:1312.5851).
 """
 
 from __future__ import annotations
@@ -17,8 +32,6 @@ import pyarrow as pa
 from pyprof2.analysis.hardware.roofline import (
     FLAG_SAVING,
     Floats,
-    Roofline,
-    Texts,
     peak_for,
     roofline,
 )
@@ -36,16 +49,16 @@ if TYPE_CHECKING:
 
 
 ANSWERS: Final = ["unknown", "no", "yes"]
-"""By how much they say of an op: one kernel that used Tensor Cores decides for all."""
+"""In rising order: one kernel of an op that used Tensor Cores decides for all."""
 
 
 @dataclass(frozen=True)
 class Roofs:
-    """What the roof of each row is made of; NaN where it is not known.
+    """The inputs of the roof of each row; NaN where one is not known.
 
     Attributes:
         peak: FLOP/s of the units that worked, for the dtype, times what the algorithm saves.
-        low: what the peak is not below.
+        low: a lower bound of the peak.
         bandwidth: of the memory, in bytes per second.
         cache, cache_bandwidth: bytes that the last cache holds, and how fast it gives them.
         saving: for each row the position in `savings`, -1 for none.
@@ -77,13 +90,13 @@ def roofs_of(
     found: Found,
     answer: Int,
 ) -> Roofs:
-    """Return what the roof of each row is made of; copies have none.
+    """Return the inputs of the roof of each row; copies have none.
 
     Args:
         kernels: rows of the canonical tables `kernels` or `copies`.
         op: number of the op whose counts each row shares; see `op_numbers`.
         place: of each row its device's position in `found`.
-        found: what was recorded of the devices, each with its peaks.
+        found: the recorded rows of the devices, each with its peaks.
         answer: of each row whether Tensor Cores did the work, as a code into `ANSWERS`.
     """
     dtype, dtypes = code_column(kernels, "compute_dtype")
@@ -108,7 +121,7 @@ def roofs_of(
 
 
 def percentages(kernels: pa.Table, op: Int, roofs: Roofs) -> dict[str, pa.Array]:
-    """Return share of the roof, what bounds the op, and the flag."""
+    """Return columns `roofline_pct`, `bound` and `roofline_flag`."""
     base = np.where(op >= 0, known(int_column(kernels, "op_time_ns", -1)), np.nan)
     roof = roofline(
         floats(kernels, "tflops") * base * 1e3,
@@ -123,22 +136,17 @@ def percentages(kernels: pa.Table, op: Int, roofs: Roofs) -> dict[str, pa.Array]
         bytes_lo=roofs.bytes_lo,
     )
     pct = roof.roofline_pct
-    flag = _flag_savings(roof, roofs)
-    return {
-        "roofline_pct": pa.array(pct, mask=np.isnan(pct)),
-        "bound": pa.array(roof.bound, pa.string()).dictionary_encode(),
-        "roofline_flag": pa.array(flag, pa.string()).dictionary_encode(),
-    }
-
-
-def _flag_savings(roof: Roofline, roofs: Roofs) -> Texts:
-    """Return the flags, which also say of what is above the plain peak how it can be."""
+    # The flag also says why a value may be above the plain peak.
     flag = roof.flag.copy()
     for number, saving in enumerate(roofs.savings):
         above = (roofs.saving == number) & (roof.tflops * 1e12 > roofs.peak / saving.factor)
         words = f"{FLAG_SAVING}: {saving.evidence}, up to {saving.factor:.3g} times fewer flops"
         flag[above] = [words if old is None else f"{words}; {old}" for old in flag[above]]
-    return flag
+    return {
+        "roofline_pct": pa.array(pct, mask=np.isnan(pct)),
+        "bound": pa.array(roof.bound, pa.string()).dictionary_encode(),
+        "roofline_flag": pa.array(flag, pa.string()).dictionary_encode(),
+    }
 
 
 def _best_of_op(op: Int, answer: Int) -> Int:
@@ -157,7 +165,7 @@ def sums_of_op(op: Int, values: Floats) -> Floats:
 
 
 def _savings(kernels: pa.Table, op: Int) -> tuple[Int, list[Saving]]:
-    """Return the algorithm of each row's op, where one of its kernels tells that it saves."""
+    """Return the saving algorithm of each row's op, by the names of its kernels."""
     kernel, names = code_column(kernels, "kernel")
     params, texts = code_column(kernels, "params")
     may = np.array([*(fast_convolution(name, None) is not None for name in names), False])[kernel]
@@ -176,7 +184,7 @@ def _savings(kernels: pa.Table, op: Int) -> tuple[Int, list[Saving]]:
 
 
 def _limits(device: Device | None, dtype: str | None, answer: str) -> tuple[float, ...]:
-    """Return peak, what it is not below, memory bandwidth, cache and its bandwidth, or NaN."""
+    """Return peak, its lower bound, memory bandwidth, cache and its bandwidth; NaN: unknown."""
     if device is None:
         return (np.nan,) * 5
     peak = peak_for(device, dtype, answer)
@@ -203,19 +211,19 @@ _MIOPEN_TILE: Final = re.compile(r"_f([2-6])x([2-6])_")
 _CUDNN_TILE: Final = bounded(r"inograd\w*?(?P<size>[2-9])x(?P=size)(?:_(?P<taps>\d)x(?P=taps))?")
 
 _LARGEST_TILE: Final = 4
-"""Outputs of a Winograd tile whose size the name does not tell: larger ones lose precision."""
+"""Outputs of a Winograd tile whose size is not in the name: larger ones lose precision."""
 _USUAL_TAPS: Final = (3, 3)
 
 
 class Saving(NamedTuple):
-    """How many times fewer multiplications, and what tells it."""
+    """How many times fewer multiplications, and the evidence."""
 
     factor: float
     evidence: str
 
 
 def fast_convolution(kernel: str, params: str | None) -> Saving | None:
-    """Return what the algorithm of a kernel saves; None if it is not known to save anything.
+    """Return the multiplications that a kernel's algorithm saves; None if none are known.
 
     Args:
         kernel: the demangled name.
@@ -224,32 +232,25 @@ def fast_convolution(kernel: str, params: str | None) -> Saving | None:
     window = _WINDOW.search(params or "")
     taps = tuple(int(size) for size in window[1].split("x")) if window else _USUAL_TAPS
     if tile := _FOURIER.search(kernel):
-        saving = _fourier(int(tile[1]), taps)
+        size = int(tile[1])
+        outputs = math.prod(max(0, size - r + 1) for r in taps[-2:])
+        direct = 2 * math.prod(taps[-2:]) * outputs
+        factor = direct / (8 * size * (size // 2 + 1))
+        saving = Saving(factor, f"a Fourier transform of {size}×{size} tiles")
     elif _WINOGRAD.search(kernel):
-        saving = _winograd(kernel, taps)
+        size, own_taps, is_named = _tile(kernel)
+        taps = taps if own_taps is None else (own_taps,) * len(taps)
+        factor = math.prod(size * r / (size + r - 1) for r in taps)
+        sizes, window = "×".join([str(size)] * len(taps)), "×".join(map(str, taps))
+        unsure = "" if is_named else ", the largest in use: the name does not tell the tile"
+        saving = Saving(factor, f"Winograd's F({sizes}, {window}){unsure}")
     else:
         return None
     return saving if saving.factor > 1 else None
 
 
-def _fourier(size: int, taps: tuple[int, ...]) -> Saving:
-    outputs = math.prod(max(0, size - r + 1) for r in taps[-2:])
-    direct = 2 * math.prod(taps[-2:]) * outputs
-    factor = direct / (8 * size * (size // 2 + 1))
-    return Saving(factor, f"a Fourier transform of {size}×{size} tiles")
-
-
-def _winograd(kernel: str, taps: tuple[int, ...]) -> Saving:
-    size, own_taps, is_named = _tile(kernel)
-    taps = taps if own_taps is None else (own_taps,) * len(taps)
-    factor = math.prod(size * r / (size + r - 1) for r in taps)
-    outputs, window = "×".join([str(size)] * len(taps)), "×".join(map(str, taps))
-    unsure = "" if is_named else ", the largest in use: the name does not tell the tile"
-    return Saving(factor, f"Winograd's F({outputs}, {window}){unsure}")
-
-
 def _tile(kernel: str) -> tuple[int, int | None, bool]:
-    """Return m of F(m×m, r×r), r where the name tells it, and whether it tells m.
+    """Return m of F(m×m, r×r), r where it is in the name, and whether m is.
 
     MIOpen writes `f2x3`: m and r. cuDNN writes `4x4`, the outputs, for filters of 3×3 (there
     are 36 products, as the grids of the kernels between the transforms show), and `9x9_5x5`,

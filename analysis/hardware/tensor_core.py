@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from pyprof2.analysis.categories import MATRIX_WORK
 from pyprof2.analysis.hardware.kernel_names import TELLING, short_name
 from pyprof2.patterns import bounded
 
@@ -26,7 +27,7 @@ RULES_VERSION: Final = 2
 """Counts changes of `RULES` that can change a verdict.
 
 1. the first table: libraries of NVIDIA from Volta to Blackwell, of AMD's CDNA, and Triton.
-2. a library's name proves nothing; what prepares a product has none; sparse products.
+2. a library's name proves nothing; kernels that prepare a product have none; sparse products.
 """
 
 Answer: TypeAlias = Literal["yes", "no", "likely", "unknown"]
@@ -445,10 +446,10 @@ _PRODUCT_PART = re.compile(r"(?i)gemm|matmul|attention|attn|fmha")
 """Parts of words that mean a product, where a name runs its words together."""
 
 _LIBRARY = re.compile(r"(?i)deep_?gemm|fbgemm|flashinfer|transformer_engine")
-"""Names of libraries that contain words of operations; they say nothing of a kernel."""
+"""Names of libraries that contain words of operations: no evidence about a kernel."""
 
 _QUOTED: Final = 60
-"""Characters of a match that the evidence quotes; the telling ones are its last."""
+"""Characters of a match that the evidence quotes: its last."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+(?:\dd)?|\d+")
 
@@ -465,28 +466,22 @@ def tensor_core_by_name(kernel: str) -> Verdict:
         if word := rule.pattern.search(short if rule.own else name):
             evidence = f"'{word[0].strip()[-_QUOTED:]}': {rule.meaning}"
             return Verdict(rule.tensor_core, rule.family, evidence)
-    return _by_operation(short)
-
-
-def _by_operation(short: str) -> Verdict:
+    # No rule: a name whose words are all of operations without a product is a `no`.
     words = _WORD.findall(_LIBRARY.sub("", short.removeprefix("kernel_cutlass_")))
     low = [word.lower() for word in words]
     pairs = [one + other for one, other in pairwise(low)]
     plain = [word for word in (*low, *pairs) if word in _NO_PRODUCT]
     if plain and not any(word in _PRODUCT or _PRODUCT_PART.search(word) for word in low):
+        found = _spelled(plain[0]).search(short)
+        word_found = found[0] if found else plain[0]
         meaning = "an operation without a product, so on CUDA cores"
-        return Verdict("no", "other operation", f"'{_spelling(plain[0], short)}': {meaning}")
+        return Verdict("no", "other operation", f"'{word_found}': {meaning}")
     return Verdict("unknown", "unknown", "no rule knows a word of the name")
-
-
-def _spelling(word: str, name: str) -> str:
-    """Return the word, or pair of words, as it stands in the name."""
-    found = _spelled(word).search(name)
-    return found[0] if found else word
 
 
 @lru_cache(1 << 10)
 def _spelled(word: str) -> re.Pattern[str]:
+    """Return the pattern of a word, or pair of words, as it stands in a name."""
     return re.compile("_*".join(word), re.IGNORECASE)
 
 
@@ -544,7 +539,7 @@ def tensor_core(
 ) -> Verdict:
     """Return `yes`, `no` or `unknown` for a kernel of an op that computes in `dtype`.
 
-    What the name alone says holds, except on a device without Tensor Cores. Where the name says
+    The verdict of the name alone holds, except on a device without Tensor Cores. Where it is
     `likely`, the dtype decides: 16-bit and 8-bit floats and int8 are multiplied by Tensor Cores
     wherever the device has them for that type; float32 only as TF32, so without a known `tf32`
     the verdict is unknown (AMD's CDNA 3 multiplies float32 as it is).
@@ -613,8 +608,6 @@ def _multiplies(
 
 # --------------------------------------------------------------------------- eligibility
 
-_MATRIX_CATEGORIES: Final = frozenset({"matmul", "conv", "attention", "rnn"})
-
 _ALIGNMENT: Final = {"f8": 16, "f4": 32, "i8": 4, "u8": 4}
 """dtype: what K and N of a product must be multiples of.
 
@@ -634,7 +627,7 @@ def eligible(
 ) -> bool | None:
     """Say whether Tensor Cores could do the work of an op, whatever did it.
 
-    The rule is what hardware and libraries can do, not what is fast: a type that the Tensor
+    The rule is about what hardware and libraries can do, not about speed: a type that the Tensor
     Cores of the device take (float32 as TF32, even where TF32 is off), and sizes that the
     library takes (see `_ALIGNMENT`). A depthwise convolution, one channel in each group, is a
     stencil and no product of matrices.
@@ -642,8 +635,8 @@ def eligible(
     Args:
         category: of the op. Only matmul, conv, attention and rnn can be eligible.
         dtype: that it computes in.
-        dims: `N` and `K` of a matmul; of a conv `C`, its input channels, and `groups`. What is
-            absent is taken to be no hindrance.
+        dims: `N` and `K` of a matmul; of a conv `C`, its input channels, and `groups`. Absent
+            sizes are taken to be no hindrance.
         compute_capability: of the device.
         device_type: `cuda`, `hip`, `xpu` or `cpu`.
 
@@ -652,7 +645,9 @@ def eligible(
     """
     if category is None:
         return None
-    if category not in _MATRIX_CATEGORIES or device_type == "cpu" or _depthwise(category, dims):
+    groups = dims.get("groups", 1)
+    is_depthwise = category == "conv" and groups > 1 and groups == dims.get("C")
+    if category not in MATRIX_WORK or device_type == "cpu" or is_depthwise:
         return False
     if dtype is None or device_type == "xpu":
         return None
@@ -661,8 +656,3 @@ def eligible(
     if category == "matmul" and any(dims.get(size, 0) % step for size in ("N", "K")):
         return False
     return _multiplies(kind, _capability(compute_capability), device_type)
-
-
-def _depthwise(category: str, dims: Mapping[str, int]) -> bool:
-    groups = dims.get("groups", 1)
-    return category == "conv" and groups > 1 and groups == dims.get("C")

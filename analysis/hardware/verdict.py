@@ -2,8 +2,8 @@
 
 Names, dtypes and devices are judged once per distinct combination.
 
-Where a name is silent, the rate may speak: more FLOP/s than the vector lanes can do at most are
-proof that matrix units worked. It is taken from the lower bound of exact counts, and only for
+Where the name does not decide, the rate may: more FLOP/s than the peak of the vector lanes prove
+that matrix units worked. The rate is taken from the lower bound of exact counts, and only for
 matrix products and attention; a convolution may be fast because its algorithm multiplies less.
 """
 
@@ -37,7 +37,7 @@ from pyprof2.analysis.hardware.roofs import (
     sums_of_op,
 )
 from pyprof2.analysis.hardware.tensor_core import eligible, tensor_core
-from pyprof2.columns import TextColumn, combine_keys, text_array
+from pyprof2.columns import combine_keys, text_array
 from pyprof2.errors import UsageError
 from pyprof2.recording import code_column, has_text, int_column
 
@@ -64,12 +64,12 @@ JUDGED_BY: Final = (
     "device", "kernel", "category", "params", "compute_dtype", "cost_status", "cost_op_id",
     "op_time_ns", "flops", "flops_lo", "bytes_lo", "tflops", "gbps",
 )  # fmt: skip
-"""The columns that it reads."""
+"""The columns that `judge` reads."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Rows with their verdicts, and what these rest on.
+    """Rows with their verdicts, and the inputs of these.
 
     Attributes:
         table: the rows.
@@ -103,11 +103,11 @@ def judge(
 def examine(
     kernels: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
 ) -> Judged:
-    """Return what `judge` does, with all that it rests on."""
+    """Return the rows as `judge` does, with the inputs of the verdicts."""
     place, found = devices_of(kernels, devices, override)
     op = op_numbers(kernels)
-    answer, columns = _tensor_cores(kernels, devices, place)
-    answer, columns = _proven(kernels, op, place, found, (answer, columns))
+    verdict = _tensor_cores(kernels, devices, place)
+    answer, columns = _proven(kernels, op, place, found, verdict)
     roofs = roofs_of(kernels, op, place, found, answer)
     columns |= percentages(kernels, op, roofs)
     kept = kernels.select([name for name in kernels.column_names if name not in JUDGED])
@@ -146,7 +146,7 @@ def examine_ops(
 def devices_of(
     rows: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
 ) -> tuple[Int, list[tuple[Mapping[str, Any], Device | None]]]:
-    """Return for each row its device's position in the list, which holds what was recorded.
+    """Return for each row its device's position in the list of recorded devices, and that list.
 
     Args:
         rows: have a `device`; of one rank, as `devices` are.
@@ -189,7 +189,7 @@ def named_device(override: Path | str) -> Device:
 def find_peaks(row: Mapping[str, Any]) -> Device | None:
     """Return the device that a row of the canonical table `devices` names, None if unknown."""
     if row.get("device_type") == _CPU:
-        # Only a marker says what a CPU can do: it does not stand in for a device that is known.
+        # The peaks of a CPU are in a marker only, which does not replace a device that is known.
         is_known = find_device(row.get("name") or "") is not None
         return None if is_known else measured_device(row)
     if not row.get("name"):
@@ -213,7 +213,13 @@ def _tensor_cores(
     key = combine_keys(place, *(codes for codes, _ in texts))
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     rows: list[Mapping[str, Any]] = [{}, *devices]
-    verdicts = [_verdict(_words(texts, at), rows[place[at]]) for at in first.tolist()]
+    verdicts = [
+        _verdict(
+            [words[codes[at]] if codes[at] >= 0 else None for codes, words in texts],
+            rows[place[at]],
+        )
+        for at in first.tolist()
+    ]
     answers = np.array([ANSWERS.index(v[0]) if v[0] else -1 for v in verdicts] or [-1])[inverse]
     could, could_half = (
         np.array([-1 if is_able is None else int(is_able) for is_able in able] or [-1])[inverse]
@@ -227,10 +233,6 @@ def _tensor_cores(
     }
 
 
-def _words(texts: Sequence[TextColumn], at: int) -> list[str | None]:
-    return [words[codes[at]] if codes[at] >= 0 else None for codes, words in texts]
-
-
 def _verdict(
     words: Sequence[str | None], device: Mapping[str, Any]
 ) -> tuple[str | None, bool | None, bool | None, str | None]:
@@ -240,7 +242,7 @@ def _verdict(
         return None, None, None, None
     capability, kind = device.get("compute_capability"), device.get("device_type")
     found = tensor_core(kernel or "", dtype, capability, device_type=kind)
-    # What the kernels of a whole graph do is not known.
+    # The work of the kernels of a whole graph is not known.
     of = None if _WHOLE_GRAPH.match(kernel or "") else category
     could, could_half = (
         eligible(of, of_dtype, _sizes(params or ""), capability, kind)
@@ -265,13 +267,20 @@ def _proven(
 ) -> tuple[Int, dict[str, Any]]:
     """Return verdicts in which a rate that only matrix units reach is a `yes`.
 
-    The proof is for an op with one kernel name that is silent and did a part of the FLOPs: if
+    The proof is for an op with one kernel name that does not decide and did a part of the FLOPs: if
     there are two, either may have used the matrix units, and if another kernel certainly did,
     the rate may be its.
     """
     answer, columns = verdict
-    silent = _silent(kernels, op, answer)
-    if not silent.any():
+    kernel, _ = code_column(kernels, "kernel")
+    undecided: Bool = (answer == ANSWERS.index("unknown")) & (op >= 0)
+    undecided &= has_text(kernels, "category", _PROVABLE)
+    undecided &= has_text(kernels, "cost_status", ("ok",))
+    undecided &= int_column(kernels, "flops", 0) > 0
+    names = np.unique(np.stack((op[undecided], kernel[undecided])), axis=1)[0]
+    ops, count = np.unique(names, return_counts=True)
+    undecided &= np.isin(op, ops[count == 1]) & ~np.isin(op, op[answer == ANSWERS.index("yes")])
+    if not undecided.any():
         return verdict
     rate = sums_of_op(op, floats(kernels, "flops_lo")) / known(
         int_column(kernels, "op_time_ns", -1)
@@ -280,7 +289,7 @@ def _proven(
     texts = list(columns["tensor_core_evidence"].dictionary.to_pylist())
     evidence = columns["tensor_core_evidence"].indices.to_numpy(zero_copy_only=False).copy()
     answer = answer.copy()
-    for row in np.flatnonzero(silent).tolist():
+    for row in np.flatnonzero(undecided).tolist():
         kind = dtypes[dtype[row]] if dtype[row] >= 0 else None
         proof = _proof(found[place[row]][1], kind, float(rate[row]))
         if proof is not None:
@@ -302,16 +311,3 @@ def _proof(device: Device | None, kind: str | None, flops_per_ns: float) -> str 
         f"{flops_per_ns / 1e3:.1f} TFLOP/s exceed the vector peak of {peak / 1e12:.1f} for {kind} "
         f"on {device.name}: only matrix units can do that"
     )
-
-
-def _silent(kernels: pa.Table, op: Int, answer: Int) -> Bool:
-    """Return the rows of which the name says nothing and the rate may say all."""
-    kernel, _ = code_column(kernels, "kernel")
-    silent: Bool = (answer == ANSWERS.index("unknown")) & (op >= 0)
-    silent &= has_text(kernels, "category", _PROVABLE)
-    silent &= has_text(kernels, "cost_status", ("ok",))
-    silent &= int_column(kernels, "flops", 0) > 0
-    names = np.unique(np.stack((op[silent], kernel[silent])), axis=1)[0]
-    ops, count = np.unique(names, return_counts=True)
-    silent &= np.isin(op, ops[count == 1]) & ~np.isin(op, op[answer == ANSWERS.index("yes")])
-    return silent

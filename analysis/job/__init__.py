@@ -1,7 +1,8 @@
-"""Many ranks: what they say to one another, and where a distributed job loses its time.
+"""Many ranks: their collectives and clocks, and where a distributed job loses its time.
 
 `collectives` finds each rank's members, `instances` which belong together, `clocks` how the ranks'
-clocks differ, `waits` who waited for whom and how fast data moved. `parts` splits a rank's time,
-`scores` compares ranks. `rank_graph`, `job_graph`, `replay`, `paths` and `what_if` say what the job
-would be without something; of many ranks `legs` and `leg_job`.
+clocks differ, `waits` who waited for whom and how fast data moved. `rank_parts` splits a rank's
+time, `slow_ranks` compares ranks, `late_hosts` finds what hosts did meanwhile. `rank_graph`,
+`job_graph`, `replay`, `critical_path` and `what_if` find the gains of changes; of many ranks
+`segments` and `segment_job`.
 """

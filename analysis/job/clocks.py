@@ -33,7 +33,7 @@ REFERENCE: Final = "the reference"
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock of a rank against that of another one; see table `clocks`.
+    """The clock of a rank against that of another rank; see table `clocks`.
 
     `own = t + offset + drift · (t - middle)`, where t is the other's time. Offsets are `base`, a
     whole number of ns, and `offset`: so they are exact however far clocks are apart.
@@ -96,7 +96,7 @@ def _finite(value: float) -> float | None:
 
 MAD_TO_SIGMA: Final = 1.4826
 DRIFT_MAX: Final = 200e-6
-"""No clock of a machine that works is further off."""
+"""No clock of a working machine drifts more."""
 _FEW: Final = 10
 _SAMPLE: Final = 400
 _SURE: Final = 3
@@ -189,7 +189,7 @@ def clocks_of_job(members: pd.DataFrame, same_clock: Mapping[int, object]) -> di
 
     Args:
         members: `rank`, `instance_id`, `kind`, `start_ns`, `dur_ns`, `in_bytes`, `group_key`.
-        same_clock: by rank what is equal for ranks of one clock; None: it is not known.
+        same_clock: by rank a value that is equal for ranks of one clock; None: not known.
     """
     edges = _edges(_shared(members), same_clock) if len(members) else {}
     ranks = sorted({*members["rank"].unique().tolist(), *same_clock})
@@ -235,17 +235,14 @@ def _edges(frame: pd.DataFrame, same_clock: Mapping[int, object]) -> dict[int, l
         clock = compare_clocks(
             (starts, ends), (starts_ref, ends_ref), classes, (rank, other), may_drift=may_drift
         )
+        reverse = replace(
+            clock, rank=other, reference=rank, base=-clock.base, offset=-clock.offset,
+            drift=-clock.drift / (1 + clock.drift), lo=-clock.hi, hi=-clock.lo,
+            middle=clock.middle + clock.base + round(clock.offset),
+        )  # fmt: skip
         found.setdefault(other, []).append(clock)
-        found.setdefault(rank, []).append(_reversed(clock))
+        found.setdefault(rank, []).append(reverse)
     return found
-
-
-def _reversed(clock: Clock) -> Clock:
-    return replace(
-        clock, rank=clock.reference, reference=clock.rank, base=-clock.base, offset=-clock.offset,
-        drift=-clock.drift / (1 + clock.drift), lo=-clock.hi, hi=-clock.lo,
-        middle=clock.middle + clock.base + round(clock.offset),
-    )  # fmt: skip
 
 
 def _walk(root: int, edges: Mapping[int, Sequence[Clock]]) -> dict[int, Clock]:
@@ -260,7 +257,7 @@ def _walk(root: int, edges: Mapping[int, Sequence[Clock]]) -> dict[int, Clock]:
         for edge in edges.get(rank, ()):
             if edge.rank not in found and clock.comparable:
                 step = _composed(clock, edge)
-                # What no model fits is left for the last: it is compared with nothing.
+                # A pair that no model fits comes last: nothing is compared through it.
                 cost = step.error if step.comparable else np.inf
                 heapq.heappush(waiting, (cost, edge.rank, step))
     return found

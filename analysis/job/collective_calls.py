@@ -1,4 +1,4 @@
-"""What a distinct call of a collective says of itself: its group, its bytes, its parts."""
+"""The description of a collective by a distinct call: its group, its bytes, its parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OUT_LIST_FIRST: Final = (
     "c10d::reduce_scatter_tensor_coalesced_",
 )  # fmt: skip
 _RANGE: Final = re.compile(r"(?:nccl|gloo|mpi):")
-"""PyTorch's own ranges, which have each tensor that goes in as an input."""
+"""PyTorch's own ranges, whose inputs are the tensors that go in."""
 _IN_PLACE: Final = frozenset({"all_reduce", "broadcast", "reduce", "send", "recv"})
 _GROWS: Final = "all_gather"
 _SHRINKS: Final = "reduce_scatter"
@@ -33,15 +33,15 @@ _SHRINKS: Final = "reduce_scatter"
 
 @dataclass(frozen=True)
 class Described:
-    """What one distinct call says; None where it says nothing.
+    """The description by one distinct call; None where it says nothing.
 
     Attributes:
         kind: of collective.
         name, desc, size, ranks: of the group.
-        in_bytes, out_bytes: what goes in and comes out on this rank.
+        in_bytes, out_bytes: that go in and come out on this rank.
         sent, received: the bytes of it that go to others and come from others.
         dtype, uneven, root, peer, asynchronous: see table `collectives`.
-        bytes_source, note: where the bytes are from; why those recorded are not used.
+        bytes_source, note: where the bytes are from; why recorded ones are not used.
     """
 
     kind: str | None = None
@@ -68,7 +68,7 @@ class Described:
 
 
 def describe(op: str, inputs: str, rank: int) -> Described:
-    """Return what a call says.
+    """Return the description by a call.
 
     Args:
         op: its name.
@@ -92,7 +92,7 @@ def describe(op: str, inputs: str, rank: int) -> Described:
 
 
 def _recorded(said: Mapping[str, Any], rank: int) -> Described:
-    """Return what the recorder says; bytes that contradict their group are not used."""
+    """Return the recorder's description; bytes that contradict their group are not used."""
     kind = kind_of(said["collective"]) or "other"
     dtype, ranks = _text(said.get("dtype")), _ranks(said)
     size = said.get("group_size")
@@ -106,25 +106,17 @@ def _recorded(said: Mapping[str, Any], rank: int) -> Described:
     )  # fmt: skip
     if into is None or out is None:
         return found
-    note = _contradiction(kind, into, out, size)
-    if note is not None:
-        return replace(found, note=note)
+    if size is not None and kind in (_GROWS, _SHRINKS):
+        small, large = (into, out) if kind == _GROWS else (out, into)
+        if large != size * small:
+            note = f"recorded {into} bytes in and {out} out do not fit {size} ranks of {kind}"
+            return replace(found, note=note)
     found = replace(found, in_bytes=into, out_bytes=out, bytes_source="recorded")
     return _with_parts(found, said, rank)
 
 
-def _contradiction(kind: str, into: int, out: int, size: int | None) -> str | None:
-    """Return what is wrong with the bytes of a gather or scatter; None: nothing."""
-    if size is None or kind not in (_GROWS, _SHRINKS):
-        return None
-    small, large = (into, out) if kind == _GROWS else (out, into)
-    if large == size * small:
-        return None
-    return f"recorded {into} bytes in and {out} out do not fit {size} ranks of {kind}"
-
-
 def _with_parts(found: Described, said: Mapping[str, Any], rank: int) -> Described:
-    """Return it with what goes to others and comes from others, where the parts are known."""
+    """Return it with the bytes to and from other ranks, where the parts are known."""
     into, out = found.in_bytes or 0, found.out_bytes or 0
     if found.kind != "all_to_all":
         return _plain_parts(found, into, out)
@@ -142,7 +134,7 @@ def _with_parts(found: Described, said: Mapping[str, Any], rank: int) -> Describ
 
 
 def _plain_parts(found: Described, into: int, out: int) -> Described:
-    """Return what goes to others of kinds with equal parts; a ring's way is in the bus factor."""
+    """Return it with the bytes to and from other ranks, of equal parts; rings: see `bus_factor`."""
     n = found.size
     if found.kind == "all_to_all" and n:
         return replace(found, sent=into * (n - 1) // n, received=out * (n - 1) // n)
@@ -155,7 +147,7 @@ def _plain_parts(found: Described, into: int, out: int) -> Described:
 
 def _others(total: int, sizes: list[int], place: int) -> int | None:
     """Return the bytes of `total` that are not for `place`; sizes are rows of equal length."""
-    if not sizes:  # the parts on this side are equal, and the number of ranks is not told by it
+    if not sizes:  # the parts on this side are equal, and do not say how many ranks there are
         return None
     if place >= len(sizes) or sum(sizes) == 0:
         return 0 if sum(sizes) == 0 else None
@@ -163,7 +155,7 @@ def _others(total: int, sizes: list[int], place: int) -> int | None:
 
 
 def _by_shapes(op: str, tensors: Sequence[Input]) -> Described:
-    """Return the bytes that the shapes of the inputs tell, if the op says which is which."""
+    """Return the bytes by the shapes of the inputs, if the op's name says which is which."""
     kind = kind_of(op)
     if kind == "barrier":  # its tensor is there to be waited for
         return Described()
@@ -186,13 +178,13 @@ def _by_shapes(op: str, tensors: Sequence[Input]) -> Described:
 
 
 def with_range(found: Described, op: str, called: Sequence[Described]) -> Described:
-    """Return what is known of an op, with the bytes of PyTorch's ranges in it where it lacks them.
+    """Return the description of an op; where it lacks bytes, those of PyTorch's ranges in it.
 
     Args:
-        found: what the op says.
+        found: by the op.
         op: its name.
-        called: what its ranges say, each with its `kind`. An op that is done as collectives of
-            another kind, such as a barrier, does not move what these do.
+        called: by its ranges, each with its `kind`. An op that is carried out as collectives of
+            another kind, such as a barrier, does not move their bytes.
     """
     if not called or found.bytes_source or found.note:
         return found
@@ -233,7 +225,7 @@ def _dtype(item: Input) -> str | None:
 
 
 def _marked(found: Described, op: str, said: Mapping[str, Any]) -> Described:
-    """Return the bytes that our annotation says: of the larger of what goes in and comes out."""
+    """Return the bytes of our annotation's marker, which has the larger of in and out."""
     kind, size, larger = kind_of(op), found.size, said.get("marked_bytes")
     if not isinstance(larger, int) or kind is None:
         return found
@@ -263,7 +255,7 @@ def _text(value: Any) -> str | None:
 
 
 def together(calls: Sequence[Described]) -> Described:
-    """Return what several calls say that one kernel does: the first one's words, sums of bytes."""
+    """Return the description of several calls in one kernel: words of the first, summed bytes."""
     sums = {}
     for name in ("in_bytes", "out_bytes", "sent", "received"):
         values = [getattr(call, name) for call in calls]

@@ -32,7 +32,7 @@ SYNCHRONISING: Final = frozenset(
 """Kinds in which every member needs every other: none ends before another starts."""
 POINT_TO_POINT: Final = frozenset({"send", "recv"})
 MARKER_KIND: Final = "collective"
-"""Of the ranges by which our annotation says what an op communicates."""
+"""The kind of the ranges by which our annotation describes the collective of an op."""
 
 _WORDS: Final = (
     ("all_reduce", r"all_?reduce|cross_?device_?reduce|quick_?reduce|one_?shot|two_?shot"),
@@ -47,7 +47,7 @@ _WORDS: Final = (
     ("recv", r"recv"),
     ("send", r"send"),
 )
-"""Kind and the words that tell it, the most telling first."""
+"""Kind and its words, the most specific first."""
 _KIND_RULES: Final = tuple((kind, re.compile(words, re.IGNORECASE)) for kind, words in _WORDS)
 _COMM_OP: Final = re.compile(
     r"c10d::|_c10d_functional(?:_autograd)?::|nccl:|gloo:|mpi:|symm_mem::|record_param_comms$"
@@ -68,7 +68,7 @@ _TRANSPORTS: Final = (
 
 @lru_cache(1 << 12)
 def kind_of(name: str) -> str | None:
-    """Return the kind of collective that the name of an op, range or kernel tells; None: none."""
+    """Return the kind of collective by the name of an op, range or kernel; None: none."""
     last = name.rsplit("::", 1)[-1]
     return next((kind for kind, words in _KIND_RULES if words.search(last)), None)
 
@@ -89,12 +89,12 @@ def is_collective_op(name: str) -> bool:
 
 @lru_cache(1 << 12)
 def transport_of(name: str) -> str | None:
-    """Return what carries a collective, by the name of its kernel or op; None: it is silent."""
+    """Return what carries a collective, by the name of its kernel or op; None: not known."""
     return next((word for word, pattern in _TRANSPORTS if pattern.search(name)), None)
 
 
 def is_work(name: str) -> bool:
-    """Whether a range is a collective that a worker does."""
+    """Whether a range is a collective that a worker thread carries out."""
     return bool(_WORK.match(name))
 
 
@@ -110,16 +110,16 @@ INPUT: Final = {
     "signatures": ("signature_id", "op", "inputs"),
     "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "domain", "kind", "signature_id"),
 }  # fmt: skip
-"""The columns of the tables that members are made of."""
+"""The columns of the tables from which members are made."""
 
 RANGE_WORDS: Final = re.compile(r"^(?:p?nccl)[A-Z]\w+$")
-"""Of the ranges of NCCL's own."""
+"""The names of NCCL's own ranges."""
 
 
 def rows_of_collectives(
     tables: Mapping[str, Parted], rows: Callable[[str, Int], pa.Table]
 ) -> dict[str, pa.Table]:
-    """Return the rows of a rank's tables that its members are made of, which are few.
+    """Return the rows of a rank's tables from which its members are made; they are few.
 
     They are the kernels that communicate; the ops that do, those that launched such a kernel, and
     those around both; and the ranges that name a collective.
@@ -131,9 +131,7 @@ def rows_of_collectives(
     Returns:
         The three, with the columns `INPUT`.
     """
-    found = {
-        name: rows(name, _positions(tables[name], *wanted)) for name, wanted in _CHOSEN.items()
-    }
+    found = {name: rows(name, _positions(tables[name], *how)) for name, how in _CHOSEN.items()}
     found["ops"] = rows(
         "ops", _ops_around(tables["ops"], int_column(found["kernels"], "op_id", -1))
     )
@@ -149,10 +147,10 @@ def _positions(parts: Parted, columns: Sequence[str], chosen: Callable[[pa.Table
     return np.concatenate([np.empty(0, np.int64), *found])
 
 
-def _named(rows: pa.Table, column: str, tells: Callable[[str], object]) -> Bool:
-    """Return the rows whose text is one of those wanted; asked once for each text."""
+def _named(rows: pa.Table, column: str, test: Callable[[str], object]) -> Bool:
+    """Return the rows whose text passes a test, which is made once for each text."""
     code, names = code_column(rows, column)
-    found: Bool = np.array([*(bool(tells(name)) for name in names), False])[code]
+    found: Bool = np.array([*(bool(test(name)) for name in names), False])[code]
     return found
 
 
@@ -167,7 +165,7 @@ def _ops_around(parts: Parted, op_ids: Int) -> Int:
         parent, own = int_column(rows, "parent_op_id", -1), wanted[first:last]
         own |= _named(rows, "op", is_comm_op)
         new = np.flatnonzero(own)
-        # An op stands after the one around it: what this marks is here, or in a part to come.
+        # An op stands after the one around it, so its parent is here or in a part to come.
         while len(new):
             above = np.unique(parent[new])
             above = above[(above >= 0) & ~wanted[above]]
@@ -176,7 +174,7 @@ def _ops_around(parts: Parted, op_ids: Int) -> Int:
     return np.flatnonzero(wanted[:-1])
 
 
-def _tells_collective(ranges: pa.Table) -> Bool:
+def _names_collective(ranges: pa.Table) -> Bool:
     called = int_column(ranges, "signature_id", -1) >= 0
     return (
         has_text(ranges, "kind", (MARKER_KIND,))
@@ -187,6 +185,6 @@ def _tells_collective(ranges: pa.Table) -> Bool:
 
 _CHOSEN: Final[Mapping[str, tuple[Sequence[str], Callable[[pa.Table], Bool]]]] = {
     "kernels": (("category",), lambda rows: has_text(rows, "category", ("comm",))),
-    "ranges": (("name", "kind", "signature_id"), _tells_collective),
+    "ranges": (("name", "kind", "signature_id"), _names_collective),
 }
-"""Of tables whose rows are chosen one by one: by which columns, and how."""
+"""Tables whose rows are chosen one by one: by which columns, and how."""

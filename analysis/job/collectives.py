@@ -1,4 +1,4 @@
-"""The members of a rank: its part in every collective, from what either profiler recorded.
+"""The members of a rank: its part in every collective, as either profiler recorded it.
 
 A member is keyed by its kernel. One without kernel, as with gloo, is keyed by its outermost op; on
 a rank that ran communication kernels, an op without one was either of a group of one rank, or its
@@ -47,7 +47,7 @@ FOUND: Final = (
     "instance_id", "members_recorded", "wait_ns", "transfer_ns", "last_rank", "margin_ns", "match",
     "match_note",
 )  # fmt: skip
-"""The columns of table `collectives` that need all ranks."""
+"""The columns of table `collectives` that are found from all ranks."""
 
 _KEYS: Final = ("collective_id", "rank", "start_ns", "dur_ns")
 _DEPTH_MAX: Final = 64
@@ -56,7 +56,7 @@ _WHOLE: Final = {column.name for column in COLLECTIVES.columns if column.type ==
 
 
 def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
-    """Return the table `collectives` of a rank, without what needs the other ranks.
+    """Return the table `collectives` of a rank, without the columns that need the other ranks.
 
     Args:
         tables: the columns `INPUT` of the rank's canonical tables.
@@ -66,7 +66,10 @@ def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
     if not ops.communicate and not pc.any(_is_comm(tables["kernels"])).as_py():
         return COLLECTIVES.empty()
     markers = ops.markers(tables["ranges"])
-    kernels = _comm_kernels(tables["kernels"])
+    chosen = tables["kernels"].filter(_is_comm(tables["kernels"])).drop_columns(["category"])
+    kernels = chosen.to_pandas(types_mapper=_nullable)
+    texts = ("kernel_short", "device_type", *_TAKEN[1:])
+    kernels = kernels.astype(dict.fromkeys(texts, object))
     frame = _members_of_kernels(kernels, ops, tables["ranges"], markers)
     alone = ops.without_kernel(frame)
     of_ops = on_workers(_members_of_ops(alone, ops, markers), tables["ranges"], ops.said_by_ranges)
@@ -85,13 +88,19 @@ def as_table(table: Table, frame: pd.DataFrame) -> pa.Table:
             continue
         values = frame[column.name].to_numpy(object)
         kind = pa.string() if column.type == TEXT else column.type
-        found = pa.array([None if _is_null(v) else v for v in values], kind)
+        found = pa.array(
+            [
+                None if v is None or v is pd.NA or (isinstance(v, float) and np.isnan(v)) else v
+                for v in values
+            ],
+            kind,
+        )
         arrays[column.name] = found.dictionary_encode() if column.type == TEXT else found
     return table.conform(pa.table(arrays))
 
 
 def with_found(own: pa.Table, members: pd.DataFrame) -> pa.Table:
-    """Return a rank's table `collectives` with what all ranks together tell.
+    """Return a rank's table `collectives` with the columns `FOUND`.
 
     Args:
         own: the table, in the order of `collective_id`.
@@ -106,21 +115,8 @@ def with_found(own: pa.Table, members: pd.DataFrame) -> pa.Table:
     return own
 
 
-def _is_null(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
-
-
 def _is_comm(kernels: pa.Table) -> pa.ChunkedArray:
     return pc.equal(kernels["category"].cast(pa.string()), "comm")
-
-
-def _comm_kernels(kernels: pa.Table) -> pd.DataFrame:
-    chosen = kernels.filter(_is_comm(kernels))
-    frame: pd.DataFrame = chosen.drop_columns(["category"]).to_pandas(types_mapper=_nullable)
-    found: pd.DataFrame = frame.astype(
-        dict.fromkeys(("kernel_short", "device_type", *_TAKEN[1:]), object)
-    )
-    return found
 
 
 def _nullable(kind: pa.DataType) -> Any:
@@ -128,12 +124,12 @@ def _nullable(kind: pa.DataType) -> Any:
 
 
 class _Ops:
-    """The ops of a rank that communicate, and what each of them says.
+    """The ops of a rank that communicate, and the description of each.
 
     Attributes:
         frame: of all ops, by position.
         outer: of each op, the outermost one around it that communicates, or -1.
-        described: of each outermost op, the position of the op inside that says most.
+        described: of each outermost op, the ops inside that have a signature.
     """
 
     def __init__(self, ops: pa.Table, signatures: pa.Table, ranges: pa.Table, rank: int) -> None:
@@ -142,14 +138,16 @@ class _Ops:
         self._parent = row_of(self._id, int_column(ops, "parent_op_id", -1))
         self._code, self._names = code_column(ops, "op")
         self._comm, self._collective = (
-            np.array([*map(tells, self._names), False])[self._code]
-            for tells in (is_comm_op, is_collective_op)
+            np.array([*map(test, self._names), False])[self._code]
+            for test in (is_comm_op, is_collective_op)
         )
         self._said = _Descriptions(signatures, rank)
         self._signature = int_column(ops, "signature_id", -1)
         own = np.flatnonzero(self._comm)
         self.outer = self._outermost(own)
-        self.described = self._best(own)
+        self.described: dict[int, list[int]] = {}
+        for row in own[self._signature[own] >= 0].tolist():
+            self.described.setdefault(int(self.outer[row]), []).append(row)
         self._called = _CalledRanges.of(ranges, self._said)
         self._ranges_in: dict[int, list[Described]] = {}
         around = ops_around(self._called.rows, ops, own)
@@ -173,13 +171,6 @@ class _Ops:
         found[rows] = best
         return found
 
-    def _best(self, rows: Int) -> dict[int, tuple[int, ...]]:
-        """Return for each outermost op those inside with a signature, the recorder's own first."""
-        found: dict[int, list[int]] = {}
-        for row in rows[self._signature[rows] >= 0].tolist():
-            found.setdefault(int(self.outer[row]), []).append(row)
-        return {outer: tuple(inside) for outer, inside in found.items()}
-
     def positions(self, op_ids: Int) -> Int:
         """Return for ops by id the outermost one around them that communicates, or -1."""
         at = row_of(self._id, op_ids)
@@ -191,7 +182,7 @@ class _Ops:
         return lookup(self.outer, at, -1)
 
     def said(self, outer: int) -> tuple[Described, int]:
-        """Return what is said of an outermost op, and the position of the op that says it."""
+        """Return the best description of an outermost op, and the position of the op it is of."""
         rows = self.described.get(outer, ())
         found = [(self._said[int(self._signature[row])], row) for row in rows]
         best = next((each for each in found if each[0].is_recorded), None)
@@ -200,7 +191,10 @@ class _Ops:
         return with_range(said, self._names[self._code[outer]], self._ranges_in.get(outer, ())), row
 
     def said_around(self, kernels: pd.DataFrame, rows: Int) -> dict[int, Described]:
-        """Return what the range says in which a kernel outside of ops was launched, it alone."""
+        """Return, for kernels launched outside of ops, what the range around their launch says.
+
+        A range around the launches of several kernels is left out.
+        """
         if not len(rows) or not self._called.says:
             return {}
         chosen = kernels.iloc[rows]
@@ -220,11 +214,11 @@ class _Ops:
 
     @property
     def said_by_ranges(self) -> dict[int, Described]:
-        """What PyTorch's ranges say that were called with tensors, by their rows."""
+        """The descriptions by PyTorch's ranges that were called with tensors, by their rows."""
         return dict(zip(self._called.places.tolist(), self._called.says, strict=True))
 
     def markers(self, ranges: pa.Table) -> dict[int, list[Marker]]:
-        """Return what our annotation says inside of each outermost op."""
+        """Return the markers of our annotation inside of each outermost op."""
         found: dict[int, list[Marker]] = {}
         inside = markers_of_ops(ranges, self.table, np.flatnonzero(self._comm))
         for row in sorted(inside):  # by position: in order of time
@@ -246,7 +240,8 @@ class _Ops:
         used = row_of(self._id, members["op_id"].fillna(-1).to_numpy(np.int64))
         chosen = outermost[~np.isin(outermost, used)]
         keep = []
-        has_kernels, has_gloo = len(members) > 0, self._has_gloo()
+        has_kernels = len(members) > 0
+        has_gloo = any(name.startswith("gloo:") for name in self._names)
         for row in chosen.tolist():
             said, _ = self.said(row)
             name = self._names[self._code[row]]
@@ -256,9 +251,6 @@ class _Ops:
         found: Int = chosen[np.array(keep, bool)]
         return found
 
-    def _has_gloo(self) -> bool:
-        return any(name.startswith("gloo:") for name in self._names)
-
 
 @dataclass(frozen=True)
 class _CalledRanges:
@@ -267,7 +259,7 @@ class _CalledRanges:
     Attributes:
         places: of table `ranges`, the rows that they are.
         rows: these.
-        says: what each says, with its kind.
+        says: the description of each, with its kind.
     """
 
     places: Int
@@ -294,7 +286,7 @@ class _CalledRanges:
 
 
 class _Descriptions(dict[int, Described]):
-    """What each distinct signature says, found when first asked for."""
+    """The description by each distinct signature, found when first asked for."""
 
     def __init__(self, signatures: pa.Table, rank: int) -> None:
         self._rank = rank
@@ -326,7 +318,14 @@ def _members_of_kernels(
         for (said, _), name, around, short in zip(says, names, by_range, shorts, strict=True)
     ]
     types = kernels["device_type"].tolist()
-    carried = [_transport(*each) for each in zip(shorts, names, types, strict=True)]
+    carried = [
+        transport_of(short or "") or transport_of(name or "")
+        for short, name in zip(shorts, names, strict=True)
+    ]
+    carried = [
+        "rccl" if word == "nccl" and kind == "hip" else word
+        for word, kind in zip(carried, types, strict=True)
+    ]
     frame = kernels.rename(columns={"launch_ns": "issued_ns"}).drop(columns="op_id")
     frame = frame.assign(
         kind=pd.Series(kinds, dtype=object),
@@ -342,10 +341,10 @@ def _members_of_kernels(
 
 
 def _coalesced(kernels: pd.DataFrame, at: Int, ops: _Ops) -> dict[int, list[int]]:
-    """Return for kernels outside of collectives the calls that they do, by position.
+    """Return for kernels outside of collectives the calls that they carry out, by position.
 
-    Calls in a group of NCCL's are launched together at its end: those without a kernel of their
-    own, on the same thread, between the launch of the kernel before and this one.
+    NCCL launches the calls of one of its groups together at its end: those without a kernel of
+    their own, on the same thread, between the launch of the kernel before and this one.
     """
     missing = np.flatnonzero((at < 0) & kernels["launch_ns"].notna().to_numpy())
     waiting = ops.recorded_without(at)
@@ -366,15 +365,7 @@ def _coalesced(kernels: pd.DataFrame, at: Int, ops: _Ops) -> dict[int, list[int]
 def _ranges_around(kernels: pd.DataFrame, ranges: pa.Table) -> list[str | None]:
     """Return the innermost range of NCCL's own around each launch."""
     code, names = code_column(ranges, "name")
-    own = np.array(
-        [
-            *pc.match_substring_regex(
-                pa.array(names, pa.string()), RANGE_WORDS.pattern
-            ).to_pylist(),
-            False,
-        ],
-        bool,
-    )
+    own = np.array([*(bool(RANGE_WORDS.search(name)) for name in names), False])
     chosen = ranges.filter(pa.array(own[code]))
     if not chosen.num_rows or not len(kernels):
         return [None] * len(kernels)
@@ -385,11 +376,6 @@ def _ranges_around(kernels: pd.DataFrame, ranges: pa.Table) -> list[str | None]:
     found = nest.innermost(thread, time)
     words: list[str | None] = chosen["name"].take(pa.array(found, mask=found < 0)).to_pylist()
     return [None if word is None or word.endswith("GroupEnd") else word for word in words]
-
-
-def _transport(kernel: str | None, op: str | None, device_type: str | None) -> str | None:
-    found = transport_of(kernel or "") or transport_of(op or "")
-    return "rccl" if found == "nccl" and device_type == "hip" else found
 
 
 def _members_of_ops(rows: Int, ops: _Ops, markers: Mapping[int, list[Marker]]) -> pd.DataFrame:
@@ -446,7 +432,7 @@ def _with_descriptions(frame: pd.DataFrame, says: list[Described]) -> pd.DataFra
 
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return whole numbers as such: a time that was ever a float is no time."""
+    """Return whole numbers as such: floats would round times."""
     for name in _WHOLE & set(frame):
         frame[name] = pd.array(list(frame[name]), "Int64")
     return frame

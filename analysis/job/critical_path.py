@@ -1,4 +1,4 @@
-"""The critical path of a job: what its length rests on, back from the last end to the start.
+"""The critical path of a job: the events that its length rests on, back from the last end.
 
 From an event the path goes back along the edge that its start rests on; from a collective to the
 rank that arrived last. Its stretches add up to the window, to the ns.
@@ -47,8 +47,8 @@ _GAPS: Final = {
     AWAITED: "lag",
     START: "host",
 }
-"""What the time between two events is, by the kind of edge: `latency` is from the end of a launch
-to the start of what it launched, `lag` from one activity to the next."""
+"""The kind of the time between two events, by the kind of edge: `latency` is from the end of a
+launch to the start of its activity, `lag` from one activity to the next."""
 
 
 def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
@@ -56,7 +56,7 @@ def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
 
     Args:
         job: the graph.
-        found: of which replay; by default that of the recording.
+        found: the replay; by default that of the recording.
 
     Returns:
         `rank`, `kind` (`kernel`, `copy`, `transfer`, `launch`, `latency`, `host`, `sync`, `lag`),
@@ -72,7 +72,7 @@ def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
     while event >= 0:
         begin, edge = int(found.start[event]), int(found.binding[event])
         name = _EVENTS.get(int(job.kind[event]))
-        # What follows may have begun before this ended: then the path takes only the part before.
+        # The next event may have begun before this ended: the path has only the part before.
         if name is not None and until > begin:
             rows.append((event, name, begin, until - begin, event))
         until = min(until, begin)
@@ -162,7 +162,13 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
     frame["_part"] = np.cumsum(is_transfer)
     following = frame["instance"].where(is_transfer).bfill()
     own = frame[~is_transfer].assign(_next=following[~is_transfer])
-    margins = _margins(job)
+    # How much later the last member of each instance started than the last but one.
+    member = np.flatnonzero((job.instance >= 0) & (job.kind < MEETING))
+    order = np.lexsort((job.recorded.start[member], job.instance[member]))
+    number, time = job.instance[member][order], job.recorded.start[member][order]
+    last = np.flatnonzero(np.r_[number[1:] != number[:-1], True][: len(number)])
+    later = time[last] - time[np.maximum(last - 1, 0)]
+    margins = dict(zip(number[last].tolist(), later.tolist(), strict=True))
     rows = []
     for _, part in own.groupby("_part"):
         known = part["excess_ns"].fillna(0)
@@ -184,16 +190,6 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
         )
     found = pd.DataFrame(rows).astype({"instance": "Int64", "margin_ns": "Int64"})
     return found.sort_values("excess_ns", ascending=False, kind="stable").reset_index(drop=True)
-
-
-def _margins(job: JobGraph) -> dict[int, int]:
-    """Return how much later the last member of each instance started than the last but one."""
-    member = np.flatnonzero((job.instance >= 0) & (job.kind < MEETING))
-    order = np.lexsort((job.recorded.start[member], job.instance[member]))
-    number, time = job.instance[member][order], job.recorded.start[member][order]
-    last = np.flatnonzero(np.r_[number[1:] != number[:-1], True][: len(number)])
-    before = np.maximum(last - 1, 0)
-    return dict(zip(number[last].tolist(), (time[last] - time[before]).tolist(), strict=True))
 
 
 def path_sums(path: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

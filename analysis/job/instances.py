@@ -1,26 +1,23 @@
 """Which members belong together: by number, else by order where the ranks' sequences agree.
 
-Nothing is matched by a guess: what differs between the ranks is said, with where it begins.
+Nothing is matched by a guess: where the ranks differ, the note says how and where it begins.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.collective_rows import POINT_TO_POINT
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 COLUMNS: Final = (
     "rank", "collective_id", "step", "start_ns", "dur_ns", "issued_ns", "stream", "kind", "dtype",
     "group_key", "group_desc", "group_size", "seq", "in_bytes", "out_bytes", "peer", "coalesced",
     "uneven", "send_bytes_to_others", "recv_bytes_from_others", "seq_source", "seq_since",
 )  # fmt: skip
-"""The columns of `collectives` that are read for this and what follows of it."""
+"""The columns of `collectives` that matching and the steps after it read."""
 
 _NO_STEP: Final = -(1 << 62)
 _SAME_SIZE: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
@@ -36,8 +33,8 @@ _NO_STEP_HERE: Final = "outside of any step"
 _STRANGER: Final = "of another job, or of another start of it"
 
 
-class Job(NamedTuple):
-    """What is known of the recordings together.
+class Recordings(NamedTuple):
+    """Facts about the recordings together.
 
     Attributes:
         one_clock: whether all ranks' times are of one clock.
@@ -48,12 +45,12 @@ class Job(NamedTuple):
     strangers: frozenset[int] = frozenset()
 
 
-def match_members(members: pd.DataFrame, job: Job) -> pd.DataFrame:
+def match_members(members: pd.DataFrame, recordings: Recordings) -> pd.DataFrame:
     """Return the members with `instance_id`, `members_recorded`, `match` and `match_note`.
 
     Args:
         members: `COLUMNS` of all ranks.
-        job: whether the ranks share a clock, and which are not to be matched.
+        recordings: whether the ranks share a clock, and which are not to be matched.
     """
     frame = members.reset_index(drop=True)
     found = pd.DataFrame(
@@ -61,7 +58,7 @@ def match_members(members: pd.DataFrame, job: Job) -> pd.DataFrame:
         frame.index,
     ).astype(object)
     one = (frame["group_size"] == 1).fillna(value=False).to_numpy(bool)
-    strange = frame["rank"].isin(job.strangers).to_numpy(bool)
+    strange = frame["rank"].isin(recordings.strangers).to_numpy(bool)
     found.loc[one, "match_note"] = _ONE
     found.loc[strange & ~one, "match_note"] = _STRANGER
     left = ~one & ~strange
@@ -69,7 +66,7 @@ def match_members(members: pd.DataFrame, job: Job) -> pd.DataFrame:
         rows = frame[left]
         if not len(rows):
             break
-        result = rule(rows, job)
+        result = rule(rows, recordings)
         found.loc[result.index, list(result)] = result
         left &= ~frame.index.isin(result.index)
     return _numbered(frame, found)
@@ -94,7 +91,7 @@ def _numbered(frame: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _by_pair(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
+def _by_pair(rows: pd.DataFrame, _: Recordings) -> pd.DataFrame:
     """Match the n-th send of one rank to another with the n-th recv of the other from it."""
     rows = rows[rows["kind"].isin(POINT_TO_POINT)]
     is_send = (rows["kind"] == "send").to_numpy(bool)
@@ -129,11 +126,11 @@ def _by_pair(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
     return result
 
 
-def _by_marker(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
+def _by_marker(rows: pd.DataFrame, _: Recordings) -> pd.DataFrame:
     """Match by group and the number of our annotation, where all ranks began to count as one.
 
-    A send has the number of the recv of its peer. Groups of which a rank began at another place, or
-    does not know where, are left to the other rules.
+    A send has the number of the recv of its peer. Groups in which a rank began at another place, or
+    at an unknown one, are left to the other rules.
     """
     marked = (rows["seq_source"] == "marker").to_numpy(bool) & rows["seq"].notna().to_numpy(bool)
     rows = rows[marked & rows["group_key"].notna().to_numpy(bool)]
@@ -152,7 +149,7 @@ def _by_marker(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
     return _same_number(rows.assign(**ends), ["group_key", "_from", "_to", "seq"], "marker")
 
 
-def _by_number(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
+def _by_number(rows: pd.DataFrame, _: Recordings) -> pd.DataFrame:
     """Match by group and number, as the recorder has it."""
     recorded = (rows["seq_source"] != "marker").to_numpy(bool) & rows["seq"].notna().to_numpy(bool)
     rows = rows[rows["group_key"].notna().to_numpy(bool) & recorded]
@@ -161,7 +158,7 @@ def _by_number(rows: pd.DataFrame, _job: Job) -> pd.DataFrame:
 
 
 def _same_number(rows: pd.DataFrame, by: list[str], word: str) -> pd.DataFrame:
-    """Match what has the same number; one that comes twice on a rank is not matched."""
+    """Match members of one number; a number that comes twice on a rank is not matched."""
     keys = rows.groupby(by)
     twice = rows.duplicated(["rank", *by], keep=False)
     bad = twice.groupby([rows[name] for name in by]).transform("any")
@@ -177,17 +174,17 @@ def _same_number(rows: pd.DataFrame, by: list[str], word: str) -> pd.DataFrame:
     return pd.DataFrame({"key": key.where(good, None), "match": match, "match_note": note})
 
 
-def _by_order(rows: pd.DataFrame, job: Job) -> pd.DataFrame:
+def _by_order(rows: pd.DataFrame, recordings: Recordings) -> pd.DataFrame:
     """Match the n-th collective of a group in a step, where all ranks' sequences agree."""
     has_group = rows["group_key"].notna()
     parts = [
-        _ordered(rows[has_group], "group_key", "order", job),
-        _ordered(rows[~has_group], "kind", "order_kind", job),
+        _ordered(rows[has_group], "group_key", "order", recordings),
+        _ordered(rows[~has_group], "kind", "order_kind", recordings),
     ]
     return pd.concat([part for part in parts if len(part)])
 
 
-def _ordered(rows: pd.DataFrame, axis: str, rule: str, job: Job) -> pd.DataFrame:
+def _ordered(rows: pd.DataFrame, axis: str, rule: str, recordings: Recordings) -> pd.DataFrame:
     result = pd.DataFrame({"key": None, "match": "unmatched", "match_note": None}, rows.index)
     result = result.astype(object)
     if not len(rows):
@@ -201,7 +198,7 @@ def _ordered(rows: pd.DataFrame, axis: str, rule: str, job: Job) -> pd.DataFrame
             "when": _issue(rows),
         }
     )
-    refused = _refused(rows, frame, rule, job)
+    refused = _refused(rows, frame, rule, recordings)
     result["match_note"] = refused
     frame = frame[refused.isna()].sort_values(["when"], kind="stable")
     if not len(frame):
@@ -243,30 +240,29 @@ def _expected(frame: pd.DataFrame) -> pd.Series:
     return pd.Series([count[key] for key in keys], frame.index)
 
 
-def _refused(rows: pd.DataFrame, frame: pd.DataFrame, rule: str, job: Job) -> pd.Series:
+def _refused(
+    rows: pd.DataFrame, frame: pd.DataFrame, rule: str, recordings: Recordings
+) -> pd.Series:
     """Return why members are not matched by order at all; null: they may be."""
     note = pd.Series(None, rows.index, object)
     no_step = frame["step"] == _NO_STEP
-    note[no_step & (not job.one_clock)] = _NO_STEP_HERE if (~no_step).any() else _NO_CLOCK
+    why_not = _NO_STEP_HERE if (~no_step).any() else _NO_CLOCK
+    note[no_step & (not recordings.one_clock)] = why_not
     if rule == "order_kind":
         note[frame["axis"].to_numpy() == "other"] = "its kind is not recorded"
-        for kind, why in _several_groups(rows).items():
+        # The kinds that a rank has in more than one group, and the evidence.
+        several: dict[str, str] = {}
+        for column, word in (("stream", "streams"), ("group_size", "sizes of groups")):
+            count = rows.groupby(["rank", "kind"], observed=True)[column].nunique().reset_index()
+            for rank, kind, number in count[count[column] > 1].itertuples(index=False):
+                several.setdefault(str(kind), f"rank {rank} has {kind} of {number} {word}")
+        for kind, why in several.items():
             note[frame["axis"].to_numpy() == kind] = _GROUPS.format(why)
     return note
 
 
-def _several_groups(rows: pd.DataFrame) -> Mapping[str, str]:
-    """Return the kinds that a rank has in more than one group, and what tells it."""
-    found: dict[str, str] = {}
-    for column, word in (("stream", "streams"), ("group_size", "sizes of groups")):
-        count = rows.groupby(["rank", "kind"], observed=True)[column].nunique().reset_index()
-        for rank, kind, number in count[count[column] > 1].itertuples(index=False):
-            found.setdefault(str(kind), f"rank {rank} has {kind} of {number} {word}")
-    return found
-
-
 def _signature(rows: pd.DataFrame) -> pd.Series:
-    """Return what must be equal on all members: kind, element type, and bytes where they must."""
+    """Return a text that is equal on all members: kind, element type, and bytes where they are."""
     dtype, size = rows["dtype"].astype(object), rows["in_bytes"].astype(object)
     if dtype.isna().any():  # not recorded on some rank
         dtype = pd.Series(None, rows.index, object)
@@ -278,7 +274,7 @@ def _signature(rows: pd.DataFrame) -> pd.Series:
 
 
 def _issue(rows: pd.DataFrame) -> pd.Series:
-    """Return what members are in order by: their launch, which two streams do not swap.
+    """Return the times that members are ordered by: of their launch, which streams do not swap.
 
     One without a launch was issued before the next one on its stream that has one.
     """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
 
 MEETING, TRANSFER = 5, 6
-"""Kinds of events beside those of a rank: where an instance's members meet, and what follows."""
+"""Kinds of events beside those of a rank: where an instance's members meet, and the transfers."""
 
 INNER: Final = -1
 """The kind of the edges between a member, its meeting and its transfer."""
@@ -49,7 +49,7 @@ _LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
 
 
 class Labels(NamedTuple):
-    """What an event is called: codes into texts, by column."""
+    """The names of events: codes into texts, by column."""
 
     codes: dict[str, Int]
     texts: dict[str, list[str | None]]
@@ -65,7 +65,7 @@ class JobGraph:
     """All events of a job.
 
     Attributes:
-        graph: they and what they wait for; edges are in its order.
+        graph: they and the edges between them, in its order.
         kind, rank, step: of each event.
         instance: of members, meetings and transfers; -1 for others.
         edge_kind: of each edge of the graph.
@@ -168,7 +168,8 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     )
     edge_kind = np.concatenate([each.edges.kind for each in ranks])
     rank = np.repeat([each.rank for each in ranks], np.diff(offsets))
-    instances = [_instances(each, members[each.rank]) for each in ranks]
+    # The instance of each event whose start and end depend on other ranks, or -1.
+    instances = [lookup(met_instances(members[each.rank]), each.member, -1) for each in ranks]
     instance = np.concatenate(instances)
     instance = whole_instances(instance, start, end)
     lag = recorded_lags(start, end, source, target)
@@ -211,7 +212,7 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
 
 
 def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tuple[Int, Int, Int]:
-    """Return waits that are inferred of some ranks or steps for the same calls of the others.
+    """Return waits for the same calls that some ranks or steps show and others hide.
 
     A wait shows only where it lets work start later; a rank that computes longer than the others
     hides its own, and would not once it is as fast. The same call is the one of that name, by its
@@ -221,7 +222,7 @@ def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tu
     Args:
         calls: `rank`, `step`, `name`, `kind`, `issued`, `start`, `end` of each event.
         source: events waited for, of the inferred waits.
-        target: what waits for each.
+        target: the event that waits for each.
         lag: of each.
 
     Returns:
@@ -238,7 +239,7 @@ def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tu
     seen = pd.DataFrame({"source": call[source], "target": call[target], "lag": lag})
     seen = seen[where[source] == where[target]]
     pairs = seen.groupby(["source", "target"], as_index=False)["lag"].agg(["size", "median"])
-    # Of the calls that one seems to have waited for, what it did most often.
+    # The call that it most often seems to have waited for.
     pairs = pairs.sort_values("size", kind="stable").drop_duplicates("target", keep="last")
     events = pd.DataFrame({"event": np.arange(len(call)), "call": call, "where": where})
     both = pairs.merge(events, left_on="source", right_on="call")
@@ -256,17 +257,14 @@ def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tu
     return before[new], after[new], lags[new]
 
 
-def meeting_kinds(members: pd.DataFrame) -> Bool:
-    """Return which members are of kinds in which none ends before another one starts."""
-    found: Bool = members["kind"].isin([*SYNCHRONISING, *POINT_TO_POINT]).to_numpy(bool)
-    return found
+def met_instances(members: pd.DataFrame) -> Int:
+    """Return the instance of each member whose start and end depend on other ranks, or -1.
 
-
-def _instances(graph: RankGraph, members: pd.DataFrame) -> Int:
-    """Return the instance of each event whose start and end depend on other ranks, or -1."""
-    known = meeting_kinds(members) & members["wait_ns"].notna().to_numpy(bool)
-    number = np.where(known, members["instance_id"].fillna(-1).to_numpy(np.int64), -1)
-    return lookup(number, graph.member, -1)
+    They are of kinds in which no member ends before another one starts.
+    """
+    meets = members["kind"].isin([*SYNCHRONISING, *POINT_TO_POINT]).to_numpy(bool)
+    known = meets & members["wait_ns"].notna().to_numpy(bool)
+    return np.where(known, members["instance_id"].fillna(-1).to_numpy(np.int64), -1)
 
 
 def whole_instances(instance: Int, start: Int, end: Int) -> Int:
@@ -283,7 +281,7 @@ def whole_instances(instance: Int, start: Int, end: Int) -> Int:
     return np.where((instance >= 0) & lookup(good, instance, 0).astype(bool), instance, -1)
 
 
-class _Extra(NamedTuple):
+class _Meetings(NamedTuple):
     """The events that instances add: first their meetings, then the transfers of the members."""
 
     kinds: Int
@@ -296,7 +294,7 @@ class _Extra(NamedTuple):
 
 def _joined(
     start: Int, end: Int, edges: tuple[Int, Int, Int], instance: Int
-) -> tuple[Graph, _Extra]:
+) -> tuple[Graph, _Meetings]:
     member = np.flatnonzero(instance >= 0)
     numbers, place = np.unique(instance[member], return_inverse=True)
     place = place.reshape(-1)
@@ -305,7 +303,7 @@ def _joined(
     transfer = end[member] - last[place]
     parts = Members(member, instance[member], transfer)
     durations, base, joined, _ = with_instances(end - start, start, edges, parts)
-    extra = _Extra(
+    extra = _Meetings(
         np.r_[np.full(len(numbers), MEETING), np.full(len(member), TRANSFER)],
         np.r_[numbers, instance[member]],
         np.r_[np.full(len(numbers), -1), member],
@@ -326,7 +324,7 @@ def _joined(
 def _labels(
     ranks: Sequence[RankGraph], instances: Sequence[Int], kind: Int, step: Int, rank: Int
 ) -> tuple[Labels, Int]:
-    """Return what events are called, and the key that the same call has on several ranks."""
+    """Return the names of events, and the key that the same call has on several ranks."""
     frames = []
     for each in ranks:
         if each.activities is None:
@@ -344,11 +342,11 @@ def _labels(
     for name in _LABELS:
         code, words = pd.factorize(frame[name])
         codes[name], texts[name] = code.astype(np.int64), list(words)
-    segment = np.concatenate(
-        [_segments(each, own) for each, own in zip(ranks, instances, strict=True)]
+    after = np.concatenate(
+        [_last_issued(each, own) for each, own in zip(ranks, instances, strict=True)]
     )
-    where = ["step", "segment", "name", "kind"]
-    columns = (step, segment, codes["kernel_short"], kind)
+    where = ["step", "after", "name", "kind"]
+    columns = (step, after, codes["kernel_short"], kind)
     calls = pd.DataFrame({"rank": rank} | dict(zip(where, columns, strict=True)))
     calls["n"] = calls.groupby(["rank", *where]).cumcount()
     key = calls.groupby([*where, "n"]).ngroup().to_numpy(np.int64)
@@ -356,7 +354,7 @@ def _labels(
 
 
 def _issued(graph: RankGraph) -> Int:
-    """Return when each event was launched, on the rank's clock; where that is not known began."""
+    """Return when each event was launched, on the rank's clock; where not known, when it began."""
     if graph.activities is None:
         return graph.start
     first = len(graph.start) - graph.activities.num_rows
@@ -365,7 +363,7 @@ def _issued(graph: RankGraph) -> Int:
     return lookup(launch, np.maximum(graph.named_by - first, -1), NO_STEP)
 
 
-def _segments(graph: RankGraph, instance: Int) -> Int:
+def _last_issued(graph: RankGraph, instance: Int) -> Int:
     """Return for each event the last instance that its rank had issued, or -1.
 
     Calls are counted from there, so that ranks whose recordings began at different calls, or one of
@@ -381,10 +379,10 @@ def _segments(graph: RankGraph, instance: Int) -> Int:
 
 
 def host_gaps(job: JobGraph) -> tuple[Int, Int]:
-    """Return the events whose start is the host's doing, and the edges that carry their gaps.
+    """Return the events that the host starts, and the edges that carry the gaps before them.
 
-    They are launches, and collectives of ranks without device; the gap is what was between the end
-    of what they waited for and their start.
+    They are launches, and collectives of ranks without device; the gap is the time between the end
+    of the event that they waited for and their start.
     """
     events = np.flatnonzero((job.kind == LAUNCH) | (job.kind == MEMBER))
     edge = job.carried[events]
@@ -395,10 +393,10 @@ def host_gaps(job: JobGraph) -> tuple[Int, Int]:
 def host_times(job: JobGraph) -> pd.DataFrame:
     """Return how long each rank's host was at work itself: `rank`, `step`, `host_ns`.
 
-    That is the gaps before its launches, and the calls that launch kernels. What it waits for is in
-    neither: a gap begins where the last thing ended that it comes after, be it a call or work of
-    the device, and calls of copies, which may wait for the device, are left out. So is what is
-    before its first launch, for recordings do not begin at one moment.
+    That is the gaps before its launches, and the calls that launch kernels. Neither includes waits:
+    a gap begins where the last event before it ended, be it a call or work of the device, and calls
+    of copies, which may wait for the device, are left out. So is the time before its first launch,
+    for recordings do not begin at one moment.
     """
     events, edges = host_gaps(job)
     follows = job.kind[job.graph.source[edges]] != ROOT

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.parted import InMemory, whole
 from pyprof2.analysis.time.causes import BLOCKING, CODES, NAMES
@@ -47,7 +48,7 @@ _MOST: Final = 200
 
 
 def host_work(tables: Mapping[str, pa.Table], start: Int, end: Int) -> pd.DataFrame:
-    """Return what a rank's host did in stretches that each end where a launch begins.
+    """Return the work of a rank's host in stretches that each end where a launch begins.
 
     Args:
         tables: columns `INPUT`, of the rank.
@@ -87,7 +88,7 @@ def _near(table: pa.Table, start: Int, end: Int) -> pa.Table:
 
 
 def _threads(host: Host, end: Int) -> list[Int]:
-    """Return by stretch the threads that tell what was done, in the order that they are asked."""
+    """Return by stretch the threads to search for the host's work, in this order."""
     calls, process = host.calls, host.threads.process
     order = np.argsort(calls.start, kind="stable")
     at = np.searchsorted(calls.start[order], end, "left")
@@ -128,10 +129,10 @@ def blamed_work(
     roles: Mapping[int, Any],
     work_of: Callable[[int, Int, Int], pd.DataFrame],
 ) -> pd.DataFrame:
-    """Return blame in which late hosts have what they did, where they stood before a launch.
+    """Return blame in which hosts that were late for a launch have their own work before it.
 
-    That is what took most longer than in the same stretches of other ranks of the role. Where
-    nothing was recorded of it, the op and line stay those of the launch.
+    That is the op and line whose time exceeds that of the same stretches of other ranks of the
+    role most. Where nothing was recorded of them, op and line stay those of the launch.
 
     Args:
         job: the graph.
@@ -238,8 +239,6 @@ def stretches(ops: pa.Table, members: pd.DataFrame, rank: int) -> pd.DataFrame:
 
 def _outermost(ops: pa.Table) -> pa.Table:
     """Return the ops in no other one, in order of time on each thread; not those of workers."""
-    import pyarrow.compute as pc
-
     keep = pc.and_(
         ops["parent_op_id"].is_null(),
         pc.invert(pc.starts_with(ops["op"].cast(pa.string()), _OF_WORKERS)),
@@ -248,7 +247,7 @@ def _outermost(ops: pa.Table) -> pa.Table:
 
 
 def _gaps(outer: pa.Table, start: Int, end: Int, issued: Int) -> tuple[Int, Bool]:
-    """Return the gap before each op on its thread, and in which nothing was handed over."""
+    """Return the gap before each op on its thread, and the gaps without a collective issued."""
     if not len(start):
         return start, np.zeros(0, bool)
     same = np.zeros(len(start), bool)
@@ -266,11 +265,11 @@ def host_blame(
 ) -> pd.DataFrame:
     """Return for each collective the rank that was late for it, the worst first.
 
-    It is the last one to arrive, where that is known, else the one whose host took most longer
-    than the others of its role; with fewer than two others nothing is said of that.
+    It is the last one to arrive, where that is known, else the one whose host exceeded the others
+    of its role most; with fewer than two others there is no excess.
 
     Args:
-        found: the stretches of each rank.
+        found: stretches, of each rank.
         members: of all ranks: `instance_id`, `rank`, `last_rank`, `margin_ns`.
         roles: of each rank.
 

@@ -52,10 +52,10 @@ _TOGETHER: Final = (
     (("asynchronous",), "asynchronous"),
     (("uneven",), "uneven"),
 )
-"""What is taken as a whole where the column beside it is missing: half a group is another group."""
+"""Columns that are taken together where the one beside them is missing: half a group is another."""
 _EXACT: Final = ("in_bytes", "dtype")
-"""Better than by the shapes of inputs, which say nothing of lists in lists, and too much of the
-tensor that a barrier is called with."""
+"""Better than by the shapes of inputs, which are silent on lists in lists, and count the tensor
+that a barrier is called with."""
 
 
 def markers_of_ops(ranges: pa.Table, ops: pa.Table, rows: Int) -> dict[int, list[Marker]]:
@@ -86,7 +86,7 @@ def ops_around(ranges: pa.Table, ops: pa.Table, rows: Int) -> Int:
     Args:
         ranges: `start_ns`, `tid`.
         ops: `start_ns`, `dur_ns`, `tid`.
-        rows: the positions of the ops that are looked at.
+        rows: the positions of the ops to search.
     """
     start, dur, thread = (int_column(ops, c, 0)[rows] for c in ("start_ns", "dur_ns", "tid"))
     nest = Nest.of(thread, start, start + dur)
@@ -97,7 +97,7 @@ def ops_around(ranges: pa.Table, ops: pa.Table, rows: Int) -> Int:
 def with_markers(
     members: pd.DataFrame, at: Int, markers: Mapping[int, list[Marker]]
 ) -> pd.DataFrame:
-    """Return members with what is missing taken from their markers.
+    """Return members with missing values taken from their markers.
 
     Args:
         members: columns of table `collectives`.
@@ -110,9 +110,9 @@ def with_markers(
         return frame
     words = pd.DataFrame(said).astype(object)
     by_shapes = frame["bytes_source"] == "input_dims"
-    for names, tells in _TOGETHER:
-        lacks = frame[tells].isna() & words[tells].notna()
-        if tells in _EXACT:
+    for names, key in _TOGETHER:
+        lacks = frame[key].isna() & words[key].notna()
+        if key in _EXACT:
             lacks |= by_shapes & words["in_bytes"].notna()
         for name in names:
             pairs = zip(lacks, frame[name], words[name], strict=True)
@@ -121,7 +121,7 @@ def with_markers(
 
 
 def _said(markers: list[Marker]) -> dict[str, Any]:
-    """Return the columns of table `collectives` that the markers of an op tell."""
+    """Return the columns of table `collectives` that the markers of an op hold."""
     names = (*_GROUP, *_BYTES, "seq", "seq_source", "seq_since", "bytes_source", "dtype", "peer")
     found = dict.fromkeys((*names, "root", "asynchronous", "uneven"))
     if not markers:
@@ -169,7 +169,7 @@ def _moved(markers: list[Marker], kind: str) -> dict[str, Any]:
 
 
 SAID: Final = ("in_bytes", "out_bytes", "dtype", "bytes_source")
-"""The columns of a member that the range of its work may say."""
+"""The columns of a member that the range of its work may hold."""
 _HANDED: Final = re.compile(r"c10d::|_c10d_functional(?:_autograd)?::")
 
 
@@ -178,17 +178,20 @@ def on_workers(
 ) -> pd.DataFrame:
     """Return members of ops with the times of the work that they handed over.
 
-    `issued_ns` stays the start of the op. Where ops and work are not as many, or any work began
-    before its op, nothing is known of which is whose: then the times stay those of the ops. Sizes
-    that an op does not say are those of its work, where that is of the same kind.
+    `issued_ns` stays the start of the op. Where there are not as many ops as work, or any work
+    began before its op, they are left unpaired: the times stay those of the ops. Sizes that an op
+    lacks are those of its work, where that is of the same kind.
 
     Args:
         members: without kernel; `op`, `kind`, `group_size`, `start_ns`, `dur_ns`, `transport`, and
-            what the work may say: `SAID`.
+            the columns `SAID`.
         ranges: `name`, `start_ns`, `dur_ns` of the rank.
-        said: by row of `ranges`, what those say that were called with tensors.
+        said: by row of `ranges`, the descriptions by those that were called with tensors.
     """
-    rows, (work, start, dur) = _handed_over(members), _work(ranges)
+    # The ops that may hand work over; those of a group of one rank never do.
+    names = members["op"].map(lambda name: bool(_HANDED.match(name or ""))).to_numpy(bool)
+    alone = (members["group_size"] == 1).fillna(value=False).to_numpy(bool)
+    rows, (work, start, dur) = np.flatnonzero(names & ~alone), _work(ranges)
     order = rows[np.argsort(members["start_ns"].to_numpy(np.int64)[rows], kind="stable")]
     issued = members["start_ns"].to_numpy(np.int64)[order]
     if not len(order) or len(order) != len(start) or (start < issued).any():
@@ -207,13 +210,6 @@ def on_workers(
             for name in SAID:
                 found.loc[at, name] = getattr(known, name)
     return found
-
-
-def _handed_over(members: pd.DataFrame) -> Int:
-    """Return the positions of the ops that may hand work over; no one rank's alone does any."""
-    names = members["op"].map(lambda name: bool(_HANDED.match(name or ""))).to_numpy(bool)
-    alone = (members["group_size"] == 1).fillna(value=False).to_numpy(bool)
-    return np.flatnonzero(names & ~alone)
 
 
 def _work(ranges: pa.Table) -> tuple[Int, Int, Int]:
@@ -258,7 +254,7 @@ def with_group_keys(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def _number(name: object) -> tuple[int, str]:
-    """Return what sorts the names of groups as they were made: their number, if they have one."""
+    """Return the sort key of a group's name, in order of creation: its number, if it has one."""
     text = name if isinstance(name, str) else ""
     return (int(text), "") if text.isdecimal() and len(text) < 18 else (1 << 60, text)
 

@@ -1,8 +1,8 @@
-"""What every launch and activity of a rank waited for, as far as the recording tells.
+"""The events that every launch and activity of a rank waited for, as far as the recording shows.
 
-An activity waits for the one before it on its stream, for its launch, and for what its stream waits
-for; a launch for the one before it on its thread, and after a call that blocked for the activity
-that let it go on. Where waits between streams are not recorded they are inferred, and marked so.
+An activity waits for the one before it on its stream, for its launch, and for the waits of its
+stream; a launch for the one before it on its thread, and after a call that blocked for the activity
+that released it. Where waits between streams are not recorded they are inferred, and marked so.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ INPUT: Final[Mapping[str, tuple[str, ...]]] = {
         "waits_for_stream",
     ),
 }
-"""The columns of the tables that a graph is made of."""
+"""The columns of the tables from which a graph is made."""
 
 ROOT, LAUNCH, KERNEL, COPY, MEMBER = range(5)
 """Kinds of events."""
 FIFO, LAUNCHED, HOST, SYNC, WAIT, START, AWAITED, COMM_WAIT, SHARED_WAIT = range(9)
 """Kinds of edges; `AWAITED` is a wait of a stream that was recorded. `WAIT` is inferred, and so is
 `COMM_WAIT`, between a collective and work that does not communicate: libraries have collectives on
-a stream of their own, which waits for what they send, and lets what reads them wait. A
-`SHARED_WAIT` is one that only the same calls of other ranks or steps show."""
+a stream of their own, which waits for the work that makes their input, and readers of their result
+wait for it. A `SHARED_WAIT` is one that only the same calls of other ranks or steps show."""
 INFERRED: Final = (WAIT, COMM_WAIT, SHARED_WAIT)
 
 BLOCKED_NS: Final = 20_000
 """A call that took longer waited for something."""
 WOKEN_NS: Final = 60_000
-"""It ended at most that long after what it waited for."""
+"""Such a call ended at most that long after the work that it waited for."""
 CLOCKS_NS: Final = 10_000
-"""Recorders bring times of host and device together only so well: a call may seem to end that long
-before what it waited for."""
+"""Recorders align host and device only so well: a call may seem to end that long before the work
+that it waited for."""
 WAIT_NS: Final = 30_000
-"""A stream goes on at most that long after what it waited for."""
+"""A stream goes on at most that long after the work that it waited for."""
 _LOOK_BACK: Final = 16
 NO_STEP: Final = -(1 << 62)
 """Stands for no step, and for no time."""
@@ -90,10 +90,10 @@ class RankGraph:
         row: the launch, or the row of `activities`, or of the members; -1 for the root.
         start, end: as recorded, on the clock of the reference.
         step: of each event; `NO_STEP` for none.
-        edges: what each waits for.
+        edges: from each event to those that wait for it.
         activities: kernels and copies in order of `row`; None without any.
         member: the member, by row in the members, that each event is, or -1.
-        named_by: of a launch the first activity that it queued; of others themselves.
+        named_by: the activity that names an event: the first that a launch queued; else itself.
         lane: equal for events that run one after another: of one stream, or one thread.
     """
 
@@ -123,13 +123,13 @@ def rank_graph(
         tables: columns `INPUT`.
         members: of the rank: `kernel_id`, `start_ns`, `dur_ns`, `step`, in order of start.
         rank: its number.
-        align: gives times on the clock of the reference.
+        align: from the rank's times to those on the clock of the reference.
         begin: where the root is; None: at the first event.
     """
     activities = _sorted(tables)
     if not activities.num_rows:
         return _of_members(members, rank, align, begin)
-    launches = _Launches.of(tables["launches"], activities, align)
+    launches = _QueuedLaunches.of(tables["launches"], activities, align)
     start, dur = (int_column(activities, name, 0) for name in ("start_ns", "dur_ns"))
     first = 1 + len(launches.start)
     starts = np.r_[0, launches.start, align(start)]
@@ -139,10 +139,13 @@ def rank_graph(
     awaited = _awaited(tables, activities)
     edges = _activity_edges(activities, launches, times, first, awaited)
     edges += _host_edges(launches, times, first)
-    # Nothing is pinned to the clock: what waits for nothing else waits for the root.
+    # Nothing is pinned to the clock: events without any other edge wait for the root.
     bare = np.setdiff1d(np.arange(1, len(starts)), np.concatenate([e.target for e in edges]))
     edges.append(Edges.of(np.zeros(len(bare), np.int64), bare, START))
     step = int_column(activities, "step", NO_STEP)
+    kernel = members["kernel_id"].fillna(-1).to_numpy(np.int64)
+    order = np.argsort(kernel, kind="stable")
+    member = lookup(order, row_of(kernel[order], int_column(activities, "kernel_id", -2)), -1)
     return RankGraph(
         rank,
         np.r_[ROOT, np.full(len(launches.start), LAUNCH), _kinds(activities)],
@@ -151,7 +154,7 @@ def rank_graph(
         np.r_[NO_STEP, lookup(step, launches.first_activity, NO_STEP), step],
         Edges(*(np.concatenate(c) for c in zip(*edges, strict=True))),
         activities,
-        np.r_[np.full(first, -1), _member_rows(activities, members)],
+        np.r_[np.full(first, -1), member],
         np.r_[-1, launches.first_activity + first, np.arange(first, len(starts))],
         np.r_[-1, -2 - launches.thread, _queues(activities)],
     )  # fmt: skip
@@ -165,14 +168,6 @@ def _kinds(activities: pa.Table) -> Int:
     return np.where(has_text(activities, "category", ("memcpy", "memset")), COPY, KERNEL)
 
 
-def _member_rows(activities: pa.Table, members: pd.DataFrame) -> Int:
-    """Return the row of the member that each activity is, or -1."""
-    kernel = members["kernel_id"].fillna(-1).to_numpy(np.int64)
-    order = np.argsort(kernel, kind="stable")
-    at = row_of(kernel[order], int_column(activities, "kernel_id", -2))
-    return lookup(order, at, -1)
-
-
 def _sorted(tables: Mapping[str, pa.Table]) -> pa.Table:
     names = list(_OF_ACTIVITIES)
     both = pa.concat_tables([tables[name].select(names) for name in ("kernels", "copies")])
@@ -181,7 +176,7 @@ def _sorted(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class _Launches:
+class _QueuedLaunches:
     """The launches that queued any activity, in order of start, and the calls that blocked.
 
     Attributes:
@@ -199,7 +194,9 @@ class _Launches:
     blocking: tuple[Int, Int, Int]
 
     @classmethod
-    def of(cls, launches: pa.Table, activities: pa.Table, align: Callable[[Int], Int]) -> _Launches:
+    def of(
+        cls, launches: pa.Table, activities: pa.Table, align: Callable[[Int], Int]
+    ) -> _QueuedLaunches:
         """Return those of a rank."""
         ids = int_column(launches, "launch_id", -1)
         order = np.argsort(ids, kind="stable")
@@ -232,7 +229,11 @@ def _blocks(launches: pa.Table) -> Bool:
 
 
 def _activity_edges(
-    activities: pa.Table, launches: _Launches, times: tuple[Int, Int], first: int, awaited: Edges
+    activities: pa.Table,
+    launches: _QueuedLaunches,
+    times: tuple[Int, Int],
+    first: int,
+    awaited: Edges,
 ) -> list[Edges]:
     start, end = (column[first:] for column in times)
     count = len(start)
@@ -243,14 +244,15 @@ def _activity_edges(
     same = queue[order][1:] == queue[order][:-1]
     before[order[1:][same]] = order[:-1][same]
     launch = launches.of_activity
-    # A launch that was recorded as later than its activity tells nothing.
+    # A launch that was recorded as later than its activity is not used.
     good = (launch >= 0) & (lookup(times[0], 1 + launch, 0) <= start)
     fifo = Edges.of(np.where(before >= 0, first + before, -1), node, FIFO)
     launched = Edges.of(np.where(good, 1 + launch, -1), node, LAUNCHED)
     allowed = np.maximum(
         lookup(end, before, NO_STEP), np.where(good, lookup(times[1], 1 + launch, 0), NO_STEP)
     )
-    # An event that ended after what waits for it began was recorded on another clock, or anew.
+    # Where the waiting activity began before the event ended, the event was recorded anew, or on
+    # another clock.
     true = end[awaited.source] <= start[awaited.target]
     source, target, kind = (column[true] for column in awaited)
     np.maximum.at(allowed, target, end[source])
@@ -263,7 +265,7 @@ def _activity_edges(
 
 
 def _issued(activities: pa.Table) -> Int:
-    """Return when each activity was launched, or where that is not known began."""
+    """Return when each activity was launched; where that is not known, when it began."""
     issued = int_column(activities, "launch_ns", NO_STEP)
     return np.where(issued == NO_STEP, int_column(activities, "start_ns", 0), issued)
 
@@ -271,8 +273,8 @@ def _issued(activities: pa.Table) -> Int:
 def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> Edges:
     """Return the edges of waits that were recorded, between activities by position.
 
-    A stream that is to wait for an event lets what is launched to it after that call begin when
-    what was launched to the other stream before the event was recorded has ended.
+    Work that is launched to a stream after the call that makes it wait for an event begins when the
+    work that was launched to the other stream before the event was recorded has ended.
     """
     stalls, calls = tables["stalls"], tables["launches"]
     chosen = stalls.filter(pa.array(has_text(stalls, "kind", ("stream_wait",))))
@@ -335,7 +337,7 @@ def _waited_for(start: Int, end: Int, allowed: Int, queue: Int, issued: Int) -> 
     return found
 
 
-def _host_edges(launches: _Launches, times: tuple[Int, Int], first: int) -> list[Edges]:
+def _host_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> list[Edges]:
     count = len(launches.start)
     node = 1 + np.arange(count)
     order = np.lexsort((np.arange(count), launches.thread))
@@ -350,8 +352,8 @@ def _host_edges(launches: _Launches, times: tuple[Int, Int], first: int) -> list
     return [host, handed, _sync_edges(launches, times, first)]
 
 
-def _sync_edges(launches: _Launches, times: tuple[Int, Int], first: int) -> Edges:
-    """Return the activity that let each thread go on after a call that blocked."""
+def _sync_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> Edges:
+    """Return the edges from the activity that released each thread after a call that blocked."""
     thread, begin, finish = launches.blocking
     end = times[1][first:]
     order = np.argsort(end, kind="stable")

@@ -35,7 +35,7 @@ INPUT: Final = {
     "kernels": ("kernel_id", "device", "start_ns", "dur_ns", "category"),
     "copies": ("device", "start_ns", "dur_ns"),
 }
-"""The columns of the tables that parts are made of."""
+"""The columns of the tables from which parts are made."""
 
 PARTS: Final = ("compute_only", "comm_only", "copy_only", "comp_comm", "copy_overlap", "idle")
 """They add up to the window; `comp_comm`: kernels of both kinds at once."""
@@ -57,21 +57,21 @@ def five_parts(
         matched), `compute_ns` and `comm_ns` (`|K|` and `|C|`), `overlap_pct` of communication:
         null without any.
     """
-    work = _Work.of(tables)
+    work = _Activities.of(tables)
     frames = [
         _parts_of(work.of_device(each), windows, waits, each) for each in np.unique(work.device)
     ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["device"])
 
 
-class _Work:
+class _Activities:
     """Activities: their device, times and kind, 0 for K, 1 for C, 2 for M."""
 
     def __init__(self, device: Int, start: Int, end: Int, kind: Int, kernel: Int) -> None:
         self.device, self.start, self.end, self.kind, self.kernel = device, start, end, kind, kernel
 
     @classmethod
-    def of(cls, tables: Mapping[str, pa.Table]) -> _Work:
+    def of(cls, tables: Mapping[str, pa.Table]) -> _Activities:
         """Return the activities of a rank."""
         kernels, copies = tables["kernels"], tables["copies"]
         device, start, dur = (
@@ -84,11 +84,11 @@ class _Work:
         kernel = np.r_[int_column(kernels, "kernel_id", -1), np.full(copies.num_rows, -1)]
         return cls(device, start, start + dur, kind, kernel)
 
-    def of_device(self, device: int) -> _Work:
+    def of_device(self, device: int) -> _Activities:
         """Return the activities of one device."""
         own = self.device == device
         columns = (self.device, self.start, self.end, self.kind, self.kernel)
-        return _Work(*(column[own] for column in columns))
+        return _Activities(*(column[own] for column in columns))
 
     def time(self, kinds: str, begin: Int, finish: Int, more: tuple[Int, Int] | None = None) -> Int:
         """Return the time in each window in which any of some kinds runs, as `KC`, or of `more`."""
@@ -100,7 +100,7 @@ class _Work:
 
 
 def _parts_of(
-    work: _Work, windows: StepWindows | None, waits: pd.DataFrame | None, device: int
+    work: _Activities, windows: StepWindows | None, waits: pd.DataFrame | None, device: int
 ) -> pd.DataFrame:
     if windows is None:
         begin, finish = np.array([work.start.min()]), np.array([work.end.max()])
@@ -133,12 +133,15 @@ def _parts_of(
 
 
 def _exposed(
-    work: _Work, waits: pd.DataFrame | None, window: tuple[Int, Int], alone: Int
+    work: _Activities, waits: pd.DataFrame | None, window: tuple[Int, Int], alone: Int
 ) -> dict[str, pd.Series]:
-    """Return the exposed communication by wait, transfer, and what is not matched."""
+    """Return the exposed communication by wait and transfer, and that of unmatched members."""
     names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")
-    rows = _matched(work, waits)
-    if rows is None:
+    rows = waits if waits is not None and len(waits) else None
+    if rows is not None:
+        known = rows["kernel_id"].isin(work.kernel[work.kind == 1])
+        rows = rows[(rows["wait_ns"].notna() & known).to_numpy(bool)]
+    if rows is None or not len(rows):
         empty = pd.Series([None] * len(alone), dtype="Int64")
         return dict(zip(names, (empty, empty, pd.Series(alone, dtype="Int64")), strict=True))
     start = rows["start_ns"].to_numpy(np.int64)
@@ -149,13 +152,6 @@ def _exposed(
     both = work.time("KM", *window, (start, end)) - other
     found = (waiting, both - waiting, alone - both)
     return {n: pd.Series(v, dtype="Int64") for n, v in zip(names, found, strict=True)}
-
-
-def _matched(work: _Work, waits: pd.DataFrame | None) -> pd.DataFrame | None:
-    if waits is None or not len(waits):
-        return None
-    keep = waits["wait_ns"].notna() & waits["kernel_id"].isin(work.kernel[work.kind == 1])
-    return waits[keep.to_numpy(bool)] if keep.any() else None
 
 
 _ENOUGH: Final = 3
@@ -213,10 +209,10 @@ def _means(side: pd.DataFrame, name: str) -> Mapping[int, Fraction]:
 
 
 def _changed(a: pd.DataFrame, b: pd.DataFrame, ranks: list[int]) -> pd.Series:
-    """Return of each rank in which of its own times it changed, in words; null: in none.
+    """Return for each rank in words which of its own times changed; null: none.
 
     It changed by more than three spreads of the ranks' changes, more than 2 % of the step (of
-    kernels: of their time), and more than two standard errors over the steps. Of two ranks neither
+    kernels: of their time), and more than two standard errors over the steps. Neither of two ranks
     stands out.
     """
     words: list[str | None] = [None] * len(ranks)

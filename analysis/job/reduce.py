@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pandas as pd
 
 from pyprof2.analysis.job.clocks import clocks_of_job
-from pyprof2.analysis.job.instances import COLUMNS, Job, match_members
+from pyprof2.analysis.job.instances import COLUMNS, Recordings, match_members
 from pyprof2.analysis.job.waits import with_waits
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.clocks import Clock
 
 TRACE: Final = ("rank", "source", "profiler", "world_size", "host", "start_ns", "end_ns", "unix_ns")
-"""The columns of table `trace` that are needed."""
+"""The columns of table `trace` that are read."""
 MEMBERS: Final = COLUMNS
 _SINCE_1970: Final = 10**18
 """Smaller times are not since 1970."""
@@ -29,13 +29,13 @@ _APART_NS: Final = 60 * 10**9
 
 
 class Reduced(NamedTuple):
-    """What all ranks together tell.
+    """The members and clocks of all ranks.
 
     Attributes:
         members: the members of all ranks with `FOUND` of `collectives.py`, and `aligned_ns`.
         clocks: by rank.
         one_clock: whether the ranks' times are of one clock.
-        shifts: what is added to the times of each rank before its clock is looked at.
+        shifts: added to the times of each rank before clocks are compared.
     """
 
     members: pd.DataFrame
@@ -44,13 +44,13 @@ class Reduced(NamedTuple):
     shifts: Mapping[int, int]
 
     def align(self, rank: int) -> Callable[[Int], Int]:
-        """Return what gives times of a rank on the clock of its reference."""
+        """Return the function from times of a rank to those on the clock of its reference."""
         clock, shift = self.clocks[rank], self.shifts.get(rank, 0)
         return lambda time: clock.aligned(time + shift)
 
 
 def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = False) -> Reduced:
-    """Return what the ranks' members tell together.
+    """Match the members of all ranks, and find clocks and waits.
 
     Args:
         members: the columns `MEMBERS` of all ranks, on the ranks' own clocks.
@@ -59,7 +59,7 @@ def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = 
     """
     machine = machines(trace, one_clock=one_clock)
     shared = None not in machine.values() and len(set(machine.values())) == 1
-    job = Job(shared or len(machine) == 1, strangers(trace))
+    job = Recordings(shared or len(machine) == 1, strangers(trace))
     based = members.reset_index(drop=True)
     shifts = _epochs(trace)
     for name in ("start_ns", "issued_ns"):
@@ -73,7 +73,7 @@ def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = 
 
 
 def machines(trace: pd.DataFrame, *, one_clock: bool) -> dict[int, object]:
-    """Return by rank what is equal for ranks of one clock: a session, or a host; None: unknown."""
+    """Return by rank a value that is equal for one clock: a session, or a host; None: unknown."""
     found: dict[int, object] = {}
     for row in trace.drop_duplicates("rank").to_dict("records"):
         host = row["host"] if isinstance(row["host"], str) else None
@@ -104,7 +104,7 @@ def strangers(trace: pd.DataFrame) -> frozenset[int]:
 
 
 def _epochs(trace: pd.DataFrame) -> Mapping[int, int]:
-    """Return what to add to each rank's times so that all count from one moment, if it is known."""
+    """Return the shift of each rank's times to one common origin, 0 where that is not known."""
     rows = trace.drop_duplicates("rank")
     known = bool(rows["unix_ns"].notna().all())
     base = int(rows["unix_ns"].iloc[0]) if known and len(rows) else 0

@@ -1,6 +1,6 @@
-"""Max-plus replay: when everything would start and end, if it took as long as it is said to.
+"""Max-plus replay: when all events would start and end, with given durations and lags.
 
-An event starts when the last of what it waits for has ended, `max (end of u + lag)`, and ends
+An event starts when the last event that it waits for has ended, `max (end of u + lag)`, and ends
 `duration` later. The members of a collective end together: `max over members of start, + x`.
 """
 
@@ -30,13 +30,13 @@ NONE: Final = -1
 
 @dataclass(frozen=True)
 class Graph:
-    """Events and what each of them waits for.
+    """Events and the edges to those that wait for them.
 
     Attributes:
         duration: of each event.
-        base: the earliest start of each event that waits for nothing.
+        base: the start of each event that waits for nothing.
         source, target, lag: of each edge, sorted by target.
-        order: the events, each after all that it waits for.
+        order: the events in an order in which no edge goes back.
     """
 
     duration: Times
@@ -64,8 +64,11 @@ class Graph:
         source, target, lag = edges
         rows = np.argsort(target, kind="stable")
         source, target, lag = source[rows], target[rows], lag[rows]
-        order = None if hint is None else _order_by(hint, source, target)
-        if order is None:
+        if hint is not None:
+            order = np.argsort(hint, kind="stable")
+            place = np.empty(len(order), np.int64)
+            place[order] = np.arange(len(order))
+        if hint is None or (place[source] >= place[target]).any():
             order = order_of(len(duration), source, target)
         return cls(duration, base, source, target, lag, order)
 
@@ -83,7 +86,7 @@ class Replayed(NamedTuple):
 
     @property
     def last_end(self) -> Any:
-        """The end of what ends last; 0 without events."""
+        """The latest end; 0 without events."""
         return self.end.max() if len(self.end) else 0
 
 
@@ -129,14 +132,6 @@ def kept_edges(graph: Graph, without: Bool) -> list[bool]:
     return kept
 
 
-def _order_by(hint: Times, source: Int, target: Int) -> Int | None:
-    """Return the events by their hints, if no edge goes back."""
-    order = np.argsort(hint, kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return None if (place[source] >= place[target]).any() else order
-
-
 def order_of(count: int, source: Int, target: Int) -> Int:
     """Return the events so that no edge goes back.
 
@@ -165,7 +160,7 @@ def order_of(count: int, source: Int, target: Int) -> Int:
 
 
 class CircleError(UsageError):
-    """Events wait for one another in a circle, or for what does.
+    """Events wait for one another in a circle, or for events that do.
 
     Attributes:
         events: their positions.
@@ -181,8 +176,8 @@ class CircleError(UsageError):
 def recorded_lags(start: Times, end: Times, source: Int, target: Int) -> Times:
     """Return the lags with which the replay of the recording is the recording.
 
-    Of the edges of an event the one whose source ended last carries what is left to its start; the
-    others have none, but for those whose source ended later than that: they are that much early.
+    Of the edges of an event the one whose source ended last carries the rest of the time to its
+    start; the others have none, but negative ones where their source ended later than that.
     """
     over = start[target] - end[source]
     latest = np.full(
@@ -217,9 +212,8 @@ def with_instances(
 ) -> tuple[Times, Times, tuple[Int, Int, Times], Int]:
     """Return events and edges in which the members of an instance end together.
 
-    A member's own event becomes its start, of no duration; behind all starts of an instance stands
-    an event of its own, and behind it the transfer of each member, from which what followed the
-    member goes on.
+    A member's own event becomes its start, of no duration; all starts of an instance lead to one
+    meeting, and this to the transfer of each member, from which the member's followers go on.
 
     Returns:
         Duration and base of all events, the edges, and for each event the one that is its end.

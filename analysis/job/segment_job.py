@@ -1,6 +1,6 @@
-"""A job of many ranks by legs alone: replay, and what it would gain without something.
+"""A job of many ranks by segments alone: replay, and the gains of changes.
 
-As in `job_graph`, but what a rank does between collectives is one edge. Instances are replayed one
+As in `job_graph`, but a rank's work between collectives is one edge. Instances are replayed one
 after another, each with all its members at once.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.job_graph import meeting_kinds, whole_instances
+from pyprof2.analysis.job.job_graph import met_instances, whole_instances
 from pyprof2.analysis.job.rank_graph import NO_STEP
 from pyprof2.analysis.job.replay import CircleError, order_of
 from pyprof2.analysis.job.segments import KEYS, MODELS
@@ -49,12 +49,12 @@ class Nodes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LegJob:
-    """The legs of a job.
+class SegmentJob:
+    """The segments of a job.
 
     Attributes:
-        nodes: what they are between.
-        edges: `source`, `target` (nodes), and the keys of legs, in order of `target`.
+        nodes: their ends.
+        edges: `source`, `target` (nodes), and the keys of segments, in order of `target`.
         lengths: of each edge, by model.
     """
 
@@ -135,7 +135,9 @@ class LegJob:
             until, instance = int(self.recorded[node]), -1
             if node < count:
                 instance = int(nodes.group[node])
-                node = self._last_of(node)
+                if nodes.meets[node]:  # the member of its instance that started last
+                    a, b = np.searchsorted(nodes.group, [instance, instance + 1])
+                    node = int(a + np.argmax(nodes.start[a:b]))
                 begin = int(nodes.start[node])
                 rows.append((int(nodes.rank[node]), "transfer", begin, until - begin, instance))
                 until = begin
@@ -150,19 +152,11 @@ class LegJob:
         frame = pd.DataFrame(rows[::-1], columns=names).astype({"instance": "Int64"})
         return frame.assign(instance=frame["instance"].mask(frame["instance"] < 0))
 
-    def _last_of(self, member: int) -> int:
-        """Return the member of its instance that started last; itself, if it meets nobody."""
-        nodes = self.nodes
-        if not nodes.meets[member]:
-            return member
-        first, last = np.searchsorted(nodes.group, [nodes.group[member], nodes.group[member] + 1])
-        return int(first + np.argmax(nodes.start[first:last]))
-
-    def changed(self, legs: pd.DataFrame) -> dict[str, Int]:
-        """Return the lengths by model, with those of one rank as other `legs` have them."""
-        own = np.flatnonzero(self.edges["rank"] == legs["rank"].iloc[0])
+    def changed(self, segments: pd.DataFrame) -> dict[str, Int]:
+        """Return the lengths by model, with those of one rank as other `segments` have them."""
+        own = np.flatnonzero(self.edges["rank"] == segments["rank"].iloc[0])
         keys = pd.MultiIndex.from_frame(self.edges.loc[own, list(KEYS)])
-        new = legs.set_index(list(KEYS))[list(MODELS)].reindex(keys)
+        new = segments.set_index(list(KEYS))[list(MODELS)].reindex(keys)
         found = {}
         for name in MODELS:
             found[name] = self.lengths[name].copy()
@@ -172,7 +166,7 @@ class LegJob:
     def evaluate(
         self, what: str, lengths: Mapping[str, Int] | None = None, transfers: float = 1.0
     ) -> Gain:
-        """Return what a change gains; see `what_if.evaluate`."""
+        """Return the gain of a change; see `what_if.evaluate`."""
         new = self.lengths if lengths is None else lengths
         whole, without, edges_only = (
             int(self.replay(name, new[name], transfers).max()) for name in MODELS
@@ -188,7 +182,7 @@ class LegJob:
         return Gain(what, gain, min(gain, other, hi), hi, bound, window, error)
 
     def step_gains(self, lengths: Mapping[str, Int]) -> pd.DataFrame:
-        """Return what a change gains of each step; see `what_if.step_gains`."""
+        """Return the gain of a change in each step; see `what_if.step_gains`."""
         recorded, new, base, other = (
             self._step_lengths(self.replay(name, of[name]))
             for name, of in (
@@ -210,38 +204,40 @@ class LegJob:
             nodes.sinks["step"].to_numpy()
         )
         until = last.max().rename_axis("step")
-        # What is in no step is the part of none.
+        # Work in no step counts only where there are no steps.
         until = until[until.index > NO_STEP] if (until.index > NO_STEP).any() else until
         return until.cummax().diff().fillna(until.iloc[0] - self.begin).astype("int64")
 
 
-def leg_job(legs: pd.DataFrame, members: pd.DataFrame) -> LegJob:
-    """Return the job of all ranks' legs.
+def segment_job(segments: pd.DataFrame, members: pd.DataFrame) -> SegmentJob:
+    """Return the job of all ranks' segments.
 
     Args:
-        legs: `rank`, `source_id`, `target_id`, `step`, `begin_ns` (on one clock), `MODELS`.
+        segments: `rank`, `source_id`, `target_id`, `step`, `begin_ns` (on one clock), `MODELS`.
         members: of all ranks: `rank`, `collective_id`, `aligned_ns`, `dur_ns`, `instance_id`,
             `kind`, `wait_ns`.
 
     Raises:
         UsageError: collectives wait for one another in a circle.
     """
-    place = _Places.of(members, legs)
-    rows = _ordered(members, place.inner(legs))
+    place = _MemberRows.of(members, segments)
+    rows = _ordered(members, place.inner(segments))
     count, node = len(rows), np.empty(len(rows), np.int64)
     node[rows["_row"].to_numpy(np.int64)] = np.arange(count)
-    sinks = legs.loc[legs["target_id"] < 0, ["rank", "step"]].drop_duplicates()
-    begins = legs.groupby("rank")["begin_ns"].first()
+    sinks = segments.loc[segments["target_id"] < 0, ["rank", "step"]].drop_duplicates()
+    begins = segments.groupby("rank")["begin_ns"].first()
     first = count + len(sinks)
-    source = place.nodes(legs, "source_id", node)
-    source = np.where(source < 0, first + begins.index.get_indexer(pd.Index(legs["rank"])), source)
-    target = place.nodes(legs, "target_id", node)
+    source = place.nodes(segments, "source_id", node)
+    source = np.where(
+        source < 0, first + begins.index.get_indexer(pd.Index(segments["rank"])), source
+    )
+    target = place.nodes(segments, "target_id", node)
     ends = target < 0
     keys = pd.MultiIndex.from_frame(sinks)
-    own = pd.MultiIndex.from_frame(legs.loc[ends, ["rank", "step"]])
+    own = pd.MultiIndex.from_frame(segments.loc[ends, ["rank", "step"]])
     target[ends] = count + keys.get_indexer(own)
     order = np.argsort(target, kind="stable")
-    edges = legs[list(KEYS)].assign(source=source, target=target).iloc[order]
+    edges = segments[list(KEYS)].assign(source=source, target=target).iloc[order]
     edges = edges.reset_index(drop=True)
     start = rows["aligned_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)
@@ -250,12 +246,12 @@ def leg_job(legs: pd.DataFrame, members: pd.DataFrame) -> LegJob:
         rows["_meets"].to_numpy(np.int64), sinks.reset_index(drop=True),
         begins.to_numpy(np.int64),
     )  # fmt: skip
-    lengths = {name: legs[name].fillna(_NO_PATH).to_numpy(np.int64)[order] for name in MODELS}
+    lengths = {name: segments[name].fillna(_NO_PATH).to_numpy(np.int64)[order] for name in MODELS}
     lengths["ns"] = _exact(nodes, edges, lengths["ns"])
-    return LegJob(nodes, edges, lengths)
+    return SegmentJob(nodes, edges, lengths)
 
 
-class _Places(NamedTuple):
+class _MemberRows(NamedTuple):
     """Where the members of each rank are: `row[offset of the rank + collective_id]`."""
 
     ranks: pd.Index
@@ -263,9 +259,9 @@ class _Places(NamedTuple):
     row: Int
 
     @classmethod
-    def of(cls, members: pd.DataFrame, legs: pd.DataFrame) -> _Places:
+    def of(cls, members: pd.DataFrame, segments: pd.DataFrame) -> _MemberRows:
         """Return those of members, by rows."""
-        ranks = pd.Index(np.union1d(members["rank"].unique(), legs["rank"].unique()))
+        ranks = pd.Index(np.union1d(members["rank"].unique(), segments["rank"].unique()))
         at = ranks.get_indexer(pd.Index(members["rank"]))
         number = members["collective_id"].to_numpy(np.int64)
         size = np.zeros(len(ranks) + 1, np.int64)
@@ -275,31 +271,29 @@ class _Places(NamedTuple):
         row[offset[at] + number] = np.arange(len(members))
         return cls(ranks, offset, row)
 
-    def rows(self, legs: pd.DataFrame, end: str) -> Int:
-        """Return the rows of the members at one end of legs; -1: it is none."""
-        number = legs[end].to_numpy(np.int64)
-        at = self.offset[self.ranks.get_indexer(pd.Index(legs["rank"]))] + number
+    def rows(self, segments: pd.DataFrame, end: str) -> Int:
+        """Return the rows of the members at one end of segments; -1: it is none."""
+        number = segments[end].to_numpy(np.int64)
+        at = self.offset[self.ranks.get_indexer(pd.Index(segments["rank"]))] + number
         found: Int = np.where(number >= 0, self.row[np.where(number >= 0, at, 0)], -1)
         return found
 
-    def nodes(self, legs: pd.DataFrame, end: str, node: Int) -> Int:
-        """Return the nodes of the members at one end of legs; -1: it is none."""
-        return lookup(node, self.rows(legs, end), -1)
+    def nodes(self, segments: pd.DataFrame, end: str, node: Int) -> Int:
+        """Return the nodes of the members at one end of segments; -1: it is none."""
+        return lookup(node, self.rows(segments, end), -1)
 
-    def inner(self, legs: pd.DataFrame) -> tuple[Int, Int]:
-        """Return the rows of members that are before and after those legs between them."""
-        before, after = (self.rows(legs, name) for name in ("source_id", "target_id"))
+    def inner(self, segments: pd.DataFrame) -> tuple[Int, Int]:
+        """Return the rows of members that are before and after those segments between them."""
+        before, after = (self.rows(segments, name) for name in ("source_id", "target_id"))
         both = (before >= 0) & (after >= 0)
         return before[both], after[both]
 
 
 def _ordered(members: pd.DataFrame, inner: tuple[Int, Int]) -> pd.DataFrame:
-    """Return the members group by group, each after all that its ranks wait for."""
+    """Return the members group by group, in an order in which no segment goes back."""
     start = members["aligned_ns"].to_numpy(np.int64)
     end = start + members["dur_ns"].to_numpy(np.int64)
-    known = meeting_kinds(members) & members["wait_ns"].notna().to_numpy(bool)
-    number = np.where(known, members["instance_id"].fillna(-1).to_numpy(np.int64), -1)
-    instance = whole_instances(number, start, end)
+    instance = whole_instances(met_instances(members), start, end)
     alone = int(instance.max(initial=-1)) + 1 + np.arange(len(members))
     _, group = np.unique(np.where(instance >= 0, instance, alone), return_inverse=True)
     group = group.reshape(-1)
@@ -316,7 +310,7 @@ def _ordered(members: pd.DataFrame, inner: tuple[Int, Int]) -> pd.DataFrame:
 
 
 def _in_order(group: Int, inner: tuple[Int, Int], instance: pd.Series) -> Int:
-    """Return the groups' numbers so that no leg goes back; by time they mostly are."""
+    """Return the groups' numbers so that no segment goes back; by time they mostly are."""
     before, after = (group[rows] for rows in inner)
     if (before < after).all():
         return group
@@ -337,7 +331,7 @@ def _in_order(group: Int, inner: tuple[Int, Int], instance: pd.Series) -> Int:
 def _exact(nodes: Nodes, edges: pd.DataFrame, length: Int) -> Int:
     """Return lengths with which the replay of the recording is the recording.
 
-    Drift of a clock makes a leg some ns longer or shorter than on the rank's own clock.
+    Drift of a clock makes a segment some ns longer or shorter than on the rank's own clock.
     """
     count = len(nodes.start)
     source, target = (edges[name].to_numpy() for name in ("source", "target"))

@@ -1,6 +1,6 @@
-"""What is between the collectives of a rank: all that a job's replay needs of it, in a few rows.
+"""The segments of a rank between its collectives: all that a job's replay needs, in a few rows.
 
-A leg is the longest path from the end of one collective of a rank, or from its beginning, to
+A segment is the longest path from the end of one collective of a rank, or from its beginning, to
 the start of a later one, or to the end of a step, past no collective between. A path that is never
 longer than one through a collective between, whatever that collective takes, is left out. So a rank
 of a hundred thousand launches and kernels becomes as many rows as it has collectives, twice or so.
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 BEGIN: Final = -1
 """Stands for the beginning of a rank, where others are rows of its members."""
 MODELS: Final = ("ns", "unwaited_ns", "unlagged_ns")
-"""The lengths of a leg: as recorded, without waits that are inferred, and without any lag."""
+"""The lengths of a segment: as recorded, without waits that are inferred, and without any lag."""
 
 
 KEYS: Final = ("rank", "source_id", "target_id", "step")
-"""What identifies a leg of a job."""
+"""The columns that identify a segment of a job."""
 
 
 class Timing(NamedTuple):
@@ -40,8 +40,8 @@ class Timing(NamedTuple):
     lag: Int
 
 
-def legs_of(rank: RankGraph, timing: Timing | None = None) -> pd.DataFrame:
-    """Return the legs of a rank.
+def segments_of(rank: RankGraph, timing: Timing | None = None) -> pd.DataFrame:
+    """Return the segments of a rank.
 
     Args:
         rank: its graph.
@@ -96,7 +96,7 @@ class _Walk:
         self.reach: dict[int, dict[int, int]] = {BEGIN: {}}
 
     def paths(self, lag: Int, kept: Sequence[bool] | None) -> dict[tuple[int, int, int], int]:
-        """Return the length of each leg, by source, target and step."""
+        """Return the length of each segment, by source, target and step."""
         graph, first = self.graph, self.graph.first().tolist()
         edges = (graph.source.tolist(), lag.tolist(), kept)
         durations = graph.duration.tolist()

@@ -29,18 +29,18 @@ GAIN_MIN: Final = 0.01
 _SPREAD_MIN: Final = 0.01
 _ENOUGH: Final = 3
 _Z_OF_STEP: Final = 6.0
-"""Of one step among many more must be asked for than of the mean of all."""
+"""One step among many must stand out more than the mean of all."""
 
 STRAGGLER: Final = "straggler"
-"""The verdict on a rank that costs time, and the beginning of it where only some steps do."""
+"""The verdict on a rank that costs time, or its beginning where it does so only in some steps."""
 HIDDEN: Final = "slow, hidden"
-"""The verdict on one that stands out and costs nothing."""
+"""The verdict on a rank that stands out and costs nothing."""
 
 COLUMNS: Final = ("rank", "score", "time_ns", "excess_ns", "excess_pct", "z", "peers")
-"""Of the table of scores."""
+"""The columns of the table of scores."""
 
 SCORES: Final = ("busy_ns", "host_ns")
-"""Time in kernels that do not communicate; idle time for which the host is to blame."""
+"""Time in kernels that do not communicate; idle time that the host caused."""
 
 
 def roles_of(members: pd.DataFrame) -> dict[int, Any]:
@@ -105,7 +105,7 @@ def _scored(values: pd.Series, name: str, least: float = 0.0) -> pd.DataFrame:
 def standing_out(found: pd.DataFrame) -> pd.DataFrame:
     """Return the scores by which ranks stand out: z above 3 and more than 2 % of the median.
 
-    Of a median of 0 there is no share; z is of a hundredth of the step there.
+    A median of 0 has no share; z is in units of a hundredth of the step there.
     """
     share = found["excess_pct"].isna() | (found["excess_pct"] > 100 * EXCESS_MIN)
     return found[(found["z"] > Z_MIN).fillna(value=False) & share]
@@ -166,7 +166,7 @@ class Difference(NamedTuple):
 
 
 def differences(found: pd.DataFrame, roles: Mapping[int, Any]) -> list[Difference]:
-    """Return of each two ranks that are alone with their role which takes longer, by 2 % or more.
+    """Return the slower one of each two ranks that are alone with their role, by 2 % or more.
 
     Args:
         found: their scores.
@@ -204,7 +204,7 @@ def host_is_slow(times: pd.Series, rank: int, window_ns: int) -> bool:
 
 
 def verdict(gains: pd.DataFrame) -> str:
-    """Return what a rank that stands out is called.
+    """Return the verdict on a rank that stands out.
 
     Args:
         gains: of each step: `step`, `lo_ns` that the replay without it gains at least, `step_ns`,
@@ -284,8 +284,8 @@ def slow_links(rates: pd.DataFrame, ranks_of: Mapping[str, frozenset[int]]) -> p
 def slower_of_two_groups(rates: pd.DataFrame) -> pd.DataFrame:
     """Return, where two groups have transfers of one class, the one that takes longer.
 
-    It does by more than three spreads of the transfers within the groups, and by 2 %. Nobody
-    knows which of two is usual.
+    It does by more than three spreads of the transfers within the groups, and by 2 %. With two it
+    is not known which one is usual.
 
     Args:
         rates: as of `slow_links`.
@@ -320,7 +320,7 @@ def _common(
 
 
 def bubbles(parts: pd.DataFrame) -> pd.DataFrame:
-    """Return what each rank's device did not compute or communicate in each window.
+    """Return the time in each window in which a rank's device neither computed nor communicated.
 
     Args:
         parts: as `five_parts` returns them, with `rank`.
@@ -336,17 +336,17 @@ def bubbles(parts: pd.DataFrame) -> pd.DataFrame:
 
 
 BUSY: Final = "busy_ns"
-"""The score of a rank that computes longer; that of a late host is `host_ns`."""
+"""The score of a rank that computes longer; a late host has `host_ns`."""
 OWN: Final = "own_ns"
-"""That of a rank without device: what its host does itself between collectives."""
+"""The score of a rank without device: the own work of its host between collectives."""
 _DOES: Final = {BUSY: "computes", OWN: "works between collectives"}
 ON_HOST: Final = ("host", "sync", "launch")
-"""Kinds of stretches that are a host's."""
+"""Kinds of stretches of a host."""
 _STEPS_SAID: Final = 8
 _TIMES_PCT: Final = 200
-"""More is said as a factor."""
+"""A larger excess is said as a factor."""
 VAGUE: Final = ("host_python", "host_unrecorded", "host_op")
-"""Causes of idle time that say less than the op that came late."""
+"""Causes of idle time that explain less than the op that came late."""
 
 
 class Place(NamedTuple):
@@ -407,7 +407,7 @@ class SlowRank(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What it does longer than others, in words."""
+        """The work that takes it longer than others, in words."""
         done = _DOES.get(self.score, "waits for its host") + self.when
         if math.isnan(self.excess_pct):
             time = format_time(round(self.excess_ns))
@@ -441,7 +441,7 @@ def worst_place(
 
 
 def _with_cause(place: Place, idle: pd.DataFrame, rank: int, others: Sequence[int]) -> Place:
-    """Return the place of a late host with what it did while its devices were idle."""
+    """Return the place of a late host with its work while its devices were idle."""
     if not len(others):
         return place
     keys = ["cause", "op", "source"]
@@ -473,7 +473,7 @@ def ranks_made_to_wait(members: pd.DataFrame, rank: int) -> int:
 
 
 def blame_words(slow: SlowRank, line: str | None = None) -> str:
-    """Return in words what a slow rank did to the others, and what that costs by replay.
+    """Return in words how a slow rank affects the others, and the cost of that by replay.
 
     Args:
         slow: the rank.
@@ -481,22 +481,21 @@ def blame_words(slow: SlowRank, line: str | None = None) -> str:
     """
     others = "1 rank" if slow.waiting == 1 else f"{slow.waiting} ranks"
     head = f"made {others} wait" if slow.waiting and slow.is_straggler else "is slow"
-    where = ", ".join(word for word in (_did(slow), line) if word)
+    place = slow.place
+    if place is None:
+        did = "its kernels" if slow.score == BUSY else "its host"
+    elif place.cause is not None and (place.cause not in VAGUE or place.op is None):
+        did = f"its {place.cause.replace('_', ' ')}"
+    else:
+        late = "its host" if place.kind in ON_HOST else "its"
+        before = "before " if place.kind in ON_HOST and place.op is not None else ""
+        did = f"{late} {before}{place.op or 'kernels'}"
+    where = f"{did}, {line}" if line else did
     return f"rank {slow.rank} {head}: {where}, {cost_words(slow)}"
 
 
-def _did(slow: SlowRank) -> str:
-    place = slow.place
-    if place is None:
-        return "its kernels" if slow.score == BUSY else "its host"
-    if place.cause is not None and (place.cause not in VAGUE or place.op is None):
-        return f"its {place.cause.replace('_', ' ')}"
-    late = "its host before " if place.kind in ON_HOST else "its "
-    return f"{late}{place.op}" if place.op is not None else f"{late}kernels".replace("before ", "")
-
-
 def cost_words(slow: SlowRank) -> str:
-    """Return what a slow rank costs by step, with the interval; that a hidden one costs nothing."""
+    """Return the cost of a slow rank by step, with the interval; a hidden one costs nothing."""
     gain = slow.gain
     if gain.gain_ns is None or gain.lo_ns is None or gain.hi_ns is None:
         return f"at most {format_time(gain.bound_ns)} of the recording"
@@ -508,7 +507,7 @@ def cost_words(slow: SlowRank) -> str:
 
 
 def _per(slow: SlowRank) -> tuple[int, str]:
-    """Return what a cost is to be divided by, and what that makes it the cost of."""
+    """Return the divisor of a cost, and the unit that it is then of."""
     if not slow.steps["step"].notna().any():
         return 1, "of the recording"
     found = slow.steps.loc[costly(slow.steps), "step"].tolist()

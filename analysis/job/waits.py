@@ -116,7 +116,7 @@ def are_missing(rows: pd.DataFrame) -> pd.Series:
 
 
 def payload(members: pd.DataFrame) -> pd.Series:
-    """Return S of each member: the bytes that bandwidths are of; null where they are not known.
+    """Return S of each member, the bytes of its bandwidth; null where they are not known.
 
     all_reduce: in; all_gather: out; reduce_scatter and all_to_all: in; gather and scatter: the
     message times the ranks; the others the message. Uneven all-to-all has its own over the ranks.
@@ -157,7 +157,7 @@ def bandwidths(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def least_rates(members: pd.DataFrame) -> pd.DataFrame:
-    """Return how fast each member was at least: as if it had waited for nobody.
+    """Return lower bounds of the rates of each member: as if it had waited for nobody.
 
     Null where bytes are not known, and below `SMALL_BYTES`.
 
@@ -219,7 +219,7 @@ _BYTES: Final = _SUMS[:3]
 
 
 def traffic(members: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
-    """Return what the collectives of each layer move, and how long they take.
+    """Return the bytes and times of the collectives of each layer.
 
     Args:
         members: of all ranks, matched, with `wait_ns` and `transfer_ns`.

@@ -43,13 +43,13 @@ _AXES: Final = {
 
 @dataclass(frozen=True)
 class Change:
-    """What is changed: durations of events, lags of edges, and in which words.
+    """A change of durations of events and lags of edges.
 
     Attributes:
-        what: in words.
+        what: the change, in words.
         duration: of all events; None: as recorded.
         lag: of all edges; None: as recorded.
-        note: what else there is to say.
+        note: a remark.
     """
 
     what: str
@@ -60,7 +60,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a change gains of the window.
+    """The gain of a change, of the window.
 
     Attributes:
         what: the change, in words.
@@ -69,7 +69,7 @@ class Gain:
         bound_ns: no more can be gained, whatever the recording lacks.
         window_ns: of the recording.
         model_error: how far the replay without inferred edges is from the recording, of the window.
-        note: what else there is to say.
+        note: a remark.
     """
 
     what: str
@@ -99,7 +99,10 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
     with_all = base - int(changed.last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
-    if _is_untied(job):
+    # Several ranks communicate, and no collective of one was matched with another's.
+    is_comm = np.array([*(text == "comm" for text in job.labels.texts["category"]), False])
+    talks = is_comm[job.labels.codes["category"]] & (job.kind == KERNEL)
+    if len(np.unique(job.rank[talks])) > 1 and not (job.instance >= 0).any():
         note = f"{note}; {UNTIED}" if note else UNTIED
         return Gain(change.what, None, None, None, bound, window, error, note)
     if error > MODEL_ERROR_MAX:
@@ -123,19 +126,11 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
     return Gain(change.what, with_all, lo, hi, bound, window, error, note)
 
 
-def _is_untied(job: JobGraph) -> bool:
-    """Whether several ranks communicate, and no collective of one was matched with another's."""
-    category = job.labels.codes["category"]
-    is_comm = np.array([text == "comm" for text in job.labels.texts["category"]] + [False])
-    ranks = np.unique(job.rank[is_comm[category] & (job.kind == KERNEL)])
-    return len(ranks) > 1 and not (job.instance >= 0).any()
-
-
 def _scatter(job: JobGraph, change: Change) -> int:
-    """Return two standard errors of a gain, for what is replaced scatters from call to call.
+    """Return two standard errors of a gain: replaced durations scatter from call to call.
 
-    Those of what the critical path loses: how far the recorded durations are from the new ones
-    times the ratio of both, over the calls of one name in a step.
+    They are of the time that the critical path loses: how far the recorded durations are from the
+    new ones times the ratio of both, over the calls of one name in a step.
     """
     if change.duration is None:
         return 0
@@ -151,7 +146,7 @@ def _scatter(job: JobGraph, change: Change) -> int:
 
 
 def _doubted(job: JobGraph) -> Bool:
-    """Return the inferred edges that replays are made without, to see what rests on them."""
+    """Return the inferred edges to leave out in further replays, to see what rests on them."""
     far = job.error_without(job.inferred) > MODEL_ERROR_MAX
     ties = job.inferred & ~job.guessed
     return job.guessed if far and ties.any() else job.inferred
@@ -189,9 +184,9 @@ def _lengths(job: JobGraph, steps: Int, end: Int) -> Int:
 
 
 def _bound(job: JobGraph, change: Change) -> int:
-    """Return the most that a change can gain: the window less what must take as long anyway.
+    """Return the most that a change can gain: the window less a lower bound of its new length.
 
-    That is the replay without any lag, and the sum of the work of any stream or thread.
+    That bound is the replay without any lag, and the sum of the work of any stream or thread.
     """
     durations = job.graph.duration if change.duration is None else change.duration
     edges_only = replay(job.graph, durations, np.minimum(job.graph.lag, 0))
@@ -213,7 +208,7 @@ def _busiest(job: JobGraph, durations: Int) -> int:
 
 
 def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Change:
-    """Return the change in which what an op, layer, kernel or kind does takes `factor` as long.
+    """Return the change in which the work of an op, layer, kernel or kind takes `factor` as long.
 
     Args:
         job: the graph.
@@ -286,7 +281,7 @@ def all_ideal(job: JobGraph, roles: Mapping[int, Any]) -> Change:
 
 
 class _Measure(NamedTuple):
-    """Whose times are replaced, by the medians among whom, and whether only by smaller ones."""
+    """The ranks whose times are replaced, those of the medians, whether only by smaller ones."""
 
     ranks: set[int]
     among: Sequence[int]
@@ -358,8 +353,8 @@ def links_as_others(job: JobGraph, rates: pd.DataFrame, links: pd.DataFrame) -> 
 def evenly_spread(job: JobGraph, roles: Mapping[int, Any]) -> Change:
     """Return the change in which ranks of a role share the work of each call evenly.
 
-    Each kernel that does not communicate takes the mean of the same call over them: the work stays
-    what it is.
+    Each kernel that does not communicate takes the mean of the same call over them: the sum of the
+    work stays.
     """
     words = job.labels.texts["category"]
     talks = np.array([*(word == "comm" for word in words), False])[job.labels.codes["category"]]

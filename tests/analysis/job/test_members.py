@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyprof2.analysis.job.instances import Job, match_members
+from pyprof2.analysis.job.instances import Recordings, match_members
 from pyprof2.markers import Marker, format_marker
 from pyprof2.run import load, parse
 from tests.analysis.job.job_members import members
@@ -68,7 +68,7 @@ def test_several_calls_of_one_op_are_one_collective_of_all_their_bytes(tmp_path:
 
 def _matched(*rows: dict[str, Any], one_clock: bool = False) -> pd.DataFrame:
     common = {"group_key": "g", "group_size": 2, "seq_source": "marker", "seq_since": 0, "step": 1}
-    return match_members(members(*(common | row for row in rows)), Job(one_clock))
+    return match_members(members(*(common | row for row in rows)), Recordings(one_clock))
 
 
 def test_members_match_by_marker_whatever_their_order_and_step() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyprof2.analysis.job.clocks import Clock, clock_frame, compare_clocks, slope
-from pyprof2.analysis.job.instances import Job, match_members
+from pyprof2.analysis.job.instances import Recordings, match_members
 from pyprof2.analysis.job.reduce import machines, reduce_job, strangers
 from pyprof2.analysis.job.waits import bandwidths, payload, with_waits
 from tests.analysis.job.job_members import by_hand, members, traces
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _matched(*rows: dict[str, Any], one_clock: bool = False) -> pd.DataFrame:
-    return match_members(members(*rows), Job(one_clock))
+    return match_members(members(*rows), Recordings(one_clock))
 
 
 def test_three_ranks_by_hand_have_the_clocks_of_the_ends() -> None:
@@ -33,7 +33,7 @@ def test_three_ranks_by_hand_have_the_clocks_of_the_ends() -> None:
 
 
 def test_three_ranks_by_hand_wait_and_transfer() -> None:
-    matched = match_members(by_hand((0, 0, 0)), Job(one_clock=True))
+    matched = match_members(by_hand((0, 0, 0)), Recordings(one_clock=True))
     found = with_waits(matched, {rank: Clock(rank, 0) for rank in range(3)})
 
     assert found["wait_ns"].tolist() == [50, 60, 0, 80, 20, 0]

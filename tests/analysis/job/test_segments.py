@@ -11,7 +11,7 @@ import pytest
 from pyprof2 import job as job_module
 from pyprof2 import many_ranks, parsed_job
 from pyprof2.analysis.job.rank_graph import NO_STEP
-from pyprof2.analysis.job.segments import BEGIN, MODELS, legs_of
+from pyprof2.analysis.job.segments import BEGIN, MODELS, segments_of
 from pyprof2.cli import main
 from pyprof2.run import load, parse
 from tests.analysis.job.job_generator import Job, simulate, write
@@ -64,7 +64,7 @@ def test_segments_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
     graph, _ = load_events(tmp_path, *events).ranks._rank_graph_of(0)
 
-    found = legs_of(graph)
+    found = segments_of(graph)
     rows = found[["source", "target", *MODELS]].to_numpy().tolist()
 
     # Launched 0-5; 3 later it runs. Then 2, the kernel's 20, 5; by the host no later than 35.

@@ -9,7 +9,7 @@ import pytest
 
 from pyprof2.analysis.job.clocks import Clock
 from pyprof2.analysis.job.critical_path import blame, critical_path
-from pyprof2.analysis.job.instances import Job, match_members
+from pyprof2.analysis.job.instances import Recordings, match_members
 from pyprof2.analysis.job.job_graph import INNER, JobGraph, job_graph
 from pyprof2.analysis.job.rank_graph import rank_graph
 from pyprof2.analysis.job.waits import with_waits
@@ -38,7 +38,7 @@ NOTHING = {name: TABLES[name].empty() for name in ("kernels", "copies", "launche
 @pytest.fixture(scope="module")
 def job() -> JobGraph:
     """Return the graph of three ranks by hand, on their true clocks."""
-    members = match_members(by_hand((0, 0, 0)), Job(one_clock=True))
+    members = match_members(by_hand((0, 0, 0)), Recordings(one_clock=True))
     found = with_waits(members, {rank: Clock(rank, 0) for rank in range(3)})
     of_rank = {
         rank: found[found["rank"] == rank].reset_index(drop=True).assign(kernel_id=None)
