@@ -11,8 +11,7 @@ from pyprof2.analysis.summaries.advice import alike
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
-from pyprof2.reports.heading import step_numbers
-from pyprof2.reports.headline import disturbances, sentence
+from pyprof2.reports.heading import disturbances, sentence, step_numbers
 from pyprof2.reports.table import drawn
 from pyprof2.result_tables import ADVICE
 from pyprof2.units import format_time, time_unit

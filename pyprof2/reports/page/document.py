@@ -11,7 +11,6 @@ from pyprof2.allocation import release_unused
 from pyprof2.analysis.summaries.cube import cube
 from pyprof2.comparison import compare
 from pyprof2.reports.page import html, profile
-from pyprof2.reports.page.columns import cut
 from pyprof2.reports.page.comparison import comparison_of
 from pyprof2.reports.page.idle import idle_of, windows_of
 from pyprof2.reports.page.job import job_of
@@ -22,7 +21,7 @@ from pyprof2.reports.page.roofline import notes_of, roofline_of
 from pyprof2.reports.page.sources import sources_of
 from pyprof2.reports.page.steps import parts_of, steps_notes, steps_of, telling_steps, whole_of
 from pyprof2.reports.page.timeline import timeline_of
-from pyprof2.reports.page.times import zeros
+from pyprof2.reports.page.values import cut, zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pandas as pd
 from pyprof2.analysis.summaries.cube import OTHER_STEPS, SMALL
 from pyprof2.columns import as_pandas
 from pyprof2.frames import shown_line
-from pyprof2.reports.page.columns import numbers, records, table
+from pyprof2.reports.page.values import numbers, records, table
 from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER
 from pyprof2.analysis.memory.live import BEFORE, ROUNDING
 from pyprof2.frames import shown_line
 from pyprof2.recording import int_column
-from pyprof2.reports.page.columns import table
+from pyprof2.reports.page.values import table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,8 @@ import pandas as pd
 
 from pyprof2.analysis.summaries.advice import RULES, alike
 from pyprof2.frames import shown_line
-from pyprof2.reports.heading import heading, step_numbers
-from pyprof2.reports.headline import disturbances, figures, sentence
-from pyprof2.reports.page.columns import records
+from pyprof2.reports.heading import disturbances, figures, heading, sentence, step_numbers
+from pyprof2.reports.page.values import records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

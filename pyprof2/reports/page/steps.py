@@ -10,9 +10,8 @@ import pandas as pd
 from pyprof2.analysis.time.host_parts import PARTS
 from pyprof2.analysis.time.step_parts import BUSY, IDLE
 from pyprof2.analysis.time.step_times import median_step, outlier_steps, step_windows_of
-from pyprof2.reports.page.columns import table
 from pyprof2.reports.page.host import parts_of_host
-from pyprof2.reports.page.times import from_zero
+from pyprof2.reports.page.values import from_zero, table
 from pyprof2.reports.steps import outlier_notes
 
 if TYPE_CHECKING:

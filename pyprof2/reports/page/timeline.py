@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyprof2.analysis.time.boxes import boxes
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.columns import as_pandas
-from pyprof2.reports.page.columns import text_column
 from pyprof2.reports.page.host import lanes, recorded_windows
+from pyprof2.reports.page.values import text_column
 from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.recording import int_column
-from pyprof2.reports.perfetto import rows
 from pyprof2.reports.perfetto.rank import FINDINGS, TIMES, Rank, lane_name
+from pyprof2.reports.perfetto.slices import constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ def write_findings(rank: Rank, found: Sequence[Mapping[str, Any]]) -> None:
         def track(_: int, lane: int, rule: str = rule, at: int = at, group: int = group) -> int:
             return rank.writer.track(lane_name(rule, lane), group, place=at)
 
-        name = rows.constant(rule, table.num_rows)
+        name = constant(rule, table.num_rows)
         rank.write_slices(table, name, np.zeros(table.num_rows, np.int64), track, _SHOWN)
 
 

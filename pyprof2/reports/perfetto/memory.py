@@ -9,7 +9,7 @@ import numpy as np
 from pyprof2.recording import code_column, int_column
 from pyprof2.reports.perfetto import packets
 from pyprof2.reports.perfetto.rank import MEMORY, NULL, Rank
-from pyprof2.reports.perfetto.streams import Groups
+from pyprof2.reports.perfetto.slices import Groups
 
 if TYPE_CHECKING:
     import pyarrow as pa

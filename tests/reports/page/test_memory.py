@@ -10,7 +10,7 @@ import pytest
 import pyprof2
 import pyprof2.run
 from pyprof2.reports.page.memory import MOST_POINTS, memory_of, telling
-from pyprof2.reports.page.times import zeros
+from pyprof2.reports.page.values import zeros
 from tests.kineto_events import load_events, op
 from tests.kineto_events import memory as event
 from tests.reports.page.reader import rows_of
