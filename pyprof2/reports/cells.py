@@ -394,7 +394,11 @@ def shorten(text: str, width: int, column: str) -> str:
     """Return `text` in at most `width` characters; where it is cut depends on the column."""
     if len(text) <= width:
         return text
-    mark = _cut_mark()
+    try:
+        "…".encode(sys.stdout.encoding or "utf-8")
+        mark = "…"
+    except UnicodeEncodeError:
+        mark = "~"
     room = width - len(mark)
     key = column.lower()
     if key == "kernel":
@@ -409,11 +413,3 @@ def shorten(text: str, width: int, column: str) -> str:
     if end.startswith(_FILLER):
         end = f" {end[1:]}"
     return start + mark + end
-
-
-def _cut_mark() -> str:
-    try:
-        "…".encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return "~"
-    return "…"

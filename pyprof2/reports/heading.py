@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.summaries.spent import Spent
     from pyprof2.problems import Advice
     from pyprof2.run import Run
 
@@ -61,7 +60,13 @@ def heading(run: Run, width: int) -> list[str]:
         items.append(("linked", _percent(summary["linked_pct"])))
     if run.device is not None:
         items.append(("roofs of", str(run.device)))
-    lines = _flow([f"{name} {clean(value)}" for name, value in items if value], width)
+    lines: list[str] = []
+    # Side by side, on as many lines as they need.
+    for item in [f"{name} {clean(value)}" for name, value in items if value]:
+        if lines and len(lines[-1]) + 3 + len(item) <= width:
+            lines[-1] += f" | {item}"
+        else:
+            lines.append(item[:width])
     known = [f"{each.name} {each.value}" for each in figures(run) if each.value is not None]
     lines += textwrap.wrap(" | ".join(known), width)
     lines += textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
@@ -125,17 +130,6 @@ def step_numbers(numbers: Sequence[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def _flow(items: Sequence[str], width: int) -> list[str]:
-    """Return the items side by side, on as many lines as they need."""
-    lines: list[str] = []
-    for item in items:
-        if lines and len(lines[-1]) + 3 + len(item) <= width:
-            lines[-1] += f" | {item}"
-        else:
-            lines.append(item[:width])
-    return lines
 
 
 _NOTHING: Final = "nothing was recorded that could be profiled"
@@ -279,7 +273,12 @@ def _shares(run: Run) -> Iterator[str]:
     if idle < _SPOKEN_OF:
         yield "less than 1 % idle"
     if sum(share for share, _ in found) < _FEW:
-        yield from _most_work(run)
+        # Where a device is busy most of the time: what most of its kernels do.
+        times = {name: time for name, time in run.time_by("category").items() if name not in _VAGUE}
+        whole = run.summary["kernel_time_ns"] + run.summary["copy_time_ns"]
+        most = max(times, key=times.__getitem__, default=None)
+        if most is not None and times[most] >= LARGE * whole:
+            yield f"busy most with {most} ({_pct(times[most] / whole)} of the GPU work)"
 
 
 def _idle_words(run: Run) -> str:
@@ -304,32 +303,18 @@ def _copies_words(run: Run) -> str:
     return f"only copying, most of it {_WAYS.get(way, way)}{place}"
 
 
-def _most_work(run: Run) -> Iterator[str]:
-    """Say what most kernels do, where the device is busy most of the time."""
-    times = {name: time for name, time in run.time_by("category").items() if name not in _VAGUE}
-    whole = run.summary["kernel_time_ns"] + run.summary["copy_time_ns"]
-    most = max(times, key=times.__getitem__, default=None)
-    if most is not None and times[most] >= LARGE * whole:
-        yield f"busy most with {most} ({_pct(times[most] / whole)} of the GPU work)"
-
-
 def _not_told(run: Run) -> Iterator[str]:
     """Say what the recording cannot tell though it matters, and how to record it."""
     advice, spent, found = run.how_to_record, run.spent, []
     if spent.cause in _NOT_TOLD and spent.share(spent.idle_ns) >= LARGE:
-        found.append(("why it was idle", _for_cause(run.summary, spent, advice)))
+        how = advice.sources if run.summary["op_count"] else advice.ops
+        how = advice.launches if spent.cause == "unknown" else how
+        found.append(("why it was idle", how))
     if (run.summary["linked_pct"] or 0) < 100 * _FEW and run.summary["kernel_count"]:
         found.append(("which ops ran", _for_links(run.summary, advice)))
     if found:
-        what, how = (list(dict.fromkeys(words)) for words in zip(*found, strict=True))
-        yield f"cannot tell {' or '.join(what)}; record again: {'; '.join(how)}"
-
-
-def _for_cause(summary: dict[str, Any], spent: Spent, advice: Advice) -> str:
-    """Return how to record why a device was idle."""
-    if spent.cause == "unknown":
-        return advice.launches
-    return advice.sources if summary["op_count"] else advice.ops
+        unknown, remedies = (list(dict.fromkeys(words)) for words in zip(*found, strict=True))
+        yield f"cannot tell {' or '.join(unknown)}; record again: {'; '.join(remedies)}"
 
 
 def _for_links(summary: dict[str, Any], advice: Advice) -> str:

@@ -22,7 +22,7 @@ from pyprof2.reports.slow_rank import answers
 from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from plotly.graph_objects import Figure
 
@@ -84,13 +84,19 @@ class Plots:
         figure = go.Figure(_dots(go, known))
         roofs = list(self._roofs())
         corners = [flops / bandwidth for _, flops, bandwidth in roofs]
+        # A roof is drawn around all dots and the corners of all roofs.
+        seen = known["intensity"].tolist()
+        low = min([*seen, *(corner / 10 for corner in corners)], default=0.0)
+        high = max([*seen, *(corner * 2 for corner in corners)], default=0.0)
         for name, flops, bandwidth in roofs:
-            x = _roof_range(known["intensity"], flops / bandwidth, corners)
+            x = np.array([low, flops / bandwidth, high])
             y = np.minimum(x * bandwidth, flops) / 1e12
             figure.add_scatter(x=x, y=y, mode="lines", name=escape(name), hoverinfo="name")
         share = 100 * known["time_ns"].sum() / max(1, rows["time_ns"].sum())
         figure.update_layout(title=f"Signatures under the roof: {share:.1f} % of the time")
-        return _with_log_axes(figure, "FLOP per byte", "TFLOP/s")
+        figure.update_xaxes(type="log", title="FLOP per byte", exponentformat="power")
+        figure.update_yaxes(type="log", title="TFLOP/s", exponentformat="power")
+        return figure
 
     def _roofs(self) -> Iterator[tuple[str, float, float]]:
         """Yield name, FLOP/s and bytes per second of each roof; those of one height are one."""
@@ -122,12 +128,18 @@ class Plots:
             UsageError: plotly is not installed, there is no such step, or no device worked.
         """
         go = _plotly()
+        from plotly.colors import qualitative
+
         if self.run.idle_windows.empty:
             raise UsageError(_NO_WORK)
         window = choose_window(self.run, step, rank)
         bars = pd.concat([bars_of_work(self.run, window), bars_of_idle(self.run, window)])
         figure = go.Figure([_bars(go, str(n), own) for n, own in bars.groupby("kind", sort=False)])
-        figure.update_layout(barmode="overlay", title=_title(window), colorway=_colours())
+        # Enough for all categories and causes.
+        colours = [*qualitative.Dark24, *qualitative.Light24]
+        what = "All that was recorded" if window.step is None else f"Step {window.step}"
+        title = f"{what}, rank {window.rank}: {format_time(window.end - window.start)}"
+        figure.update_layout(barmode="overlay", title=title, colorway=colours)
         figure.update_xaxes(title="ms", range=[0, (window.end - window.start) / _MS])
         figure.update_yaxes(autorange="reversed")
         return figure
@@ -140,7 +152,11 @@ class Plots:
         """
         go = _plotly()
         steps = self.run.steps
-        names = [_step_name(row, steps) for row in steps.to_dict("records")]
+        several = [name for name in ("rank", "device") if len(set(steps[name].tolist())) > 1]
+        names = [
+            ", ".join([str(row["step"]), *(f"{name} {row[name]}" for name in several)])
+            for row in steps.to_dict("records")
+        ]
         figure = go.Figure()
         known = [each for each in _STATES if steps[each].notna().any()]
         for column in known or ["dur_ns"]:
@@ -211,25 +227,13 @@ def _plotly() -> Any:
     return go
 
 
-def _colours() -> list[str]:
-    """Return colours enough for all categories and causes."""
-    from plotly.colors import qualitative
-
-    return [*qualitative.Dark24, *qualitative.Light24]
-
-
-def _with_log_axes(figure: Figure, x: str, y: str) -> Figure:
-    figure.update_xaxes(type="log", title=x, exponentformat="power")
-    figure.update_yaxes(type="log", title=y, exponentformat="power")
-    return figure
-
-
 def _facts(row: Mapping[Any, Any]) -> Iterator[str]:
     yield _short(row["signature"])
     times = counted(row["count"], "time")
     yield f"{format_time(row['time_ns'])}, {row['share_pct']:.1f} %, {times}"
     yield f"{format_rate(row['tflops'])} TFLOP/s, {format_rate(row['gbps'])} GB/s"
-    yield _of_roof(row["roofline_pct"])
+    share = row["roofline_pct"]
+    yield "roof not known" if np.isnan(share) else f"{share:.1f} % of its roof"
 
 
 def _dots(go: Any, rows: pd.DataFrame) -> Any:
@@ -240,17 +244,6 @@ def _dots(go: Any, rows: pd.DataFrame) -> Any:
         x=rows["intensity"], y=rows["tflops"], mode="markers", name="signatures", text=hover,
         hoverinfo="text", marker={"size": size, "opacity": 0.6},
     )  # fmt: skip
-
-
-def _of_roof(share: float) -> str:
-    return "roof not known" if np.isnan(share) else f"{share:.1f} % of its roof"
-
-
-def _roof_range(intensity: pd.Series, corner: float, corners: Sequence[float]) -> Any:
-    """Return where a roof is drawn: around all dots and the corners of all, with its own."""
-    low = min([intensity.min(), min(corners) / 10]) if len(intensity) else min(corners) / 10
-    high = max([intensity.max(), max(corners) * 2]) if len(intensity) else max(corners) * 2
-    return np.array([low, corner, high])
 
 
 def _bars(go: Any, name: str, rows: pd.DataFrame) -> Any:
@@ -265,16 +258,6 @@ def _bars(go: Any, name: str, rows: pd.DataFrame) -> Any:
 
 def _share(share: float) -> str:
     return f"{share:.1f} %" if share >= 0.05 else "&lt;0.1 %"
-
-
-def _title(window: Window) -> str:
-    what = "All that was recorded" if window.step is None else f"Step {window.step}"
-    return f"{what}, rank {window.rank}: {format_time(window.end - window.start)}"
-
-
-def _step_name(row: dict[Any, Any], steps: pd.DataFrame) -> str:
-    several = [name for name in ("rank", "device") if len(set(steps[name].tolist())) > 1]
-    return ", ".join([str(row["step"]), *(f"{name} {row[name]}" for name in several)])
 
 
 def _short(text: Any) -> str:
@@ -459,5 +442,4 @@ def bars_of_parts(go: Any, job: JobOfRanks) -> Figure:
 
 def _check(job: JobOfRanks) -> None:
     if job.parts.empty:
-        msg = "no work of a device was recorded, so there is nothing to draw"
-        raise UsageError(msg)
+        raise UsageError(_NO_WORK)

@@ -34,7 +34,11 @@ def answers(job: JobOfRanks) -> list[str]:
     found = [*job.slow_ranks, *job.slower_of_two] if job.is_replayed or job.is_large else []
     links = [*_links(job)]
     if not found:
-        return [*_by_scores(job), *links] or [_nobody(job)]
+        most, read, size = job.most_excess_pct, len(job.roles), job.world_size
+        within = "" if most is None else f" by more than {max(most, 0.1):.1f} % of a step"
+        known = f", of the {read} ranks of {size} that were read" if size > read else ""
+        nobody = f"no rank is slow: none takes longer than the others{within}{known}"
+        return [*_by_scores(job), *links] or [nobody]
     found.sort(key=lambda slow: (not _costs(slow), -(slow.gain.gain_ns or slow.gain.bound_ns)))
     said = [_slow(job, slow) for slow in found]
     if _costs(found[0]):
@@ -145,12 +149,3 @@ def _links(job: JobOfRanks) -> Iterator[str]:
     most, lo, hi = (format_time(ns) for ns in (gain.gain_ns, gain.lo_ns, gain.hi_ns))
     share = f"{gain.gain_pct:.1f} % of the recording"
     yield f"{head}; as those it would save {most} ({lo} to {hi}), {share}"
-
-
-def _nobody(job: JobOfRanks) -> str:
-    """Say that no rank costs time, and how far the ranks are apart at most."""
-    most = job.most_excess_pct
-    within = "" if most is None else f" by more than {max(most, 0.1):.1f} % of a step"
-    read, size = len(job.roles), job.world_size
-    known = f", of the {read} ranks of {size} that were read" if size > read else ""
-    return f"no rank is slow: none takes longer than the others{within}{known}"

@@ -116,7 +116,16 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         "memory": lambda: memory_of(run, zero),
         "job": lambda: job_of(run, query.input),
         "sources": lambda: _sources(run, query),
-        "comparison": lambda: _comparison(run, query),
+        "comparison": lambda: (
+            None
+            if query.against is None
+            else comparison_of(
+                # Further axes would tell calls apart that `pyprof2 compare` takes for the same.
+                compare(query.against, run, force=True)._replace(
+                    names=(str(query.against), str(query.input))
+                )
+            )
+        ),
     }
     document: dict[str, Any] = {"schema": SCHEMA}
     for name, made in parts.items():
@@ -154,11 +163,3 @@ def _sources(run: Run, query: ReportQuery) -> list[dict[str, Any]]:
     idle = run.idle.groupby(run.idle["source"].astype("str"))["time_ns"].sum()
     order = times.add(idle, fill_value=0).sort_values(ascending=False, kind="stable")
     return sources_of(order.index.tolist(), query.source_root)
-
-
-def _comparison(run: Run, query: ReportQuery) -> dict[str, Any] | None:
-    if query.against is None:
-        return None
-    # Further axes would tell calls apart that `pyprof2 compare` takes for the same.
-    found = compare(query.against, run, force=True)
-    return comparison_of(found._replace(names=(str(query.against), str(query.input))))

@@ -7,6 +7,7 @@ neither the data nor what is shown of it grows without end.
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -135,29 +136,18 @@ def _gains(job: JobOfRanks, store: Path) -> Iterator[_Asked]:
         yield _Asked(ideal, f"{base} --ideal")
     if (graph.instance >= 0).any():
         for factor in (0.5, 0.0):
-            gain = _transfers(job, factor)
+            transfers = partial(what_if.scale_transfers, graph, factor)
+            gain = job.gain(f"transfers × {factor:g}", transfers)
             yield _Asked(gain, f"{base} --transfers {factor:g}")
-    for op in _ops_of_path(job):
-        pattern = f"^{_escaped(op)}$"
+    # The ops whose kernels are most of the path.
+    path = job.critical_path
+    own = path[(path["kind"] == "kernel") & path["op"].notna() & path["instance"].isna()]
+    for op in path_sums(own, ["op"])["op"].head(_SCALED) if len(own) else ():
+        plain = [f"\\{char}" if char in r"\^$.|?*+()[]{}" else char for char in str(op)]
+        pattern = f"^{''.join(plain)}$"
         gain = what_if.evaluate(graph, what_if.scale(graph, "op", pattern, 0.5))
         yield _Asked(gain, f"{base} --scale {shlex.quote(f'op={pattern}=0.5')}")
     yield _Asked(what_if.perfect_overlap(graph), f"{base} --overlap")
-
-
-def _transfers(job: JobOfRanks, factor: float) -> Gain:
-    name = f"transfers × {factor:g}"
-    return job.gain(name, lambda: what_if.scale_transfers(job.graph, factor))
-
-
-def _ops_of_path(job: JobOfRanks) -> list[str]:
-    """Return the ops whose kernels are most of the path."""
-    path = job.critical_path
-    own = path[(path["kind"] == "kernel") & path["op"].notna() & path["instance"].isna()]
-    return [str(op) for op in path_sums(own, ["op"])["op"].head(_SCALED)] if len(own) else []
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{char}" if char in r"\^$.|?*+()[]{}" else char for char in text)
 
 
 def standing_out(job: JobOfRanks, ranks: pd.DataFrame) -> list[int]:

@@ -50,7 +50,11 @@ def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
         if at >= sure and drawn > left:
             break
         left -= drawn
-        found.append(_from_zero(line, zero))
+        # Times count from the first that was recorded of the rank.
+        first = zero[line["rank"]]
+        for track in line["tracks"]:
+            track["boxes"]["start_ns"] = [start - first for start in track["boxes"]["start_ns"]]
+        found.append(line | {name: line[name] - first for name in ("start_ns", "end_ns")})
     return found
 
 
@@ -58,7 +62,8 @@ def _windows(run: Run) -> Iterator[dict[str, Any]]:
     """Give the windows to draw: of each device median and slowest step, then the others."""
     devices = run.steps[["rank", "device"]].drop_duplicates().to_dict("records")
     if run.steps.empty:
-        yield from recorded_windows(run) if run.summary["no_gpu"] else _recorded(run)
+        on_devices = (_whole(run, row) for row in run.idle_windows.to_dict("records"))
+        yield from recorded_windows(run) if run.summary["no_gpu"] else on_devices
         return
     windows = step_windows_of(run.steps)
     first: list[dict[str, Any]] = []
@@ -90,11 +95,6 @@ def _idle(run: Run) -> pd.DataFrame:
     """Return what boxes of idle time show."""
     parts = [IDLE.schema(_IDLE).empty_table(), *run.idle_parts(_IDLE)]
     return as_pandas(pa.concat_tables(parts).unify_dictionaries(), IDLE.never_null)
-
-
-def _recorded(run: Run) -> Iterator[dict[str, Any]]:
-    for row in run.idle_windows.to_dict("records"):
-        yield _whole(run, row)
 
 
 def _whole(run: Run, row: dict[Any, Any]) -> dict[str, Any]:
@@ -175,11 +175,3 @@ def _boxes(rows: pd.DataFrame, found: Boxes, own: Bool) -> dict[str, Any]:
     }  # fmt: skip
     texts = {name: text_column(longest[name]) for name in ("name", "op", "layer", "category")}
     return {name: values[own].tolist() for name, values in numbers.items()} | texts
-
-
-def _from_zero(line: dict[str, Any], zero: dict[int, int]) -> dict[str, Any]:
-    """Return a time line with its times from the first that was recorded of the rank."""
-    first = zero[line["rank"]]
-    for track in line["tracks"]:
-        track["boxes"]["start_ns"] = [start - first for start in track["boxes"]["start_ns"]]
-    return line | {name: line[name] - first for name in ("start_ns", "end_ns")}

@@ -22,7 +22,6 @@ from pyprof2.reports.perfetto.slices import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyprof2.columns import TextColumn
     from pyprof2.reports.perfetto.packets import Slices
     from pyprof2.reports.perfetto.wire import Ints
 
@@ -68,7 +67,10 @@ class _Work:
         until = span.until + self._rank.shift
         self._slices.add(of_stream, _slices(self._rank, span.rows), until)
         self._add_queued(span.rows, of_stream)
-        tracks = [self._queued(*key) for key in self._streams.keys]
+        tracks = [
+            self._counter(f"queued, {_stream_name(stream)}", packets.COUNT, device)
+            for device, stream in self._streams.keys
+        ]
         self._count(self._queue.until(min(span.until, span.floor)), tracks, 1.0)
         _add_rates(self._rates, span.rows, of_device)
         for (name, unit), sums in zip(_RATES, self._rates, strict=True):
@@ -81,9 +83,6 @@ class _Work:
         return self._rank.writer.track(
             lane_name(_stream_name(stream), lane), parent, place=_STREAMS
         )
-
-    def _queued(self, device: int, stream: int) -> int:
-        return self._counter(f"queued, {_stream_name(stream)}", packets.COUNT, device)
 
     def _counter(self, name: str, unit: int | str, device: int) -> int:
         parent = self._rank.device(device)
@@ -158,12 +157,9 @@ def write_steps(rank: Rank) -> None:
         parent = rank.root if device == NULL else rank.device(device)
         return rank.writer.track(lane_name("steps", lane), parent, place=_STEPS)
 
-    rank.write_slices(found, _step_names(found), group, track)
-
-
-def _step_names(found: pa.Table) -> TextColumn:
     steps, codes = np.unique(int_column(found, "step", NULL), return_inverse=True)
-    return codes, [f"step {step}" for step in steps.tolist()]
+    names = [f"step {step}" for step in steps.tolist()]
+    rank.write_slices(found, (codes, names), group, track)
 
 
 class Changes(NamedTuple):

@@ -199,8 +199,12 @@ class Writer:
             of_ends = slice(before, before + int(part.sum()))
             of_begins = slice(first - before, first - before + int((~part).sum()))
             begun = _begin_packets(begins, of_begins, arguments)
-            ended = _end_packets(*(column[of_ends] for column in ends))
-            self._write(wire.weave(begun, ended, part))
+            time, track = (column[of_ends] for column in ends)
+            event = [
+                wire.constant(wire.scalar_field(_TYPE, _END), len(time)),
+                wire.varint_field(_TRACK, track),
+            ]
+            self._write(wire.weave(begun, wire.join(_packets(time, event)), part))
 
     def counters(self, time: Ints, track: Ints, value: NDArray[np.float64]) -> None:
         """Write values of counters, from these instants on."""
@@ -255,11 +259,3 @@ def _argument(number: int, argument: Argument, rows: slice) -> Block:
     value = encode(argument.kind, argument.values[rows])
     name = wire.scalar_field(_ARGUMENT_NAME, number)
     return wire.short_message_field(_EVENT_ARGUMENT, name, value, argument.present[rows])
-
-
-def _end_packets(time: Ints, track: Ints) -> Pieces:
-    event = [
-        wire.constant(wire.scalar_field(_TYPE, _END), len(time)),
-        wire.varint_field(_TRACK, track),
-    ]
-    return wire.join(_packets(time, event))

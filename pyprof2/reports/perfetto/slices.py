@@ -91,18 +91,14 @@ def work_names(rows: pa.Table) -> TextColumn:
     pairs = (len(layers) + 1) * (len(ops) + 1)
     code = np.where(by_op, (layer + 1).astype(np.int64) * (len(ops) + 1) + op + 1, pairs + kernel)
     used, codes = np.unique(code, return_inverse=True)
-    texts = [
-        _op_name(layers, ops, *divmod(each, len(ops) + 1))
-        if each < pairs
-        else kernels[each - pairs]
-        for each in used.tolist()
-        if each >= 0
-    ]
+    texts = []
+    for each in used[used >= 0].tolist():
+        of_layer, of_op = divmod(each, len(ops) + 1)
+        if each >= pairs:
+            texts.append(kernels[each - pairs])
+        else:
+            texts.append((f"{layers[of_layer - 1]}: " if of_layer else "") + ops[of_op - 1])
     return np.where(by_op | (kernel >= 0), codes, -1), texts
-
-
-def _op_name(layers: Sequence[str], ops: Sequence[str], layer: int, op: int) -> str:
-    return f"{layers[layer - 1]}: {ops[op - 1]}" if layer else ops[op - 1]
 
 
 def constant(text: str, count: int) -> TextColumn:
