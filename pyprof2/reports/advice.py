@@ -113,15 +113,15 @@ def _text(findings: pd.DataFrame, bounds: pd.DataFrame, width: int) -> Iterator[
 
 
 def _bound_texts(of_rank: Mapping[Any, Mapping[Any, Any]], word: str) -> Iterator[str]:
-    """Give what all remedies gain, of each rank; of many ranks of the least and the most alone."""
-    told = list(of_rank)
+    """Give the joint gain of all remedies, by rank; with many ranks only the least and the most."""
+    shown_ranks = list(of_rank)
     if len(of_rank) > _BOUNDS_SHOWN:
         share = {rank: row["bound_ns"] / max(1, row["window_ns"]) for rank, row in of_rank.items()}
-        told = [min(share, key=share.__getitem__), max(share, key=share.__getitem__)]
-    for rank in told:
+        shown_ranks = [min(share, key=share.__getitem__), max(share, key=share.__getitem__)]
+    for rank in shown_ranks:
         yield f"{f'{word} {rank}: ' if len(of_rank) > 1 else ''}{_bound_text(of_rank[rank])}"
-    if len(told) < len(of_rank):
-        yield f"{len(of_rank) - len(told)} more ranks lie between these two."
+    if len(shown_ranks) < len(of_rank):
+        yield f"{len(of_rank) - len(shown_ranks)} more ranks lie between these two."
 
 
 def _finding(

@@ -160,7 +160,7 @@ def _heading(model: Model) -> Iterator[str]:
 
 
 def _differences(model: Model, given: Mapping[str, int]) -> Iterator[str]:
-    """Say what differs between the recordings beside the batch, and what to record."""
+    """Name differences between the recordings beside the batch, and how to record without."""
     work = model.work
     if not work.differs:
         return

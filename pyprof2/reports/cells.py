@@ -34,7 +34,7 @@ _WIDTH_OF_A_PIPE: Final = 120
 # Stands behind a character that takes two cells, so that its text is as long as it is wide.
 # It is of a category that `clean` escapes, so no recording can bring one in.
 _FILLER: Final = "\ue000"
-# Stands for a blank that a text begins with, which tabulate would cut off: it tells the depth in a
+# Stands for a blank that a text begins with, which tabulate would cut off: it shows the depth in a
 # tree.
 _INDENT: Final = "\ue001"
 _MARKDOWN: Final = re.compile(r"[\\`*_\[\]<>|~&$]")

@@ -269,10 +269,10 @@ def _json_parts(table: pa.Table) -> Iterator[str]:
     keys = [json_text(name) for name in table.column_names]
     before = "[\n"
     for batch in table.to_batches(max_chunksize=_ROWS_AT_A_TIME):
-        pieces: list[Any] = []
+        parts: list[Any] = []
         for key, column in zip(keys, batch.columns, strict=True):
-            pieces += [f"{',' if pieces else '{'}{key}:", _json_values(column)]
-        lines = pc.binary_join_element_wise(*pieces, "}", "")
+            parts += [f"{',' if parts else '{'}{key}:", _json_values(column)]
+        lines = pc.binary_join_element_wise(*parts, "}", "")
         yield before + ",\n".join(lines.to_pylist())
         before = ",\n"
     yield "\n]\n" if before == ",\n" else "[]\n"
@@ -309,7 +309,7 @@ def _json_values(column: pa.Array) -> pa.Array:
 
 @contextlib.contextmanager
 def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], object]]:
-    """Give what writes bytes to `path`, or to stdout.
+    """Give the function that writes bytes to `path`, or to stdout.
 
     Args:
         path: the file, which is there when all was written; None: stdout.

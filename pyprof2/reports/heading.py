@@ -106,7 +106,7 @@ def _utilization(run: Run) -> list[str]:
         return []
     counted = [row["counted_pct"] for row in run.utilization_rows]
     known = [share for share in counted if share is not None]
-    # Of matrix work whose FLOPs are not known it is only a lower bound.
+    # It is only a lower bound where FLOPs of matrix work are not known.
     least = "" if known and min(known) >= _COUNTED_PCT else "at least "
     same = f"{mfu:.1f}" == f"{hfu:.1f}"
     texts = [f"MFU {least}{_rate_text(mfu)}"] + ([] if same else [f"HFU {least}{_rate_text(hfu)}"])
@@ -147,7 +147,7 @@ _WORDS: Final = {
     "profiler": "because of the profiler",
 }
 """Causes of idle time whose names say too little in a sentence."""
-_NOT_TOLD: Final = ("host_unrecorded", "unknown")
+_CAUSES_NOT_RECORDED: Final = ("host_unrecorded", "unknown")
 _NO_LINE: Final = ("unknown", "start", "end")
 """Causes that no line is to blame for."""
 
@@ -183,7 +183,7 @@ def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
         words = _without_gpu(run)
     else:
         words = f"{_whole(run)}: {', '.join(_shares(run))}"
-        unsure = "; ".join([*_not_told(run), *_disturbed(run, disturbed)])
+        unsure = "; ".join([*_not_recorded(run), *_disturbed(run, disturbed)])
         words += f"; {unsure}" if unsure else ""
     return clean(words)
 
@@ -236,11 +236,11 @@ def disturbances(advice: pd.DataFrame) -> list[str]:
 
 
 def loses_time(run: Run) -> bool:
-    """Return whether devices did much else than computing, or it cannot be told what they did."""
+    """Return whether devices did much else than computing, or what they did is not known."""
     if run.summary["no_gpu"]:
         return False
     spent = run.spent
-    lost = (spent.copies_ns, spent.comm_ns, *_not_told(run))
+    lost = (spent.copies_ns, spent.comm_ns, *_not_recorded(run))
     return spent.share(spent.idle_ns) >= _SPOKEN_OF or any(lost)
 
 
@@ -260,7 +260,7 @@ def _whole(run: Run) -> str:
 
 
 def _shares(run: Run) -> Iterator[str]:
-    """Give what else than computing took time, the most first."""
+    """Give the shares of time that was not spent on computing, the largest first."""
     spent = run.spent
     idle = spent.share(spent.idle_ns)
     found = [
@@ -298,15 +298,15 @@ def _copies_words(run: Run) -> str:
     if not times:
         return "only copying"
     way, _, memory = max(times, key=times.__getitem__).partition(" ")
-    # Of a copy inside of a device both ends are the device's.
+    # Both ends of a copy inside of a device are the device's.
     place = f" ({memory} memory)" if memory else ""
     return f"only copying, most of it {_WAYS.get(way, way)}{place}"
 
 
-def _not_told(run: Run) -> Iterator[str]:
-    """Say what the recording cannot tell though it matters, and how to record it."""
+def _not_recorded(run: Run) -> Iterator[str]:
+    """Name facts that matter and were not recorded, and how to record them."""
     advice, spent, found = run.how_to_record, run.spent, []
-    if spent.cause in _NOT_TOLD and spent.share(spent.idle_ns) >= LARGE:
+    if spent.cause in _CAUSES_NOT_RECORDED and spent.share(spent.idle_ns) >= LARGE:
         how = advice.sources if run.summary["op_count"] else advice.ops
         how = advice.launches if spent.cause == "unknown" else how
         found.append(("why it was idle", how))
@@ -341,8 +341,8 @@ def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
     spent = run.spent
     others = spent.idle_ns + (spent.copies_ns or 0) + (spent.comm_ns or 0)
     # Stacks make the host slower; that kernels vary matters where they are most of the time.
-    told = {_STACKS: spent.share(spent.idle_ns) >= LARGE, _DRIFT: spent.share(others) < _FEW}
-    titles = [rule.title for rule in RULES if rule.slug in slugs and told.get(rule.slug, True)]
+    matters = {_STACKS: spent.share(spent.idle_ns) >= LARGE, _DRIFT: spent.share(others) < _FEW}
+    titles = [rule.title for rule in RULES if rule.slug in slugs and matters.get(rule.slug, True)]
     if titles:
         yield f"low confidence: {', '.join(map(_lowered, titles))}"
 

@@ -164,7 +164,7 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
                     "at": query.at,
                     "settings": profile.settings,
                     "notes": profile.notes_of(number),
-                    "tagged": _told(profile, number, moment),
+                    "tagged": _tagged_bytes(profile, number, moment),
                     "weights": _records(_weights(profile, number)),
                     "retained": _retained(profile, number),
                     "failures": curve.failures,
@@ -178,7 +178,7 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     yield "[\n" + ",\n".join(texts) + "\n]\n"
 
 
-def _told(profile: MemoryProfile, number: int, moment: int | None) -> dict[str, int] | None:
+def _tagged_bytes(profile: MemoryProfile, number: int, moment: int | None) -> dict[str, int] | None:
     """Return what the program tagged of the moment, by category; None: it tagged nothing."""
     found = profile.tagged[number]
     if found is None or moment is None:

@@ -265,7 +265,7 @@ def _short(text: Any) -> str:
     return escape(shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…")
 
 
-class Window(NamedTuple):
+class DrawnSpan(NamedTuple):
     """A span of time of a rank.
 
     Attributes:
@@ -280,7 +280,7 @@ class Window(NamedTuple):
     end: int
 
 
-def choose_window(run: Run, step: int | None, rank: int | None) -> Window:
+def choose_window(run: Run, step: int | None, rank: int | None) -> DrawnSpan:
     """Return the window of a step, by default of that of median length.
 
     Raises:
@@ -294,7 +294,7 @@ def choose_window(run: Run, step: int | None, rank: int | None) -> Window:
     steps = run.steps[run.steps["rank"] == rank]
     if step is None and steps.empty:
         work = _work(run, rank)
-        return Window(rank, None, *_bounds(work["start_ns"], work["dur_ns"]))
+        return DrawnSpan(rank, None, *_bounds(work["start_ns"], work["dur_ns"]))
     if step is None:
         by_length = steps.sort_values("dur_ns", kind="stable")
         step = int(by_length["step"].iloc[(len(steps) - 1) // 2])
@@ -303,7 +303,7 @@ def choose_window(run: Run, step: int | None, rank: int | None) -> Window:
         numbers = sorted(set(steps["step"].tolist()))
         msg = f"step {step}: no such step in rank {rank}; there is {_listed(numbers)}"
         raise UsageError(msg)
-    return Window(rank, step, *_bounds(own["start_ns"], own["dur_ns"]))
+    return DrawnSpan(rank, step, *_bounds(own["start_ns"], own["dur_ns"]))
 
 
 def _bounds(start: pd.Series, duration: pd.Series) -> tuple[int, int]:
@@ -319,7 +319,7 @@ def _work(run: Run, rank: int) -> pd.DataFrame:
     return rows[rows["rank"] == rank]
 
 
-def bars_of_work(run: Run, window: Window) -> pd.DataFrame:
+def bars_of_work(run: Run, window: DrawnSpan) -> pd.DataFrame:
     """Return kernels and copies of a window, each stream's in a place of its own.
 
     Returns:
@@ -345,7 +345,7 @@ def bars_of_work(run: Run, window: Window) -> pd.DataFrame:
     return _merged(frame, window)
 
 
-def bars_of_idle(run: Run, window: Window) -> pd.DataFrame:
+def bars_of_idle(run: Run, window: DrawnSpan) -> pd.DataFrame:
     """Return why devices were idle in a window; columns as `bars_of_work`."""
     rows = run.idle[run.idle["rank"] == window.rank]
     cause = "idle: " + rows["cause"].astype("str")
@@ -361,7 +361,7 @@ def bars_of_idle(run: Run, window: Window) -> pd.DataFrame:
     return _merged(frame, window)
 
 
-def _merged(rows: pd.DataFrame, window: Window) -> pd.DataFrame:
+def _merged(rows: pd.DataFrame, window: DrawnSpan) -> pd.DataFrame:
     """Return the rows of a window, cut to it; what begins in one pixel and is shorter is one."""
     end = (rows["start_ns"] + rows["length_ns"]).clip(upper=window.end)
     start = rows["start_ns"].clip(lower=window.start)

@@ -106,7 +106,7 @@ def _by_kind(job: JobOfRanks) -> pd.DataFrame:
 
     `untimed_parts` counts the ranks' parts of which no transfer is known: they were not matched
     with those of other ranks, or clocks cannot be compared. Where that is so of all, those of each
-    rank by themselves: their latency, and the rates of which it tells that they were not below.
+    rank by themselves: their latency, and the rates that they had at least.
     """
     keys = ["kind", "group_key", "group_size", "bytes"]
     if not len(job.bandwidths):
@@ -268,7 +268,7 @@ def _pairs(job: JobOfRanks) -> Iterator[str]:
 
 
 def _path(job: JobOfRanks) -> Iterator[str]:
-    """Say what the critical path is made of."""
+    """Give the shares of the critical path."""
     path, window = job.critical_path, job.window_ns
     if not len(path) or not window:
         return

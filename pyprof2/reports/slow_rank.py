@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.job import JobOfRanks
 
-_NO_TIES: Final = "no collective was matched, so nothing tells whether other ranks wait for it"
+_NO_TIES: Final = "no collective was matched, so it is not known whether other ranks wait for it"
 _NOT_REPLAYED: Final = (
     "what that costs is not replayed, for there is too much work: pyprof2 whatif --rank does"
 )
@@ -26,7 +26,7 @@ def answers(job: JobOfRanks) -> list[str]:
     """Return which rank is slow, by how much, and in which op and line; the costliest first.
 
     The first sentence is the answer, whatever was recorded: that none is, and within what, or why
-    that cannot be told.
+    that is not known.
     """
     unknown = _unanswerable(job)
     if unknown is not None:

@@ -141,9 +141,9 @@ def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
 
 
 def outlier_notes(run: Run) -> dict[tuple[int, int], str]:
-    """Return of the odd steps how far off they are, by rank and start.
+    """Return how far off the odd steps are, by rank and start.
 
-    Of those furthest off also what was different in them.
+    For those furthest off the largest differences are named, too.
     """
     windows = step_windows_of(run.steps)
     odd = outlier_steps(windows)

@@ -19,7 +19,7 @@ from pyprof2.reports.page.memory import memory_of
 from pyprof2.reports.page.overview import bounds_of, findings_of, heading_of, quality_of
 from pyprof2.reports.page.roofline import notes_of, roofline_of
 from pyprof2.reports.page.sources import sources_of
-from pyprof2.reports.page.steps import parts_of, steps_notes, steps_of, telling_steps, whole_of
+from pyprof2.reports.page.steps import parts_of, steps_apart, steps_notes, steps_of, whole_of
 from pyprof2.reports.page.timeline import timeline_of
 from pyprof2.reports.page.values import cut, zeros
 
@@ -68,7 +68,7 @@ def packed_document(run: Run, query: ReportQuery) -> str:
         StoreError, TraceError: what it is to be compared with cannot be read.
         UsageError: it has no steps to compare.
     """
-    apart = telling_steps(run)
+    apart = steps_apart(run)
     document = _document(run, query, apart)
     rows = profile.rows_of(run)
     data = ""
@@ -120,7 +120,7 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
             None
             if query.against is None
             else comparison_of(
-                # Further axes would tell calls apart that `pyprof2 compare` takes for the same.
+                # Further axes would separate calls that `pyprof2 compare` takes for the same.
                 compare(query.against, run, force=True)._replace(
                     names=(str(query.against), str(query.input))
                 )

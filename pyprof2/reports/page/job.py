@@ -47,7 +47,7 @@ _PATH: Final = ("rank", "kind", "op", "kernel", "layer", "source")
 
 
 def job_of(run: Run, store: Path) -> dict[str, Any] | None:
-    """Return what all ranks tell together; None of one rank where no device did anything.
+    """Return what is known of all ranks together; None for one rank whose device did nothing.
 
     Args:
         run: the run.
@@ -180,7 +180,7 @@ def heat_of(parts: pd.DataFrame, order: list[int]) -> dict[str, Any]:
     keys = zip(frame["rank"], frame["device"], strict=True)
     cells = frame[list(HEAT)].astype("Float64")
     cells = cells.assign(row=[row_of[key] for key in keys], column=column_of, owner=frame["rank"])
-    # Of an owner the largest of the steps of a column, of a group the median of its owners.
+    # A column has the largest of its steps for each owner, a row the median of its owners.
     of_owner = cells.groupby(["row", "column", "owner"])[list(HEAT)].max()
     values = of_owner.groupby(["row", "column"]).median().round().astype("Int64").reset_index()
     return {"rows": rows, "steps": steps, "cells": table(values)}

@@ -1,6 +1,6 @@
 """Time lines on the page: of the median and the slowest step, and of others where there is room.
 
-Activities are boxes, merged where nobody could tell them apart; Perfetto shows them all.
+Activities are boxes, merged where one could not see them apart; Perfetto shows them all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_NUMBER: Final = -1
 
 
 def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
-    """Return the time lines, the most telling first."""
+    """Return the time lines, those of median and slowest steps first."""
     on_host = run.summary["no_gpu"]
     rows = lanes(run) if on_host else _work(run)
     idle = _idle(run)
@@ -92,7 +92,7 @@ def _work(run: Run) -> pd.DataFrame:
 
 
 def _idle(run: Run) -> pd.DataFrame:
-    """Return what boxes of idle time show."""
+    """Return the columns of idle time that its boxes show."""
     parts = [IDLE.schema(_IDLE).empty_table(), *run.idle_parts(_IDLE)]
     return as_pandas(pa.concat_tables(parts).unify_dictionaries(), IDLE.never_null)
 

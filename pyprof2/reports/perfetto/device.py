@@ -44,12 +44,12 @@ _STEPS, _IDLE, _STREAMS, _COUNTERS = range(4)
 
 def write_work(rank: Rank) -> None:
     """Write kernels and copies, how fast they were, and how many waited."""
-    work = _Work(rank)
+    work = _WorkTracks(rank)
     for span in by_time([rank.parts("kernels"), rank.parts("copies")], _WORK, "kernel_id"):
         work.add(span)
 
 
-class _Work:
+class _WorkTracks:
     """The tracks of work, and what of them goes on from span to span."""
 
     def __init__(self, rank: Rank) -> None:
@@ -129,7 +129,7 @@ def _add_rates(rates: list[RunningSums], found: pa.Table, device: Ints) -> None:
 
 
 def write_idle(rank: Rank) -> None:
-    """Write why each device did nothing: a slice for each piece of a gap."""
+    """Write why each device did nothing: a slice for each part of a gap."""
     table = rank.parts("idle")
     names = ["start_ns", "time_ns", "device", "cause", *_IDLE_SHOWN]
     for part in range(len(table)):

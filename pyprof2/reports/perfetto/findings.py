@@ -1,4 +1,4 @@
-"""What was found, on the timeline: each finding at the rows that tell of it."""
+"""What was found, on the timeline: each finding at the rows that are its evidence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN: Final = (
 def write_findings(rank: Rank, found: Sequence[Mapping[str, Any]]) -> None:
     """Write findings, each on a track of its own.
 
-    A finding is shown at the rows that it names as evidence, the most telling ones; one that
+    A finding is shown at the rows that it names as evidence; one that
     names none is shown over all that was recorded.
 
     Args:

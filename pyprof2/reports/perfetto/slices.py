@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyprof2.errors import StoreError
 from pyprof2.recording import code_column, int_column
 from pyprof2.reports.perfetto import packets
-from pyprof2.reports.perfetto.lanes import Edges, Lanes, event_order
-from pyprof2.reports.perfetto.packets import Argument, Slices
+from pyprof2.reports.perfetto.lanes import Lanes, SliceEdges, event_order
+from pyprof2.reports.perfetto.packets import SliceArgument, Slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,15 +68,15 @@ def order_of(found: pa.Table, key: str | None = None) -> Ints:
     return np.lexsort((last, -duration, start))
 
 
-def _argument(writer: Writer, rows: pa.Table, column: str) -> Argument:
+def _argument(writer: Writer, rows: pa.Table, column: str) -> SliceArgument:
     if column in TEXTS:
         numbers = writer.texts(packets.VALUE, code_column(rows, column))
-        return Argument(column, packets.TEXT, numbers, numbers > 0)
+        return SliceArgument(column, packets.TEXT, numbers, numbers > 0)
     present = rows[column].is_valid().to_numpy()
     if column in SHARES:
         values = rows[column].fill_null(0).to_numpy()
-        return Argument(column, packets.DOUBLE, values, present & ~np.isnan(values))
-    return Argument(column, packets.INT, int_column(rows, column, 0), present)
+        return SliceArgument(column, packets.DOUBLE, values, present & ~np.isnan(values))
+    return SliceArgument(column, packets.INT, int_column(rows, column, 0), present)
 
 
 def work_names(rows: pa.Table) -> TextColumn:
@@ -286,8 +286,8 @@ class SliceStream:
         ends = np.concatenate((self._pending, new), axis=1)
         is_due = ends[0] < until
         due, self._pending = ends[:, is_due], ends[:, ~is_due]
-        begins = Edges(slices.start, number, is_instant)
-        order = event_order(begins, Edges(due[0], due[1], due[2] > 0))
+        begins = SliceEdges(slices.start, number, is_instant)
+        order = event_order(begins, SliceEdges(due[0], due[1], due[2] > 0))
         is_end = order >= len(slices)
         at = order[is_end] - len(slices)
         self._writer.slices(slices, (due[0][at], due[3][at]), is_end)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyprof2.run import Run
 
 UNSPLIT: Final = "(parameters and buffers)"
-"""The name of weights that the recording does not tell apart."""
+"""The name of weights whose layer or name was not recorded."""
 _WEIGHTS: Final = ("parameter", "buffer", "parameter_or_buffer")
 
 
@@ -345,7 +345,7 @@ def _lacks(
     peak: int | None,
     entries: pd.DataFrame,
 ) -> Iterator[str]:
-    """Say what is not recorded."""
+    """Name the parts that were not recorded."""
     has_backward = "backward" in set(entries["phase"].astype(str))
     if peak is None:
         yield "no peak_usage_bytes: what was allocated before the recording is not known"

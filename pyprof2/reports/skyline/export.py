@@ -19,7 +19,7 @@ from pyprof2.analysis.summaries.batch.model import STEP
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 from pyprof2.reports.files import replacing
-from pyprof2.reports.skyline.deepview import Analysis, Prediction, analysis_json
+from pyprof2.reports.skyline.deepview import DeepViewFacts, Prediction, analysis_json
 from pyprof2.reports.skyline.entries import Entries
 from pyprof2.reports.sweep_files import lines_at
 from pyprof2.units import counted
@@ -92,7 +92,7 @@ def show(run: Run, query: SkylineQuery) -> list[str]:
     return list(_said(run, query, time, memory))
 
 
-def _about(run: Run, query: SkylineQuery, entries: Entries, time: TimeReport) -> Analysis:
+def _about(run: Run, query: SkylineQuery, entries: Entries, time: TimeReport) -> DeepViewFacts:
     (rank, *_) = run.tables_of(query.rank)
     devices = rank.devices()
     gpus = [d for d in devices if d["device_type"] != "cpu"]
@@ -100,7 +100,7 @@ def _about(run: Run, query: SkylineQuery, entries: Entries, time: TimeReport) ->
     capacity = next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None)
     root, file = next(iter(run.source_roots), ""), _entry_of(run).get("file", "")
     phases, tensor_core_pct = entries.phases(time.step)
-    return Analysis(
+    return DeepViewFacts(
         root=root,
         entry=file.removeprefix(root).lstrip("/\\"),
         gpus=[str(d["name"]) for d in gpus if d["name"]],
@@ -165,7 +165,7 @@ def _said(
 
 
 VERSION: Final = 1
-"""Of the schemas, as `PRAGMA user_version`."""
+"""The version of the schemas, as `PRAGMA user_version`."""
 WEIGHT, ACTIVATION = 1, 2
 """The types of entries of memory."""
 
