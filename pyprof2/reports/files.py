@@ -220,9 +220,9 @@ def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iter
     import pyarrow as pa
     from pyarrow import csv
 
-    # A table without rows still has a header.
-    no_rows = [pa.RecordBatch.from_pylist([], schema=table.schema)]
-    batches = table.to_batches(max_chunksize=_ROWS_AT_A_TIME) or no_rows
+    batches = table.to_batches(max_chunksize=_ROWS_AT_A_TIME)
+    if not batches:  # the header is written all the same
+        batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
     for i, batch in enumerate(batches):
         part = io.BytesIO()
         plain = _with_plain_texts(batch, changes)
