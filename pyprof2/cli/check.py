@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
-from pyprof2.reports import findings
+from pyprof2.reports import check
 
 if TYPE_CHECKING:
     import argparse
@@ -25,9 +25,7 @@ def add_to(commands: arguments.Commands) -> None:
         epilog=_EXAMPLES,
     )
     arguments.add_input(command)
-    command.add_argument(
-        "--format", choices=findings.FORMATS, default="table", help="default: table"
-    )
+    command.add_argument("--format", choices=check.FORMATS, default="table", help="default: table")
     arguments.add_source_root(command)
     command.set_defaults(run=run)
 
@@ -37,4 +35,4 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
-    findings.write(loaded.check(), args.format)
+    check.write(loaded.check(), args.format)

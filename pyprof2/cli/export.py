@@ -159,13 +159,13 @@ def run(args: argparse.Namespace) -> None:
             loaded, PerfettoQuery(args.output, args.rank, not args.no_findings, args.chrome)
         )
     else:
-        from pyprof2.reports import folded
+        from pyprof2.reports import stacks
 
         form = "folded" if args.folded else "speedscope"
-        query = folded.FoldedQuery(
+        query = stacks.StacksQuery(
             args.of or "layers", args.measure or "time_ns", form, args.rank, args.output
         )
-        lacks = folded.show(loaded, query)
+        lacks = stacks.show(loaded, query)
     _say(args, lacks)
 
 
@@ -191,7 +191,7 @@ def _write_step(args: argparse.Namespace, path: Path, report: str) -> None:
         msg = f"{path}: not a file; name one"
         raise UsageError(msg)
     files.check_free(path, force=args.force)
-    from pyprof2.reports.skyline.show import SkylineQuery, show
+    from pyprof2.reports.skyline.export import SkylineQuery, show
     from pyprof2.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
@@ -210,7 +210,7 @@ def _model(args: argparse.Namespace, run: Run) -> Model:
         UsageError: its own batch size is not known, or one of theirs is given twice.
     """
     from pyprof2.batches import batch_model
-    from pyprof2.reports.skyline.show import batch_of
+    from pyprof2.reports.skyline.export import batch_of
 
     own = batch_of(run, args.batch_size)
     if own is None:

@@ -168,9 +168,9 @@ def run(args: argparse.Namespace) -> None:
         progress=arguments.wants_progress(args),
     ).of_span(query.span)
     if args.breakdown:
-        from pyprof2.reports import breakdown
+        from pyprof2.reports.totals import show_breakdown
 
-        breakdown.show(loaded, query)
+        show_breakdown(loaded, query)
     elif args.summary:
         from pyprof2.reports import totals
 

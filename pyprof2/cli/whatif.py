@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
         msg = "name a change: --scale, --rank, --ideal, --transfers or --overlap"
         raise UsageError(msg)
     from pyprof2.job import JobOfRanks
-    from pyprof2.reports.whatif import show
+    from pyprof2.reports.ranks import show_gains
     from pyprof2.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
@@ -85,4 +85,4 @@ def run(args: argparse.Namespace) -> None:
         scale=args.scale, rank=args.rank, ideal=args.ideal, transfers=args.transfers,
         overlap=args.overlap,
     )  # fmt: skip
-    show(gains, target)
+    show_gains(gains, target)

@@ -11,8 +11,7 @@ from pyprof2.analysis.summaries.advice import alike
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
-from pyprof2.reports.heading import step_numbers
-from pyprof2.reports.headline import disturbances, sentence
+from pyprof2.reports.heading import disturbances, sentence, step_numbers
 from pyprof2.reports.table import drawn
 from pyprof2.result_tables import ADVICE
 from pyprof2.units import format_time, time_unit
@@ -59,7 +58,9 @@ def show(run: Run, query: AdviceQuery) -> None:
     if bounds.empty:
         target.write_lines([_NOTHING])
         return
-    findings = _with_short_lines(run, findings)
+    roots = run.source_roots
+    lines = [shown_line(s, roots) if isinstance(s, str) else "" for s in findings["source"]]
+    findings = findings.assign(source=lines)
     if target.form == "markdown":
         target.write_lines(_markdown(findings, bounds))
     else:
@@ -90,14 +91,6 @@ def _of_rank(
     return findings[findings["rank"] == rank], bounds[bounds["rank"] == rank]
 
 
-def _with_short_lines(run: Run, findings: pd.DataFrame) -> pd.DataFrame:
-    short = [
-        shown_line(line, run.source_roots) if isinstance(line, str) else ""
-        for line in findings["source"]
-    ]
-    return findings.assign(source=short)
-
-
 def _text(findings: pd.DataFrame, bounds: pd.DataFrame, width: int) -> Iterator[str]:
     """Give each finding that fires, then what cannot be judged, then what all gain together."""
     of_rank = {bound["rank"]: bound for bound in bounds.to_dict("records")}
@@ -105,7 +98,13 @@ def _text(findings: pd.DataFrame, bounds: pd.DataFrame, width: int) -> Iterator[
     for row in rows:
         if row["status"] == "fires":
             yield from _finding(row, of_rank[row["rank"]], len(of_rank), width)
-    yield from _not_judged([row for row in rows if row["status"] == "unknown"], len(of_rank), width)
+    unknown = [row for row in rows if row["status"] == "unknown"]
+    for needs in dict.fromkeys(row["needs"] for row in unknown):
+        own = [row for row in unknown if row["needs"] == needs]
+        stake = max((row["at_stake_hi_ns"] or 0 for row in own), default=0)
+        most = f" (at most {format_time(stake)})" if stake else ""
+        text = f"{_names(own, len(of_rank))}{most}: record {needs}"
+        yield from _wrap(text, width, "unknown ", " " * 8)
     silent = [row for row in rows if row["status"] == "silent"]
     yield from _wrap(f"silent: {_names(silent, len(of_rank))}", width)
     for text in _bound_texts(of_rank, "rank"):
@@ -114,15 +113,15 @@ def _text(findings: pd.DataFrame, bounds: pd.DataFrame, width: int) -> Iterator[
 
 
 def _bound_texts(of_rank: Mapping[Any, Mapping[Any, Any]], word: str) -> Iterator[str]:
-    """Give what all remedies gain, of each rank; of many ranks of the least and the most alone."""
-    told = list(of_rank)
+    """Give the joint gain of all remedies, by rank; with many ranks only the least and the most."""
+    shown_ranks = list(of_rank)
     if len(of_rank) > _BOUNDS_SHOWN:
         share = {rank: row["bound_ns"] / max(1, row["window_ns"]) for rank, row in of_rank.items()}
-        told = [min(share, key=share.__getitem__), max(share, key=share.__getitem__)]
-    for rank in told:
+        shown_ranks = [min(share, key=share.__getitem__), max(share, key=share.__getitem__)]
+    for rank in shown_ranks:
         yield f"{f'{word} {rank}: ' if len(of_rank) > 1 else ''}{_bound_text(of_rank[rank])}"
-    if len(told) < len(of_rank):
-        yield f"{len(of_rank) - len(told)} more ranks lie between these two."
+    if len(shown_ranks) < len(of_rank):
+        yield f"{len(of_rank) - len(shown_ranks)} more ranks lie between these two."
 
 
 def _finding(
@@ -145,16 +144,6 @@ def _finding(
 def ranks_text(ranks: Sequence[int]) -> str:
     """Return ranks as text: `rank 0`, `ranks 0-2`."""
     return f"rank{'s' if len(ranks) > 1 else ''} {step_numbers(ranks)}"
-
-
-def _not_judged(rows: list[dict[str, Any]], ranks: int, width: int) -> Iterator[str]:
-    """Give the rules that cannot be judged, by what is to be recorded."""
-    for needs in dict.fromkeys(row["needs"] for row in rows):
-        own = [row for row in rows if row["needs"] == needs]
-        stake = max((row["at_stake_hi_ns"] or 0 for row in own), default=0)
-        most = f" (at most {format_time(stake)})" if stake else ""
-        text = f"{_names(own, ranks)}{most}: record {needs}"
-        yield from _wrap(text, width, "unknown ", " " * 8)
 
 
 def _gain(row: Mapping[Any, Any], bound: Mapping[Any, Any]) -> str:

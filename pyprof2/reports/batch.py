@@ -160,7 +160,7 @@ def _heading(model: Model) -> Iterator[str]:
 
 
 def _differences(model: Model, given: Mapping[str, int]) -> Iterator[str]:
-    """Say what differs between the recordings beside the batch, and what to record."""
+    """Name differences between the recordings beside the batch, and how to record without."""
     work = model.work
     if not work.differs:
         return
@@ -198,12 +198,11 @@ def _missing(rows: Sequence[dict[str, object]]) -> Iterator[str]:
 
 def _as_texts(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
     """Return rows as a person reads them, those of a measure in one unit."""
-    units_of = {
-        measure: _unit(
-            measure, max(_number(row["hi"]) for row in rows if row["measure"] == measure)
-        )
-        for measure in {str(row["measure"]) for row in rows}
-    }
+    units_of = {batch.THROUGHPUT: units.Unit("samples/s", 1)}
+    for measure in {str(row["measure"]) for row in rows} - {batch.THROUGHPUT}:
+        largest = max(_number(row["hi"]) for row in rows if row["measure"] == measure)
+        fitting = units.byte_unit if measure == batch.MEMORY else units.time_unit
+        units_of[measure] = fitting(largest)
     texts = []
     for row in rows:
         measure = str(row["measure"])
@@ -224,12 +223,6 @@ _NAMES: Final = {
 
 def _number(value: object) -> float:
     return float(str(value))
-
-
-def _unit(measure: str, largest: float) -> units.Unit:
-    if measure == batch.THROUGHPUT:
-        return units.Unit("samples/s", 1)
-    return units.byte_unit(largest) if measure == batch.MEMORY else units.time_unit(largest)
 
 
 def _text(value: float, unit: units.Unit) -> str:
@@ -269,19 +262,15 @@ def _fitting_lines(
     )
     for size in sorted(set(query.batches)):
         if (found.largest or 0) < size <= found.expected and size not in query.tried:
-            yield f"  {_unsure(model.answer(batch.MEMORY, size, query.given), size, found)}"
-
-
-def _unsure(answer: batch.Answer, size: int, found: Limits) -> str:
-    """Say what a batch takes that fits as far as is known, and may not."""
-    held = [
-        _bytes(found.reserved_ratio * (number or 0.0))
-        for number in (answer.value, answer.lo, answer.hi)
-    ]
-    return (
-        f"a batch of {size} is expected to fit: it takes about {held[0]}, from {held[1]} to "
-        f"{held[2]} ({answer.status}); to be sure record a batch nearer to it"
-    )
+            answer = model.answer(batch.MEMORY, size, query.given)
+            held = [
+                _bytes(found.reserved_ratio * (number or 0.0))
+                for number in (answer.value, answer.lo, answer.hi)
+            ]
+            yield (
+                f"  a batch of {size} is expected to fit: it takes about {held[0]}, from {held[1]} "
+                f"to {held[2]} ({answer.status}); to be sure record a batch nearer to it"
+            )
 
 
 def _limit_lines(

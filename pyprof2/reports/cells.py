@@ -34,7 +34,7 @@ _WIDTH_OF_A_PIPE: Final = 120
 # Stands behind a character that takes two cells, so that its text is as long as it is wide.
 # It is of a category that `clean` escapes, so no recording can bring one in.
 _FILLER: Final = "\ue000"
-# Stands for a blank that a text begins with, which tabulate would cut off: it tells the depth in a
+# Stands for a blank that a text begins with, which tabulate would cut off: it shows the depth in a
 # tree.
 _INDENT: Final = "\ue001"
 _MARKDOWN: Final = re.compile(r"[\\`*_\[\]<>|~&$]")
@@ -394,7 +394,11 @@ def shorten(text: str, width: int, column: str) -> str:
     """Return `text` in at most `width` characters; where it is cut depends on the column."""
     if len(text) <= width:
         return text
-    mark = _cut_mark()
+    try:
+        "…".encode(sys.stdout.encoding or "utf-8")
+        mark = "…"
+    except UnicodeEncodeError:
+        mark = "~"
     room = width - len(mark)
     key = column.lower()
     if key == "kernel":
@@ -409,11 +413,3 @@ def shorten(text: str, width: int, column: str) -> str:
     if end.startswith(_FILLER):
         end = f" {end[1:]}"
     return start + mark + end
-
-
-def _cut_mark() -> str:
-    try:
-        "…".encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return "~"
-    return "…"

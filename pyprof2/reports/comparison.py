@@ -141,7 +141,14 @@ def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
     yield from map(cells.bold, heading[:3])
     yield from heading[3:]
     yield ""
-    yield from _term_lines(found, query)
+    rows = term_rows(found)
+    total = {"delta_ns": float(found.step_ns[1] - found.step_ns[0])}
+    if found.step_ns[0]:
+        total["delta_pct"] = float(100 * (found.step_ns[1] / found.step_ns[0] - 1))
+    if rows.empty:
+        yield "no difference: every term is 0"
+    else:
+        yield from _drawn(rows.dropna(axis="columns", how="all"), [("step", total)], query)
     if compared.has_ranks:
         yield from _rank_lines(compared, query)
     if query.ranks:
@@ -155,17 +162,6 @@ def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
         yield from _drawn(parts.head(top), [], query)
         if len(parts) > top:
             yield f"{len(parts) - top} more: --top {len(parts)}"
-
-
-def _term_lines(found: Comparison, query: ComparisonQuery) -> Iterator[str]:
-    rows = term_rows(found)
-    if rows.empty:
-        yield "no difference: every term is 0"
-        return
-    total = {"delta_ns": float(found.step_ns[1] - found.step_ns[0])}
-    if found.step_ns[0]:
-        total["delta_pct"] = float(100 * (found.step_ns[1] / found.step_ns[0] - 1))
-    yield from _drawn(rows.dropna(axis="columns", how="all"), [("step", total)], query)
 
 
 def rank_rows(compared: Compared) -> pd.DataFrame:

@@ -172,18 +172,16 @@ def _memory_parts(model: Model, sizes: Sequence[int], query: DialsQuery) -> list
     held, given = held_of(model, query.held), query.batch.given
     found = [held and held.at(size, given) for size in sizes]
     if held is None or not all(found):
-        found = [_by_growth(model, size, given) for size in sizes]
+        # No more is known than what grows with the batch and what does not.
+        found = []
+        for size in sizes:
+            value = model.answer(batch.MEMORY, size, given).value or 0.0
+            fixed = min(value, fixed_memory(model, size, given))
+            found.append({"grows with the batch": value - fixed, "does not grow": fixed})
     parts = [
         {"name": name, "values": [own[name] for own in found if own]} for name in found[0] or {}
     ]
     return sorted(parts, key=lambda part: -part["values"][-1])
-
-
-def _by_growth(model: Model, size: int, given: Mapping[str, int]) -> dict[str, float]:
-    """Return what grows with the batch and what does not, where no more is known."""
-    value = model.answer(batch.MEMORY, size, given).value or 0.0
-    fixed = min(value, fixed_memory(model, size, given))
-    return {"grows with the batch": value - fixed, "does not grow": fixed}
 
 
 def _limits(found: Limits, capacity: int | None, *, given: bool) -> dict[str, Any]:

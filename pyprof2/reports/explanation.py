@@ -183,9 +183,9 @@ def _counts(cost: Facts | None) -> Iterator[str]:
     yield f"{cost['cost_status']}{note}, at {_reference(cost['of'])}"
     if cost["params"]:
         yield cost["params"]
-    for name, how in (("flops", _flops_formula(cost)), ("bytes", _read_and_written(cost))):
+    for name, how in _sums(cost):
         if cost[name] is not None:
-            yield f"{name} {_number(cost[name])}{' = ' + how if how else ''}{_bounds(cost, name)}"
+            yield f"{name} {_number(cost[name])}{how}{_bounds(cost, name)}"
     if cost["dtype"]:
         yield f"computed in {cost['dtype']}"
     if cost["shapes_from"]:
@@ -194,16 +194,12 @@ def _counts(cost: Facts | None) -> Iterator[str]:
         yield f"shapes from {cost['shapes_from']}{see}"
 
 
-def _flops_formula(cost: Facts) -> str | None:
-    if cost["flops_formula"] is None:
-        return None
-    return f"{cost['flops_formula']} = {cost['flops_numbers']}"
-
-
-def _read_and_written(cost: Facts) -> str | None:
-    if cost["bytes_read"] is None or cost["bytes_written"] is None:
-        return None
-    return f"{_number(cost['bytes_read'])} read + {_number(cost['bytes_written'])} written"
+def _sums(cost: Facts) -> Iterator[tuple[str, str]]:
+    """Give FLOPs and bytes, each with what it is the sum of; nothing where that is not known."""
+    formula, read, written = (cost[n] for n in ("flops_formula", "bytes_read", "bytes_written"))
+    yield "flops", "" if formula is None else f" = {formula} = {cost['flops_numbers']}"
+    known = read is not None and written is not None
+    yield "bytes", f" = {_number(read)} read + {_number(written)} written" if known else ""
 
 
 def _bounds(cost: Facts, name: str) -> str:

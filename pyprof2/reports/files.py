@@ -220,9 +220,9 @@ def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iter
     import pyarrow as pa
     from pyarrow import csv
 
-    # A table without rows still has a header.
-    no_rows = [pa.RecordBatch.from_pylist([], schema=table.schema)]
-    batches = table.to_batches(max_chunksize=_ROWS_AT_A_TIME) or no_rows
+    batches = table.to_batches(max_chunksize=_ROWS_AT_A_TIME)
+    if not batches:  # the header is written all the same
+        batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
     for i, batch in enumerate(batches):
         part = io.BytesIO()
         plain = _with_plain_texts(batch, changes)
@@ -269,10 +269,10 @@ def _json_parts(table: pa.Table) -> Iterator[str]:
     keys = [json_text(name) for name in table.column_names]
     before = "[\n"
     for batch in table.to_batches(max_chunksize=_ROWS_AT_A_TIME):
-        pieces: list[Any] = []
+        parts: list[Any] = []
         for key, column in zip(keys, batch.columns, strict=True):
-            pieces += [f"{',' if pieces else '{'}{key}:", _json_values(column)]
-        lines = pc.binary_join_element_wise(*pieces, "}", "")
+            parts += [f"{',' if parts else '{'}{key}:", _json_values(column)]
+        lines = pc.binary_join_element_wise(*parts, "}", "")
         yield before + ",\n".join(lines.to_pylist())
         before = ",\n"
     yield "\n]\n" if before == ",\n" else "[]\n"
@@ -309,7 +309,7 @@ def _json_values(column: pa.Array) -> pa.Array:
 
 @contextlib.contextmanager
 def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], object]]:
-    """Give what writes bytes to `path`, or to stdout.
+    """Give the function that writes bytes to `path`, or to stdout.
 
     Args:
         path: the file, which is there when all was written; None: stdout.

@@ -73,9 +73,15 @@ def show(run: Run, query: IdleQuery) -> None:
 
 
 def _heading(windows: pd.DataFrame) -> Iterator[str]:
-    """Give a line for each device: what was recorded, and how much of it was idle."""
+    """Give for each device, or rank without one, what was recorded and how much of it was idle."""
     if "span_ns" not in windows:
-        yield from _of_host(windows)
+        for row in windows.to_dict("records"):
+            yield cells.bold(
+                f"rank {row['rank']}, CPU: recorded {format_time(row['window_ns'])}, in ops "
+                f"{format_time(row['busy_ns'])}, waiting or outside of ops "
+                f"{format_time(row['idle_ns'])} ({_pct(row['idle_ns'], row['window_ns'])})"
+            )
+        yield _HOST
         return
     for row in windows.to_dict("records"):
         device = "a device" if row["device"] is None else f"device {row['device']}"
@@ -89,17 +95,6 @@ def _heading(windows: pd.DataFrame) -> Iterator[str]:
             f"of it between the first activity and the last: {format_time(row['span_idle_ns'])} "
             f"({_pct(row['span_idle_ns'], row['span_ns'])} of {format_time(row['span_ns'])})"
         )
-
-
-def _of_host(windows: pd.DataFrame) -> Iterator[str]:
-    """Give a line for each rank without a device: what was recorded, and how much of it in ops."""
-    for row in windows.to_dict("records"):
-        yield cells.bold(
-            f"rank {row['rank']}, CPU: recorded {format_time(row['window_ns'])}, in ops "
-            f"{format_time(row['busy_ns'])}, waiting or outside of ops "
-            f"{format_time(row['idle_ns'])} ({_pct(row['idle_ns'], row['window_ns'])})"
-        )
-    yield _HOST
 
 
 def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery) -> list[str]:

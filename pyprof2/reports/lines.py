@@ -243,7 +243,7 @@ def _footer(profile: LineProfile, query: LineQuery) -> list[tuple[str, dict[str,
 
 
 def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:
-    """Say what the table is of."""
+    """Give the ledger, the steps and their time that the table is about."""
     numbers = sorted({number for _, number in profile.steps if number is not None})
     parts = [*([query.phase] if query.phase else []), *([query.within] if query.within else [])]
     yield cells.bold(f"{_LEDGERS[profile.ledger]}{''.join(f'; only {part}' for part in parts)}")
@@ -281,7 +281,7 @@ def _rest(
 
 
 def _notes(profile: LineProfile) -> Iterator[str]:
-    """Say what the table cannot know."""
+    """Name the limits of the table."""
     table = profile.table
     lost = table[table["name"].eq(NO_SOURCE) & table["parent_id"].isna()]["time_ns"].sum()
     in_ops = table[table["kind"].eq(OP)]["own_ns"].sum()

@@ -27,6 +27,8 @@ from pyprof2.tables import WEIGHTS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import pyarrow as pa
+
     from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.memory.profile import MemoryProfile
 
@@ -97,10 +99,15 @@ def show(profile: MemoryProfile, query: MemoryQuery) -> None:
     if target.is_text:
         target.write_lines(_lines(profile, query))
     elif query.timeline:
-        target.write_frame(_timelines(profile), TIMELINE_COLUMNS)
+        parts = [timeline(c, e) for c, e in zip(profile.curves, profile.entries, strict=True)]
+        known = [column.name for column in TIMELINE_COLUMNS]
+        joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=known)
+        sizes = {name: "Int64" for name in joined if name not in known}
+        target.write_frame(joined.astype(sizes), TIMELINE_COLUMNS)
     elif query.weights:
         every = [_weights(profile, number) for number in range(len(profile.curves))]
-        found = pd.concat(every, ignore_index=True) if every else _no_weights()
+        none = _weight_rows(WEIGHTS.schema().empty_table())
+        found = pd.concat(every, ignore_index=True) if every else none
         target.write_frame(found, WEIGHT_COLUMNS, query.top)
     elif target.form == "json":
         files.write_parts(_json(profile, query), target.path)
@@ -130,23 +137,13 @@ def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> N
 # --------------------------------------------------------------------------- machines
 
 
-def _timelines(profile: MemoryProfile) -> pd.DataFrame:
-    parts = [timeline(c, e) for c, e in zip(profile.curves, profile.entries, strict=True)]
-    if not parts:
-        return pd.DataFrame(columns=[column.name for column in TIMELINE_COLUMNS])
-    joined = pd.concat(parts, ignore_index=True)
-    known = {column.name for column in TIMELINE_COLUMNS}
-    return joined.astype({name: "Int64" for name in joined if name not in known})
-
-
-def _no_weights() -> pd.DataFrame:
-    return as_pandas(WEIGHTS.schema().empty_table())[[column.name for column in WEIGHT_COLUMNS]]
-
-
 def _weights(profile: MemoryProfile, number: int) -> pd.DataFrame:
     """Return the weights on a curve, by its place: `WEIGHT_COLUMNS`."""
-    rows = as_pandas(profile.named(number)[0])
-    return rows[[column.name for column in WEIGHT_COLUMNS]]
+    return _weight_rows(profile.named(number)[0])
+
+
+def _weight_rows(table: pa.Table) -> pd.DataFrame:
+    return as_pandas(table)[[column.name for column in WEIGHT_COLUMNS]]
 
 
 def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
@@ -167,7 +164,7 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
                     "at": query.at,
                     "settings": profile.settings,
                     "notes": profile.notes_of(number),
-                    "tagged": _told(profile, number, moment),
+                    "tagged": _tagged_bytes(profile, number, moment),
                     "weights": _records(_weights(profile, number)),
                     "retained": _retained(profile, number),
                     "failures": curve.failures,
@@ -181,7 +178,7 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     yield "[\n" + ",\n".join(texts) + "\n]\n"
 
 
-def _told(profile: MemoryProfile, number: int, moment: int | None) -> dict[str, int] | None:
+def _tagged_bytes(profile: MemoryProfile, number: int, moment: int | None) -> dict[str, int] | None:
     """Return what the program tagged of the moment, by category; None: it tagged nothing."""
     found = profile.tagged[number]
     if found is None or moment is None:
@@ -421,7 +418,8 @@ def _drawn_timeline(
     begin = begins.get(curve.rank, curve.time_at(-1))
     for moment in moments:
         time = curve.time_at(moment)
-        at = f"event {moment}" if time is None or begin is None else _milliseconds(time - begin)
+        since = None if time is None or begin is None else time - begin
+        at = f"event {moment}" if since is None else f"{since / 10**6:.1f} ms"
         total = sum(int(p[moment]) for p in parts.values())
         yield f"{at:>16}  {_size(total):>10}  {_bar(parts, moment, highest)}"
     used = {name.removesuffix("_bytes") for name in parts}
@@ -437,10 +435,6 @@ def _bar(parts: Mapping[str, Any], moment: int, highest: int) -> str:
         done += 0 if values is None else max(0, int(values[moment]))
         bar += letter * (round(_BAR * done / max(1, highest)) - len(bar))
     return bar
-
-
-def _milliseconds(time_ns: int) -> str:
-    return f"{time_ns / 10**6:.1f} ms"
 
 
 def _device_name(rank: int, device_type: str, device: Any) -> str:

@@ -75,7 +75,7 @@ def run_html(run: Run) -> str:
 
 
 def ranks_html(job: JobOfRanks) -> str:
-    """Return what ranks tell together, in sentences, and the times of each."""
+    """Return what is known of ranks together, in sentences, and the times of each."""
     from pyprof2.reports.ranks import by_rank, sentences
     from pyprof2.reports.slow_rank import answers
 

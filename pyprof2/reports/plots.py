@@ -6,25 +6,30 @@ Every text of a recording is escaped: plotly would take a part of HTML for what 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
+from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.errors import UsageError
 from pyprof2.reports.notebook import escape
-from pyprof2.reports.plot_timeline import bars_of_idle, bars_of_work, choose_window
+from pyprof2.reports.page.job import HEAT, heat_of, standing_out
+from pyprof2.reports.page.values import column_values
+from pyprof2.reports.ranks import by_rank
+from pyprof2.reports.slow_rank import answers
 from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from plotly.graph_objects import Figure
 
     from pyprof2.analysis.hardware.devices import Device
-    from pyprof2.reports.plot_timeline import Window
+    from pyprof2.job import JobOfRanks
     from pyprof2.run import Run
+
 
 _STATES: Final = {
     "compute_only_ns": "compute",
@@ -41,6 +46,20 @@ _THICK: Final = 0.9
 _HOVER: Final = "%{text}<br>at %{base:.3f} ms, %{customdata:.6f} ms<extra>%{fullData.name}</extra>"
 _SMALLEST_DOT, _LARGEST_DOT = 4.0, 40.0
 _NO_WORK: Final = "no work of a device was recorded, so there is nothing to draw"
+_PIXELS: Final = 2000
+COLUMNS: Final = (
+    "place", "kind", "label", "start_ns", "length_ns", "height", "count", "busy_ns",
+)  # fmt: skip
+"""The columns of bars."""
+_NEEDED: Final = (
+    "rank", "start_ns", "dur_ns", "device", "stream", "category", "op", "layer", "kernel_short",
+)  # fmt: skip
+SEVERAL: Final = "several"
+_WORDS: Final = {
+    "compute_only": "computing alone", "comm_only": "communicating alone",
+    "copy_only": "copying alone", "comp_comm": "computing beside communication",
+    "copy_overlap": "copies beside something", "idle": "idle",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,13 +84,19 @@ class Plots:
         figure = go.Figure(_dots(go, known))
         roofs = list(self._roofs())
         corners = [flops / bandwidth for _, flops, bandwidth in roofs]
+        # A roof is drawn around all dots and the corners of all roofs.
+        seen = known["intensity"].tolist()
+        low = min([*seen, *(corner / 10 for corner in corners)], default=0.0)
+        high = max([*seen, *(corner * 2 for corner in corners)], default=0.0)
         for name, flops, bandwidth in roofs:
-            x = _roof_range(known["intensity"], flops / bandwidth, corners)
+            x = np.array([low, flops / bandwidth, high])
             y = np.minimum(x * bandwidth, flops) / 1e12
             figure.add_scatter(x=x, y=y, mode="lines", name=escape(name), hoverinfo="name")
         share = 100 * known["time_ns"].sum() / max(1, rows["time_ns"].sum())
         figure.update_layout(title=f"Signatures under the roof: {share:.1f} % of the time")
-        return _with_log_axes(figure, "FLOP per byte", "TFLOP/s")
+        figure.update_xaxes(type="log", title="FLOP per byte", exponentformat="power")
+        figure.update_yaxes(type="log", title="TFLOP/s", exponentformat="power")
+        return figure
 
     def _roofs(self) -> Iterator[tuple[str, float, float]]:
         """Yield name, FLOP/s and bytes per second of each roof; those of one height are one."""
@@ -103,12 +128,18 @@ class Plots:
             UsageError: plotly is not installed, there is no such step, or no device worked.
         """
         go = _plotly()
+        from plotly.colors import qualitative
+
         if self.run.idle_windows.empty:
             raise UsageError(_NO_WORK)
         window = choose_window(self.run, step, rank)
         bars = pd.concat([bars_of_work(self.run, window), bars_of_idle(self.run, window)])
         figure = go.Figure([_bars(go, str(n), own) for n, own in bars.groupby("kind", sort=False)])
-        figure.update_layout(barmode="overlay", title=_title(window), colorway=_colours())
+        # Enough for all categories and causes.
+        colours = [*qualitative.Dark24, *qualitative.Light24]
+        what = "All that was recorded" if window.step is None else f"Step {window.step}"
+        title = f"{what}, rank {window.rank}: {format_time(window.end - window.start)}"
+        figure.update_layout(barmode="overlay", title=title, colorway=colours)
         figure.update_xaxes(title="ms", range=[0, (window.end - window.start) / _MS])
         figure.update_yaxes(autorange="reversed")
         return figure
@@ -121,7 +152,11 @@ class Plots:
         """
         go = _plotly()
         steps = self.run.steps
-        names = [_step_name(row, steps) for row in steps.to_dict("records")]
+        several = [name for name in ("rank", "device") if len(set(steps[name].tolist())) > 1]
+        names = [
+            ", ".join([str(row["step"]), *(f"{name} {row[name]}" for name in several)])
+            for row in steps.to_dict("records")
+        ]
         figure = go.Figure()
         known = [each for each in _STATES if steps[each].notna().any()]
         for column in known or ["dur_ns"]:
@@ -144,8 +179,6 @@ class Plots:
         Raises:
             UsageError: plotly is not installed, there is no such measure, or no device worked.
         """
-        from pyprof2.reports.plot_ranks import heat_map
-
         return heat_map(_plotly(), self.run.ranks, measure)
 
     def rank_parts(self) -> Figure:
@@ -154,8 +187,6 @@ class Plots:
         Raises:
             UsageError: plotly is not installed, or no device worked.
         """
-        from pyprof2.reports.plot_ranks import bars_of_parts
-
         return bars_of_parts(_plotly(), self.run.ranks)
 
     def idle(self) -> Figure:
@@ -196,25 +227,13 @@ def _plotly() -> Any:
     return go
 
 
-def _colours() -> list[str]:
-    """Return colours enough for all categories and causes."""
-    from plotly.colors import qualitative
-
-    return [*qualitative.Dark24, *qualitative.Light24]
-
-
-def _with_log_axes(figure: Figure, x: str, y: str) -> Figure:
-    figure.update_xaxes(type="log", title=x, exponentformat="power")
-    figure.update_yaxes(type="log", title=y, exponentformat="power")
-    return figure
-
-
 def _facts(row: Mapping[Any, Any]) -> Iterator[str]:
     yield _short(row["signature"])
     times = counted(row["count"], "time")
     yield f"{format_time(row['time_ns'])}, {row['share_pct']:.1f} %, {times}"
     yield f"{format_rate(row['tflops'])} TFLOP/s, {format_rate(row['gbps'])} GB/s"
-    yield _of_roof(row["roofline_pct"])
+    share = row["roofline_pct"]
+    yield "roof not known" if np.isnan(share) else f"{share:.1f} % of its roof"
 
 
 def _dots(go: Any, rows: pd.DataFrame) -> Any:
@@ -225,17 +244,6 @@ def _dots(go: Any, rows: pd.DataFrame) -> Any:
         x=rows["intensity"], y=rows["tflops"], mode="markers", name="signatures", text=hover,
         hoverinfo="text", marker={"size": size, "opacity": 0.6},
     )  # fmt: skip
-
-
-def _of_roof(share: float) -> str:
-    return "roof not known" if np.isnan(share) else f"{share:.1f} % of its roof"
-
-
-def _roof_range(intensity: pd.Series, corner: float, corners: Sequence[float]) -> Any:
-    """Return where a roof is drawn: around all dots and the corners of all, with its own."""
-    low = min([intensity.min(), min(corners) / 10]) if len(intensity) else min(corners) / 10
-    high = max([intensity.max(), max(corners) * 2]) if len(intensity) else max(corners) * 2
-    return np.array([low, corner, high])
 
 
 def _bars(go: Any, name: str, rows: pd.DataFrame) -> Any:
@@ -252,16 +260,186 @@ def _share(share: float) -> str:
     return f"{share:.1f} %" if share >= 0.05 else "&lt;0.1 %"
 
 
-def _title(window: Window) -> str:
-    what = "All that was recorded" if window.step is None else f"Step {window.step}"
-    return f"{what}, rank {window.rank}: {format_time(window.end - window.start)}"
-
-
-def _step_name(row: dict[Any, Any], steps: pd.DataFrame) -> str:
-    several = [name for name in ("rank", "device") if len(set(steps[name].tolist())) > 1]
-    return ", ".join([str(row["step"]), *(f"{name} {row[name]}" for name in several)])
-
-
 def _short(text: Any) -> str:
     shown = str(text)
     return escape(shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…")
+
+
+class DrawnSpan(NamedTuple):
+    """A span of time of a rank.
+
+    Attributes:
+        rank: whose.
+        step: the number of the step; None: all that was recorded.
+        start, end: in ns.
+    """
+
+    rank: int
+    step: int | None
+    start: int
+    end: int
+
+
+def choose_window(run: Run, step: int | None, rank: int | None) -> DrawnSpan:
+    """Return the window of a step, by default of that of median length.
+
+    Raises:
+        UsageError: there is no such step or rank.
+    """
+    ranks = run.idle_windows["rank"].tolist()
+    rank = ranks[0] if rank is None else rank
+    if rank not in ranks:
+        msg = f"rank {rank}: no device of such a rank was recorded; there is {_listed(ranks)}"
+        raise UsageError(msg)
+    steps = run.steps[run.steps["rank"] == rank]
+    if step is None and steps.empty:
+        work = _work(run, rank)
+        return DrawnSpan(rank, None, *_bounds(work["start_ns"], work["dur_ns"]))
+    if step is None:
+        by_length = steps.sort_values("dur_ns", kind="stable")
+        step = int(by_length["step"].iloc[(len(steps) - 1) // 2])
+    own = steps[steps["step"] == step]
+    if own.empty:
+        numbers = sorted(set(steps["step"].tolist()))
+        msg = f"step {step}: no such step in rank {rank}; there is {_listed(numbers)}"
+        raise UsageError(msg)
+    return DrawnSpan(rank, step, *_bounds(own["start_ns"], own["dur_ns"]))
+
+
+def _bounds(start: pd.Series, duration: pd.Series) -> tuple[int, int]:
+    return int(start.min()), int((start + duration).max())
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, sorted(set(numbers)))) or "none"
+
+
+def _work(run: Run, rank: int) -> pd.DataFrame:
+    rows = run.rows(_NEEDED)
+    return rows[rows["rank"] == rank]
+
+
+def bars_of_work(run: Run, window: DrawnSpan) -> pd.DataFrame:
+    """Return kernels and copies of a window, each stream's in a place of its own.
+
+    Returns:
+        `COLUMNS`: `kind` is the category, `start_ns` counts from the start of the window, `busy_ns`
+        is the time of all that is drawn together; a bar of less than a pixel has the length of
+        one, and a `height` below 1, so that its area is right.
+    """
+    rows = _work(run, window.rank)
+    place = "device " + rows["device"].astype("str") + ", stream " + rows["stream"].astype("str")
+    op, kernel = rows["op"].astype("str"), rows["kernel_short"].astype("str")
+    layer = rows["layer"].astype("str").where(rows["layer"].notna(), "")
+    label = op.where(rows["op"].notna(), kernel)
+    label = (layer + ": " + label).where(layer != "", label)
+    frame = pd.DataFrame(
+        {
+            "place": place,
+            "kind": rows["category"].astype("str"),
+            "label": label,
+            "start_ns": rows["start_ns"],
+            "length_ns": rows["dur_ns"],
+        }
+    )
+    return _merged(frame, window)
+
+
+def bars_of_idle(run: Run, window: DrawnSpan) -> pd.DataFrame:
+    """Return why devices were idle in a window; columns as `bars_of_work`."""
+    rows = run.idle[run.idle["rank"] == window.rank]
+    cause = "idle: " + rows["cause"].astype("str")
+    frame = pd.DataFrame(
+        {
+            "place": "device " + rows["device"].astype("str") + ", idle",
+            "kind": cause,
+            "label": cause,
+            "start_ns": rows["start_ns"],
+            "length_ns": rows["time_ns"],
+        }
+    )
+    return _merged(frame, window)
+
+
+def _merged(rows: pd.DataFrame, window: DrawnSpan) -> pd.DataFrame:
+    """Return the rows of a window, cut to it; what begins in one pixel and is shorter is one."""
+    end = (rows["start_ns"] + rows["length_ns"]).clip(upper=window.end)
+    start = rows["start_ns"].clip(lower=window.start)
+    rows = rows.assign(start_ns=start - window.start, length_ns=end - start)[end > start]
+    pixel = max(1, (window.end - window.start) // _PIXELS)
+    at = rows["start_ns"] // pixel
+    is_long = rows["length_ns"] >= pixel
+    # Numbers below 0 are bars of their own.
+    key = at.where(~is_long, -1 - pd.Series(range(len(rows)), rows.index))
+    by = rows.assign(pixel=key).groupby(["place", "pixel"], sort=False)
+    bars = by.agg(
+        kind=("kind", "first"), kinds=("kind", "nunique"), label=("label", "first"),
+        start_ns=("start_ns", "min"), count=("label", "size"), busy_ns=("length_ns", "sum"),
+    ).reset_index()  # fmt: skip
+    several, is_short = bars["count"] > 1, bars["pixel"] >= 0
+    bars["kind"] = bars["kind"].where(bars["kinds"] == 1, SEVERAL)
+    words = bars["count"].astype("str") + " shorter than a pixel, " + bars["busy_ns"].astype("str")
+    bars["label"] = bars["label"].where(~several, words + " ns in all")
+    # A bar of a pixel is as high as it is full: nothing looks longer than it was.
+    bars["start_ns"] = bars["start_ns"].where(~is_short, bars["pixel"] * pixel)
+    bars["length_ns"] = bars["busy_ns"].where(~is_short, bars["busy_ns"].clip(lower=pixel))
+    bars["height"] = bars["busy_ns"] / bars["length_ns"]
+    return bars.sort_values(["place", "start_ns"], kind="stable")[list(COLUMNS)]
+
+
+def heat_map(go: Any, job: JobOfRanks, measure: str) -> Figure:
+    """Return a field for each rank, or group of them, and step; those that stand out at the top.
+
+    Args:
+        go: plotly's module of figures.
+        job: the ranks.
+        measure: one of `HEAT`.
+
+    Raises:
+        UsageError: there is no such measure, or no device did anything.
+    """
+    if measure not in HEAT:
+        msg = f"no measure {measure!r}; there are {', '.join(HEAT)}"
+        raise UsageError(msg)
+    _check(job)
+    found = heat_of(job.parts, standing_out(job, by_rank(job)))
+    row, at, value = (column_values(found["cells"], name) for name in ("row", "column", measure))
+    field = np.full((len(found["rows"]), len(found["steps"])), np.nan)
+    for place, step, ns in zip(row, at, value, strict=True):
+        field[place, step] = np.nan if ns is None else ns / _MS
+    labels = [escape(each["label"]) for each in found["rows"]]
+    figure = go.Figure(
+        go.Heatmap(
+            z=field, x=found["steps"], y=labels, colorscale="Blues", colorbar={"title": "ms"},
+            hovertemplate="%{y}, step %{x}: %{z:.6f} ms<extra></extra>",
+        )
+    )  # fmt: skip
+    said = "<br>".join(escape(text) for text in answers(job)[:3])
+    figure.update_layout(title=f"{measure.removesuffix('_ns')} by rank and step<br>{said}")
+    figure.update_xaxes(type="category", title="step")
+    figure.update_yaxes(type="category", autorange="reversed")
+    return figure
+
+
+def bars_of_parts(go: Any, job: JobOfRanks) -> Figure:
+    """Return a bar for each rank: the parts that its recorded time is made of.
+
+    Raises:
+        UsageError: no device did anything.
+    """
+    _check(job)
+    ranks = by_rank(job)
+    figure = go.Figure()
+    names = [f"rank {rank}" for rank in ranks["rank"]]
+    for part in PARTS:
+        time = ranks[f"{part}_ns"].astype("float64") / _MS
+        if time.any():
+            figure.add_bar(x=names, y=time, name=_WORDS[part])
+    figure.update_layout(barmode="stack", title="Parts of each rank", xaxis={"type": "category"})
+    figure.update_yaxes(title="ms")
+    return figure
+
+
+def _check(job: JobOfRanks) -> None:
+    if job.parts.empty:
+        raise UsageError(_NO_WORK)

@@ -1,4 +1,4 @@
-"""Many ranks as text, for people, or as a file."""
+"""Many ranks, and what changes would gain, as text for people or as a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 from pyprof2.analysis.job.critical_path import path_sums
 from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.analysis.job.waits import least_rates, payload, transfer_floors
+from pyprof2.analysis.job.what_if import MODEL_ERROR_MAX, NOT_MODELLED
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
 from pyprof2.reports.slow_rank import answers
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pyprof2.job import JobOfRanks
+    from pyprof2.reports.files import Target
+
 
 _ROWS_SHOWN: Final = 40
 _NOTES_SHOWN: Final = 3
@@ -103,7 +106,7 @@ def _by_kind(job: JobOfRanks) -> pd.DataFrame:
 
     `untimed_parts` counts the ranks' parts of which no transfer is known: they were not matched
     with those of other ranks, or clocks cannot be compared. Where that is so of all, those of each
-    rank by themselves: their latency, and the rates of which it tells that they were not below.
+    rank by themselves: their latency, and the rates that they had at least.
     """
     keys = ["kind", "group_key", "group_size", "bytes"]
     if not len(job.bandwidths):
@@ -265,7 +268,7 @@ def _pairs(job: JobOfRanks) -> Iterator[str]:
 
 
 def _path(job: JobOfRanks) -> Iterator[str]:
-    """Say what the critical path is made of."""
+    """Give the shares of the critical path."""
     path, window = job.critical_path, job.window_ns
     if not len(path) or not window:
         return
@@ -308,3 +311,32 @@ def _unmatched(job: JobOfRanks) -> Iterator[str]:
             "wait is time before the last rank arrives, and no lost time: pyprof2 whatif says "
             "what is lost"
         )
+
+
+_SHOWN: Final = (
+    "what", "gain_ns", "lo_ns", "hi_ns", "gain_pct", "bound_ns", "model_error_pct", "note",
+)  # fmt: skip
+
+
+def show_gains(gains: pd.DataFrame, target: Target) -> None:
+    """Write what changes would gain."""
+    if not target.is_text:
+        target.write_frame(gains)
+        return
+    frame = gains[list(_SHOWN)]
+    frame = frame.loc[:, frame.notna().any()]
+    window = int(gains["window_ns"].iloc[0])
+    first = cells.bold(f"of {format_time(window)} that were recorded")
+    table = drawn(frame, target, droppable=["model_error_pct"]).lines
+    notes = cells.wrapped(notes_on(gains), target.line_width)
+    target.write_lines([first, "", *table, "", *notes])
+
+
+def notes_on(gains: pd.DataFrame) -> Iterator[str]:
+    """Give what the columns mean, and what is not modelled."""
+    yield "gain: by replay; lo, hi: without and with what was inferred of waits between streams"
+    if gains["gain_ns"].isna().any():
+        limit = f"{100 * MODEL_ERROR_MAX:g} %"
+        alone = f"it stands alone where the replay is off by more than {limit}"
+        yield f"bound: no more can be gained; {alone}"
+    yield NOT_MODELLED

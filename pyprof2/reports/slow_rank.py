@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.job import JobOfRanks
 
-_NO_TIES: Final = "no collective was matched, so nothing tells whether other ranks wait for it"
+_NO_TIES: Final = "no collective was matched, so it is not known whether other ranks wait for it"
 _NOT_REPLAYED: Final = (
     "what that costs is not replayed, for there is too much work: pyprof2 whatif --rank does"
 )
@@ -26,7 +26,7 @@ def answers(job: JobOfRanks) -> list[str]:
     """Return which rank is slow, by how much, and in which op and line; the costliest first.
 
     The first sentence is the answer, whatever was recorded: that none is, and within what, or why
-    that cannot be told.
+    that is not known.
     """
     unknown = _unanswerable(job)
     if unknown is not None:
@@ -34,7 +34,11 @@ def answers(job: JobOfRanks) -> list[str]:
     found = [*job.slow_ranks, *job.slower_of_two] if job.is_replayed or job.is_large else []
     links = [*_links(job)]
     if not found:
-        return [*_by_scores(job), *links] or [_nobody(job)]
+        most, read, size = job.most_excess_pct, len(job.roles), job.world_size
+        within = "" if most is None else f" by more than {max(most, 0.1):.1f} % of a step"
+        known = f", of the {read} ranks of {size} that were read" if size > read else ""
+        nobody = f"no rank is slow: none takes longer than the others{within}{known}"
+        return [*_by_scores(job), *links] or [nobody]
     found.sort(key=lambda slow: (not _costs(slow), -(slow.gain.gain_ns or slow.gain.bound_ns)))
     said = [_slow(job, slow) for slow in found]
     if _costs(found[0]):
@@ -145,12 +149,3 @@ def _links(job: JobOfRanks) -> Iterator[str]:
     most, lo, hi = (format_time(ns) for ns in (gain.gain_ns, gain.lo_ns, gain.hi_ns))
     share = f"{gain.gain_pct:.1f} % of the recording"
     yield f"{head}; as those it would save {most} ({lo} to {hi}), {share}"
-
-
-def _nobody(job: JobOfRanks) -> str:
-    """Say that no rank costs time, and how far the ranks are apart at most."""
-    most = job.most_excess_pct
-    within = "" if most is None else f" by more than {max(most, 0.1):.1f} % of a step"
-    read, size = len(job.roles), job.world_size
-    known = f", of the {read} ranks of {size} that were read" if size > read else ""
-    return f"no rank is slow: none takes longer than the others{within}{known}"

@@ -73,19 +73,17 @@ def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         if pd.isna(row["joules_per_step"]):
             yield f"{place}: no energy of a step: {row['note']}"
             continue
+        idle = ""
+        if pd.notna(row["idle_joules"]):
+            names = ("idle_joules", "idle_lo", "idle_hi")
+            each, low, high = (format_rate(row[name]) for name in names)
+            idle = f"; of them {each} J ({low} to {high}) as before the program began"
         each, low, high = (format_rate(row[name]) for name in ("joules_per_step", "lo", "hi"))
         yield (
             f"{place}: {each} J in a step ({low} to {high}; {format_rate(row['joules'])} J in "
             f"{row['seconds']:.1f} s, {counted(row['steps'], 'step')}; {row['method']})"
-            f"{_idle_energy(row)}"
+            f"{idle}"
         )
-
-
-def _idle_energy(row: dict[Hashable, Any]) -> str:
-    if pd.isna(row["idle_joules"]):
-        return ""
-    each, low, high = (format_rate(row[name]) for name in ("idle_joules", "idle_lo", "idle_hi"))
-    return f"; of them {each} J ({low} to {high}) as before the program began"
 
 
 def _times(windows: pd.DataFrame) -> Iterator[str]:
@@ -109,13 +107,6 @@ def _interval(times: pd.Series[Any], median: float) -> str:
     return f"; the median of all such steps {_time(low)} to {_time(high)} at 95 %{more}"
 
 
-def _states(row: Mapping[Any, Any]) -> Iterator[str]:
-    for name, words in _STATES.items():
-        if row[name] > 0:
-            share = share_text(round(row[name]), round(row["dur_ns"]))
-            yield f"{words} {_time(row[name])} ({share})"
-
-
 def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
     """Give for each device what it did, on average over steps, and how well it was used."""
     used = steps[steps["idle_ns"].notna()]
@@ -123,7 +114,12 @@ def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
     means = used.groupby(keys, dropna=False)[["dur_ns", *_STATES]].mean().reset_index()
     for row in means.merge(run.use_over_steps, on=keys).head(_RANKS_SHOWN).to_dict("records"):
         place = f"rank {row['rank']}, device {row['device']}: " if len(means) > 1 else ""
-        yield f"{place}in a step, on average: {', '.join(_states(row))}"
+        states = [
+            f"{words} {_time(row[name])} ({share_text(round(row[name]), round(row['dur_ns']))})"
+            for name, words in _STATES.items()
+            if row[name] > 0
+        ]
+        yield f"{place}in a step, on average: {', '.join(states)}"
         shares = [
             f"{words} {row[name]:.1f} %"
             for name, words in zip(SHARES, _SHARE_NAMES, strict=True)
@@ -145,9 +141,9 @@ def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
 
 
 def outlier_notes(run: Run) -> dict[tuple[int, int], str]:
-    """Return of the odd steps how far off they are, by rank and start.
+    """Return how far off the odd steps are, by rank and start.
 
-    Of those furthest off also what was different in them.
+    For those furthest off the largest differences are named, too.
     """
     windows = step_windows_of(run.steps)
     odd = outlier_steps(windows)

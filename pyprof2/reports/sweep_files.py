@@ -37,7 +37,14 @@ def show(model: Model, folder: Path) -> list[str]:
     """Write both files into a folder, and return lines on what is not known."""
     measured, models = paths_in(folder)
     _write(measured, _MEASURED_COLUMNS, _measured(model))
-    _write(models, _MODEL_COLUMNS, _models(model))
+    # For each recorded batch size the lines that touch the model there.
+    unknown = (None, None)
+    rows = (
+        (each.batch, *(time or unknown), *(memory or unknown))
+        for at, each in enumerate(model.recordings)
+        for time, memory in [lines_at(model, at)]
+    )
+    _write(models, _MODEL_COLUMNS, rows)
     return list(_lacks(model))
 
 
@@ -57,13 +64,6 @@ def _measured(model: Model) -> Iterator[_Row]:
         for trial, time in enumerate(each.step_ns or [None]):
             rate = None if not time else each.batch * _NS_PER_S / time
             yield each.batch, trial, rate, peak
-
-
-def _models(model: Model) -> Iterator[_Row]:
-    """Give for each recorded batch size the lines that touch the model there."""
-    for at, each in enumerate(model.recordings):
-        time, memory = lines_at(model, at)
-        yield each.batch, *(time or (None, None)), *(memory or (None, None))
 
 
 _Line = tuple[float, float]

@@ -12,7 +12,7 @@ from pyprof2.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports import cells
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -165,7 +165,11 @@ def lines(run: Run, content: Content, query: Query, heading: Sequence[str]) -> l
     if table.left_out:
         names = sorted(table.left_out, key=list(first).index)
         notes.append(f"columns that did not fit (-w, -c): {', '.join(names)}")
-    notes += _flag_notes(marked, content.flags, table.left_out)
+    # What the marks mean, each flag once.
+    marks = [marked[name] for name in marked if name not in table.left_out]
+    seen = zip(content.flags, zip(*marks, strict=True), strict=False)
+    flagged = [flag for flag, marks_of_row in seen if any(marks_of_row)]
+    notes += [f"{cells.MARK} {flag}" for flag in dict.fromkeys(flagged)]
     if target.form == "markdown":
         title = f"**{cells.escape_markdown(cells.clean(query.input.name))}**"
         above = [line for each in heading for line in ("", cells.escape_markdown(each))]
@@ -209,15 +213,6 @@ def _marked(rows: Listed, flags: Sequence[str | None]) -> dict[str, list[bool]]:
     of_bytes = [bool(word) and not flops for word, flops in zip(words, of_flops, strict=True)]
     marks = {"tflops": of_flops, "gbps": of_bytes}
     return {name: marks[name] for name in marks if name in rows}
-
-
-def _flag_notes(
-    marked: Mapping[str, Sequence[bool]], flags: Sequence[str | None], left_out: Sequence[str]
-) -> Iterator[str]:
-    """Say what the marks mean, each flag once."""
-    seen = zip(*(marked[name] for name in marked if name not in left_out), strict=True)
-    found = [flag for flag, marks in zip(flags, seen, strict=False) if any(marks)]
-    yield from (f"{cells.MARK} {flag}" for flag in dict.fromkeys(found))
 
 
 def _droppable(run: Run, table: Listed) -> list[str]:

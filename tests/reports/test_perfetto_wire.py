@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.reports.perfetto import wire
-from pyprof2.reports.perfetto.wire import Pieces
+from pyprof2.reports.perfetto.wire import Chunks
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-def messages(pieces: Pieces, kind: Any) -> list[Any]:
+def messages(pieces: Chunks, kind: Any) -> list[Any]:
     """Return each piece, parsed as a message."""
     ends = np.cumsum(pieces.length).tolist()
     data = pieces.data.tobytes()
@@ -98,9 +98,9 @@ def test_a_message_that_is_not_short_is_refused() -> None:
 
 
 def test_pieces_are_woven_in_the_order_that_is_given() -> None:
-    def pieces(*texts: str) -> Pieces:
+    def pieces(*texts: str) -> Chunks:
         data = np.frombuffer("".join(texts).encode(), np.uint8)
-        return Pieces(data, np.array([len(text) for text in texts]))
+        return Chunks(data, np.array([len(text) for text in texts]))
 
     is_second = np.array([False, True, True, False, False])
 
@@ -109,7 +109,7 @@ def test_pieces_are_woven_in_the_order_that_is_given() -> None:
 
 def test_a_tail_of_any_length_stands_behind_its_head() -> None:
     heads = wire.join([wire.varint(np.array([1, 2]))])
-    tails = Pieces(np.array([7, 8, 9], np.uint8), np.array([0, 3]))
+    tails = Chunks(np.array([7, 8, 9], np.uint8), np.array([0, 3]))
 
     found = wire.append(heads, tails)
 

@@ -11,7 +11,9 @@ import pytest
 
 import pyprof2
 from pyprof2.errors import UsageError
+from tests.analysis.job.job_generator import Job, rename_ops, simulate, write
 from tests.kineto_events import launched, load_events, op, step
+from tests.reports.test_notebook import Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("plotly")
 
+HOSTILE_OP = "<script>alert(1)</script>\x1b[31m\u202e"
 EVIL = "<img/src=x/onerror=alert(1)>\x1b[31m\u202e"
 
 
@@ -179,3 +182,57 @@ def test_without_plotly_the_error_says_what_to_install(
     for name in ("roofline", "timeline", "steps", "idle"):
         with pytest.raises(UsageError, match=r"install 'pyprof2\[plot\]'"):
             getattr(by_hand.plot, name)()
+
+
+@pytest.fixture(scope="module")
+def job_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a job whose rank 2 is slow, in an op of a hostile name."""
+    folder = tmp_path_factory.mktemp("job")
+    files = write(simulate(Job(3, slow={2: 1.3}, one_stream=True)), folder)
+    rename_ops(files, "gemm_", HOSTILE_OP)
+    return pyprof2.load(pyprof2.parse(files, folder / "job.pyprof2"))
+
+
+def test_the_heat_map_has_the_parts_of_ranks(job_run: Run) -> None:
+    figure = job_run.plot.ranks("compute_ns")
+    (heat,) = figure.data
+
+    assert list(heat.y) == ["rank 2", "rank 0", "rank 1"]
+    for row in job_run.ranks.parts.to_dict("records"):
+        field = heat.z[[2, 0, 1].index(row["rank"])][row["step"]]
+        assert field == pytest.approx(row["compute_ns"] / 1e6, abs=1e-6)
+    title = figure.layout.title.text
+    assert "rank 2 is slow: it computes" in title
+    assert "<script>" not in title
+    assert "&lt;script&gt;" in title
+
+
+def test_bars_of_parts_add_up_to_the_window(job_run: Run) -> None:
+    figure = job_run.plot.rank_parts()
+    whole = job_run.ranks.parts.groupby("rank")["window_ns"].sum().to_numpy()
+
+    assert np.sum([bar.y for bar in figure.data], axis=0) == pytest.approx(whole / 1e6)
+    assert {bar.name for bar in figure.data} >= {"computing alone", "communicating alone", "idle"}
+
+
+def test_ranks_show_themselves_in_a_notebook(job_run: Run) -> None:
+    page = Page(job_run.ranks._repr_html_())
+
+    assert page.elements == {"div", "table", "tr", "th", "td"}
+    head, *rows = page.rows
+    assert (head[0], head[-1]) == ("rank", "verdict")
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert rows[2][-1] == "straggler"
+    assert any("rank 2 is slow: it computes" in word for word in page.words)
+    assert any("most of it in aten::<script>" in word for word in page.words)
+    assert not any("\x1b" in word for word in page.words)
+
+
+def test_ranks_need_a_measure_and_something_to_draw(job_run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no measure 'x'; there are window_ns"):
+        job_run.plot.ranks("x")
+    nothing = load_events(tmp_path, op("aten::a", 0, 9))
+    for draw in (nothing.plot.ranks, nothing.plot.rank_parts):
+        with pytest.raises(UsageError, match="nothing to draw"):
+            draw()
+    assert "no work of a device" in nothing.ranks._repr_html_()

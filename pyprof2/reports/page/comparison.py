@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.reports.comparison import heading_lines, parts_by, term_rows
-from pyprof2.reports.page.columns import records, table
 from pyprof2.reports.page.steps import part_label, step_parts_of, whole_parts_of
+from pyprof2.reports.page.values import records, table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,6 @@ from pyprof2.allocation import release_unused
 from pyprof2.analysis.summaries.cube import cube
 from pyprof2.comparison import compare
 from pyprof2.reports.page import html, profile
-from pyprof2.reports.page.columns import cut
 from pyprof2.reports.page.comparison import comparison_of
 from pyprof2.reports.page.idle import idle_of, windows_of
 from pyprof2.reports.page.job import job_of
@@ -20,9 +19,9 @@ from pyprof2.reports.page.memory import memory_of
 from pyprof2.reports.page.overview import bounds_of, findings_of, heading_of, quality_of
 from pyprof2.reports.page.roofline import notes_of, roofline_of
 from pyprof2.reports.page.sources import sources_of
-from pyprof2.reports.page.steps import parts_of, steps_notes, steps_of, telling_steps, whole_of
+from pyprof2.reports.page.steps import parts_of, steps_apart, steps_notes, steps_of, whole_of
 from pyprof2.reports.page.timeline import timeline_of
-from pyprof2.reports.page.times import zeros
+from pyprof2.reports.page.values import cut, zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +68,7 @@ def packed_document(run: Run, query: ReportQuery) -> str:
         StoreError, TraceError: what it is to be compared with cannot be read.
         UsageError: it has no steps to compare.
     """
-    apart = telling_steps(run)
+    apart = steps_apart(run)
     document = _document(run, query, apart)
     rows = profile.rows_of(run)
     data = ""
@@ -117,7 +116,16 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         "memory": lambda: memory_of(run, zero),
         "job": lambda: job_of(run, query.input),
         "sources": lambda: _sources(run, query),
-        "comparison": lambda: _comparison(run, query),
+        "comparison": lambda: (
+            None
+            if query.against is None
+            else comparison_of(
+                # Further axes would separate calls that `pyprof2 compare` takes for the same.
+                compare(query.against, run, force=True)._replace(
+                    names=(str(query.against), str(query.input))
+                )
+            )
+        ),
     }
     document: dict[str, Any] = {"schema": SCHEMA}
     for name, made in parts.items():
@@ -155,11 +163,3 @@ def _sources(run: Run, query: ReportQuery) -> list[dict[str, Any]]:
     idle = run.idle.groupby(run.idle["source"].astype("str"))["time_ns"].sum()
     order = times.add(idle, fill_value=0).sort_values(ascending=False, kind="stable")
     return sources_of(order.index.tolist(), query.source_root)
-
-
-def _comparison(run: Run, query: ReportQuery) -> dict[str, Any] | None:
-    if query.against is None:
-        return None
-    # Further axes would tell calls apart that `pyprof2 compare` takes for the same.
-    found = compare(query.against, run, force=True)
-    return comparison_of(found._replace(names=(str(query.against), str(query.input))))

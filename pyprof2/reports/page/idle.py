@@ -10,7 +10,7 @@ import pandas as pd
 from pyprof2.analysis.summaries.cube import OTHER_STEPS, SMALL
 from pyprof2.columns import as_pandas
 from pyprof2.frames import shown_line
-from pyprof2.reports.page.columns import numbers, records, table
+from pyprof2.reports.page.values import numbers, records, table
 from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
@@ -28,19 +28,16 @@ _FOLDED: Final = ("op", "layer", "source", "call", "thread", "note")
 
 def idle_of(run: Run, apart: Mapping[int, Collection[int]]) -> dict[str, Any]:
     """Return the rows of table `idle`, summed along `AXES`; see `folded`."""
-    frame = folded(_sums_of(run), apart, MOST_ROWS)
+    columns = (*AXES, "time_ns", "count")
+    # A long table is summed part by part.
+    found = [_summed(as_pandas(part, IDLE.never_null)) for part in run.idle_parts(columns)]
+    none = _summed(as_pandas(IDLE.schema(columns).empty_table(), IDLE.never_null))
+    sums = _summed(pd.concat(map(_plain, found), ignore_index=True)) if found else none
+    frame = folded(sums, apart, MOST_ROWS)
     made = table(
         frame.drop(columns="step"), {"source": lambda line: shown_line(line, run.source_roots)}
     )
     return {"rows": len(frame), "columns": {"step": numbers(frame["step"])} | made["columns"]}
-
-
-def _sums_of(run: Run) -> pd.DataFrame:
-    """Return the table `idle` summed along `AXES`; of a long one, part by part."""
-    columns = (*AXES, "time_ns", "count")
-    found = [_summed(as_pandas(part, IDLE.never_null)) for part in run.idle_parts(columns)]
-    none = _summed(as_pandas(IDLE.schema(columns).empty_table(), IDLE.never_null))
-    return _summed(pd.concat(map(_plain, found), ignore_index=True)) if found else none
 
 
 def folded(sums: pd.DataFrame, apart: Mapping[int, Collection[int]], most: int) -> pd.DataFrame:

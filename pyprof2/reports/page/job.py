@@ -7,6 +7,7 @@ neither the data nor what is shown of it grows without end.
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -16,10 +17,9 @@ from pyprof2.analysis.job import what_if
 from pyprof2.analysis.job.critical_path import path_sums
 from pyprof2.analysis.job.slow_ranks import EXCESS_MIN
 from pyprof2.frames import shown_line
-from pyprof2.reports.page.columns import numbers, table
-from pyprof2.reports.ranks import by_rank, sentences
+from pyprof2.reports.page.values import numbers, table
+from pyprof2.reports.ranks import by_rank, notes_on, sentences
 from pyprof2.reports.slow_rank import answers
-from pyprof2.reports.whatif import notes_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ _PATH: Final = ("rank", "kind", "op", "kernel", "layer", "source")
 
 
 def job_of(run: Run, store: Path) -> dict[str, Any] | None:
-    """Return what all ranks tell together; None of one rank where no device did anything.
+    """Return what is known of all ranks together; None for one rank whose device did nothing.
 
     Args:
         run: the run.
@@ -136,29 +136,18 @@ def _gains(job: JobOfRanks, store: Path) -> Iterator[_Asked]:
         yield _Asked(ideal, f"{base} --ideal")
     if (graph.instance >= 0).any():
         for factor in (0.5, 0.0):
-            gain = _transfers(job, factor)
+            transfers = partial(what_if.scale_transfers, graph, factor)
+            gain = job.gain(f"transfers × {factor:g}", transfers)
             yield _Asked(gain, f"{base} --transfers {factor:g}")
-    for op in _ops_of_path(job):
-        pattern = f"^{_escaped(op)}$"
+    # The ops whose kernels are most of the path.
+    path = job.critical_path
+    own = path[(path["kind"] == "kernel") & path["op"].notna() & path["instance"].isna()]
+    for op in path_sums(own, ["op"])["op"].head(_SCALED) if len(own) else ():
+        plain = [f"\\{char}" if char in r"\^$.|?*+()[]{}" else char for char in str(op)]
+        pattern = f"^{''.join(plain)}$"
         gain = what_if.evaluate(graph, what_if.scale(graph, "op", pattern, 0.5))
         yield _Asked(gain, f"{base} --scale {shlex.quote(f'op={pattern}=0.5')}")
     yield _Asked(what_if.perfect_overlap(graph), f"{base} --overlap")
-
-
-def _transfers(job: JobOfRanks, factor: float) -> Gain:
-    name = f"transfers × {factor:g}"
-    return job.gain(name, lambda: what_if.scale_transfers(job.graph, factor))
-
-
-def _ops_of_path(job: JobOfRanks) -> list[str]:
-    """Return the ops whose kernels are most of the path."""
-    path = job.critical_path
-    own = path[(path["kind"] == "kernel") & path["op"].notna() & path["instance"].isna()]
-    return [str(op) for op in path_sums(own, ["op"])["op"].head(_SCALED)] if len(own) else []
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{char}" if char in r"\^$.|?*+()[]{}" else char for char in text)
 
 
 def standing_out(job: JobOfRanks, ranks: pd.DataFrame) -> list[int]:
@@ -191,7 +180,7 @@ def heat_of(parts: pd.DataFrame, order: list[int]) -> dict[str, Any]:
     keys = zip(frame["rank"], frame["device"], strict=True)
     cells = frame[list(HEAT)].astype("Float64")
     cells = cells.assign(row=[row_of[key] for key in keys], column=column_of, owner=frame["rank"])
-    # Of an owner the largest of the steps of a column, of a group the median of its owners.
+    # A column has the largest of its steps for each owner, a row the median of its owners.
     of_owner = cells.groupby(["row", "column", "owner"])[list(HEAT)].max()
     values = of_owner.groupby(["row", "column"]).median().round().astype("Int64").reset_index()
     return {"rows": rows, "steps": steps, "cells": table(values)}

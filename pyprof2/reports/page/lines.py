@@ -9,7 +9,7 @@ from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_tree import FILE, LINE
 from pyprof2.frames import shown_line
 from pyprof2.reports.heading import step_numbers
-from pyprof2.reports.page.columns import cut, table
+from pyprof2.reports.page.values import cut, table
 
 if TYPE_CHECKING:
     import pandas as pd

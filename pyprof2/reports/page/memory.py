@@ -10,7 +10,7 @@ from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER
 from pyprof2.analysis.memory.live import BEFORE, ROUNDING
 from pyprof2.frames import shown_line
 from pyprof2.recording import int_column
-from pyprof2.reports.page.columns import table
+from pyprof2.reports.page.values import table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS: Final = 2000
 MOST_LIVE: Final = 500
-_PER_PIECE: Final = 4
+_PER_STRETCH: Final = 4
 _AXES: Final = ("op", "layer", "line", "category", "certainty")
 _NOT_KNOWN: Final = ["(no op)", "(no layer)", *LINELESS]
 _NO_PLACE: Final = [*_NOT_KNOWN, BEFORE, ROUNDING]
@@ -38,7 +38,7 @@ def memory_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]] | None:
 def _device(run: Run, curve: MemoryCurve, live: pd.DataFrame, zero: int) -> dict[str, Any]:
     time = int_column(curve.events, "time_ns", 0) - zero
     allocated = curve.total + (curve.base or 0)
-    kept = telling(time, allocated)
+    kept = shown_events(time, allocated)
     reserved = int_column(curve.events, "reserved_bytes", NO_NUMBER)[kept]
     peak = curve.peak
     return {
@@ -76,15 +76,15 @@ def _live(run: Run, rows: pd.DataFrame) -> dict[str, Any]:
     return table(frame.rename(columns=_SHOWN), shown)
 
 
-def telling(time: Int, values: Int) -> Int:
-    """Return the events to show: of each piece of time the first, last, least and most."""
+def shown_events(time: Int, values: Int) -> Int:
+    """Return the events to show: the first, last, least and most of each stretch of time."""
     if len(time) <= MOST_POINTS:
         return np.arange(len(time))
-    pieces = MOST_POINTS // _PER_PIECE
+    stretches = MOST_POINTS // _PER_STRETCH
     whole = max(1, int(time[-1] - time[0]) + 1)
     # In floats: a product of two times does not fit an int64.
-    piece = ((time - time[0]) / whole * pieces).astype(np.int64)
-    first = np.unique(piece, return_index=True)[1]
-    by_value = np.lexsort((values, piece))
+    stretch = ((time - time[0]) / whole * stretches).astype(np.int64)
+    first = np.unique(stretch, return_index=True)[1]
+    by_value = np.lexsort((values, stretch))
     last = np.r_[first[1:], len(time)] - 1
     return np.unique(np.concatenate((first, last, by_value[first], by_value[last])))

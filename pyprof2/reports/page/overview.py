@@ -8,13 +8,10 @@ import pandas as pd
 
 from pyprof2.analysis.summaries.advice import RULES, alike
 from pyprof2.frames import shown_line
-from pyprof2.reports.heading import heading, step_numbers
-from pyprof2.reports.headline import disturbances, figures, sentence
-from pyprof2.reports.page.columns import records
+from pyprof2.reports.heading import disturbances, figures, heading, sentence, step_numbers
+from pyprof2.reports.page.values import records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyprof2.run import Run
 
 _WIDE: Final = 1 << 16
@@ -52,22 +49,19 @@ def bounds_of(run: Run) -> list[dict[str, Any]]:
     return records(run.gain_bounds)
 
 
-def _counted_pct(ledger: Mapping[str, int]) -> float | None:
-    """Return the share of the work whose FLOPs and bytes are known, exact or with an assumption."""
-    whole = sum(ledger.values())
-    return 100 * (ledger["ok"] + ledger["assumed"]) / whole if whole else None
-
-
 def quality_of(run: Run) -> dict[str, Any]:
     """Return how much of the time is linked and costed, and what is wrong with the recording."""
     summary, disturbed = run.summary, disturbances(run.advise())
     titles = [rule.title for rule in RULES if rule.slug in disturbed]
     steps = summary["steps"]
     check = run.check()
+    # FLOPs and bytes of this work are known, exact or with an assumption.
+    ledger = summary["ledger"]
+    counted, whole = ledger["ok"] + ledger["assumed"], sum(ledger.values())
     return {
         "linked_pct": summary["linked_pct"],
         "costed_pct": summary["costed_pct"],
-        "counted_pct": _counted_pct(summary["ledger"]),
+        "counted_pct": 100 * counted / whole if whole else None,
         "polluted": None if run.gain_bounds.empty else bool(disturbed),
         "disturbed": titles,
         "steps_used": f"{len(steps)}: {step_numbers(steps)}" if steps else "none recorded",

@@ -8,7 +8,7 @@ from pyprof2.analysis.hardware.kernel_names import short_name
 from pyprof2.analysis.summaries.cube import KEYS, OTHER_STEPS
 from pyprof2.analysis.summaries.profile_columns import NEEDED, RATE_SCALES, SUMMARY_COLUMNS
 from pyprof2.frames import shown_line
-from pyprof2.reports.page.columns import column, numbers, table
+from pyprof2.reports.page.values import column, numbers, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

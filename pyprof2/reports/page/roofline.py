@@ -12,7 +12,7 @@ from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.summaries.profile import summarize
 from pyprof2.analysis.summaries.profile_columns import NEEDED
 from pyprof2.reports.explanation import explanation_lines
-from pyprof2.reports.page.columns import cut, table
+from pyprof2.reports.page.values import cut, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

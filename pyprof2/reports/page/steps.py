@@ -9,9 +9,8 @@ import pandas as pd
 
 from pyprof2.analysis.time.step_parts import BUSY, HOST_PARTS, IDLE
 from pyprof2.analysis.time.step_times import median_step, outlier_steps, step_windows_of
-from pyprof2.reports.page.columns import table
 from pyprof2.reports.page.host import parts_of_host
-from pyprof2.reports.page.times import from_zero
+from pyprof2.reports.page.values import from_zero, table
 from pyprof2.reports.steps import outlier_notes
 
 if TYPE_CHECKING:
@@ -59,8 +58,8 @@ def kept_steps(steps: pd.DataFrame, apart: Mapping[int, Collection[int]]) -> pd.
     if len(steps) > MOST_STEPS:
         by = steps.groupby(["rank", "device"], dropna=False)
         pairs = zip(steps["rank"].tolist(), steps["step"].tolist(), strict=True)
-        telling = np.array([step in apart[rank] for rank, step in pairs])
-        steps = steps[(by.cumcount() < MOST_STEPS // by.ngroups) | telling]
+        is_apart = np.array([step in apart[rank] for rank, step in pairs])
+        steps = steps[(by.cumcount() < MOST_STEPS // by.ngroups) | is_apart]
     return steps.reset_index(drop=True)
 
 
@@ -115,7 +114,7 @@ def part_label(part: str) -> str:
     return (BUSY | HOST_PARTS)[part] if cause == part else f"idle: {cause.replace('_', ' ')}"
 
 
-def telling_steps(run: Run) -> dict[int, list[int]]:
+def steps_apart(run: Run) -> dict[int, list[int]]:
     """Return the first, the median and the slowest step of each rank, and unusual ones."""
     windows = step_windows_of(run.steps)
     odd = outlier_steps(windows).groupby("rank").head(_ODD)

@@ -1,6 +1,6 @@
 """Time lines on the page: of the median and the slowest step, and of others where there is room.
 
-Activities are boxes, merged where nobody could tell them apart; Perfetto shows them all.
+Activities are boxes, merged where one could not see them apart; Perfetto shows them all.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyprof2.analysis.time.slices import merge_short
 from pyprof2.analysis.time.step_times import median_step, step_windows_of
 from pyprof2.columns import as_pandas
-from pyprof2.reports.page.columns import text_column
 from pyprof2.reports.page.host import lanes, recorded_windows
+from pyprof2.reports.page.values import text_column
 from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _NO_NUMBER: Final = -1
 
 
 def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
-    """Return the time lines, the most telling first."""
+    """Return the time lines, those of median and slowest steps first."""
     on_host = run.summary["no_gpu"]
     rows = lanes(run) if on_host else _work(run)
     idle = _idle(run)
@@ -50,7 +50,11 @@ def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
         if at >= sure and drawn > left:
             break
         left -= drawn
-        found.append(_from_zero(line, zero))
+        # Times count from the first that was recorded of the rank.
+        first = zero[line["rank"]]
+        for track in line["tracks"]:
+            track["boxes"]["start_ns"] = [start - first for start in track["boxes"]["start_ns"]]
+        found.append(line | {name: line[name] - first for name in ("start_ns", "end_ns")})
     return found
 
 
@@ -58,7 +62,8 @@ def _windows(run: Run) -> Iterator[dict[str, Any]]:
     """Give the windows to draw: of each device median and slowest step, then the others."""
     devices = run.steps[["rank", "device"]].drop_duplicates().to_dict("records")
     if run.steps.empty:
-        yield from recorded_windows(run) if run.summary["no_gpu"] else _recorded(run)
+        on_devices = (_whole(run, row) for row in run.idle_windows.to_dict("records"))
+        yield from recorded_windows(run) if run.summary["no_gpu"] else on_devices
         return
     windows = step_windows_of(run.steps)
     first: list[dict[str, Any]] = []
@@ -87,14 +92,9 @@ def _work(run: Run) -> pd.DataFrame:
 
 
 def _idle(run: Run) -> pd.DataFrame:
-    """Return what boxes of idle time show."""
+    """Return the columns of idle time that its boxes show."""
     parts = [IDLE.schema(_IDLE).empty_table(), *run.idle_parts(_IDLE)]
     return as_pandas(pa.concat_tables(parts).unify_dictionaries(), IDLE.never_null)
-
-
-def _recorded(run: Run) -> Iterator[dict[str, Any]]:
-    for row in run.idle_windows.to_dict("records"):
-        yield _whole(run, row)
 
 
 def _whole(run: Run, row: dict[Any, Any]) -> dict[str, Any]:
@@ -175,11 +175,3 @@ def _boxes(rows: pd.DataFrame, found: MergedSlices, own: Bool) -> dict[str, Any]
     }  # fmt: skip
     texts = {name: text_column(longest[name]) for name in ("name", "op", "layer", "category")}
     return {name: values[own].tolist() for name, values in numbers.items()} | texts
-
-
-def _from_zero(line: dict[str, Any], zero: dict[int, int]) -> dict[str, Any]:
-    """Return a time line with its times from the first that was recorded of the rank."""
-    first = zero[line["rank"]]
-    for track in line["tracks"]:
-        track["boxes"]["start_ns"] = [start - first for start in track["boxes"]["start_ns"]]
-    return line | {name: line[name] - first for name in ("start_ns", "end_ns")}

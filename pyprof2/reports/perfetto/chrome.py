@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pyprof2.reports.perfetto.packets import Argument, Slices
+    from pyprof2.reports.perfetto.packets import SliceArgument, Slices
     from pyprof2.reports.perfetto.wire import Bools, Ints
 
 _NS_PER_US: Final = 1000
@@ -40,7 +40,7 @@ class ChromeWriter(Writer):
                 floats, which do not hold the us since 1970 to the ns.
         """
         self._base = base
-        # Of each kind of text the JSON of those numbered so far; 0 is none.
+        # The JSON of the texts numbered so far, by kind; 0 is none.
         self._words: dict[int, list[str]] = {kind: ['""'] for kind in (CATEGORY, NAME, VALUE)}
         self._places: list[tuple[int, str]] = [(0, "")]  # of each track its process and its name
         self._is_first = True
@@ -135,7 +135,7 @@ class ChromeWriter(Writer):
         words = [self._words[kind][number] for number in used.tolist()]
         return pa.array(words, pa.string()).take(pa.array(place))
 
-    def _arguments(self, arguments: Sequence[Argument], rows: slice, count: int) -> pa.Array:
+    def _arguments(self, arguments: Sequence[SliceArgument], rows: slice, count: int) -> pa.Array:
         """Return the members of the object of arguments of each slice."""
         members = [pa.array([""] * count, pa.string())]
         for each in arguments:

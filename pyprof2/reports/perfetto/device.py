@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from pyprof2.recording import code_column, int_column
-from pyprof2.reports.perfetto import packets, rows
-from pyprof2.reports.perfetto.counters import RunningSums
+from pyprof2.reports.perfetto import packets
 from pyprof2.reports.perfetto.links import Lookup
 from pyprof2.reports.perfetto.rank import NULL, TIMES, Rank, lane_name
-from pyprof2.reports.perfetto.streams import Groups, SliceStream, Span, by_time
+from pyprof2.reports.perfetto.slices import (
+    Groups,
+    SliceStream,
+    Span,
+    by_time,
+    slices_of,
+    work_names,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyprof2.columns import TextColumn
-    from pyprof2.reports.perfetto.counters import Changes
     from pyprof2.reports.perfetto.packets import Slices
     from pyprof2.reports.perfetto.wire import Ints
+
 
 _SHOWN: Final = (
     "kernel_id", "kernel", "copy_kind", "signature", "source", "direction", "step", "flops",
@@ -39,12 +44,12 @@ _STEPS, _IDLE, _STREAMS, _COUNTERS = range(4)
 
 def write_work(rank: Rank) -> None:
     """Write kernels and copies, how fast they were, and how many waited."""
-    work = _Work(rank)
+    work = _WorkTracks(rank)
     for span in by_time([rank.parts("kernels"), rank.parts("copies")], _WORK, "kernel_id"):
         work.add(span)
 
 
-class _Work:
+class _WorkTracks:
     """The tracks of work, and what of them goes on from span to span."""
 
     def __init__(self, rank: Rank) -> None:
@@ -62,7 +67,10 @@ class _Work:
         until = span.until + self._rank.shift
         self._slices.add(of_stream, _slices(self._rank, span.rows), until)
         self._add_queued(span.rows, of_stream)
-        tracks = [self._queued(*key) for key in self._streams.keys]
+        tracks = [
+            self._counter(f"queued, {_stream_name(stream)}", packets.COUNT, device)
+            for device, stream in self._streams.keys
+        ]
         self._count(self._queue.until(min(span.until, span.floor)), tracks, 1.0)
         _add_rates(self._rates, span.rows, of_device)
         for (name, unit), sums in zip(_RATES, self._rates, strict=True):
@@ -75,9 +83,6 @@ class _Work:
         return self._rank.writer.track(
             lane_name(_stream_name(stream), lane), parent, place=_STREAMS
         )
-
-    def _queued(self, device: int, stream: int) -> int:
-        return self._counter(f"queued, {_stream_name(stream)}", packets.COUNT, device)
 
     def _counter(self, name: str, unit: int | str, device: int) -> int:
         parent = self._rank.device(device)
@@ -102,8 +107,8 @@ def _stream_name(stream: int) -> str:
 
 def _slices(rank: Rank, found: pa.Table) -> Slices:
     category = code_column(found, "category")
-    names = rows.work_names(found)
-    slices = rows.slices_of(rank.writer, found, names, category, _SHOWN, rank.shift)
+    names = work_names(found)
+    slices = slices_of(rank.writer, found, names, category, _SHOWN, rank.shift)
     flow = rank.launch_flow + int_column(found, "kernel_id", 0)
     slices.flow_to = np.where(int_column(found, "launch_id", -1) >= 0, flow, 0)
     return slices
@@ -124,13 +129,13 @@ def _add_rates(rates: list[RunningSums], found: pa.Table, device: Ints) -> None:
 
 
 def write_idle(rank: Rank) -> None:
-    """Write why each device did nothing: a slice for each piece of a gap."""
+    """Write why each device did nothing: a slice for each part of a gap."""
     table = rank.parts("idle")
     names = ["start_ns", "time_ns", "device", "cause", *_IDLE_SHOWN]
     for part in range(len(table)):
         found = table.read(part, names).rename_columns({"time_ns": "dur_ns"})
         causes, group = code_column(found, "cause"), code_column(found, "group")
-        slices = rows.slices_of(rank.writer, found, causes, group, _IDLE_SHOWN, rank.shift)
+        slices = slices_of(rank.writer, found, causes, group, _IDLE_SHOWN, rank.shift)
         devices = Groups()
         number = devices.number(int_column(found, "device", NULL))
         parents = [rank.device(device) for (device,) in devices.keys]
@@ -152,9 +157,57 @@ def write_steps(rank: Rank) -> None:
         parent = rank.root if device == NULL else rank.device(device)
         return rank.writer.track(lane_name("steps", lane), parent, place=_STEPS)
 
-    rank.write_slices(found, _step_names(found), group, track)
-
-
-def _step_names(found: pa.Table) -> TextColumn:
     steps, codes = np.unique(int_column(found, "step", NULL), return_inverse=True)
-    return codes, [f"step {step}" for step in steps.tolist()]
+    names = [f"step {step}" for step in steps.tolist()]
+    rank.write_slices(found, (codes, names), group, track)
+
+
+class Changes(NamedTuple):
+    """New values of sums, in order of time for each key.
+
+    Attributes:
+        time: from when on.
+        key: of which sum.
+        value: the sum.
+    """
+
+    time: Ints
+    key: Ints
+    value: Ints
+
+
+class RunningSums:
+    """Sums, one for each key, of whole numbers that are added and taken away as time goes on."""
+
+    def __init__(self) -> None:
+        self._pending = np.empty((3, 0), np.int64)  # time, key, change
+        self._sums = np.zeros(0, np.int64)
+
+    def add(self, start: Ints, end: Ints, key: Ints, value: Ints) -> None:
+        """Have `value` count from `start` to `end` in the sum of `key`, a number of 0 or more."""
+        counts = end > start
+        both = [np.concatenate((each[counts], each[counts])) for each in (key, value)]
+        time = np.concatenate((start[counts], end[counts]))
+        both[1][len(time) // 2 :] *= -1
+        self._pending = np.concatenate((self._pending, np.stack((time, *both))), axis=1)
+
+    def until(self, time: int) -> Changes:
+        """Return how the sums change before `time`; nothing is added that starts earlier."""
+        is_due = self._pending[0] < time
+        due, self._pending = self._pending[:, is_due], self._pending[:, ~is_due]
+        when, key, change = due[:, np.lexsort((due[0], due[1]))]
+        if not len(key):
+            return Changes(when, key, change)
+        self._sums = np.r_[self._sums, np.zeros(max(0, key[-1] + 1 - len(self._sums)), np.int64)]
+        is_first = np.r_[True, key[1:] != key[:-1]]
+        first = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+        total = np.cumsum(change)
+        value = total - (total - change)[first] + self._sums[key]
+        last = np.r_[(when[1:] != when[:-1]) | is_first[1:], True]
+        when, key, value = when[last], key[last], value[last]
+        # What comes and goes at one instant changes nothing.
+        starts = np.r_[True, key[1:] != key[:-1]]
+        before = np.where(starts, self._sums[key], np.r_[0, value[:-1]])
+        self._sums[key] = value  # the last one of each key stays
+        changed = value != before
+        return Changes(when[changed], key[changed], value[changed])

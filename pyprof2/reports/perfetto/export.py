@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
 
 from pyprof2.reports.files import open_binary
 from pyprof2.reports.perfetto.chrome import ChromeWriter
@@ -57,7 +59,11 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
     too_many = row_count(run, query.rank) > MOST_ROWS_FOR_FINDINGS
     wants = query.findings and not too_many
     found = run.advise().to_dict("records") if wants else []
-    fires = [_without_nulls(row) for row in found if row["status"] == "fires"]
+    fires = [
+        {str(name): None if pd.isna(value) else value for name, value in row.items()}
+        for row in found
+        if row["status"] == "fires"
+    ]
     shifts = _shifts(run)
     with open_binary(query.path, "a trace") as write:
         writer = ChromeWriter(write, _first(run)) if query.chrome else Writer(write)
@@ -79,12 +85,6 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
 def row_count(run: Run, rank: int | None = None) -> int:
     """Return the number of rows that become slices, but for idle time."""
     return sum(tables.parts(name).row_count for tables in run.tables_of(rank) for name in _ROWS)
-
-
-def _without_nulls(row: dict[Any, Any]) -> dict[Any, Any]:
-    import pandas as pd
-
-    return {name: None if pd.isna(value) else value for name, value in row.items()}
 
 
 def _first(run: Run) -> int:

@@ -1,4 +1,4 @@
-"""What was found, on the timeline: each finding at the rows that tell of it."""
+"""What was found, on the timeline: each finding at the rows that are its evidence."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.recording import int_column
-from pyprof2.reports.perfetto import rows
 from pyprof2.reports.perfetto.rank import FINDINGS, TIMES, Rank, lane_name
+from pyprof2.reports.perfetto.slices import constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _SHOWN: Final = (
 def write_findings(rank: Rank, found: Sequence[Mapping[str, Any]]) -> None:
     """Write findings, each on a track of its own.
 
-    A finding is shown at the rows that it names as evidence, the most telling ones; one that
+    A finding is shown at the rows that it names as evidence; one that
     names none is shown over all that was recorded.
 
     Args:
@@ -50,7 +50,7 @@ def write_findings(rank: Rank, found: Sequence[Mapping[str, Any]]) -> None:
         def track(_: int, lane: int, rule: str = rule, at: int = at, group: int = group) -> int:
             return rank.writer.track(lane_name(rule, lane), group, place=at)
 
-        name = rows.constant(rule, table.num_rows)
+        name = constant(rule, table.num_rows)
         rank.write_slices(table, name, np.zeros(table.num_rows, np.int64), track, _SHOWN)
 
 

@@ -8,10 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.recording import code_column, int_column
-from pyprof2.reports.perfetto import rows
 from pyprof2.reports.perfetto.links import NamedBy
 from pyprof2.reports.perfetto.rank import NULL, PROCESSES, TIMES, Rank, lane_name
-from pyprof2.reports.perfetto.streams import Groups, SliceStream, by_time
+from pyprof2.reports.perfetto.slices import (
+    Groups,
+    SliceStream,
+    by_time,
+    constant,
+    flows_from,
+    slices_of,
+)
 
 if TYPE_CHECKING:
     from pyprof2.reports.perfetto.packets import Slices
@@ -72,11 +78,11 @@ def write_ops(rank: Rank) -> None:
     pairs = NamedBy(rank.parts("ops"), "forward_op_id", "op_id")
     for span in by_time([rank.parts("ops")], _OPS, "op_id"):
         op, category = (code_column(span.rows, name) for name in ("op", "category"))
-        slices = rows.slices_of(rank.writer, span.rows, op, category, _OPS_SHOWN, rank.shift)
+        slices = slices_of(rank.writer, span.rows, op, category, _OPS_SHOWN, rank.shift)
         number, forward = (int_column(span.rows, n, -1) for n in ("op_id", "forward_op_id"))
         slices.flow_to = np.where(forward >= 0, rank.pair_flow + number, 0)
         named, backward = pairs.rows(int(number.min()), int(number.max()))
-        flows = rows.flows_from(number, named, rank.pair_flow + backward)
+        flows = flows_from(number, named, rank.pair_flow + backward)
         slices.flows, slices.flow_offsets = flows
         threads.add(span.rows, slices, span.until, -1)
 
@@ -87,13 +93,13 @@ def write_launches(rank: Rank) -> None:
     work = [NamedBy(rank.parts(name), "launch_id", "kernel_id") for name in ("kernels", "copies")]
     for span in by_time([rank.parts("launches")], _LAUNCHES, "launch_id"):
         name = code_column(span.rows, "name")
-        kind = rows.constant("launch", span.rows.num_rows)
-        slices = rows.slices_of(rank.writer, span.rows, name, kind, _LAUNCHES_SHOWN, rank.shift)
+        kind = constant("launch", span.rows.num_rows)
+        slices = slices_of(rank.writer, span.rows, name, kind, _LAUNCHES_SHOWN, rank.shift)
         number = int_column(span.rows, "launch_id", -1)
         found = [each.rows(int(number.min()), int(number.max())) for each in work]
         named, kernel = (np.concatenate(columns) for columns in zip(*found, strict=True))
         order = np.argsort(named, kind="stable")
-        flows = rows.flows_from(number, named[order], rank.launch_flow + kernel[order])
+        flows = flows_from(number, named[order], rank.launch_flow + kernel[order])
         slices.flows, slices.flow_offsets = flows
         threads.add(span.rows, slices, span.until, _BELOW.index(_CALLS))
 
@@ -107,5 +113,5 @@ def write_ranges(rank: Rank) -> None:
         below = np.array([*places, -1], np.int64)[kind]
         shown = span.rows.filter(pa.array(below >= 0))
         name, category = (code_column(shown, column) for column in ("name", "kind"))
-        slices = rows.slices_of(rank.writer, shown, name, category, (), rank.shift)
+        slices = slices_of(rank.writer, shown, name, category, (), rank.shift)
         threads.add(shown, slices, span.until, below[below >= 0])

@@ -18,7 +18,7 @@ _GENTLE_ROUNDS: Final = 8
 """So often only the later one of two that cross gives way, then both."""
 
 
-class Edges(NamedTuple):
+class SliceEdges(NamedTuple):
     """The begins, or the ends, of slices.
 
     Attributes:
@@ -32,7 +32,7 @@ class Edges(NamedTuple):
     is_instant: Bools
 
 
-def event_order(begins: Edges, ends: Edges) -> Ints:
+def event_order(begins: SliceEdges, ends: SliceEdges) -> Ints:
     """Return the order in which slices begin and end, so that what may be nested is.
 
     At one instant what ends comes first, the innermost before the others; then what begins, the
@@ -51,7 +51,7 @@ def event_order(begins: Edges, ends: Edges) -> Ints:
 
 def _events(start: Ints, end: Ints) -> Ints:
     number, is_instant = np.arange(len(start)), start == end
-    return event_order(Edges(start, number, is_instant), Edges(end, number, is_instant))
+    return event_order(SliceEdges(start, number, is_instant), SliceEdges(end, number, is_instant))
 
 
 class Lanes:

@@ -20,7 +20,7 @@ _KEPT: Final = 8
 _NONE: Final = -1
 
 
-class _Parts:
+class _KeptParts:
     """Columns of whole numbers of a table's parts; those that were read last are kept."""
 
     def __init__(self, table: TableParts, columns: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ class NamedBy:
             number: the column that numbers them.
         """
         self._least, self._greatest = table.bounds(key)
-        self._parts = _Parts(table, (key, number))
+        self._parts = _KeptParts(table, (key, number))
 
     def rows(self, first: int, last: int) -> tuple[Ints, Ints]:
         """Return those that name one of the rows `first` to `last`: what they name, their number.
@@ -74,7 +74,7 @@ class Lookup:
 
     def __init__(self, table: TableParts, columns: Sequence[str]) -> None:
         self._offsets = table.offsets
-        self._parts = _Parts(table, columns)
+        self._parts = _KeptParts(table, columns)
         self._count = len(columns)
 
     def values(self, number: Ints) -> list[Ints]:

@@ -9,7 +9,7 @@ import numpy as np
 from pyprof2.recording import code_column, int_column
 from pyprof2.reports.perfetto import packets
 from pyprof2.reports.perfetto.rank import MEMORY, NULL, Rank
-from pyprof2.reports.perfetto.streams import Groups
+from pyprof2.reports.perfetto.slices import Groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,19 +48,15 @@ def write_samples(rank: Rank) -> None:
         groups = Groups()
         ids = (int_column(found, each, NULL) for each in ("device", "pid"))
         group = groups.number(*ids, named[0].astype(np.int64), series[0].astype(np.int64))
-        tracks = [
-            _sample_track(rank, device, pid, [(*named[1], "")[name], (*series[1], "")[code]])
-            for device, pid, name, code in groups.keys
-        ]
+        tracks = []
+        for device, pid, name, code in groups.keys:
+            parent = rank.writer.track("counters", rank.root, place=MEMORY)
+            parent = parent if device == NULL else rank.device(device)
+            of = "" if pid == NULL else f"process {pid}"
+            words = filter(None, [of, (*named[1], "")[name], (*series[1], "")[code]])
+            tracks.append(rank.writer.track(" · ".join(words), parent, counter=""))
         time = int_column(found, "time_ns", 0) + rank.shift
         rank.writer.counters(time, np.array(tracks, np.int64)[group], found["value"].to_numpy())
-
-
-def _sample_track(rank: Rank, device: int, pid: int, names: list[str]) -> int:
-    parent = rank.writer.track("counters", rank.root, place=MEMORY)
-    of = "" if pid == NULL else f"process {pid}"
-    parent = parent if device == NULL else rank.device(device)
-    return rank.writer.track(" · ".join(filter(None, [of, *names])), parent, counter="")
 
 
 def _places(found: pa.Table) -> tuple[list[str], Ints]:

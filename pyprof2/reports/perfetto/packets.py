@@ -12,7 +12,7 @@ import numpy as np
 
 from pyprof2.reports.cells import clean
 from pyprof2.reports.perfetto import wire
-from pyprof2.reports.perfetto.wire import Block, Pieces
+from pyprof2.reports.perfetto.wire import Chunks, FieldColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ AT_A_TIME: Final = 1 << 14
 _PLACES: Final = 1 << 20
 
 
-class Argument(NamedTuple):
+class SliceArgument(NamedTuple):
     """An argument of slices, which Perfetto shows beside the one that is selected.
 
     Attributes:
@@ -87,7 +87,7 @@ class Slices:
     end: Ints
     name: Ints
     category: Ints
-    arguments: Sequence[Argument] = ()
+    arguments: Sequence[SliceArgument] = ()
     flow_to: Ints | None = None
     flows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     flow_offsets: Ints | None = None
@@ -199,8 +199,12 @@ class Writer:
             of_ends = slice(before, before + int(part.sum()))
             of_begins = slice(first - before, first - before + int((~part).sum()))
             begun = _begin_packets(begins, of_begins, arguments)
-            ended = _end_packets(*(column[of_ends] for column in ends))
-            self._write(wire.weave(begun, ended, part))
+            time, track = (column[of_ends] for column in ends)
+            event = [
+                wire.constant(wire.scalar_field(_TYPE, _END), len(time)),
+                wire.varint_field(_TRACK, track),
+            ]
+            self._write(wire.weave(begun, wire.join(_packets(time, event)), part))
 
     def counters(self, time: Ints, track: Ints, value: NDArray[np.float64]) -> None:
         """Write values of counters, from these instants on."""
@@ -214,7 +218,7 @@ class Writer:
             self._write(wire.join(_packets(time[part], event)).data.tobytes())
 
 
-def _packets(time: Ints, event: list[Block], after: Ints | None = None) -> list[Block]:
+def _packets(time: Ints, event: list[FieldColumn], after: Ints | None = None) -> list[FieldColumn]:
     """Return packets of events; what follows after their blocks is the last field of each."""
     head = wire.scalar_field(_SEQUENCE, _THE_SEQUENCE) + wire.scalar_field(_FLAGS, _NEEDS_TEXTS)
     content = [
@@ -226,8 +230,8 @@ def _packets(time: Ints, event: list[Block], after: Ints | None = None) -> list[
 
 
 def _begin_packets(
-    slices: Slices, rows: slice, arguments: Sequence[tuple[int, Argument]]
-) -> Pieces:
+    slices: Slices, rows: slice, arguments: Sequence[tuple[int, SliceArgument]]
+) -> Chunks:
     count = len(slices.start[rows])
     name, category = slices.name[rows], slices.category[rows]
     event = [
@@ -247,19 +251,11 @@ def _begin_packets(
     flows = wire.fixed64_field(_FLOW_FROM, slices.flows[offsets[0] : offsets[-1]])
     after = _FLOW_BYTES * np.diff(offsets)
     heads = wire.join(_packets(slices.start[rows], event, after))
-    return wire.append(heads, Pieces(flows.data.ravel(), after))
+    return wire.append(heads, Chunks(flows.data.ravel(), after))
 
 
-def _argument(number: int, argument: Argument, rows: slice) -> Block:
+def _argument(number: int, argument: SliceArgument, rows: slice) -> FieldColumn:
     encode = wire.fixed64_field if argument.kind == DOUBLE else wire.varint_field
     value = encode(argument.kind, argument.values[rows])
     name = wire.scalar_field(_ARGUMENT_NAME, number)
     return wire.short_message_field(_EVENT_ARGUMENT, name, value, argument.present[rows])
-
-
-def _end_packets(time: Ints, track: Ints) -> Pieces:
-    event = [
-        wire.constant(wire.scalar_field(_TYPE, _END), len(time)),
-        wire.varint_field(_TRACK, track),
-    ]
-    return wire.join(_packets(time, event))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.reports.perfetto import rows
-from pyprof2.reports.perfetto.streams import END, SliceStream
+from pyprof2.reports.perfetto.slices import END, SliceStream, order_of, slices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,9 +89,9 @@ class Rank:
             track: gives the track of a group and a lane.
             shown: the columns that are arguments.
         """
-        order = rows.order_of(found)
+        order = order_of(found)
         found, named = found.take(order), (name[0][order], name[1])
-        slices = rows.slices_of(self.writer, found, named, named, shown, self.shift)
+        slices = slices_of(self.writer, found, named, named, shown, self.shift)
         SliceStream(self.writer, track).add(group[order], slices, END)
 
 

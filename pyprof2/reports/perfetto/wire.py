@@ -1,8 +1,8 @@
 """Protobuf's wire format, for whole columns: one message per row, encoded by NumPy.
 
-A field of all rows is a `Block`: a matrix of bytes with a row for each message, of which only the
-first so many bytes count. Blocks that stand side by side are a message, and its bytes are what
-counts of them, row by row.
+A field of all rows is a `FieldColumn`: a matrix of bytes with a row for each message, in which
+only the first bytes count, as many as `length` says. Columns side by side are a message: its bytes
+are those that count, row by row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NARROW: Final = 4
 _SHORT: Final = 0x80
 
 
-class Block(NamedTuple):
+class FieldColumn(NamedTuple):
     """One field of many messages.
 
     Attributes:
@@ -40,12 +40,12 @@ class Block(NamedTuple):
     length: Ints
 
 
-class Pieces(NamedTuple):
-    """Pieces of bytes one after another.
+class Chunks(NamedTuple):
+    """Bytes of several rows, one row after another.
 
     Attributes:
         data: all bytes.
-        length: of each piece.
+        length: of each row.
     """
 
     data: Bytes
@@ -74,7 +74,7 @@ def scalar_field(number: int, value: int | str | bytes) -> bytes:
     return tag(number, _LENGTH_DELIMITED) + scalar_varint(len(content)) + content
 
 
-def varint(values: Ints) -> Block:
+def varint(values: Ints) -> FieldColumn:
     """Return numbers as varints; a negative one as protobuf has it, in ten bytes."""
     plain: NDArray[np.unsignedinteger[Any]] = values.astype(np.int64).view(np.uint64)
     width = max(1, -(-int(plain.max(initial=0)).bit_length() // 7))
@@ -89,30 +89,33 @@ def varint(values: Ints) -> Block:
         if at + 1 < width:
             length += plain > 0
     data[np.arange(len(data)), length - 1] &= 0x7F
-    return Block(data, length)
+    return FieldColumn(data, length)
 
 
-def varint_field(number: int, values: Ints, present: Bools | None = None) -> Block:
+def varint_field(number: int, values: Ints, present: Bools | None = None) -> FieldColumn:
     """Return a field of whole numbers; of those rows that have it."""
     return _after(tag(number, _VARINT), varint(values), present)
 
 
-def fixed64_field(number: int, values: NDArray[Any], present: Bools | None = None) -> Block:
+def fixed64_field(number: int, values: NDArray[Any], present: Bools | None = None) -> FieldColumn:
     """Return a field of eight bytes: a `double`, or a number of 64 bits as it is."""
     data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
     plain = data.view(np.uint8).reshape(-1, 8)
-    return _after(tag(number, _FIXED64), Block(plain, np.full(len(plain), 8)), present)
+    return _after(tag(number, _FIXED64), FieldColumn(plain, np.full(len(plain), 8)), present)
 
 
-def constant(content: bytes, count: int) -> Block:
+def constant(content: bytes, count: int) -> FieldColumn:
     """Return the same bytes in every row."""
     data = np.broadcast_to(np.frombuffer(content, np.uint8), (count, len(content)))
-    return Block(data, np.full(count, len(content)))
+    return FieldColumn(data, np.full(count, len(content)))
 
 
 def message_field(
-    number: int, blocks: Sequence[Block], present: Bools | None = None, after: Ints | None = None
-) -> list[Block]:
+    number: int,
+    blocks: Sequence[FieldColumn],
+    present: Bools | None = None,
+    after: Ints | None = None,
+) -> list[FieldColumn]:
     """Return a field that holds a message.
 
     Args:
@@ -126,10 +129,12 @@ def message_field(
     head = _after(tag(number, _LENGTH_DELIMITED), varint(size), present)
     if present is None:
         return [head, *blocks]
-    return [head, *(Block(b.data, np.where(present, b.length, 0)) for b in blocks)]
+    return [head, *(FieldColumn(b.data, np.where(present, b.length, 0)) for b in blocks)]
 
 
-def short_message_field(number: int, before: bytes, block: Block, present: Bools) -> Block:
+def short_message_field(
+    number: int, before: bytes, block: FieldColumn, present: Bools
+) -> FieldColumn:
     """Return a field that holds a message of one field of each row, shorter than 128 bytes.
 
     Args:
@@ -148,22 +153,22 @@ def short_message_field(number: int, before: bytes, block: Block, present: Bools
     return found
 
 
-def join(blocks: Sequence[Block]) -> Pieces:
-    """Return the blocks side by side: a piece for each row."""
+def join(blocks: Sequence[FieldColumn]) -> Chunks:
+    """Return the blocks side by side, row by row."""
     data = np.concatenate([block.data for block in blocks], axis=1)
     counts = np.concatenate(
         [np.arange(b.data.shape[1]) < b.length[:, None] for b in blocks], axis=1
     )
-    return Pieces(data[counts], np.sum([block.length for block in blocks], axis=0))
+    return Chunks(data[counts], np.sum([block.length for block in blocks], axis=0))
 
 
-def weave(first: Pieces, second: Pieces, is_second: Bools) -> bytes:
-    """Return the bytes of two rows of pieces, in the order in which they are taken from them.
+def weave(first: Chunks, second: Chunks, is_second: Bools) -> bytes:
+    """Return the bytes of two sequences of chunks, woven into one.
 
     Args:
-        first: pieces in their order.
+        first: chunks in their order.
         second: the same.
-        is_second: of each piece of the result, which of the two the next one is of.
+        is_second: for each chunk of the result, whether it is the next one of `second`.
     """
     length = np.empty(len(is_second), np.int64)
     length[~is_second], length[is_second] = first.length, second.length
@@ -173,18 +178,18 @@ def weave(first: Pieces, second: Pieces, is_second: Bools) -> bytes:
     return data.tobytes()
 
 
-def append(heads: Pieces, tails: Pieces) -> Pieces:
-    """Return each piece of `heads` with that of `tails` behind it."""
+def append(heads: Chunks, tails: Chunks) -> Chunks:
+    """Return each chunk of `heads` with that of `tails` behind it."""
     is_tail = np.tile([False, True], len(heads.length))
     data = np.frombuffer(weave(heads, tails, is_tail), np.uint8)
-    return Pieces(data, heads.length + tails.length)
+    return Chunks(data, heads.length + tails.length)
 
 
-def _after(before: bytes, block: Block, present: Bools | None) -> Block:
+def _after(before: bytes, block: FieldColumn, present: Bools | None) -> FieldColumn:
     """Return a block with constant bytes before it, empty where it is not present."""
     lead = constant(before, len(block.length)).data
     length = block.length + len(before)
-    return Block(
+    return FieldColumn(
         np.concatenate((lead, block.data), axis=1),
         length if present is None else np.where(present, length, 0),
     )

@@ -25,7 +25,7 @@ _ITERATIONS: Final = 1000
 
 
 @dataclass(frozen=True)
-class Analysis:
+class DeepViewFacts:
     """What a file is about.
 
     Attributes:
@@ -67,7 +67,9 @@ class Prediction:
     memory: tuple[float, float] | None
 
 
-def analysis_json(about: Analysis, time: TimeReport, memory: MemoryReport | None) -> dict[str, Any]:
+def analysis_json(
+    about: DeepViewFacts, time: TimeReport, memory: MemoryReport | None
+) -> dict[str, Any]:
     """Return the file's object."""
     state = {
         "message_type": "analysis",
@@ -90,7 +92,7 @@ def analysis_json(about: Analysis, time: TimeReport, memory: MemoryReport | None
     }
 
 
-def _throughput(about: Analysis, time: TimeReport) -> dict[str, Any]:
+def _throughput(about: DeepViewFacts, time: TimeReport) -> dict[str, Any]:
     """Return samples per second of a step; a recording without steps has no throughput."""
     if about.batch is None or not time.wall_ns:
         return {}
@@ -113,7 +115,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _hardware(about: Analysis) -> dict[str, Any]:
+def _hardware(about: DeepViewFacts) -> dict[str, Any]:
     """Return what the machine is; DeepView's own files have no `cpu` and no `memoryBytes`."""
     size = about.machine.get("machine_bytes")
     return {
@@ -125,7 +127,7 @@ def _hardware(about: Analysis) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def _utilization(about: Analysis) -> dict[str, Any]:
+def _utilization(about: DeepViewFacts) -> dict[str, Any]:
     """Return how busy each phase was; nothing for a recording without phases."""
     phases = [
         _known(
@@ -142,7 +144,7 @@ def _utilization(about: Analysis) -> dict[str, Any]:
     return _known({"phases": phases or None, "tensorUtilizationPct": about.tensor_core_pct})
 
 
-def _energy(about: Analysis) -> dict[str, Any]:
+def _energy(about: DeepViewFacts) -> dict[str, Any]:
     if not about.energy:
         return {}
     components = [
@@ -156,7 +158,9 @@ def _energy(about: Analysis) -> dict[str, Any]:
     return found | ({} if about.batch is None else {"batchSize": about.batch})
 
 
-def _breakdown(about: Analysis, time: TimeReport, memory: MemoryReport | None) -> dict[str, Any]:
+def _breakdown(
+    about: DeepViewFacts, time: TimeReport, memory: MemoryReport | None
+) -> dict[str, Any]:
     found: dict[str, Any] = {"operationTree": _tree(time, memory)}
     if time.wall_ns:
         found["iterationRunTimeMs"] = time.wall_ns / _NS_PER_MS

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyprof2.run import Run
 
 UNSPLIT: Final = "(parameters and buffers)"
-"""The name of weights that the recording does not tell apart."""
+"""The name of weights whose layer or name was not recorded."""
 _WEIGHTS: Final = ("parameter", "buffer", "parameter_or_buffer")
 
 
@@ -150,12 +150,15 @@ class Entries:
         Raises:
             UsageError: there is no such step, or no work in the ledger.
         """
-        number = self._median_step() if step is None else step
+        number = step
+        if step is None and not self._windows.empty:
+            number = int(median_step(self._windows, self._rank.rank)["step"])
         steps = None if number is None else (number, number)
         profile = self._run.line_profile(LineQuery(ledger, steps=steps, rank=self._rank.rank))
         if not profile.steps:
             msg = f"{self._run.path}: no op and no kernel is recorded, so there is no time report"
             raise UsageError(msg)
+        own = self._windows[self._windows["step"] == number]
         calls = invocations(self._rank.several(INPUT), profile.ledger, number).to_pylist()
         entries = [
             TimeEntry(
@@ -173,24 +176,13 @@ class Entries:
             profile.ledger,
             number,
             profile.total_ns,
-            self._wall_ns(number),
+            None if number is None or own.empty else int(own["dur_ns"].iloc[0]),
         )
 
     @cached_property
     def _windows(self) -> pd.DataFrame:
         windows = step_windows_of(self._run.steps)
         return windows[windows["rank"] == self._rank.rank]
-
-    def _median_step(self) -> int | None:
-        """Return the number of the step of median time; None: there are no steps."""
-        if self._windows.empty:
-            return None
-        return int(median_step(self._windows, self._rank.rank)["step"])
-
-    def _wall_ns(self, step: int | None) -> int | None:
-        """Return how long a step of the rank took."""
-        found = self._windows[self._windows["step"] == step]
-        return None if step is None or found.empty else int(found["dur_ns"].iloc[0])
 
     def phases(self, step: int | None) -> tuple[list[dict[str, Any]], float | None]:
         """Return how busy the phases of a step were, and the share of Tensor Cores in it.
@@ -353,7 +345,7 @@ def _lacks(
     peak: int | None,
     entries: pd.DataFrame,
 ) -> Iterator[str]:
-    """Say what is not recorded."""
+    """Name the parts that were not recorded."""
     has_backward = "backward" in set(entries["phase"].astype(str))
     if peak is None:
         yield "no peak_usage_bytes: what was allocated before the recording is not known"

@@ -13,7 +13,7 @@ import pyprof2.run
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.cli import main
 from pyprof2.comparison import compare
-from pyprof2.reports.headline import figures
+from pyprof2.reports.heading import figures
 from pyprof2.reports.page import document as documents
 from pyprof2.reports.page import html
 from tests.kineto_events import (

@@ -9,8 +9,8 @@ import pytest
 
 import pyprof2
 import pyprof2.run
-from pyprof2.reports.page.memory import MOST_POINTS, memory_of, telling
-from pyprof2.reports.page.times import zeros
+from pyprof2.reports.page.memory import MOST_POINTS, memory_of, shown_events
+from pyprof2.reports.page.values import zeros
 from tests.kineto_events import load_events, op
 from tests.kineto_events import memory as event
 from tests.reports.page.reader import rows_of
@@ -26,7 +26,7 @@ def test_a_thinned_curve_keeps_ends_and_extremes() -> None:
     values[12_345], values[20_001] = 5000, 0
     time = 10 * np.arange(30_000)
 
-    kept = telling(time, values).tolist()
+    kept = shown_events(time, values).tolist()
 
     assert len(kept) <= MOST_POINTS
     assert {0, 12_345, 20_001, 29_999} <= set(kept)
@@ -34,7 +34,7 @@ def test_a_thinned_curve_keeps_ends_and_extremes() -> None:
 
 
 def test_a_short_curve_is_whole() -> None:
-    assert telling(np.array([1, 5, 5]), np.array([3, 4, 2])).tolist() == [0, 1, 2]
+    assert shown_events(np.array([1, 5, 5]), np.array([3, 4, 2])).tolist() == [0, 1, 2]
 
 
 def test_what_was_there_before_the_recording_is_live_too(tmp_path: Path) -> None:

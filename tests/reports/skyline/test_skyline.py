@@ -331,7 +331,7 @@ def test_a_file_that_is_there_stays_unless_force_is_given(
     assert main(["export", str(recording), "--skyline", str(path)]) == 1
     assert path.read_text() == "mine"
     # A report that cannot be finished leaves the file as it was, and nothing beside it.
-    monkeypatch.setattr("pyprof2.reports.skyline.sqlite.VERSION", "no number")
+    monkeypatch.setattr("pyprof2.reports.skyline.export.VERSION", "no number")
     with pytest.raises(Exception, match="user_version"):
         main(["export", str(recording), "--skyline", str(path), "--force"])
     assert (path.read_text(), [p.name for p in tmp_path.iterdir()]) == ("mine", ["a.sqlite"])

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
     from pyprof2.run import Run
 
+
 _UNITS: Final = {"time_ns": "nanoseconds", "bytes": "bytes"}
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 _COUNTED: Final = ("flops", "bytes")
 
 
 @dataclass(frozen=True)
-class FoldedQuery:
+class StacksQuery:
     """What is to be written.
 
     Attributes:
@@ -42,7 +43,7 @@ class FoldedQuery:
     path: Path | None = None
 
 
-def show(run: Run, query: FoldedQuery) -> list[str]:
+def show(run: Run, query: StacksQuery) -> list[str]:
     """Write the sums, the largest first, and return lines on what they lack.
 
     Raises:
@@ -71,7 +72,7 @@ def _name(text: str) -> str:
     return clean(text).replace(";", ",") or "(none)"
 
 
-def _speedscope(sums: Counter[tuple[str, ...]], query: FoldedQuery) -> dict[str, Any]:
+def _speedscope(sums: Counter[tuple[str, ...]], query: StacksQuery) -> dict[str, Any]:
     """Return a file of speedscope's: each stack as a sample of the weight of its sum."""
     numbers: dict[str, int] = {}
     samples = [

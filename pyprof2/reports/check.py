@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+
 FORMATS: Final = ("table", "csv", "json")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyprof2
-from pyprof2.reports.breakdown import device_lines
+from pyprof2.reports.totals import device_lines
 from tests.kineto_events import kernel, trace
 
 if TYPE_CHECKING:

@@ -1,13 +1,17 @@
-"""Tables as the page takes them: columns of plain values, each distinct text once."""
+"""Values as the page takes them: columns with each text once, times from a rank's first."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from pyprof2.run import Run
+
 
 MOST_TEXT: Final = 4000
 """A longer text is cut: a name that fills a page says no more than its beginning."""
@@ -83,3 +87,16 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
         {n: cut(v) if isinstance(v, str) else v for n, v in zip(names, row, strict=True)}
         for row in zip(*columns, strict=True)
     ]
+
+
+def zeros(run: Run) -> dict[int, int]:
+    """Return the first time that was recorded of each rank, on the clock of the trace."""
+    trace = run.trace[["rank", "start_ns"]].dropna()
+    found = trace.groupby("rank")["start_ns"].min()
+    known = dict(zip(found.index.tolist(), found.astype("int64").tolist(), strict=True))
+    return {rank: known.get(rank, 0) for rank in run.summary["ranks"]}
+
+
+def from_zero(rank: pd.Series, time: pd.Series, zero: dict[int, int]) -> pd.Series:
+    """Return times of these ranks from the first that was recorded of each."""
+    return time - np.array([zero[each] for each in rank.tolist()] or [0], np.int64)[: len(time)]

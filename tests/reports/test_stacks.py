@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import pyprof2
-from pyprof2.reports.folded import FoldedQuery, show
+from pyprof2.reports.stacks import StacksQuery, show
 from tests.kineto_events import complete, copy, frame, launched, load_events, op
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MM = {"dims": [[4, 8], [8, 16]], "types": ["float", "float"]}
 
 def folded(run: Run, path: Path, of: str, measure: str = "time_ns") -> dict[tuple[str, ...], int]:
     """Return the sum of each stack in the file."""
-    show(run, FoldedQuery(of, measure, path=path))
+    show(run, StacksQuery(of, measure, path=path))
     lines = path.read_text(encoding="utf-8").splitlines()
     found = [line.rpartition(" ") for line in lines]
     sums = {tuple(stack.split(";")): int(total) for stack, _, total in found}
@@ -149,11 +149,11 @@ def test_without_a_gpu_stacks_of_ops_end_with_the_op_and_its_own_time(tmp_path: 
 
 
 def test_what_is_not_known_is_said(by_hand: Run, tmp_path: Path) -> None:
-    (line,) = show(by_hand, FoldedQuery("ops", "flops", path=tmp_path / "x.txt"))
+    (line,) = show(by_hand, StacksQuery("ops", "flops", path=tmp_path / "x.txt"))
 
     # Of 56 us the 40 of the product are known; a copy does no FLOPs.
     assert line == "flops: not known of 10.7 % of the time, which adds nothing"
-    assert show(by_hand, FoldedQuery("ops", "count", path=tmp_path / "x.txt")) == []
+    assert show(by_hand, StacksQuery("ops", "count", path=tmp_path / "x.txt")) == []
 
 
 def test_a_name_is_one_frame_on_one_line(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_name_is_one_frame_on_one_line(tmp_path: Path) -> None:
 
 
 def test_speedscope_has_the_same_stacks(by_hand: Run, tmp_path: Path) -> None:
-    show(by_hand, FoldedQuery("ops", form="speedscope", path=tmp_path / "x.json"))
+    show(by_hand, StacksQuery("ops", form="speedscope", path=tmp_path / "x.json"))
 
     file = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
     names = [each["name"] for each in file["shared"]["frames"]]

@@ -1,4 +1,4 @@
-"""Rows of a store in order of time, in parts; and slices of them, begun and ended in that order."""
+"""From rows of a store, in order of time, to slices: what they show, and on which tracks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,117 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.errors import StoreError
-from pyprof2.recording import int_column
-from pyprof2.reports.perfetto import rows
-from pyprof2.reports.perfetto.lanes import Edges, Lanes, event_order
+from pyprof2.recording import code_column, int_column
+from pyprof2.reports.perfetto import packets
+from pyprof2.reports.perfetto.lanes import Lanes, SliceEdges, event_order
+from pyprof2.reports.perfetto.packets import SliceArgument, Slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pyprof2.columns import TextColumn
     from pyprof2.parts import TableParts
-    from pyprof2.reports.perfetto.packets import Slices, Writer
+    from pyprof2.reports.perfetto.packets import Writer
     from pyprof2.reports.perfetto.wire import Ints
+
+
+TEXTS: Final = (
+    "kernel", "copy_kind", "signature", "layer", "source", "direction", "bound", "tensor_core",
+    "cause", "group", "op", "call", "thread", "note", "finding", "severity", "limit", "evidence",
+    "remedy", "kind", "group_desc", "group_key", "dtype", "match",
+)  # fmt: skip
+"""The columns that are shown as text."""
+SHARES: Final = ("roofline_pct",)
+"""Those that are shown as numbers with a fraction; all others are whole ones."""
+
+
+def slices_of(
+    writer: Writer,
+    rows: pa.Table,
+    name: TextColumn,
+    category: TextColumn,
+    shown: Sequence[str],
+    shift: int,
+) -> Slices:
+    """Return the slices of rows with a start and a duration.
+
+    Args:
+        writer: which writes their texts.
+        rows: in order of start, the longer first.
+        name: of each.
+        category: of each.
+        shown: the columns that are arguments.
+        shift: what to add to their times.
+    """
+    start = int_column(rows, "start_ns", 0) + shift
+    return Slices(
+        start,
+        start + np.maximum(0, int_column(rows, "dur_ns", 0)),
+        writer.texts(packets.NAME, name),
+        writer.texts(packets.CATEGORY, category),
+        [_argument(writer, rows, column) for column in shown],
+    )
+
+
+def order_of(found: pa.Table, key: str | None = None) -> Ints:
+    """Return the order of rows by start, the longer first, then by `key`."""
+    start, duration = int_column(found, "start_ns", 0), int_column(found, "dur_ns", 0)
+    last = np.arange(len(start)) if key is None else int_column(found, key, 0)
+    return np.lexsort((last, -duration, start))
+
+
+def _argument(writer: Writer, rows: pa.Table, column: str) -> SliceArgument:
+    if column in TEXTS:
+        numbers = writer.texts(packets.VALUE, code_column(rows, column))
+        return SliceArgument(column, packets.TEXT, numbers, numbers > 0)
+    present = rows[column].is_valid().to_numpy()
+    if column in SHARES:
+        values = rows[column].fill_null(0).to_numpy()
+        return SliceArgument(column, packets.DOUBLE, values, present & ~np.isnan(values))
+    return SliceArgument(column, packets.INT, int_column(rows, column, 0), present)
+
+
+def work_names(rows: pa.Table) -> TextColumn:
+    """Return names of kernels and copies: layer and op, else what the kernel is called."""
+    layer, layers = code_column(rows, "layer")
+    op, ops = code_column(rows, "op")
+    kernel, kernels = code_column(rows, "kernel_short")
+    category, categories = code_column(rows, "category")
+    is_copy = np.array([*(text in {"memcpy", "memset"} for text in categories), False])[category]
+    by_op = (op >= 0) & ~is_copy
+    # Each pair of a layer and an op has a number, and behind them all each kernel.
+    pairs = (len(layers) + 1) * (len(ops) + 1)
+    code = np.where(by_op, (layer + 1).astype(np.int64) * (len(ops) + 1) + op + 1, pairs + kernel)
+    used, codes = np.unique(code, return_inverse=True)
+    texts = []
+    for each in used[used >= 0].tolist():
+        of_layer, of_op = divmod(each, len(ops) + 1)
+        if each >= pairs:
+            texts.append(kernels[each - pairs])
+        else:
+            texts.append((f"{layers[of_layer - 1]}: " if of_layer else "") + ops[of_op - 1])
+    return np.where(by_op | (kernel >= 0), codes, -1), texts
+
+
+def constant(text: str, count: int) -> TextColumn:
+    """Return the same text for every row."""
+    return np.zeros(count, np.int64), [text]
+
+
+def flows_from(number: Ints, named: Ints, flow: Ints) -> tuple[Ints, Ints]:
+    """Return the flows that begin in rows, one row after another, and their offsets.
+
+    Args:
+        number: of each row.
+        named: in ascending order, the row in which each flow begins.
+        flow: the flows, in that order.
+    """
+    first = np.searchsorted(named, number)
+    count = np.searchsorted(named, number, "right") - first
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(count)))
+    at = np.repeat(first - offsets[:-1], count) + np.arange(offsets[-1])
+    return flow[at], offsets
+
 
 END: Final = (1 << 63) - 1
 """A time after all others."""
@@ -63,7 +164,7 @@ def by_time(tables: Sequence[TableParts], columns: Sequence[str], key: str) -> I
 
 
 def _in_order(found: pa.Table, key: str) -> pa.Table:
-    order = rows.order_of(found, key)
+    order = order_of(found, key)
     is_sorted = (order == np.arange(len(order))).all()
     return found if is_sorted else found.take(pa.array(order))
 
@@ -185,8 +286,8 @@ class SliceStream:
         ends = np.concatenate((self._pending, new), axis=1)
         is_due = ends[0] < until
         due, self._pending = ends[:, is_due], ends[:, ~is_due]
-        begins = Edges(slices.start, number, is_instant)
-        order = event_order(begins, Edges(due[0], due[1], due[2] > 0))
+        begins = SliceEdges(slices.start, number, is_instant)
+        order = event_order(begins, SliceEdges(due[0], due[1], due[2] > 0))
         is_end = order >= len(slices)
         at = order[is_end] - len(slices)
         self._writer.slices(slices, (due[0][at], due[3][at]), is_end)

@@ -10,7 +10,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.intervals import union_length
-from pyprof2.reports.headline import disturbances, sentence
+from pyprof2.reports.heading import disturbances, sentence
 from tests.kineto_events import annotation, copy, kernel, launch, load_events, op, step
 
 if TYPE_CHECKING:
