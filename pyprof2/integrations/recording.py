@@ -138,7 +138,10 @@ class Recording:
 
     def _write(self) -> None:
         if not self._trace.is_file():
-            if self._steps is not None and not _fails():
+            # An error that ends the program, or the block, says itself what is wrong.
+            is_at_exit = not threading.main_thread().is_alive()
+            error = getattr(sys, "last_value", None) if is_at_exit else sys.exception()
+            if self._steps is not None and not isinstance(error, Exception):
                 say(_NOTHING.format(step=self._steps[0]))
             return
         options = ["--force"] if self._force else []
@@ -221,13 +224,6 @@ def as_range(steps: Steps) -> range:
         msg = f"steps is {steps!r}; give the first and the last one, as in steps=(3, 6)"
         raise UsageError(msg)
     return given
-
-
-def _fails() -> bool:
-    """Return whether an error ends the program, or the block: it says itself what is wrong."""
-    is_at_exit = not threading.main_thread().is_alive()
-    error = getattr(sys, "last_value", None) if is_at_exit else sys.exception()
-    return isinstance(error, Exception)
 
 
 def _rank() -> int | None:

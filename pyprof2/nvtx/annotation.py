@@ -24,7 +24,7 @@ from pyprof2.nvtx.steps import OptimizerClock, Steps
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from pyprof2.nvtx.recorders import Recorder
+    from pyprof2.nvtx.session import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +271,9 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
-            "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy",
-            "nvtx.gpu_energy", "nvtx.holders", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers",
-            "nvtx.memory_tags", "nvtx.op_modes", "nvtx.ops", "nvtx.pairing", "nvtx.replacing",
-            "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
+            "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
+            "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.ops",
+            "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
             "nvtx.steps", "nvtx.storages", "nvtx.threads", "nvtx.weights",
         )
     )

@@ -246,15 +246,12 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
             if varying or len(self._variants) >= VARIANTS_AT_MOST:
                 self._variants.clear()
                 key = self._key(names, values)
-            self._note_tensors(key, values)
+            if len(self._tensors) < CHANGING_AFTER:
+                pairs = zip(key, values, strict=True)
+                self._tensors.add(hash(tuple(k for k, v in pairs if isinstance(v, torch.Tensor))))
             message = self._message_of(args, kwargs, self._varying)
             found = self._variants[key] = self._new_variant(message, names, values)
         return found
-
-    def _note_tensors(self, key: Values, values: Values) -> None:
-        if len(self._tensors) < CHANGING_AFTER:
-            pairs = zip(key, values, strict=True)
-            self._tensors.add(hash(tuple(k for k, v in pairs if isinstance(v, torch.Tensor))))
 
     def _key(self, names: list[str], values: Values) -> Values:
         """Return what tells calls apart, as far as their texts do."""

@@ -76,7 +76,9 @@ class CollectiveMarks:
             marker = Marker(
                 "collective", op=schema.name, group=group.group_name, desc=group.group_desc or None,
                 **_places(ranks), since=count.since, peer=peer,
-                **_moved(schema.name, given, ranks), waits=_waits(given),
+                **_moved(schema.name, given, ranks),
+                # The argument had another name before torch 2.9.
+                waits=given.get("async_op", given.get("asyncOp", True)) is False,
             )  # fmt: skip
             self._session.mark_range(marker, number)
 
@@ -87,11 +89,6 @@ class CollectiveMarks:
             count = self._counts[group.group_name] = _Count(own)
         count.last = own
         return count
-
-
-def _waits(given: Mapping[str, Any]) -> bool:
-    """Return whether a call waits for its end; the argument had another name before 2.9."""
-    return given.get("async_op", given.get("asyncOp", True)) is False
 
 
 def _places(ranks: Sequence[int]) -> dict[str, Any]:

@@ -73,7 +73,9 @@ def _run(
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     path = Path(args.script)
-    mode = _place(path, undo, forced=args.on_cpu)
+    mode = None
+    if args.on_cpu or not torch.cuda.is_available():
+        mode = undo.enter_context(OnCpu(str(path.absolute().parent)))
     _limit_memory(args.memory_limit)
     prelude = None
     if args.trace is not None and args.memory:
@@ -116,13 +118,6 @@ def _run(
 def entry_line(path: Path) -> str:
     """Return the first line of a file as a place: the call is made by nobody's line."""
     return f"{path}:1"
-
-
-def _place(path: Path, undo: ExitStack, *, forced: bool) -> OnCpu | None:
-    """Let the CPU take the place of a GPU where there is none, or it is wanted."""
-    if torch.cuda.is_available() and not forced:
-        return None
-    return undo.enter_context(OnCpu(str(path.absolute().parent)))
 
 
 def _limit_memory(limit: int | None) -> None:

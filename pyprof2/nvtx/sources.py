@@ -243,7 +243,12 @@ class Sources:
             kind = self._files.get(frame.f_code.co_filename)
             if kind is None:
                 kind = self._add(frame)
-            if kind and frame.f_code in compiled and _has_lost_line(frame, inner):
+            # Compiled code calls graphs from its first line, and what is left of the function after
+            # a graph break from any. What it could not compile it calls from its line.
+            if (kind and frame.f_code in compiled) and (
+                frame.f_lineno == frame.f_code.co_firstlineno
+                or (inner is not None and is_continuation(inner.f_code))
+            ):
                 inner, kind = frame, _NOBODYS
             # What is outside of code that lost its line is looked at together with it.
             yield frame, _NOBODYS if kind == _MODULE_CALL and inner is not None else kind
@@ -315,17 +320,6 @@ class Sources:
         return whose
 
 
-def _has_lost_line(frame: FrameType, inner: FrameType | None) -> bool:
-    """Return whether compiled code is not at a line of the user's.
-
-    It calls graphs from its first line, and what is left of the function after a graph break from
-    any. What it could not compile it calls from the line where that is written.
-    """
-    return frame.f_lineno == frame.f_code.co_firstlineno or (
-        inner is not None and is_continuation(inner.f_code)
-    )
-
-
 def _range_of(frame: FrameType, ranges: Sequence[CallRange]) -> CallRange | None:
     """Return the open range of a module whose call a frame is; None: it has none."""
     # A frame that runs has an id of its own.
@@ -344,16 +338,13 @@ def shown_path(path: str) -> str:
         # Code that is made while it runs is in no file, whatever it is called.
         full = _absolute(path)
         return full if Path(full).exists() else path.replace("\n", " ")
-    number = cell[1] or _number_of_cell(path)
-    return path if number is None else f"cell {number}"
-
-
-def _number_of_cell(path: str) -> str | None:
-    """Return the number by which IPython shows the cell that it keeps in a file."""
+    if cell[1]:
+        return f"cell {cell[1]}"
+    # IPython knows by which number it shows the cell that it keeps in a file.
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     name = getattr(getattr(get_shell(), "compile", None), "format_code_name", lambda _: None)
     match = re.search(r"\[(\d+)\]", str(name(path)))
-    return match[1] if match else None
+    return f"cell {match[1]}" if match else path
 
 
 def _absolute(path: str) -> str:
