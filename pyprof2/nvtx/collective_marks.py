@@ -17,7 +17,7 @@ from pyprof2.signatures import TORCH_DTYPES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 _ODD_GROUPS: Final = (AttributeError, KeyError, LookupError, RuntimeError, TypeError, ValueError)
 """What a group that we do not know may raise when it is looked at: then it gets no marker."""
@@ -49,7 +49,7 @@ class CollectiveMarks:
     belongs together, if all began to count at the same place: `since` of the marker says where.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: AnnotationSession) -> None:
         self._session = session
         self._counts: dict[str, _Count] = {}
         self._lock = threading.Lock()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pyprof2.nvtx.calls import ForwardOp, Site, Variant
-    from pyprof2.nvtx.catalog import Scope
+    from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.internals import Node
     from pyprof2.nvtx.knowledge import Knowledge
     from pyprof2.nvtx.sinks import Sink
@@ -223,7 +223,7 @@ class OpMode(TorchDispatchMode):
             self._on_record(op.name, args, result)
         return result
 
-    def _scope_with_grad(self, node: Node, frame: FrameType | None) -> Scope | None:
+    def _scope_with_grad(self, node: Node, frame: FrameType | None) -> OpScope | None:
         """Return where an op is that a node runs with gradients; None: in the node itself."""
         # Checkpointing of a function, not of a module; or backward of backward.
         for outer in frames(frame):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 WARM_UP: Final = 3
 """Iterations before the first that is timed: optimizers make their state, kernels are chosen."""
@@ -97,7 +97,7 @@ def _run(
             args.folder = own_folder(entry.path)
             begin(undo, prelude)
 
-            def tell(session: Session) -> None:
+            def tell(session: AnnotationSession) -> None:
                 device = "cpu" if mode is not None and mode.count else None
                 marker = Marker(
                     "entry", name=str(entry.path), batch=facts.batch_size, device=device
@@ -136,7 +136,7 @@ def _limit_memory(limit: int | None) -> None:
 
 
 def _record(
-    iterate: Callable[[], None], first: int, last: int, tell: Callable[[Session], None]
+    iterate: Callable[[], None], first: int, last: int, tell: Callable[[AnnotationSession], None]
 ) -> None:
     """Run iterations up to the last that is wanted, each of them a step.
 

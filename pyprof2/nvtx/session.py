@@ -27,9 +27,9 @@ from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyprof2.nvtx.catalog import Scope
+    from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.options import Options
-    from pyprof2.nvtx.schema import Function
+    from pyprof2.nvtx.schema import UserFunction
     from pyprof2.nvtx.sinks import Sink
 
 _ENTER: Final = "profiler::_record_function_enter"
@@ -54,7 +54,7 @@ class Recorder(Protocol):
         """Learn that a step begins."""
 
 
-class Session(Knowledge):
+class AnnotationSession(Knowledge):
     """What the annotation writes at the moment, and what it knows.
 
     Attributes:
@@ -141,7 +141,7 @@ class Session(Knowledge):
 
     # -- ranges other than those of ops --------------------------------------------------------
 
-    def enter(self, token: int, scope: Scope, source: str | None = None, frame: int = 0) -> None:
+    def enter(self, token: int, scope: OpScope, source: str | None = None, frame: int = 0) -> None:
         """Go into a scope on the calling thread, and open its range.
 
         Another one tells the line of user code that goes into it, if given.
@@ -181,7 +181,7 @@ class Session(Knowledge):
         self.state().leave(token)
 
     def open_function(
-        self, op: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, op: UserFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], object] | None:
         """Open the range of a wrapped function, and return what ends it; None: nothing does."""
         if not self.recording:

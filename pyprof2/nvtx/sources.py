@@ -85,7 +85,7 @@ def _line(frame: FrameType) -> str:
     return f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-class Place:
+class CallPlace:
     """Where a call is made: the frames outside of torch, the innermost first, the user's own last.
 
     Equal places are the same object.
@@ -97,7 +97,7 @@ class Place:
 
     __slots__ = ("_codes", "lines", "source")
 
-    def __init__(self, frames: Sequence[FrameType], outer: Place | None) -> None:
+    def __init__(self, frames: Sequence[FrameType], outer: CallPlace | None) -> None:
         """Describe some frames, and what is outside of them if they do not end in the own one."""
         lines = tuple(map(_line, frames)) + (() if outer is None else outer.lines)
         is_long = len(lines) > FRAMES_AT_MOST
@@ -107,7 +107,7 @@ class Place:
         self._codes = tuple(frame.f_code for frame in frames)
 
 
-UNKNOWN: Final = Place((), None)
+UNKNOWN: Final = CallPlace((), None)
 """Stands for a place that was not looked for."""
 
 
@@ -123,7 +123,7 @@ class CallRange:
 
     def __init__(self, frame: int) -> None:
         self.frame = frame
-        self.place: Place | None = UNKNOWN
+        self.place: CallPlace | None = UNKNOWN
 
 
 class Trail:
@@ -143,7 +143,7 @@ class Trail:
         self.steps = steps
         self._inner, self._outermost = steps[:-1], steps[-1]
         self.to_module = to_module
-        self.places: dict[Place | None, Place] = {}
+        self.places: dict[CallPlace | None, CallPlace] = {}
 
     def last_of(self, frame: FrameType | None) -> FrameType | None:
         """Return the outermost of the frames, from `frame` outwards; None if they are others."""
@@ -167,12 +167,12 @@ class Sources:
             root: the folder of the user's own code; None: all that is in no package is.
         """
         self._files: dict[str, int] = {}
-        self._places: dict[Any, Place] = {}
+        self._places: dict[Any, CallPlace] = {}
         self._trails: dict[tuple[int, int], tuple[Trail, ...]] = {}
         self._texts: dict[tuple[str, bool], str] = {}
         self._root = root
 
-    def place(self, frame: FrameType | None, ranges: Sequence[CallRange]) -> Place | None:
+    def place(self, frame: FrameType | None, ranges: Sequence[CallRange]) -> CallPlace | None:
         """Return where a call is made, from `frame` outwards to the user's own code; None: nowhere.
 
         What torch.compile compiled has lost its lines: of that it is the frame that called it.
@@ -209,7 +209,7 @@ class Sources:
 
     def _outside(
         self, frame: FrameType, call: CallRange, ranges: Sequence[CallRange]
-    ) -> Place | None:
+    ) -> CallPlace | None:
         """Return from where a module is called, whose call a frame of ours is."""
         if call.place is UNKNOWN:
             # The next one is the same for nearly all modules, and no good beginning of a trail.
@@ -219,7 +219,7 @@ class Sources:
             call.place = self.place(outer, ranges)
         return call.place
 
-    def _walk(self, start: FrameType, ranges: Sequence[CallRange]) -> Place | None:
+    def _walk(self, start: FrameType, ranges: Sequence[CallRange]) -> CallPlace | None:
         """Return the same as `place`, whose first calls come from here."""
         passed: list[FrameType] = []
         found: list[FrameType] = []
@@ -260,10 +260,10 @@ class Sources:
         self,
         passed: Sequence[FrameType],
         found: Sequence[FrameType],
-        outer: Place | None,
+        outer: CallPlace | None,
         *,
         to_module: bool,
-    ) -> Place | None:
+    ) -> CallPlace | None:
         """Return the place of the frames that were found, and remember all that led to it."""
         place = self._intern(found, outer)
         if place is not None:
@@ -277,7 +277,7 @@ class Sources:
             trail.places[outer] = place
         return place
 
-    def _intern(self, frames: Sequence[FrameType], outer: Place | None) -> Place | None:
+    def _intern(self, frames: Sequence[FrameType], outer: CallPlace | None) -> CallPlace | None:
         """Return the place of some frames inside of another one, the same for the same lines."""
         if not frames:
             return outer
@@ -291,7 +291,7 @@ class Sources:
             if len(self._places) >= PLACES_AT_MOST:
                 self._places.clear()
                 self._trails.clear()
-            found = self._places[key] = Place(frames, outer)
+            found = self._places[key] = CallPlace(frames, outer)
         return found
 
     def text(self, source: str, *, recompute: bool) -> str:

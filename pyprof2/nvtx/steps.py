@@ -32,7 +32,7 @@ from pyprof2.nvtx.internals import NO_TASK, current_task
 
 if TYPE_CHECKING:
     from pyprof2.nvtx.energy import Meter
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 
 class _Phase(enum.Enum):
@@ -88,7 +88,7 @@ class OptimizerClock:
         self._optimizers.add(optimizer)
 
 
-class Steps:
+class StepTracker:
     """Marks where steps may begin and what ends them, and counts them.
 
     Attributes:
@@ -96,7 +96,7 @@ class Steps:
     """
 
     def __init__(
-        self, session: Session, cpu: Marker | None = None, meter: Meter | None = None
+        self, session: AnnotationSession, cpu: Marker | None = None, meter: Meter | None = None
     ) -> None:
         """Begin before the first step.
 
