@@ -25,7 +25,7 @@ from pyprof2.run import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pyprof2.analysis.summaries.batch.model import Answer, Model
+    from pyprof2.analysis.summaries.batch.model import Model
     from pyprof2.analysis.summaries.batch.recorded import Recorded
     from pyprof2.entry.children import EntryRun
     from pyprof2.entry_facts import Facts
@@ -154,15 +154,12 @@ def next_size(sweep: Sweep, asked: Sequence[int]) -> int | None:
     if not beyond or sweep.failed or len(sweep.recordings) < FEWEST:
         return None
     model = sweep.model()
-    is_wide = any(_width(model.answer(STEP, size, {})) > NARROW for size in beyond)
-    return min(2 * largest, max(beyond)) if is_wide else None
-
-
-def _width(found: Answer) -> float:
-    """Return the interval of an answer in parts of its value; 0 where nothing is known."""
-    if found.value is None or found.lo is None or found.hi is None:
-        return 0.0
-    return (found.hi - found.lo) / found.value
+    for found in (model.answer(STEP, size, {}) for size in beyond):
+        if found.value is None or found.lo is None or found.hi is None:
+            continue
+        if (found.hi - found.lo) / found.value > NARROW:
+            return min(2 * largest, max(beyond))
+    return None
 
 
 def verify(

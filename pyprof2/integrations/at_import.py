@@ -11,7 +11,11 @@ from pyprof2.integrations.environment import VARIABLE, is_on, steps_for
 
 def begin() -> None:
     """Record this process if the variable says so, unless it is our own command."""
-    if _is_command() or not is_on():
+    # The command itself reads, and needs no torch.
+    words = sys.orig_argv
+    names = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "-m"}
+    is_command = "pyprof2" in names or Path(sys.argv[0]).stem == "pyprof2"
+    if is_command or not is_on():
         return
     try:
         from pyprof2.integrations.recording import begin_unasked
@@ -19,10 +23,3 @@ def begin() -> None:
         warnings.warn(f"{VARIABLE} is set, and nothing can be recorded: {error}", stacklevel=3)
         return
     begin_unasked(steps_for(None))
-
-
-def _is_command() -> bool:
-    """Return whether this process is the command `pyprof2`, which reads and needs no torch."""
-    words = sys.orig_argv
-    names = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "-m"}
-    return "pyprof2" in names or Path(sys.argv[0]).stem == "pyprof2"

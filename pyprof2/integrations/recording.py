@@ -18,7 +18,7 @@ from pyprof2.errors import OutputExistsError, UsageError
 from pyprof2.integrations.environment import is_off, steps_asked, steps_for
 from pyprof2.launchers import place_in_job
 from pyprof2.nvtx.recorders import say
-from pyprof2.nvtx.window import Window
+from pyprof2.nvtx.window import RecordingWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ def record(
     if is_off():
         yield
         return
-    recording = Recording(steps_asked() or steps, out, force=force)
+    recording = StepRecording(steps_asked() or steps, out, force=force)
     recording.begin()
     try:
         yield
@@ -88,7 +88,7 @@ def record(
         recording.finish()
 
 
-class Recording:
+class StepRecording:
     """Some steps of this process, from the wait for the first one to the summary."""
 
     def __init__(self, steps: Steps | None, out: Path | str | None, *, force: bool = False) -> None:
@@ -111,7 +111,7 @@ class Recording:
             if path.exists() and not self._force:
                 msg = f"{path}: exists; name another, or say force=True"
                 raise OutputExistsError(msg)
-        self._window = Window(self._trace, self._steps, self._show)
+        self._window = RecordingWindow(self._trace, self._steps, self._show)
 
     def begin(self, step: int = 0) -> None:
         """Begin with the step of that number."""
@@ -138,7 +138,10 @@ class Recording:
 
     def _write(self) -> None:
         if not self._trace.is_file():
-            if self._steps is not None and not _fails():
+            # An error that ends the program, or the block, says itself what is wrong.
+            is_at_exit = not threading.main_thread().is_alive()
+            error = getattr(sys, "last_value", None) if is_at_exit else sys.exception()
+            if self._steps is not None and not isinstance(error, Exception):
                 say(_NOTHING.format(step=self._steps[0]))
             return
         options = ["--force"] if self._force else []
@@ -157,7 +160,7 @@ class _Unasked:
     """What records though the program does not ask for it, until it asks for something."""
 
     def __init__(self) -> None:
-        self.recording: Recording | None = None
+        self.recording: StepRecording | None = None
 
 
 _unasked = _Unasked()
@@ -165,7 +168,7 @@ _unasked = _Unasked()
 
 def begin_unasked(steps: Steps | None) -> None:
     """Record some steps of this process, unless the program itself asks for a recording."""
-    _unasked.recording = Recording(steps, None)
+    _unasked.recording = StepRecording(steps, None)
     _unasked.recording.begin()
 
 
@@ -192,14 +195,14 @@ class RecordsTraining:
         found = steps_for(steps)
         self._steps = None if found is None else as_range(found)
         self._out, self._force = out, force
-        self._recording: Recording | None = None
+        self._recording: StepRecording | None = None
         if self.begins_when_made:
             self.begin_recording()
 
     def begin_recording(self, step: int = 0) -> None:
         """Begin with the step of that number; the process knows its rank by now."""
         if self._steps is not None and self._recording is None:
-            self._recording = Recording(self._steps, self._out, force=self._force)
+            self._recording = StepRecording(self._steps, self._out, force=self._force)
             self._recording.begin(step)
 
     def end_recording(self) -> None:
@@ -221,13 +224,6 @@ def as_range(steps: Steps) -> range:
         msg = f"steps is {steps!r}; give the first and the last one, as in steps=(3, 6)"
         raise UsageError(msg)
     return given
-
-
-def _fails() -> bool:
-    """Return whether an error ends the program, or the block: it says itself what is wrong."""
-    is_at_exit = not threading.main_thread().is_alive()
-    error = getattr(sys, "last_value", None) if is_at_exit else sys.exception()
-    return isinstance(error, Exception)
 
 
 def _rank() -> int | None:

@@ -67,7 +67,8 @@ class Plugin(base_plugin.TBPlugin):
 
     def __init__(self, context: Any) -> None:
         self._folder = Path(context.logdir) if context.logdir else None
-        self._pages = Pages(_cache().absolute())
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self._pages = Pages(Path(cache, "pyprof2", "tensorboard").absolute())
 
     def is_active(self) -> bool:
         """Whether there is anything to show."""
@@ -185,11 +186,6 @@ class Pages:
         for old in pages[:-_KEPT]:
             old.unlink(missing_ok=True)
         return None
-
-
-def _cache() -> Path:
-    kept = os.environ.get("XDG_CACHE_HOME")
-    return Path(kept or Path.home() / ".cache", "pyprof2", "tensorboard")
 
 
 def shown_below(folder: Path) -> list[Shown]:

@@ -16,15 +16,15 @@ from pyprof2.nvtx.energy import machine_meter
 from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
 from pyprof2.nvtx.memory_tags import MemoryTags
 from pyprof2.nvtx.options import Options, SinkName
-from pyprof2.nvtx.session import Session
+from pyprof2.nvtx.session import AnnotationSession
 from pyprof2.nvtx.sinks import Sink, nvtx_sink
 from pyprof2.nvtx.source_mode import SourceMode
-from pyprof2.nvtx.steps import OptimizerClock, Steps
+from pyprof2.nvtx.steps import OptimizerClock, StepTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from pyprof2.nvtx.recorders import Recorder
+    from pyprof2.nvtx.session import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class _Annotation:
     def __init__(self) -> None:
         self.capture: Capture | None = None
         self.is_wanted = False
-        self.session: Session | None = None
-        self.steps: Steps | None = None
+        self.session: AnnotationSession | None = None
+        self.steps: StepTracker | None = None
         self.memory: MemoryTags | None = None
         self.on_step: Callable[[], None] | None = None
         self.undo = ExitStack()
@@ -78,7 +78,7 @@ class _Annotation:
 _current = _Annotation()
 
 
-def current_session() -> Session | None:
+def current_session() -> AnnotationSession | None:
     """Return what is on at the moment."""
     return _current.session
 
@@ -191,9 +191,9 @@ def _sink_for(options: Options) -> Sink | None:
 def start(options: Options, sink: Sink | None) -> None:
     """Begin an annotation; none must be on."""
     recorder = None if _current.capture is None else _current.capture.recorder
-    session = Session(options, sink, recorder)
+    session = AnnotationSession(options, sink, recorder)
     cpu = cpu_marker() if options.cpu_peaks else None
-    steps = Steps(session, cpu, machine_meter() if options.energy else None)
+    steps = StepTracker(session, cpu, machine_meter() if options.energy else None)
     with ExitStack() as undo:
         memory = MemoryTags(session) if options.memory else None
         hooks.hook_modules(session, steps, undo, memory)
@@ -244,7 +244,7 @@ def listen_for_steps(on_step: Callable[[], None]) -> Callable[[], None]:
 
 
 def count_from(clock: OptimizerClock, ended: int | None) -> None:
-    """Go on with the steps that somebody has counted; see `pyprof2.nvtx.steps.Steps`."""
+    """Go on with the steps that somebody has counted; see `pyprof2.nvtx.steps.StepTracker`."""
     if _current.steps is not None:
         _current.steps.count_from(clock, ended)
 
@@ -271,10 +271,9 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
-            "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy",
-            "nvtx.gpu_energy", "nvtx.holders", "nvtx.hooks", "nvtx.knowledge", "nvtx.layers",
-            "nvtx.memory_tags", "nvtx.op_modes", "nvtx.ops", "nvtx.pairing", "nvtx.replacing",
-            "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
+            "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
+            "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.ops",
+            "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
             "nvtx.steps", "nvtx.storages", "nvtx.threads", "nvtx.weights",
         )
     )

@@ -2,7 +2,7 @@
 
 A `Site` stands for one op at one place: a line of code in a layer, or the backward of such a
 line. It knows the calls that were made there, its `Variant`s, and after which ones each came, its
-`Step`s: a training step repeats itself, so the first guess is nearly always right, and to confirm
+`CallStep`s: a training step repeats itself, so the first guess is nearly always right, and to confirm
 it costs less than to make a key and to look it up.
 """
 
@@ -106,7 +106,7 @@ class Variant(record("Variant", "matches", "message", "plain")):  # type: ignore
         self.plain = plain
 
 
-class Step(record("Step", "follower", "variant")):  # type: ignore[misc]  # no types
+class CallStep(record("Step", "follower", "variant")):  # type: ignore[misc]  # no types
     """A call at a site, after those that were made there before it.
 
     Attributes:
@@ -117,7 +117,9 @@ class Step(record("Step", "follower", "variant")):  # type: ignore[misc]  # no t
 
     __slots__ = own("calls")
 
-    def __init__(self, calls: tuple[Variant, ...], variant: Variant, unknown: Step | None) -> None:
+    def __init__(
+        self, calls: tuple[Variant, ...], variant: Variant, unknown: CallStep | None
+    ) -> None:
         """Make a step that nothing came after.
 
         Args:
@@ -154,8 +156,8 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
 
     def __init__(self, op: Op, forward: ForwardOp, message_of: MessageOf, options: Options) -> None:
         self.forward = forward
-        self._unknown = self.step = Step((), Variant(None, _never, plain=True), None)
-        self._steps: dict[tuple[Variant, ...], Step] = {}
+        self._unknown = self.step = CallStep((), Variant(None, _never, plain=True), None)
+        self._steps: dict[tuple[Variant, ...], CallStep] = {}
         self._op = op
         self._message_of = message_of
         self._shapes = options.shapes
@@ -164,7 +166,9 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         self._known: dict[int, Variant] = {}
         self._varying = set() if options.scalars else set(op.defaults) - op.tensors
 
-    def find(self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Step:
+    def find(
+        self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> CallStep:
         """Return the step of a call that the guess does not match; the next guess will be that.
 
         Args:
@@ -179,7 +183,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         if step is None:
             if len(self._steps) >= STEPS_AT_MOST:
                 self._steps.clear()
-            step = self._steps[calls] = Step(calls, variant, self._unknown)
+            step = self._steps[calls] = CallStep(calls, variant, self._unknown)
         last.follower = step
         return step
 
@@ -246,15 +250,12 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
             if varying or len(self._variants) >= VARIANTS_AT_MOST:
                 self._variants.clear()
                 key = self._key(names, values)
-            self._note_tensors(key, values)
+            if len(self._tensors) < CHANGING_AFTER:
+                pairs = zip(key, values, strict=True)
+                self._tensors.add(hash(tuple(k for k, v in pairs if isinstance(v, torch.Tensor))))
             message = self._message_of(args, kwargs, self._varying)
             found = self._variants[key] = self._new_variant(message, names, values)
         return found
-
-    def _note_tensors(self, key: Values, values: Values) -> None:
-        if len(self._tensors) < CHANGING_AFTER:
-            pairs = zip(key, values, strict=True)
-            self._tensors.add(hash(tuple(k for k, v in pairs if isinstance(v, torch.Tensor))))
 
     def _key(self, names: list[str], values: Values) -> Values:
         """Return what tells calls apart, as far as their texts do."""

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.sinks import Messages
-    from pyprof2.nvtx.sources import Place
+    from pyprof2.nvtx.sources import CallPlace
 
 SITES_AT_MOST: Final = 50_000
 """Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
 
 
-class Scope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # it has no types
+class OpScope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # it has no types
     """Where ops run: in a layer, an optimizer step, a recomputation.
 
     Attributes:
@@ -56,7 +56,7 @@ class Catalog:
     def __init__(self, options: Options, messages: Messages | None) -> None:
         self._options = options
         self._messages = messages
-        self._scopes: dict[Any, Scope] = {}
+        self._scopes: dict[Any, OpScope] = {}
         self._forward_ops: dict[Any, ForwardOp] = {}
         self._site_count = 0
         self.ops: dict[int, Op] = {}
@@ -69,7 +69,7 @@ class Catalog:
         op = self.ops[id(func)] = Op(func)
         return op
 
-    def scope(self, marker: Marker, direction: Direction = "forward") -> Scope:
+    def scope(self, marker: Marker, direction: Direction = "forward") -> OpScope:
         """Return the scope of a layer or another range, the same one for the same marker."""
         key = marker, direction
         found = self._scopes.get(key)
@@ -77,10 +77,12 @@ class Catalog:
             if len(self._scopes) >= SITES_AT_MOST:
                 self._scopes.clear()
             layer = LayerName(marker.layer, marker.root, marker.outermost)
-            found = self._scopes[key] = Scope(marker, layer, direction, recompute=marker.recompute)
+            found = self._scopes[key] = OpScope(
+                marker, layer, direction, recompute=marker.recompute
+            )
         return found
 
-    def forward_site(self, scope: Scope, key: Any, op: Op, place: Place | None) -> Site:
+    def forward_site(self, scope: OpScope, key: Any, op: Op, place: CallPlace | None) -> Site:
         """Return a new site in `scope`, for the lines of a place."""
         source = None if place is None else place.source
         marker = Marker(

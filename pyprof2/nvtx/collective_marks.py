@@ -17,7 +17,7 @@ from pyprof2.signatures import TORCH_DTYPES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 _ODD_GROUPS: Final = (AttributeError, KeyError, LookupError, RuntimeError, TypeError, ValueError)
 """What a group that we do not know may raise when it is looked at: then it gets no marker."""
@@ -49,7 +49,7 @@ class CollectiveMarks:
     belongs together, if all began to count at the same place: `since` of the marker says where.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: AnnotationSession) -> None:
         self._session = session
         self._counts: dict[str, _Count] = {}
         self._lock = threading.Lock()
@@ -76,7 +76,9 @@ class CollectiveMarks:
             marker = Marker(
                 "collective", op=schema.name, group=group.group_name, desc=group.group_desc or None,
                 **_places(ranks), since=count.since, peer=peer,
-                **_moved(schema.name, given, ranks), waits=_waits(given),
+                **_moved(schema.name, given, ranks),
+                # The argument had another name before torch 2.9.
+                waits=given.get("async_op", given.get("asyncOp", True)) is False,
             )  # fmt: skip
             self._session.mark_range(marker, number)
 
@@ -87,11 +89,6 @@ class CollectiveMarks:
             count = self._counts[group.group_name] = _Count(own)
         count.last = own
         return count
-
-
-def _waits(given: Mapping[str, Any]) -> bool:
-    """Return whether a call waits for its end; the argument had another name before 2.9."""
-    return given.get("async_op", given.get("asyncOp", True)) is False
 
 
 def _places(ranks: Sequence[int]) -> dict[str, Any]:

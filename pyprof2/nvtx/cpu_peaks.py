@@ -30,7 +30,7 @@ import torch
 from pyprof2.markers import Marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 SWITCH: Final = "PYPROF2_CPU_PEAKS"
 
@@ -57,7 +57,15 @@ _NEEDED_BYTES: Final = 4 << 30
 def cpu_marker() -> Marker | None:
     """Return what the CPU can do; None where it is not measured, or cannot be."""
     try:
-        return _cpu_marker() if _is_to_be_measured() else None
+        if not _is_to_be_measured():
+            return None
+        threads = torch.get_num_threads()
+        path = _kept_at(threads)
+        kept, age = _read(path)
+        if kept is None or age > _KEPT_SECONDS:
+            kept = _highest(_measure_apart(threads), kept)
+            _keep(path, kept)
+        return Marker("cpu", **kept) if kept else None
     except Exception:  # noqa: BLE001 -- whatever it is, the user's program goes on without
         return None
 
@@ -100,17 +108,6 @@ def machine_bytes() -> int | None:
         with contextlib.suppress(OSError, ValueError):
             sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(sizes, default=None)
-
-
-def _cpu_marker() -> Marker | None:
-    threads = torch.get_num_threads()
-    path = _kept_at(threads)
-    kept, age = _read(path)
-    if kept is None or age > _KEPT_SECONDS:
-        measured = _measure_apart(threads)
-        kept = _highest(measured, kept)
-        _keep(path, kept)
-    return Marker("cpu", **kept) if kept else None
 
 
 def _highest(measured: dict[str, Any] | None, kept: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -189,15 +186,6 @@ def _measure_apart(threads: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _least_of_each(work: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the seconds that each takes at least; they take turns, so others disturb all alike."""
-    least = dict.fromkeys(work, float("inf"))
-    for _ in range(_TRIES):
-        for name, run in work.items():
-            least[name] = min(least[name], _least_seconds(run))
-    return least
-
-
 def measure() -> dict[str, Any]:
     """Return name, threads, highest rates and cache of the CPU, in FLOP/s, B/s and B.
 
@@ -208,8 +196,14 @@ def measure() -> dict[str, Any]:
         return {}
     cache = _cache_bytes()
     count = min(max(_COPY_BYTES, cache or 0), _COPY_BYTES_MAX) // 4
-    work = {name: _product(name, size) for name, size in _SIZES.items()} | {"copy": _copy(count)}
-    least = _least_of_each(work)
+    source, target = (torch.ones(count, dtype=torch.float32, device="cpu") for _ in range(2))
+    work = {name: _product(name, size) for name, size in _SIZES.items()}
+    work["copy"] = lambda: target.copy_(source)
+    # They take turns, so that what else the machine does disturbs all alike.
+    least = dict.fromkeys(work, float("inf"))
+    for _ in range(_TRIES):
+        for name, run in work.items():
+            least[name] = min(least[name], _least_seconds(run))
     return {
         "name": cpu_name(),
         "threads": torch.get_num_threads(),
@@ -223,11 +217,6 @@ def _product(dtype: str, size: int) -> Callable[[], object]:
     a, b = (torch.ones(size, size, dtype=_DTYPES[dtype], device="cpu") for _ in range(2))
     out = torch.empty_like(a)
     return lambda: torch.mm(a, b, out=out)
-
-
-def _copy(count: int) -> Callable[[], object]:
-    source, target = (torch.ones(count, dtype=torch.float32, device="cpu") for _ in range(2))
-    return lambda: target.copy_(source)
 
 
 def _least_seconds(run: Callable[[], object]) -> float:

@@ -14,7 +14,7 @@ from pyprof2.nvtx.internals import without_torch_function
 from pyprof2.signatures import DTYPE_NUMBERS, TORCH_DTYPES, Input, Scalar, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 # The numbers of the enumerations in c10, by which other recorders write these arguments.
 _MEMORY_FORMAT_NUMBERS: Final = {
@@ -37,20 +37,15 @@ def describe_tensor(tensor: torch.Tensor) -> Tensor | None:
     with without_torch_function():
         try:
             shape = tuple(tensor.shape)
-            strides = tuple(_strides(tensor)) if not _is_contiguous(tensor) else None
+            is_strided = tensor.layout is torch.strided
+            strides: tuple[int, ...] | None = None
+            if not is_strided or not tensor.is_contiguous():
+                strides = tuple(tensor.stride()) if is_strided else ()
         except (RuntimeError, NotImplementedError):  # ragged, or of a class that has no shape
             return None
         if not _all_ints(shape) or not _all_ints(strides or ()):
             return None  # symbolic: it is being traced
         return Tensor(shape, TORCH_DTYPES.get(_name(tensor.dtype)), strides)
-
-
-def _is_contiguous(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and tensor.is_contiguous()
-
-
-def _strides(tensor: torch.Tensor) -> Sequence[int]:
-    return tensor.stride() if tensor.layout is torch.strided else ()
 
 
 def _all_ints(numbers: Iterable[Any]) -> bool:
@@ -73,17 +68,13 @@ def describe(value: Any, *, is_tensor: bool = False) -> Input:
     if is_tensor and type(value) in _NUMBER_DTYPES:
         return Tensor((), _NUMBER_DTYPES[type(value)])
     if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
-        return _describe_list(value)
+        tensors = [describe_tensor(v) for v in value if isinstance(v, torch.Tensor)]
+        known = tuple(tensor for tensor in tensors if tensor is not None)
+        # Something else may be in the list, such as a missing index.
+        return known if len(known) == len(value) else None
     if is_tensor and isinstance(value, (list, tuple)):
         return () if not value else None
     return _describe_value(value)
-
-
-def _describe_list(values: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """Return a list of tensors; None where something else is in it, such as a missing index."""
-    tensors = [describe_tensor(v) for v in values if isinstance(v, torch.Tensor)]
-    known = tuple(tensor for tensor in tensors if tensor is not None)
-    return known if len(known) == len(values) else None
 
 
 def _describe_value(value: Any) -> Scalar | None:
@@ -95,10 +86,6 @@ def _describe_value(value: Any) -> Scalar | None:
         return Scalar(str(value))
     if type(value) in (bool, int, float, str):
         return Scalar(value) if type(value) is not int or abs(value) < 1 << 63 else None
-    return _describe_enumerated(value)
-
-
-def _describe_enumerated(value: Any) -> Scalar | None:
     number: int | None = None
     if isinstance(value, torch.dtype):
         number = DTYPE_NUMBERS.get(TORCH_DTYPES.get(_name(value), ""))

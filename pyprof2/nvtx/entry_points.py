@@ -18,6 +18,7 @@ import contextlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,6 @@ from pyprof2.frames import is_own_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
 PREFIXES: Final = ("skyline", "deepview")
 ROLES: Final = ("model_provider", "input_provider", "iteration_provider")
@@ -220,11 +220,7 @@ def _default_batch(function: Callable[..., Any], path: Path) -> int:
     where, line = _place_of(function, path)
     name = getattr(function, "__name__", "the provider")
     text = "takes one parameter, batch_size, whose default is a number of 1 or more"
-    raise EntryPointError(where, line, f"{name}{_signature(function)}: it {text}")
-
-
-def _signature(function: Callable[..., Any]) -> str:
-    return str(inspect.signature(function))
+    raise EntryPointError(where, line, f"{name}{inspect.signature(function)}: it {text}")
 
 
 def _place_of(function: object, path: Path) -> tuple[Path, int]:
@@ -243,7 +239,10 @@ def _errors_of(path: Path, given: int | None = None) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         where, line = _innermost(error, path)
-        text = _text_of(error) + _hint(error, given)
+        text = _text_of(error)
+        is_arity = isinstance(error, TypeError) and "positional argument" in str(error)
+        if given is not None and is_arity:
+            text += f" (the input provider returns {given}, and the iteration is called with these)"
         raise EntryPointError(
             where, line, text, out_of_memory=_is_out_of_memory(error)
         ) from error  # fmt: skip
@@ -255,17 +254,11 @@ def _innermost(error: BaseException, path: Path) -> tuple[str | Path, int]:
         return error.filename, error.lineno
     folder = str(own_folder(path))
     own = [
-        (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        for trace in _traces(error.__traceback__)
-        if is_own_path(trace.tb_frame.f_code.co_filename, folder)
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if is_own_path(frame.f_code.co_filename, folder)
     ]
     return own[-1] if own else (path, 1)
-
-
-def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
-    while trace is not None:
-        yield trace
-        trace = trace.tb_next
 
 
 def _text_of(error: BaseException) -> str:
@@ -275,15 +268,6 @@ def _text_of(error: BaseException) -> str:
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     first = next((line.strip() for line in words.splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first[:_TEXT_MAX]}" if first else type(error).__name__
-
-
-def _hint(error: BaseException, given: int | None) -> str:
-    """Say where the number of values comes from, if a function was called with a wrong one."""
-    words = str(error)
-    is_arity = isinstance(error, TypeError) and "positional argument" in words
-    if given is None or not is_arity:
-        return ""
-    return f" (the input provider returns {given}, and the iteration is called with these)"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

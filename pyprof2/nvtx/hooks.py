@@ -42,13 +42,16 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from pyprof2.nvtx.memory_tags import MemoryTags
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
     from pyprof2.nvtx.source_mode import SourceMode
-    from pyprof2.nvtx.steps import Steps
+    from pyprof2.nvtx.steps import StepTracker
 
 
 def hook_modules(
-    session: Session, steps: Steps, undo: ExitStack, memory: MemoryTags | None = None
+    session: AnnotationSession,
+    steps: StepTracker,
+    undo: ExitStack,
+    memory: MemoryTags | None = None,
 ) -> None:
     """Follow which module runs, and tell the steps of it.
 
@@ -82,7 +85,7 @@ def hook_modules(
     undo.callback(replace_module_call(call))
 
 
-def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
+def _entering(session: AnnotationSession) -> Callable[[torch.nn.Module], bool]:
     """Return what notes that a module is called, and says whether it is a layer."""
     layers, catalog = session.layers, session.catalog
 
@@ -108,7 +111,7 @@ def _entering(session: Session) -> Callable[[torch.nn.Module], bool]:
     return enter
 
 
-def hook_optimizers(steps: Steps, undo: ExitStack, memory: MemoryTags | None = None) -> None:
+def hook_optimizers(steps: StepTracker, undo: ExitStack, memory: MemoryTags | None = None) -> None:
     """Learn when a step ends, whenever and wherever the optimizer was made."""
 
     def stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -120,7 +123,7 @@ def hook_optimizers(steps: Steps, undo: ExitStack, memory: MemoryTags | None = N
     undo.callback(register_optimizer_step_post_hook(stepped).remove)
 
 
-def hook_dataloaders(session: Session, steps: Steps, undo: ExitStack) -> None:
+def hook_dataloaders(session: AnnotationSession, steps: StepTracker, undo: ExitStack) -> None:
     """Mark how long the training waits for batches, and tell the steps of it."""
 
     def around(next_batch: Callable[[Any], Any], iterator: Any) -> Any:
@@ -144,7 +147,7 @@ def hook_dataloaders(session: Session, steps: Steps, undo: ExitStack) -> None:
     replace(_BaseDataLoaderIter, "__next__", around, undo)
 
 
-def hook_threads(session: Session, source_mode: SourceMode, undo: ExitStack) -> None:
+def hook_threads(session: AnnotationSession, source_mode: SourceMode, undo: ExitStack) -> None:
     """Annotate every thread that is started from now on: modes do not cross over by themselves."""
 
     def around(run: Callable[[Any], None], thread: threading.Thread) -> None:
@@ -160,7 +163,7 @@ def hook_threads(session: Session, source_mode: SourceMode, undo: ExitStack) -> 
     replace(threading.Thread, "_bootstrap_inner", around, undo)
 
 
-def hook_c10d(session: Session, undo: ExitStack) -> None:
+def hook_c10d(session: AnnotationSession, undo: ExitStack) -> None:
     """Mark every collective: which of its group it is, and what it moves."""
     if not distributed.is_available():
         return
@@ -177,7 +180,7 @@ def hook_c10d(session: Session, undo: ExitStack) -> None:
     undo.callback(hook_collectives(around))
 
 
-def hook_memory(session: Session, memory: MemoryTags, undo: ExitStack) -> None:
+def hook_memory(session: AnnotationSession, memory: MemoryTags, undo: ExitStack) -> None:
     """Follow what autograd saves on every thread, where backward begins and ends, and weights."""
 
     def around(run: Callable[[Any], None], thread: threading.Thread) -> None:
@@ -198,8 +201,8 @@ def hook_memory(session: Session, memory: MemoryTags, undo: ExitStack) -> None:
 
 
 def hook_profiler(
-    session: Session,
-    steps: Steps,
+    session: AnnotationSession,
+    steps: StepTracker,
     source_mode: SourceMode,
     undo: ExitStack,
     memory: MemoryTags | None = None,

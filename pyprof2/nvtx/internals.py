@@ -188,7 +188,7 @@ def dispatch_modes() -> list[TorchDispatchMode]:
     return _modes(_DISPATCH_STACK)
 
 
-class _Stack(NamedTuple):
+class _ModeStack(NamedTuple):
     """The functions of a stack of modes."""
 
     length: Callable[[], int]
@@ -197,13 +197,13 @@ class _Stack(NamedTuple):
     pop: Callable[[], Any]
 
 
-_DISPATCH_STACK: Final = _Stack(
+_DISPATCH_STACK: Final = _ModeStack(
     _C._len_torch_dispatch_stack,
     _C._get_dispatch_stack_at,
     _C._push_on_torch_dispatch_stack,
     lambda: _C._pop_torch_dispatch_stack(None),
 )
-_FUNCTION_STACK: Final = _Stack(
+_FUNCTION_STACK: Final = _ModeStack(
     _C._len_torch_function_stack,
     _C._get_function_stack_at,
     _C._push_on_torch_function_stack,
@@ -211,12 +211,12 @@ _FUNCTION_STACK: Final = _Stack(
 )
 
 
-def _modes(stack: _Stack) -> list[Any]:
+def _modes(stack: _ModeStack) -> list[Any]:
     """Return the modes of this thread, the innermost last."""
     return [stack.at(index) for index in range(stack.length())]
 
 
-def _set_modes(stack: _Stack, modes: list[Any]) -> None:
+def _set_modes(stack: _ModeStack, modes: list[Any]) -> None:
     for _ in _modes(stack):
         stack.pop()
     for mode in modes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch.nn import Module
 
-    from pyprof2.nvtx.catalog import Catalog, Scope
+    from pyprof2.nvtx.catalog import Catalog, OpScope
     from pyprof2.nvtx.threads import ThreadState
 
 NUMBERS_AT_MOST: Final = 100
@@ -44,8 +44,8 @@ class Layer(NamedTuple):
     ref: weakref.ref[Module]
     path: str
     root: str | None
-    forward: Scope
-    recompute: Scope
+    forward: OpScope
+    recompute: OpScope
 
 
 class Layers:

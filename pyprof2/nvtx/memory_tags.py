@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from pyprof2.markers import HeldFor, Moment
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 _CHANGED: Final = (
     "one of the variables needed for gradient computation has been modified by an inplace "
@@ -66,7 +66,7 @@ _Block = tuple["HeldFor", str, int, int]
 class MemoryTags:
     """Follows the storages of a training, and tells the recording of them."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: AnnotationSession) -> None:
         self._session = session
         self._local = threading.local()
         # In the order in which they were called first.

@@ -10,6 +10,7 @@ out in one function, and nothing is computed there that can be remembered.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyprof2.markers import NO_SEQUENCE, Marker
 from pyprof2.nvtx.collectives import group_of
+from pyprof2.nvtx.compiled import marking
 from pyprof2.nvtx.internals import (
     ACCUMULATE_GRAD,
     ENGINE_RUN,
@@ -31,10 +33,12 @@ from pyprof2.nvtx.internals import (
     hide_frame,
     is_called,
     mode_count,
+    next_sequence_nr,
     sequence_nr,
     without_torch_function,
 )
 from pyprof2.nvtx.pairing import find_owner, frames, note_nodes, note_nodes_in_backward
+from pyprof2.nvtx.schema import Op
 from pyprof2.nvtx.sinks import Copied, Messages
 
 if TYPE_CHECKING:
@@ -42,10 +46,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pyprof2.nvtx.calls import ForwardOp, Site, Variant
-    from pyprof2.nvtx.catalog import Scope
+    from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.internals import Node
     from pyprof2.nvtx.knowledge import Knowledge
-    from pyprof2.nvtx.schema import Op
     from pyprof2.nvtx.sinks import Sink
     from pyprof2.nvtx.threads import ThreadState
 
@@ -220,7 +223,7 @@ class OpMode(TorchDispatchMode):
             self._on_record(op.name, args, result)
         return result
 
-    def _scope_with_grad(self, node: Node, frame: FrameType | None) -> Scope | None:
+    def _scope_with_grad(self, node: Node, frame: FrameType | None) -> OpScope | None:
         """Return where an op is that a node runs with gradients; None: in the node itself."""
         # Checkpointing of a function, not of a module; or backward of backward.
         for outer in frames(frame):
@@ -253,3 +256,47 @@ class OpMode(TorchDispatchMode):
         if site is None:
             site = self._catalog.backward_site(forward, sites, key, op)
         return site, payload
+
+
+def op_mode() -> type[OpMode]:
+    """Return the class of the modes that mark ops."""
+    compiled = marking()
+    is_there = compiled is not None and issubclass(Op, compiled.Op)
+    return _compiled_mode(compiled.Marker) if is_there else OpMode
+
+
+@functools.cache
+def _compiled_mode(base: Any) -> type[OpMode]:
+    """Return the mode whose `__torch_dispatch__` is that of `base`, which stands in C.
+
+    What it needs are attributes, most of them those of the mode in Python.
+    """
+
+    class CompiledOpMode(base, OpMode):  # type: ignore[misc]  # it has no types
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self._in_python = OpMode.__torch_dispatch__
+            self._run_odd = run_odd
+            self._copied = Copied
+            self._note_nodes = note_nodes
+            self._current_node = current_node
+            self._current_task = current_task
+            self._next_sequence_nr = next_sequence_nr
+            self._grad_enabled = grad_enabled
+            self._function_mode_enabled = function_mode_enabled
+            self._mode_count = mode_count
+            self._is_called = is_called
+            self._no_sequence = NO_SEQUENCE
+            self._accumulate_grad = ACCUMULATE_GRAD
+
+    return CompiledOpMode
+
+
+def run_odd(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """Run an op with tensors that are not plain; see `OpMode.__torch_dispatch__`."""
+    try:
+        with without_torch_function():
+            return op.run(*args, **(kwargs or {}))
+    except BaseException as error:
+        hide_frame(error)
+        raise

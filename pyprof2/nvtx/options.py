@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from pyprof2.errors import UsageError
 
@@ -36,10 +36,7 @@ class Options:
             msg = f"steps is {self.steps!r}; give a range or a set of step numbers"
             raise UsageError(msg)
         for name in ("shapes", "source", "layers", "scalars", "cpu_peaks", "energy", "memory"):
-            _require_bool(name, getattr(self, name))
-
-
-def _require_bool(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        msg = f"{name} is {value!r}; it can be True or False"
-        raise UsageError(msg)
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                msg = f"{name} is {value!r}; it can be True or False"
+                raise UsageError(msg)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pyprof2.errors import UsageError
 from pyprof2.nvtx.annotation import current_session
 from pyprof2.nvtx.internals import hide_frame, is_tracing
-from pyprof2.nvtx.schema import Function
+from pyprof2.nvtx.schema import UserFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 
 class annotate(ContextDecorator):  # noqa: N801 -- used like a function
@@ -38,7 +38,7 @@ class annotate(ContextDecorator):  # noqa: N801 -- used like a function
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._entered: list[Session | None] = []
+        self._entered: list[AnnotationSession | None] = []
 
     def _recreate_cm(self) -> annotate:
         """Make one of its own for each call of a decorated function."""
@@ -101,11 +101,11 @@ def wrap(owner: ModuleType | type, name: str) -> None:
     if hasattr(function, "_pyprof2_op"):
         return
     home = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
-    marked = _marked(Function(f"{home}::{name}", function), function)
+    marked = _marked(UserFunction(f"{home}::{name}", function), function)
     setattr(owner, name, type(attribute)(marked) if is_method else marked)
 
 
-def _marked(op: Function, function: Callable[..., Any]) -> Callable[..., Any]:
+def _marked(op: UserFunction, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def marked(*args: Any, **kwargs: Any) -> Any:
         session = None if is_tracing() else current_session()

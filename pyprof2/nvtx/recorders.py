@@ -1,7 +1,8 @@
 """Who records a script that `pyprof2 capture` runs, from when to when.
 
-A recorder is asked by the annotation: to record, when the first step begins that is wanted, or at
-once; and to finish, when one begins that is not. After that it records nothing more.
+The annotation asks a recorder (`pyprof2.nvtx.session.Recorder`) to record, when the first step
+begins that is wanted, or at once; and to finish, when one begins that is not. After that it records
+nothing more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -45,22 +46,6 @@ _TOO_LATE: Final = (
     "recorded; pyprof2 capture --nsys records beside it"
 )
 _AGAIN: Final = "torch.profiler records one run of steps: what is wanted after it is not recorded"
-
-
-class Recorder(Protocol):
-    """Records this process, or has it recorded."""
-
-    def record(self) -> None:
-        """Begin, unless it records already."""
-
-    def finish(self) -> None:
-        """End, and keep what was recorded."""
-
-    def discard(self) -> None:
-        """Forget what was recorded, and wait for the start of recording."""
-
-    def step(self) -> None:
-        """Learn that a step begins."""
 
 
 def say(text: str) -> None:
@@ -228,23 +213,22 @@ class TorchRecorder:
         """End, and write what was recorded; afterwards it does nothing."""
         self._is_finishing = True
         try:
-            self._finish()
+            profiler, is_first = self._profiler, not self.is_over
+            self._stop()
+            if profiler is not None and self._snapshot is not None:
+                write_snapshot(torch.cuda, self._snapshot)
+            self.is_over = True
+            self._undo.close()
+            if profiler is not None:
+                self._write(profiler)
+            if is_first:
+                self._at_end()
         finally:
             self._is_finishing = False
         if self._ended_by is not None:
-            _die_by(self._ended_by)
-
-    def _finish(self) -> None:
-        profiler, is_first = self._profiler, not self.is_over
-        self._stop()
-        if profiler is not None and self._snapshot is not None:
-            write_snapshot(torch.cuda, self._snapshot)
-        self.is_over = True
-        self._undo.close()
-        if profiler is not None:
-            self._write(profiler)
-        if is_first:
-            self._at_end()
+            # As the signal ends a process that does not handle it.
+            signal.signal(self._ended_by, signal.SIG_DFL)
+            os.kill(os.getpid(), self._ended_by)
 
     def discard(self) -> None:
         """Forget what was recorded, and wait for the start of recording."""
@@ -360,9 +344,3 @@ def leave_on_signal() -> None:
 
     signal.signal(signal.SIGTERM, leave)
     os.register_at_fork(after_in_child=forget)
-
-
-def _die_by(number: int) -> None:
-    """End the process as a signal does that nobody handles."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)

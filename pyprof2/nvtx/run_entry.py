@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 WARM_UP: Final = 3
 """Iterations before the first that is timed: optimizers make their state, kernels are chosen."""
@@ -73,7 +73,9 @@ def _run(
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     path = Path(args.script)
-    mode = _place(path, undo, forced=args.on_cpu)
+    mode = None
+    if args.on_cpu or not torch.cuda.is_available():
+        mode = undo.enter_context(OnCpu(str(path.absolute().parent)))
     _limit_memory(args.memory_limit)
     prelude = None
     if args.trace is not None and args.memory:
@@ -95,7 +97,7 @@ def _run(
             args.folder = own_folder(entry.path)
             begin(undo, prelude)
 
-            def tell(session: Session) -> None:
+            def tell(session: AnnotationSession) -> None:
                 device = "cpu" if mode is not None and mode.count else None
                 marker = Marker(
                     "entry", name=str(entry.path), batch=facts.batch_size, device=device
@@ -118,13 +120,6 @@ def entry_line(path: Path) -> str:
     return f"{path}:1"
 
 
-def _place(path: Path, undo: ExitStack, *, forced: bool) -> OnCpu | None:
-    """Let the CPU take the place of a GPU where there is none, or it is wanted."""
-    if torch.cuda.is_available() and not forced:
-        return None
-    return undo.enter_context(OnCpu(str(path.absolute().parent)))
-
-
 def _limit_memory(limit: int | None) -> None:
     """Let the allocator of the GPU have no more than some bytes.
 
@@ -141,7 +136,7 @@ def _limit_memory(limit: int | None) -> None:
 
 
 def _record(
-    iterate: Callable[[], None], first: int, last: int, tell: Callable[[Session], None]
+    iterate: Callable[[], None], first: int, last: int, tell: Callable[[AnnotationSession], None]
 ) -> None:
     """Run iterations up to the last that is wanted, each of them a step.
 

@@ -109,7 +109,7 @@ class Op(record("Op", *_READ)):  # type: ignore[misc]  # it has no types
         )
 
 
-class Function(Op):
+class UserFunction(Op):
     """A function of the user's own, which is marked as if it were an op."""
 
     __slots__ = ()

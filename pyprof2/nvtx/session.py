@@ -7,7 +7,7 @@ import sys
 import weakref
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
@@ -21,17 +21,15 @@ from pyprof2.nvtx.internals import (
     without_torch_function,
 )
 from pyprof2.nvtx.knowledge import Knowledge
-from pyprof2.nvtx.op_modes import op_mode
-from pyprof2.nvtx.ops import OpMode
+from pyprof2.nvtx.ops import OpMode, op_mode
 from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyprof2.nvtx.catalog import Scope
+    from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.options import Options
-    from pyprof2.nvtx.recorders import Recorder
-    from pyprof2.nvtx.schema import Function
+    from pyprof2.nvtx.schema import UserFunction
     from pyprof2.nvtx.sinks import Sink
 
 _ENTER: Final = "profiler::_record_function_enter"
@@ -40,7 +38,23 @@ _OWN_RECORDS: Final = ("enumerate(DataLoader)#", "ProfilerStep#")
 """Begin texts of ranges that are marked in another way."""
 
 
-class Session(Knowledge):
+class Recorder(Protocol):
+    """Records this process, or has it recorded: what the annotation asks of it."""
+
+    def record(self) -> None:
+        """Begin, unless it records already."""
+
+    def finish(self) -> None:
+        """End, and keep what was recorded."""
+
+    def discard(self) -> None:
+        """Forget what was recorded, and wait for the start of recording."""
+
+    def step(self) -> None:
+        """Learn that a step begins."""
+
+
+class AnnotationSession(Knowledge):
     """What the annotation writes at the moment, and what it knows.
 
     Attributes:
@@ -96,18 +110,15 @@ class Session(Knowledge):
     def write(self, *, recording: bool | None = None, kineto: bool | None = None) -> None:
         """Change what is written from now on."""
         if recording is not None:
-            self._record(on=recording)
+            self.recording = recording
+            if self.recorder is not None:
+                self.recorder.record() if recording else self.recorder.finish()
         self.kineto = self.kineto if kineto is None else kineto
         for mode in list(self._modes):
             if self.writes_ops and not mode.active:
                 mode.home.next_nr = UNKNOWN_NR
             mode.active = self.writes_ops
         self._adjust_thread()
-
-    def _record(self, *, on: bool) -> None:
-        self.recording = on
-        if self.recorder is not None:
-            self.recorder.record() if on else self.recorder.finish()
 
     def _adjust_thread(self) -> None:
         """Put the mode on the calling thread, or take it off.
@@ -130,7 +141,7 @@ class Session(Knowledge):
 
     # -- ranges other than those of ops --------------------------------------------------------
 
-    def enter(self, token: int, scope: Scope, source: str | None = None, frame: int = 0) -> None:
+    def enter(self, token: int, scope: OpScope, source: str | None = None, frame: int = 0) -> None:
         """Go into a scope on the calling thread, and open its range.
 
         Another one tells the line of user code that goes into it, if given.
@@ -170,7 +181,7 @@ class Session(Knowledge):
         self.state().leave(token)
 
     def open_function(
-        self, op: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, op: UserFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], object] | None:
         """Open the range of a wrapped function, and return what ends it; None: nothing does."""
         if not self.recording:

@@ -126,11 +126,15 @@ def copied_texts(
     attributes.payload = _PROBE
     size = type(attributes).__basicsize__
     step = ctypes.alignment(_EventAttributes)
-    found = [
-        offset
-        for offset in range(0, size - ctypes.sizeof(_EventAttributes) + 1, step)
-        if _is_event(_EventAttributes.from_address(id(attributes) + offset))
-    ]
+    found = []
+    for offset in range(0, size - ctypes.sizeof(_EventAttributes) + 1, step):
+        event = _EventAttributes.from_address(id(attributes) + offset)
+        if (
+            event.size == ctypes.sizeof(_EventAttributes)
+            and (event.payload_type, event.payload) == (_INT64, _PROBE)
+            and event.message_type == _REGISTERED
+        ):
+            found.append(offset)
     if len(found) != 1:
         return None
 
@@ -144,14 +148,6 @@ def copied_texts(
             event.message_type = _REGISTERED
 
     return copied
-
-
-def _is_event(event: _EventAttributes) -> bool:
-    return (
-        event.size == ctypes.sizeof(_EventAttributes)
-        and (event.payload_type, event.payload) == (_INT64, _PROBE)
-        and event.message_type == _REGISTERED
-    )
 
 
 class Copied:

@@ -21,7 +21,7 @@ from pyprof2.nvtx.internals import (
 )
 
 if TYPE_CHECKING:
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 
 class SourceMode(TorchFunctionMode):
@@ -32,7 +32,7 @@ class SourceMode(TorchFunctionMode):
     compile.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: AnnotationSession) -> None:
         super().__init__()
         self._session = session
         self._is_on = self._is_everywhere = False

@@ -85,7 +85,7 @@ def _line(frame: FrameType) -> str:
     return f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-class Place:
+class CallPlace:
     """Where a call is made: the frames outside of torch, the innermost first, the user's own last.
 
     Equal places are the same object.
@@ -97,7 +97,7 @@ class Place:
 
     __slots__ = ("_codes", "lines", "source")
 
-    def __init__(self, frames: Sequence[FrameType], outer: Place | None) -> None:
+    def __init__(self, frames: Sequence[FrameType], outer: CallPlace | None) -> None:
         """Describe some frames, and what is outside of them if they do not end in the own one."""
         lines = tuple(map(_line, frames)) + (() if outer is None else outer.lines)
         is_long = len(lines) > FRAMES_AT_MOST
@@ -107,7 +107,7 @@ class Place:
         self._codes = tuple(frame.f_code for frame in frames)
 
 
-UNKNOWN: Final = Place((), None)
+UNKNOWN: Final = CallPlace((), None)
 """Stands for a place that was not looked for."""
 
 
@@ -123,7 +123,7 @@ class CallRange:
 
     def __init__(self, frame: int) -> None:
         self.frame = frame
-        self.place: Place | None = UNKNOWN
+        self.place: CallPlace | None = UNKNOWN
 
 
 class Trail:
@@ -143,7 +143,7 @@ class Trail:
         self.steps = steps
         self._inner, self._outermost = steps[:-1], steps[-1]
         self.to_module = to_module
-        self.places: dict[Place | None, Place] = {}
+        self.places: dict[CallPlace | None, CallPlace] = {}
 
     def last_of(self, frame: FrameType | None) -> FrameType | None:
         """Return the outermost of the frames, from `frame` outwards; None if they are others."""
@@ -167,12 +167,12 @@ class Sources:
             root: the folder of the user's own code; None: all that is in no package is.
         """
         self._files: dict[str, int] = {}
-        self._places: dict[Any, Place] = {}
+        self._places: dict[Any, CallPlace] = {}
         self._trails: dict[tuple[int, int], tuple[Trail, ...]] = {}
         self._texts: dict[tuple[str, bool], str] = {}
         self._root = root
 
-    def place(self, frame: FrameType | None, ranges: Sequence[CallRange]) -> Place | None:
+    def place(self, frame: FrameType | None, ranges: Sequence[CallRange]) -> CallPlace | None:
         """Return where a call is made, from `frame` outwards to the user's own code; None: nowhere.
 
         What torch.compile compiled has lost its lines: of that it is the frame that called it.
@@ -209,7 +209,7 @@ class Sources:
 
     def _outside(
         self, frame: FrameType, call: CallRange, ranges: Sequence[CallRange]
-    ) -> Place | None:
+    ) -> CallPlace | None:
         """Return from where a module is called, whose call a frame of ours is."""
         if call.place is UNKNOWN:
             # The next one is the same for nearly all modules, and no good beginning of a trail.
@@ -219,7 +219,7 @@ class Sources:
             call.place = self.place(outer, ranges)
         return call.place
 
-    def _walk(self, start: FrameType, ranges: Sequence[CallRange]) -> Place | None:
+    def _walk(self, start: FrameType, ranges: Sequence[CallRange]) -> CallPlace | None:
         """Return the same as `place`, whose first calls come from here."""
         passed: list[FrameType] = []
         found: list[FrameType] = []
@@ -243,7 +243,12 @@ class Sources:
             kind = self._files.get(frame.f_code.co_filename)
             if kind is None:
                 kind = self._add(frame)
-            if kind and frame.f_code in compiled and _has_lost_line(frame, inner):
+            # Compiled code calls graphs from its first line, and what is left of the function after
+            # a graph break from any. What it could not compile it calls from its line.
+            if (kind and frame.f_code in compiled) and (
+                frame.f_lineno == frame.f_code.co_firstlineno
+                or (inner is not None and is_continuation(inner.f_code))
+            ):
                 inner, kind = frame, _NOBODYS
             # What is outside of code that lost its line is looked at together with it.
             yield frame, _NOBODYS if kind == _MODULE_CALL and inner is not None else kind
@@ -255,10 +260,10 @@ class Sources:
         self,
         passed: Sequence[FrameType],
         found: Sequence[FrameType],
-        outer: Place | None,
+        outer: CallPlace | None,
         *,
         to_module: bool,
-    ) -> Place | None:
+    ) -> CallPlace | None:
         """Return the place of the frames that were found, and remember all that led to it."""
         place = self._intern(found, outer)
         if place is not None:
@@ -272,7 +277,7 @@ class Sources:
             trail.places[outer] = place
         return place
 
-    def _intern(self, frames: Sequence[FrameType], outer: Place | None) -> Place | None:
+    def _intern(self, frames: Sequence[FrameType], outer: CallPlace | None) -> CallPlace | None:
         """Return the place of some frames inside of another one, the same for the same lines."""
         if not frames:
             return outer
@@ -286,7 +291,7 @@ class Sources:
             if len(self._places) >= PLACES_AT_MOST:
                 self._places.clear()
                 self._trails.clear()
-            found = self._places[key] = Place(frames, outer)
+            found = self._places[key] = CallPlace(frames, outer)
         return found
 
     def text(self, source: str, *, recompute: bool) -> str:
@@ -315,17 +320,6 @@ class Sources:
         return whose
 
 
-def _has_lost_line(frame: FrameType, inner: FrameType | None) -> bool:
-    """Return whether compiled code is not at a line of the user's.
-
-    It calls graphs from its first line, and what is left of the function after a graph break from
-    any. What it could not compile it calls from the line where that is written.
-    """
-    return frame.f_lineno == frame.f_code.co_firstlineno or (
-        inner is not None and is_continuation(inner.f_code)
-    )
-
-
 def _range_of(frame: FrameType, ranges: Sequence[CallRange]) -> CallRange | None:
     """Return the open range of a module whose call a frame is; None: it has none."""
     # A frame that runs has an id of its own.
@@ -344,16 +338,13 @@ def shown_path(path: str) -> str:
         # Code that is made while it runs is in no file, whatever it is called.
         full = _absolute(path)
         return full if Path(full).exists() else path.replace("\n", " ")
-    number = cell[1] or _number_of_cell(path)
-    return path if number is None else f"cell {number}"
-
-
-def _number_of_cell(path: str) -> str | None:
-    """Return the number by which IPython shows the cell that it keeps in a file."""
+    if cell[1]:
+        return f"cell {cell[1]}"
+    # IPython knows by which number it shows the cell that it keeps in a file.
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     name = getattr(getattr(get_shell(), "compile", None), "format_code_name", lambda _: None)
     match = re.search(r"\[(\d+)\]", str(name(path)))
-    return match[1] if match else None
+    return f"cell {match[1]}" if match else path
 
 
 def _absolute(path: str) -> str:

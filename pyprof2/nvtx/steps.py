@@ -32,7 +32,7 @@ from pyprof2.nvtx.internals import NO_TASK, current_task
 
 if TYPE_CHECKING:
     from pyprof2.nvtx.energy import Meter
-    from pyprof2.nvtx.session import Session
+    from pyprof2.nvtx.session import AnnotationSession
 
 
 class _Phase(enum.Enum):
@@ -88,7 +88,7 @@ class OptimizerClock:
         self._optimizers.add(optimizer)
 
 
-class Steps:
+class StepTracker:
     """Marks where steps may begin and what ends them, and counts them.
 
     Attributes:
@@ -96,7 +96,7 @@ class Steps:
     """
 
     def __init__(
-        self, session: Session, cpu: Marker | None = None, meter: Meter | None = None
+        self, session: AnnotationSession, cpu: Marker | None = None, meter: Meter | None = None
     ) -> None:
         """Begin before the first step.
 
@@ -145,7 +145,11 @@ class Steps:
             self._phase = _Phase.FORWARD
             self.waiting = False
         elif self._phase is _Phase.OPTIMIZER or (
-            self._phase is _Phase.WAIT and not self._called and _is_evaluated(module)
+            self._phase is _Phase.WAIT
+            and not self._called
+            # A model that is trained, in evaluation mode.
+            and not module.training
+            and any(p.requires_grad for p in module.parameters())
         ):
             self._stop()
         self._called = True
@@ -230,17 +234,12 @@ class Steps:
             self._session.recorder.step()
         # The rank may be known only now.
         self.introduce()
-        self._measure()
+        if self._meter is not None and self._session.recording:
+            energy = self._meter.due()
+            if energy is not None:
+                self._session.mark_range(energy)
         self._mark("begins")
         self._again = False
-
-    def _measure(self) -> None:
-        """Write how much energy was used, now and then."""
-        if self._meter is None or not self._session.recording:
-            return
-        reading = self._meter.due()
-        if reading is not None:
-            self._session.mark_range(reading)
 
     def _stop(self) -> None:
         self._mark("over")
@@ -249,26 +248,19 @@ class Steps:
     def _is_due(self) -> bool:
         """Return whether recording is to begin, or to end, with what begins now."""
         wanted = self._session.options.steps
-        return wanted is not None and (self._next() in wanted) != self._session.recording
-
-    def _next(self) -> int:
-        """Return the number of the step that begins, if it is one."""
+        if wanted is None:
+            return False
         if self._ended is not None:
-            return self._ended + 1
-        if not self._trains:
-            return max(0, self._batch)
-        return self._clock.next
+            number = self._ended + 1
+        else:
+            number = self._clock.next if self._trains else max(0, self._batch)
+        return (number in wanted) != self._session.recording
 
     def _mark(self, event: Any, step: int | None = None) -> None:
         self._session.mark(Marker("step", event=event), step)
 
     def _is_elsewhere(self) -> bool:
         return self._thread not in (None, threading.get_ident())
-
-
-def _is_evaluated(module: torch.nn.Module) -> bool:
-    """Return whether a model that is trained is in evaluation mode."""
-    return not module.training and any(p.requires_grad for p in module.parameters())
 
 
 def _process_marker(source_root: str | None) -> Marker:

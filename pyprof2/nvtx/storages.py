@@ -38,7 +38,9 @@ class Storages:
             if key not in self._refs:
                 self._refs[key] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
         if len(self._refs) >= self._scan_at:
-            self._forget_dead()
+            for key, ref in list(self._refs.items()):
+                if ref.expired():  # type: ignore[no-untyped-call]
+                    self._refs.pop(key, None)
             self._scan_at = max(_SCAN_AT, 2 * len(self._refs))
 
     def __contains__(self, storage: UntypedStorage) -> bool:
@@ -56,11 +58,6 @@ class Storages:
     def clear(self) -> None:
         """Forget all of them."""
         self._refs.clear()
-
-    def _forget_dead(self) -> None:
-        for key, ref in list(self._refs.items()):
-            if ref.expired():  # type: ignore[no-untyped-call]
-                self._refs.pop(key, None)
 
 
 def storages_of(tensor: Tensor) -> Iterator[UntypedStorage]:

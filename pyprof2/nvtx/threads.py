@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyprof2.nvtx.calls import ForwardOp
-    from pyprof2.nvtx.catalog import Scope
+    from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.sinks import Attributes
 
 UNKNOWN_NR: Final = -1
@@ -39,7 +39,7 @@ class OpenRange(CallRange):
     def __init__(
         self,
         token: int,
-        outer: Scope,
+        outer: OpScope,
         outer_task: int,
         end: Callable[[], object] | None,
         frame: int,
@@ -85,7 +85,7 @@ class ThreadState(record("ThreadState", *_READ)):  # type: ignore[misc]  # it ha
         self,
         number: int,
         attributes: Attributes | None,
-        scope: Scope,
+        scope: OpScope,
         peers: list[ThreadState],
     ) -> None:
         self.payload_base = pack_payload(0, number)
@@ -102,12 +102,12 @@ class ThreadState(record("ThreadState", *_READ)):  # type: ignore[misc]  # it ha
         self.is_alone = True
         self.unsure: int | None = None
         self.peers = peers
-        self.function: Scope | None = None
+        self.function: OpScope | None = None
 
     def enter(
         self,
         token: int,
-        scope: Scope | None,
+        scope: OpScope | None,
         end: Callable[[], object] | None,
         frame: int = 0,
     ) -> None:

@@ -88,9 +88,10 @@ class Weights:
         states = _state_bytes(optimizers)
         groups: dict[tuple[HeldFor, str], list[Weight]] = {}
         for category, tensor, name in self._named(modules, optimizers):
-            place = _place_of(tensor)
-            if place is None:
-                continue
+            places = (place_of(storage) for storage in storages_of(tensor))
+            address = next((place[0] for place in places if place is not None), None)
+            if address is None:
+                continue  # it has no memory
             before = self._told.get(name)
             gradient = None if tensor.grad is None else _bytes_of(tensor.grad)
             # A gradient that is cleared has been there: how much it takes stays known.
@@ -101,7 +102,7 @@ class Weights:
             weight = (
                 name,
                 kind,
-                place,
+                address,
                 _bytes_of(tensor),
                 gradient,
                 state,
@@ -192,12 +193,6 @@ def _state_bytes(optimizers: Iterable[Optimizer]) -> MutableMapping[Tensor, int]
                 own = (t for t in tensors_in({0: state}) if t.device == tensor.device)
                 found[tensor] = found.get(tensor, 0) + sum(map(_bytes_of, own))
     return found
-
-
-def _place_of(tensor: Tensor) -> int | None:
-    """Return the address of the first storage of a tensor; None: it has no memory."""
-    places = (place_of(storage) for storage in storages_of(tensor))
-    return next((place[0] for place in places if place is not None), None)
 
 
 def _bytes_of(tensor: Tensor) -> int:

@@ -29,8 +29,7 @@ from pyprof2.nvtx.annotation import shutdown, start
 from pyprof2.nvtx.calls import CONTEXT, Site
 from pyprof2.nvtx.compiled import marking
 from pyprof2.nvtx.internals import insert_mode, next_sequence_nr, remove_mode
-from pyprof2.nvtx.op_modes import op_mode
-from pyprof2.nvtx.ops import OpMode
+from pyprof2.nvtx.ops import OpMode, op_mode
 from pyprof2.nvtx.options import Options
 from pyprof2.nvtx.sinks import Sink
 from tests.nvtx.recorder import Recorder

@@ -18,9 +18,8 @@ import torch
 import pyprof2
 from pyprof2.errors import UsageError
 from pyprof2.markers import Marker
-from pyprof2.nvtx import energy, gpu_energy
-from pyprof2.nvtx.energy import SWITCH, Meter, Rapl, rapl_counters, used_in, why_uncounted
-from pyprof2.nvtx.gpu_energy import Power
+from pyprof2.nvtx import energy
+from pyprof2.nvtx.energy import SWITCH, Meter, Power, Rapl, rapl_counters, used_in, why_uncounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -246,7 +245,7 @@ import gc
 import json
 import threading
 import time
-from pyprof2.nvtx.gpu_energy import nvml_counters
+from pyprof2.nvtx.energy import nvml_counters
 counts, tells = nvml_counters(["GPU-a", "GPU-old", "GPU-none"])
 said = [[counts.name, counts.joules(0.0), counts.joules(1.0), counts.joules(2.0)]]
 try:
@@ -304,8 +303,8 @@ def test_gpus_that_count_energy_are_read_through_nvml(tmp_path: Path) -> None:
 def test_the_integral_of_power_is_that_of_a_closed_formula(
     times: Iterable[float], slope: float, joules: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_energy, "_GAP_SECONDS", 6)
-    monkeypatch.setattr(gpu_energy, "_keep_sampling", lambda _: None)
+    monkeypatch.setattr(energy, "_GAP_SECONDS", 6)
+    monkeypatch.setattr(energy, "_keep_sampling", lambda _: None)
     clock = Clock()
     power = Power("nvml-power:GPU-x", lambda: round(1000 * (100 + slope * clock.now)))
 
@@ -322,7 +321,7 @@ def test_the_integral_of_power_is_that_of_a_closed_formula(
 
 
 def test_power_that_was_not_sampled_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_energy, "_keep_sampling", lambda _: None)
+    monkeypatch.setattr(energy, "_keep_sampling", lambda _: None)
     clock, power = Clock(), Power("nvml-power:GPU-x", lambda: 100_000)
     meter = Meter(lambda: [power], clock)
 
@@ -364,4 +363,4 @@ def test_a_time_to_wait_that_is_none_is_refused(text: str, monkeypatch: pytest.M
 
 
 def test_without_nvml_no_gpu_is_read() -> None:
-    assert list(gpu_energy.nvml_counters(["GPU-a"])) == []
+    assert list(energy.nvml_counters(["GPU-a"])) == []
