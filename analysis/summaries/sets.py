@@ -9,6 +9,8 @@ import numpy as np
 from pyprof2.columns import distinct, sorted_distinct
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyprof2.analysis.intervals import Int
 
 
@@ -30,6 +32,13 @@ def picked(sets: Sets, which: Int) -> Sets:
     first = np.r_[0, np.cumsum(length)]
     at = np.arange(first[-1]) - np.repeat(first[:-1], length) + np.repeat(sets.first[which], length)
     return Sets(first, sets.rows[at])
+
+
+def joined(parts: Sequence[Sets], before: Int) -> Sets:
+    """Return sets one after another, their members counted on from so many rows before each."""
+    lengths = [np.diff(each.first) for each in parts]
+    rows = [each.rows + first for each, first in zip(parts, before.tolist(), strict=False)]
+    return Sets(np.r_[0, np.cumsum(np.concatenate(lengths))], np.concatenate(rows))
 
 
 def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
