@@ -61,9 +61,7 @@ def sums_of(rows: pd.DataFrame, *keys: str, means: Sequence[str] = ()) -> Sums:
         table = pa.Table.from_pandas(own, preserve_index=False)
         if "tensor_core_missed" not in own:
             table = table.append_column("tensor_core_missed", pa.nulls(len(own), TEXT))
-        found = sums_of_rank(lambda _: [table], keys, rank, means=means)
-        assert found is not None
-        return found
+        return sums_of_rank(lambda _: [table], keys, rank, means=means)
 
     return Sums.together([of_rank(*part) for part in parts.items()])
 

@@ -103,6 +103,7 @@ class Key(NamedTuple):
         Args:
             rename: gives the name of a text, which several may have.
         """
+        names: list[Any]
         if self.is_text:
             names = [*map(rename, map(str, self.domain)), NONE]
             ordered: list[Any] = sorted(set(names))
@@ -196,19 +197,23 @@ def _key_of_series(values: pd.Series) -> Key:
     if isinstance(values.dtype, pd.CategoricalDtype):
         return Key(values.cat.codes.to_numpy(np.int64), list(values.cat.categories))
     codes, found = pd.factorize(values)
-    return Key(np.asarray(codes, np.int64), list(found))
+    return Key(codes.astype(np.int64), list(found))
 
 
-def added(values: Int, group: Int, count: int) -> Int:
+def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
     """Return the exact sum of whole numbers of each group, 0 … `count` - 1.
 
     What 64 bits may not hold are Python's own numbers.
     """
-    rough = float(np.abs(values.astype(np.float64)).sum())
-    if rough < _EXACT:
+    if values.dtype == bool:
+        return np.bincount(group[values], minlength=count)
+    largest = max(-float(values.min(initial=0)), float(values.max(initial=0)))
+    if largest * len(values) < _EXACT:
         return np.bincount(group, values.astype(np.float64), count).astype(np.int64)
+    rough = float(np.abs(values.astype(np.float64)).sum())
+    whole: Int = values if values.dtype == object else values.astype(np.int64)
     sums = np.zeros(count, np.int64 if rough <= LARGEST_SUM else object)
-    np.add.at(sums, group, values.astype(sums.dtype))
+    np.add.at(sums, group, whole.astype(sums.dtype))
     return sums
 
 
@@ -224,12 +229,12 @@ class Groups(NamedTuple):
     Attributes:
         keys: the column of each axis, with a row for each group, in their order.
         of: the group of each row.
-        count: how many there are.
+        size: how many there are.
     """
 
     keys: dict[str, pa.Array]
     of: Int
-    count: int
+    size: int
 
     @classmethod
     def along(

@@ -45,8 +45,11 @@ def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
     """Return the distinct sets of members that owners have, and the set of each owner.
 
     Args:
-        owner: dense from 0, in any order; an owner may have a member more than once.
-        member: a small number, not negative.
+        owner: a number below 2³¹, not negative; an owner may have a member more than once.
+        member: the same.
+
+    Returns:
+        The sets, and for each distinct owner, in ascending order, which of them it has.
     """
     size = int(member.max(initial=0)) + 1
     pairs = sorted_distinct(owner * size + member)
@@ -62,6 +65,8 @@ def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
         values, inverse = distinct(codes)
         which[more] = used + inverse
         used += len(values)
-    _, one, which = np.unique(which, return_index=True, return_inverse=True)
+    values, which = distinct(which)
+    one = np.zeros(len(values), np.int64)
+    one[which[::-1]] = np.arange(len(which))[::-1]  # the first is written last
     every = Sets(np.r_[begin, len(of)].astype(np.int64), members)
-    return picked(every, one.astype(np.int64)), which.astype(np.int64)
+    return picked(every, one), which

@@ -27,7 +27,7 @@ from pyprof2.analysis.summaries.profile_columns import (
 )
 from pyprof2.analysis.summaries.rows import activity_parts, has_least, least_times, only_helps
 from pyprof2.analysis.summaries.sets import Sets, distinct_sets
-from pyprof2.columns import combine_keys, distinct, sorted_distinct, text_array
+from pyprof2.columns import combine_keys, sorted_distinct, text_array
 from pyprof2.recording import TextCodes, has_text, int_column
 from pyprof2.result_tables import SUM_CALLS, SUMS
 from pyprof2.tables import TEXT
@@ -75,8 +75,8 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
     selection: Mapping[str, Any] | None = None,
     means: Sequence[str] = (),
     most: int | None = None,
-) -> Sums | None:
-    """Return the sums of the rows of a rank; None where there are more than `most`.
+) -> Sums:
+    """Return the sums of the rows of a rank.
 
     Args:
         read: gives parts of the rows with some columns, each time from the first part on.
@@ -85,7 +85,7 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
         op_count: how many ops share their counts among kernels; None: the rows are ops themselves.
         selection: arguments of `fits`: which rows to add up.
         means: of which of `MEANS` the sums are wanted.
-        most: see above.
+        most: where there are more rows of sums than this, only some of them are found.
     """
     columns = [name for name in dict.fromkeys((*keys, *_ALWAYS)) if name != "rank"]
     codes, needed = _Codes(columns, selection or {}), columns_of(selection or {})
@@ -104,7 +104,7 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
     for part in read(sorted(wanted)):
         rows.add(part)
         if most is not None and len(rows.numbers) > most:
-            return None
+            break
     return rows.sums(rank)
 
 
@@ -195,10 +195,9 @@ def _helped(parts: Iterable[pa.Table], ops: _Ops, codes: _Codes, most: int | Non
             break
         pairs.append(_pairs(op_numbers(rows) + 1, key))
     found = sorted_distinct(np.concatenate(pairs))
-    of, place = distinct(found >> _BITS)
-    sets, which = distinct_sets(place, found & _LOW)
+    sets, which = distinct_sets(found >> _BITS, found & _LOW)
     of_op = np.full(len(ops.time), -1, np.int32)
-    of_op[of] = which
+    of_op[np.unique(found >> _BITS)] = which
     return _Helped(keys, sets, of_op)
 
 
@@ -293,7 +292,7 @@ class _Rows:
         }
         for name in self._means:
             found |= _weighted(rows, name, time)
-        return {name: np.asarray(values, np.int64) for name, values in found.items()}
+        return found
 
     def _times(self, rows: pa.Table) -> tuple[Int, Int, NDArray[np.float64]]:
         """Return of each row its time, that which rates are taken over, and the least, in ns.
@@ -315,8 +314,7 @@ class _Rows:
             "rank": Key(np.zeros(len(codes), np.int64), [rank], is_text=False)
         }
         pairs = np.concatenate(self._calls)
-        _, call = distinct(pairs >> _BITS)
-        calls, which = distinct_sets(call, pairs & _LOW)
+        calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
         columns = self._sums | dict(zip(_EXTREMES, self._extremes, strict=True))
         return Sums(
             keys,
@@ -367,11 +365,8 @@ def stored_sums(
         return activity_parts(lambda name, stored: parts_of(tables[name], stored), columns)
 
     found = sums_of_rank(read, STORED_KEYS, rank, op_count=tables["ops"].row_count, most=most)
-    if (
-        found is None
-        or not len(found.helps)
-        or any(c.dtype == object for c in found.columns.values())
-    ):
+    too_large = any(column.dtype == object for column in found.columns.values())
+    if not 0 < len(found.helps) <= most or too_large:
         return SUMS.empty(), SUM_CALLS.empty()
     texts = {name: key for name, key in found.keys.items() if key.is_text}
     sums = pa.table(
@@ -412,10 +407,9 @@ def sums_stored(sums: pa.Table, calls: pa.Table) -> Sums | None:
     """
     helped, sets = (_sets(table[name]) for table, name in ((sums, "helps"), (calls, "rows")))
     count = sums.num_rows
-    for each in (helped, sets):
-        if each is None or ((each.rows < 0) | (each.rows >= count)).any():
-            return None
-    if calls["rows"].null_count:
+    if helped is None or sets is None or calls["rows"].null_count:
+        return None
+    if any(((each.rows < 0) | (each.rows >= count)).any() for each in (helped, sets)):
         return None
     columns = {name: sums[name].to_numpy() for name in (*_STORED_SUMS, *_EXTREMES)}
     keys = {name: Key.of(sums, name) for name in ("rank", *STORED_KEYS)}

@@ -180,10 +180,8 @@ def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
     """Show the profile that `query` asks for, and on stderr what makes it less than whole."""
     from pyprof2.deferred import defer_pandas
     from pyprof2.reports.profile import Profile
-    from pyprof2.reports.query import KERNEL
 
-    if query.axes != KERNEL:
-        defer_pandas()
+    defer_pandas()
     profile = Profile(loaded, query)
     if not quiet:
         messages.say_why_empty(profile.missing, query.input)

@@ -96,12 +96,10 @@ def made(
 
     def of_rank(rank: int, own: Mapping[str, pa.Table]) -> Sums:
         cut = parted(own, size)
-        found = sums_of_rank(
+        return sums_of_rank(
             lambda columns: activity_parts(lambda n, stored: parts_of(cut[n], stored), columns),
             keys, rank, op_count=own["ops"].num_rows, selection=selection,
         )  # fmt: skip
-        assert found is not None
-        return found
 
     return Sums.together([of_rank(*each) for each in enumerate(tables)])
 
@@ -180,9 +178,9 @@ def ratio(above: pd.Series, below: pd.Series) -> float:
 
 def most(texts: pd.Series, time: pd.Series) -> tuple[str | None, int]:
     """Return the text of most of the time, the first of equals, and its time."""
-    sums = time.groupby(texts.astype(object)).sum()
-    value, text = min(((-value, text) for text, value in sums.items()), default=(0, None))
-    return text, -value
+    sums = {str(text): int(sum_) for text, sum_ in time.groupby(texts.astype(object)).sum().items()}
+    text = min(sums, key=lambda each: (-sums[each], each), default=None)
+    return text, sums.get(text or "", 0)
 
 
 COSTED = ("ok", "assumed", "in_parent")
