@@ -208,6 +208,8 @@ def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
     if values.dtype == bool:
         return np.bincount(group[values], minlength=count)
     largest = max(-float(values.min(initial=0)), float(values.max(initial=0)))
+    if not largest:
+        return np.zeros(count, np.int64)
     if largest * len(values) < _EXACT:
         return np.bincount(group, values.astype(np.float64), count).astype(np.int64)
     rough = float(np.abs(values.astype(np.float64)).sum())

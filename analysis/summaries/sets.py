@@ -56,11 +56,13 @@ def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
     of, members = pairs // size, pairs % size
     begin = np.flatnonzero(np.diff(of, prepend=-1))
     length = np.diff(np.r_[begin, len(of)])
-    which = np.zeros(len(begin), np.int64)
-    # Owners that agree so far have one number; those whose members have come to an end keep it.
-    used = 1
-    for place in range(int(length.max(initial=0))):
-        more = np.flatnonzero(length > place)
+    # Most have one member, which is their number. Of the others those that agree so far have one
+    # number, and those whose members have come to an end keep it.
+    which = members[begin]
+    used = size
+    several = np.flatnonzero(length > 1)
+    for place in range(1, int(length.max(initial=0))):
+        more = several[length[several] > place]
         codes = which[more] * size + members[begin[more] + place]
         values, inverse = distinct(codes)
         which[more] = used + inverse
