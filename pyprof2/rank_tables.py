@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyprof2.store import STORED, open_parts, read_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyprof2.analysis.intervals import Int
@@ -99,6 +99,18 @@ class RankTables:
             StoreError: the table is missing or damaged.
         """
         return open_parts(self.store, name, self.rank, own=self.own)
+
+    def in_parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield a table as `read` gives it, part by part where it is as it is stored.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        if self.device is None and self.source_root is None:
+            parts = self.parts(name)
+            yield from (parts.read(part, columns) for part in range(len(parts)))
+        else:
+            yield self.read(name, columns)
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the rows of table `devices`."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.advice.facts import Facts
     from pyprof2.analysis.summaries.findings import Finding
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
+    from pyprof2.analysis.summaries.profile import Sums
     from pyprof2.analysis.summaries.spent import Spent
-    from pyprof2.analysis.summaries.stored_sums import StoredSums
     from pyprof2.analysis.summaries.totals import Totals
     from pyprof2.analysis.summaries.work_checks import Work
     from pyprof2.displays import Pictures
@@ -836,11 +836,8 @@ class Run(Displayed):
     @cached_property
     def tensor_core_pct(self) -> float | None:
         """The share of the kernels' time that used Tensor Cores, of those with a verdict."""
-        if self.stored_sums is not None:
-            return self.stored_sums.tensor_core_pct
-        times = self.time_by("tensor_core")
-        known = times.get("yes", 0) + times.get("no", 0)
-        return 100 * times.get("yes", 0) / known if known else None
+        share: float | None = self.sums(()).total()["tensor_core_pct"]
+        return share
 
     @cached_property
     def _totals(self) -> list[Totals]:
@@ -924,28 +921,86 @@ class Run(Displayed):
         return utilization(tables, windows, rank.devices(), self.device, rank.rank)
 
     @cached_property
-    def stored_sums(self) -> StoredSums | None:
+    def stored_sums(self) -> Sums | None:
         """What `parse` added up of the rows of axis `kernel`.
 
         None where it did not: there is no GPU activity, there would be too many sums, or an older
         version wrote the store; and where the lines or roofs of the rows are to be others.
         """
-        from pyprof2.analysis.summaries.stored_sums import StoredSums, names_rows
+        from pyprof2.analysis.summaries.profile import Sums
+        from pyprof2.analysis.summaries.sums import sums_stored
 
         ranks = [] if self.summary["no_gpu"] else self.counted_ranks
         others = self.device is not None or self.source_root is not None
         if others or not all(r.has(name) for r in ranks for name in ("sums", "sum_calls")):
             return None
-        parts = [[r.read(name).to_pydict() for name in ("sums", "sum_calls")] for r in ranks]
-        if not parts or not all(sums["rank"] for sums, _ in parts):
+        parts = [[rank.read(name) for name in ("sums", "sum_calls")] for rank in ranks]
+        if not parts or not all(sums.num_rows for sums, _ in parts):
             return None
-        if not all(names_rows(sums, calls) for sums, calls in parts):
+        found = [sums_stored(*each) for each in parts]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
             where = self.path / "sums"
             msg = (
                 f"{where}: names rows that do not exist; make it anew with 'pyprof2 parse --force'"
             )
             raise StoreError(msg)
-        return StoredSums.of(parts)
+        return Sums.together(known)
+
+    def sums(self, keys: Collection[str], *, means: Sequence[str] = (), **selection: Any) -> Sums:
+        """Return the rows of axis `kernel` added up by some columns, stored or found now.
+
+        Args:
+            keys: the columns, of those of the profile and of
+                `pyprof2.analysis.summaries.rows.HIDDEN`.
+            means: of which of `MEANS` to have the sums.
+            **selection: which rows, see `pyprof2.analysis.summaries.profile.fits`.
+
+        Raises:
+            UsageError: a regular expression is malformed, or the steps are out of order.
+        """
+        from pyprof2.analysis.summaries.profile import Sums
+        from pyprof2.analysis.summaries.profile_columns import columns_of
+
+        stored = self.stored_sums
+        if stored is not None and not means and stored.keys.keys() >= {
+            *keys, *columns_of(selection),
+        }:  # fmt: skip
+            return stored.select(**selection)
+        return Sums.together(
+            [self._sums_of(*each, keys, means, selection) for each in self._counted]
+        )
+
+    def _sums_of(
+        self,
+        rank: RankTables,
+        totals: Totals,
+        keys: Collection[str],
+        means: Sequence[str],
+        selection: Mapping[str, Any],
+    ) -> Sums:
+        """Return the rows of a rank added up."""
+        from pyprof2.analysis.summaries import rows
+        from pyprof2.analysis.summaries.sums import sums_of_rank
+
+        beside = self._beside(rank, keys)
+
+        def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+            if totals.has_gpu:
+                return rows.activity_parts(rank.in_parts, columns, beside)
+            ops = rank.read("ops", rows.op_columns(columns))
+            texts = rank.read("signatures", ["signature"])
+            devices = rank.devices()
+            return iter([rows.op_rows(ops, texts, devices, self.device, columns, beside)])
+
+        return sums_of_rank(
+            read,
+            keys,
+            rank.rank,
+            op_count=rank.parts("ops").row_count if totals.has_gpu else None,
+            selection=selection,
+            means=means,
+        )
 
     def time_by(self, column: str) -> dict[str, int]:
         """Return the time of the rows of axis `kernel` by a text, in the order in which they come.
@@ -953,11 +1008,7 @@ class Run(Displayed):
         Args:
             column: `category`, `copy_kind`, `op`, or `tensor_core` where nothing was added up.
         """
-        if self.stored_sums is not None:
-            return self.stored_sums.time_by(column)
-        rows = self.rows((column, "dur_ns"))
-        times = rows.groupby(column, observed=True)["dur_ns"].sum()
-        return {str(text): int(time) for text, time in times.items()}
+        return self.sums((column,)).time_by(column)
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
@@ -993,8 +1044,7 @@ class Run(Displayed):
         """Return columns of the rows of a rank, and note their order for the next ones."""
         from pyprof2.analysis.summaries import rows
 
-        needs = {name: rows.BESIDE[name] for name in rows.BESIDE if name in wanted}
-        beside = {name: rank.read(*table) for name, table in needs.items()}
+        beside = self._beside(rank, wanted)
         if totals.has_gpu:
             stored = rows.activity_columns(wanted, ordered=rank.rank in orders)
             kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
@@ -1006,6 +1056,12 @@ class Run(Displayed):
             rank.read("signatures", ["signature"]),
         )
         return rows.op_rows(ops, texts, rank.devices(), self.device, wanted, beside)
+
+    def _beside(self, rank: RankTables, wanted: Collection[str]) -> dict[str, pa.Table]:
+        """Return the tables that some columns of rows need, see `rows.BESIDE`."""
+        from pyprof2.analysis.summaries.rows import BESIDE
+
+        return {name: rank.read(*BESIDE[name]) for name in BESIDE if name in wanted}
 
     def with_calls(
         self,
@@ -1019,7 +1075,7 @@ class Run(Displayed):
         """Return sums along axes with what is told of op calls; along axis `layer` of modules.
 
         Args:
-            sums: what `pyprof2.analysis.summaries.profile.summarize` gave along them.
+            sums: what `pyprof2.analysis.summaries.profile.Sums` gave along them.
             by: the axes.
             depth: as for `profile`.
             fold_numbers: as for `profile`.
@@ -1028,10 +1084,8 @@ class Run(Displayed):
         Raises:
             UsageError: it is selected by what only kernels have.
         """
-        import pandas as pd
-
         from pyprof2.analysis.summaries import call_sums
-        from pyprof2.analysis.summaries.profile import select
+        from pyprof2.analysis.summaries.profile import chosen
         from pyprof2.analysis.summaries.profile_columns import (
             AXES,
             check_selects_calls,
@@ -1055,8 +1109,8 @@ class Run(Displayed):
             tables = rank.several({**call_sums.NEEDED, "ops": names})
             signatures = rank.read("signatures", ["signature"])
             calls = call_sums.op_calls(tables, signatures, rank.read("stacks"), wanted)
-            found.append(select(calls, **selection))
-        every = pd.concat(found, ignore_index=True)
+            found.append(chosen(calls, **selection))
+        every = pa.concat_tables(found).unify_dictionaries()
         return call_sums.with_calls(sums, every, by, depth, fold_numbers=fold_numbers)
 
     def profile(
@@ -1087,15 +1141,14 @@ class Run(Displayed):
             UsageError: an axis is unknown, or a regular expression is not one.
         """
         from pyprof2.analysis.axes import check_known_once
-        from pyprof2.analysis.summaries.profile import select, summarize
+        from pyprof2.analysis.summaries.profile import frame, select
         from pyprof2.analysis.summaries.profile_columns import (
             AXES,
             MEANS,
-            NEEDED,
+            SUMMARY_COLUMNS,
             asked_columns,
             axis_named,
             check_axes,
-            columns_of,
         )
         from pyprof2.tables import PROFILE_COLUMNS
 
@@ -1109,9 +1162,10 @@ class Run(Displayed):
         check_axes(axes, depth, fold_numbers=fold_numbers)
         check_known_once(columns, [c.name for c in asked_columns(axes)], "to ask for")
         means = [column.name for column in MEANS if column.name in columns]
-        keys = {AXES[axis] for axis in axes}
-        rows = select(run.rows({*keys, *NEEDED, *means, *columns_of(selection)}), **selection)
-        found = summarize(rows, axes, depth, fold_numbers=fold_numbers, means=means)
+        keys = [AXES[axis] for axis in axes]
+        sums = run.sums(keys, means=means, **selection)
+        found = frame(sums.summarize(axes, depth, fold_numbers=fold_numbers, means=means))
+        found = found[[*keys, *(column.name for column in SUMMARY_COLUMNS), *means]]
         if len(columns) == len(means):
             return found
         every = run.with_calls(found, axes, depth, fold_numbers=fold_numbers, **selection)

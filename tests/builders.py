@@ -8,10 +8,13 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.parted import InMemory
+from pyprof2.analysis.summaries.profile import Sums, frame
+from pyprof2.analysis.summaries.profile_columns import AXES
+from pyprof2.analysis.summaries.sums import sums_of_rank
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS, TABLES, TEXT, Column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
@@ -45,6 +48,39 @@ def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(
         {column.name: _series([row.get(column.name) for row in full], column) for column in wanted}
     )
+
+
+def sums_of(rows: pd.DataFrame, *keys: str, means: Sequence[str] = ()) -> Sums:
+    """Return rows of axis `kernel` added up by columns, as `Run.sums` does.
+
+    Counts belong to rows alone: none only helps with the work of another.
+    """
+    parts = {int(str(rank)): own for rank, own in rows.groupby("rank")} or {0: rows}
+
+    def of_rank(rank: int, own: pd.DataFrame) -> Sums:
+        table = pa.Table.from_pandas(own, preserve_index=False)
+        if "tensor_core_missed" not in own:
+            table = table.append_column("tensor_core_missed", pa.nulls(len(own), TEXT))
+        return sums_of_rank(lambda _: [table], keys, rank, means=means)
+
+    return Sums.together([of_rank(*part) for part in parts.items()])
+
+
+def summarized(
+    rows: pd.DataFrame,
+    by: Sequence[str],
+    depth: int | None = None,
+    *,
+    fold_numbers: bool = False,
+) -> pd.DataFrame:
+    """Return rows of axis `kernel` summed along axes, with all columns, as `prof` does."""
+    sums = sums_of(rows, *(AXES.get(axis, "op") for axis in by))
+    return frame(sums.summarize(by, depth, fold_numbers=fold_numbers))
+
+
+def total_of(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return what rows of axis `kernel` add up to."""
+    return sums_of(rows).total()
 
 
 def _series(values: list[Any], column: Column) -> pd.Series:

@@ -14,7 +14,7 @@ import pytest
 from pyprof2.assemble import joined
 from pyprof2.cli import main
 from pyprof2.errors import TraceError
-from pyprof2.reports.headline import figures
+from pyprof2.reports.heading import figures
 from pyprof2.run import Run, load, parse
 from pyprof2.store import write_table
 from pyprof2.tables import TABLES

@@ -9,18 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import add_to_parents, levels_of, same_again
 from pyprof2.analysis.linking.stacks import libraries, stack_texts
-from pyprof2.analysis.summaries.profile import exact_sum, grouped, in_order
+from pyprof2.analysis.summaries.profile import Groups, Key, added, order_shown, whole_numbers
 from pyprof2.analysis.summaries.profile_columns import AXES, OF_CALLS
 from pyprof2.columns import as_pandas, text_array
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    import pandas as pd
 
     from pyprof2.analysis.intervals import Int
 
@@ -52,7 +53,7 @@ def op_columns(wanted: Collection[str]) -> list[str]:
 
 def op_calls(
     tables: Mapping[str, pa.Table], signatures: pa.Table, stacks: pa.Table, wanted: Collection[str]
-) -> pd.DataFrame:
+) -> pa.Table:
     """Return a row for each op call of a rank, with what it adds to sums.
 
     A call whose only op inside has its name is one call with it, as where an op hands over to
@@ -111,7 +112,7 @@ def op_calls(
         "stack": lambda: text_array(stack_texts(ops, stacks)),
     }
     keys = {name: texts[name]() if name in texts else ops[name] for name in wanted}
-    return as_pandas(pa.table(keys | made), ("rank", "could", *_ADDED[:3], *_ADDED[4:]))
+    return pa.table(keys | made)
 
 
 def _or_null(values: Int, *, known: bool) -> pa.Array:
@@ -120,7 +121,7 @@ def _or_null(values: Int, *, known: bool) -> pa.Array:
 
 def with_calls(
     sums: pd.DataFrame,
-    calls: pd.DataFrame,
+    calls: pa.Table,
     by: Sequence[str],
     depth: int | None = None,
     *,
@@ -135,29 +136,40 @@ def with_calls(
         depth: as for `summarize`.
         fold_numbers: as for `summarize`.
     """
-    keys, group = grouped(calls, by, depth, fold_numbers=fold_numbers)
-    count = len(keys)
-    found = {name: exact_sum(calls[name], group, count) for name in _ADDED}
-    share = found["tensor_core_ns"].to_numpy(np.float64, na_value=np.nan)
-    base = found["known_ns"].to_numpy(np.float64, na_value=np.nan)
-    with np.errstate(invalid="ignore"):
-        found["tensor_core_total_pct"] = pd.Series(100 * share / np.where(base > 0, base, np.nan))
-    could = np.bincount(group, calls["could"], count) > 0
-    found["tensor_core_eligible"] = pd.Series(could, dtype="boolean")
-    return beside(sums, keys.assign(**{c.name: found[c.name] for c in OF_CALLS}), by)
+    keys, group, count = Groups.along(
+        lambda name: Key.of(calls, name), by, depth, fold_numbers=fold_numbers
+    )
+    sum_of = {name: added(int_column(calls, name, 0), group, count) for name in _ADDED}
+    known = np.full(count, calls["device_total_ns"].null_count == 0)
+    found = {
+        name: whole_numbers(sum_of[name], known | (name != "device_total_ns")) for name in _ADDED
+    }
+    base = sum_of["known_ns"].astype(np.float64)
+    share = 100 * sum_of["tensor_core_ns"].astype(np.float64) / np.where(base > 0, base, 1)
+    found["tensor_core_total_pct"] = pa.array(share, mask=base <= 0)
+    could = np.bincount(group, calls["could"].to_numpy(), count) > 0
+    found["tensor_core_eligible"] = pa.array(could)
+    return beside(sums, keys | {c.name: found[c.name] for c in OF_CALLS}, by)
 
 
-def beside(sums: pd.DataFrame, others: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def beside(sums: pd.DataFrame, others: Mapping[str, pa.Array], by: Sequence[str]) -> pd.DataFrame:
     """Return sums with the columns of others that have the same keys; nothing is left out.
 
     A key that only the others have has no work of a device: no count, and no time.
     """
     names = [AXES[axis] for axis in by]
     kinds = {name: sums[name].dtype for name in ("count", "op_calls", "time_ns")}
-    found = sums.merge(others, on=names, how="outer", sort=True)
+    never_null = [name for name in ("rank", "span") if name in names]
+    added_to = as_pandas(pa.table(others), never_null)
+    texts = {name: "str" for name in names if sums[name].dtype == "str"}
+    found = sums.merge(added_to.astype(texts), on=names, how="outer", sort=True)
     new = found["count"].isna()
     for name, kind in kinds.items():
         found[name] = found[name].fillna(0).astype(kind)
     if sums["time_ns"].sum():
         found.loc[new, "share_pct"] = 0.0
-    return in_order(found, by)
+    step = found["step"].fillna(np.iinfo(np.int64).max) if by[0] == "step" else None
+    order = order_shown(
+        found["time_ns"].to_numpy(np.int64), None if step is None else step.to_numpy(np.int64)
+    )
+    return found.iloc[order].reset_index(drop=True)

@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.intervals import Nest, add_to_parents, levels_of
 from pyprof2.analysis.summaries.call_sums import beside
-from pyprof2.analysis.summaries.profile import exact_sum, grouped, select
+from pyprof2.analysis.summaries.profile import Groups, Key, added, chosen, whole_numbers
 from pyprof2.analysis.summaries.profile_columns import OF_MODULES
 from pyprof2.analysis.summaries.rows import is_engine
-from pyprof2.columns import combine_keys, lookup
+from pyprof2.columns import combine_keys, lookup, text_array
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
+    import pandas as pd
 
     from pyprof2.analysis.intervals import Int
 
@@ -37,7 +37,7 @@ _NO_ID: Final = -1
 _OF_TOP: Final = ("occurrences", "host_total_ns", "device_total_ns")
 
 
-def module_calls(tables: Mapping[str, pa.Table], rank: int) -> pd.DataFrame:
+def module_calls(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
     """Return a row for each call of a module in forward, with `OF_MODULES` of that call alone.
 
     Args:
@@ -51,13 +51,13 @@ def module_calls(tables: Mapping[str, pa.Table], rank: int) -> pd.DataFrame:
     # Our own annotation writes whole paths; frames of modules have names alone.
     own = has_text(ranges, "kind", ("layer",))
     is_path = bool(own.any())
-    chosen = ranges.filter(own if is_path else has_text(ranges, "kind", ("module",)))
-    thread, start, length = _places(ops, chosen)
+    modules = ranges.filter(own if is_path else has_text(ranges, "kind", ("module",)))
+    thread, start, length = _places(ops, modules)
     count = ops.num_rows
     in_node = _innermost(thread, start, length, is_engine(ops["op"]).nonzero()[0], count)
     kept = np.flatnonzero(in_node[count:] < 0)
-    chosen = chosen.take(kept)
-    thread, start, length = _places(ops, chosen)
+    modules = modules.take(kept)
+    thread, start, length = _places(ops, modules)
     nest = Nest.of(thread[count:], start[count:], (start + length)[count:])
     caller = nest.parents()
     around = nest.innermost(thread[:count], start[:count])
@@ -81,10 +81,10 @@ def module_calls(tables: Mapping[str, pa.Table], rank: int) -> pd.DataFrame:
     np.add.at(own_device, around[rows], device[rows])
     whole = own_device.copy()
     add_to_parents(whole, parent, levels_of(parent))
-    return pd.DataFrame(
+    return pa.table(
         {
             "rank": np.full(calls, rank),
-            "layer": pd.Series(_paths(chosen, caller, is_path=is_path), dtype="str"),
+            "layer": text_array((np.arange(calls), _paths(modules, caller, is_path=is_path))),
             "caller": caller,
             "occurrences": np.ones(calls, np.int64),
             "operators": np.bincount(around[rows], minlength=calls),
@@ -124,7 +124,7 @@ def _paths(modules: pa.Table, caller: Int, *, is_path: bool) -> list[str]:
 
 def with_modules(
     sums: pd.DataFrame,
-    calls: Sequence[pd.DataFrame],
+    calls: Sequence[pa.Table],
     depth: int | None = None,
     *,
     rank: int | None = None,
@@ -142,14 +142,23 @@ def with_modules(
         rank: only this one.
         layer: only layers in which this regular expression is found.
     """
-    chosen = []
+    kept = []
     for part in calls:
-        _, group = grouped(part, ["layer"], depth, fold_numbers=False)
+        group = _by_layer(part, depth).of
         caller = part["caller"].to_numpy()
         inside = (caller >= 0) & (lookup(group, caller, -1) == group)
-        tops = {name: part[name].mask(inside, 0) for name in _OF_TOP}
-        chosen.append(select(part.assign(**tops), rank=rank, layer=layer))
-    every = pd.concat(chosen, ignore_index=True)
-    keys, group = grouped(every, ["layer"], depth, fold_numbers=False)
-    found = {c.name: exact_sum(every[c.name], group, len(keys)) for c in OF_MODULES}
-    return beside(sums, keys.assign(**found), ["layer"])
+        own = {name: part[name] for name in part.column_names}
+        own |= {name: pa.array(np.where(inside, 0, part[name].to_numpy())) for name in _OF_TOP}
+        kept.append(chosen(pa.table(own), rank=rank, layer=layer))
+    every = pa.concat_tables(kept).unify_dictionaries()
+    keys, group, count = _by_layer(every, depth)
+    known = np.ones(count, bool)
+    found = {
+        c.name: whole_numbers(added(every[c.name].to_numpy(), group, count), known)
+        for c in OF_MODULES
+    }
+    return beside(sums, keys | found, ["layer"])
+
+
+def _by_layer(calls: pa.Table, depth: int | None) -> Groups:
+    return Groups.along(lambda name: Key.of(calls, name), ["layer"], depth)

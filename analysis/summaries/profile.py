@@ -1,58 +1,121 @@
-"""Choose rows of the profile and sum them along an axis.
+"""The profile: sums of rows, chosen and put together along axes, and the columns made of them.
 
-Here `rows` are the rows of axis `kernel`: one per GPU activity, or per op call where the
-recording has no GPU activity, with the columns `pyprof2.tables.PROFILE_COLUMNS`. Where there
-is a column `rate_ns` as well, rates are taken over it instead of `dur_ns`: on the CPU a row's
-`dur_ns` is its self time, while its FLOPs are done in the whole duration of the op. A column
-`tensor_core_missed` says of a kernel why it missed the Tensor Cores. `helps` says that a kernel
-does none of the work of its `accounting_op`, a number; `least_ns` is the time that the roof
-allows a row for its part of the work.
+Its rows are those of axis `kernel`: one per GPU activity, or per op call where the recording has no
+GPU activity. `pyprof2.analysis.summaries.sums` adds them up by some keys, and what it gives,
+`Sums`, adds up in turn: any set of its rows gives what a profile shows of the rows behind them.
+All are whole numbers, so that their order does not matter. Two things are no sums, and stand beside
+them as sets of rows: an op call that has kernels in several rows counts once in all of them, and
+the time of a kernel that only helps counts for rates only beside the work it helps with.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     COPY_CATEGORIES,
-    COSTED,
     FINE,
     FINEST,
     LARGEST_SUM,
+    MORE_COLUMNS,
     NONE,
-    PATHS,
     RATE_SCALES,
+    SUMMARY_COLUMNS,
     check_axes,
     compile_pattern,
-    in_fine_parts,
     key_name,
 )
-from pyprof2.columns import combine_keys, distinct, pack_keys
+from pyprof2.analysis.summaries.sets import Sets, joined, picked
+from pyprof2.columns import as_pandas, combine_keys, distinct, sorted_distinct
 from pyprof2.errors import TableError, UsageError
+from pyprof2.recording import TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    import pandas as pd
 
-    Ints = NDArray[np.integer[Any]]
-    Floats = NDArray[np.float64]
-    Bools = NDArray[np.bool_]
+    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.summaries.profile_columns import Floats
 
-_LARGEST_KEY: Final = 1 << 62
-_EXACT: Final = float(1 << 53)
-"""Below it floats hold every whole number."""
-_HALF: Final = float(1 << 24)
+_EXACT: Final = float(1 << 52)
+"""Up to it sums of whole numbers as floats are whole, with room for a rough one."""
 _FAR: Final = np.iinfo(np.int64).max
 
+RATES: Final = {
+    "tflops": ("flops", "flops_ns"),
+    "gbps": ("bytes", "bytes_ns"),
+    "intensity": ("both_flops", "both_bytes"),
+    "roofline_pct": ("least_fs", "least_ns"),
+    "tensor_core_pct": ("tensor_core_ns", "tensor_core_known_ns"),
+    "costed_pct": ("costed_ns", "time_ns"),
+}
+"""The sums above and below the line of each rate; `least_ys` is a part of `least_fs`."""
+OVER_TIME: Final = ("tflops", "gbps", "roofline_pct")
+"""The rates over time, for which a kernel that only helps counts beside its work alone."""
+OF_FLOPS: Final = ("flops", "tflops", "intensity")
+"""Of kernels none of which has known FLOPs these are null: copies beside them do none, which says
+nothing of the kernels."""
 
-def select(  # noqa: PLR0913 - one argument for each option of `prof`
-    rows: pd.DataFrame,
+
+class Key(NamedTuple):
+    """A column to choose rows by, and to sum along.
+
+    Attributes:
+        codes: of each row, -1 for null.
+        domain: the value of each code.
+        is_text: whether values are texts, not whole numbers.
+    """
+
+    codes: Int
+    domain: Sequence[Any]
+    is_text: bool = True
+
+    @classmethod
+    def of(cls, rows: pa.Table, name: str) -> Self:
+        """Return a column of a table."""
+        if not pa.types.is_integer(rows.schema.field(name).type):
+            codes, texts = code_column(rows, name)
+            return cls(codes.astype(np.int64), texts)
+        column = rows[name]
+        known = column.is_valid().to_numpy()
+        values, found = distinct(column.drop_null().to_numpy())
+        codes = np.full(len(known), -1)
+        codes[known] = found
+        return cls(codes, values.tolist(), is_text=False)
+
+    def where(self, fits: Callable[[Any], bool], *, null: bool = False) -> Bool:
+        """Return the rows whose value fits; each value is looked at once."""
+        found: Bool = np.array([*map(fits, self.domain), null], bool)[self.codes]
+        return found
+
+    def ordered(self, rename: Callable[[str], str]) -> tuple[Int, list[Any]]:
+        """Return of each row the place of its value in order, and what stands at each place.
+
+        Null numbers are the last; null texts are `NONE`.
+
+        Args:
+            rename: gives the name of a text, which several may have.
+        """
+        names: list[Any]
+        if self.is_text:
+            names = [*map(rename, map(str, self.domain)), NONE]
+            ordered: list[Any] = sorted(set(names))
+        else:
+            names, ordered = [*self.domain, None], [*sorted(self.domain), None]
+        place = {name: at for at, name in enumerate(ordered)}
+        return np.array([place[name] for name in names], np.int64)[self.codes], ordered
+
+
+def fits(  # noqa: PLR0913 - one argument for each option of `prof`
+    count: int,
+    key: Callable[[str], Key],
     *,
     rank: int | None = None,
     step: tuple[int, int] | None = None,
@@ -64,11 +127,12 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
     category: Collection[str] | None = None,
     stream: Collection[int] | None = None,
     copies: bool = True,
-) -> pd.DataFrame:
-    """Return the rows that fit all that is given, in their order.
+) -> Bool:
+    """Return which rows fit all that is given.
 
     Args:
-        rows: rows of axis `kernel`.
+        count: of the rows.
+        key: gives a column of them by its name.
         rank: the process in the job.
         step: first and last step, both included.
         layer: a regular expression, found anywhere in the layer; null does not fit.
@@ -83,374 +147,414 @@ def select(  # noqa: PLR0913 - one argument for each option of `prof`
     Raises:
         UsageError: a regular expression is malformed, or the steps are out of order.
     """
-    keep = np.ones(len(rows), dtype=bool)
+    keep = np.ones(count, bool)
     if rank is not None:
-        keep &= rows["rank"].to_numpy() == rank
+        keep &= key("rank").where(lambda each: each == rank)
     if step is not None:
-        keep &= _in_steps(rows["step"], *step)
-    patterns = {"layer": layer, "op": op, "kernel": kernel, "range": range}
-    for column, pattern in patterns.items():
+        first, last = step
+        if first > last:
+            msg = f"step {first}:{last}: the first step comes after the last; swap them"
+            raise UsageError(msg)
+        keep &= key("step").where(lambda each: first <= each <= last)
+    for name, pattern in {"layer": layer, "op": op, "kernel": kernel, "range": range}.items():
         if pattern is not None:
-            keep &= _matches(rows[column], pattern)
-    for column, values in (("direction", direction), ("category", category), ("stream", stream)):
-        if values is not None:
-            keep &= _is_one_of(rows[column], values)
+            search = compile_pattern(pattern).search
+            keep &= key(name).where(lambda text, search=search: search(text) is not None)  # type: ignore[misc]
+    wanted: Collection[Any] | None
+    for name, wanted in (("direction", direction), ("category", category), ("stream", stream)):
+        if wanted is not None:
+            keep &= key(name).where(frozenset(wanted).__contains__, null=NONE in wanted)
     if not copies:
-        keep &= ~rows["category"].isin(COPY_CATEGORIES).to_numpy(dtype=bool)
+        keep &= key("category").where(lambda text: text not in COPY_CATEGORIES, null=True)
+    return keep
+
+
+def select(rows: pd.DataFrame, **selection: Any) -> pd.DataFrame:
+    """Return the rows that fit all that is given, in their order.
+
+    Args:
+        rows: rows of axis `kernel`.
+        **selection: as for `fits`.
+
+    Raises:
+        UsageError: as `fits`.
+    """
+    keep = fits(len(rows), lambda name: _key_of_series(rows[name]), **selection)
     return rows.copy(deep=False) if keep.all() else rows[keep]
 
 
-def _in_steps(steps: pd.Series, first: int, last: int) -> Bools:
-    if first > last:
-        msg = f"step {first}:{last}: the first step comes after the last; swap them"
-        raise UsageError(msg)
-    found: Bools = steps.between(first, last).to_numpy(dtype=bool, na_value=False)
-    return found
+def chosen(rows: pa.Table, **selection: Any) -> pa.Table:
+    """Return the rows of a table that fit all that is given; arguments and errors as of `fits`."""
+    if all(value is None or (n == "copies" and value) for n, value in selection.items()):
+        return rows
+    keep = fits(rows.num_rows, lambda name: Key.of(rows, name), **selection)
+    return rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def _is_one_of(values: pd.Series, wanted: Collection[str] | Collection[int]) -> Bools:
-    """Return where `values` are wanted, null as `(none)`."""
-    found: Bools = values.isin(list(wanted)).to_numpy(dtype=bool, na_value=False)
-    return found | (values.isna().to_numpy() & (NONE in wanted))
+def _key_of_series(values: pd.Series) -> Key:
+    import pandas as pd
+
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return Key(values.cat.codes.to_numpy(np.int64), list(values.cat.categories))
+    codes, found = pd.factorize(values)
+    return Key(codes.astype(np.int64), list(found))
 
 
-def _matches(texts: pd.Series, pattern: str) -> NDArray[np.bool_]:
-    """Return where `pattern` is found in `texts`, asking each distinct text once."""
-    regex = compile_pattern(pattern)
-    codes, names = pd.factorize(texts)
-    found = [regex.search(name) is not None for name in names]
-    return np.array([*found, False])[codes]  # the code of a null is -1: the last one
+def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
+    """Return the exact sum of whole numbers of each group, 0 … `count` - 1.
 
-
-def summarize(
-    rows: pd.DataFrame,
-    by: Sequence[str],
-    depth: int | None = None,
-    *,
-    fold_numbers: bool = False,
-    more: bool = False,
-    means: Collection[str] = (),
-) -> pd.DataFrame:
-    """Return one row for every key along the axes `by`.
-
-    Sums of integers are exact. A rate is the sum of what was done over the sum of the time of
-    the rows that know what they did, never a mean of rates; so `roofline_pct` is the time that
-    the roof allows over the time taken. The time of a kernel that only helps counts where the
-    work it helps with does. `costed_pct` says how much of the time these rows stand for.
-
-    Args:
-        rows: rows of axis `kernel`, in any order.
-        by: names out of `AXES`, each once.
-        depth: with axis `layer` or `range`, cut its paths after so many names.
-        fold_numbers: with axis `range`, write `N` for each number in its names, so that ranges
-            that differ in numbers alone are one.
-        more: give `MORE_COLUMNS` too.
-        means: which of `MEANS` to give too.
-
-    Returns:
-        The key columns, named as in `rows`, then `SUMMARY_COLUMNS`; longest time first, ties in
-        the order of the keys; where the first axis is `step`, in the order of steps. Null text is
-        the key `(none)`, a null number stays null: with it the shares add up to 100. Streams of
-        the same number are one key; add axis `rank` to tell the processes apart. No rows give no
-        rows.
-
-    Raises:
-        UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
-            sense.
-        TableError: the times add up to more than an int64 holds.
+    What 64 bits may not hold are Python's own numbers.
     """
-    check_axes(by, depth, fold_numbers=fold_numbers)
-    out, group = grouped(rows, by, depth, fold_numbers=fold_numbers)
-    out = out.join(_measure(rows, group, len(out)))
-    if more:
-        out = out.join(_missed(rows, group, len(out)))
-    time = rows["dur_ns"].to_numpy(np.float64)
-    for name in means:
-        value = _floats(rows[name])
-        known = np.where(np.isnan(value), np.nan, time)
-        out[name] = _ratio(value * time, known, group, len(out))
-    return in_order(out, by)
-
-
-def grouped(
-    rows: pd.DataFrame, by: Sequence[str], depth: int | None, *, fold_numbers: bool
-) -> tuple[pd.DataFrame, Ints]:
-    """Return the distinct keys of rows along axes, in their order, and of each row its key's."""
-    keys = {AXES[axis]: _key(rows[AXES[axis]]) for axis in by}
-    for column in keys.keys() & PATHS.keys():
-        keys[column] = _renamed(keys[column], partial(key_name, column, depth, fold_numbers))
-    group = combine_keys(*map(_sort_code, keys.values()))
-    first = _first_rows(group)
-    out = pd.DataFrame({name: key.iloc[first] for name, key in keys.items()})
-    out = out.reset_index(drop=True)
-    for name in out.columns[out.dtypes == "category"]:
-        out[name] = out[name].astype("str")
-    return out, group
-
-
-def in_order(sums: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return sums, that stand in order of their keys, in that in which they are shown."""
-    sums = sums.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
-    if by[0] == "step":
-        sums = sums.sort_values("step", kind="stable", ignore_index=True)
+    if values.dtype == bool:
+        return np.bincount(group[values], minlength=count)
+    largest = max(-float(values.min(initial=0)), float(values.max(initial=0)))
+    if not largest:
+        return np.zeros(count, np.int64)
+    if largest * len(values) < _EXACT:
+        return np.bincount(group, values.astype(np.float64), count).astype(np.int64)
+    rough = float(np.abs(values.astype(np.float64)).sum())
+    whole: Int = values if values.dtype == object else values.astype(np.int64)
+    sums = np.zeros(count, np.int64 if rough <= LARGEST_SUM else object)
+    np.add.at(sums, group, whole.astype(sums.dtype))
     return sums
 
 
-def total_row(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return `SUMMARY_COLUMNS` for all of `rows` together, in one row.
+def whole_numbers(sums: Int, known: Bool) -> pa.Array:
+    """Return sums as a column; null where they are not known, or 64 bits do not hold them."""
+    null = ~known | (np.abs(sums.astype(np.float64)) > LARGEST_SUM)
+    return pa.array(np.where(null, 0, sums).astype(np.int64), mask=null)
 
-    `op_calls` counts each op call once, so it can be less than the sum over kernel names. Of no
-    rows the counts and the time are 0 and all else is null.
+
+class Groups(NamedTuple):
+    """Rows put together along axes.
+
+    Attributes:
+        keys: the column of each axis, with a row for each group, in their order.
+        of: the group of each row.
+        size: how many there are.
     """
-    return _measure(rows, np.zeros(len(rows), dtype=np.int64), 1)
+
+    keys: dict[str, pa.Array]
+    of: Int
+    size: int
+
+    @classmethod
+    def along(
+        cls,
+        key: Callable[[str], Key],
+        by: Sequence[str],
+        depth: int | None = None,
+        *,
+        fold_numbers: bool = False,
+    ) -> Self:
+        """Put rows together; arguments as of `Sums.summarize`."""
+        columns = {AXES[axis]: key(AXES[axis]) for axis in by}
+        found = {
+            name: each.ordered(partial(key_name, name, depth, fold_numbers))
+            for name, each in columns.items()
+        }
+        group = combine_keys(*(codes for codes, _ in found.values()))
+        count = int(group.max(initial=-1)) + 1
+        first = np.zeros(count, np.int64)
+        first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
+        keys = {
+            name: pa.array(
+                [values[code] for code in codes[first].tolist()],
+                pa.string() if columns[name].is_text else pa.int64(),
+            )
+            for name, (codes, values) in found.items()
+        }
+        return cls(keys, group, count)
 
 
-def _key(values: pd.Series) -> pd.Series:
-    """Return the key of each row: numbers as they are, text as a category in sorted order."""
-    if pd.api.types.is_integer_dtype(values.dtype):
-        return values
-    codes, names = _codes(values)
-    return _categorical(codes, [str(name) for name in names], values.index)
+def order_shown(time_ns: Int, step: Int | None) -> Int:
+    """Return the order in which sums are shown, of those that stand in order of their keys.
+
+    Args:
+        time_ns: of each.
+        step: the number of each, where the first axis is `step`; null is larger than any.
+    """
+    order = np.argsort(-time_ns, kind="stable")
+    return order if step is None else order[np.argsort(step[order], kind="stable")]
 
 
-def _codes(texts: pd.Series) -> tuple[Ints, Sequence[Any]]:
-    """Return of each text its position among some that are distinct, and these; -1 for null."""
-    if isinstance(texts.dtype, pd.CategoricalDtype):
-        return texts.cat.codes.to_numpy(), list(texts.cat.categories)
-    codes, names = pd.factorize(texts)
-    return codes, list(names)
+def frame(sums: pa.Table) -> pd.DataFrame:
+    """Return sums as a DataFrame: counts as int64, other whole numbers as Int64, text as str."""
+    never_null = ("rank", "span", "count", "op_calls", "time_ns")
+    texts = [each.name for each in sums.schema if pa.types.is_string(each.type)]
+    return as_pandas(sums, never_null).astype(dict.fromkeys(texts, "str"))
 
 
-def _sort_code(key: pd.Series) -> NDArray[np.int64]:
-    """Return numbers that are equal and in order as the keys are, those of null the last."""
-    if isinstance(key.dtype, pd.CategoricalDtype):
-        codes: NDArray[np.int64] = key.cat.codes.to_numpy().astype(np.int64)
-        return codes
-    null = key.isna().to_numpy()
-    values, code = distinct(key.to_numpy(np.int64, na_value=0))
-    found: NDArray[np.int64] = np.where(null, len(values), code).astype(np.int64)
+@dataclass(frozen=True)
+class Sums:
+    """Rows of sums: one for each distinct combination of keys, or several.
+
+    Attributes:
+        keys: columns, `tensor_core_missed` and `roofline_flag` among them.
+        columns: the sums by name, see table `sums`. `kernel_count` and `known_kernel_count` are
+            `count` and `told_count` without copies. Of each of `MEANS` that is asked for there are
+            sums weighted with the time, `NAME_whole` and its 10⁻⁹ `NAME_rest`, and `NAME_ns`.
+        calls: sets of rows that op calls have kernels in.
+        op_calls: how many op calls have some in just the rows of each set.
+        helps: the set that has the work that the kernels of each row help with; -1: they work.
+        helped: these sets; an empty one is of work that nobody knows.
+        chosen: the rows that a selection leaves.
+    """
+
+    keys: Mapping[str, Key]
+    columns: Mapping[str, Int]
+    calls: Sets
+    op_calls: Int
+    helps: Int
+    helped: Sets
+    chosen: Int
+
+    @classmethod
+    def together(cls, parts: Sequence[Sums]) -> Sums:
+        """Put the sums of ranks together, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        keys = {}
+        for name, key in parts[0].keys.items():
+            known = TextCodes()
+            codes = [
+                np.array([*(known[v] for v in each.keys[name].domain), -1])[each.keys[name].codes]
+                for each in parts
+            ]
+            keys[name] = Key(np.concatenate(codes), list(known), key.is_text)
+        sizes = [len(each.helps) for each in parts]
+        before = np.cumsum([0, *sizes])
+        sets = np.cumsum([0, *(len(each.helped.first) - 1 for each in parts)])
+        helps = [
+            np.where(each.helps >= 0, each.helps + first, -1)
+            for each, first in zip(parts, sets.tolist(), strict=False)
+        ]
+        return cls(
+            keys,
+            {n: np.concatenate([each.columns[n] for each in parts]) for n in parts[0].columns},
+            joined([each.calls for each in parts], before),
+            np.concatenate([each.op_calls for each in parts]),
+            np.concatenate(helps),
+            joined([each.helped for each in parts], before),
+            np.concatenate([e.chosen + at for e, at in zip(parts, before.tolist(), strict=False)]),
+        )
+
+    def select(self, **selection: Any) -> Sums:
+        """Return those of the rows that fit; arguments and errors as of `fits`."""
+        keep = fits(len(self.helps), self.keys.__getitem__, **selection)
+        return replace(self, chosen=self.chosen[keep[self.chosen]])
+
+    def summarize(
+        self,
+        by: Sequence[str],
+        depth: int | None = None,
+        *,
+        fold_numbers: bool = False,
+        means: Sequence[str] = (),
+    ) -> pa.Table:
+        """Return one row for every key along the axes `by`.
+
+        Sums of integers are exact. A rate is the sum of what was done over the sum of the time of
+        the rows that know what they did, never a mean of rates; so `roofline_pct` is the time that
+        the roof allows over the time taken. The time of a kernel that only helps counts where the
+        work it helps with does. `costed_pct` says how much of the time these rows stand for.
+
+        Args:
+            by: names out of `AXES`, each once, whose columns are among the keys.
+            depth: with axis `layer` or `range`, cut its paths after so many names.
+            fold_numbers: with axis `range`, write `N` for each number in its names, so that ranges
+                that differ in numbers alone are one.
+            means: which of `MEANS` to give too.
+
+        Returns:
+            The key columns, named as in the rows, then `SUMMARY_COLUMNS`, `MORE_COLUMNS` and the
+            means; longest time first, ties in the order of the keys; where the first axis is
+            `step`, in the order of steps. Null text is the key `(none)`, a null number stays null:
+            with it the shares add up to 100. Streams of the same number are one key; add axis
+            `rank` to tell the processes apart. No rows give no rows.
+
+        Raises:
+            UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
+                sense.
+            TableError: the times add up to more than an int64 holds.
+        """
+        check_axes(by, depth, fold_numbers=fold_numbers)
+        keys, own, count = Groups.along(self._chosen_key, by, depth, fold_numbers=fold_numbers)
+        measured = self._measured(own, count)
+        parts = (measured, self._more(own, count), self._means(own, count, means))
+        found = pa.table(keys | {n: a for part in parts for n, a in part.items()})
+        step = int_column(found, "step", _FAR) if by[0] == "step" else None
+        return found.take(pa.array(order_shown(found["time_ns"].to_numpy(), step)))
+
+    def total(self) -> dict[str, Any]:
+        """Return `SUMMARY_COLUMNS` of all rows together, null as None.
+
+        `op_calls` counts each op call once, so it can be less than the sum over kernel names. Of no
+        rows the counts and the time are 0 and all else is null.
+        """
+        found = self._measured(np.zeros(len(self.chosen), np.int64), 1)
+        return {name: column[0].as_py() for name, column in found.items()}
+
+    def known_share(self, axis: str) -> float:
+        """Return the share of the time that has a key along an axis, of the keys or `step`."""
+        time = self.columns["time_ns"][self.chosen]
+        if axis == "step":
+            known = self.columns["step_ns"][self.chosen]
+        else:
+            known = time[self.keys[AXES[axis]].codes[self.chosen] >= 0]
+        return int(known.sum()) / (int(time.sum()) or 1)
+
+    def has_several(self, axis: str, line: str) -> bool:
+        """Whether a line of code has more than one key along an axis."""
+        of_line = self._chosen_key("source").where(line.__eq__)
+        return len(np.unique(self._chosen_key(AXES[axis]).codes[of_line])) > 1
+
+    def time_by(self, column: str) -> dict[str, int]:
+        """Return the time of each text of a column, in the order in which they come."""
+        codes, texts, _ = self._chosen_key(column)
+        known = np.flatnonzero(codes >= 0)
+        sums = added(self.columns["time_ns"][self.chosen][known], codes[known], len(texts))
+        used, first = np.unique(codes[known], return_index=True)
+        return {texts[code]: int(sums[code]) for code in used[np.argsort(first)].tolist()}
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that have rows."""
+        codes, values, _ = self._chosen_key("rank")
+        return sorted(values[code] for code in np.unique(codes).tolist())
+
+    def _chosen_key(self, name: str) -> Key:
+        key = self.keys[name]
+        return key._replace(codes=key.codes[self.chosen])
+
+    def _measured(self, own: Int, count: int) -> dict[str, pa.Array]:
+        """Return `SUMMARY_COLUMNS` of the groups 0 … `count` - 1; `own` is that of chosen rows."""
+        names = self.columns.keys() - {"min_ns", "max_ns"}
+        sums = {name: self._sum(name, own, count) for name in names}
+        time, number = sums["time_ns"], sums["count"]
+        if time.sum(dtype=np.float64) > LARGEST_SUM:
+            msg = "the durations add up to 292 years: the recording is broken; record it anew"
+            raise TableError(msg)
+        least, most = np.full(count, _FAR), np.full(count, -_FAR)
+        np.minimum.at(least, own, self.columns["min_ns"][self.chosen])
+        np.maximum.at(most, own, self.columns["max_ns"][self.chosen])
+        unknown = (sums["kernel_count"] > 0) & (sums["known_kernel_count"] == 0)
+        rates = self._rates(sums, own, count)
+        found = {
+            "count": pa.array(number),
+            "op_calls": pa.array(self._op_calls(own, count)),
+            "time_ns": pa.array(time),
+            "share_pct": _over(time, np.full(count, time.sum()), 100),
+            "mean_ns": _over(time, number),
+            "min_ns": pa.array(least, mask=number == 0),
+            "max_ns": pa.array(most, mask=number == 0),
+            "flops": whole_numbers(sums["flops"], (sums["flops_count"] > 0) & ~unknown),
+            "bytes": whole_numbers(sums["bytes"], sums["bytes_count"] > 0),
+        }
+        for name, rate in rates.items():
+            null = np.isnan(rate) | (unknown if name in OF_FLOPS else False)
+            found[name] = pa.array(rate * RATE_SCALES[name], mask=null)
+        return {column.name: found[column.name] for column in SUMMARY_COLUMNS}
+
+    def _sum(self, name: str, own: Int, count: int, rows: Bool | slice = slice(None)) -> Int:
+        """Return the sums of a column, of all chosen rows or of some of them."""
+        return added(self.columns[name][self.chosen[rows]], own[rows], count)
+
+    def _rates(self, sums: Mapping[str, Int], own: Int, count: int) -> dict[str, Floats]:
+        """Return the rates before they are scaled, of helpers only beside the work they help."""
+        beside = self._beside(own)
+        if not beside.all():
+            names = {name for rate in OVER_TIME for name in RATES[rate]} | {"least_ys"}
+            timed = {name: self._sum(name, own, count, beside) for name in names}
+        else:
+            timed = dict(sums)
+        found = {}
+        for rate, (above, below) in RATES.items():
+            of = timed if rate in OVER_TIME else sums
+            found[rate] = _ratio(of[above], of[below])
+        rest = _ratio(timed["least_ys"], timed["least_ns"])
+        found["roofline_pct"] = (found["roofline_pct"] + rest / FINEST) / FINE
+        return found
+
+    def _beside(self, own: Int) -> Bool:
+        """Return of the chosen rows those that work, or whose group has the work they help."""
+        beside: Bool = self.helps[self.chosen] < 0
+        if beside.all():
+            return beside
+        group = np.full(len(self.helps), -1)
+        group[self.chosen] = own
+        helping = np.flatnonzero(~beside)
+        sets = picked(self.helped, self.helps[self.chosen[helping]])
+        owner = np.repeat(helping, np.diff(sets.first))
+        beside[owner[group[sets.rows] == own[owner]]] = True
+        return beside
+
+    def _op_calls(self, own: Int, count: int) -> Int:
+        """Return how many op calls have kernels in each group."""
+        group = np.full(len(self.helps), -1)
+        group[self.chosen] = own
+        owner = np.repeat(np.arange(len(self.op_calls)), np.diff(self.calls.first))
+        member = group[self.calls.rows]
+        pairs = sorted_distinct(owner[member >= 0] * max(1, count) + member[member >= 0])
+        return added(self.op_calls[pairs // max(1, count)], pairs % max(1, count), count)
+
+    def _more(self, own: Int, count: int) -> dict[str, pa.Array]:
+        """Return `MORE_COLUMNS`; of missed Tensor Cores null where no kernel could have used them.
+
+        The flag is that of half of the time or more, kernels that only help left out.
+        """
+        reason = self._chosen_key("tensor_core_missed")
+        missed = reason.codes >= 0
+        missed_ns = self._sum("time_ns", own, count, missed)
+        used_count = self._sum("tensor_core_used_count", own, count)
+        known = (np.bincount(own[missed], minlength=count) > 0) | (used_count > 0)
+        could_ns = missed_ns + self._sum("tensor_core_used_ns", own, count)
+        flags, flagged_ns = self._most("roofline_flag", own, count)
+        working_ns = self._sum("time_ns", own, count, self.helps[self.chosen] < 0)
+        found = {
+            "tensor_core_missed_ns": whole_numbers(missed_ns, known),
+            "tensor_core_missed_pct": _over(100 * missed_ns, could_ns),
+            "tensor_core_missed": pa.array(self._most(reason, own, count)[0], pa.string()),
+            "roofline_flag": pa.array(flags, pa.string(), mask=flagged_ns < working_ns / 2),
+        }
+        return {column.name: found[column.name] for column in MORE_COLUMNS}
+
+    def _most(self, key: Key | str, own: Int, count: int) -> tuple[Any, Int]:
+        """Return for each group the text that stands for most of its time, and that time."""
+        codes, texts, _ = self._chosen_key(key) if isinstance(key, str) else key
+        size = max(1, len(texts))
+        known = codes >= 0
+        pairs, which = distinct(own[known] * size + codes[known])
+        time = added(self.columns["time_ns"][self.chosen[known]], which, len(pairs))
+        place = np.argsort(np.argsort(np.array(texts, object), kind="stable"), kind="stable")
+        # The last one that is written stays: that of the most time, of equals the first text.
+        order = np.lexsort((-place[pairs % size], time)) if len(pairs) else pairs
+        most, found = np.zeros(count, np.int64), np.full(count, None, object)
+        most[pairs[order] // size] = time[order]
+        found[pairs[order] // size] = np.array([*texts, None], object)[pairs[order] % size]
+        return found, most
+
+    def _means(self, own: Int, count: int, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return means weighted with the time, of the rows that know."""
+        found = {}
+        for name in names:
+            whole, rest, time = (
+                self._sum(f"{name}_{part}", own, count) for part in ("whole", "rest", "ns")
+            )
+            mean = _ratio(whole, time) + _ratio(rest, time) / FINEST
+            found[name] = pa.array(mean, mask=np.isnan(mean))
+        return found
+
+
+def _ratio(above: Int, below: Int) -> Floats:
+    """Return sums over sums, each rounded once; NaN where the lower one is 0."""
+    bottom = below.astype(np.float64)
+    nothing = np.full(len(bottom), np.nan)
+    found: Floats = np.divide(above.astype(np.float64), bottom, out=nothing, where=bottom != 0)
     return found
 
 
-def _first_rows(group: Ints) -> Ints:
-    """Return the first row of each group; they are numbered from 0."""
-    first = np.zeros(int(group.max()) + 1 if len(group) else 0, np.int64)
-    first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
-    return first
-
-
-def _renamed(keys: pd.Series, rename: Callable[[str], str]) -> pd.Series:
-    """Return the keys under other names; each distinct one is renamed once."""
-    names = [name if name == NONE else rename(name) for name in keys.cat.categories]
-    return _categorical(keys.cat.codes.to_numpy(), names, keys.index)
-
-
-def _categorical(codes: Ints, names: list[str], index: pd.Index) -> pd.Series:
-    """Return `names[codes]`; a code of -1 is `(none)`, and names may come more than once."""
-    names = [*names, NONE]
-    ordered = sorted(set(names))
-    place = {name: i for i, name in enumerate(ordered)}
-    recode = np.array([place[name] for name in names])
-    return pd.Series(pd.Categorical.from_codes(recode[codes], pd.Index(ordered)), index=index)
-
-
-def _measure(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
-    """Return `SUMMARY_COLUMNS` of the groups 0 … `count` - 1; `group` is that of each row."""
-    time = rows["dur_ns"].to_numpy(dtype=np.int64)
-    if time.sum(dtype=np.float64) > LARGEST_SUM:
-        msg = "the durations add up to 292 years: the recording is broken; record it anew"
-        raise TableError(msg)
-    # The counts of a row that says `in_parent` stand at the op around it.
-    counts = rows["cost_status"].ne("in_parent").to_numpy(dtype=bool, na_value=True)
-    flops = rows["flops"].astype("Int64").where(counts & _tells_flops(rows, group, count))
-    nbytes = rows["bytes"].astype("Int64").where(counts)
-    number = np.bincount(group, minlength=count)
-    time_ns = np.zeros(count, np.int64)
-    np.add.at(time_ns, group, time)
-    least, most = np.full(count, _FAR), np.full(count, -_FAR)
-    np.minimum.at(least, group, time)
-    np.maximum.at(most, group, time)
-    sums = {
-        "count": number,
-        "op_calls": _count_op_calls(rows, group, count),
-        "time_ns": time_ns,
-        "share_pct": time_ns / (time.sum() or np.nan) * 100,
-        "mean_ns": time_ns / np.where(number, number, np.nan),
-        "min_ns": pd.arrays.IntegerArray(least, number == 0),
-        "max_ns": pd.arrays.IntegerArray(most, number == 0),
-        "flops": exact_sum(flops, group, count),
-        "bytes": exact_sum(nbytes, group, count),
-    }
-    return pd.DataFrame(sums | _rates(rows, _floats(flops), _floats(nbytes), group, count))
-
-
-def _tells_flops(rows: pd.DataFrame, group: Ints, count: int) -> Bools:
-    """Return which rows tell of the FLOPs of their group.
-
-    A copy does none; but that says nothing of a group with kernels of which nothing is known.
-    """
-    is_copy = rows["category"].isin(["memcpy", "memset"]).to_numpy(dtype=bool)
-    known = rows["flops"].notna().to_numpy(dtype=bool)
-    has_kernels = np.bincount(group, ~is_copy, count) > 0
-    has_known = np.bincount(group, ~is_copy & known, count) > 0
-    tells: Bools = ~is_copy | (~has_kernels | has_known)[group]
-    return tells
-
-
-def _rates(
-    rows: pd.DataFrame,
-    flops: Floats,
-    nbytes: Floats,
-    group: Ints,
-    count: int,
-) -> dict[str, Floats]:
-    """Return the columns that are sum over sum."""
-    span = np.where(_helps_elsewhere(rows, group), np.nan, rate_span(rows))
-    parts = rate_parts(rows, flops, nbytes, span)
-    least, taken = parts.pop("roofline_pct")
-    found = {name: RATE_SCALES[name] * _ratio(*parts[name], group, count) for name in parts}
-    fs, ys = (_ratio(part, taken, group, count) for part in in_fine_parts(least))
-    roof = RATE_SCALES["roofline_pct"] * ((fs + ys / FINEST) / FINE)
-    return {name: roof if name == "roofline_pct" else found[name] for name in RATE_SCALES}
-
-
-def rate_span(rows: pd.DataFrame) -> Floats:
-    """Return the time that the rates of each row are taken over, in ns."""
-    return _floats(rows["rate_ns"] if "rate_ns" in rows else rows["dur_ns"])
-
-
-def rate_parts(
-    rows: pd.DataFrame, flops: Floats, nbytes: Floats, span: Floats
-) -> dict[str, tuple[Floats, Floats]]:
-    """Return of each rate what is summed above and below its line, of the rows that know both.
-
-    Args:
-        rows: as for `summarize`.
-        flops: what each row adds to the FLOPs; not a number where that is nothing known.
-        nbytes: the same of the bytes.
-        span: `rate_span`; not a number for rows whose time is not to count.
-    """
-    time = _floats(rows["dur_ns"])
-    least = _floats(rows["least_ns"] if "least_ns" in rows else rows["roofline_pct"] / 100 * span)
-    verdict = rows["tensor_core"].isin(["yes", "no"]).to_numpy(dtype=bool)
-    on_tensor_cores = rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
-    costed = rows["cost_status"].isin(COSTED).to_numpy(dtype=bool)
-    return {
-        "tflops": (flops, span),
-        "gbps": (nbytes, span),
-        "intensity": (flops, nbytes),
-        "roofline_pct": (least, span),
-        "tensor_core_pct": (time * on_tensor_cores, np.where(verdict, time, np.nan)),
-        "costed_pct": (time * costed, time),
-    }
-
-
-def _helps_elsewhere(rows: pd.DataFrame, group: Ints) -> Bools:
-    """Return which rows only help with work that other groups have."""
-    if "helps" not in rows or not rows["helps"].any():
-        return np.zeros(len(rows), dtype=bool)
-    helps = rows["helps"].to_numpy(dtype=bool)
-    count = int(group.max()) + 1
-    parts = [rows[name].to_numpy(dtype=np.int64) for name in ("rank", "accounting_op")]
-    op = pack_keys(_LARGEST_KEY // count, *parts)
-    pair = op * count + group
-    works = ~helps & np.isin(op, op[helps])
-    elsewhere = np.zeros(len(rows), dtype=bool)
-    elsewhere[helps] = np.isin(pair[helps], pair[works], invert=True)
-    return elsewhere
-
-
-def _missed(rows: pd.DataFrame, group: Ints, count: int) -> pd.DataFrame:
-    """Return `MORE_COLUMNS` of the groups; null where no kernel could have used Tensor Cores."""
-    time = rows["dur_ns"].to_numpy(dtype=np.int64)
-    reason = rows.get("tensor_core_missed", pd.Series(None, rows.index, dtype="str"))
-    missed = reason.notna().to_numpy()
-    could = rows["tensor_core_eligible"].fillna(value=False).to_numpy(dtype=bool)
-    # Helpers have no work for Tensor Cores: without FLOPs they are neither here nor there.
-    worked = rows["flops"].gt(0).fillna(value=False).to_numpy(dtype=bool)
-    used = could & worked & rows["tensor_core"].isin(["yes"]).to_numpy(dtype=bool)
-    missed_ns, used_ns = (np.zeros(count, np.int64) for _ in range(2))
-    np.add.at(missed_ns, group[missed], time[missed])
-    np.add.at(used_ns, group[used], time[used])
-    known = np.bincount(group[missed | used], minlength=count) > 0
-    return pd.DataFrame(
-        {
-            "tensor_core_missed_ns": pd.Series(missed_ns, dtype="Int64").where(known),
-            "tensor_core_missed_pct": _percent(missed_ns, missed_ns + used_ns),
-            "tensor_core_missed": _most(reason, time, group, count)["text"],
-            "roofline_flag": _flags(rows, time, group, count),
-        }
-    )
-
-
-def _flags(rows: pd.DataFrame, time: Ints, group: Ints, count: int) -> pd.Series:
-    """Return the flag of half of each group's time or more, helpers' time left out."""
-    most = _most(rows["roofline_flag"], time, group, count)
-    working = rows["helps"].to_numpy(dtype=bool) == 0 if "helps" in rows else True
-    whole = np.bincount(group, np.where(working, time, 0), count)
-    return most["text"].where(most["time"] >= whole / 2)
-
-
-def _most(texts: pd.Series, time: Ints, group: Ints, count: int) -> pd.DataFrame:
-    """Return for each group the text that stands for most of its time, with that time."""
-    codes, names = _codes(texts)
-    known = codes >= 0
-    pairs, which = distinct(group[known].astype(np.int64) * max(1, len(names)) + codes[known])
-    sums = np.zeros(len(pairs), np.int64)
-    np.add.at(sums, which, time[known])
-    found = pd.DataFrame({"group": pairs // max(1, len(names)), "time": sums})
-    found["text"] = pd.Series([names[at] for at in pairs % max(1, len(names))], dtype="str")
-    found = found.sort_values(["time", "text"], ascending=[False, True], kind="stable")
-    return found.drop_duplicates("group").set_index("group").reindex(range(count))
-
-
-def _percent(part: Ints, whole: Ints) -> Floats:
-    share: Floats = np.divide(100 * part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
-    return share
-
-
-def _floats(values: pd.Series) -> Floats:
-    return values.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _ratio(
-    above: Floats,
-    below: Floats,
-    group: Ints,
-    count: int,
-) -> Floats:
-    """Return sum over sum of the rows that know both, whole numbers; NaN where the lower is 0."""
-    unknown = np.isnan(above) | np.isnan(below)
-    top = _whole_sum(np.where(unknown, 0.0, above), group, count)
-    bottom = _whole_sum(np.where(unknown, 0.0, below), group, count)
-    ratio: Floats = np.divide(top, bottom, out=np.full(count, np.nan), where=bottom != 0)
-    return ratio
-
-
-def _whole_sum(values: Floats, group: Ints, count: int) -> Floats:
-    """Return the sums of whole numbers, rounded once: the same in any order."""
-    sums: Floats = np.bincount(group, values, count).astype(np.float64)
-    if sums.max(initial=0) < _EXACT:
-        return sums
-    high = np.floor(values / _HALF)
-    low = np.bincount(group, values - high * _HALF, count)
-    return (np.bincount(group, high, count) * _HALF + low).astype(np.float64)
-
-
-def exact_sum(values: pd.Series, group: Ints, count: int) -> pd.Series:
-    """Return the sums as integers; null where nothing is known or an int64 cannot hold them."""
-    numbers = values.to_numpy(np.int64, na_value=0)
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, group, numbers)
-    rough = np.bincount(group, numbers, count)
-    known = np.bincount(group, values.notna().to_numpy(), count) > 0
-    return pd.Series(pd.arrays.IntegerArray(sums, ~known | (rough > LARGEST_SUM)))
-
-
-def _count_op_calls(rows: pd.DataFrame, group: Ints, count: int) -> Ints:
-    known = rows["op_id"].notna().to_numpy()
-    rank, op = rows["rank"].to_numpy(np.int64), rows["op_id"].to_numpy(np.int64, na_value=-1)
-    call = pack_keys(_LARGEST_KEY // max(1, count), rank[known], op[known])
-    pair = np.sort(call * count + group[known])  # np.unique keeps a table of hashes: far slower
-    is_new = np.diff(pair, prepend=-1) > 0
-    return np.bincount(pair[is_new] % max(1, count), minlength=count)
+def _over(above: Int, below: Int, scale: float = 1) -> pa.Array:
+    """Return sums over sums, null where the lower one is 0."""
+    found = _ratio(above, below) * scale
+    return pa.array(found, mask=np.isnan(found))

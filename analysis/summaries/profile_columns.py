@@ -165,13 +165,6 @@ KERNEL_NAME: Final = "kernel_name"
 NONE: Final = "(none)"
 """The key of the rows whose text is null."""
 
-NEEDED: Final = (
-    "rank", "dur_ns", "category", "op_id", "flops", "bytes", "cost_status", "tensor_core",
-    "tensor_core_eligible", "roofline_pct", "roofline_flag", "rate_ns", "least_ns",
-    "accounting_op", "helps", "tensor_core_missed",
-)  # fmt: skip
-"""The columns of rows that sums are made of, beside the keys."""
-
 COPY_CATEGORIES: Final = ("memcpy", "memset")
 
 # FLOP/ns is GFLOP/s, byte/ns is GB/s.

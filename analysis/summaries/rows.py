@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
-from pyprof2.analysis.hardware.roofs import floats, op_numbers
+from pyprof2.analysis.hardware.roofs import floats
 from pyprof2.analysis.linking.stacks import libraries, stack_texts
-from pyprof2.columns import as_pandas, distinct, text_array
+from pyprof2.columns import as_pandas, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import KERNELS, OPS, PROFILE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -27,14 +27,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _NEVER_NULL: Final = (
-    *(c.name for c in KERNELS.columns if not c.nullable), "accounting_op", "helps", "rate_ns",
+    *(c.name for c in KERNELS.columns if not c.nullable), "rate_ns",
 )  # fmt: skip
 
-_PARTS: Final = ("cost_op_id", "cost_role", "dur_ns", "op_time_ns", "roofline_pct")
 _OF_ACTIVITIES: Final = {
-    "least_ns": _PARTS,
-    "accounting_op": _PARTS,
-    "helps": _PARTS,
     "tensor_core_missed": (
         "tensor_core", "tensor_core_eligible", "tensor_core_eligible_half", "flops",
         "compute_dtype", "params", "device_type",
@@ -45,7 +41,6 @@ _OF_ACTIVITIES: Final = {
     "other_sequence_nrs": ("op_id", "sequence_nr"),
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
-_RATES: Final = ("least_ns", "accounting_op", "helps")
 _AT_ONCE: Final = 4
 """How many columns are made at once of a recording with kernels."""
 
@@ -107,25 +102,45 @@ def activity_rows(
     order = order_of(kernels, copies) if order is None else order
     both = pa.concat_tables([kernels, copies]).unify_dictionaries()
     columns = {name: both[name] for name in PROFILE_COLUMNS if name in wanted}
-    if "library" in wanted:
-        columns["library"] = text_array(libraries(both))
     if "stack_id" in wanted:
         columns["stack_id"] = both["stack_id"]
-    columns |= _made_beside(both, beside or {})
-    if "tensor_core_missed" in wanted:
-        columns["tensor_core_missed"] = text_array(missed_reasons(both))
-    if not set(_RATES).isdisjoint(wanted):
-        columns |= {name: part for name, part in _rate_parts(both).items() if name in wanted}
-    rows = pa.table(columns)
+    rows = pa.table(columns | _made(both, wanted, beside or {}))
     return rows if (order[1:] > order[:-1]).all() else rows.take(order)
 
 
-def _made_beside(rows: pa.Table, beside: Mapping[str, pa.Table]) -> dict[str, pa.Array]:
-    """Return the columns that are made with other tables, by the names of those."""
+def activity_parts(
+    read: Callable[[str, Sequence[str]], Iterable[pa.Table]],
+    wanted: Collection[str],
+    beside: Mapping[str, pa.Table] | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the kernels and then the copies of a rank part by part, with columns that are made.
+
+    Args:
+        read: gives the parts of a table, with the columns that are named.
+        wanted: the columns, of those of `kernels` and of `ALL`.
+        beside: the tables that some columns need, see `BESIDE`.
+    """
+    stored = activity_columns(wanted, ordered=True)
+    for name in ("kernels", "copies"):
+        for part in read(name, stored):
+            rows = part
+            for column, values in _made(part, wanted, beside or {}).items():
+                rows = rows.append_column(column, values)
+            yield rows
+
+
+def _made(
+    rows: pa.Table, wanted: Collection[str], beside: Mapping[str, pa.Table]
+) -> dict[str, pa.Array]:
+    """Return the columns that are made of others."""
     found = {}
-    if "stack" in beside:
+    if "library" in wanted:
+        found["library"] = text_array(libraries(rows))
+    if "tensor_core_missed" in wanted:
+        found["tensor_core_missed"] = text_array(missed_reasons(rows))
+    if "stack" in wanted and "stack" in beside:
         found["stack"] = text_array(stack_texts(rows, beside["stack"]))
-    if "other_sequence_nrs" in beside:
+    if "other_sequence_nrs" in wanted and "other_sequence_nrs" in beside:
         found["other_sequence_nrs"] = other_sequence_nrs(rows, beside["other_sequence_nrs"])
     return found
 
@@ -171,7 +186,7 @@ def portions(wanted: Collection[str]) -> Iterator[Sequence[str]]:
     left = [name for name in ALL if name in wanted and name in known]
     groups = [
         [name for name in left if name in {*made, *_OF_ACTIVITIES[made[0]]}]
-        for made in (_RATES, ("tensor_core_missed",), ("library",))
+        for made in (("tensor_core_missed",), ("library",))
         if not set(made).isdisjoint(left)
     ]
     taken = {name for group in groups for name in group}
@@ -208,25 +223,6 @@ def only_helps(rows: pa.Table) -> Bool:
     return found
 
 
-def _rate_parts(rows: pa.Table) -> dict[str, pa.Array]:
-    """Return of which op each row's counts are a part, whether it only helps, its least time.
-
-    The least time of an op is that of the kernels that work, in proportion to their time; its
-    helpers have none.
-    """
-    op, helps = op_numbers(rows), only_helps(rows)
-    ops, group = distinct(op)
-    time = int_column(rows, "dur_ns", 0)
-    working = np.bincount(group, np.where(helps, 0, time), len(ops))[group]
-    has_roof = np.bincount(group, has_least(rows), len(ops)) > 0
-    least = least_times(rows, working, has_roof[group])
-    return {
-        "accounting_op": pa.array(op),
-        "helps": pa.array(helps),
-        "least_ns": pa.array(least, mask=np.isnan(least)),
-    }
-
-
 def has_least(rows: pa.Table) -> Bool:
     """Return which rows have a roof, and so a least time."""
     found: Bool = ~np.isnan(floats(rows, "roofline_pct"))
@@ -235,6 +231,8 @@ def has_least(rows: pa.Table) -> Bool:
 
 def least_times(rows: pa.Table, working: Floats | Int, has_roof: Bool) -> Floats:
     """Return the time that the roof allows each row for its part of its op's work; NaN: unknown.
+
+    That of an op belongs to the kernels that work, in proportion to their time; others have none.
 
     Args:
         rows: of `kernels` and `copies`.
@@ -283,11 +281,9 @@ def op_rows(
 
     calls = examine_ops(op_calls(ops, signatures), devices, override).table
     columns = {name: calls[name] for name in PROFILE_COLUMNS if name in wanted}
-    if "library" in wanted:
-        columns["library"] = text_array(libraries(calls))
     if "stack_id" in wanted:
         columns["stack_id"] = calls["stack_id"]
-    columns |= _made_beside(calls, beside or {})
+    columns |= _made(calls, wanted, beside or {})
     if "rate_ns" in wanted:
         columns["rate_ns"] = calls["op_time_ns"]
     return pa.table(columns)

@@ -9,6 +9,8 @@ import numpy as np
 from pyprof2.columns import distinct, sorted_distinct
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyprof2.analysis.intervals import Int
 
 
@@ -32,27 +34,41 @@ def picked(sets: Sets, which: Int) -> Sets:
     return Sets(first, sets.rows[at])
 
 
+def joined(parts: Sequence[Sets], before: Int) -> Sets:
+    """Return sets one after another, their members counted on from so many rows before each."""
+    lengths = [np.diff(each.first) for each in parts]
+    rows = [each.rows + first for each, first in zip(parts, before.tolist(), strict=False)]
+    return Sets(np.r_[0, np.cumsum(np.concatenate(lengths))], np.concatenate(rows))
+
+
 def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
     """Return the distinct sets of members that owners have, and the set of each owner.
 
     Args:
-        owner: dense from 0, in any order; an owner may have a member more than once.
-        member: a small number, not negative.
+        owner: a number below 2³¹, not negative; an owner may have a member more than once.
+        member: the same.
+
+    Returns:
+        The sets, and for each distinct owner, in ascending order, which of them it has.
     """
     size = int(member.max(initial=0)) + 1
     pairs = sorted_distinct(owner * size + member)
     of, members = pairs // size, pairs % size
     begin = np.flatnonzero(np.diff(of, prepend=-1))
     length = np.diff(np.r_[begin, len(of)])
-    which = np.zeros(len(begin), np.int64)
-    # Owners that agree so far have one number; those whose members have come to an end keep it.
-    used = 1
-    for place in range(int(length.max(initial=0))):
-        more = np.flatnonzero(length > place)
+    # Most have one member, which is their number. Of the others those that agree so far have one
+    # number, and those whose members have come to an end keep it.
+    which = members[begin]
+    used = size
+    several = np.flatnonzero(length > 1)
+    for place in range(1, int(length.max(initial=0))):
+        more = several[length[several] > place]
         codes = which[more] * size + members[begin[more] + place]
         values, inverse = distinct(codes)
         which[more] = used + inverse
         used += len(values)
-    _, one, which = np.unique(which, return_index=True, return_inverse=True)
+    values, which = distinct(which)
+    one = np.zeros(len(values), np.int64)
+    one[which[::-1]] = np.arange(len(which))[::-1]  # the first is written last
     every = Sets(np.r_[begin, len(of)].astype(np.int64), members)
-    return picked(every, one.astype(np.int64)), which.astype(np.int64)
+    return picked(every, one), which

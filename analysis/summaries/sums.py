@@ -1,100 +1,114 @@
-"""What the kernels and copies of a rank add up to, so that a profile need not read them.
+"""The rows of a profile added up by some keys, and stored, so that a profile need not read them.
 
-`pyprof2.analysis.summaries.profile.summarize` makes its columns of sums; here are those sums, by
-each distinct combination of what it sums along, from rows that come in parts. Two things are no
-sums: an op call that has kernels in several rows counts once in all of them (table `sum_calls`),
-and the time of a kernel that only helps counts for rates only where the work it helps with does
-(column `helps`). All else are whole numbers, so that their order does not matter.
+The rows of a rank come in parts, and are added up as they come, by each distinct combination of the
+keys, of why Tensor Cores were missed or a roof was exceeded, and of what a kernel helps with. What
+`parse` stores has all keys that a profile is mostly summed along; see tables `sums`, `sum_calls`.
 """
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
-from pyprof2.analysis.hardware.roofs import op_numbers
-from pyprof2.analysis.linking.stacks import libraries
-from pyprof2.analysis.parted import RunningCodes, parts_of
-from pyprof2.analysis.summaries.profile_columns import COSTED, LARGEST_SUM, in_fine_parts
-from pyprof2.analysis.summaries.rows import has_least, least_times, only_helps
-from pyprof2.analysis.summaries.sets import distinct_sets
-from pyprof2.columns import combine_keys, distinct, sorted_distinct, text_array
+from pyprof2.analysis.hardware.roofs import floats, op_numbers
+from pyprof2.analysis.parted import parts_of
+from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen
+from pyprof2.analysis.summaries.profile_columns import (
+    COPY_CATEGORIES,
+    COSTED,
+    FINE,
+    FINEST,
+    LARGEST_SUM,
+    columns_of,
+    in_fine_parts,
+)
+from pyprof2.analysis.summaries.rows import activity_parts, has_least, least_times, only_helps
+from pyprof2.analysis.summaries.sets import Sets, distinct_sets
+from pyprof2.columns import combine_keys, sorted_distinct, text_array
 from pyprof2.recording import TextCodes, has_text, int_column
 from pyprof2.result_tables import SUM_CALLS, SUMS
+from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.parted import Parted
-    from pyprof2.analysis.summaries.rows import Floats
-    from pyprof2.analysis.summaries.sets import Sets
 
-TEXTS: Final = (
-    "direction", "layer", "op", "signature", "kernel", "category", "source", "library", "range",
-    "copy_kind", "tensor_core_missed", "roofline_flag",
+    Read: TypeAlias = Callable[[Sequence[str]], Iterable[pa.Table]]
+
+_ALWAYS: Final = ("tensor_core_missed", "roofline_flag")
+STORED_KEYS: Final = (
+    *(column.name for column in SUMS.columns if column.type == TEXT), "stream",
 )  # fmt: skip
-"""The keys that are text; `stream` is one too."""
-
+"""The keys of what is stored, beside the rank."""
 MOST: Final = 1 << 14
 """With more rows they are not stored: to add them up would take as long as the kernels do."""
 
-_OF_WORK: Final = ("cost_op_id", "cost_role", "dur_ns", "roofline_pct")
-NEEDED: Final = (
-    *(name for name in TEXTS if name not in ("library", "tensor_core_missed")), *_OF_WORK,
-    "stream", "step", "library_source", "flops", "bytes", "cost_status", "tensor_core",
-    "tensor_core_eligible", "tensor_core_eligible_half", "compute_dtype", "params", "device_type",
-    "op_time_ns", "op_id",
+_OF_OPS: Final = ("cost_op_id", "cost_role", "dur_ns", "roofline_pct")
+_NEEDED: Final = (
+    "dur_ns", "step", "category", "op_id", "flops", "bytes", "cost_status", "roofline_pct",
+    "tensor_core", "tensor_core_eligible",
 )  # fmt: skip
-"""The columns of kernels and copies that this reads."""
-
-_NOT_ADDED: Final = ("rank", *TEXTS, "stream", "helps", "min_ns", "max_ns")
-ADDED: Final = tuple(name for name in SUMS.names if name not in _NOT_ADDED)
-"""The columns that are added up."""
+_OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
+_EXTREMES: Final = ("min_ns", "max_ns")
+_STORED_SUMS: Final = tuple(
+    name for name in SUMS.names if name not in ("rank", *STORED_KEYS, "helps", *_EXTREMES)
+)
 _FAR: Final = np.iinfo(np.int64).max
-_NO_STREAM: Final = -_FAR
-_ROW_BITS: Final = 20
-_ROW: Final = (1 << _ROW_BITS) - 1
-_EXACT: Final = float(1 << 52)
-"""Up to it sums of whole numbers as floats are whole, with room for a rough one."""
+_BITS: Final = 31
+_LOW: Final = (1 << _BITS) - 1
 
 
-def sums_of_rank(
-    tables: Mapping[str, Parted], rank: int, most: int = MOST
-) -> tuple[pa.Table, pa.Table]:
-    """Return the tables `sums` and `sum_calls` of a rank.
+def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
+    read: Read,
+    keys: Iterable[str],
+    rank: int,
+    *,
+    op_count: int | None = None,
+    selection: Mapping[str, Any] | None = None,
+    means: Sequence[str] = (),
+    most: int | None = None,
+) -> Sums:
+    """Return the sums of the rows of a rank.
 
     Args:
-        tables: `kernels` and `copies` with columns `NEEDED`, and `ops`, of which only the number
-            of rows is asked for.
+        read: gives parts of the rows with some columns, each time from the first part on.
+        keys: columns to add up by.
         rank: its number.
-        most: with more rows than this, or sums that 64 bits do not hold, both tables are empty.
+        op_count: how many ops share their counts among kernels; None: the rows are ops themselves.
+        selection: arguments of `fits`: which rows to add up.
+        means: of which of `MEANS` the sums are wanted.
+        most: where there are more rows of sums than this, only some of them are found.
     """
-    work = _Work(tables["ops"].row_count)
-    for part in _parts(tables, _OF_WORK):
-        work.add(part)
-    codes = _Codes()
-    helped = _helped(tables, work, codes, most)
-    sums = _Rows(work, helped, codes)
-    for part in _parts(tables, NEEDED):
-        sums.add(part)
-        if len(sums.keys) > most:
+    columns = [name for name in dict.fromkeys((*keys, *_ALWAYS)) if name != "rank"]
+    codes, needed = _Codes(columns, selection or {}), columns_of(selection or {})
+    ops = helped = None
+    wanted = {*columns, *needed, *_NEEDED, *means}
+    if op_count is None:
+        wanted.add("rate_ns")
+    else:
+        ops = _Ops(op_count)
+        for part in read(_OF_OPS):
+            ops.add(part)
+        helped = _helped(read([*columns, *needed, *_OF_OPS]) if ops.is_helped.any() else (),
+                         ops, codes, most)  # fmt: skip
+        wanted.update(_OF_ACTIVITIES)
+    rows = _Rows(ops, helped, codes, means)
+    for part in read(sorted(wanted)):
+        rows.add(part)
+        if most is not None and len(rows.numbers) > most:
             break
-    return sums.tables(rank, most) or (SUMS.empty(), SUM_CALLS.empty())
+    return rows.sums(rank)
 
 
-def _parts(tables: Mapping[str, Parted], columns: Sequence[str]) -> Iterator[pa.Table]:
-    found = (parts_of(tables[name], columns) for name in ("kernels", "copies"))
-    return (part for part in chain.from_iterable(found) if part.num_rows)
-
-
-class _Work:
+class _Ops:
     """What the rows of an op tell together, by `cost_op_id` plus one: 0 stands for none.
 
     Attributes:
@@ -103,9 +117,9 @@ class _Work:
         is_helped: whether any row only helps.
     """
 
-    def __init__(self, op_count: int) -> None:
-        self.time = np.zeros(op_count + 1, np.int64)
-        self.has_roof, self.is_helped = (np.zeros(op_count + 1, bool) for _ in range(2))
+    def __init__(self, count: int) -> None:
+        self.time = np.zeros(count + 1, np.int64)
+        self.has_roof, self.is_helped = (np.zeros(count + 1, bool) for _ in range(2))
 
     def add(self, rows: pa.Table) -> None:
         """Take up rows."""
@@ -116,29 +130,32 @@ class _Work:
 
 
 class _Codes:
-    """Numbers for the texts and streams of rows that come in parts."""
+    """Numbers for the values of keys, in rows that come in parts."""
 
-    def __init__(self) -> None:
-        self._texts = {name: RunningCodes() for name in TEXTS}
-        self._streams = TextCodes()
+    def __init__(self, columns: Sequence[str], selection: Mapping[str, Any]) -> None:
+        self._known = {name: TextCodes() for name in columns}
+        self._is_text = dict.fromkeys(columns, True)
+        self._selection = selection
+        self.count = len(columns)
+
+    def chosen(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that the selection leaves."""
+        return chosen(rows, **self._selection)
 
     def of(self, rows: pa.Table) -> list[Int]:
-        """Return of each row the codes of `TEXTS` and the number of its stream, by column."""
-        made = {"library": libraries(rows), "tensor_core_missed": missed_reasons(rows)}
-        for name, column in made.items():
-            rows = rows.append_column(name, text_array(column))
-        streams, stream = distinct(int_column(rows, "stream", _NO_STREAM))
-        numbers = np.array([self._streams[each] for each in streams.tolist()], np.int64)
-        codes = [self._texts[name].add(rows, name).astype(np.int64) for name in TEXTS]
-        return [*codes, numbers[stream]]
+        """Return of each row the code of its value in each column, -1 for null."""
+        found = []
+        for name, known in self._known.items():
+            codes, values, self._is_text[name] = Key.of(rows, name)
+            found.append(np.array([*(known[value] for value in values), -1], np.int64)[codes])
+        return found
 
-    def columns(self, codes: Int) -> dict[str, pa.Array]:
+    def keys(self, codes: Int) -> dict[str, Key]:
         """Return the columns that have these codes, by row and column."""
-        streams = [None if each == _NO_STREAM else each for each in self._streams]
         return {
-            name: text_array((codes[:, at], [*self._texts[name].texts, None]))
-            for at, name in enumerate(TEXTS)
-        } | {"stream": pa.array([streams[at] for at in codes[:, len(TEXTS)]], pa.int64())}
+            name: Key(codes[:, at], list(self._known[name]), self._is_text[name])
+            for at, name in enumerate(self._known)
+        }
 
 
 def _numbers(columns: Sequence[Int], known: TextCodes) -> Int:
@@ -147,7 +164,7 @@ def _numbers(columns: Sequence[Int], known: TextCodes) -> Int:
     first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
     place = np.zeros(len(first), np.int64)
-    # In the order in which they come first: of a tie that is what a profile goes by.
+    # Numbered in order of first appearance, which breaks ties.
     order = np.argsort(first)
     keys = np.stack([column[first[order]] for column in columns], axis=1).tolist()
     place[order] = [known[tuple(each)] for each in keys]
@@ -168,148 +185,246 @@ class _Helped(NamedTuple):
     of_op: NDArray[np.int32]
 
 
-def _helped(tables: Mapping[str, Parted], work: _Work, codes: _Codes, most: int) -> _Helped:
+def _helped(parts: Iterable[pa.Table], ops: _Ops, codes: _Codes, most: int | None) -> _Helped:
     """Return what does the work of the ops that are helped; some of it where that is too much."""
     keys, pairs = TextCodes(), [np.empty(0, np.int64)]
-    for part in _parts(tables, NEEDED) if work.is_helped.any() else ():
-        op = op_numbers(part) + 1
-        chosen = work.is_helped[op] & ~only_helps(part)
-        key = _numbers(codes.of(part.filter(pa.array(chosen))), keys)
-        if len(keys) > most:
+    for part in parts:
+        rows = codes.chosen(part.filter(pa.array(_working(part, ops))))
+        key = _numbers(codes.of(rows), keys)
+        if most is not None and len(keys) > most:
             break
-        pairs.append(_pairs(op[chosen], key))
+        pairs.append(_pairs(op_numbers(rows) + 1, key))
     found = sorted_distinct(np.concatenate(pairs))
-    ops, place = distinct(found >> _ROW_BITS)
-    sets, which = distinct_sets(place, found & _ROW)
-    of_op = np.full(len(work.time), -1, np.int32)
-    of_op[ops] = which
+    sets, which = distinct_sets(found >> _BITS, found & _LOW)
+    of_op = np.full(len(ops.time), -1, np.int32)
+    of_op[np.unique(found >> _BITS)] = which
     return _Helped(keys, sets, of_op)
+
+
+def _working(rows: pa.Table, ops: _Ops) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = ops.is_helped[op_numbers(rows) + 1] & ~only_helps(rows)
+    return found
 
 
 class _Rows:
     """The sums of rows that come in parts.
 
     Attributes:
-        keys: the number of each combination of codes and of what a row helps with: 0 where it
-            does work, 1 where it helps with none that is known, else its set plus 2.
+        numbers: of each combination of codes and of what a row helps with: 0 where it works, 1
+            where it helps with nothing that is known, else its set plus 2.
     """
 
-    def __init__(self, work: _Work, helped: _Helped, codes: _Codes) -> None:
-        self.keys = TextCodes()
-        self._work, self._helped, self._codes = work, helped, codes
-        self._sums = _nothing(0)
-        self._rough = np.zeros(len(ADDED))
+    def __init__(
+        self, ops: _Ops | None, helped: _Helped | None, codes: _Codes, means: Sequence[str]
+    ) -> None:
+        self.numbers = TextCodes()
+        self._ops, self._helped, self._codes, self._means = ops, helped, codes, means
+        self._sums: dict[str, Int] = {}
+        self._rough: dict[str, float] = {}
+        self._extremes = np.empty((2, 0), np.int64)
         self._calls = [np.empty(0, np.int64)]
 
-    def add(self, rows: pa.Table) -> None:
+    def add(self, part: pa.Table) -> None:
         """Take up rows."""
-        op = op_numbers(rows) + 1
-        helps = np.where(only_helps(rows), self._helped.of_op[op] + 2, 0)
-        key = _numbers([*self._codes.of(rows), helps], self.keys)
-        values = self._values(rows, op)
-        rough = np.array([each.sum(dtype=np.float64) for each in values])
-        self._rough += rough
-        new = _nothing(len(self.keys) - self._sums.shape[1])
-        self._sums = np.concatenate([self._sums, new], axis=1)
-        _add(self._sums, key, values, rough)
-        call = int_column(rows, "op_id", -1)
-        self._calls.append(_pairs(call[call >= 0], key[call >= 0]))
-
-    def _values(self, rows: pa.Table, op: Int) -> list[Int]:
-        """Return what each row adds to the columns `ADDED`, in their order."""
+        rows = self._codes.chosen(part)
+        helps = np.zeros(rows.num_rows, np.int64)
+        if self._helped is not None:
+            helping = only_helps(rows)
+            helps[helping] = self._helped.of_op[op_numbers(rows)[helping] + 1] + 2
+        number = _numbers([*self._codes.of(rows), helps], self.numbers)
+        for name, values in self._values(rows).items():
+            self._add(name, values, number)
+        new = np.full((2, len(self.numbers) - self._extremes.shape[1]), _FAR)
+        new[1] = 0
+        self._extremes = np.concatenate([self._extremes, new], axis=1)
         time = int_column(rows, "dur_ns", 0)
-        verdict = {word: has_text(rows, "tensor_core", (word,)) for word in ("yes", "no")}
+        np.minimum.at(self._extremes[0], number, time)
+        np.maximum.at(self._extremes[1], number, time)
+        call = int_column(rows, "op_id", -1)
+        self._calls.append(_pairs(call[call >= 0], number[call >= 0]))
+
+    def _add(self, name: str, values: Int, number: Int) -> None:
+        sums = added(values, number, len(self.numbers))
+        before = self._sums.get(name, np.zeros(0, np.int64))
+        rough = self._rough.get(name, 0.0) + np.abs(sums.astype(np.float64)).sum()
+        sums = sums.astype(object) if rough > LARGEST_SUM else sums
+        sums[: len(before)] += before
+        self._sums[name], self._rough[name] = sums, rough
+
+    def _values(self, rows: pa.Table) -> dict[str, Int]:
+        """Return what each row adds to the sums."""
+        time, span, least = self._times(rows)
+        yes, no = (has_text(rows, "tensor_core", (word,)) for word in ("yes", "no"))
+        # The counts of a row that says `in_parent` stand at the op around it.
         counted = ~has_text(rows, "cost_status", ("in_parent",))
         told, moved = (rows[name].is_valid().to_numpy() for name in ("flops", "bytes"))
         flops, nbytes = (int_column(rows, name, 0) for name in ("flops", "bytes"))
         could = rows["tensor_core_eligible"].fill_null(False).to_numpy()  # noqa: FBT003
-        used = could & told & (flops > 0) & verdict["yes"]
-        least = least_times(rows, self._work.time[op], self._work.has_roof[op])
-        has_least, known, known_bytes = ~np.isnan(least), told & counted, moved & counted
+        # Kernels that only help have no work for Tensor Cores: without FLOPs they do not count.
+        used = could & told & (flops > 0) & yes
+        kernel = ~has_text(rows, "category", COPY_CATEGORIES)
+        known, known_bytes = told & counted, moved & counted
+        has_least = least < LARGEST_SUM / FINE  # not so where it is not a number
         fs, ys = in_fine_parts(np.where(has_least, least, 0))
         found = {
-            "count": np.ones(len(time), np.int64),
+            "count": np.ones(len(time), bool),
             "time_ns": time,
             "step_ns": time * rows["step"].is_valid().to_numpy(),
             "flops": flops * known,
             "flops_count": known,
             "told_count": told,
-            "flops_ns": time * known,
+            "flops_ns": span * known,
             "bytes": nbytes * known_bytes,
             "bytes_count": known_bytes,
-            "bytes_ns": time * known_bytes,
+            "bytes_ns": span * known_bytes,
             "both_flops": flops * (known & known_bytes),
             "both_bytes": nbytes * (known & known_bytes),
             "least_fs": fs,
             "least_ys": ys,
-            "least_ns": time * has_least,
-            "tensor_core_ns": time * verdict["yes"],
-            "tensor_core_known_ns": time * (verdict["yes"] | verdict["no"]),
+            "least_ns": span * has_least,
+            "tensor_core_ns": time * yes,
+            "tensor_core_known_ns": time * (yes | no),
             "tensor_core_used_ns": time * used,
             "tensor_core_used_count": used,
             "costed_ns": time * has_text(rows, "cost_status", COSTED),
+            "kernel_count": kernel,
+            "known_kernel_count": kernel & told,
         }
-        return [np.asarray(found[name], np.int64) for name in ADDED]
+        for name in self._means:
+            found |= _weighted(rows, name, time)
+        return found
 
-    def tables(self, rank: int, most: int) -> tuple[pa.Table, pa.Table] | None:
-        """Return the tables `sums` and `sum_calls`; None where they are not stored."""
-        if not 0 < len(self.keys) <= most or self._rough.max() > LARGEST_SUM:
-            return None
-        keys = np.array(list(self.keys), np.int64)
-        table = pa.table(
-            self._codes.columns(keys)
-            | {"rank": np.full(len(keys), rank, np.int64)}
-            | {"helps": pa.array(self._helps(keys[:, -1]), pa.list_(pa.int64()))}
-            | dict(zip((*ADDED, "min_ns", "max_ns"), self._sums, strict=True))
+    def _times(self, rows: pa.Table) -> tuple[Int, Int, NDArray[np.float64]]:
+        """Return of each row its time, that which rates are taken over, and the least, in ns.
+
+        The FLOPs of an op are done in its whole duration, while its row has its self time.
+        """
+        time = int_column(rows, "dur_ns", 0)
+        if self._ops is None:
+            span = int_column(rows, "rate_ns", 0) if "rate_ns" in rows.column_names else time
+            return time, span, floats(rows, "roofline_pct") / 100 * span
+        op = op_numbers(rows) + 1
+        return time, time, least_times(rows, self._ops.time[op], self._ops.has_roof[op])
+
+    def sums(self, rank: int) -> Sums:
+        """Return the sums of all rows."""
+        codes = np.array(list(self.numbers), np.int64)
+        codes = codes.reshape(len(codes), self._codes.count + 1)
+        keys = self._codes.keys(codes) | {
+            "rank": Key(np.zeros(len(codes), np.int64), [rank], is_text=False)
+        }
+        pairs = np.concatenate(self._calls)
+        calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
+        columns = self._sums | dict(zip(_EXTREMES, self._extremes, strict=True))
+        return Sums(
+            keys,
+            columns,
+            calls,
+            np.bincount(which, minlength=len(calls.first) - 1).astype(np.int64),
+            codes[:, -1] - 1,
+            self._rows_helped(),
+            np.arange(len(codes)),
         )
-        return SUMS.conform(table), _call_table(rank, np.concatenate(self._calls))
 
-    def _helps(self, helps: Int) -> list[list[int] | None]:
-        """Return the rows that each row helps with; None for one that does work."""
-        _, sets, _ = self._helped
-        row = [self.keys[(*each, 0)] for each in self._helped.keys]
-        members = [[row[at] for at in one] for one in np.split(sets.rows, sets.first[1:-1])]
-        rows = [None, [], *members]
-        return [rows[each] for each in helps]
+    def _rows_helped(self) -> Sets:
+        """Return the sets of rows that others help with, the first of which is empty."""
+        if self._helped is None:
+            return Sets(np.zeros(2, np.int64), np.zeros(0, np.int64))
+        keys, sets, _ = self._helped
+        row = np.array([self.numbers[(*each, 0)] for each in keys], np.int64)
+        return Sets(np.r_[0, sets.first], row[sets.rows])
 
 
-def _add(sums: Int, row: Int, values: Sequence[Int] | Int, rough: Floats) -> None:
-    """Add values to rows of sums, and take the shortest and longest time to their last two.
+def _weighted(rows: pa.Table, name: str, time: Int) -> dict[str, Any]:
+    """Return what a mean over the time is made of: in whole numbers, so that order is none."""
+    values = floats(rows, name)
+    known = np.abs(values * time) < LARGEST_SUM  # not so where it is not a number
+    weights = np.where(known, values, 0) * time
+    whole = np.rint(weights)
+    rest = np.rint((weights - whole) * FINEST)
+    return {f"{name}_whole": whole, f"{name}_rest": rest, f"{name}_ns": time * known}
+
+
+def _pairs(owner: Int, number: Int) -> Int:
+    """Return the distinct pairs of an owner and a row of sums, each pair as one number."""
+    return sorted_distinct((owner << _BITS) | number)
+
+
+def stored_sums(
+    tables: Mapping[str, Parted], rank: int, most: int = MOST
+) -> tuple[pa.Table, pa.Table]:
+    """Return the tables `sums` and `sum_calls` of a rank.
 
     Args:
-        sums: by column `ADDED` and two more, and row.
-        row: of each value.
-        values: by column.
-        rough: about how much each column adds up to, or more.
+        tables: `kernels` and `copies`, and `ops`, of which only the number of rows is asked for.
+        rank: its number.
+        most: with more rows than this, or sums that 64 bits do not hold, both tables are empty.
     """
-    for at, column in enumerate(values):
-        if rough[at] < _EXACT:
-            sums[at] += np.bincount(row, column, sums.shape[1]).astype(np.int64)
-        else:
-            np.add.at(sums[at], row, column)
-    time = values[ADDED.index("time_ns")]
-    np.minimum.at(sums[-2], row, time)
-    np.maximum.at(sums[-1], row, time)
+
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+        return activity_parts(lambda name, stored: parts_of(tables[name], stored), columns)
+
+    found = sums_of_rank(read, STORED_KEYS, rank, op_count=tables["ops"].row_count, most=most)
+    too_large = any(column.dtype == object for column in found.columns.values())
+    if not 0 < len(found.helps) <= most or too_large:
+        return SUMS.empty(), SUM_CALLS.empty()
+    texts = {name: key for name, key in found.keys.items() if key.is_text}
+    sums = pa.table(
+        {name: text_array((key.codes, key.domain)) for name, key in texts.items()}
+        | {name: _numbers_of(found.keys[name]) for name in ("stream", "rank")}
+        | {"helps": _lists(found.helped, found.helps)}
+        | {name: found.columns[name] for name in (*_STORED_SUMS, *_EXTREMES)}
+    )
+    count = len(found.op_calls)
+    calls = pa.table(
+        {
+            "rank": np.full(count, rank),
+            "rows": _lists(found.calls, np.arange(count)),
+            "op_calls": found.op_calls,
+        }
+    )
+    return SUMS.conform(sums), SUM_CALLS.conform(calls)
 
 
-def _nothing(count: int) -> Int:
-    """Return the sums of so many rows to which nothing was added."""
-    sums = np.zeros((len(ADDED) + 2, count), np.int64)
-    sums[-2] = _FAR
-    return sums
+def _numbers_of(key: Key) -> pa.Array:
+    return pa.array(
+        [None if code < 0 else key.domain[code] for code in key.codes.tolist()], pa.int64()
+    )
 
 
-def _pairs(owner: Int, key: Int) -> Int:
-    """Return the distinct pairs of an owner and a key, each pair as one number."""
-    return sorted_distinct((owner << _ROW_BITS) | key)
+def _lists(sets: Sets, which: Int) -> pa.Array:
+    """Return a column of sets, null for -1."""
+    members = [part.tolist() for part in np.split(sets.rows, sets.first[1:-1])]
+    return pa.array(
+        [None if at < 0 else members[at] for at in which.tolist()], pa.list_(pa.int64())
+    )
 
 
-def _call_table(rank: int, pairs: Int) -> pa.Table:
-    """Return the table `sum_calls` of pairs of op calls and rows."""
-    _, call = distinct(pairs >> _ROW_BITS)
-    sets, which = distinct_sets(call, pairs & _ROW)
-    offsets = pa.array(sets.first, pa.int32())
-    rows = pa.ListArray.from_arrays(offsets, pa.array(sets.rows, pa.int64()))
-    count = np.bincount(which, minlength=len(rows)).astype(np.int64)
-    ranks = np.full(len(rows), rank, np.int64)
-    return SUM_CALLS.conform(pa.table({"rank": ranks, "rows": rows, "op_calls": count}))
+def sums_stored(sums: pa.Table, calls: pa.Table) -> Sums | None:
+    """Return the sums that tables `sums` and `sum_calls` of a rank hold.
+
+    None where they name rows that do not exist: a store may come from anywhere.
+    """
+    helped, sets = (_sets(table[name]) for table, name in ((sums, "helps"), (calls, "rows")))
+    count = sums.num_rows
+    if helped is None or sets is None or calls["rows"].null_count:
+        return None
+    if any(((each.rows < 0) | (each.rows >= count)).any() for each in (helped, sets)):
+        return None
+    columns = {name: sums[name].to_numpy() for name in (*_STORED_SUMS, *_EXTREMES)}
+    keys = {name: Key.of(sums, name) for name in ("rank", *STORED_KEYS)}
+    kernel = keys["category"].where(lambda text: text not in COPY_CATEGORIES, null=True)
+    columns |= {
+        "kernel_count": columns["count"] * kernel,
+        "known_kernel_count": columns["told_count"] * kernel,
+    }
+    helps = np.where(sums["helps"].is_valid().to_numpy(), np.arange(count), -1)
+    op_calls = calls["op_calls"].to_numpy()
+    return Sums(keys, columns, sets, op_calls, helps, helped, np.arange(count))
+
+
+def _sets(column: pa.ChunkedArray) -> Sets | None:
+    """Return lists of rows as sets, null as an empty one; None where a row is null."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    rows = pc.list_flatten(column)
+    return None if rows.null_count else Sets(np.r_[0, np.cumsum(lengths)], rows.to_numpy())

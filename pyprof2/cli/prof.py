@@ -11,10 +11,7 @@ from pyprof2.reports import files
 if TYPE_CHECKING:
     import argparse
 
-    from pyprof2.reports.first_rows import FirstRows
-    from pyprof2.reports.profile import Profile
     from pyprof2.reports.query import Query
-    from pyprof2.reports.sums import StoredProfile
     from pyprof2.run import Run
 
 _EXAMPLES: Final = """examples:
@@ -182,19 +179,10 @@ def run(args: argparse.Namespace) -> None:
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
     """Show the profile that `query` asks for, and on stderr what makes it less than whole."""
     from pyprof2.deferred import defer_pandas
-    from pyprof2.reports.first_rows import FirstRows
-    from pyprof2.reports.sums import StoredProfile
+    from pyprof2.reports.profile import Profile
 
-    profile: Profile | StoredProfile | FirstRows | None
-    profile = StoredProfile.of(loaded, query)
-    if profile is not None:
-        defer_pandas()
-    else:
-        profile = FirstRows.of(loaded, query)
-    if profile is None:
-        from pyprof2.reports import profile as of_rows
-
-        profile = of_rows.Profile.of(loaded, query)
+    defer_pandas()
+    profile = Profile(loaded, query)
     if not quiet:
         messages.say_why_empty(profile.missing, query.input)
         messages.warn(loaded.warnings, query.input)

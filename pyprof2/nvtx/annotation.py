@@ -273,7 +273,8 @@ hide_from_dynamo(
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
             "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
             "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.ops",
-            "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks", "nvtx.source_mode", "nvtx.sources",
+            "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
+            "nvtx.source_mode", "nvtx.sources",
             "nvtx.steps", "nvtx.storages", "nvtx.threads", "nvtx.weights",
         )
     )

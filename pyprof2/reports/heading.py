@@ -206,9 +206,13 @@ def figures(run: Run) -> list[Figure]:
     """Return how long a step is and how a device was used in it; without a device the former."""
     spent = run.spent
     steps = [row for row in run.utilization_rows if row["step"] is not None]
-    words = "a step" if len(steps) == 1 else f"mean of {len(steps)} steps"
+    # The spans of a rank may each have a step of one number.
+    columns = [run.table("steps")[name].to_pylist() for name in ("rank", "step", "host_start_ns")]
+    ran = {each for each in zip(*columns, strict=True) if each[1] is not None}
+    count = max(len(steps), len(ran))
+    words = "a step" if count == 1 else f"mean of {count} steps"
     wall = sum(row["wall_ns"] or 0 for row in steps)
-    found = [Figure("step time", _time(wall / len(steps)), words)] if steps else []
+    found = [Figure("step time", _time(wall / count), words)] if steps else []
     if run.summary["no_gpu"]:
         return found
     place = "of the steps" if spent.windows else "from the first activity to the last"

@@ -13,7 +13,6 @@ from pyprof2.analysis.summaries.profile_columns import (
     KERNEL_NAME,
     MEANS,
     MORE_COLUMNS,
-    NEEDED,
     SUMMARY_COLUMNS,
     asked_columns,
     columns_of,
@@ -104,15 +103,11 @@ class Query:
 
     @property
     def needed(self) -> set[str]:
-        """The columns of rows that the profile is made of, `kernel_id` and `dur_ns` in any case."""
-        needed = {"kernel_id", "dur_ns", *columns_of(self.selection)}
-        if self.axes == KERNEL:
-            names = (*self.kernel_columns, *(key.column for key in self.sort))
-            needed.update(*map(self._made_of, names))
-            return needed.union(NEEDED) if self.target.is_text else needed
-        finer = FINER_AXES if self.axes == ("source",) else ()
-        return needed.union(
-            NEEDED, self.means, (AXES[axis] for axis in (*(self.axes or GUESSED), *finer))
+        """The columns of rows for axis `kernel`, `kernel_id` and `dur_ns` in any case."""
+        flags = {"roofline_flag"} if self.target.is_text else set()
+        names = (*self.kernel_columns, *(key.column for key in self.sort))
+        return {"kernel_id", "dur_ns"}.union(
+            flags, columns_of(self.selection), *map(self._made_of, names)
         )
 
     @property

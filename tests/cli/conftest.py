@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
+from pyprof2.analysis.summaries.profile import select
 from pyprof2.analysis.summaries.spent import Spent
 from pyprof2.analysis.summaries.utilization import COLUMNS
 from pyprof2.analysis.time.steps import SHARES
@@ -15,10 +16,12 @@ from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from pyprof2.result_tables import STEPS
 from pyprof2.tables import DEVICES
+from tests.builders import sums_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    from pyprof2.analysis.summaries.profile import Sums
     from pyprof2.problems import Advice
 
 
@@ -66,6 +69,10 @@ class StubRun:
         """Return the run: there is one span."""
         assert span in ("latest", "all")
         return self
+
+    def sums(self, keys: Collection[str], *, means: Sequence[str] = (), **selection: Any) -> Sums:
+        """Return the rows that fit, added up."""
+        return sums_of(select(self.made, **selection), *keys, means=means)
 
     def time_by(self, column: str) -> dict[str, int]:
         """Return the time by a text, in the order of the texts."""

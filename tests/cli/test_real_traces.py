@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import pyprof2
-from pyprof2.analysis.summaries.profile import total_row
 from pyprof2.analysis.summaries.profile_columns import AXES
 from pyprof2.cli import demo
 from pyprof2.reports.files import FORMATS
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 def test_columns_add_up_to_the_total_along_every_axis(kineto_trace: Path) -> None:
     run = pyprof2.load(kineto_trace)
-    (total,) = total_row(run.rows()).to_dict("records")
+    total = run.sums(()).total()
 
     for axis in AXES:
         sums = run.profile(by=axis)

@@ -3,8 +3,6 @@ import { Table } from "./document.js";
 import { decodeText } from "./state.js";
 import { NONE } from "./text.js";
 
-const COPIES = ["memcpy", "memset"];
-
 /** How names follow one another in a path. */
 export const SEPARATORS = { layer: ".", range: " / " };
 
@@ -94,8 +92,6 @@ export class Cube {
     this.calls = { sets: new Sets(document.calls.with), calls: document.calls.op_calls };
     const { row, with: sets, columns } = document.helpers;
     this.helpers = { rows: row, sets: new Sets(sets), columns };
-    const category = this.table.column("category");
-    this.isCopy = Uint8Array.from({ length: this.table.rows }, (_, index) => (COPIES.includes(category.at(index)) ? 1 : 0));
   }
 
   /** The number of the list that each row is in; -1: in none. */

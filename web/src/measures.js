@@ -10,49 +10,39 @@
  * @returns {object[]} by name of the column
  */
 export function measureGroups(cube, groupOf, count, whole) {
-  const tells = tellers(cube, groupOf, count);
   const found = Array.from({ length: count }, () => ({}));
-  const task = { cube, groupOf, count, whole, tells };
+  const task = { cube, groupOf, count, whole };
   for (const column of cube.columns) {
     const values = MAKERS[Object.keys(column.of).find((key) => key in MAKERS)](task, column);
-    values.forEach((value, group) => (found[group][column.name] = value));
+    const known = knownGroups(task, column.of);
+    values.forEach((value, group) => (found[group][column.name] = known(group) ? value : null));
   }
   return found;
 }
 
 /** How a column is made, by what its `of` has. */
 const MAKERS = {
-  sum: (task, column) => added(task, column, column.of.sum),
+  sum: (task, column) => added(task, column.of.sum),
   min: (task, column) => extreme(task, column.of.min, Math.min),
   max: (task, column) => extreme(task, column.of.max, Math.max),
-  share: (task, { of }) => added(task, {}, of.share).map((sum) => (task.whole > 0 ? ((sum ?? 0) / task.whole) * of.scale : null)),
+  share: (task, { of }) => added(task, of.share).map((sum) => (task.whole > 0 ? ((sum ?? 0) / task.whole) * of.scale : null)),
   ratio: ratios,
   calls: opCalls,
 };
 
-/** Whether rows of each group that are copies tell of its FLOPs: they do none. */
-function tellers(cube, groupOf, count) {
-  const hasKernels = new Uint8Array(count);
-  const hasKnown = new Uint8Array(count);
-  const known = cube.table.column("flops_known").values;
-  for (let row = 0; row < groupOf.length; row += 1) {
-    const group = groupOf[row];
-    if (group < 0 || cube.isCopy[row]) continue;
-    hasKernels[group] = 1;
-    if (known[row] > 0) hasKnown[group] = 1;
-  }
-  return hasKernels.map((kernels, group) => (!kernels || hasKnown[group] ? 1 : 0));
+/** Whether a column is known of a group: `known` of its rows are, where `among` are that could be. */
+function knownGroups(task, { known, among }) {
+  if (!known) return () => true;
+  const [found, could] = [known, among].map((name) => added(task, name));
+  return (group) => !could[group] || found[group] > 0;
 }
 
-const counts = ({ cube, groupOf, tells }, row, ofFlops) => !ofFlops || !cube.isCopy[row] || tells[groupOf[row]] === 1;
-
-function added(task, { of_flops: ofFlops }, name) {
-  const { cube, groupOf, count } = task;
+function added({ cube, groupOf, count }, name) {
   const { values } = cube.table.column(name);
   const sums = new Array(count).fill(null);
   for (let row = 0; row < groupOf.length; row += 1) {
     const group = groupOf[row];
-    if (group >= 0 && values[row] !== null && counts(task, row, ofFlops)) sums[group] = (sums[group] ?? 0) + values[row];
+    if (group >= 0 && values[row] !== null) sums[group] = (sums[group] ?? 0) + values[row];
   }
   return sums;
 }
@@ -70,21 +60,20 @@ function extreme({ cube, groupOf, count }, name, pick) {
 
 function ratios(task, column) {
   const [above, below] = column.of.ratio.map((name) => {
-    const sums = added(task, column, name);
-    addHelpers(task, column, name, sums);
+    const sums = added(task, name);
+    addHelpers(task, name, sums);
     return sums;
   });
   return above.map((sum, group) => (below[group] ? column.of.scale * (sum / below[group]) : null));
 }
 
 /** The time of kernels that only help counts where the work that they help with does. */
-function addHelpers(task, { of_flops: ofFlops }, name, sums) {
-  const { groupOf, cube } = task;
+function addHelpers({ groupOf, cube }, name, sums) {
   const { rows, sets, columns } = cube.helpers;
   if (!(name in columns)) return;
   rows.forEach((row, entry) => {
     const group = groupOf[row];
-    if (group < 0 || !counts(task, row, ofFlops)) return;
+    if (group < 0) return;
     if (sets.members(entry).some((member) => groupOf[member] === group)) sums[group] = (sums[group] ?? 0) + columns[name][entry];
   });
 }

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.allocation import release_unused
-from pyprof2.analysis.summaries.cube import cube
+from pyprof2.analysis.summaries.cube import KEYS, cube
 from pyprof2.comparison import compare
 from pyprof2.reports.page import html, profile
 from pyprof2.reports.page.comparison import comparison_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyprof2.run import Run
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 LARGEST: Final = 7_000_000
 """Characters of the data at most: with the program on the page the file stays below 10 MB."""
 _SIZES: Final = (
@@ -70,10 +70,10 @@ def packed_document(run: Run, query: ReportQuery) -> str:
     """
     apart = steps_apart(run)
     document = _document(run, query, apart)
-    rows = profile.rows_of(run)
+    sums = run.sums(KEYS)
     data = ""
     for most, length in _SIZES:
-        found = cube(rows, apart, most)
+        found = cube(sums, apart, most)
         folded = steps_notes(run, apart), profile.notes_of(found), notes_of(document["roofline"])
         notes = [*document["meta"]["notes"], *itertools.chain(*folded)]
         whole = document | profile.tables_of(run, found)

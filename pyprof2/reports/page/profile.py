@@ -5,28 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.hardware.kernel_names import short_name
-from pyprof2.analysis.summaries.cube import KEYS, OTHER_STEPS
-from pyprof2.analysis.summaries.profile_columns import NEEDED, RATE_SCALES, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.cube import OTHER_STEPS
+from pyprof2.analysis.summaries.profile import OF_FLOPS
+from pyprof2.analysis.summaries.profile_columns import RATE_SCALES, SUMMARY_COLUMNS
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.values import column, numbers, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import pandas as pd
-
     from pyprof2.analysis.summaries.cube import Cube
     from pyprof2.analysis.summaries.sets import Sets
     from pyprof2.run import Run
 
 _PLAIN: Final = ("rank", "step")
-_OF_FLOPS: Final = ("flops", "tflops", "intensity")
-"""What copies have a part in only where the FLOPs of a kernel beside them are known."""
-
-
-def rows_of(run: Run) -> pd.DataFrame:
-    """Return the rows that the profile is made of."""
-    return run.rows({*KEYS, *NEEDED}).reset_index(drop=True)
+_KNOWN: Final = {"known": "known_kernel_count", "among": "kernel_count"}
 
 
 def tables_of(run: Run, found: Cube) -> dict[str, Any]:
@@ -62,8 +55,7 @@ def columns_of() -> list[dict[str, Any]]:
             "name": each.name,
             "unit": each.unit,
             "help": each.meaning,
-            "of": _formula(each.name),
-            "of_flops": each.name in _OF_FLOPS,
+            "of": _formula(each.name) | (_KNOWN if each.name in OF_FLOPS else {}),
         }
         for each in SUMMARY_COLUMNS
     ]

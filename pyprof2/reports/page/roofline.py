@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
-from pyprof2.analysis.summaries.profile import summarize
-from pyprof2.analysis.summaries.profile_columns import NEEDED
+from pyprof2.analysis.summaries.profile import frame as frame_of
+from pyprof2.analysis.summaries.profile_columns import NONE
 from pyprof2.reports.explanation import explanation_lines
 from pyprof2.reports.page.values import cut, table
 
@@ -57,10 +57,10 @@ def _peaks(device: Device) -> Iterator[dict[str, Any]]:
 
 def _signatures(run: Run) -> dict[str, Any]:
     """Return the sums of the signatures, what `explain` says of the longest kernel of the first."""
-    needed = {"rank", "signature", "kernel_id", "bound", *NEEDED}
-    rows = run.rows(needed).reset_index(drop=True)
+    rows = run.rows({"rank", "signature", "kernel_id", "dur_ns", "bound"})
     rows = rows[rows["signature"].notna()].reset_index(drop=True)
-    sums = summarize(rows, ["rank", "signature"], more=True).head(MOST_DOTS)
+    sums = frame_of(run.sums(("rank", "signature")).summarize(["rank", "signature"]))
+    sums = sums[sums["signature"] != NONE].head(MOST_DOTS).reset_index(drop=True)
     names = [
         "rank", "signature", "count", "time_ns", "flops", "bytes", "tflops", "gbps", "intensity",
         "roofline_pct",

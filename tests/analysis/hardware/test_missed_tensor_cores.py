@@ -9,10 +9,9 @@ import pytest
 
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons, missed_time
 from pyprof2.analysis.summaries.ledger import sum_by
-from pyprof2.analysis.summaries.profile import summarize
 from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS
 from pyprof2.analysis.summaries.rows import activity_rows, frame
-from tests.builders import canonical
+from tests.builders import canonical, summarized
 from tests.kineto_events import launched, load_events, op
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def test_an_axis_says_how_much_of_the_eligible_time_was_missed_and_why() -> None
         MISSED | {"op": "add", "dur_ns": 50, "tensor_core_eligible": False},
     )
 
-    sums = summarize(frame([activity_rows(kernels, canonical("copies"))]), ["op"], more=True)
+    sums = summarized(frame([activity_rows(kernels, canonical("copies"))]), ["op"])
     names = [column.name for column in MORE_COLUMNS if column.name.startswith("tensor_core")]
     more = sums.set_index("op")[names].to_dict("index")
 
@@ -175,12 +174,6 @@ def test_an_axis_says_how_much_of_the_eligible_time_was_missed_and_why() -> None
         "tensor_core_missed": "f32 without TF32",
     }
     assert all(pd.isna(value) for value in more["add"].values())
-
-
-def test_unasked_an_axis_has_the_columns_of_the_contract_alone() -> None:
-    rows = frame([activity_rows(canonical("kernels", MISSED), canonical("copies"))])
-
-    assert not {column.name for column in MORE_COLUMNS} & set(summarize(rows, ["op"]))
 
 
 def test_what_is_gained_in_half_precision_is_no_advice_on_other_kernels() -> None:

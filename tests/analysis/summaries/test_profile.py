@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.summaries.profile import select, summarize, total_row
-from pyprof2.analysis.summaries.profile_columns import AXES, NONE, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile import select
+from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, NONE, SUMMARY_COLUMNS
 from pyprof2.errors import TableError, UsageError
-from tests.builders import profile_rows
+from tests.builders import profile_rows, summarized, total_of
 from tests.counted_calls import calls_of
 
 SUMS = ["count", "time_ns", "flops", "bytes"]
@@ -31,7 +31,7 @@ def test_a_rate_is_sum_over_sum_and_no_mean_of_rates() -> None:
         {"op": "mm", "dur_ns": 3000, "flops": 2_000_000, "bytes": 1000},
     )
 
-    mm = one(summarize(rows, ["op"]))
+    mm = one(summarized(rows, ["op"]))
 
     assert mm["tflops"] == 2.0  # 8 MFLOP in 4 us; the mean of 6 and 0.67 is 3.3
     assert mm["gbps"] == 1.0  # 4000 B in 4000 ns
@@ -44,7 +44,7 @@ def test_time_whose_work_is_unknown_does_not_dilute_a_rate() -> None:
         {"dur_ns": 3000, "cost_status": "no_formula"},
     )
 
-    total = one(total_row(rows))
+    total = total_of(rows)
 
     assert total["tflops"] == 5.0
     assert total["gbps"] == 4.0
@@ -57,7 +57,7 @@ def test_copies_do_not_tell_that_kernels_of_unknown_work_did_none() -> None:
     product = {"category": "matmul", "cost_status": "no_shapes"}
     counted = {"category": "matmul", "flops": 5, "bytes": 2, "cost_status": "ok"}
 
-    found = summarize(
+    found = summarized(
         profile_rows(
             copy | {"op": "mm"}, product | {"op": "mm"},
             copy | {"op": "both"}, product | {"op": "both"}, counted | {"op": "both"},
@@ -74,7 +74,7 @@ def test_copies_do_not_tell_that_kernels_of_unknown_work_did_none() -> None:
 def test_intensity_needs_both_counts_of_a_row() -> None:
     rows = profile_rows({"flops": 100, "bytes": 50}, {"flops": 900}, {"bytes": 7})
 
-    assert one(total_row(rows))["intensity"] == 2.0
+    assert total_of(rows)["intensity"] == 2.0
 
 
 def test_roofline_is_the_time_that_the_roof_allows_over_the_time_taken() -> None:
@@ -84,7 +84,7 @@ def test_roofline_is_the_time_that_the_roof_allows_over_the_time_taken() -> None
         {"dur_ns": 9000},
     )
 
-    assert one(total_row(rows))["roofline_pct"] == 87.5
+    assert total_of(rows)["roofline_pct"] == 87.5
 
 
 def test_tensor_core_share_is_of_the_time_with_a_verdict() -> None:
@@ -95,11 +95,11 @@ def test_tensor_core_share_is_of_the_time_with_a_verdict() -> None:
         {"dur_ns": 7000},
     )
 
-    assert one(total_row(rows))["tensor_core_pct"] == 25.0
+    assert total_of(rows)["tensor_core_pct"] == 25.0
 
 
 def test_where_nothing_is_known_all_is_null_and_nothing_is_zero() -> None:
-    known = one(summarize(profile_rows({"dur_ns": 1000}), ["rank"]))
+    known = one(summarized(profile_rows({"dur_ns": 1000}), ["rank"]))
 
     null = ["flops", "bytes", "tflops", "gbps", "intensity", "roofline_pct", "tensor_core_pct"]
     assert all(pd.isna(known[name]) for name in null)
@@ -112,7 +112,7 @@ def test_counts_inside_an_op_that_has_them_are_not_counted_again() -> None:
         {"dur_ns": 3000, "rate_ns": 3000, "flops": 8_000_000, "cost_status": "in_parent"},
     )
 
-    total = one(total_row(rows))
+    total = total_of(rows)
 
     assert total["flops"] == 8_000_000
     assert total["tflops"] == 2.0  # over the whole 4 us of the outer op
@@ -126,7 +126,7 @@ def test_null_keys_have_a_row_of_their_own() -> None:
         {"op": None, "step": None, "dur_ns": 5000},
     )
 
-    by_op, by_step = summarize(rows, ["op"]), summarize(rows, ["step"])
+    by_op, by_step = summarized(rows, ["op"]), summarized(rows, ["step"])
 
     assert by_op["op"].tolist() == [NONE, "mm"]
     assert by_step["step"].isna().tolist() == [False, True]
@@ -139,22 +139,23 @@ def test_the_longest_time_comes_first_and_ties_are_in_order_of_the_keys() -> Non
         {"op": "c", "dur_ns": 2000, "step": 5},
     )  # fmt: skip
 
-    keys = summarize(rows, ["op", "step"])[["op", "step"]].to_numpy().tolist()
+    keys = summarized(rows, ["op", "step"])[["op", "step"]].to_numpy().tolist()
 
     assert keys == [["c", 5], ["a", 9], ["b", 1], ["b", 2]]
 
 
 def test_columns_are_the_keys_and_then_the_documented_ones() -> None:
-    frame = summarize(profile_rows({"layer": "a"}), ["layer", "name"])
+    frame = summarized(profile_rows({"layer": "a"}), ["layer", "name"])
+    names = [column.name for column in (*SUMMARY_COLUMNS, *MORE_COLUMNS)]
 
-    assert frame.columns.tolist() == ["layer", "kernel", *(c.name for c in SUMMARY_COLUMNS)]
+    assert frame.columns.tolist() == ["layer", "kernel", *names]
 
 
 @pytest.mark.parametrize("axis", AXES)
 def test_no_rows_give_no_groups_with_the_same_columns(axis: str) -> None:
     rows = profile_rows({"op": "mm"})
 
-    empty, full = summarize(rows[:0], [axis]), summarize(rows, [axis])
+    empty, full = summarized(rows[:0], [axis]), summarized(rows, [axis])
 
     assert len(empty) == 0
     assert empty.dtypes.astype(str).tolist() == full.dtypes.astype(str).tolist()
@@ -176,7 +177,7 @@ def test_depth_cuts_the_path_of_a_layer_and_sums(depth: int, time_ns: dict[str, 
         {"layer": "head", "dur_ns": 8000},
     )
 
-    frame = summarize(rows, ["layer"], depth)
+    frame = summarized(rows, ["layer"], depth)
 
     assert dict(zip(frame["layer"], frame["time_ns"], strict=True)) == time_ns
 
@@ -189,10 +190,10 @@ def test_an_op_call_with_several_kernels_counts_once_and_ranks_number_their_own(
         {"rank": 1, "op_id": None, "kernel": "gemm"},
     )
 
-    by_name = summarize(rows, ["name"]).set_index("kernel")
+    by_name = summarized(rows, ["name"]).set_index("kernel")
 
     assert by_name["op_calls"].to_dict() == {"gemm": 2, "splitk": 1}
-    assert one(total_row(rows))["op_calls"] == 2
+    assert total_of(rows)["op_calls"] == 2
 
 
 def test_sums_are_exact_where_a_float_is_not() -> None:
@@ -201,7 +202,7 @@ def test_sums_are_exact_where_a_float_is_not() -> None:
         {"dur_ns": odd, "flops": odd, "bytes": odd}, {"dur_ns": 2, "flops": 2, "bytes": 2}
     )
 
-    total = one(total_row(rows))
+    total = total_of(rows)
 
     assert [total[name] for name in ("time_ns", "flops", "bytes")] == [odd + 2] * 3
 
@@ -209,7 +210,7 @@ def test_sums_are_exact_where_a_float_is_not() -> None:
 def test_a_sum_that_no_int64_holds_is_null_and_its_rate_is_right() -> None:
     rows = profile_rows({"dur_ns": 10**9, "flops": 2**62}, {"dur_ns": 10**9, "flops": 2**62})
 
-    total = one(total_row(rows))
+    total = total_of(rows)
 
     assert pd.isna(total["flops"])
     assert total["tflops"] == pytest.approx(2**62 / 1e12)
@@ -219,18 +220,18 @@ def test_times_that_no_int64_holds_are_an_error() -> None:
     rows = profile_rows({"dur_ns": 2**62}, {"dur_ns": 2**62})
 
     with pytest.raises(TableError, match="recording is broken"):
-        summarize(rows, ["op"])
+        summarized(rows, ["op"])
 
 
 def test_of_nothing_the_total_is_zero_and_the_rest_null() -> None:
-    total = one(total_row(profile_rows({})[:0]))
+    total = total_of(profile_rows({})[:0])
 
     assert {name for name, value in total.items() if value == 0} == {"count", "op_calls", "time_ns"}
     assert all(pd.isna(value) or value == 0 for value in total.values())
 
 
 def test_time_of_nothing_has_no_share() -> None:
-    frame = summarize(profile_rows({"op": "a", "dur_ns": 0}, {"op": "b", "dur_ns": 0}), ["op"])
+    frame = summarized(profile_rows({"op": "a", "dur_ns": 0}, {"op": "b", "dur_ns": 0}), ["op"])
 
     assert frame["share_pct"].isna().all()
     assert frame["mean_ns"].tolist() == [0.0, 0.0]
@@ -258,7 +259,7 @@ ROWS = st.lists(
 def test_columns_add_up_to_the_total(rows: list[dict[str, Any]], by: list[str]) -> None:
     frame = profile_rows(*rows) if rows else profile_rows({})[:0]
 
-    summary, total = summarize(frame, by), one(total_row(frame))
+    summary, total = summarized(frame, by), total_of(frame)
 
     for name in SUMS:
         assert summary[name].sum() == (0 if pd.isna(total[name]) else total[name]), name
@@ -274,7 +275,7 @@ def test_the_order_of_the_rows_does_not_matter(rows: list[dict[str, Any]]) -> No
     shuffled = frame.sample(frac=1, random_state=0)
 
     pd.testing.assert_frame_equal(
-        summarize(frame, ["op", "step"]), summarize(shuffled, ["op", "step"])
+        summarized(frame, ["op", "step"]), summarized(shuffled, ["op", "step"])
     )
 
 
@@ -292,7 +293,7 @@ def test_axes_that_make_no_sense_are_wrong_usage(
     by: list[str], depth: int | None, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        summarize(profile_rows({}), by, depth)
+        summarized(profile_rows({}), by, depth)
 
 
 CHOICE = profile_rows(
@@ -342,7 +343,7 @@ def test_many_rows_are_no_more_calls_than_few() -> None:
     def calls(count: int) -> int:
         at = np.random.default_rng(0).integers(0, 3, count)
         rows = few.take(at).reset_index(drop=True)
-        summarize(rows, ["op", "layer", "step"])  # what is imported and kept comes with the first
-        return calls_of(lambda: summarize(rows, ["op", "layer", "step"]))
+        summarized(rows, ["op", "layer", "step"])  # what is imported and kept comes with the first
+        return calls_of(lambda: summarized(rows, ["op", "layer", "step"]))
 
     assert calls(100_000) < 1.1 * calls(1000)

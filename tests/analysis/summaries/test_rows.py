@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof2.analysis.summaries.profile import summarize
-from pyprof2.analysis.summaries.rows import activity_rows, frame, op_rows
+from pyprof2.analysis.summaries.rows import frame, op_rows
 from pyprof2.run import load, parse
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
-from tests.builders import canonical
 from tests.kineto_events import (
     ENGINE,
     MAIN,
@@ -299,23 +297,3 @@ def test_a_gpu_is_no_roof_for_the_cpu_and_a_file_is(tmp_path: Path) -> None:
     assert cpu_rows(tmp_path, device="H100 SXM")["roofline_pct"].isna().all()
     assert cpu_rows(tmp_path, CPU, device="H100 SXM")["roofline_pct"].tolist() == [50, 50]
     assert cpu_rows(tmp_path, CPU, device=str(file))["roofline_pct"].tolist() == [25, 25]
-
-
-def test_a_helper_of_one_rank_is_none_of_the_work_of_an_op_of_another() -> None:
-    """By name, `k` of rank 0 does 10 FLOPs in 1000 ns; of rank 1 it helps `m`, of the same op."""
-    work = {"dur_ns": 1000, "cost_op_id": 0, "op_time_ns": 1000, "tflops": 1e-5, "flops": 10}
-    main = {"cost_role": "main"}
-    helper = {"dur_ns": 1000, "cost_op_id": 0, "flops": 0, "cost_role": "helper"}
-    ranks = [
-        canonical("kernels", {"kernel": "k", "rank": 0} | main | work),
-        canonical(
-            "kernels",
-            {"kernel": "m", "rank": 1} | main | work,
-            {"kernel": "k", "rank": 1} | helper,
-        ),
-    ]
-
-    rows = frame([activity_rows(kernels, canonical("copies")) for kernels in ranks])
-
-    rates = summarize(rows, ["name"]).set_index("kernel")["tflops"]
-    assert rates.to_dict() == {"k": pytest.approx(1e-5), "m": pytest.approx(1e-5)}

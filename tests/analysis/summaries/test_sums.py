@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import tracemalloc
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pyprof2.analysis.summaries import sums as summed
-from pyprof2.analysis.summaries.profile import select, summarize, total_row
-from pyprof2.analysis.summaries.profile_columns import AXES, UNSTORED
-from pyprof2.analysis.summaries.rows import activity_rows, frame
-from pyprof2.analysis.summaries.stored_sums import StoredSums, names_rows
-from pyprof2.analysis.summaries.sums import sums_of_rank
+from pyprof2.analysis.parted import parts_of
+from pyprof2.analysis.summaries.profile import Sums, select
+from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, SUMMARY_COLUMNS, UNSTORED
+from pyprof2.analysis.summaries.rows import activity_parts
+from pyprof2.analysis.summaries.sums import stored_sums, sums_of_rank, sums_stored
+from pyprof2.columns import as_pandas
 from pyprof2.listings import in_order, listed
 from tests.builders import canonical, parted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
 
 OPS = 9
 PHASES = (Phase.explicit, Phase.generate)  # of seeds none is simpler than another
@@ -82,64 +80,183 @@ def tables_of(seed: int, rank: int) -> dict[str, pa.Table]:
     }
 
 
-def stored(tables: Sequence[Mapping[str, pa.Table]], size: int | None = None) -> StoredSums:
+def stored(tables: Sequence[Mapping[str, pa.Table]], size: int | None = None) -> Sums:
     """Return the stored sums of ranks whose tables are read in parts of so many rows."""
-    found = [sums_of_rank(parted(own, size), rank) for rank, own in enumerate(tables)]
-    return StoredSums.of([[table.to_pydict() for table in pair] for pair in found])
+    found = [sums_stored(*stored_sums(parted(own, size), rank)) for rank, own in enumerate(tables)]
+    return Sums.together([each for each in found if each is not None])
+
+
+def made(
+    tables: Sequence[Mapping[str, pa.Table]],
+    keys: Sequence[str],
+    size: int | None = None,
+    **selection: Any,
+) -> Sums:
+    """Return the sums by some keys of the rows that fit, as a run makes what is not stored."""
+
+    def of_rank(rank: int, own: Mapping[str, pa.Table]) -> Sums:
+        cut = parted(own, size)
+        return sums_of_rank(
+            lambda columns: activity_parts(lambda n, stored: parts_of(cut[n], stored), columns),
+            keys, rank, op_count=own["ops"].num_rows, selection=selection,
+        )  # fmt: skip
+
+    return Sums.together([of_rank(*each) for each in enumerate(tables)])
 
 
 def rows_of(tables: Sequence[Mapping[str, pa.Table]]) -> pd.DataFrame:
-    """Return the rows of axis `kernel`, as a run does."""
-    return frame([activity_rows(own["kernels"], own["copies"]) for own in tables])
+    """Return kernels and copies of all ranks as rows, with the least time of each, in ns."""
+    names = [*canonical("kernels").column_names, "library", "tensor_core_missed"]
+    parts = [
+        part
+        for own in tables
+        for part in activity_parts(lambda name, stored: [own[name].select(stored)], names)  # noqa: B023
+    ]
+    rows = as_pandas(pa.concat_tables(parts).unify_dictionaries(), ("rank", "dur_ns"))
+    rows["op"], rows["kernel"] = rows["op"].astype("str"), rows["kernel"].astype("str")
+    rows["works"] = rows["cost_role"].isna() | (rows["cost_role"] == "main")
+    rows["of"] = rows["rank"] * 10**6 + rows["cost_op_id"].fillna(-1).astype("int64")
+    working = rows["dur_ns"].where(rows["works"], 0).groupby(rows["of"]).transform("sum")
+    has_roof = rows["roofline_pct"].notna().groupby(rows["of"]).transform("any")
+    part = rows["dur_ns"] / working.where(working > 0).astype("float64")
+    least = rows["roofline_pct"] / 100 * rows["op_time_ns"].astype("float64") * part
+    rows["least_ns"] = least.where(rows["works"] | ~has_roof, 0)
+    return rows
 
 
-def same(values: Sequence[Any]) -> list[Any]:
-    """Return values with one kind of null, and numbers as they are written."""
-    return [None if value is None or value is pd.NA else str(value) for value in values]
+def grouped(rows: pd.DataFrame, by: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return what sums have for each key: a group-by of the rows, one group after another."""
+    keys = {}
+    for axis in by:
+        values = rows[AXES[axis]].astype(object)
+        none = None if AXES[axis] in ("step", "stream", "rank") else "(none)"
+        keys[axis] = [none if pd.isna(value) else value for value in values]
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for at, key in enumerate(zip(*keys.values(), strict=True)):
+        groups.setdefault(key, []).append(at)
+    whole = int(rows["dur_ns"].sum())
+    return {key: one_group(rows.iloc[at], whole) for key, at in groups.items()}
 
 
+def one_group(rows: pd.DataFrame, whole: int) -> dict[str, Any]:
+    """Return the columns of sums of rows of one key."""
+    time, counts = rows["dur_ns"], rows["cost_status"].ne("in_parent").fillna(value=True)
+    is_copy = rows["category"].isin(["memcpy", "memset"])
+    flops, nbytes = (rows[name].where(counts) for name in ("flops", "bytes"))
+    if not is_copy.all() and rows["flops"][~is_copy].isna().all():
+        flops = flops.where(pd.Series(data=False, index=rows.index))
+    beside = rows["works"] | rows["of"].isin(rows["of"][rows["works"]])
+    calls = rows[rows["op_id"].notna()].drop_duplicates(["rank", "op_id"])
+    verdict = rows["tensor_core"].isin(["yes", "no"])
+    yes, missed = rows["tensor_core"].isin(["yes"]), rows["tensor_core_missed"].notna()
+    used = rows["tensor_core_eligible"].eq(other=True) & rows["flops"].gt(0) & yes
+    used = used.fillna(value=False)
+    flag, flagged = most(rows["roofline_flag"], time)
+    return {
+        "count": len(rows), "op_calls": len(calls), "time_ns": time.sum(),
+        "share_pct": 100 * time.sum() / whole if whole else None, "mean_ns": time.mean(),
+        "min_ns": time.min(), "max_ns": time.max(),
+        "flops": flops.sum(min_count=1), "bytes": nbytes.sum(min_count=1),
+        "tflops": ratio(flops[beside], time) / 1000, "gbps": ratio(nbytes[beside], time),
+        "intensity": ratio(flops, nbytes),
+        "roofline_pct": 100 * ratio(rows["least_ns"][beside], time),
+        "tensor_core_pct": 100 * ratio(time.where(verdict, pd.NA).where(~verdict | yes, 0), time),
+        "costed_pct": 100 * ratio(time.where(rows["cost_status"].isin(COSTED), 0), time),
+        "tensor_core_missed_ns": time[missed].sum() if (missed | used).any() else None,
+        "tensor_core_missed_pct": 100 * ratio(time[missed | used].where(missed, 0), time),
+        "tensor_core_missed": most(rows["tensor_core_missed"], time)[0],
+        "roofline_flag": flag if flagged >= time[rows["works"]].sum() / 2 else None,
+    }  # fmt: skip
+
+
+def ratio(above: pd.Series, below: pd.Series) -> float:
+    """Return sum over sum of the rows that know both; not a number where the lower one is 0."""
+    known = above.notna() & below.loc[above.index].notna()
+    bottom = int(below.loc[above.index][known].sum())
+    return float(above[known].sum()) / bottom if bottom else float("nan")
+
+
+def most(texts: pd.Series, time: pd.Series) -> tuple[str | None, int]:
+    """Return the text of most of the time, the first of equals, and its time."""
+    sums = {str(text): int(sum_) for text, sum_ in time.groupby(texts.astype(object)).sum().items()}
+    text = min(sums, key=lambda each: (-sums[each], each), default=None)
+    return text, sums.get(text or "", 0)
+
+
+COSTED = ("ok", "assumed", "in_parent")
 QUERIES: tuple[dict[str, Any], ...] = (
     {}, {"op": "mm"}, {"layer": "a"}, {"kernel": "gemm|split"}, {"range": "x"}, {"rank": 1},
     {"direction": ["forward", "(none)"]}, {"category": ["matmul", "memset"]}, {"stream": [7]},
     {"copies": False}, {"op": "no such op"},
 )  # fmt: skip
 BY = (
-    *([axis] for axis in AXES if axis not in ("step", *UNSTORED)),
+    *([axis] for axis in AXES if axis not in UNSTORED), ["step", "op"],
     ["op", "name"], ["stream", "rank"],
     ["layer", "direction"], ["source", "library", "category"],
 )  # fmt: skip
 
 
-@settings(max_examples=4, deadline=None, phases=PHASES)
+def assert_equal(found: Mapping[str, Any], wanted: Mapping[str, Any], where: object) -> None:
+    for name, value in wanted.items():
+        if value is None or pd.isna(value):
+            assert found[name] is None, (where, name)
+        elif isinstance(value, float):
+            assert found[name] == pytest.approx(value, rel=1e-12), (where, name)
+        else:
+            assert found[name] == value, (where, name)
+
+
+@settings(max_examples=3, deadline=None, phases=PHASES)
 @given(st.integers(0, 10**9), st.sampled_from((1, 7, 40, None)))
-def test_sums_of_sums_are_those_of_the_rows(seed: int, size: int | None) -> None:
+def test_sums_stored_or_not_are_those_of_a_group_by(seed: int, size: int | None) -> None:
     tables = [tables_of(seed, rank) for rank in (0, 1)]
     sums, rows = stored(tables, size), rows_of(tables)
+    names = [column.name for column in (*SUMMARY_COLUMNS, *MORE_COLUMNS)]
 
     for selection in QUERIES:
-        chosen, own = sums.select(selection), select(rows, **selection)
-        (total,) = total_row(own).to_dict("records")
-        assert same(list(chosen.total().values())) == same(
-            [None if isinstance(v, float) and math.isnan(v) else v for v in total.values()]
-        )
+        kept = select(rows, **selection)
         for by in BY if not selection else BY[-4:]:
-            found, wanted = chosen.summarize(by), listed(summarize(own, by, more=True))
-            assert list(found) == list(wanted)
-            for name, column in wanted.items():
-                assert same(found[name].cells) == same(column.cells), (by, name)
-                assert found[name].is_text == column.is_text
+            keys = [AXES[axis] for axis in by]
+            wanted = grouped(kept, by)
+            own = made(tables, keys, size, **selection)
+            for each in (sums.select(**selection), own) if "step" not in by else (own,):
+                found = each.summarize(by).to_pylist()
+                assert {tuple(row[key] for key in keys) for row in found} == wanted.keys()
+                assert len(found) == len(wanted)
+                for row in found:
+                    assert list(row) == [*keys, *names]
+                    assert_equal(row, wanted[tuple(row[key] for key in keys)], (selection, by))
+        if len(kept):
+            total = one_group(kept, int(kept["dur_ns"].sum()))
+            shown = {column.name: total[column.name] for column in SUMMARY_COLUMNS}
+            assert_equal(sums.select(**selection).total(), shown, selection)
+
+
+@pytest.mark.parametrize("selection", [{"step": (1, 1)}, {"step": (1, 2), "op": "mm"}])
+def test_steps_are_chosen_before_rows_are_added_up(selection: dict[str, Any]) -> None:
+    tables = [tables_of(11, rank) for rank in (0, 1)]
+
+    found = made(tables, ["op"], 7, **selection).summarize(["op"]).to_pylist()
+
+    wanted = grouped(select(rows_of(tables), **selection), ["op"])
+    for row in found:
+        assert_equal(row, wanted.pop((row["op"],)), selection)
+    assert not wanted
 
 
 @pytest.mark.parametrize(("depth", "fold"), [(1, False), (None, True), (1, True)])
-def test_paths_are_cut_and_numbers_folded_as_of_rows(depth: int | None, fold: bool) -> None:  # noqa: FBT001
+def test_paths_are_cut_and_numbers_folded(depth: int | None, fold: bool) -> None:  # noqa: FBT001
     tables = [tables_of(5, 0)]
     found = stored(tables).summarize(["range", "layer"], depth, fold_numbers=fold)
 
-    wanted = summarize(rows_of(tables), ["range", "layer"], depth, fold_numbers=fold)
-
-    assert found["range"].cells == wanted["range"].tolist()
-    assert found["layer"].cells == wanted["layer"].tolist()
-    assert found["time_ns"].cells == wanted["time_ns"].tolist()
+    rows = rows_of(tables).astype({"range": object, "layer": object})
+    for name, separator in (("range", " / "), ("layer", ".")):
+        cut = rows[name].str.split(separator).str[:depth].str.join(separator)
+        rows[name] = cut.str.replace(r"\d+", "N", regex=True) if fold and name == "range" else cut
+    wanted = grouped(rows, ["range", "layer"])
+    assert {(row["range"], row["layer"]): row["time_ns"] for row in found.to_pylist()} == {
+        key: row["time_ns"] for key, row in wanted.items()
+    }
 
 
 def test_shares_with_a_key_are_those_of_the_rows() -> None:
@@ -174,8 +291,8 @@ def test_a_call_with_kernels_of_two_names_counts_once_in_their_op() -> None:
     )
     sums = stored([tables], size=1)
 
-    assert sums.summarize(["op"])["op_calls"].cells == [2]
-    assert sums.summarize(["name"])["op_calls"].cells == [2, 1]
+    assert sums.summarize(["op"])["op_calls"].to_pylist() == [2]
+    assert sums.summarize(["name"])["op_calls"].to_pylist() == [2, 1]
 
 
 def test_the_time_of_a_helper_counts_only_beside_the_work_it_helps() -> None:
@@ -189,10 +306,10 @@ def test_the_time_of_a_helper_counts_only_beside_the_work_it_helps() -> None:
 
     by_op, by_name = sums.summarize(["op"]), sums.summarize(["name"])
 
-    assert by_op["tflops"].cells == [pytest.approx(30 / 15 / 1000)]
-    assert by_name["kernel"].cells == ["gemm", "split"]
-    assert by_name["tflops"].cells == [pytest.approx(30 / 10 / 1000), None]
-    assert sums.select({"kernel": "split"}).total()["tflops"] is None
+    assert by_op["tflops"].to_pylist() == [pytest.approx(30 / 15 / 1000)]
+    assert by_name["kernel"].to_pylist() == ["gemm", "split"]
+    assert by_name["tflops"].to_pylist() == [pytest.approx(30 / 10 / 1000), None]
+    assert sums.select(kernel="split").total()["tflops"] is None
 
 
 def test_a_helper_of_an_op_without_work_helps_with_nothing() -> None:
@@ -204,8 +321,8 @@ def test_a_helper_of_an_op_without_work_helps_with_nothing() -> None:
     )
     rate = 30 / 15 / 1000
 
-    assert stored([tables], size=1).summarize(["op"])["tflops"].cells == [pytest.approx(rate)]
-    assert summarize(rows_of([tables]), ["op"])["tflops"].tolist() == [pytest.approx(rate)]
+    for sums in (stored([tables], size=1), made([tables], ["op"])):
+        assert sums.summarize(["op"])["tflops"].to_pylist() == [pytest.approx(rate)]
 
 
 def test_whole_numbers_stay_exact_beyond_what_floats_hold() -> None:
@@ -213,14 +330,14 @@ def test_whole_numbers_stay_exact_beyond_what_floats_hold() -> None:
     rows = [work(flops=large, bytes=1), work(flops=1, bytes=large), work(flops=1, bytes=0)]
     found = stored([of_kernels(*rows)]).summarize(["op"])
 
-    assert found["flops"].cells == [large + 2]
-    assert found["bytes"].cells == [large + 1]
+    assert found["flops"].to_pylist() == [large + 2]
+    assert found["bytes"].to_pylist() == [large + 1]
 
 
 def test_sums_that_64_bits_do_not_hold_are_not_stored() -> None:
     rows = [work(flops=2**62), work(flops=2**62)]
 
-    sums, calls = sums_of_rank(parted(of_kernels(*rows)), 0)
+    sums, calls = stored_sums(parted(of_kernels(*rows)), 0)
 
     assert (sums.num_rows, calls.num_rows) == (0, 0)
 
@@ -228,12 +345,12 @@ def test_sums_that_64_bits_do_not_hold_are_not_stored() -> None:
 def test_more_rows_than_are_wanted_are_not_stored() -> None:
     tables = of_kernels(*(work(kernel=f"k{number}") for number in range(3)))
 
-    assert [t.num_rows for t in sums_of_rank(parted(tables), 0, most=3)] == [3, 0]
-    assert [t.num_rows for t in sums_of_rank(parted(tables), 0, most=2)] == [0, 0]
+    assert [t.num_rows for t in stored_sums(parted(tables), 0, most=3)] == [3, 0]
+    assert [t.num_rows for t in stored_sums(parted(tables), 0, most=2)] == [0, 0]
 
 
 def test_nothing_that_ran_on_a_device_has_no_sums() -> None:
-    assert [t.num_rows for t in sums_of_rank(parted(of_kernels()), 0)] == [0, 0]
+    assert [t.num_rows for t in stored_sums(parted(of_kernels()), 0)] == [0, 0]
 
 
 def test_what_is_held_does_not_grow_with_the_kernels_that_help() -> None:
@@ -241,7 +358,7 @@ def test_what_is_held_does_not_grow_with_the_kernels_that_help() -> None:
         one = {"op_id": 0, "cost_op_id": 0, "cost_role": "helper"}
         tables = parted(of_kernels(work(cost_role="main"), *[work(**one)] * count), 100)
         tracemalloc.start()
-        sums_of_rank(tables, 0)
+        stored_sums(tables, 0)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return peak
@@ -254,22 +371,48 @@ def test_what_is_held_does_not_grow_with_the_kernels_that_help() -> None:
 @settings(max_examples=8, deadline=None, phases=PHASES)
 @given(st.integers(0, 10**9))
 def test_rates_do_not_depend_on_the_order_of_rows(seed: int) -> None:
-    rows = rows_of([tables_of(seed, 0)])
-    shuffled = rows.sample(frac=1, random_state=seed % 2**32).reset_index(drop=True)
+    tables = tables_of(seed, 0)
+    chance = np.random.default_rng(seed)
+    shuffled = {
+        name: table.take(pa.array(chance.permutation(table.num_rows)))
+        for name, table in tables.items()
+    }
 
-    pd.testing.assert_frame_equal(
-        summarize(rows, ["op"], more=True), summarize(shuffled, ["op"], more=True), check_exact=True
-    )
+    assert made([tables], ["op"]).summarize(["op"]) == made([shuffled], ["op"]).summarize(["op"])
 
 
 def test_flops_beyond_what_floats_hold_add_up_in_any_order() -> None:
     large = [work(flops=flops) for flops in (2**53, 1, 1)]
     rates = [
-        summarize(rows_of([of_kernels(*rows)]), ["op"])["tflops"].tolist()
+        made([of_kernels(*rows)], ["op"]).summarize(["op"])["tflops"].to_pylist()
         for rows in (large, large[::-1])
     ]
 
     assert rates[0] == rates[1] == [(2**53 + 2) / 30 * 1e-3]
+
+
+def test_a_helper_of_one_rank_is_none_of_the_work_of_an_op_of_another() -> None:
+    """By name, `k` of rank 0 does 10 FLOPs in 1000 ns; of rank 1 it helps `m`, of the same op."""
+    work = {"dur_ns": 1000, "cost_op_id": 0, "op_time_ns": 1000, "tflops": 1e-5, "flops": 10}
+    main = {"cost_role": "main"}
+    helper = {"dur_ns": 1000, "cost_op_id": 0, "flops": 0, "cost_role": "helper"}
+    ranks = [
+        canonical("kernels", {"kernel": "k", "rank": 0} | main | work),
+        canonical(
+            "kernels",
+            {"kernel": "m", "rank": 1} | main | work,
+            {"kernel": "k", "rank": 1} | helper,
+        ),
+    ]
+
+    tables = [
+        {"kernels": kernels, "copies": canonical("copies"), "ops": canonical("ops", {})}
+        for kernels in ranks
+    ]
+
+    for sums in (made(tables, ["kernel"]), stored(tables)):
+        rates = {row["kernel"]: row["tflops"] for row in sums.summarize(["name"]).to_pylist()}
+        assert rates == {"k": pytest.approx(1e-5), "m": pytest.approx(1e-5)}
 
 
 def test_the_roof_of_a_sum_is_the_exact_one() -> None:
@@ -279,17 +422,23 @@ def test_the_roof_of_a_sum_is_the_exact_one() -> None:
         work(op_id=0, cost_op_id=at, roofline_pct=pct, op_time_ns=1009, dur_ns=1009, flops=1)
         for at, pct in enumerate(percents[:3])
     ]
-    found = stored([of_kernels(*rows)]).summarize(["op"])["roofline_pct"].cells[0]
+    found = stored([of_kernels(*rows)]).summarize(["op"])["roofline_pct"][0].as_py()
 
     exact = sum(Fraction(pct) * 1009 for pct in percents[:3]) / (3 * 1009)
     assert found == pytest.approx(float(exact), rel=1e-14)
 
 
-@pytest.mark.parametrize("rows", [[[0, 1]], [[-1]], [[None]]])
-def test_rows_that_do_not_exist_are_seen(rows: list[list[int | None]]) -> None:
-    assert names_rows({"helps": [None]}, {"rows": [[0]]})
-    assert not names_rows({"helps": [None]}, {"rows": rows})
-    assert not names_rows({"helps": rows}, {"rows": []})
+@pytest.mark.parametrize("rows", [[0, 1], [-1], [None]])
+def test_rows_that_do_not_exist_are_seen(rows: list[int | None]) -> None:
+    sums, calls = stored_sums(parted(of_kernels(work(op_id=0))), 0)
+
+    def altered(table: pa.Table, name: str) -> pa.Table:
+        lists = pa.array([rows], pa.list_(pa.int64()))
+        return table.set_column(table.column_names.index(name), table.schema.field(name), lists)
+
+    assert sums_stored(sums, calls) is not None
+    assert sums_stored(altered(sums, "helps"), calls) is None
+    assert sums_stored(sums, altered(calls, "rows")) is None
 
 
 def test_rows_are_put_in_order_as_dataframes_are() -> None:
@@ -301,7 +450,3 @@ def test_rows_are_put_in_order_as_dataframes_are() -> None:
         up = rises or name == "t"
         wanted = values.sort_values(ascending=up, kind="stable").index.tolist()
         assert in_order(table, [(name, rises)]) == wanted, (name, rises)
-
-
-def test_every_column_that_is_added_is_made() -> None:
-    assert set(summed.NEEDED) <= set(canonical("kernels").column_names)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     Group = list[int]
 
-COPIES = ("memcpy", "memset")
-
 
 def data_of(file: Path) -> str:
     """Return the data in a page as it stands there."""
@@ -102,17 +100,10 @@ def _helpers(helpers: Mapping[str, Any], key_of: Mapping[int, Any]) -> dict[Any,
 def _value(
     column: Row, cube: list[Row], group: Group, helpers: list[Row], calls: int, whole: int
 ) -> Any:
-    counting = group
-    if column["of_flops"] and not _copies_tell(cube, group):
-        counting = [at for at in group if cube[at]["category"] not in COPIES]
-    rows = [cube[at] for at in counting]
-    rows += [each for each in helpers if each["row"] in counting]
-    return _made(column["of"], rows, calls, whole)
-
-
-def _copies_tell(cube: list[Row], group: Group) -> bool:
-    kernels = [cube[at] for at in group if cube[at]["category"] not in COPIES]
-    return not kernels or sum(row["flops_known"] for row in kernels) > 0
+    of, rows = column["of"], [cube[at] for at in group]
+    if "known" in of and _sum(rows, of["among"]) and not _sum(rows, of["known"]):
+        return None
+    return _made(of, rows + helpers, calls, whole)
 
 
 def _made(of: Row, rows: list[Row], calls: int, whole: int) -> Any:
