@@ -38,7 +38,7 @@ class Linked:
         signature: row in the recording's signatures, -1 for none.
         texts: the signatures as text.
         layer: as text codes; ops in backward have that of their forward op.
-        stack: of the frames around, number in `Shared.stacks`, -1 for none; in backward as `layer`.
+        stack: of the frames around, number in `SharedFindings.stacks`, -1 for none; see `layer`.
         source, library_source: the innermost line of the user's own, and outside of torch.
         step: number of the step, `link.NO_ID` for none.
         direction: code into `link.DIRECTIONS`.
@@ -67,7 +67,7 @@ class Linked:
     launch_ranges: Found
 
 
-class Shared:
+class SharedFindings:
     """What the windows of a recording have in common, found once.
 
     Attributes:
@@ -124,7 +124,7 @@ def _look_around(
 
 
 def link_recording(
-    recording: Recording, source_root: str | None = None, shared: Shared | None = None
+    recording: Recording, source_root: str | None = None, shared: SharedFindings | None = None
 ) -> Linked:
     """Return all that is found of the recording's ops and GPU activities.
 
@@ -134,7 +134,7 @@ def link_recording(
         shared: what earlier windows of it have found; it is extended.
     """
     load_extensions()
-    shared = shared or Shared(recording)
+    shared = shared or SharedFindings(recording)
     tables = ("ops", "launches", "ranges", "flows", "memory")
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link.link_ops(recording, threads)
