@@ -111,8 +111,8 @@ def _look_around(
     ranges = link.read_ranges(recording, threads)
     lines = code_column(recorded, "stack")
     stack = _stacks_of(stacks, ops, ranges, lines)
-    calls = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
-    around = link.link_layers(*calls, ops, pairs.forward)
+    calls, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
+    around = link.link_layers(calls, layers, ops, pairs.forward)
     layer = merge_texts(code_column(recorded, "layer"), around)
     steps, annotations, *modules = (
         ranges.get(kind, NO_RANGES) for kind in ("step", "annotation", "module", "layer")
