@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
 from pyprof2.analysis.assembly.host_tables import estimate_table, memory_table, op_table
-from pyprof2.analysis.assembly.linked import Shared, link_recording
+from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.columns import order_of
 from pyprof2.recording import int_column
@@ -52,7 +52,7 @@ def assemble(
     """
     source_root = source_root or recording.source_root
     facts |= dict.fromkeys(("pairs_recorded", "pairs_agree", "nodes_lost"), 0)
-    windows, shared = windows_of(recording, folder), Shared(recording)
+    windows, shared = windows_of(recording, folder), SharedFindings(recording)
     counts: Counter[str] = Counter()
     late = {name: _Late() for name in ("kernels", "copies")}
     for at, window in enumerate(windows.each):
@@ -76,7 +76,7 @@ def assemble(
 def _tables_of(
     window: RecordingWindow,
     source_root: str | None,
-    shared: Shared,
+    shared: SharedFindings,
     facts: dict[str, int],
     activity_id: Int,
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:

@@ -22,8 +22,8 @@ from pyprof2.analysis.job.slow_ranks import (
     ON_HOST,
     OWN,
     VAGUE,
-    Place,
     SlowRank,
+    WorstPlace,
     ranks_made_to_wait,
     step_words,
     worst_place,
@@ -412,10 +412,10 @@ class JobOfRanks(Displayed):
         ]  # fmt: skip
         return pd.DataFrame(rows, columns=_OF_STRAGGLERS)
 
-    def _place_of(self, rank: int) -> Place | None:
+    def _place_of(self, rank: int) -> WorstPlace | None:
         if self.is_large:
             kind, op, source, excess = self.many.worst_call(rank)
-            return Place(kind, op, source, None, float(excess)) if excess > 0 else None
+            return WorstPlace(kind, op, source, None, float(excess)) if excess > 0 else None
         if self.has_no_work:
             return self._late_op(rank)
         others = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
@@ -424,7 +424,7 @@ class JobOfRanks(Displayed):
             return place
         return self._late_op(rank) or place
 
-    def _late_op(self, rank: int) -> Place | None:
+    def _late_op(self, rank: int) -> WorstPlace | None:
         """Return where a rank's host was late most: in which op or line, or before which op."""
         own = self.blame[(self.blame["rank"] == rank) & (self.blame["worst_ns"] > 0)]
         own = own[own["kind"].isin(("op", *ON_HOST))]
@@ -433,7 +433,7 @@ class JobOfRanks(Displayed):
         worst = own.groupby(["kind", "op", "source", "cause"], dropna=False)["worst_ns"].sum()
         kind, *texts = worst.index[int(worst.to_numpy(float).argmax())]
         op, source, cause = (text if isinstance(text, str) else None for text in texts)
-        return Place(str(kind), op, source, cause, float(worst.max()))
+        return WorstPlace(str(kind), op, source, cause, float(worst.max()))
 
     def _without(self, rank: int) -> tuple[what_if.Gain, pd.DataFrame]:
         """Return what the job gains, and each step of it, with a rank as the others."""

@@ -165,10 +165,10 @@ def memory_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
         raw = recording.read("memory", None, order[at : at + _SLICE])
         thread, time = linked.threads.number(raw), int_column(raw, "time_ns", 0)
         op = linked.ops.nest.innermost(thread, time)
-        names = (linked.ops.name, linked.ops.names)
+        ops = (linked.ops.name, linked.ops.names)
         owned = {
             name: text_array((lookup(column[0], op, -1), column[1]))
-            for name, column in (("op", names), ("layer", linked.layer), ("source", linked.source))
+            for name, column in (("op", ops), ("layer", linked.layer), ("source", linked.source))
         }
         yield pa.table(
             dict(zip(raw.column_names, raw.columns, strict=True))

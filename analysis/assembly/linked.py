@@ -46,7 +46,7 @@ class Linked:
         signature: row in the recording's signatures, -1 for none.
         texts: the signatures as text.
         layer: as text codes; ops in backward have that of their forward op.
-        stack: of the frames around, number in `Shared.stacks`, -1 for none; in backward as `layer`.
+        stack: of the frames around, number in `SharedFindings.stacks`, -1 for none; see `layer`.
         source, library_source: the innermost line of the user's own, and outside of torch.
         step: number of the step, `NO_ID` for none.
         direction: code into `DIRECTIONS`.
@@ -75,7 +75,7 @@ class Linked:
     launch_ranges: RangePaths
 
 
-class Shared:
+class SharedFindings:
     """What the windows of a recording have in common, found once.
 
     Attributes:
@@ -119,20 +119,18 @@ def _look_around(
     ranges = read_ranges(recording, threads)
     lines = code_column(recorded, "stack")
     stack = _stacks_of(stacks, ops, ranges, lines)
-    calls = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
-    around = link_layers(*calls, ops, pairs.forward)
+    modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
+    around = link_layers(modules, layers, ops, pairs.forward)
     layer = merge_texts(code_column(recorded, "layer"), around)
-    steps, annotations, *modules = (
-        ranges.get(kind, NO_RANGES) for kind in ("step", "annotation", "module", "layer")
-    )
+    steps, annotations = (ranges.get(kind, NO_RANGES) for kind in ("step", "annotation"))
     # A name that FSDP gives a layer may mean any layer that is known at all.
     known = [*recording.spool.texts["ops"]["layer"], *layer[1]]
     sharded = link_sharded(annotations, known, ops.thread, ops.start, layer)
-    return _Around(stack, lines[0], layer, sharded, steps, annotations, modules)
+    return _Around(stack, lines[0], layer, sharded, steps, annotations, [modules, layers])
 
 
 def link_recording(
-    recording: Recording, source_root: str | None = None, shared: Shared | None = None
+    recording: Recording, source_root: str | None = None, shared: SharedFindings | None = None
 ) -> Linked:
     """Return all that is found of the recording's ops and GPU activities.
 
@@ -142,7 +140,7 @@ def link_recording(
         shared: what earlier windows of it have found; it is extended.
     """
     load_extensions()
-    shared = shared or Shared(recording)
+    shared = shared or SharedFindings(recording)
     tables = ("ops", "launches", "ranges", "flows", "memory")
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link_ops(recording, threads)

@@ -61,7 +61,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _ListedDevice:
     """A device, its names, and the facts that tell apart devices of one name.
 
     Attributes:
@@ -147,7 +147,7 @@ def _entry(  # noqa: PLR0913 -- the columns of a table
     by_memory: bool = False,
     more: Mapping[str, float] | None = None,
     l2_gb_per_s: float | None = None,
-) -> _Entry:
+) -> _ListedDevice:
     """Make an entry from a data sheet's numbers, in TFLOP/s; `ghz`: of vector and of matrix."""
     ratios = {"f32": 1.0} | dict(chip.vector_ratios)
     vector = {} if f32 is None else {kind: f32 * ratio for kind, ratio in ratios.items()}
@@ -164,7 +164,7 @@ def _entry(  # noqa: PLR0913 -- the columns of a table
     )
     clocks = (None, None) if ghz is None else (ghz[0] * _GIGA, ghz[1] * _GIGA)
     pattern = re.compile(rf"(?i){re.escape(name)}|{names}")
-    return _Entry(device, pattern, multiprocessors, memory or {}, by_memory, *clocks)
+    return _ListedDevice(device, pattern, multiprocessors, memory or {}, by_memory, *clocks)
 
 
 def _same(peak: float, **others: float) -> dict[str, float]:

@@ -241,9 +241,9 @@ def fast_convolution(kernel: str, params: str | None) -> Saving | None:
         size, own_taps, is_named = _tile(kernel)
         taps = taps if own_taps is None else (own_taps,) * len(taps)
         factor = math.prod(size * r / (size + r - 1) for r in taps)
-        sizes, window = "×".join([str(size)] * len(taps)), "×".join(map(str, taps))
+        sizes, filters = "×".join([str(size)] * len(taps)), "×".join(map(str, taps))
         unsure = "" if is_named else ", the largest in use: the name does not tell the tile"
-        saving = Saving(factor, f"Winograd's F({sizes}, {window}){unsure}")
+        saving = Saving(factor, f"Winograd's F({sizes}, {filters}){unsure}")
     else:
         return None
     return saving if saving.factor > 1 else None

@@ -43,7 +43,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class NameRule:
     """Words that decide, and why.
 
     Attributes:
@@ -62,8 +62,10 @@ class Rule:
     own: bool = False
 
 
-def _rule(tensor_core: Answer, family: str, words: str, meaning: str, *, own: bool = False) -> Rule:
-    return Rule(tensor_core, family, bounded(rf"(?x){words}"), meaning, own)
+def _rule(
+    tensor_core: Answer, family: str, words: str, meaning: str, *, own: bool = False
+) -> NameRule:
+    return NameRule(tensor_core, family, bounded(rf"(?x){words}"), meaning, own)
 
 
 _NEW_SM: Final = r"sm_?(?:9\d|1\d\d)"  # Hopper and later

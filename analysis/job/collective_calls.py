@@ -32,7 +32,7 @@ _SHRINKS: Final = "reduce_scatter"
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedCall:
     """The description by one distinct call; None where it says nothing.
 
     Attributes:
@@ -67,7 +67,7 @@ class Described:
         return self.kind is not None
 
 
-def describe(op: str, inputs: str, rank: int) -> Described:
+def describe(op: str, inputs: str, rank: int) -> DescribedCall:
     """Return the description by a call.
 
     Args:
@@ -91,7 +91,7 @@ def describe(op: str, inputs: str, rank: int) -> Described:
     return found if found.bytes_source else _marked(found, op, said)
 
 
-def _recorded(said: Mapping[str, Any], rank: int) -> Described:
+def _recorded(said: Mapping[str, Any], rank: int) -> DescribedCall:
     """Return the recorder's description; bytes that contradict their group are not used."""
     kind = kind_of(said["collective"]) or "other"
     dtype, ranks = _text(said.get("dtype")), _ranks(said)
@@ -99,7 +99,7 @@ def _recorded(said: Mapping[str, Any], rank: int) -> Described:
     size = size if isinstance(size, int) and size > 0 else (len(ranks) if ranks else None)
     counts = [said.get(key) for key in ("in_count", "out_count")]
     into, out = (None if not isinstance(n, int) else nbytes(n, dtype) for n in counts)
-    found = Described(
+    found = DescribedCall(
         kind, _text(said.get("group_name")), _text(said.get("group_desc")), size, ranks,
         dtype=dtype, root=said.get("root"), peer=said.get("peer"),
         asynchronous=said.get("asynchronous"),
@@ -115,7 +115,7 @@ def _recorded(said: Mapping[str, Any], rank: int) -> Described:
     return _with_parts(found, said, rank)
 
 
-def _with_parts(found: Described, said: Mapping[str, Any], rank: int) -> Described:
+def _with_parts(found: DescribedCall, said: Mapping[str, Any], rank: int) -> DescribedCall:
     """Return it with the bytes to and from other ranks, where the parts are known."""
     into, out = found.in_bytes or 0, found.out_bytes or 0
     if found.kind != "all_to_all":
@@ -133,7 +133,7 @@ def _with_parts(found: Described, said: Mapping[str, Any], rank: int) -> Describ
     return replace(found, sent=_others(into, sizes, place), received=_others(out, got, place))
 
 
-def _plain_parts(found: Described, into: int, out: int) -> Described:
+def _plain_parts(found: DescribedCall, into: int, out: int) -> DescribedCall:
     """Return it with the bytes to and from other ranks, of equal parts; rings: see `bus_factor`."""
     n = found.size
     if found.kind == "all_to_all" and n:
@@ -154,11 +154,11 @@ def _others(total: int, sizes: list[int], place: int) -> int | None:
     return total - total * sizes[place] // sum(sizes)
 
 
-def _by_shapes(op: str, tensors: Sequence[Input]) -> Described:
+def _by_shapes(op: str, tensors: Sequence[Input]) -> DescribedCall:
     """Return the bytes by the shapes of the inputs, if the op's name says which is which."""
     kind = kind_of(op)
     if kind == "barrier":  # its tensor is there to be waited for
-        return Described()
+        return DescribedCall()
     if _RANGE.match(op):
         listed = (item if isinstance(item, tuple) else (item,) for item in tensors)
         tensors = [tuple(part for parts in listed for part in parts if isinstance(part, Tensor))]
@@ -166,18 +166,18 @@ def _by_shapes(op: str, tensors: Sequence[Input]) -> Described:
     if op in _OUT_FIRST or op in _OUT_LIST_FIRST:
         out, into = lists[0], lists[1]
         if into is None:
-            return Described()
-        known = Described(in_bytes=into, out_bytes=out, bytes_source="input_dims")
+            return DescribedCall()
+        known = DescribedCall(in_bytes=into, out_bytes=out, bytes_source="input_dims")
         return replace(known, dtype=_dtype(tensors[1]))
     first = lists[0]
     if first is None:
-        return Described()
+        return DescribedCall()
     out = first if kind in _IN_PLACE else None
-    known = Described(in_bytes=first, out_bytes=out, bytes_source="input_dims")
+    known = DescribedCall(in_bytes=first, out_bytes=out, bytes_source="input_dims")
     return replace(known, dtype=_dtype(tensors[0]))
 
 
-def with_range(found: Described, op: str, called: Sequence[Described]) -> Described:
+def with_range(found: DescribedCall, op: str, called: Sequence[DescribedCall]) -> DescribedCall:
     """Return the description of an op; where it lacks bytes, those of PyTorch's ranges in it.
 
     Args:
@@ -224,7 +224,7 @@ def _dtype(item: Input) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _marked(found: Described, op: str, said: Mapping[str, Any]) -> Described:
+def _marked(found: DescribedCall, op: str, said: Mapping[str, Any]) -> DescribedCall:
     """Return the bytes of our annotation's marker, which has the larger of in and out."""
     kind, size, larger = kind_of(op), found.size, said.get("marked_bytes")
     if not isinstance(larger, int) or kind is None:
@@ -254,7 +254,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def together(calls: Sequence[Described]) -> Described:
+def together(calls: Sequence[DescribedCall]) -> DescribedCall:
     """Return the description of several calls in one kernel: words of the first, summed bytes."""
     sums = {}
     for name in ("in_bytes", "out_bytes", "sent", "received"):

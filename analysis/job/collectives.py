@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Nest
-from pyprof2.analysis.job.collective_calls import Described, describe, together, with_range
+from pyprof2.analysis.job.collective_calls import DescribedCall, describe, together, with_range
 from pyprof2.analysis.job.collective_rows import (
     RANGE_WORDS,
     is_collective_op,
@@ -62,7 +62,7 @@ def collectives_of_rank(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
         tables: the columns `INPUT` of the rank's canonical tables.
         rank: its number.
     """
-    ops = _Ops(tables["ops"], tables["signatures"], tables["ranges"], rank)
+    ops = _CommOps(tables["ops"], tables["signatures"], tables["ranges"], rank)
     if not ops.communicate and not pc.any(_is_comm(tables["kernels"])).as_py():
         return COLLECTIVES.empty()
     markers = ops.markers(tables["ranges"])
@@ -123,7 +123,7 @@ def _nullable(kind: pa.DataType) -> Any:
     return {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}.get(kind)
 
 
-class _Ops:
+class _CommOps:
     """The ops of a rank that communicate, and the description of each.
 
     Attributes:
@@ -149,7 +149,7 @@ class _Ops:
         for row in own[self._signature[own] >= 0].tolist():
             self.described.setdefault(int(self.outer[row]), []).append(row)
         self._called = _CalledRanges.of(ranges, self._said)
-        self._ranges_in: dict[int, list[Described]] = {}
+        self._ranges_in: dict[int, list[DescribedCall]] = {}
         around = ops_around(self._called.rows, ops, own)
         for at, outer in enumerate(lookup(self.outer, around, -1).tolist()):
             self._ranges_in.setdefault(outer, []).append(self._called.says[at])
@@ -181,16 +181,16 @@ class _Ops:
             at = np.where(inside, lookup(self._parent, at, -1), at)
         return lookup(self.outer, at, -1)
 
-    def said(self, outer: int) -> tuple[Described, int]:
+    def said(self, outer: int) -> tuple[DescribedCall, int]:
         """Return the best description of an outermost op, and the position of the op it is of."""
         rows = self.described.get(outer, ())
         found = [(self._said[int(self._signature[row])], row) for row in rows]
         best = next((each for each in found if each[0].is_recorded), None)
         best = best or next((each for each in found if each[0].bytes_source), None)
-        said, row = best or next(iter(found), (Described(), outer))
+        said, row = best or next(iter(found), (DescribedCall(), outer))
         return with_range(said, self._names[self._code[outer]], self._ranges_in.get(outer, ())), row
 
-    def said_around(self, kernels: pd.DataFrame, rows: Int) -> dict[int, Described]:
+    def said_around(self, kernels: pd.DataFrame, rows: Int) -> dict[int, DescribedCall]:
         """Return, for kernels launched outside of ops, what the range around their launch says.
 
         A range around the launches of several kernels is left out.
@@ -213,7 +213,7 @@ class _Ops:
         return found
 
     @property
-    def said_by_ranges(self) -> dict[int, Described]:
+    def said_by_ranges(self) -> dict[int, DescribedCall]:
         """The descriptions by PyTorch's ranges that were called with tensors, by their rows."""
         return dict(zip(self._called.places.tolist(), self._called.says, strict=True))
 
@@ -264,7 +264,7 @@ class _CalledRanges:
 
     places: Int
     rows: pa.Table
-    says: list[Described]
+    says: list[DescribedCall]
 
     @classmethod
     def of(cls, ranges: pa.Table, said: _Descriptions) -> _CalledRanges:
@@ -285,7 +285,7 @@ class _CalledRanges:
         return found
 
 
-class _Descriptions(dict[int, Described]):
+class _Descriptions(dict[int, DescribedCall]):
     """The description by each distinct signature, found when first asked for."""
 
     def __init__(self, signatures: pa.Table, rank: int) -> None:
@@ -293,20 +293,20 @@ class _Descriptions(dict[int, Described]):
         columns = (signatures[name].to_pylist() for name in ("signature_id", "op", "inputs"))
         self._texts = {key: texts for key, *texts in zip(*columns, strict=True)}
 
-    def __missing__(self, key: int) -> Described:
+    def __missing__(self, key: int) -> DescribedCall:
         op, inputs = self._texts[key]
         found = self[key] = describe(op, inputs, self._rank)
         return found
 
 
 def _members_of_kernels(
-    kernels: pd.DataFrame, ops: _Ops, ranges: pa.Table, markers: Mapping[int, list[Marker]]
+    kernels: pd.DataFrame, ops: _CommOps, ranges: pa.Table, markers: Mapping[int, list[Marker]]
 ) -> pd.DataFrame:
     at = ops.positions(kernels["op_id"].fillna(-1).to_numpy(np.int64))
     calls = _coalesced(kernels, at, ops)
     at[list(calls)] = [rows[0] for rows in calls.values()]
     by_range = _ranges_around(kernels, ranges)
-    says = [ops.said(row) if row >= 0 else (Described(), -1) for row in at.tolist()]
+    says = [ops.said(row) if row >= 0 else (DescribedCall(), -1) for row in at.tolist()]
     for row, said in ops.said_around(kernels, np.flatnonzero(at < 0)).items():
         says[row] = said, -1
     for row, several in calls.items():
@@ -340,7 +340,7 @@ def _members_of_kernels(
     return _share_bytes(frame).drop(columns=["kernel_short", "device_type", "pid", "tid"])
 
 
-def _coalesced(kernels: pd.DataFrame, at: Int, ops: _Ops) -> dict[int, list[int]]:
+def _coalesced(kernels: pd.DataFrame, at: Int, ops: _CommOps) -> dict[int, list[int]]:
     """Return for kernels outside of collectives the calls that they carry out, by position.
 
     NCCL launches the calls of one of its groups together at its end: those without a kernel of
@@ -378,7 +378,7 @@ def _ranges_around(kernels: pd.DataFrame, ranges: pa.Table) -> list[str | None]:
     return [None if word is None or word.endswith("GroupEnd") else word for word in words]
 
 
-def _members_of_ops(rows: Int, ops: _Ops, markers: Mapping[int, list[Marker]]) -> pd.DataFrame:
+def _members_of_ops(rows: Int, ops: _CommOps, markers: Mapping[int, list[Marker]]) -> pd.DataFrame:
     says = [ops.said(row) for row in rows.tolist()]
     names = ops.column("op", rows)
     frame = pd.DataFrame(
@@ -402,7 +402,7 @@ def _members_of_ops(rows: Int, ops: _Ops, markers: Mapping[int, list[Marker]]) -
     return _typed(with_markers(frame, rows, markers))
 
 
-_SAID: Final[Mapping[str, Callable[[Described], Any]]] = {
+_SAID: Final[Mapping[str, Callable[[DescribedCall], Any]]] = {
     "group_name": lambda d: d.name,
     "group_desc": lambda d: d.desc,
     "group_size": lambda d: d.size,
@@ -422,7 +422,7 @@ _SAID: Final[Mapping[str, Callable[[Described], Any]]] = {
 _COUNTS: Final = ("in_bytes", "out_bytes", "send_bytes_to_others", "recv_bytes_from_others")
 
 
-def _with_descriptions(frame: pd.DataFrame, says: list[Described]) -> pd.DataFrame:
+def _with_descriptions(frame: pd.DataFrame, says: list[DescribedCall]) -> pd.DataFrame:
     columns = {
         name: pd.Series([read(d) for d in says], dtype=object) for name, read in _SAID.items()
     }

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import Nest
-from pyprof2.analysis.job.collective_calls import Described, with_range
+from pyprof2.analysis.job.collective_calls import DescribedCall, with_range
 from pyprof2.analysis.job.collective_rows import MARKER_KIND, POINT_TO_POINT, is_work, kind_of
 from pyprof2.columns import lookup
 from pyprof2.markers import parse_marker
@@ -174,7 +174,7 @@ _HANDED: Final = re.compile(r"c10d::|_c10d_functional(?:_autograd)?::")
 
 
 def on_workers(
-    members: pd.DataFrame, ranges: pa.Table, said: Mapping[int, Described]
+    members: pd.DataFrame, ranges: pa.Table, said: Mapping[int, DescribedCall]
 ) -> pd.DataFrame:
     """Return members of ops with the times of the work that they handed over.
 
@@ -204,7 +204,7 @@ def on_workers(
     found_in = {at: said[row] for at, row in zip(place, work.tolist(), strict=True) if row in said}
     for at, own in found_in.items():
         size = found.loc[at, "group_size"]
-        known = Described(found.loc[at, "kind"], size=None if pd.isna(size) else int(size))
+        known = DescribedCall(found.loc[at, "kind"], size=None if pd.isna(size) else int(size))
         known = with_range(known, str(found.loc[at, "op"]), [own])
         if known.bytes_source and pd.isna(found.loc[at, "bytes_source"]):
             for name in SAID:

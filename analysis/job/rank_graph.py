@@ -66,7 +66,7 @@ NO_STEP: Final = -(1 << 62)
 """Stands for no step, and for no time."""
 
 
-class Edges(NamedTuple):
+class EventEdges(NamedTuple):
     """Edges between events, by position, and their kinds."""
 
     source: Int
@@ -74,7 +74,7 @@ class Edges(NamedTuple):
     kind: Int
 
     @classmethod
-    def of(cls, source: Int, target: Int, kind: int, keep: Bool | None = None) -> Edges:
+    def of(cls, source: Int, target: Int, kind: int, keep: Bool | None = None) -> EventEdges:
         """Return edges of one kind: those that `keep` marks, and whose source is one."""
         good = source >= 0 if keep is None else (source >= 0) & keep
         return cls(source[good], target[good], np.full(int(good.sum()), kind))
@@ -103,7 +103,7 @@ class RankGraph:
     start: Int
     end: Int
     step: Int
-    edges: Edges
+    edges: EventEdges
     activities: pa.Table | None
     member: Int
     named_by: Int
@@ -141,7 +141,7 @@ def rank_graph(
     edges += _host_edges(launches, times, first)
     # Nothing is pinned to the clock: events without any other edge wait for the root.
     bare = np.setdiff1d(np.arange(1, len(starts)), np.concatenate([e.target for e in edges]))
-    edges.append(Edges.of(np.zeros(len(bare), np.int64), bare, START))
+    edges.append(EventEdges.of(np.zeros(len(bare), np.int64), bare, START))
     step = int_column(activities, "step", NO_STEP)
     kernel = members["kernel_id"].fillna(-1).to_numpy(np.int64)
     order = np.argsort(kernel, kind="stable")
@@ -152,7 +152,7 @@ def rank_graph(
         np.r_[-1, np.arange(len(launches.start)), np.arange(len(start))],
         starts, ends,
         np.r_[NO_STEP, lookup(step, launches.first_activity, NO_STEP), step],
-        Edges(*(np.concatenate(c) for c in zip(*edges, strict=True))),
+        EventEdges(*(np.concatenate(c) for c in zip(*edges, strict=True))),
         activities,
         np.r_[np.full(first, -1), member],
         np.r_[-1, launches.first_activity + first, np.arange(first, len(starts))],
@@ -233,8 +233,8 @@ def _activity_edges(
     launches: _QueuedLaunches,
     times: tuple[Int, Int],
     first: int,
-    awaited: Edges,
-) -> list[Edges]:
+    awaited: EventEdges,
+) -> list[EventEdges]:
     start, end = (column[first:] for column in times)
     count = len(start)
     node = first + np.arange(count)
@@ -246,8 +246,8 @@ def _activity_edges(
     launch = launches.of_activity
     # A launch that was recorded as later than its activity is not used.
     good = (launch >= 0) & (lookup(times[0], 1 + launch, 0) <= start)
-    fifo = Edges.of(np.where(before >= 0, first + before, -1), node, FIFO)
-    launched = Edges.of(np.where(good, 1 + launch, -1), node, LAUNCHED)
+    fifo = EventEdges.of(np.where(before >= 0, first + before, -1), node, FIFO)
+    launched = EventEdges.of(np.where(good, 1 + launch, -1), node, LAUNCHED)
     allowed = np.maximum(
         lookup(end, before, NO_STEP), np.where(good, lookup(times[1], 1 + launch, 0), NO_STEP)
     )
@@ -257,11 +257,11 @@ def _activity_edges(
     source, target, kind = (column[true] for column in awaited)
     np.maximum.at(allowed, target, end[source])
     waits = _waited_for(start, end, allowed, queue, _issued(activities))
-    wait = Edges.of(np.where(waits >= 0, first + waits, -1), node, WAIT)
+    wait = EventEdges.of(np.where(waits >= 0, first + waits, -1), node, WAIT)
     talks = has_text(activities, "category", ("comm",))
     ties = talks[wait.source - first] != talks[wait.target - first]
     wait = wait._replace(kind=np.where(ties, COMM_WAIT, WAIT))
-    return [fifo, launched, wait, Edges(first + source, first + target, kind)]
+    return [fifo, launched, wait, EventEdges(first + source, first + target, kind)]
 
 
 def _issued(activities: pa.Table) -> Int:
@@ -270,7 +270,7 @@ def _issued(activities: pa.Table) -> Int:
     return np.where(issued == NO_STEP, int_column(activities, "start_ns", 0), issued)
 
 
-def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> Edges:
+def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> EventEdges:
     """Return the edges of waits that were recorded, between activities by position.
 
     Work that is launched to a stream after the call that makes it wait for an event begins when the
@@ -294,7 +294,7 @@ def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> Edges:
         rows[1] = _beside(activities, device[known], onto[known], waits_at[known], before=False)
     good = (rows[0] >= 0) & (rows[1] >= 0)
     source, target = np.unique(np.stack([rows[0][good], rows[1][good]]), axis=1)
-    return Edges(source, target, np.full(len(source), AWAITED))
+    return EventEdges(source, target, np.full(len(source), AWAITED))
 
 
 def _beside(activities: pa.Table, device: Int, stream: Int, time: Int, *, before: bool) -> Int:
@@ -337,22 +337,22 @@ def _waited_for(start: Int, end: Int, allowed: Int, queue: Int, issued: Int) -> 
     return found
 
 
-def _host_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> list[Edges]:
+def _host_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> list[EventEdges]:
     count = len(launches.start)
     node = 1 + np.arange(count)
     order = np.lexsort((np.arange(count), launches.thread))
     before = np.full(count, -1)
     same = launches.thread[order][1:] == launches.thread[order][:-1]
     before[order[1:][same]] = order[:-1][same]
-    host = Edges.of(np.where(before >= 0, 1 + before, -1), node, HOST)
+    host = EventEdges.of(np.where(before >= 0, 1 + before, -1), node, HOST)
     # Where another thread launched last, this one may have waited for it, as for backward.
     last = np.arange(-1, count - 1)
     other = (last != before) & (lookup(launches.end, last, NO_STEP) <= launches.start)
-    handed = Edges.of(np.where(last >= 0, 1 + last, -1), node, HOST, other)
+    handed = EventEdges.of(np.where(last >= 0, 1 + last, -1), node, HOST, other)
     return [host, handed, _sync_edges(launches, times, first)]
 
 
-def _sync_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> Edges:
+def _sync_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> EventEdges:
     """Return the edges from the activity that released each thread after a call that blocked."""
     thread, begin, finish = launches.blocking
     end = times[1][first:]
@@ -373,7 +373,7 @@ def _sync_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -
     good &= (following >= 0) & (
         lookup(times[0][first:], woken, 0) < lookup(launches.start, following, 0)
     )
-    return Edges.of(np.where(good, first + woken, -1), 1 + following, SYNC)
+    return EventEdges.of(np.where(good, first + woken, -1), 1 + following, SYNC)
 
 
 def _of_members(
@@ -391,6 +391,6 @@ def _of_members(
     rows = np.arange(count) - 1
     return RankGraph(
         rank, np.r_[ROOT, np.full(count - 1, MEMBER)], rows, starts, ends, np.r_[NO_STEP, step],
-        Edges(source, source + 1, kind), None, rows, np.arange(count),
+        EventEdges(source, source + 1, kind), None, rows, np.arange(count),
         np.minimum(rows, 0),
     )  # fmt: skip

@@ -64,10 +64,9 @@ class Graph:
         source, target, lag = edges
         rows = np.argsort(target, kind="stable")
         source, target, lag = source[rows], target[rows], lag[rows]
-        if hint is not None:
-            order = np.argsort(hint, kind="stable")
-            place = np.empty(len(order), np.int64)
-            place[order] = np.arange(len(order))
+        order = np.argsort(base if hint is None else hint, kind="stable")
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
         if hint is None or (place[source] >= place[target]).any():
             order = order_of(len(duration), source, target)
         return cls(duration, base, source, target, lag, order)

@@ -349,7 +349,7 @@ VAGUE: Final = ("host_python", "host_unrecorded", "host_op")
 """Causes of idle time that explain less than the op that came late."""
 
 
-class Place(NamedTuple):
+class WorstPlace(NamedTuple):
     """Where most of a rank's excess on the critical path is.
 
     Attributes:
@@ -394,7 +394,7 @@ class SlowRank(NamedTuple):
     verdict: str | None
     gain: Gain
     steps: pd.DataFrame
-    place: Place | None
+    place: WorstPlace | None
     waiting: int
     excess_ns: float
     other: int | None = None
@@ -422,7 +422,7 @@ class SlowRank(NamedTuple):
 
 def worst_place(
     path: pd.DataFrame, idle: pd.DataFrame, rank: int, others: Sequence[int]
-) -> Place | None:
+) -> WorstPlace | None:
     """Return where a rank has most of its excess on the critical path; None where it has none.
 
     Args:
@@ -436,11 +436,13 @@ def worst_place(
     if sums.empty or sums["excess_ns"].max() <= 0:
         return None
     kind, op, source, excess = sums.iloc[int(sums["excess_ns"].to_numpy(float).argmax())]
-    place = Place(kind, _text(op), _text(source), None, float(excess))
+    place = WorstPlace(kind, _text(op), _text(source), None, float(excess))
     return _with_cause(place, idle, rank, others) if kind in ON_HOST else place
 
 
-def _with_cause(place: Place, idle: pd.DataFrame, rank: int, others: Sequence[int]) -> Place:
+def _with_cause(
+    place: WorstPlace, idle: pd.DataFrame, rank: int, others: Sequence[int]
+) -> WorstPlace:
     """Return the place of a late host with its work while its devices were idle."""
     if not len(others):
         return place

@@ -2,8 +2,8 @@
 
 A `Site` stands for one op at one place: a line of code in a layer, or the backward of such a
 line. It knows the calls that were made there, its `Variant`s, and after which ones each came, its
-`CallStep`s: a training step repeats itself, so the first guess is nearly always right, and to confirm
-it costs less than to make a key and to look it up.
+`CallStep`s: a training step repeats itself, so the first guess is nearly always right, and to
+confirm it costs less than to make a key and to look it up.
 """
 
 from __future__ import annotations
