@@ -331,6 +331,7 @@ class Run(Displayed):
         """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
         from pyprof2.analysis.memory.curves import curves_of_rank
         from pyprof2.analysis.memory.profile import MemoryProfile
+        from pyprof2.analysis.memory.tags import last_weights
 
         tags = self.table("memory_tags")
         curves = [
