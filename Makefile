@@ -25,7 +25,7 @@ REQUIREMENTS := $(BUILT) constraints.txt
 HASHED := requirements/ci.txt
 
 # What depends most on the versions of what is read and written with.
-LOWEST := tests/parsers tests/test_store.py tests/test_run.py tests/cli/test_prof.py
+LOWEST := tests/parsers tests/store/test_folder.py tests/api/test_run.py tests/cli/test_prof.py
 LOWEST_BUT := not slow and not real_trace
 
 # What has a target of its own.

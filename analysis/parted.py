@@ -27,7 +27,7 @@ ENDLESS: Final = 1 << 62
 
 
 class Parted(Protocol):
-    """A table that is read in parts, at least one: see `pyprof2.parts.TableParts`."""
+    """A table that is read in parts, at least one: see `pyprof2.store.parts.TableParts`."""
 
     @property
     def offsets(self) -> Int:

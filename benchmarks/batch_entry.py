@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.summaries.batch.model import MEMORY, STEP
-from pyprof2.entry.children import EntryRun
-from pyprof2.entry.sweep import CPU_TIME, ROUNDS, measure
+from pyprof2.capture.entry_process import EntryRun
+from pyprof2.capture.sweep import CPU_TIME, ROUNDS, measure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.analysis.summaries.batch.model import Answer
-    from pyprof2.entry.sweep import Sweep
+    from pyprof2.capture.sweep import Sweep
 
 FILE: Final = Path(__file__).with_name("batch_block.py")
 MODELLED: Final = (4, 8, 16, 32)

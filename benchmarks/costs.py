@@ -25,8 +25,8 @@ from benchmarks.traces import add_traces, existing
 from pyprof2.analysis.assembly import linked
 from pyprof2.analysis.costs.attribute import cost_ops
 from pyprof2.analysis.costs.evidence import DistinctCalls, find_evidence
+from pyprof2.api.run import load
 from pyprof2.parsers import read_recordings
-from pyprof2.run import load
 
 if TYPE_CHECKING:
     from pyprof2.analysis.costs.evidence import OpEvidence

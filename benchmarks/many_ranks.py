@@ -27,14 +27,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.traces import SHARED
-from pyprof2 import many_ranks, parsing
-from pyprof2.many_ranks import reduce_store
-from pyprof2.run import load
+from pyprof2.api.run import load
+from pyprof2.pipeline import many_ranks, parsing
+from pyprof2.pipeline.many_ranks import reduce_store
 from tests.analysis.job.real_job import Setup, simulate, write
 from tests.analysis.job.real_program import step_program
 
 if TYPE_CHECKING:
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
 
 TRACE: Final = "kineto/hta_diff_control_a100.json.gz"
 SLOW: Final = 1.2

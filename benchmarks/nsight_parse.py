@@ -199,9 +199,9 @@ def parse_and_link(path: Path) -> int:
 
 def store(path: Path) -> int:
     """Make a store, as the command line does; return how many rows the export has."""
-    from pyprof2.allocation import give_memory_back
-    from pyprof2.run import load
-    from pyprof2.run import parse as make_store
+    from pyprof2.api.run import load
+    from pyprof2.api.run import parse as make_store
+    from pyprof2.pipeline.allocation import give_memory_back
 
     give_memory_back()
     with tempfile.TemporaryDirectory() as folder:
@@ -237,7 +237,7 @@ def _measure(way: str, path: Path) -> None:
 def _import_everything() -> None:
     """Import what the ways need, so that the times are of reading alone."""
     names = ("pandas", "pyprof2.analysis.linking.activities", "pyprof2.parsers.nsight")
-    for name in (*names, "pyprof2.run", "pyarrow.parquet"):
+    for name in (*names, "pyprof2.api.run", "pyarrow.parquet"):
         import_module(name)
 
 

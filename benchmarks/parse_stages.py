@@ -69,8 +69,9 @@ class Stages:
 
 def watched() -> Stages:
     """Import what parses, and time its stages from now on."""
-    from pyprof2 import parsing, recording
+    from pyprof2 import recording
     from pyprof2.parsers import _json, kineto
+    from pyprof2.pipeline import parsing
 
     stages = Stages()
     stages.watch("inflate", _json, "inflate", yields=True)
@@ -104,7 +105,7 @@ def main() -> int:
         big = Path(folder, "big.json.gz")
         words = ["benchmarks.scale_trace", args.trace, big, "--bytes", str(args.bytes)]
         subprocess.run([sys.executable, "-m", *words], check=True)
-        from pyprof2.run import load, parse
+        from pyprof2.api.run import load, parse
 
         began = time.process_time()
         store = stages.timed("other", parse, big, Path(folder, "big.pyprof2"))

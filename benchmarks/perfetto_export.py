@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from benchmarks.processes import measure
 from benchmarks.traces import add_traces, existing
-from pyprof2.assemble import joined
-from pyprof2.parsing import parse
-from pyprof2.store import STORED, StoreWriter, open_parts, ranks_of, read_rank, write_table
+from pyprof2.pipeline.assemble import joined
+from pyprof2.pipeline.parsing import parse
+from pyprof2.store.folder import STORED, StoreWriter, open_parts, ranks_of, read_rank, write_table
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:

@@ -209,7 +209,7 @@ def outcomes_of(name: str, rounds: int) -> Iterator[tuple[str, Outcome]]:
             yield limit, _outcome(pyprof2.load(path), remedy.rule, gain_ns)
 
 
-def _outcome(run: pyprof2.run.Run, rule: str, gain_ns: int) -> Outcome:
+def _outcome(run: pyprof2.api.run.Run, rule: str, gain_ns: int) -> Outcome:
     window_ns = int(run.idle_windows["window_ns"].sum())
     found = run.advise().set_index("rule").loc[rule]
     if found["status"] != "fires":

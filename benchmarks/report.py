@@ -26,7 +26,7 @@ import pyprof2
 from benchmarks.processes import measure
 from benchmarks.scale_trace import scaled
 from benchmarks.traces import SHARED
-from pyprof2.store import read_table
+from pyprof2.store.folder import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.traces import SHARED
+from pyprof2.api.run import parse
 from pyprof2.errors import Pyprof2Error
-from pyprof2.run import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,15 +10,15 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2 import displays
+from pyprof2.api import displays
 
 if TYPE_CHECKING:
-    from pyprof2.batches import batch_model
-    from pyprof2.comparison import compare
+    from pyprof2.api.batch import batch_model
+    from pyprof2.api.comparison import compare
+    from pyprof2.api.memory import memory
+    from pyprof2.api.run import Run, load, parse
     from pyprof2.integrations.recording import record
-    from pyprof2.memory_profiles import memory
     from pyprof2.nvtx import annotate, init, shutdown, step, wrap
-    from pyprof2.run import Run, load, parse
 
 __version__: Final = "0.1.0"
 
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Run": "pyprof2.run",
+    "Run": "pyprof2.api.run",
     "annotate": "pyprof2.nvtx",
-    "batch_model": "pyprof2.batches",
-    "compare": "pyprof2.comparison",
+    "batch_model": "pyprof2.api.batch",
+    "compare": "pyprof2.api.comparison",
     "init": "pyprof2.nvtx",
-    "load": "pyprof2.run",
-    "memory": "pyprof2.memory_profiles",
-    "parse": "pyprof2.run",
+    "load": "pyprof2.api.run",
+    "memory": "pyprof2.api.memory",
+    "parse": "pyprof2.api.run",
     "record": "pyprof2.integrations.recording",
     "shutdown": "pyprof2.nvtx",
     "step": "pyprof2.nvtx",

@@ -9,7 +9,7 @@ if __name__ == "__main__":
 
     sys.exit(run("parse"))
 
-from pyprof2.run import parse
+from pyprof2.api.run import parse
 
 # Python makes what it imports an attribute of the package, where the function is.
 sys.modules[__name__] = parse  # type: ignore[assignment]

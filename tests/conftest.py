@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase, ReadOnlyDatabase
 
-import pyprof2.run
+import pyprof2.api.run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,18 +44,19 @@ _TAKE_MINUTES: Final = (
     "/tests/analysis/job/test_segments.py",
     "/tests/analysis/summaries/advice/test_ranks.py", "/tests/cli/test_capture.py",
     "/tests/cli/test_demo.py", "/tests/cli/test_entry.py", "/tests/cli/test_examples.py",
-    "/tests/cli/test_own_lines.py", "/tests/cli/test_real_traces.py", "/tests/entry/test_sweep.py",
+    "/tests/cli/test_own_lines.py", "/tests/cli/test_real_traces.py",
+    "/tests/capture/test_sweep.py",
     "/tests/lsp/test_recording_anew.py", "/tests/lsp/test_rules.py", "/tests/lsp/test_server.py",
     "/tests/nvtx/test_compile.py", "/tests/nvtx/test_distributed.py",
     "/tests/parsers/test_snapshot_opcodes.py",
     "/tests/reports/page/test_dials_editor.py", "/tests/reports/page/test_document.py",
     "/tests/reports/page/test_profile.py", "/tests/reports/test_perfetto.py",
-    "/tests/test_bombs.py", "/tests/test_clusters.py", "/tests/test_real_traces.py",
+    "/tests/test_bombs.py", "/tests/store/test_clusters.py", "/tests/test_real_traces.py",
 )  # fmt: skip
 """Files whose tests start programs, one after another, or read every real trace many times."""
 _TOGETHER: Final = (
     "/tests/analysis/costs/test_mutations.py", "/tests/analysis/time/test_planted_causes.py",
-    "/tests/nvtx/test_distributed.py", "/tests/test_clusters.py", "/tests/lsp/test_server.py",
+    "/tests/nvtx/test_distributed.py", "/tests/store/test_clusters.py", "/tests/lsp/test_server.py",
     "/tests/reports/page/test_dials_editor.py", "/tests/reports/page/test_dials_page.py",
 )  # fmt: skip
 """Files whose tests share what is dear to make: one worker runs them, as it runs all of `nsys`."""
@@ -127,14 +128,14 @@ def once(name: str, make: Callable[[Path], object]) -> Path:
 @functools.cache
 def _store_of(trace: Path) -> Path:
     name = f"{trace.parent.name}-{trace.name}.pyprof2"
-    return once(name, functools.partial(pyprof2.run.parse, trace))
+    return once(name, functools.partial(pyprof2.api.run.parse, trace))
 
 
-_load: Final = pyprof2.run.load
+_load: Final = pyprof2.api.run.load
 
 
 @functools.wraps(_load)
-def _load_once(path: Path | str | Sequence[Path | str], **options: Any) -> pyprof2.run.Run:
+def _load_once(path: Path | str | Sequence[Path | str], **options: Any) -> pyprof2.api.run.Run:
     """Load a trace; a real one, which some twenty tests look at, is parsed once in a process."""
     if not isinstance(path, (str, Path)):
         return _load(path, **options)
@@ -145,7 +146,7 @@ def _load_once(path: Path | str | Sequence[Path | str], **options: Any) -> pypro
     return _load(path, **options)
 
 
-pyprof2.run.load = _load_once
+pyprof2.api.run.load = _load_once
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from pyprof2.analysis.assembly.linked import Linked, link_recording
+from pyprof2.api.run import Run, load
 from pyprof2.parsers.kineto import read_recordings
-from pyprof2.run import Run, load
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.api.run import Run, load
 from pyprof2.markers import DOMAIN, Marker, format_marker
-from pyprof2.run import Run, load
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from pyprof2.cli import main
-from pyprof2.store import read_table
+from pyprof2.store.folder import read_table
 
 pytestmark = [
     pytest.mark.slow,

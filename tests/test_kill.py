@@ -16,7 +16,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SLOW: Final = """
 import time
 from pathlib import Path
-import pyprof2.parsing as run
+import pyprof2.pipeline.parsing as run
 
 def stop(*args):
     Path("reached").touch()
@@ -80,7 +80,7 @@ def test_a_parse_that_is_killed_while_it_replaces_a_store_leaves_the_old_one(
 WAITS: Final = """
 import sys, time
 from pathlib import Path
-import pyprof2.parsing as run
+import pyprof2.pipeline.parsing as run
 from pyprof2.cli import main
 
 def wait(*args):

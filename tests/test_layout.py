@@ -379,7 +379,7 @@ def test_nothing_but_the_command_line_imports_the_command_line() -> None:
 
 
 def test_torch_and_nvtx_are_imported_only_to_annotate_and_record() -> None:
-    recorders = ("pyprof2.cli.demo", "pyprof2.cli.capture", "pyprof2.script")
+    recorders = ("pyprof2.cli.demo", "pyprof2.cli.capture", "pyprof2.capture.script")
     wrong = [
         item
         for item in ALL_IMPORTS
@@ -420,7 +420,7 @@ except SystemExit as exit:
 @pytest.mark.parametrize("name", ["Run", "load", "parse"])
 def test_a_name_to_read_with_is_loaded_on_first_use(name: str) -> None:
     assert name in dir(pyprof2)
-    assert getattr(pyprof2, name) is getattr(importlib.import_module("pyprof2.run"), name)
+    assert getattr(pyprof2, name) is getattr(importlib.import_module("pyprof2.api.run"), name)
 
 
 @pytest.mark.parametrize("name", ["annotate", "init", "record", "shutdown", "step", "wrap"])

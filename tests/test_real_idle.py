@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.time.causes import CAUSES
-from pyprof2.run import Run, load
+from pyprof2.api.run import Run, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from pyprof2.run import load
+from pyprof2.api.run import load
 
 if TYPE_CHECKING:
     from pathlib import Path

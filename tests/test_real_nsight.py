@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from pyprof2.run import load
+from pyprof2.api.run import load
 
 if TYPE_CHECKING:
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 pytestmark = [pytest.mark.nsys, pytest.mark.torch, pytest.mark.slow, pytest.mark.minutes]
 

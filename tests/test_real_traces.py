@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from pyprof2.run import Run, load
+from pyprof2.api.run import Run, load
 from tests.kineto_events import rows
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
-from pyprof2.run import Run, load
+from pyprof2.api.run import Run, load
 from tests.kineto_events import rows
 
 if TYPE_CHECKING:

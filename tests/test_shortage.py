@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pyprof2.api.run import load, parse
 from pyprof2.cli import main
 from pyprof2.errors import (
     CaptureError,
@@ -20,7 +21,6 @@ from pyprof2.errors import (
     is_shortage,
     shortage,
 )
-from pyprof2.run import load, parse
 from tests.kineto_events import launched, op, trace
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_an_output_is_not_to_blame_for_it(
     file = trace(tmp_path, op("aten::mm", 0, 9), launched(1, 5, at=20, dur=8))
     for name, error in (("arrow", fails), ("os", OSError(errno.ENOMEM, "Cannot allocate memory"))):
         monkeypatch.setattr(
-            "pyprof2.parsing.write_results",
+            "pyprof2.pipeline.parsing.write_results",
             fails if callable(error) else lambda *_, error=error: (_ for _ in ()).throw(error),
         )
         assert main(["parse", str(file), "-o", str(tmp_path / name)]) == 1

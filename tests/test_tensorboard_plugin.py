@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyprof2.analysis.memory.op_memory import block_events
-from pyprof2.run import load
+from pyprof2.api.run import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
     Pair = tuple[Run, dict[str, Any]]
 

@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Final
 
 from pyprof2.analysis.categories import MATRIX_WORK
-from pyprof2.patterns import bounded
 
 ANONYMOUS: Final = "(anonymous namespace)"
 
@@ -24,6 +23,22 @@ TELLING: Final = 8192
 
 _CACHE_SIZE: Final = 1 << 14
 """Distinct names of one run: thousands. A name is asked about more than once."""
+
+# Names are texts of strangers: the time of a pattern grows with the text, and no faster.
+SPAN: Final = 512
+"""Characters that a repetition in a bounded pattern covers at most."""
+
+_QUANTIFIER: Final = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\Z))|([*+])", re.DOTALL)
+
+
+def bounded(words: str, flags: int = 0) -> re.Pattern[str]:
+    r"""Compile a pattern with each `*` and `+` limited to `SPAN` characters.
+
+    A search for `a\w*b` goes through the rest of the text at each `a`; bounded, it does not.
+    """
+    limited = {"*": f"{{0,{SPAN}}}", "+": f"{{1,{SPAN}}}"}
+    return re.compile(_QUANTIFIER.sub(lambda found: found[1] or limited[found[2]], words), flags)
+
 
 # --------------------------------------------------------------------------- short names
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.hardware.kernel_names import bounded
 from pyprof2.analysis.hardware.roofline import (
     FLAG_SAVING,
     Floats,
@@ -36,7 +37,6 @@ from pyprof2.analysis.hardware.roofline import (
     roofline,
 )
 from pyprof2.columns import combine_keys
-from pyprof2.patterns import bounded
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyprof2.analysis.categories import MATRIX_WORK
-from pyprof2.analysis.hardware.kernel_names import TELLING, short_name
-from pyprof2.patterns import bounded
+from pyprof2.analysis.hardware.kernel_names import TELLING, bounded, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

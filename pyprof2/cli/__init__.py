@@ -51,8 +51,8 @@ from pyprof2.errors import (
     is_shortage,
     shortage,
 )
-from pyprof2.places import place
 from pyprof2.reports.cells import clean
+from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -278,7 +278,7 @@ def _with_command(words: Sequence[str]) -> list[str]:
 
 
 def _broken_store(args: argparse.Namespace, error: BaseException) -> Path | None:
-    from pyprof2.store import is_store
+    from pyprof2.store.folder import is_store
 
     named = getattr(args, "input", None)
     store = named[0] if isinstance(named, list) else named

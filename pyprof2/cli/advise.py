@@ -38,8 +38,8 @@ def add_to(commands: arguments.Commands) -> None:
 def run(args: argparse.Namespace) -> None:
     """Show what to change in the program that `args.input` is a recording of."""
     target = arguments.target_of(args)
+    from pyprof2.api.run import load
     from pyprof2.reports.advice import AdviceQuery, show
-    from pyprof2.run import load
 
     query = AdviceQuery(args.rank, target)
     loaded = load(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import UsageError
-from pyprof2.places import place
 from pyprof2.reports import files
+from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.batch.model import Model
     from pyprof2.analysis.summaries.batch.tried import Tried
-    from pyprof2.entry.sweep import Sweep
+    from pyprof2.api.run import Run
+    from pyprof2.capture.sweep import Sweep
     from pyprof2.reports.batch import BatchQuery
-    from pyprof2.run import Run
 
 _EXAMPLES: Final = """examples:
   pyprof2 batch 8=b8.pyprof2 16=b16.pyprof2 32=b32.pyprof2   those, and 64
@@ -220,7 +220,7 @@ def _write_page(
 ) -> None:
     """Write the page with the dials, and print where it is."""
     from pyprof2 import __version__
-    from pyprof2.batches import held_by_category
+    from pyprof2.api.batch import held_by_category
     from pyprof2.reports.cells import clean
     from pyprof2.reports.dials import DialsQuery, parts_of_page
 
@@ -256,8 +256,8 @@ def _write_csv_files(model: Model, args: argparse.Namespace) -> None:
 
 def _of_recordings(args: argparse.Namespace) -> tuple[Model, dict[int, Run]]:
     """Return the model of recordings, and what it is of."""
-    from pyprof2.batches import batch_model
-    from pyprof2.run import load
+    from pyprof2.api.batch import batch_model
+    from pyprof2.api.run import load
 
     progress = arguments.wants_progress(args)
     runs = {size: load(path, progress=progress) for size, path in dict(args.inputs).items()}
@@ -268,7 +268,7 @@ def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, Batch
     """Run the entry point, and return its model, and what is asked of it."""
     from tqdm import tqdm
 
-    from pyprof2.entry.sweep import ROUNDS, measure
+    from pyprof2.capture.sweep import ROUNDS, measure
 
     rounds = args.rounds or ROUNDS
     total = len(args.batches or range(4)) * (1 + rounds) + 2 * (1 + rounds) * args.verify
@@ -297,7 +297,7 @@ def _tried(
     """Run the batch size that the model suggests, and the next one."""
     from pyprof2.analysis.summaries.batch.limits import limits
     from pyprof2.analysis.summaries.batch.tried import suggested
-    from pyprof2.entry.sweep import ROUNDS, verify
+    from pyprof2.capture.sweep import ROUNDS, verify
 
     found = limits(model, query.capacity or model.recordings[-1].capacity, query.given)
     batch = suggested(found)

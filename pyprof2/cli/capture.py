@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyprof2 import runner
-from pyprof2.claims import claimed_path
+from pyprof2.capture import runner
+from pyprof2.capture.launchers import LAUNCHERS, place_in_job
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
-from pyprof2.launchers import LAUNCHERS, place_in_job
 from pyprof2.parsers import holds_work
-from pyprof2.places import Address, place
+from pyprof2.store.places import Address, place
+from pyprof2.store.unfinished import claimed_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -239,7 +239,7 @@ def _take_entry(args: argparse.Namespace) -> None:
     if args.module or args.code or args.arguments:
         msg = "an entry point is a file without arguments: leave -m, -c and them out"
         raise UsageError(msg)
-    from pyprof2.entry.children import STEPS
+    from pyprof2.capture.entry_process import STEPS
 
     args.script, args.steps = str(args.entry), args.steps or STEPS
 
@@ -251,7 +251,7 @@ def _tell_entry(args: argparse.Namespace, folder: Path, code: int) -> None:
         CaptureError: it failed.
     """
     if args.entry is not None:
-        from pyprof2.entry.children import facts_in
+        from pyprof2.capture.entry_process import facts_in
 
         entry.tell(args, facts_in(folder, entry.run_of(args), code))
 
@@ -277,7 +277,7 @@ def _record(
 def _start(args: argparse.Namespace, program: Sequence[str]) -> int:
     if args.entry is None:
         return runner.start(program)
-    from pyprof2.entry.children import timed_out
+    from pyprof2.capture.entry_process import timed_out
 
     run = entry.run_of(args)
     try:
@@ -308,7 +308,7 @@ def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
 def _move(written: Path, output: Path) -> None:
     """Move what was written to where it belongs."""
     if isinstance(output, Address):
-        from pyprof2.remote import send
+        from pyprof2.store.remote import send
 
         send(written, output)
     else:
@@ -411,7 +411,7 @@ def _stem(args: argparse.Namespace) -> Path:
 def _refuse_existing(outputs: Sequence[Path], *, force: bool) -> None:
     for path in outputs:
         if isinstance(path, Address):
-            from pyprof2.remote import check_address
+            from pyprof2.store.remote import check_address
 
             check_address(path, force=force)
             continue

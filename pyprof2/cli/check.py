@@ -32,7 +32,7 @@ def add_to(commands: arguments.Commands) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Show what `args.input` has and lacks."""
-    from pyprof2.run import load
+    from pyprof2.api.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
     check.write(loaded.check(), args.format)

@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
-from pyprof2.places import place
+from pyprof2.store.places import place
 
 if TYPE_CHECKING:
-    from pyprof2.comparison import Gate
+    from pyprof2.api.comparison import Gate
 
 RANK: Final = "rank"
 FAILED: int = 3
@@ -72,7 +72,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 
 
 def _gate(text: str) -> Gate:
-    from pyprof2.comparison import parse_gate
+    from pyprof2.api.comparison import parse_gate
     from pyprof2.errors import UsageError
 
     try:
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
         SystemExit: with code 3, where a gate fails.
     """
     target = arguments.target_of(args)
-    from pyprof2.comparison import compare, failures
+    from pyprof2.api.comparison import compare, failures
     from pyprof2.reports.comparison import ComparisonQuery, show
 
     axes = tuple(args.by or ())

@@ -54,8 +54,8 @@ def add_to(commands: arguments.Commands) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Record, parse and show the example."""
+    from pyprof2.api.run import load, parse
     from pyprof2.cli import prof
-    from pyprof2.run import load, parse
 
     with _folder(args.output) as folder:
         recording = _record(folder, quiet=args.quiet)
@@ -122,8 +122,8 @@ def _record(folder: Path, *, quiet: bool) -> Path:
 
 def _show_nsys(folder: Path, *, quiet: bool) -> None:
     """Record the same script with Nsight Systems, where that is installed."""
+    from pyprof2.api.run import load
     from pyprof2.cli import prof
-    from pyprof2.run import load
 
     if not all(map(importlib.util.find_spec, ("torch", "nvtx"))) or not shutil.which("nsys"):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
-from pyprof2.places import place
+from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -98,8 +98,8 @@ def run(args: argparse.Namespace) -> None:
     """Show what the steps of `args.inputs` take."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.spending import Rates
+    from pyprof2.api.run import load
     from pyprof2.reports.energy import show
-    from pyprof2.run import load
 
     progress = arguments.wants_progress(args)
     runs = [(str(path), load(path, progress=progress)) for path in args.inputs]

@@ -17,8 +17,8 @@ from pyprof2.reports.cells import clean
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.entry.children import EntryRun
-    from pyprof2.entry_facts import Facts
+    from pyprof2.capture.entry_facts import Facts
+    from pyprof2.capture.entry_process import EntryRun
 
 _OWN: Final = {"batch": "--batch", "on": "--on", "threads": "--threads", "timeout": "--timeout"}
 
@@ -97,7 +97,7 @@ def check(args: argparse.Namespace, given: Any, what: str) -> None:
     if given:
         msg = f"--entry runs a file, and {what} is given as well: leave one of them out"
         raise UsageError(msg)
-    from pyprof2.entry.children import require_file
+    from pyprof2.capture.entry_process import require_file
 
     require_file(args.entry)
     require_packages("torch")
@@ -120,7 +120,7 @@ def require_packages(*names: str) -> None:
 
 def run_of(args: argparse.Namespace) -> EntryRun:
     """Return how the entry point is to run."""
-    from pyprof2.entry.children import EntryRun
+    from pyprof2.capture.entry_process import EntryRun
 
     batch = getattr(args, "batch", None)
     return EntryRun(args.entry, batch, args.on == "cpu", args.threads, args.timeout)
@@ -137,7 +137,7 @@ def recording(args: argparse.Namespace) -> Iterator[Path]:
     if args.entry is None:
         yield args.input
         return
-    from pyprof2.entry.children import record
+    from pyprof2.capture.entry_process import record
 
     with tempfile.TemporaryDirectory(prefix="pyprof2-entry-") as folder:
         trace = Path(folder, f"{args.entry.stem}.json.gz")

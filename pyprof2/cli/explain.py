@@ -40,7 +40,7 @@ def add_to(commands: arguments.Commands) -> None:
 def run(args: argparse.Namespace) -> None:
     """Explain `args.reference`."""
     from pyprof2.analysis.summaries.explain import parse_reference
-    from pyprof2.run import load
+    from pyprof2.api.run import load
 
     parse_reference(args.reference)
     device = args.device

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
-from pyprof2.places import place
 from pyprof2.reports import files
 from pyprof2.reports.cells import clean
+from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.analysis.summaries.batch.model import Model
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 _OF = ("layers", "lines", "ops")
 _MEASURES = ("time_ns", "flops", "bytes", "count")
@@ -149,7 +149,7 @@ def run(args: argparse.Namespace) -> None:
         _write_step(args, args.deepview or args.skyline, args.report or "both")
         return
     files.check_free(args.output, force=args.force)
-    from pyprof2.run import load
+    from pyprof2.api.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
     if args.perfetto or args.chrome:
@@ -191,8 +191,8 @@ def _write_step(args: argparse.Namespace, path: Path, report: str) -> None:
         msg = f"{path}: not a file; name one"
         raise UsageError(msg)
     files.check_free(path, force=args.force)
+    from pyprof2.api.run import load
     from pyprof2.reports.skyline.export import SkylineQuery, show
-    from pyprof2.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
     query = SkylineQuery(
@@ -209,7 +209,7 @@ def _model(args: argparse.Namespace, run: Run) -> Model:
     Raises:
         UsageError: its own batch size is not known, or one of theirs is given twice.
     """
-    from pyprof2.batches import batch_model
+    from pyprof2.api.batch import batch_model
     from pyprof2.reports.skyline.export import batch_of
 
     own = batch_of(run, args.batch_size)

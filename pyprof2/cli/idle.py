@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> None:
     """Show why the devices of `args.input` did nothing."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.idle_profile import check_axes
+    from pyprof2.api.run import load
     from pyprof2.reports.idle import IdleQuery, show
-    from pyprof2.run import load
 
     axes = tuple(args.by or ())
     check_axes(axes)

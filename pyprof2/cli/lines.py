@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> None:
     """Show what the lines of code in `args.input` cost."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.line_profile import LineQuery
+    from pyprof2.api.run import load
     from pyprof2.reports.lines import show
-    from pyprof2.run import load
 
     query = LineQuery(args.ledger, args.phase, args.step, args.rank, args.within, args.depth)
     with entry.recording(args) as path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, entry
-from pyprof2.places import place
+from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
     """
     target = arguments.target_of(args)
     from pyprof2.analysis.memory.live import check_axes
-    from pyprof2.memory_profiles import memory
+    from pyprof2.api.memory import memory
     from pyprof2.reports.memory import MemoryQuery, show, show_difference
     from pyprof2.reports.op_memory import show_events
 
@@ -114,8 +114,8 @@ def run(args: argparse.Namespace) -> None:
     with entry.recording(args) as first:
         progress = arguments.wants_progress(args)
         if args.statistics:
+            from pyprof2.api.run import load
             from pyprof2.reports.op_memory import show_statistics
-            from pyprof2.run import load
 
             run = load(first, source_root=args.source_root, progress=progress).of_span(args.span)
             device, rank = args.device, args.rank

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.cli import arguments, messages
 from pyprof2.errors import TraceError
 from pyprof2.parsers.formats import FORMATS, in_words
-from pyprof2.places import place
 from pyprof2.reports.cells import clean
+from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -84,17 +84,17 @@ def run(args: argparse.Namespace) -> None:
     # Arrow reads it when it is imported. Its own allocator keeps tens of megabytes that it let go,
     # and what Arrow does by itself takes memory from there whatever pool a program sets later.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    from pyprof2.allocation import give_memory_back
-    from pyprof2.deferred import defer_pandas
+    from pyprof2.cli.deferred import defer_pandas
+    from pyprof2.pipeline.allocation import give_memory_back
 
     give_memory_back()
     defer_pandas()
     # What parsing makes by the thousand are arrays and short lists, which are in no circle.
     gc.set_threshold(_GC_OBJECTS)
     from pyprof2.analysis.summaries.checks import problem_lines
-    from pyprof2.parsing import default_store, parse
-    from pyprof2.remote import written
-    from pyprof2.store import read_manifest
+    from pyprof2.pipeline.parsing import default_store, parse
+    from pyprof2.store.folder import read_manifest
+    from pyprof2.store.remote import written
 
     store = default_store(args.traces[0]) if args.output is None else args.output
     with written(store, force=args.force) as local, _executor(args.dask) as executor:
@@ -123,6 +123,6 @@ def _executor(address: str | None) -> AbstractContextManager[Executor | None]:
     """Return who reads the recordings, if it is not this machine."""
     if address is None:
         return contextlib.nullcontext()
-    from pyprof2.clusters import dask_executor
+    from pyprof2.store.clusters import dask_executor
 
     return dask_executor(address)

@@ -11,8 +11,8 @@ from pyprof2.reports import files
 if TYPE_CHECKING:
     import argparse
 
+    from pyprof2.api.run import Run
     from pyprof2.reports.query import Query
-    from pyprof2.run import Run
 
 _EXAMPLES: Final = """examples:
   pyprof2 prof net.pyprof2
@@ -145,7 +145,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
-    from pyprof2 import run as runs
+    from pyprof2.api import run as runs
     from pyprof2.cli.query import check_breakdown, read_query
 
     query = read_query(args)
@@ -178,7 +178,7 @@ def run(args: argparse.Namespace) -> None:
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
     """Show the profile that `query` asks for, and on stderr what makes it less than whole."""
-    from pyprof2.deferred import defer_pandas
+    from pyprof2.cli.deferred import defer_pandas
     from pyprof2.reports.profile import Profile
 
     defer_pandas()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
-from pyprof2.places import place
+from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -69,9 +69,9 @@ def add_one_clock(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Show what the ranks of `args.input` tell together."""
     target = arguments.target_of(args)
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
+    from pyprof2.api.run import load
     from pyprof2.reports.ranks import RanksQuery, show
-    from pyprof2.run import load
 
     paths = args.input if len(args.input) > 1 else args.input[0]
     loaded = load(paths, source_root=args.source_root, progress=arguments.wants_progress(args))

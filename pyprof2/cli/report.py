@@ -9,9 +9,9 @@ from pyprof2 import __version__
 from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 from pyprof2.parsers.formats import stem_of
-from pyprof2.places import folder_of, name_of, place
 from pyprof2.reports import files
 from pyprof2.reports.cells import clean
+from pyprof2.store.places import folder_of, name_of, place
 
 if TYPE_CHECKING:
     import argparse
@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> None:
     if root is not None and not root.is_dir():
         msg = f"--source-root {root}: no such folder; name the one with your code"
         raise UsageError(msg)
+    from pyprof2.api.run import load
     from pyprof2.reports.page import html
     from pyprof2.reports.page.document import ReportQuery, packed_document
-    from pyprof2.run import load
 
     query = ReportQuery(args.input, __version__, args.against, None if args.no_source else root)
     loaded = load(args.input, source_root=root, progress=arguments.wants_progress(args))

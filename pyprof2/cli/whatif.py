@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> None:
     if not (asked or args.ideal or args.overlap):
         msg = "name a change: --scale, --rank, --ideal, --transfers or --overlap"
         raise UsageError(msg)
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
+    from pyprof2.api.run import load
     from pyprof2.reports.ranks import show_gains
-    from pyprof2.run import load
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
     gains = JobOfRanks(loaded.of_span(args.span), args.one_clock).what_if(

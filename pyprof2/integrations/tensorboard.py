@@ -26,8 +26,8 @@ from werkzeug.wrappers import Request, Response
 
 from pyprof2 import __version__
 from pyprof2.parsers.formats import ENDINGS, stem_of
-from pyprof2.places import MANIFEST
 from pyprof2.reports.page.html import DATA, REPORT
+from pyprof2.store.places import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.summaries.line_profile import LineProfile
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 VALUES: Final = (
     "time_ns", "forward_ns", "backward_ns", "recompute_ns", "optimizer_ns", "other_ns", "calls",
@@ -128,7 +128,7 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
         UsageError: there is no such module.
     """
     from pyprof2.analysis.summaries.line_profile import LineQuery
-    from pyprof2.run import load
+    from pyprof2.api.run import load
 
     run = load(path)
     profile = run.line_profile(LineQuery(within=within))

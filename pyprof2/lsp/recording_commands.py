@@ -135,7 +135,7 @@ async def record_sizes(ls: Server) -> str:
     default = ls.session.batch()[0]
     if default is None:
         return lacks
-    from pyprof2.entry.sweep import sizes_around
+    from pyprof2.capture.sweep import sizes_around
 
     sizes = [size for size in sizes_around(default) if size not in ls.session.by_batch()]
     if refusal := await _refusal(ls, sizes):

@@ -136,10 +136,10 @@ def _search(roots: list[str]) -> list[str]:
 
 def _dials(recordings: dict[str, str], sizes: list[int]) -> Any:
     from pyprof2 import __version__
-    from pyprof2.batches import batch_model, held_by_category
+    from pyprof2.api.batch import batch_model, held_by_category
+    from pyprof2.api.run import load
     from pyprof2.reports.batch import BatchQuery
     from pyprof2.reports.dials import DialsQuery, document
-    from pyprof2.run import load
 
     runs = {int(size): load(path) for size, path in recordings.items()}
     query = DialsQuery(BatchQuery(), __version__, sizes, held=held_by_category(runs))

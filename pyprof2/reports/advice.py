@@ -19,7 +19,7 @@ from pyprof2.units import format_time, time_unit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 _NOTHING: Final = "neither work of a device nor an op was recorded, so there is nothing to advise"
 _OF_CPU: Final = (

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import units
-from pyprof2.listings import length, listed
+from pyprof2.reports.listings import length, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
-    from pyprof2.listings import Listed, Listing
+    from pyprof2.reports.listings import Listed, Listing
 
 NULL: Final = "-"
 MARK: Final = "*"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pyprof2 import units
 from pyprof2.analysis.summaries.compare import IDLE
-from pyprof2.comparison import main_dtypes
+from pyprof2.api.comparison import main_dtypes
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
 from pyprof2.reports.table import drawn
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyprof2.analysis.summaries.compare import Comparison
-    from pyprof2.comparison import Compared
+    from pyprof2.api.comparison import Compared
 
 _TOP: Final = 10
 _LEAST_STEPS: Final = 3

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.analysis.summaries.spending import Rates
+    from pyprof2.api.run import Run
     from pyprof2.reports.files import Target
-    from pyprof2.run import Run
 
 _NO_ENERGY: Final = "no energy was counted"
 _WHY_UNKNOWN: Final = "see Energy of a step in the documentation of recording"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from pyprof2.errors import OutputExistsError, Pyprof2Error, UsageError
-from pyprof2.places import Address
 from pyprof2.reports.cells import clean, terminal_width
+from pyprof2.store.places import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from pyprof2.listings import Listed
+    from pyprof2.reports.listings import Listed
     from pyprof2.tables import Column
 
 FORMATS: Final = ("table", "markdown", "csv", "json", "parquet")
@@ -135,7 +135,7 @@ def check_free(path: Path | None, *, force: bool) -> None:
     if path is None:
         return
     if isinstance(path, Address):
-        from pyprof2.remote import check_address
+        from pyprof2.store.remote import check_address
 
         check_address(path, force=force)
         return
@@ -177,7 +177,7 @@ def _is_special(path: Path) -> bool:
 def replacing(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write to; it becomes `path` when all is written."""
     if isinstance(path, Address):
-        from pyprof2.remote import written
+        from pyprof2.store.remote import written
 
         with written(path, force=True) as local:
             yield local

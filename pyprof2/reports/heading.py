@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from pyprof2.api.run import Run
     from pyprof2.problems import Advice
-    from pyprof2.run import Run
 
 
 _BINS: Final = {

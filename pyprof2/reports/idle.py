@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 _ROWS_SHOWN: Final = 50
 _NOTHING: Final = "neither work of a device nor an op was recorded, so nothing is idle"

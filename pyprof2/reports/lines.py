@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
+    from pyprof2.api.run import Run
     from pyprof2.reports.files import Target
-    from pyprof2.run import Run
 
 _ROWS_SHOWN: Final = 30
 _ENTERED: Final = " > "

@@ -11,9 +11,9 @@ from pyprof2.units import counted, format_rate, format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyprof2.displays import Summary
-    from pyprof2.job import JobOfRanks
-    from pyprof2.run import Run
+    from pyprof2.api.displays import Summary
+    from pyprof2.api.job import JobOfRanks
+    from pyprof2.api.run import Run
 
 _WIDTH: Final = 100
 _OPS_SHOWN: Final = 10

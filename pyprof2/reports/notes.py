@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, NONE, UNSTORED
 from pyprof2.frames import shown_line
-from pyprof2.listings import length
 from pyprof2.reports.heading import share_text
+from pyprof2.reports.listings import length
 from pyprof2.reports.query import FINER_AXES
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyprof2.listings import Listed
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
+    from pyprof2.reports.listings import Listed
 
 _ONE_LINE_PCT: Final = 50
 _STEPS_SHOWN: Final = 10

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyprof2.analysis.memory.profile import MemoryProfile
+    from pyprof2.api.run import Run
     from pyprof2.reports.files import Target
-    from pyprof2.run import Run
     from pyprof2.tables import Column
 
 _ROWS_SHOWN: Final = 50

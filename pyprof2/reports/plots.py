@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from pyprof2.analysis.hardware.devices import Device
-    from pyprof2.job import JobOfRanks
-    from pyprof2.run import Run
+    from pyprof2.api.job import JobOfRanks
+    from pyprof2.api.run import Run
 
 
 _STATES: Final = {

@@ -16,10 +16,10 @@ from pyprof2.analysis.summaries.profile_columns import (
     OF_MODULES,
     SUMMARY_COLUMNS,
 )
-from pyprof2.listings import Listing, in_order, length, listed, taken
-from pyprof2.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports import notes
 from pyprof2.reports.heading import heading
+from pyprof2.reports.listings import Listing, in_order, length, listed, taken
+from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports.query import FINER_AXES, GUESSED, KERNEL, SHARE_COLUMNS, Query, SortKey
 from pyprof2.reports.table import ADDITIVE, Content, lines, pyprof_header, rows_shown
 from pyprof2.tables import KERNELS
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.summaries.profile import Sums
-    from pyprof2.listings import Listed
-    from pyprof2.rank_tables import RankTables
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
+    from pyprof2.reports.listings import Listed
+    from pyprof2.store.rank_tables import RankTables
 
 _WIDE: Final = 1 << 16
 _COLUMNS: Final = (

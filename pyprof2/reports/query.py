@@ -18,8 +18,8 @@ from pyprof2.analysis.summaries.profile_columns import (
     columns_of,
 )
 from pyprof2.errors import UsageError
-from pyprof2.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT, PYPROF_ONLY
 from pyprof2.reports import cells
+from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT, PYPROF_ONLY
 from pyprof2.tables import PROFILE_COLUMNS, Column
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Query:
         fold_numbers: of axis range: whether texts that differ in numbers are one.
         selection: what `pyprof2.analysis.summaries.profile.select` takes.
         target: where to write.
-        span: what `pyprof2.run.Run.of_span` takes.
+        span: what `pyprof2.api.run.Run.of_span` takes.
         pyprof: whether with PyProf's columns, headers and words.
         input: what the profile is of, as it was named.
     """

@@ -22,7 +22,7 @@ from pyprof2.units import counted, format_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
     from pyprof2.reports.files import Target
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.analysis.job.slow_ranks import SlowRank
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
 
 _NO_TIES: Final = "no collective was matched, so it is not known whether other ranks wait for it"
 _NOT_REPLAYED: Final = (

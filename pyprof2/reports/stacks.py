@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 
 _UNITS: Final = {"time_ns": "nanoseconds", "bytes": "bytes"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from typing import Any
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 _RANKS_SHOWN: Final = 8
 _OUTLIERS_SHOWN: Final = 5

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.hardware.roofline import FLAG_COMPUTE, FLAG_SAVING
 from pyprof2.frames import shown_line
-from pyprof2.listings import Listing, length, listed, taken
-from pyprof2.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports import cells
+from pyprof2.reports.listings import Listing, length, listed, taken
+from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
-    from pyprof2.listings import Listed
+    from pyprof2.api.run import Run
     from pyprof2.reports.files import Target
+    from pyprof2.reports.listings import Listed
     from pyprof2.reports.query import Query
-    from pyprof2.run import Run
 
     Footer = list[tuple[str, dict[str, Any]]]
 

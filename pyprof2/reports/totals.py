@@ -18,8 +18,8 @@ from pyprof2.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
+    from pyprof2.api.run import Run
     from pyprof2.reports.query import Query
-    from pyprof2.run import Run
 
 
 _FORMATS: Final = ("table", "json")

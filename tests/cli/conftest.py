@@ -151,7 +151,7 @@ def use_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., StubRun]:
 
     def use(rows: pd.DataFrame, **facts: Any) -> StubRun:
         run = StubRun(rows, **facts)
-        monkeypatch.setattr("pyprof2.run.load", lambda *_, **__: run)
+        monkeypatch.setattr("pyprof2.api.run.load", lambda *_, **__: run)
         return run
 
     return use

@@ -544,7 +544,7 @@ def test_what_lies_in_the_current_folder_is_not_imported(tmp_path: Path) -> None
 def test_a_long_recording_is_said_early_to_take_memory(tmp_path: Path) -> None:
     """Each step records some thousand events of about 475 bytes, on a process that stays small."""
     script = NET + (
-        "import pyprof2.nvtx.growth as growth\ngrowth.WARN_AT = 1 << 22\n"
+        "import pyprof2.capture.growth as growth\ngrowth.WARN_AT = 1 << 22\n"
         "x = torch.ones(2)\n"
         "for _ in range(30):\n    step()\n    for _ in range(2000): x.neg()\n"
     )
@@ -560,7 +560,7 @@ def test_a_long_recording_is_said_early_to_take_memory(tmp_path: Path) -> None:
 
 def test_a_recording_ends_before_there_is_no_memory(tmp_path: Path) -> None:
     script = NET + (
-        "import pyprof2.nvtx.growth as growth\ngrowth.free_bytes = lambda: 1 << 25\n"
+        "import pyprof2.capture.growth as growth\ngrowth.free_bytes = lambda: 1 << 25\n"
         "x = torch.ones(2)\n"
         "for _ in range(40):\n    step()\n    for _ in range(2000): x.neg()\n"
         "print('all steps')"

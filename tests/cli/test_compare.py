@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pyprof2
+from pyprof2.api.comparison import Gate, parse_gate
 from pyprof2.cli import main
-from pyprof2.comparison import Gate, parse_gate
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:

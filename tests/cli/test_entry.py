@@ -14,10 +14,10 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.batch.recorded import Recorded
+from pyprof2.capture.entry_facts import Facts
+from pyprof2.capture.sweep import Sweep
 from pyprof2.cli import build_parser, main
 from pyprof2.cli.batch import NOTHING_TO_VERIFY, _tried
-from pyprof2.entry.sweep import Sweep
-from pyprof2.entry_facts import Facts
 from pyprof2.reports.batch import BatchQuery
 
 ROOT: Final = Path(__file__).resolve().parents[2]

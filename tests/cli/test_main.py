@@ -174,7 +174,7 @@ def test_an_error_is_one_line_on_stderr(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("pyprof2.run.load", fail)
+    monkeypatch.setattr("pyprof2.api.run.load", fail)
 
     result = invoke("prof", "x")
 

@@ -15,7 +15,7 @@ from pyprof2 import load, parse
 from pyprof2.cli import main
 
 if TYPE_CHECKING:
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 LIBRARY: Final = """\
 import torch

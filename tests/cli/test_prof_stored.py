@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from pyprof2.run import load, parse
+from pyprof2.api.run import load, parse
 from tests.conftest import once
 from tests.kineto_events import annotation, copy, frame, launch, launched, op, step, trace
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyprof2.api.run import parse
 from pyprof2.cli import main
 from pyprof2.reports.ranks import VIEWS
-from pyprof2.run import parse
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import complete, kernel, launch, op, trace
 

@@ -57,7 +57,7 @@ def check_axes(
         forms: the formats to write the axis of a number in.
     """
     run = pyprof2.load(trace)
-    monkeypatch.setattr("pyprof2.run.load", lambda *_, **__: run)
+    monkeypatch.setattr("pyprof2.api.run.load", lambda *_, **__: run)
     rows = run.rows()
     monkeypatch.setattr(run, "rows", lambda columns: rows[[n for n in rows if n in columns]])
     for number, axis in enumerate(("kernel", *AXES)):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyprof2.api.run import parse
 from pyprof2.cli.report import default_output
-from pyprof2.run import parse
 from tests.builders import mm_trace
 from tests.reports.page.reader import document_of
 

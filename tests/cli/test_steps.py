@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyprof2.api.run import load, parse
 from pyprof2.reports.steps import outlier_notes
-from pyprof2.run import load, parse
 from tests.builders import kineto_trace
 from tests.kineto_events import kernel, launch, launched, op, step
 

@@ -10,7 +10,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from pyprof2.markers import Marker, format_marker
-from pyprof2.parsing import parse
+from pyprof2.pipeline.parsing import parse
 from tests.kineto_events import complete, copy, launched, op, step, trace
 from tests.lsp.editor import processes_of
 from tests.lsp.workspaces import CODE, source, workspace

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.markers import Marker, format_marker
-from pyprof2.parsing import parse
+from pyprof2.pipeline.parsing import parse
 from tests.kineto_events import ENGINE, launched, memory, node, op, step, trace
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from pyprof2.run import Run, load
+from pyprof2.api.run import Run, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

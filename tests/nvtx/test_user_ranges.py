@@ -16,7 +16,7 @@ import pytest
 import pyprof2
 
 if TYPE_CHECKING:
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pyprof2.api.run import load
 from pyprof2.errors import TraceError
-from pyprof2.run import load
 from tests.mutate_sqlite import mutate, read_bases
 
 if TYPE_CHECKING:

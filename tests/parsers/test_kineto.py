@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import pyprof2
 from pyprof2 import problems
+from pyprof2.api.run import parse
 from pyprof2.markers import Marker, format_marker
 from pyprof2.parsers import _json
 from pyprof2.parsers._kineto_values import parse_us
 from pyprof2.parsers.kineto import SCANNERS, read_recordings
-from pyprof2.run import parse
 from pyprof2.signatures import Tensor
 from tests.kineto_events import (
     ENGINE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyprof2.run import load
+from pyprof2.api.run import load
 from tests.kineto_events import Event, complete, load_events, rows
 
 if TYPE_CHECKING:

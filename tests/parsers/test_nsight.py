@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pytest
 
+from pyprof2.api.run import load, parse
 from pyprof2.errors import TraceError
 from pyprof2.markers import Marker, pack_payload
 from pyprof2.parsers import find_traces, nsight, read_recordings
-from pyprof2.run import load, parse
 from pyprof2.signatures import Tensor, parse_inputs
 from tests.nsight_exports import (
     CALLS,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 EVALUATE: Final = "autograd::engine::evaluate_function: "
 

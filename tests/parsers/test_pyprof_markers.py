@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof2.api.run import load
 from pyprof2.parsers._pyprof_markers import (
     ARGUMENTS,
     TEXT_MAX,
@@ -20,7 +21,6 @@ from pyprof2.parsers._pyprof_markers import (
     parse_call,
     parse_stack,
 )
-from pyprof2.run import load
 from pyprof2.signatures import Scalar, Tensor
 from tests.nsight_exports import Export
 

@@ -55,7 +55,7 @@ def test_what_others_use_is_what_is_used_less_what_is_reserved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    from pyprof2.nvtx.recorders import write_snapshot
+    from pyprof2.capture.recorders import write_snapshot
 
     cuda, path = _Cuda(), tmp_path / "x.pickle"
     write_snapshot(cuda, path)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
 
+from pyprof2.api.run import load
 from pyprof2.parsers._names import overhead_kind, wait_kind
-from pyprof2.run import load
 from tests.kineto_events import complete, kernel, launch, load_events, trace
 from tests.nsight_exports import MAIN, PID, Export, global_pid, global_tid
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 Stall: TypeAlias = tuple[Any, ...]
 """Kind, start, duration, device, stream, correlation id."""

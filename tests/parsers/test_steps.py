@@ -13,7 +13,7 @@ from tests.nsight_exports import MAIN, PID, Export
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 OTHER: Final = 300
 """Another process."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 HOSTILE = 'a"\\\n\x1b[31m</script>\u202e'
 

@@ -12,7 +12,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.batch.tried import Tried
-from pyprof2.batches import held_by_category
+from pyprof2.api.batch import held_by_category
 from pyprof2.cli import main
 from pyprof2.lsp.patches import code_of
 from pyprof2.reports.batch import BatchQuery

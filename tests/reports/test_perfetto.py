@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pyprof2
-import pyprof2.store
+import pyprof2.store.folder
 from pyprof2.errors import StoreError, UsageError
 from pyprof2.reports.cells import clean
 from pyprof2.reports.perfetto.export import PerfettoQuery, row_count, show
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 RN50 = "kineto/rn50_v100_w0.json.gz"
 OTHERS = (
@@ -306,7 +306,7 @@ def test_parts_of_any_size_give_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, whole = rn50
-    monkeypatch.setattr(pyprof2.store, "_ROW_GROUP", 777)
+    monkeypatch.setattr(pyprof2.store.folder, "_ROW_GROUP", 777)
     store = pyprof2.parse(shared_trace(RN50), tmp_path / "small-parts.pyprof2")
     run = pyprof2.load(store)
     assert len(run.tables_of()[0].parts("ops")) > 20

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 pytest.importorskip("plotly")
 

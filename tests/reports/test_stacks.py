@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 TRACES = ("tl_owlv2_h100", "rn50_v100_w0", "tl_vllm_dec")
 MM = {"dims": [[4, 8], [8, 16]], "types": ["float", "float"]}

@@ -46,7 +46,7 @@ _HIDDEN: Final = "nothing to gain yet: queues or other ranks hide it"
 
 
 class Together(Protocol):
-    """What all ranks tell together: `pyprof2.job.JobOfRanks`."""
+    """What all ranks tell together: `pyprof2.api.job.JobOfRanks`."""
 
     @property
     def is_replayed(self) -> bool:

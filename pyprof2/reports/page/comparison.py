@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.summaries.compare import Side
-    from pyprof2.comparison import Compared
-    from pyprof2.run import Run
+    from pyprof2.api.comparison import Compared
+    from pyprof2.api.run import Run
 
 AXES: Final = ("layer", "op", "signature")
 MOST_PARTS: Final = 2000

@@ -7,9 +7,9 @@ import shlex
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.allocation import release_unused
 from pyprof2.analysis.summaries.cube import KEYS, cube
-from pyprof2.comparison import compare
+from pyprof2.api.comparison import compare
+from pyprof2.pipeline.allocation import release_unused
 from pyprof2.reports.page import html, profile
 from pyprof2.reports.page.comparison import comparison_of
 from pyprof2.reports.page.idle import idle_of, windows_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 SCHEMA: Final = 2
 LARGEST: Final = 7_000_000

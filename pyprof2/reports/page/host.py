@@ -14,7 +14,7 @@ from pyprof2.recording import int_column
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 _LANE: Final = ("start_ns", "dur_ns", "tid", "op", "layer", "category", "parent_op_id")
 

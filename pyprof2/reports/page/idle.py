@@ -16,7 +16,7 @@ from pyprof2.tables import IDLE
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 AXES: Final = (
     "rank", "device", "step", "group", "cause", "op", "layer", "source", "call", "thread", "note",

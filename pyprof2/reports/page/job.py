@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.analysis.job.what_if import Gain
-    from pyprof2.job import JobOfRanks
-    from pyprof2.run import Run
+    from pyprof2.api.job import JobOfRanks
+    from pyprof2.api.run import Run
 
 MOST_OWNERS: Final = 48
 """Rows of the heat map; of more ranks `ALONE` stand alone, and the others in groups."""

@@ -14,7 +14,7 @@ from pyprof2.reports.page.values import cut, table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 MOST_NODES: Final = 3000
 _COLUMNS: Final = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.memory.curves import MemoryCurve
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 MOST_POINTS: Final = 2000
 MOST_LIVE: Final = 500

@@ -12,7 +12,7 @@ from pyprof2.reports.heading import disturbances, figures, heading, sentence, st
 from pyprof2.reports.page.values import records
 
 if TYPE_CHECKING:
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 _WIDE: Final = 1 << 16
 _STAKES: Final = {"at_stake_lo_ns": "lo_ns", "at_stake_hi_ns": "hi_ns"}

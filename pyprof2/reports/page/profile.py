@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.cube import Cube
     from pyprof2.analysis.summaries.sets import Sets
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 _PLAIN: Final = ("rank", "step")
 _KNOWN: Final = {"known": "known_kernel_count", "among": "kernel_count"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyprof2.analysis.hardware.devices import Device
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 MOST_DOTS: Final = 5000
 MOST_EXPLAINED: Final = 1000

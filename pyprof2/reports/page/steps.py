@@ -16,7 +16,7 @@ from pyprof2.reports.steps import outlier_notes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 MOST_STEPS: Final = 40_000
 MOST_PARTS: Final = 60_000

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.time.slices import MergedSlices
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 MOST_BOXES: Final = 20_000
 MOST_TRACKS: Final = 40

@@ -10,7 +10,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 
 MOST_TEXT: Final = 4000

@@ -20,7 +20,7 @@ from pyprof2.reports.perfetto.rank import Rank
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 MOST_ROWS_FOR_FINDINGS: Final = 2_000_000
 """Rules and replay look at a whole recording at once; of a longer one both are left out."""

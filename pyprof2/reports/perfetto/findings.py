@@ -16,8 +16,8 @@ from pyprof2.reports.perfetto.slices import constant
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyprof2.parts import TableParts
     from pyprof2.reports.perfetto.wire import Ints
+    from pyprof2.store.parts import TableParts
 
 _EVIDENCE: Final = re.compile(r"(?<!\w)(\w+):([\d,]+)")
 _KEYS: Final = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
 
 _MEMBER: Final = (
     "kind", "group_desc", "group_key", "group_size", "seq", "in_bytes", "out_bytes", "dtype",

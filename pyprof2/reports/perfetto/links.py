@@ -12,8 +12,8 @@ from pyprof2.recording import int_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.parts import TableParts
     from pyprof2.reports.perfetto.wire import Ints
+    from pyprof2.store.parts import TableParts
 
 _KEPT: Final = 8
 """So many parts of a table are kept in memory: what belongs together is near in time."""

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.columns import TextColumn
-    from pyprof2.parts import TableParts
-    from pyprof2.rank_tables import RankTables
     from pyprof2.reports.perfetto.packets import Writer
     from pyprof2.reports.perfetto.wire import Ints
+    from pyprof2.store.parts import TableParts
+    from pyprof2.store.rank_tables import RankTables
 
 NULL: Final = -(1 << 62)
 """What stands for null where a number may be negative."""

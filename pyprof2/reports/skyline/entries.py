@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.memory.curves import MemoryCurve
-    from pyprof2.rank_tables import RankTables
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
+    from pyprof2.store.rank_tables import RankTables
 
 UNSPLIT: Final = "(parameters and buffers)"
 """The name of weights whose layer or name was not recorded."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.analysis.summaries.batch.model import Model
+    from pyprof2.api.run import Run
     from pyprof2.reports.skyline.entries import Frame, MemoryReport, TimeReport
-    from pyprof2.run import Run
 
 
 REPORTS: Final = ("time", "memory", "both", "deepview")

@@ -13,7 +13,7 @@ import pytest
 from pyprof2.analysis.job.collective_calls import describe
 from pyprof2.analysis.job.collective_rows import kind_of, transport_of
 from pyprof2.analysis.job.members import with_group_keys
-from pyprof2.run import load
+from pyprof2.api.run import load
 from tests.kineto_events import complete, kernel, launch, load_events, op, step
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pyprof2.run import load, parse
+from pyprof2.api.run import load, parse
 from tests.analysis.job.job_generator import Job, Made, simulate, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
 
 STEP_US = 2400
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from pyprof2.api.run import load
 from pyprof2.reports.slow_rank import answers
-from pyprof2.run import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
 
 STEPS = 12
 OPS = ("aten::conv2d", "aten::relu", "aten::addmm")

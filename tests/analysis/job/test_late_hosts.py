@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyprof2 import job as job_module
-from pyprof2 import many_ranks, parsed_job
+from pyprof2 import parsed_job
 from pyprof2.analysis.job.job_graph import host_times
 from pyprof2.analysis.job.slow_ranks import standing_out
+from pyprof2.api import job as job_module
+from pyprof2.api.run import load, parse
 from pyprof2.errors import UsageError
-from pyprof2.run import load, parse
+from pyprof2.pipeline import many_ranks
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import complete, copy, kernel, launch, load_events
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
 
 LAG_US, PAUSE_US = 45.0, 20_000.0
 

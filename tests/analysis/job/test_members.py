@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyprof2.analysis.job.instances import Recordings, match_members
+from pyprof2.api.run import load, parse
 from pyprof2.markers import Marker, format_marker
-from pyprof2.run import load, parse
 from tests.analysis.job.job_members import members
 from tests.analysis.job.test_collectives import called, comms
 from tests.kineto_events import annotation, load_events, op, step, trace

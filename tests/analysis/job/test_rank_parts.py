@@ -9,7 +9,7 @@ import pytest
 
 from pyprof2.analysis.job.rank_parts import INPUT, PARTS, five_parts
 from pyprof2.analysis.time.step_windows import StepWindows
-from pyprof2.run import load
+from pyprof2.api.run import load
 from tests.analysis.job.hta import breakdown
 from tests.builders import canonical
 

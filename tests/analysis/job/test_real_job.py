@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyprof2.run import load, parse
+from pyprof2.api.run import load, parse
 from tests.analysis.job.real_job import Setup, Times, simulate, write
 from tests.analysis.job.real_program import Call, step_program
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
 
 TRACE = "kineto/hta_diff_control_a100.json.gz"
 GPU_BOUND = 0.2

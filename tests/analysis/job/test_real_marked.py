@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 import pytest
 
-from pyprof2.run import Run, load, parse
+from pyprof2.api.run import Run, load, parse
 
 pytest.importorskip("torch")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pytest
 
-from pyprof2.run import Run, load, parse
+from pyprof2.api.run import Run, load, parse
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ import pytest
 
 from pyprof2.analysis.job.rank_graph import AWAITED, WAIT
 from pyprof2.analysis.job.what_if import INFERRED
-from pyprof2.run import load, parse
+from pyprof2.api.run import load, parse
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import complete, kernel, launch, load_events
 

@@ -293,7 +293,7 @@ def test_small_messages_have_a_latency_and_no_rate() -> None:
 
 
 def test_two_devices_of_one_session(shared_trace: Callable[[str], Path]) -> None:
-    from pyprof2.run import load
+    from pyprof2.api.run import load
 
     run = load(shared_trace("nsight/mfu_2gpu_before.sqlite"))
     found = run.ranks.members

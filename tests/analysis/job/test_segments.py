@@ -8,19 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyprof2 import job as job_module
-from pyprof2 import many_ranks, parsed_job
+from pyprof2 import parsed_job
 from pyprof2.analysis.job.rank_graph import NO_STEP
 from pyprof2.analysis.job.segments import BEGIN, MODELS, segments_of
+from pyprof2.api import job as job_module
+from pyprof2.api.run import load, parse
 from pyprof2.cli import main
-from pyprof2.run import load, parse
+from pyprof2.pipeline import many_ranks
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import kernel, launch, load_events, op
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.job import JobOfRanks
+    from pyprof2.api.job import JobOfRanks
 
 MODULES = (job_module, many_ranks, parsed_job)
 

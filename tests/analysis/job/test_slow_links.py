@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.job.what_if import INFERRED, as_the_others, evaluate
-from pyprof2.job import JobOfRanks
+from pyprof2.api.job import JobOfRanks
+from pyprof2.api.run import load
 from pyprof2.reports.slow_rank import answers
-from pyprof2.run import load
 from tests.analysis.job.job_generator import Job, simulate, write
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from pyprof2.analysis.job.what_if import (
     scale,
     scale_transfers,
 )  # fmt: skip
+from pyprof2.api.run import load
 from pyprof2.errors import UsageError
-from pyprof2.run import load
 from pyprof2.tables import TABLES
 from tests.analysis.job.job_members import by_hand
 from tests.kineto_events import kernel, launch, load_events, op

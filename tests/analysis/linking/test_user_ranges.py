@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyprof2.analysis.linking.ranges import Ranges
 from pyprof2.analysis.linking.threads import Threads
 from pyprof2.analysis.linking.user_ranges import BORROWED, UserRanges, is_users
+from pyprof2.api.run import Run, load
 from pyprof2.recording import UNNAMED_DOMAIN
-from pyprof2.run import Run, load
 from tests.kineto_events import (
     ENGINE,
     MAIN,

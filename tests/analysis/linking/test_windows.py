@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pyprof2 import assemble
 from pyprof2.analysis.linking.cuts import find_cuts
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.parsers import read_recordings
+from pyprof2.pipeline import assemble
 from pyprof2.tables import TABLES
 from tests.kineto_events import (
     MAIN,

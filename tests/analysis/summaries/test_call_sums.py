@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 COLUMNS = ("calls", "host_self_ns", "host_total_ns", "device_total_ns", "tensor_core_eligible")
 

@@ -9,8 +9,8 @@ import pytest
 
 from pyprof2.analysis.summaries.checks import find_lacks
 from pyprof2.analysis.summaries.findings import COLUMNS, Finding, findings_table, merge_ranks
+from pyprof2.api.run import load
 from pyprof2.parsers.formats import advice_of
-from pyprof2.run import load
 from tests.kineto_events import (
     ENGINE,
     Event,
@@ -30,7 +30,7 @@ from tests.kineto_events import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 ADVICE: Final = advice_of(["kineto"])
 MM: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}

@@ -16,7 +16,7 @@ from tests.kineto_events import copy, kernel, launch, launched, load_events, nod
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 F32 = ["float", "float"]
 V100 = {"deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7,

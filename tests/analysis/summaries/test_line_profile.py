@@ -13,7 +13,7 @@ from tests.kineto_events import Event, frame, launched, load_events, node, op, s
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 TRAIN, NET = "/w/train.py", "/w/net.py"
 

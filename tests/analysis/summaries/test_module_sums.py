@@ -12,7 +12,7 @@ from tests.kineto_events import frame, kernel, launch, load_events, op
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 COLUMNS = (
     "occurrences", "operators", "host_self_ns", "host_total_ns", "device_self_ns",

@@ -14,7 +14,7 @@ from tests.kineto_events import Event, copy, kernel, launched, load_events, op, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 NOW_US = 4_400_000_000_000
 """51 days after the base time of the trace."""

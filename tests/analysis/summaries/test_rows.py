@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.summaries.rows import frame, op_rows
-from pyprof2.run import load, parse
+from pyprof2.api.run import load, parse
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
 from tests.kineto_events import (
     ENGINE,
@@ -30,7 +30,7 @@ from tests.kineto_events import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 MM: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}
 """48 FLOPs, 104 bytes."""

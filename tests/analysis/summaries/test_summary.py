@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyprof2.run import load, parse
+from pyprof2.api.run import load, parse
 from tests.kineto_events import (
     ENGINE,
     Event,

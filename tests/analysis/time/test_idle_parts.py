@@ -15,9 +15,9 @@ from pyprof2.analysis.parted import InMemory
 from pyprof2.analysis.time.idle import IN_PARTS, idle_in_windows
 from pyprof2.analysis.time.recordings import source_root
 from pyprof2.analysis.time.rows_in_time import RowsInTime
-from pyprof2.parts import SpooledParts
-from pyprof2.rank_tables import RankTables
-from pyprof2.store import ranks_of
+from pyprof2.store.folder import ranks_of
+from pyprof2.store.parts import SpooledParts
+from pyprof2.store.rank_tables import RankTables
 from pyprof2.tables import IDLE
 from tests.analysis.time.test_idle import (
     COLUMNS,

@@ -24,7 +24,7 @@ from tests.simulated_device import Call, Interval, Recording, device_end, paced,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
     from tests.simulated_device import Done, Event
 
 pytest.importorskip("torch", reason="a training has to run")

@@ -9,7 +9,7 @@ from tests.kineto_events import annotation, copy, kernel, launch, load_events, o
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 

@@ -124,9 +124,9 @@ def _part_of(running: set[str]) -> str | None:
 def test_parts_add_up_to_each_window_and_are_those_of_the_table_of_steps(
     name: str, shared_trace: Callable[[str], Path]
 ) -> None:
-    import pyprof2.run
+    import pyprof2.api.run
 
-    run = pyprof2.run.load(shared_trace(f"kineto/{name}.json.gz"))
+    run = pyprof2.api.run.load(shared_trace(f"kineto/{name}.json.gz"))
     keys = ["rank", "device", "step", "start_ns"]
     parts = run.step_parts.pivot_table("time_ns", keys, "part", "sum", fill_value=0)
     steps = run.steps.set_index(keys)

@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 
 import pyprof2
-from pyprof2 import cli, comparison
+from pyprof2 import cli
 from pyprof2.analysis.summaries.profile_columns import SUMMARY_COLUMNS
+from pyprof2.api import comparison
 from pyprof2.reports.cells import render_markdown
 from pyprof2.reports.comparison import comparison_sentence
 from pyprof2.units import format_time

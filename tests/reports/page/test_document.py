@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pytest
 
-import pyprof2.run
+import pyprof2.api.run
 from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.api.comparison import compare
 from pyprof2.cli import main
-from pyprof2.comparison import compare
 from pyprof2.reports.heading import figures
 from pyprof2.reports.page import document as documents
 from pyprof2.reports.page import html
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 DEMO: Final = html.DATA / "demo.json.gz"
 TRACES: Final = ("rn50_v100_w0", "tl_owlv2_h100", "tl_qwen_mi300", "hta_diff_control_a100")
@@ -54,7 +54,7 @@ def page(
     path = request.getfixturevalue("shared") / "traces" / "kineto" / f"{request.param}.json.gz"
     if not path.exists():
         pytest.skip(f"no real trace {path}")
-    run = pyprof2.run.load(path)
+    run = pyprof2.api.run.load(path)
     return run, page_of(run.path, tmp_path_factory.mktemp("page"))
 
 
@@ -295,7 +295,7 @@ def test_runs_that_are_not_comparable_are_compared_with_the_reason(tmp_path: Pat
 
 def test_a_recording_without_a_gpu_has_ops_and_no_idle_time(tmp_path: Path) -> None:
     document = page_of(DEMO, tmp_path)
-    run = pyprof2.run.load(DEMO)
+    run = pyprof2.api.run.load(DEMO)
 
     found = profile(document, lambda row: row["op"])
 
@@ -344,7 +344,7 @@ def test_ranks_have_their_own_steps_and_rows(tmp_path: Path) -> None:
     assert sorted({(row["rank"], row["step"]) for row in steps}) == [
         (rank, number) for rank in range(3) for number in range(3)
     ]
-    run = pyprof2.run.load(folder)
+    run = pyprof2.api.run.load(folder)
     found = profile(document, lambda row: row["rank"], lambda row: row["direction"] == "backward")
     wanted = run.profile(by="rank", direction=["backward"]).set_index("rank")
     assert {rank: row["time_ns"] for rank, row in found.items()} == wanted["time_ns"].to_dict()
@@ -415,7 +415,7 @@ def test_copies_beside_kernels_keep_the_rates_of_prof(
         launch(20, 2, name="cudaMemcpyAsync"),
         copy(25, 8, 2, name="Memcpy HtoD (Pageable -> Device)", bytes=64),
     )  # fmt: skip
-    document, run = page_of(path, tmp_path), pyprof2.run.load(path)
+    document, run = page_of(path, tmp_path), pyprof2.api.run.load(path)
 
     for axis, key in (("op", "op"), ("category", "category"), ("name", "kernel")):
         found = profile(document, lambda row, key=key: row[key])  # type: ignore[misc]

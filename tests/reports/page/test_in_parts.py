@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-import pyprof2.store
+import pyprof2.store.folder
+from pyprof2.api.run import load, parse
 from pyprof2.errors import StoreError
 from pyprof2.reports.page.document import ReportQuery, packed_document
-from pyprof2.run import load, parse
 from tests.training_trace import training_trace
 
 if TYPE_CHECKING:
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 ROWS_OF_PART = 97
 QUERY = ReportQuery(Path("training.pyprof2"), "1")
@@ -30,7 +30,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     trace.write_bytes(training_trace())
     whole = parse(trace, folder / "whole.pyprof2")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pyprof2.store, "_ROW_GROUP", ROWS_OF_PART)
+        patch.setattr(pyprof2.store.folder, "_ROW_GROUP", ROWS_OF_PART)
         return whole, parse(trace, folder / "cut.pyprof2")
 
 

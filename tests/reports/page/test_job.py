@@ -101,7 +101,7 @@ def test_a_rank_alone_has_its_path_and_what_ifs(tmp_path: Path) -> None:
 def test_what_is_too_large_to_replay_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyprof2.job.MOST_REPLAYED", 10)
+    monkeypatch.setattr("pyprof2.api.job.MOST_REPLAYED", 10)
     _, found = _document(tmp_path, Job(3, slow={2: 1.3}))
 
     assert (found["path"], found["whatif"]) == (None, None)

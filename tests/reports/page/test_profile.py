@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pytest
 
+from pyprof2.api.run import load
 from pyprof2.cli import main
-from pyprof2.run import load
 from tests.reports.page.reader import document_of, profile, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 TRACES: Final = (
     "kineto/rn50_v100_w0.json.gz",

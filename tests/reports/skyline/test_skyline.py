@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import pyprof2
+from pyprof2.api.run import load
 from pyprof2.cli import main
-from pyprof2.run import load
 from tests.kineto_events import (
     annotation,
     frame,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.run import Run
+    from pyprof2.api.run import Run
 
 PARAMETERS: Final = 7000
 

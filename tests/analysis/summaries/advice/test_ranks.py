@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.summaries.advice.advise import gain_bound
-from pyprof2.run import Run, load, parse
+from pyprof2.api.run import Run, load, parse
 from tests.analysis.job.job_generator import Job, Made, name_pause, simulate, write
 
 if TYPE_CHECKING:

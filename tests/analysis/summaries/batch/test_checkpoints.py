@@ -14,8 +14,8 @@ from pyprof2.analysis.summaries.batch.phases import Memory
 from pyprof2.analysis.summaries.batch.recorded import Recorded
 from pyprof2.analysis.summaries.batch.savable import Savable
 from pyprof2.analysis.summaries.batch.savings import checkpoints, sharded, state_bytes
-from pyprof2.batches import recorded_of
-from pyprof2.run import load
+from pyprof2.api.batch import recorded_of
+from pyprof2.api.run import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,7 +128,7 @@ def test_state_that_no_recording_knows_is_not_known() -> None:
 @pytest.mark.minutes
 def test_blocks_of_a_real_network_keep_what_is_counted_by_hand(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from pyprof2.entry.children import EntryRun, record
+    from pyprof2.capture.entry_process import EntryRun, record
 
     file = tmp_path / "entry.py"
     file.write_text(_ENTRY)

@@ -1,0 +1,1 @@
+"""The Python API: questions to a store, one run or many."""

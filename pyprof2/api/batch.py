@@ -1,0 +1,94 @@
+"""A batch model of runs: which batch size is worth trying, from recordings at others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from pyprof2.analysis.summaries.batch.model import Model, fit_model
+from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
+from pyprof2.api.run import Run, load
+from pyprof2.errors import UsageError
+from pyprof2.store.folder import ranks_of, read_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyprof2.analysis.summaries.batch.recorded import Recorded
+    from pyprof2.analysis.summaries.batch.savable import Savable
+
+
+def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False) -> Model:
+    """Return what recordings at three or more batch sizes say of all others.
+
+    Of a job with many ranks the lowest rank that has kernels counts, and the batch is its own.
+
+    Args:
+        runs: by batch size: what `load` returns, a store, or a trace.
+        progress: show a bar on stderr while parsing.
+
+    Raises:
+        UsageError: there are fewer than three, a batch size is less than 1, or some runs have
+            kernels and others none.
+        TraceError, StoreError: a path cannot be read.
+    """
+    found = []
+    for batch, given in runs.items():
+        if batch < 1:
+            msg = f"batch size {batch}: it is 1 or more"
+            raise UsageError(msg)
+        run = given if isinstance(given, Run) else load(given, progress=progress)
+        found.append(recorded_of(batch, run))
+    return fit_model(found)
+
+
+def recorded_of(batch: int, run: Run) -> Recorded:
+    """Return what a recording says: of a job, the rank that counts."""
+    chosen = _rank_of(run)
+    tables = {name: read_rank(run.path, name, chosen, columns) for name, columns in INPUT.items()}
+    return replace(recorded(batch, tables), savable=cache(partial(_savable, run, chosen)))
+
+
+def _savable(run: Run, rank: int) -> Savable | None:
+    from pyprof2.analysis.summaries.batch.savable import savable_of
+
+    profile = run.memory_by_device()
+    own = [curve for curve in profile.curves if curve.rank == rank]
+    return savable_of(replace(profile, curves=own))
+
+
+def held_by_category(runs: Mapping[int, Run | Path | str]) -> dict[int, dict[str, int]]:
+    """Return by batch size the bytes of each category of memory at the peak.
+
+    Of a recording it is the rank that counts in a model, and the device that holds most; empty
+    where no memory is recorded.
+    """
+    return {
+        batch: _held(given if isinstance(given, Run) else load(given))
+        for batch, given in runs.items()
+    }
+
+
+def _held(run: Run) -> dict[str, int]:
+    rows = run.memory_profile("category", rank=_rank_of(run))
+    if rows.empty:
+        return {}
+    kinds = rows["device_type"].astype(str)
+    rows = rows[kinds != "cpu"] if (kinds != "cpu").any() else rows
+    devices = rows["device"].fillna(-1)
+    largest = rows["bytes"].groupby(devices).sum().idxmax()
+    own = rows[devices == largest]
+    sums = own["bytes"].groupby(own["category"].astype(str), sort=False).sum()
+    return {str(name): int(held) for name, held in sums.items() if held > 0}
+
+
+def _rank_of(run: Run) -> int:
+    """Return the rank of a job that counts: the lowest that has kernels."""
+    ranks = ranks_of(run.path)
+    return next((rank for rank in ranks if _has_kernels(run.path, rank)), ranks[0])
+
+
+def _has_kernels(store: Path, rank: int) -> bool:
+    return bool(read_rank(store, "kernels", rank, ["kernel_id"]).num_rows)

@@ -1,0 +1,1 @@
+"""What starts, times and ends recordings: scripts, entry points, batch sizes; `nvtx` marks."""

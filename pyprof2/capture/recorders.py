@@ -1,0 +1,346 @@
+"""Who records a script that `pyprof2 capture` runs, from when to when.
+
+The annotation asks a recorder (`pyprof2.nvtx.session.Recorder`) to record, when the first step
+begins that is wanted, or at once; and to finish, when one begins that is not. After that it records
+nothing more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from pyprof2.capture.growth import Growth
+from pyprof2.capture.runner import BY_SIGNAL
+from pyprof2.markers import DEVICES_KEY, DOMAIN, WINDOW
+from pyprof2.nvtx.internals import (
+    all_threads_config,
+    allocated_on_cpu,
+    forget_profiler,
+    profiler_starts,
+)
+from pyprof2.nvtx.replacing import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SNAPSHOT_EVENTS: Final = 1_000_000
+"""Allocations and releases that a snapshot keeps at most, the last ones: some 100 MB."""
+
+_GIVES_WAY: Final = (
+    "the script starts a profiler of its own, and torch.profiler cannot run twice: recorded up to "
+    "there; pyprof2 capture --nsys records beside it"
+)
+_TOO_LATE: Final = (
+    "the script has started a profiler of its own before the first step that is wanted: nothing is "
+    "recorded; pyprof2 capture --nsys records beside it"
+)
+_AGAIN: Final = "torch.profiler records one run of steps: what is wanted after it is not recorded"
+
+
+def say(text: str) -> None:
+    """Tell the user, in one line."""
+    print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line here
+
+
+class Prelude:
+    """Counts what PyTorch allocates on the CPU before the recording, of which no recorder knows.
+
+    It is a profiler of its own, whose events are counted and forgotten. It gives way to one of the
+    program's; then the count is not known.
+    """
+
+    def __init__(self) -> None:
+        """Begin to count."""
+        self.cpu_bytes: int | None = None
+        self._undo = ExitStack()
+        self._profiler: profile | None = None
+        # Starting it calls what gives way to others.
+        started = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        started.start()
+        self._profiler = started
+        for owner, name in profiler_starts():
+            replace(owner, name, self._make_way, self._undo)
+
+    def end(self) -> None:
+        """Count what is allocated, and do no more."""
+        if self._profiler is not None:
+            self._stop()
+            self.cpu_bytes = allocated_on_cpu(self._profiler)
+        self._profiler = None
+        self._undo.close()
+
+    def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Give up where a profiler starts that is not this one."""
+        if self._profiler is not None:
+            self._stop()
+            self._profiler = None
+        return start(*args, **kwargs)
+
+    def _stop(self) -> None:
+        if self._profiler is not None:
+            self._profiler.stop()
+
+
+class NsysWindow:
+    """Tells `nsys` which part of the process to record, by an NVTX range."""
+
+    def __init__(self, at_end: Callable[[], None]) -> None:
+        """Begin without a range.
+
+        Args:
+            at_end: called when the recording has ended.
+        """
+        self.has_begun = self.is_over = False
+        self._range: Any = None
+        self._at_end = at_end
+
+    def record(self) -> None:
+        """Begin the range; `nsys` looks at no second one."""
+        import nvtx
+
+        if not self.has_begun:
+            self.has_begun = True
+            self._range = nvtx.start_range(WINDOW, domain=DOMAIN)
+
+    def finish(self) -> None:
+        """End it."""
+        import nvtx
+
+        if self.has_begun and not self.is_over:
+            self.is_over = True
+            nvtx.end_range(self._range)
+            self._at_end()
+
+    def discard(self) -> None:
+        """Nothing is recorded yet."""
+
+    def step(self) -> None:
+        """What `nsys` records is not in the memory of this process."""
+
+
+class TorchRecorder:
+    """Records with torch.profiler, and writes one trace, whole or not at all.
+
+    The profilers of torch do not nest: a second one takes the first one's events, and the process
+    ends with a fault. So this one ends when the script starts one. In a process that the script
+    forks it does nothing: what is recorded there belongs to nobody.
+
+    Attributes:
+        has_begun: whether anything was recorded, or was to be.
+        is_over: whether nothing more will be.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        at_end: Callable[[], None],
+        *,
+        ends_process: bool = True,
+        memory: bool = False,
+        snapshot: Path | None = None,
+        prelude: Prelude | None = None,
+    ) -> None:
+        """Begin to look out for other profilers.
+
+        Args:
+            path: of the trace; the end of its name says whether torch compresses it.
+            at_end: called when the recording ends before the script does.
+            ends_process: whether the recording is written where SIGTERM or `os._exit` ends the
+                script.
+            memory: whether every allocation is recorded too; then threads that the program starts
+                itself are not.
+            snapshot: where a snapshot of a GPU's allocator goes, if there is to be one.
+            prelude: counts what is allocated before; it ends when the recording begins.
+        """
+        self.has_begun = self.is_over = False
+        self._path = path
+        self._at_end = at_end
+        self._memory = memory
+        self._profiler: profile | None = None
+        self._growth = Growth()
+        self._snapshot = snapshot
+        self._prelude = prelude
+        self._is_busy = False
+        self._is_finishing = False
+        self._ended_by: int | None = None
+        self._undo = ExitStack()
+        for owner, name in profiler_starts():
+            replace(owner, name, self._make_way, self._undo)
+        if ends_process:
+            replace(os, "_exit", self._leave, self._undo)
+            signal.signal(signal.SIGTERM, self._end)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def record(self) -> None:
+        """Begin, unless it records already."""
+        if self._profiler is not None:
+            return
+        if self.is_over:
+            say(_AGAIN)
+            return
+        if self._prelude is not None:
+            self._prelude.end()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()  # what was launched before is no part of it
+        if self._snapshot is not None:
+            record_snapshot(torch.cuda)
+        self._profiler = profile(
+            record_shapes=True,
+            profile_memory=self._memory,
+            # A profiler of all threads gets no allocations: the threads that the training and its
+            # backward run on are followed anyway.
+            experimental_config=None if self._memory else all_threads_config(),
+        )
+        self._growth = Growth()
+        self.has_begun = self._is_busy = True
+        try:
+            self._profiler.start()
+        finally:
+            self._is_busy = False
+
+    def finish(self) -> None:
+        """End, and write what was recorded; afterwards it does nothing."""
+        self._is_finishing = True
+        try:
+            profiler, is_first = self._profiler, not self.is_over
+            self._stop()
+            if profiler is not None and self._snapshot is not None:
+                write_snapshot(torch.cuda, self._snapshot)
+            self.is_over = True
+            self._undo.close()
+            if profiler is not None:
+                self._write(profiler)
+            if is_first:
+                self._at_end()
+        finally:
+            self._is_finishing = False
+        if self._ended_by is not None:
+            # As the signal ends a process that does not handle it.
+            signal.signal(self._ended_by, signal.SIG_DFL)
+            os.kill(os.getpid(), self._ended_by)
+
+    def discard(self) -> None:
+        """Forget what was recorded, and wait for the start of recording."""
+        self._stop()
+        self.has_begun = False
+
+    def step(self) -> None:
+        """Tell the user when the recording takes much memory, and end it before there is none."""
+        found = None if self._profiler is None else self._growth.step()
+        if found is not None:
+            say(found.text)
+            if found.is_full:
+                self.finish()
+
+    def _stop(self) -> None:
+        if self._profiler is not None:
+            self._profiler.stop()
+        self._profiler = None
+
+    def _write(self, profiler: profile) -> None:
+        # In a folder that nobody else can write to: a known name could be planted as a link.
+        place = self._path.parent
+        with tempfile.TemporaryDirectory(prefix=f".{self._path.name}-", dir=place) as folder:
+            unfinished = Path(folder, self._path.name)
+            profiler.export_chrome_trace(str(unfinished))
+            unfinished.replace(self._path)
+
+    def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """End before a profiler starts that is not this one."""
+        if not self._is_busy and not self.is_over:
+            say(_TOO_LATE if self._profiler is None else _GIVES_WAY)
+            self.has_begun = True
+            self.finish()
+        return start(*args, **kwargs)
+
+    def _leave(self, leave: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Write what was recorded, if the script ends here and now."""
+        if not self._is_finishing:
+            self.finish()
+        return leave(*args, **kwargs)
+
+    def _end(self, number: int, _frame: object) -> None:
+        """Write what was recorded, and end as the signal ends a script that does not handle it."""
+        self._ended_by = number
+        if not self._is_finishing:
+            self.finish()
+
+    def _forget(self) -> None:
+        """Leave a forked process as if there were no recorder."""
+        self._profiler, self.is_over = None, True
+        self._undo.close()
+        if signal.getsignal(signal.SIGTERM) == self._end:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        forget_profiler()
+
+
+def record_snapshot(cuda: Any) -> None:
+    """Have the allocator of GPUs keep its history, if there are any.
+
+    Args:
+        cuda: `torch.cuda`.
+    """
+    if cuda.is_available():
+        cuda.memory._record_memory_history(max_entries=SNAPSHOT_EVENTS, stacks="python")  # noqa: SLF001
+
+
+def write_snapshot(cuda: Any, path: Path) -> None:
+    """Write what the allocator kept, and let it keep no more; if there are GPUs.
+
+    It is what `torch.cuda.memory._dump_snapshot` writes, and what the driver says of each device.
+
+    Also where memory ran out: the snapshot then has the request that failed.
+
+    Args:
+        cuda: `torch.cuda`.
+        path: of the snapshot.
+    """
+    if not cuda.is_available():
+        return
+    try:
+        found = cuda.memory._snapshot() | {DEVICES_KEY: _used_devices(cuda)}  # noqa: SLF001
+        with path.open("wb") as file:
+            pickle.dump(found, file)
+    except (OSError, RuntimeError) as error:
+        say(f"{path.name}: no snapshot of the GPU's memory was written: {error}")
+    finally:
+        cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
+
+
+def _used_devices(cuda: Any) -> list[dict[str, int]]:
+    """Return what is used of each device on which the allocator holds memory, by whomever."""
+    devices = []
+    for device in range(cuda.device_count()):
+        reserved = int(cuda.memory_reserved(device))
+        if reserved:
+            free, total = cuda.mem_get_info(device)
+            devices.append({"device": device, "used": int(total - free), "reserved": reserved})
+    return devices
+
+
+def leave_on_signal() -> None:
+    """Let SIGTERM end this process by the exit of C, at which `nsys` takes what was recorded last.
+
+    Killed, it leaves little or nothing. Python does not end: no `finally`, nothing of `atexit`.
+    """
+
+    def leave(number: int, _frame: object) -> None:
+        ctypes.CDLL(None).exit(BY_SIGNAL + number)
+
+    def forget() -> None:
+        if signal.getsignal(signal.SIGTERM) is leave:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, leave)
+    os.register_at_fork(after_in_child=forget)

@@ -1,0 +1,278 @@
+"""Run a script as `python` runs it, and have it recorded: the process behind `pyprof2 capture`.
+
+The script is `__main__` until the process ends. It is annotated and recorded from the moment at
+which it has imported torch, so what it sets before that, such as variables of the environment,
+works. Recording ends with its last thread that is not a daemon, before what it left to `atexit`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import io
+import os
+import pkgutil
+import runpy
+import signal
+import sys
+import threading
+import traceback
+from contextlib import ExitStack
+from functools import partial
+from importlib import machinery, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from pyprof2.capture.runner import BY_SIGNAL, STDIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import CodeType, ModuleType, TracebackType
+
+INTERRUPTED: Final = BY_SIGNAL + signal.SIGINT
+
+_TORCH: Final = "torch"
+_ANNOTATION: Final = "pyprof2.nvtx"
+
+
+def main(argv: list[str]) -> None:
+    """Run what `argv` names, see `_parse`; exit as the script does."""
+    args = _parse(argv)
+    process = os.getpid()
+    recording = ExitStack()
+    code, error = _run_to_its_end(args, recording)
+    if os.getpid() != process:
+        _leave_fork(code)
+    _join_threads()
+    recording.__exit__(None if error is None else type(error), error, None)
+    if args.exit_code is not None:
+        args.exit_code.write_text(str(code & 0xFF))
+    sys.exit(code)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="script", allow_abbrev=False)
+    parser.add_argument("--trace", type=Path, help="what torch.profiler writes; without: nsys")
+    parser.add_argument("--exit-code", type=Path, help="a file for it, which nsys may lose")
+    parser.add_argument("--environment", type=Path, help="a file of variables to set")
+    parser.add_argument("--first", type=int, help="the first step to record")
+    parser.add_argument("--last", type=int, help="and the last one")
+    parser.add_argument("--snapshot", type=Path, help="and what memory is for; a file for a GPU's")
+    parser.add_argument("--source-root", help="the folder of the user's own code")
+    parser.add_argument("--memory", action="store_true", help="torch.profiler records it too")
+    parser.add_argument("-m", dest="is_module", action="store_true")
+    parser.add_argument("-c", dest="is_code", action="store_true")
+    _add_entry(parser)
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    args = parser.parse_args(argv)
+    is_file = not (args.is_module or args.is_code or args.script == STDIN)
+    args.folder = Path(args.script).absolute().parent if is_file else Path.cwd()
+    return args
+
+
+def _add_entry(parser: argparse.ArgumentParser) -> None:
+    """Declare what is for entry points alone; see `pyprof2.capture.run_entry`."""
+    parser.add_argument("--entry", dest="is_entry", action="store_true")
+    parser.add_argument("--facts", type=Path, help="a file for what the run says of itself")
+    parser.add_argument("--batch", type=int, help="the batch size; without: the default")
+    parser.add_argument("--on-cpu", action="store_true", help="the CPU in place of a GPU")
+    parser.add_argument("--threads", type=int, help="that share the work of an op")
+    parser.add_argument("--memory-limit", type=int, help="bytes that a GPU gives at most")
+    parser.add_argument("--timed", action="store_true", help="take times, record nothing")
+
+
+# -- as the interpreter runs it ----------------------------------------------------------------
+
+
+def _run_to_its_end(
+    args: argparse.Namespace, recording: ExitStack
+) -> tuple[int, BaseException | None]:
+    """Run the script, and show what it does not catch as Python does; return exit code and that."""
+    try:
+        if args.is_entry:
+            from pyprof2.capture import captured, run_entry
+
+            return run_entry.run(args, partial(captured.begin, args)), None
+        _after_torch(partial(_begin, args, recording))
+        _run(args)
+    except BaseException as error:  # noqa: BLE001 -- whatever it is
+        return _show(error), error
+    return 0, None
+
+
+def _begin(args: argparse.Namespace, recording: ExitStack) -> None:
+    from pyprof2.capture import captured
+
+    captured.begin(args, recording)
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Run the script, with `__main__`, `sys.argv` and `sys.path` as Python leaves them to it."""
+    names = vars(sys.modules["__main__"])
+    for name in [name for name in names if not name.startswith("__")]:
+        del names[name]
+    if args.is_module:
+        _name_arguments(["-m", args.script], "-m", args.arguments)
+        _import_from(str(args.folder))
+        runpy._run_module_as_main(args.script)  # type: ignore[attr-defined]  # noqa: SLF001 -- what Python calls
+    elif args.is_code:
+        _name_arguments(["-c", args.script], "-c", args.arguments)
+        _import_from("")
+        _execute(compile(args.script, "<string>", "exec", dont_inherit=True), names)
+    elif args.script == STDIN:
+        _name_arguments([STDIN], STDIN, args.arguments)
+        _import_from("")
+        names |= {"__file__": "<stdin>", "__cached__": None}
+        _execute(compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True), names)
+    else:
+        _name_arguments([args.script], args.script, args.arguments)
+        _run_path(_from_here(args.script), names)
+
+
+def _name_arguments(how: Sequence[str], first: str, arguments: Sequence[str]) -> None:
+    """Let `sys` say with which arguments Python runs."""
+    # Ahead of `-c`, our program and its arguments stand the options of the interpreter.
+    own = len(sys.orig_argv) - len(sys.argv) - 1
+    sys.orig_argv = [*sys.orig_argv[:own], *how, *arguments]
+    sys.argv = [first, *arguments]
+
+
+def _import_from(folder: str) -> None:
+    if not sys.flags.safe_path:
+        sys.path.insert(0, folder)
+
+
+def _from_here(path: str) -> str:
+    """Return the path of a script as Python writes it into `__file__`: links and `..` stay."""
+    if sys.platform == "win32":
+        return os.path.abspath(path)  # noqa: PTH100 -- see above
+    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 -- see above
+
+
+def _run_path(path: str, names: dict[str, Any]) -> None:
+    """Run a file, or what is in a folder or an archive."""
+    if pkgutil.get_importer(path) is not None:
+        sys.path.insert(0, path)
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]  # noqa: SLF001 -- see above
+        return
+    _import_from(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120 -- as Python does
+    with io.open_code(path) as file:
+        compiled = pkgutil.read_code(file)
+    loader = machinery.SourceFileLoader if compiled is None else machinery.SourcelessFileLoader
+    names |= {"__file__": path, "__cached__": None, "__loader__": loader("__main__", path)}
+    if compiled is None:
+        with io.open_code(path) as file:
+            compiled = compile(file.read(), path, "exec", dont_inherit=True)
+    _execute(compiled, names)
+
+
+def _execute(code: CodeType, names: dict[str, Any]) -> None:
+    exec(code, names)  # noqa: S102 -- asked for
+
+
+# -- from when on it is recorded ---------------------------------------------------------------
+
+
+class _Watch:
+    """Calls a function when torch has been imported for the first time.
+
+    It stands among the finders of modules. Where the annotation is imported first, which imports
+    torch, the function is called when it is there too.
+    """
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._process = os.getpid()
+        self._under_way = 0
+        self._is_looking = False
+
+    def find_spec(
+        self, name: str, _path: object = None, _target: object = None
+    ) -> machinery.ModuleSpec | None:
+        """Find what is watched as the other finders do, and get to know when it is there."""
+        if name not in (_TORCH, _ANNOTATION) or self._is_looking:
+            return None
+        self._is_looking = True
+        try:
+            spec = util.find_spec(name)
+        finally:
+            self._is_looking = False
+        if spec is not None and spec.loader is not None:
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            self._under_way += 1
+            try:
+                execute(module)
+            finally:
+                self._under_way -= 1
+            if not self._under_way:
+                sys.meta_path.remove(self)
+                # A process that the script has forked is not recorded.
+                if os.getpid() == self._process:
+                    self._then()
+
+        loader.exec_module = exec_module
+
+
+def _after_torch(then: Callable[[], None]) -> None:
+    """Call a function as soon as the script has imported torch."""
+    if _TORCH in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _Watch(then))
+
+
+# -- how it ends -------------------------------------------------------------------------------
+
+
+def _show(error: BaseException) -> int:
+    """Show an error as Python does that nobody has caught, and return the exit code."""
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)  # noqa: T201 -- what Python does
+        return 1
+    error = error.with_traceback(_of_the_script(error.__traceback__))
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as stop:
+        return _show(stop)
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it is in the script, as without us."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _join_threads() -> None:
+    """Wait for the threads that the script has left, as Python does ahead of `atexit`."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 -- there is no other way
+    except BaseException:  # noqa: BLE001 -- whatever it is
+        print(f"Exception ignored in: {threading!r}", file=sys.stderr)  # noqa: T201 -- as Python
+        traceback.print_exc()
+
+
+def _leave_fork(code: int) -> NoReturn:
+    """End a process that the script forked, as Python does, but for what comes after Python.
+
+    The library that records waits there for its thread, which only the parent has.
+    """
+    _join_threads()
+    atexit._run_exitfuncs()  # noqa: SLF001 -- there is no other way
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code & 0xFF)

@@ -1,0 +1,1 @@
+"""From files to ranks, from ranks to tables, from tables to results, in a store."""

@@ -1,0 +1,226 @@
+"""A table of a store, part by part: what is too long to be read at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from pyprof2.errors import StoreError, is_shortage, shortage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from pyprof2.tables import Table
+
+
+_FAR: Final = 1 << 62
+
+
+class TableParts:
+    """The rows of one rank of a table, in parts of which each can be read by itself.
+
+    Attributes:
+        table: which one.
+        offsets: the number of rows before each part, at least one, and at the end that of all.
+    """
+
+    def __init__(
+        self, file: Path, table: Table, row_count: Callable[[str], int] | None = None
+    ) -> None:
+        """Open a file that `pyprof2.store.folder` has looked at.
+
+        Args:
+            file: of one rank.
+            table: which one it is of.
+            row_count: gives the number of rows that another table has of this rank; None: we have
+                just written the file, and the keys in it are not looked at.
+        """
+        self.table = table
+        self._file = file
+        self._row_count = row_count
+        # Nothing is read ahead, nor by threads of Arrow's, each of which keeps memory of its own.
+        self._parquet = pq.ParquetFile(file, pre_buffer=False)
+        groups = range(self._parquet.metadata.num_row_groups)
+        # Of no rows there is one part, too: it says which columns there are.
+        counts = [self._parquet.metadata.row_group(group).num_rows for group in groups] or [0]
+        self.offsets: NDArray[np.int64] = np.cumsum([0, *counts])
+
+    def __len__(self) -> int:
+        """Return the number of parts."""
+        return len(self.offsets) - 1
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows in all parts."""
+        return int(self.offsets[-1])
+
+    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a part, in the order of the table.
+
+        Raises:
+            StoreError: it is damaged, or its keys are of rows that do not exist.
+        """
+        if not self.row_count:
+            return self.table.schema(columns).empty_table()
+        try:
+            found = self._parquet.read_row_group(part, columns=list(columns), use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            if is_shortage(error):
+                raise shortage(error, self._file) from error
+            raise self._damaged(type(error).__name__) from error
+        if self._row_count is not None:
+            what = find_fault(self.table, found, self._row_count, int(self.offsets[part]))
+            if what is not None:
+                raise self._damaged(what)
+        return self.table.conform(found, columns)
+
+    def empty(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns without rows, in the order of the table."""
+        return self.table.schema(columns).empty_table()
+
+    def bounds(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the least and the greatest value of a column of whole numbers, of each part.
+
+        Of a part without values, the least is above the greatest; where the file does not say
+        what it holds, it may be anything.
+        """
+        at = self._parquet.schema_arrow.get_field_index(column)
+        least, greatest = np.full(len(self), -_FAR), np.full(len(self), _FAR)
+        if not self.row_count:
+            return greatest, least
+        for part in range(self._parquet.metadata.num_row_groups):
+            chunk = self._parquet.metadata.row_group(part).column(at)
+            stats = chunk.statistics
+            if chunk.path_in_schema != column or stats is None:
+                continue
+            if stats.has_min_max:
+                least[part], greatest[part] = stats.min, stats.max
+            elif stats.has_null_count and stats.null_count == chunk.num_values:
+                least[part], greatest[part] = _FAR, -_FAR
+        return least, greatest
+
+    def _damaged(self, what: str) -> StoreError:
+        msg = f"{self._file}: {what}; make the store anew with 'pyprof2 parse --force'"
+        return StoreError(msg)
+
+
+class SpooledParts:
+    """Parts of a table of numbers, in a file that is ours: written once, each read by itself."""
+
+    def __init__(self, file: Path, schema: pa.Schema, parts: Iterable[pa.Table]) -> None:
+        """Write the parts, each of which may be made when it is asked for.
+
+        Args:
+            file: to be written; it does not exist yet.
+            schema: columns of whole numbers without null.
+            parts: that have these columns.
+        """
+        self._file, self._schema = file, schema
+        counts, self._bounds = [0], []
+        with pa.ipc.new_file(file, schema) as writer:
+            for part in parts:
+                if not part.num_rows:
+                    continue
+                writer.write_batch(part.combine_chunks().to_batches()[0])
+                counts.append(part.num_rows)
+                self._bounds.append(
+                    {n: tuple(pc.min_max(part[n]).as_py().values()) for n in schema.names}
+                )
+        self.offsets: NDArray[np.int64] = np.cumsum(counts)
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows in all parts."""
+        return int(self.offsets[-1])
+
+    def __len__(self) -> int:
+        """Return the number of parts."""
+        return len(self._bounds)
+
+    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a part."""
+        # Not mapped: what is read once would stay in memory until the file is closed.
+        with pa.OSFile(str(self._file)) as source:
+            batch = pa.ipc.open_file(source).get_batch(part)
+        return pa.Table.from_batches([batch]).select(columns)
+
+    def empty(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns without rows."""
+        return self._schema.empty_table().select(columns)
+
+    def bounds(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the least and the greatest value of a column, of each part."""
+        found = [each[column] for each in self._bounds]
+        least, greatest = np.array(found, np.int64).reshape(-1, 2).T
+        return least, greatest
+
+
+ROW_KEYS: Final = {
+    "ops": "op_id", "launches": "launch_id", "signatures": "signature_id", "stacks": "stack_id",
+    "ranges": "range_id", "stalls": "stall_id", "estimates": "estimate_id",
+}  # fmt: skip
+"""The tables whose rows are numbered from 0 in the order in which they stand."""
+JOINS: Final = {
+    "op_id": "ops", "parent_op_id": "ops", "forward_op_id": "ops", "cost_op_id": "ops",
+    "signature_id": "signatures", "launch_id": "launches", "stack_id": "stacks",
+    "caller_id": "stacks", "estimate_id": "estimates", "shapes_op_id": "ops",
+}  # fmt: skip
+"""The columns that hold a row key of another table, or of their own."""
+_POINT_BACK: Final = {"parent_op_id": "ops", "caller_id": "stacks"}
+"""The columns whose chains end, because each row points to one before it."""
+_TIMES: Final = ("start_ns", "launch_ns", "time_ns", "end_ns")
+_LENGTHS: Final = ("dur_ns", "self_ns", "op_time_ns", "kernel_count", "kernel_id", "depth")
+"""Times and lengths stay below it, so that their sums fit into 64 bits."""
+
+
+def find_fault(
+    table: Table, rows: pa.Table, row_count: Callable[[str], int], first: int = 0
+) -> str | None:
+    """Return what is wrong with the rows of one rank, in words; None if nothing is.
+
+    Args:
+        table: a table of a store.
+        rows: all or some of its columns.
+        row_count: gives the number of rows that another table has of this rank.
+        first: how many rows of the table stand before these.
+    """
+    return next(_faults(table, rows, row_count, first), None)
+
+
+def _faults(
+    table: Table, rows: pa.Table, row_count: Callable[[str], int], first: int
+) -> Iterator[str]:
+    for column in table.schema(rows.column_names):
+        values = rows[column.name]
+        if not column.nullable and values.null_count:
+            yield f"column {column.name} has nulls"
+        elif column.name == ROW_KEYS.get(table.name):
+            if not np.array_equal(values.to_numpy(), first + np.arange(rows.num_rows)):
+                yield f"column {column.name} does not number the rows"
+        elif column.name in JOINS:
+            if not _is_within(values, 0, row_count(JOINS[column.name]) - 1):
+                yield f"column {column.name} names rows that do not exist"
+            elif _POINT_BACK.get(column.name) == table.name and not _points_back(values, first):
+                yield f"column {column.name} goes round in circles"
+        elif column.name in (*_TIMES, *_LENGTHS) and not _is_within(
+            values, 0 if column.name in _LENGTHS else -_FAR, _FAR
+        ):
+            yield f"column {column.name} has values that are none"
+
+
+def _is_within(values: pa.ChunkedArray, least: int, most: int) -> bool:
+    bounds = pc.min_max(values).as_py()
+    return bounds["min"] is None or bool(least <= bounds["min"] and bounds["max"] <= most)
+
+
+def _points_back(values: pa.ChunkedArray, first: int) -> bool:
+    numbers = values.fill_null(-1).to_numpy()
+    return bool((numbers < first + np.arange(len(numbers))).all())

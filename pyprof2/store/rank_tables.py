@@ -1,0 +1,147 @@
+"""The tables of one rank of a store, as analyses take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.store.folder import STORED, open_parts, read_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.store.parts import TableParts
+
+_WITH_SOURCE: Final = ("kernels", "copies", "ops", "memory")
+_JUDGED: Final = ("kernels", "copies")
+
+
+@dataclass(frozen=True)
+class RankTables:
+    """The tables of one rank, of which only the columns that are asked for are read.
+
+    Attributes:
+        store: its folder.
+        rank: the number.
+        device: name or file of the device whose roofs to use; None: the recorded one.
+        source_root: the folder of the user's own code; None: the one that the store was made with.
+        own: whether we have just written them, and need not check what is read part by part.
+    """
+
+    store: Path
+    rank: int
+    device: Path | str | None = None
+    source_root: str | None = None
+    own: bool = False
+
+    def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
+        """Return a table, with the columns named in its order, or with all.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+            TableError: its file does not have the table's columns.
+        """
+        wanted = {n for n in STORED[name].names if columns is None or n in columns}
+        if self.device is not None and name in _JUDGED:
+            return self._judged(name, wanted)
+        return self._with_lines(name, wanted)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a table of this name: some, earlier versions did not write."""
+        return (self.store / name / f"rank-{self.rank}.parquet").is_file()
+
+    def several(self, needed: Mapping[str, Collection[str] | None]) -> dict[str, pa.Table]:
+        """Return tables by name, each with the columns needed; None: all."""
+        return {name: self.read(name, columns) for name, columns in needed.items()}
+
+    def reduced(
+        self, name: str, columns: Sequence[str], reduce: Callable[[pa.Table], pa.Table]
+    ) -> pa.Table:
+        """Return what a function leaves of a table, as it is stored, which it is given in parts.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        parts = self.parts(name)
+        left = [reduce(parts.read(number, columns)) for number in range(len(parts))]
+        return pa.concat_tables([STORED[name].schema(columns).empty_table(), *left])
+
+    def rows(self, name: str, at: Int, columns: Collection[str]) -> pa.Table:
+        """Return columns of the rows at ascending positions; only parts that have any are read.
+
+        What is said of the roof is that of the recorded device: it depends on other rows too.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        root = self.source_root if name in _WITH_SOURCE and "source" in columns else None
+        wanted = [n for n in STORED[name].names if n in columns or (root and n == "stack_id")]
+        parts = self.parts(name)
+        of = np.searchsorted(parts.offsets, at, "right") - 1
+        found = [
+            parts.read(part, wanted).take(pa.array(at[of == part] - parts.offsets[part]))
+            for part in np.unique(of).tolist()
+        ]
+        rows = pa.concat_tables([STORED[name].schema(wanted).empty_table(), *found])
+        rows = rows.unify_dictionaries()
+        return rows if root is None else self._chosen_lines(name, rows, root, columns)
+
+    def parts(self, name: str) -> TableParts:
+        """Return a table as it is stored, whose rows are read part by part.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        return open_parts(self.store, name, self.rank, own=self.own)
+
+    def in_parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield a table as `read` gives it, part by part where it is as it is stored.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        if self.device is None and self.source_root is None:
+            parts = self.parts(name)
+            yield from (parts.read(part, columns) for part in range(len(parts)))
+        else:
+            yield self.read(name, columns)
+
+    def devices(self) -> list[dict[str, Any]]:
+        """Return the rows of table `devices`."""
+        return self._devices
+
+    @cached_property
+    def _devices(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.read("devices").to_pylist()
+        return rows
+
+    def _judged(self, name: str, wanted: set[str]) -> pa.Table:
+        """Return kernels or copies, judged by the device that was named."""
+        from pyprof2.analysis.hardware.verdict import JUDGED, JUDGED_BY, judge
+
+        if wanted.isdisjoint(JUDGED):
+            return self._with_lines(name, wanted)
+        rows = self._with_lines(name, wanted | set(JUDGED_BY))
+        return STORED[name].conform(judge(rows, self.devices(), self.device), wanted)
+
+    def _with_lines(self, name: str, wanted: set[str]) -> pa.Table:
+        """Return a table; where another root is named, `source` is chosen anew."""
+        if self.source_root is None or name not in _WITH_SOURCE or "source" not in wanted:
+            return read_rank(self.store, name, self.rank, wanted)
+        rows = read_rank(self.store, name, self.rank, wanted | {"stack_id"})
+        return self._chosen_lines(name, rows, self.source_root, wanted)
+
+    def _chosen_lines(
+        self, name: str, rows: pa.Table, root: str, wanted: Collection[str]
+    ) -> pa.Table:
+        """Return rows with the `source` that the root of the user's own code leads to."""
+        from pyprof2.analysis.linking.stacks import with_lines
+
+        stacks = read_rank(self.store, "stacks", self.rank)
+        return STORED[name].conform(with_lines(rows, stacks, root), wanted)
