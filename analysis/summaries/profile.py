@@ -197,7 +197,8 @@ def _key_of_series(values: pd.Series) -> Key:
     if isinstance(values.dtype, pd.CategoricalDtype):
         return Key(values.cat.codes.to_numpy(np.int64), list(values.cat.categories))
     codes, found = pd.factorize(values)
-    return Key(codes.astype(np.int64), list(found))
+    own: Int = np.array(codes, np.int64)
+    return Key(own, list(found))
 
 
 def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
@@ -213,8 +214,8 @@ def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
     if largest * len(values) < _EXACT:
         return np.bincount(group, values.astype(np.float64), count).astype(np.int64)
     rough = float(np.abs(values.astype(np.float64)).sum())
-    whole: Int = values if values.dtype == object else values.astype(np.int64)
     sums = np.zeros(count, np.int64 if rough <= LARGEST_SUM else object)
+    whole = values if values.dtype == object else values.astype(np.int64)
     np.add.at(sums, group, whole.astype(sums.dtype))
     return sums
 
