@@ -197,8 +197,8 @@ def _key_of_series(values: pd.Series) -> Key:
     if isinstance(values.dtype, pd.CategoricalDtype):
         return Key(values.cat.codes.to_numpy(np.int64), list(values.cat.categories))
     codes, found = pd.factorize(values)
-    own: Int = np.array(codes, np.int64)
-    return Key(own, list(found))
+    own: Any = codes
+    return Key(own.astype(np.int64), list(found))
 
 
 def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
