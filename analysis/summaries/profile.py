@@ -194,11 +194,12 @@ def chosen(rows: pa.Table, **selection: Any) -> pa.Table:
 def _key_of_series(values: pd.Series) -> Key:
     import pandas as pd
 
+    codes: Any
     if isinstance(values.dtype, pd.CategoricalDtype):
-        return Key(values.cat.codes.to_numpy(np.int64), list(values.cat.categories))
-    codes, found = pd.factorize(values)
-    own: Any = codes
-    return Key(own.astype(np.int64), list(found))
+        codes, found = values.cat.codes.to_numpy(), values.cat.categories
+    else:
+        codes, found = pd.factorize(values)
+    return Key(codes.astype(np.int64), list(found))
 
 
 def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
