@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -173,27 +172,6 @@ def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return new[order], place[code]
-
-
-def pack_keys(most: int, *columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return one integer of 0 or more per row, below `most`, that is equal where all columns are.
-
-    They are found faster than those of `combine_keys`, which are dense.
-
-    Args:
-        most: more than the number of rows.
-        columns: of equal length.
-    """
-    if not len(columns[0]):
-        return np.zeros(0, np.int64)
-    least = [int(column.min()) for column in columns]
-    spans = [int(c.max()) - low + 1 for c, low in zip(columns, least, strict=True)]
-    if math.prod(spans) > most:
-        return combine_keys(*columns)
-    code = np.zeros(len(columns[0]), np.int64)
-    for column, low, span in zip(columns, least, spans, strict=True):
-        code = code * span + (column - low) if span > 1 else code
-    return code
 
 
 def slices_of_groups(group: NDArray[np.int64], size: int) -> Iterator[slice]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from pyprof2.columns import combine_keys, distinct, pack_keys, values_of
+from pyprof2.columns import combine_keys, distinct, values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-LARGEST = 1 << 62
 
 
 def numbers(*values: int) -> NDArray[np.int64]:
@@ -49,17 +47,9 @@ COLUMNS: list[tuple[list[int], ...]] = [
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
-@pytest.mark.parametrize("make", [lambda *c: pack_keys(LARGEST, *c), combine_keys])
-def test_keys_are_equal_where_all_columns_are(columns: tuple[list[int], ...], make: Any) -> None:
-    keys = make(*(numbers(*column) for column in columns)).tolist()
+def test_keys_are_equal_where_all_columns_are(columns: tuple[list[int], ...]) -> None:
+    keys = combine_keys(*(numbers(*column) for column in columns)).tolist()
 
     rows = list(zip(*columns, strict=True))
     for (one, a), (other, b) in itertools.product(zip(rows, keys, strict=True), repeat=2):
         assert (a == b) == (one == other)
-
-
-@pytest.mark.parametrize("columns", COLUMNS)
-def test_packed_keys_stay_below_what_is_asked(columns: tuple[list[int], ...]) -> None:
-    keys = pack_keys(5, *(numbers(*column) for column in columns))
-
-    assert all(0 <= key < 5 for key in keys.tolist())

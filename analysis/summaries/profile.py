@@ -194,9 +194,11 @@ def chosen(rows: pa.Table, **selection: Any) -> pa.Table:
 def _key_of_series(values: pd.Series) -> Key:
     import pandas as pd
 
+    codes: Any
     if isinstance(values.dtype, pd.CategoricalDtype):
-        return Key(values.cat.codes.to_numpy(np.int64), list(values.cat.categories))
-    codes, found = pd.factorize(values)
+        codes, found = values.cat.codes.to_numpy(), values.cat.categories
+    else:
+        codes, found = pd.factorize(values)
     return Key(codes.astype(np.int64), list(found))
 
 
@@ -213,8 +215,8 @@ def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
     if largest * len(values) < _EXACT:
         return np.bincount(group, values.astype(np.float64), count).astype(np.int64)
     rough = float(np.abs(values.astype(np.float64)).sum())
-    whole: Int = values if values.dtype == object else values.astype(np.int64)
     sums = np.zeros(count, np.int64 if rough <= LARGEST_SUM else object)
+    whole = values if values.dtype == object else values.astype(np.int64)
     np.add.at(sums, group, whole.astype(sums.dtype))
     return sums
 

@@ -15,11 +15,14 @@ from pyprof2.analysis.time.steps import SHARES
 from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from pyprof2.result_tables import STEPS
+from pyprof2.store import STORED
 from pyprof2.tables import DEVICES
 from tests.builders import sums_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    import pyarrow as pa
 
     from pyprof2.analysis.summaries.profile import Sums
     from pyprof2.problems import Advice
@@ -91,6 +94,10 @@ class StubRun:
     def device_shares(self) -> dict[str, float | None]:
         """Nothing is known of how devices were used."""
         return dict.fromkeys(SHARES)
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table of the store: it has no rows."""
+        return STORED[name].empty()
 
     @property
     def devices(self) -> pd.DataFrame:
