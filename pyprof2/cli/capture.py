@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.capture import runner
-from pyprof2.capture.launchers import LAUNCHERS, place_in_job
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
+from pyprof2.markers import LAUNCHERS, place_in_job
 from pyprof2.parsers import holds_work
 from pyprof2.store.places import Address, place
 from pyprof2.store.unfinished import claimed_path

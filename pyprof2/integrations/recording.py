@@ -13,11 +13,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.capture.launchers import place_in_job
 from pyprof2.capture.recorders import say
 from pyprof2.capture.window import RecordingWindow
 from pyprof2.errors import OutputExistsError, UsageError
 from pyprof2.integrations.environment import is_off, steps_asked, steps_for
+from pyprof2.markers import place_in_job
 from pyprof2.store.unfinished import claim_path
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from lsprotocol import types as lsp
 
 from pyprof2.lsp import features, kept, shown
+from pyprof2.lsp.app import Answer, Server, uri_of
 from pyprof2.lsp.breakdown import opened, rows
-from pyprof2.lsp.server import Server, uri_of
 from pyprof2.lsp.session import BASELINE, MAIN, SCOPE
 from pyprof2.lsp.worker import WorkerError
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyprof2.lsp.batch_size import Candidate
     from pyprof2.lsp.files import File
 
-Answer = dict[str, Any]
 _MOST: Final = 1_000_000_000
 _MOST_OFFERED: Final = 12
 PATIENCE: Final = 15.0

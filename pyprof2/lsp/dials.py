@@ -19,10 +19,9 @@ from pyprof2.lsp.worker import Worker, WorkerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from pyprof2.lsp.app import Answer, Server
     from pyprof2.lsp.batch_size import Candidate
-    from pyprof2.lsp.commands import Answer
     from pyprof2.lsp.files import File
-    from pyprof2.lsp.server import Server
 
     Place = tuple[File, Candidate, list[Any]]
 

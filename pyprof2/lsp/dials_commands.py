@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lsprotocol import types as lsp
 
-from pyprof2.lsp.commands import Answer, said
+from pyprof2.lsp.app import Answer, Server  # noqa: TC001 - pygls reads the annotations
+from pyprof2.lsp.commands import said
 from pyprof2.lsp.recording_commands import record_sizes
-from pyprof2.lsp.server import Server  # noqa: TC001 - pygls reads the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from lsprotocol import types as lsp
 from pygls.uris import to_fs_path
 
 from pyprof2.lsp import features, hierarchy
+from pyprof2.lsp.app import Server  # noqa: TC001 - pygls reads the annotations
 from pyprof2.lsp.files import Document
 from pyprof2.lsp.recording_commands import on_save
-from pyprof2.lsp.server import Server  # noqa: TC001 - pygls reads the annotations
 from pyprof2.lsp.settings import SECTION
 
 if TYPE_CHECKING:

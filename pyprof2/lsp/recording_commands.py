@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lsprotocol import types as lsp
 
 from pyprof2.lsp import kept, shown
-from pyprof2.lsp.commands import PATIENCE, Answer, analyse_all, places, said
+from pyprof2.lsp.app import Answer, Server  # noqa: TC001 - pygls reads the annotations
+from pyprof2.lsp.commands import PATIENCE, analyse_all, places, said
 from pyprof2.lsp.profiling import ProfilingError, shown_command
-from pyprof2.lsp.server import Server  # noqa: TC001 - pygls reads the annotations
 from pyprof2.lsp.settings import ASK, OFF
 
 if TYPE_CHECKING:

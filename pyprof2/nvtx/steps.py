@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from pyprof2.capture.launchers import place_in_job
-from pyprof2.markers import Marker
+from pyprof2.markers import Marker, place_in_job
 from pyprof2.nvtx.cpu_peaks import cpu_name, machine_bytes
 from pyprof2.nvtx.energy import why_uncounted
 from pyprof2.nvtx.internals import NO_TASK, current_task

@@ -15,7 +15,7 @@ from pyprof2.analysis.time.steps import SHARES
 from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from pyprof2.result_tables import STEPS
-from pyprof2.store import STORED
+from pyprof2.store.folder import STORED
 from pyprof2.tables import DEVICES
 from tests.builders import sums_of
 

@@ -15,7 +15,7 @@ from lsprotocol import converters
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
 
-from pyprof2.lsp.server import CHANGED
+from pyprof2.lsp.app import CHANGED
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ import pytest
 
 from pyprof2.api.run import Run, load, parse
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError, TableError
+from pyprof2.store import folder as store
 from pyprof2.store.folder import (
     STORED,
     StoreWriter,
@@ -26,7 +27,6 @@ from pyprof2.store.folder import (
     read_table,
     write_table,
 )
-from pyprof2.store import folder as store
 from pyprof2.store.places import MANIFEST
 from pyprof2.store.unfinished import CLAIM
 from pyprof2.tables import KERNELS, SCHEMA_VERSION, TABLES

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.summaries.advice.ranks import Together
+    from pyprof2.analysis.job.job_graph import JobGraph
+    from pyprof2.analysis.job.slow_ranks import SlowRank
+    from pyprof2.analysis.job.what_if import Change, Gain
     from pyprof2.analysis.summaries.advice.without import Replay
 
 _WORK: Final = (
@@ -77,6 +79,56 @@ _LARGEST_SHORT: Final = 2**31 - 1
 
 _TALKS: Final = re.compile(r"::ep::(?:cuda::)?(?:inter|intra)node|deep_?ep|nvshmem", re.IGNORECASE)
 """Kernels that move tokens between experts on other devices."""
+
+
+class Together(Protocol):
+    """What all ranks tell together: `pyprof2.api.job.JobOfRanks`."""
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether there is little enough work to replay without being asked."""
+
+    @property
+    def graph(self) -> JobGraph:
+        """All events of all ranks."""
+
+    @property
+    def roles(self) -> dict[int, Any]:
+        """The role of each rank."""
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """How far each rank's own times are from those of its role."""
+
+    @property
+    def slow_ranks(self) -> list[SlowRank]:
+        """The ranks that stand out, each with what it costs."""
+
+    @property
+    def slow_links(self) -> pd.DataFrame:
+        """The groups whose transfers take longer than those of others."""
+
+    @property
+    def imbalance(self) -> pd.DataFrame:
+        """The load imbalance of each step and role."""
+
+    @property
+    def bandwidths(self) -> pd.DataFrame:
+        """One row per instance of a collective."""
+
+    @property
+    def members(self) -> pd.DataFrame:
+        """The members of all ranks, with wait and transfer."""
+
+    @property
+    def parts(self) -> pd.DataFrame:
+        """The parts of each device's windows."""
+
+    def ranks_of(self, group_key: str) -> frozenset[int]:
+        """The ranks of a group."""
+
+    def gain(self, name: str, make: Callable[[], Change]) -> Gain:
+        """What a change gains, by its name: made and replayed once, however many ranks ask."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ the whole job gains, and where a replay cannot tell, the verdict is unknown.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -24,12 +24,9 @@ from pyprof2.analysis.summaries.advice.findings import Found, unknown
 from pyprof2.units import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.slow_ranks import SlowRank
-    from pyprof2.analysis.job.what_if import Change, Gain
-    from pyprof2.analysis.summaries.advice.facts import Facts
+    from pyprof2.analysis.job.what_if import Gain
+    from pyprof2.analysis.summaries.advice.facts import Facts, Together
 
 IMBALANCE_PCT: Final = 5
 ALONE_PCT: Final = 10
@@ -43,56 +40,6 @@ _WAITS: Final = (
 _MORE_RANKS: Final = "more ranks of the same role: of two nobody knows which one is usual"
 _FEWER: Final = "fewer steps, or see pyprof2 ranks and pyprof2 whatif, which replay any size"
 _HIDDEN: Final = "nothing to gain yet: queues or other ranks hide it"
-
-
-class Together(Protocol):
-    """What all ranks tell together: `pyprof2.api.job.JobOfRanks`."""
-
-    @property
-    def is_replayed(self) -> bool:
-        """Whether there is little enough work to replay without being asked."""
-
-    @property
-    def graph(self) -> JobGraph:
-        """All events of all ranks."""
-
-    @property
-    def roles(self) -> dict[int, Any]:
-        """The role of each rank."""
-
-    @property
-    def scores(self) -> pd.DataFrame:
-        """How far each rank's own times are from those of its role."""
-
-    @property
-    def slow_ranks(self) -> list[SlowRank]:
-        """The ranks that stand out, each with what it costs."""
-
-    @property
-    def slow_links(self) -> pd.DataFrame:
-        """The groups whose transfers take longer than those of others."""
-
-    @property
-    def imbalance(self) -> pd.DataFrame:
-        """The load imbalance of each step and role."""
-
-    @property
-    def bandwidths(self) -> pd.DataFrame:
-        """One row per instance of a collective."""
-
-    @property
-    def members(self) -> pd.DataFrame:
-        """The members of all ranks, with wait and transfer."""
-
-    @property
-    def parts(self) -> pd.DataFrame:
-        """The parts of each device's windows."""
-
-    def ranks_of(self, group_key: str) -> frozenset[int]:
-        """The ranks of a group."""
-
-    def gain(self, name: str, make: Callable[[], Change]) -> Gain:
-        """What a change gains, by its name: made and replayed once, however many ranks ask."""
 
 
 def straggler(facts: Facts) -> Found | None:

@@ -9,7 +9,7 @@ was recorded, or the usual one where the other decided.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,6 @@ import pandas as pd
 from pyprof2.analysis.intervals import Bool, Int, merged, time_within
 from pyprof2.analysis.time.causes import BLOCKING
 from pyprof2.columns import combine_keys
-
-if TYPE_CHECKING:
-    from pyprof2.analysis.summaries.advice.facts import Facts
 
 _MOST_EVENTS: Final = 500_000
 """Of more a replay takes too long."""
@@ -35,6 +32,13 @@ _CLOCK_NS: Final = 1_000
 _WAIT_NS: Final = 30_000
 _USUAL_NS: Final = 1_000
 _NONE: Final = -1
+
+
+class Frames(Protocol):
+    """The tables of a rank, by name: `Facts` has them."""
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        """Return a table."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Replay:
     finish: int
 
     @classmethod
-    def of(cls, facts: Facts) -> Replay | None:
+    def of(cls, facts: Frames) -> Replay | None:
         """Return what was recorded of a rank; None where it does not tell enough."""
         calls = facts["launches"].sort_values("start_ns", kind="stable")
         columns = ["start_ns", "dur_ns", "launch_id", "device", "stream"]
@@ -164,7 +168,7 @@ class Replay:
         return clock, max(free, default=0)
 
 
-def blocks_around(facts: Facts, calls: pd.DataFrame, *, wide: bool) -> tuple[Int, Int]:
+def blocks_around(facts: Frames, calls: pd.DataFrame, *, wide: bool) -> tuple[Int, Int]:
     """Return the outermost op around each call, or the call itself, as disjoint intervals.
 
     Args:

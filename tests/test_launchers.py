@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyprof2.capture.launchers import place_in_job
+from pyprof2.markers import place_in_job
 
 IN_ORDER = {
     "RANK": "WORLD_SIZE",
