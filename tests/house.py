@@ -82,7 +82,7 @@ def figures(texts: dict[Path, str]) -> Figures:
 
 
 def functions_used_once(texts: dict[Path, str]) -> list[Function]:
-    """Return the private functions that one place calls; one that is passed as a value counts too."""
+    """Return the private functions with one use, be it a call or as a value."""
     words = Counter(chain.from_iterable(map(_WORD.findall, texts.values())))
     found = defaultdict(list)
     for text in texts.values():
@@ -131,4 +131,6 @@ def _code_lines(text: str) -> int:
 
 if __name__ == "__main__":
     for name, value in figures(source_files())._asdict().items():
-        print(f"{name:26} {value:>10,.1f}" if isinstance(value, float) else f"{name:26} {value:>10,}")
+        print(
+            f"{name:26} {value:>10,.1f}" if isinstance(value, float) else f"{name:26} {value:>10,}"
+        )
