@@ -270,30 +270,31 @@ def _try_file(rows: Sequence[Row], root: Path) -> Iterator[tuple[Row, str, str]]
         report = Path(folder, "report.xml")
         tests = sorted({row.test for row in rows})
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests],
+            [sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", *tests],
             cwd=root, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         outcomes = outcomes_of(
             report.read_text(encoding="utf-8") if report.is_file() else "<none/>"
         )
-    missing = missing_package(done.stdout)
+    why = why_not_run(done.stdout)
     for row in rows:
-        if row.test not in outcomes and missing:
-            yield row, "?", f"\nnot run here: there is no package {missing}"
+        if row.test not in outcomes and why:
+            yield row, "?", f"\nnot run here: {why}"
         else:
             yield row, worst(outcomes.get(row.test, [])), f"\n{done.stdout[-3000:]}"
 
 
-def missing_package(text: str) -> str | None:
-    """Return the package that a file of tests lacks, which could not be imported; not one of ours.
+def why_not_run(text: str) -> str | None:
+    """Return why a whole file of tests was not run; None: it was, or it is a mistake of ours.
 
     Args:
         text: what pytest wrote.
     """
-    if "ERROR collecting" not in text:
-        return None
-    found = re.search(r"^E +ModuleNotFoundError: No module named '([^'.]+)", text, re.MULTILINE)
-    return found[1] if found and found[1] not in _OURS else None
+    if "ERROR collecting" in text:
+        found = re.search(r"^E +ModuleNotFoundError: No module named '([^'.]+)", text, re.MULTILINE)
+        return f"there is no package {found[1]}" if found and found[1] not in _OURS else None
+    skipped = re.search(r"^SKIPPED \[\d+\] \S+: (.+)$", text, re.MULTILINE)
+    return skipped[1] if skipped else None
 
 
 def outcomes_of(report: str) -> dict[str, list[str]]:
