@@ -44,6 +44,8 @@ ROWS: Final = ROOT / "docs" / "predecessors.toml"
 PAGE: Final = ROOT / "docs" / "predecessors.rst"
 SECONDS: Final = 300
 """That one command may take."""
+_OURS: Final = ("pyprof2", "tests", "docs")
+"""Packages that are always there: a module of theirs that is missing is a mistake."""
 _FOUND: Final = "found.json"
 """What was tried in a folder."""
 
@@ -246,22 +248,53 @@ def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 124, f"{error}", "")
 
 
-def try_tests(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
-    """Give rows that a test walks, with `y`, `n`, or `?` where it was skipped."""
-    if not rows:
-        return
+def try_tests(rows: Sequence[Row], root: Path = ROOT) -> Iterator[tuple[Row, str, str]]:
+    """Give rows that a test walks, with `y`, `n`, or `?` where it was skipped or cannot run here.
+
+    Each file runs for itself: one that cannot be imported says nothing of the others.
+
+    Args:
+        rows: which.
+        root: the folder that their files are in.
+    """
+    by_file: dict[str, list[Row]] = {}
+    for row in rows:
+        by_file.setdefault(row.test.partition("::")[0], []).append(row)
+    for own in by_file.values():
+        yield from _try_file(own, root)
+
+
+def _try_file(rows: Sequence[Row], root: Path) -> Iterator[tuple[Row, str, str]]:
+    """Give the rows of one file."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         tests = sorted({row.test for row in rows})
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests],
-            cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", *tests],
+            cwd=root, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         outcomes = outcomes_of(
             report.read_text(encoding="utf-8") if report.is_file() else "<none/>"
         )
+    why = why_not_run(done.stdout)
     for row in rows:
-        yield row, worst(outcomes.get(row.test, [])), f"\n{done.stdout[-3000:]}"
+        if row.test not in outcomes and why:
+            yield row, "?", f"\nnot run here: {why}"
+        else:
+            yield row, worst(outcomes.get(row.test, [])), f"\n{done.stdout[-3000:]}"
+
+
+def why_not_run(text: str) -> str | None:
+    """Return why a whole file of tests was not run; None: it was, or it is a mistake of ours.
+
+    Args:
+        text: what pytest wrote.
+    """
+    if "ERROR collecting" in text:
+        found = re.search(r"^E +ModuleNotFoundError: No module named '([^'.]+)", text, re.MULTILINE)
+        return f"there is no package {found[1]}" if found and found[1] not in _OURS else None
+    skipped = re.search(r"^SKIPPED \[\d+\] \S+: (.+)$", text, re.MULTILINE)
+    return skipped[1] if skipped else None
 
 
 def outcomes_of(report: str) -> dict[str, list[str]]:

@@ -94,6 +94,26 @@ def test_a_test_that_was_skipped_or_failed_or_is_not_there_keeps_nothing() -> No
     assert predecessors.worst([]) == "n"
 
 
+def test_a_file_that_lacks_its_package_is_not_tried_and_takes_no_other_along(
+    tmp_path: Path,
+) -> None:
+    for name, text in (
+        ("good", ""), ("extra", "import no_such_package\n"), ("wrong", "import tests.no_such\n"),
+        ("bad", "1 +\n"), ("none", "import pytest\npytest.skip('no X', allow_module_level=True)\n"),
+    ):  # fmt: skip
+        (tmp_path / f"test_{name}.py").write_text(f"{text}def test_it():\n    pass\n")
+    names = ("extra", "good", "wrong", "bad", "none")
+    rows = [replace(VERSION, id=each, run="", test=f"test_{each}.py::test_it") for each in names]
+
+    found = {row.id: (grade, seen) for row, grade, seen in predecessors.try_tests(rows, tmp_path)}
+
+    assert {name: grade for name, (grade, _) in found.items()} == {
+        "extra": "?", "good": "y", "wrong": "n", "bad": "n", "none": "?",
+    }  # fmt: skip
+    assert found["extra"][1] == "\nnot run here: there is no package no_such_package"
+    assert found["none"][1] == "\nnot run here: no X"
+
+
 @pytest.mark.release
 def test_what_needs_only_an_entry_point_is_kept(tmp_path: Path) -> None:
     predecessors.make_recordings(PROMISES, tmp_path, tmp_path)

@@ -403,16 +403,30 @@ def use_over_steps(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
 def mean_shares(rows: Sequence[Mapping[str, Any]], length: str) -> dict[str, float | None]:
     """Return the shares of devices over all rows, null where one of them does not know its own.
 
+    Each counts with what it is a share of: occupancy, which is one of kernels, with the time in
+    which a kernel ran, so that a row without any has no part in it.
+
     Args:
         rows: of the table `steps`, or of `use_over_steps`; null as None.
         length: the column of their lengths.
     """
-    whole = sum(row[length] for row in rows)
-    known = {name: whole and all(row[name] is not None for row in rows) for name in SHARES}
-    return {
-        name: sum(row[name] * row[length] for row in rows) / whole if known[name] else None
-        for name in SHARES
-    }
+    utilization, efficiency, occupancy = SHARES
+    whole = [row[length] for row in rows]
+    ran = [row[length] * (row[utilization] or 0.0) for row in rows]
+    shares = ((utilization, whole), (efficiency, whole), (occupancy, ran))
+    return {name: _mean([row[name] for row in rows], weights) for name, weights in shares}
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Return the weighted mean, None where one that has a weight is not known, or none has one."""
+    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if weight]
+    total = sum(weight for _, weight in pairs)
+    found = 0.0
+    for value, weight in pairs:
+        if value is None:
+            return None
+        found += value * weight
+    return found / total if total else None
 
 
 def _of_recordings(parts: list[tuple[int, Use]]) -> dict[str, Any]:

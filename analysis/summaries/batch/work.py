@@ -36,6 +36,10 @@ _CLOSE: Final = 0.03
 """How far sizes may be from a power: N (N + 1) / 2 is nearly N²."""
 _BUFFER: Final = 0.1
 """How far a dimension may be from a line over the batch that it follows, rounded up."""
+_PAGE: Final = 4096
+"""What libraries round their buffers to, in bytes: those that do have elements of one byte."""
+_COPY: Final = "copy"
+"""The group of copies."""
 _NAMES: Final = ("S", "S2")
 _POWERS: Final = (0, 1, 2)
 _TELLING: Final = 0.02
@@ -68,14 +72,15 @@ class Work:
         parts: pairs of phase and group.
         free: by name, the values of each dimension that differs other than with the batch.
         units: by measure, `ELEMENTS` and `FLOPS`.
-        buffers: elements of each recording that are in buffers of libraries.
+        aside: elements of each recording that say nothing of what differs between them: of
+            buffers of libraries, and of copies that a batch of one sample does without.
     """
 
     batches: Floats
     parts: list[tuple[str, str]]
     free: dict[str, list[int]]
     units: dict[str, Units] = field(default_factory=dict)
-    buffers: Floats | float = 0.0
+    aside: Floats | float = 0.0
 
     def at(
         self, measure: str, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
@@ -110,9 +115,9 @@ class Work:
 
     @cached_property
     def per_sample(self) -> Floats:
-        """Elements of each recording that grow with the batch, over the batch; without buffers."""
+        """Elements of each recording that grow with the batch, over the batch; see `aside`."""
         grown = [self.grown(at, batch) for at, batch in enumerate(self.batches)]
-        return (np.array(grown) - self.buffers) / self.batches
+        return (np.array(grown) - self.aside) / self.batches
 
     def grown(
         self, like: int, batch: float, given: Mapping[str, float] | None = None, stretch: float = 1
@@ -145,7 +150,8 @@ def work_of(recordings: Sequence[Recorded]) -> Work:
     calls = [_with_part(each.calls, parts) for each in recordings]
     shared = _aligned(calls)
     tensors = _side_by_side(shared, recordings)
-    free = _free_dimensions(tensors, batches)
+    buffers = _buffers(tensors, batches)
+    free = _free_dimensions(tensors[~buffers], batches)
     alone = [own[~own["key"].isin(shared.index)] for own in calls]
     units = {
         ELEMENTS: _units(tensors[_columns(ELEMENTS, batches)], tensors["part"], batches, free),
@@ -156,20 +162,54 @@ def work_of(recordings: Sequence[Recorded]) -> Work:
         FLOPS: [own[["part", "flops"]] for own in alone],
     }
     whole = {name: _with_rest(units[name], rest[name]) for name in units}
-    return Work(batches, parts, free, whole, _buffers(tensors, units[ELEMENTS], batches))
+    buffers &= units[ELEMENTS].batch_power > 0
+    aside = units[ELEMENTS].sizes[buffers].sum(axis=0) + _spared(rest[ELEMENTS], parts, batches)
+    return Work(batches, parts, free, whole, aside)
 
 
-def _buffers(tensors: pd.DataFrame, units: Units, batches: Floats) -> Floats:
-    """Return the elements of buffers that libraries make for themselves, by recording.
+def _buffers(tensors: pd.DataFrame, batches: Floats) -> NDArray[np.bool_]:
+    """Return which tensors are buffers that libraries make for themselves.
 
-    They are flat, and follow the batch but for how the library rounds them: in oneDNN's LSTM to
-    pages, and the batch to what its vectors hold. That is no difference of what was recorded: one
-    in the samples is in tensors of more dimensions, too.
+    They are flat and grow with the batch, but for how the library rounds them: in oneDNN's LSTM to
+    pages, and the batch to what its vectors hold. That is no difference of what was recorded, as
+    long as the other tensors of the call say that it works on what follows the batch alone.
     """
-    flat = tensors["sizes_0"].map(len).to_numpy(np.int64) == 1
-    rounded = flat & (units.batch_power > 0) & (_spread(units.sizes, [batches], [1]) > SAME_WORK)
-    found = [own for own in units.sizes[rounded] if _follows(own, batches, _BUFFER)]
-    return np.sum(found, axis=0) if found else np.zeros(len(batches))
+    sizes = tensors[[f"sizes_{at}" for at in range(len(batches))]]
+    flat = sizes.map(len).eq(1).all(axis="columns").to_numpy(bool)
+    elements = tensors[_columns(ELEMENTS, batches)].to_numpy(np.float64)
+    spreads = [_spread(elements, [batches], [power]) for power in _POWERS]
+    told = np.min(spreads, axis=0) <= SAME_WORK
+    odd = flat & ~told
+    of_call = pd.DataFrame({
+        "odd": ~told & ~flat, "grows": told & ~flat & (spreads[0] > SAME_WORK),
+    }).groupby(tensors["call"].to_numpy()).transform("any")  # fmt: skip
+    odd &= of_call["grows"].to_numpy(bool) & ~of_call["odd"].to_numpy(bool)
+    found = np.zeros(len(tensors), bool)
+    for at in np.flatnonzero(odd):
+        pages = np.array([own[0] for own in sizes.iloc[at]])
+        paged = bool((pages % _PAGE == 0).all() and (np.diff(pages) >= 0).all())
+        found[at] = paged or _follows(elements[at], batches, _BUFFER)
+    return found
+
+
+def _spared(rest: Sequence[pd.DataFrame], parts: list[tuple[str, str]], batches: Floats) -> Floats:
+    """Return the elements of copies that a batch of one does without, by recording; else zeros.
+
+    One sample lies in memory as it must in any order of the dimensions, so what brings more of them
+    in order is not called for it. The others must agree on it, and nothing else is excused.
+
+    Args:
+        rest: `part` and `elements` of the calls that not all recordings have, by recording.
+        parts: pairs of phase and group.
+        batches: of the recordings.
+    """
+    is_copy = np.array([group == _COPY for _, group in parts], bool)
+    copied = [own.loc[is_copy[own["part"].to_numpy(np.int64)], ELEMENTS].sum() for own in rest]
+    each = np.array(copied, np.float64) / batches
+    one, others = each[batches == 1], each[batches > 1]
+    agree = len(others) > 1 and others.max() <= (1 + SAME_WORK) * others.min()
+    spared = agree and len(one) > 0 and one.max() < others.min()
+    return each * batches if spared else np.zeros(len(batches))
 
 
 def _columns(name: str, batches: Floats) -> list[str]:

@@ -166,6 +166,7 @@ def test_without_steps_there_are_no_rows_and_use_is_from_the_first_activity_to_t
     [
         pytest.param([(10, 50.0), (30, 90.0)], 80.0, id="weighted by time"),
         pytest.param([(10, 50.0), (30, None)], None, id="one unknown"),
+        pytest.param([(10, 50.0), (0, None)], 50.0, id="one without length"),
         pytest.param([(0, None)], None, id="nothing long"),
         pytest.param([], None, id="none"),
     ],
@@ -173,9 +174,28 @@ def test_without_steps_there_are_no_rows_and_use_is_from_the_first_activity_to_t
 def test_the_mean_of_shares_is_over_all_of_the_time(
     shares: list[tuple[int, float | None]], mean: float | None
 ) -> None:
-    rows = [{"dur_ns": length} | dict.fromkeys(SHARES, share) for length, share in shares]
+    rows = [
+        {"dur_ns": length, "gpu_utilization_pct": 40.0} | dict.fromkeys(SHARES[1:], share)
+        for length, share in shares
+    ]
 
-    assert mean_shares(rows, "dur_ns") == dict.fromkeys(SHARES, mean)
+    found = mean_shares(rows, "dur_ns")
+
+    assert [found[name] for name in SHARES[1:]] == [mean] * 2
+
+
+def test_occupancy_counts_with_the_time_in_which_kernels_ran() -> None:
+    rows = [
+        {"dur_ns": length, "gpu_utilization_pct": used, "sm_efficiency_pct": 10.0,
+         "occupancy_pct": occupancy}
+        for length, used, occupancy in ((100, 50.0, 34.0), (100, 75.0, 24.0), (100, 0.0, None))
+    ]  # fmt: skip
+
+    found = mean_shares(rows, "dur_ns")
+
+    assert found["gpu_utilization_pct"] == pytest.approx(125 / 3)
+    assert found["occupancy_pct"] == pytest.approx((50 * 34 + 75 * 24) / 125)
+    assert mean_shares(rows[2:], "dur_ns")["occupancy_pct"] is None
 
 
 def test_a_step_without_length_hides_no_other() -> None:

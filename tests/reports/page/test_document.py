@@ -252,6 +252,41 @@ def test_a_comparison_is_that_of_compare(tmp_path: Path) -> None:
         assert sum(row["delta_ns"] for row in rows_of(parts)) == pytest.approx(103_000)
 
 
+def test_a_comparison_is_by_module_with_both_steps(tmp_path: Path) -> None:
+    a, b = (
+        trace(tmp_path / f"{name}.json", *(
+            [step(n, 1000 * n, 900), *in_module("First_0", n, 0, 40), *in_module("Net_0", n, 1, us)]
+            for n in range(6)
+        ))
+        for name, us in (("a", 100), ("b", 160))
+    )  # fmt: skip
+
+    found = page_of(b, tmp_path, "--against", a)["comparison"]
+
+    # One of two modules takes 60 us more in each of the steps, and only that is named.
+    parts = [(r["layer"], r["term"], r["delta_ns"]) for r in rows_of(found["by"]["layer"])]
+    of_kernels = [row for row in parts if not row[1].startswith("idle")]
+    assert of_kernels == [("Net_0", "kernel speed", 60_000)]
+    assert [each["windows"] for each in found["parts"]] == [5, 5]
+    bars = [
+        {part["label"]: part["time_ns"] / each["windows"] for part in each["sums"]}
+        for each in found["parts"]
+    ]
+    # Each step as a bar of what the device did, as long as the step.
+    assert [bar["computing without matrix units"] for bar in bars] == [140_000, 200_000]
+    assert [sum(bar.values()) for bar in bars] == [found["a_step_ns"], found["b_step_ns"]]
+
+
+def in_module(name: str, number: int, place: int, us: int) -> list[Any]:
+    """Return the only op of a module in a step, and its kernel."""
+    at = 1000 * number + 50 + 300 * place
+    return [
+        frame(f"nn.Module: {name}", at, 90),
+        op("aten::mm", at + 1, 20, dims=[[4, 8], [8, 4]], types=["float", "float"]),
+        *launched(at + 2, 10 * number + place + 1, at=at + 5, dur=us),
+    ]
+
+
 def calls(number: int, *lines: int) -> list[Any]:
     """Return a step with a call of one op from each of these lines, of as many us."""
     at, events = 1000 * number, [step(number, 1000 * number, 900)]
