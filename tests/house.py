@@ -131,4 +131,6 @@ def _code_lines(text: str) -> int:
 
 if __name__ == "__main__":
     for name, value in figures(source_files())._asdict().items():
-        print(f"{name:26} {value:>10,.1f}" if isinstance(value, float) else f"{name:26} {value:>10,}")
+        print(
+            f"{name:26} {value:>10,.1f}" if isinstance(value, float) else f"{name:26} {value:>10,}"
+        )

@@ -42,7 +42,7 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
             undo.push(partial(_say_where_it_ended, recorder, steps))
     sink: Any = "nvtx" if args.trace is None else "kineto"
     root = args.source_root or str(args.folder)
-    # What memory is for is told to torch.profiler alone.
+    # Only torch.profiler gets to know what memory is for.
     memory = args.memory and args.trace is not None
     begin_capture(Capture(sink, steps, root, recorder, memory=memory))
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PREFIXES: Final = ("skyline", "deepview")
 ROLES: Final = ("model_provider", "input_provider", "iteration_provider")
 _ROOT_MARKS: Final = (".git", "setup.py", "pyproject.toml")
-"""What lies in the root of a project."""
+"""Names in the root of a project."""
 _NO_NAME: Final = "_entry_point"
 """The module's name where the file's own is that of a module which is there already."""
 _NO_MEMORY: Final = ("can't allocate memory", "not enough memory", "out of memory")
@@ -224,7 +224,7 @@ def _default_batch(function: Callable[..., Any], path: Path) -> int:
 
 
 def _place_of(function: object, path: Path) -> tuple[Path, int]:
-    """Return the file and line of a function's definition; of another thing, the file's first."""
+    """Return the file and line of a function's definition; for anything else, the file's first."""
     code = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
     if isinstance(code, CodeType):
         return Path(code.co_filename), code.co_firstlineno
@@ -264,7 +264,7 @@ def _innermost(error: BaseException, path: Path) -> tuple[str | Path, int]:
 def _text_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the code ended the program (exit code {error.code})"
-    # Of a syntax error `str` has the file and the line once more.
+    # `str` of a syntax error repeats the file and the line.
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     first = next((line.strip() for line in words.splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first[:_TEXT_MAX]}" if first else type(error).__name__

@@ -1,7 +1,7 @@
 """Run on the CPU what a program asks of a GPU: `.cuda()`, `device="cuda"`, `.to("cuda:0")`.
 
-For entry points on a machine without a GPU, whose code is to run as it is. What asks whether there
-is a GPU (`torch.cuda.is_available`) gets the truth, and what only a GPU has (events, streams,
+For entry points on a machine without a GPU, whose code is to run as it is. Code that asks whether
+there is a GPU (`torch.cuda.is_available`) gets the truth, and what only a GPU has (events, streams,
 graphs) fails as it does without this.
 """
 
@@ -48,7 +48,7 @@ class OnCpu(TorchFunctionMode):
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        """Begin, and make nothing of waiting for a GPU."""
+        """Begin; to wait for a GPU does nothing from now on."""
         for name in ("synchronize", "set_device"):
             original = getattr(torch.cuda, name)
             setattr(torch.cuda, name, lambda *_, **__: None)

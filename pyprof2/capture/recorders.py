@@ -49,7 +49,7 @@ _AGAIN: Final = "torch.profiler records one run of steps: what is wanted after i
 
 
 def say(text: str) -> None:
-    """Tell the user, in one line."""
+    """Print one line for the user."""
     print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line here
 
 
@@ -93,7 +93,7 @@ class Prelude:
 
 
 class NsysWindow:
-    """Tells `nsys` which part of the process to record, by an NVTX range."""
+    """Marks the part of the process that `nsys` records, by an NVTX range."""
 
     def __init__(self, at_end: Callable[[], None]) -> None:
         """Begin without a range.
@@ -126,7 +126,7 @@ class NsysWindow:
         """Nothing is recorded yet."""
 
     def step(self) -> None:
-        """What `nsys` records is not in the memory of this process."""
+        """Do nothing: what `nsys` records is not in the memory of this process."""
 
 
 class TorchRecorder:
@@ -134,7 +134,7 @@ class TorchRecorder:
 
     The profilers of torch do not nest: a second one takes the first one's events, and the process
     ends with a fault. So this one ends when the script starts one. In a process that the script
-    forks it does nothing: what is recorded there belongs to nobody.
+    forks it does nothing: what is recorded there belongs to no recording.
 
     Attributes:
         has_begun: whether anything was recorded, or was to be.
@@ -236,7 +236,7 @@ class TorchRecorder:
         self.has_begun = False
 
     def step(self) -> None:
-        """Tell the user when the recording takes much memory, and end it before there is none."""
+        """Warn the user when the recording takes much memory, and end it before there is none."""
         found = None if self._profiler is None else self._growth.step()
         if found is not None:
             say(found.text)
@@ -249,7 +249,7 @@ class TorchRecorder:
         self._profiler = None
 
     def _write(self, profiler: profile) -> None:
-        # In a folder that nobody else can write to: a known name could be planted as a link.
+        # In a folder that no other user can write to: a known name could be planted as a link.
         place = self._path.parent
         with tempfile.TemporaryDirectory(prefix=f".{self._path.name}-", dir=place) as folder:
             unfinished = Path(folder, self._path.name)

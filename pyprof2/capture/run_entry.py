@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, begin: Callable[[ExitStack, Prelude | None], N
         begin: begins to annotate and to record; the stack takes what ends it, and the count of
             what is allocated before goes on until then.
     """
-    # What the code prints is nobody's result.
+    # The code's own output is no result of ours.
     os.dup2(2, 1)
     facts = Facts()
     try:
@@ -97,7 +97,7 @@ def _run(
             args.folder = own_folder(entry.path)
             begin(undo, prelude)
 
-            def tell(session: AnnotationSession) -> None:
+            def introduce(session: AnnotationSession) -> None:
                 device = "cpu" if mode is not None and mode.count else None
                 marker = Marker(
                     "entry", name=str(entry.path), batch=facts.batch_size, device=device
@@ -108,7 +108,7 @@ def _run(
                     cpu_bytes = None if prelude is None else prelude.cpu_bytes
                     memory.follow(model, inputs, cpu_bytes)
 
-            _record(iterate, args.first, args.last, tell)
+            _record(iterate, args.first, args.last, introduce)
     finally:
         facts.on_cpu = None if mode is None or not mode.count else (mode.first or entry_line(path))
         facts.threads = torch.get_num_threads()
@@ -116,7 +116,7 @@ def _run(
 
 
 def entry_line(path: Path) -> str:
-    """Return the first line of a file as a place: the call is made by nobody's line."""
+    """Return the first line of a file as a place, for a call that no line of the user's makes."""
     return f"{path}:1"
 
 
@@ -136,7 +136,10 @@ def _limit_memory(limit: int | None) -> None:
 
 
 def _record(
-    iterate: Callable[[], None], first: int, last: int, tell: Callable[[AnnotationSession], None]
+    iterate: Callable[[], None],
+    first: int,
+    last: int,
+    introduce: Callable[[AnnotationSession], None],
 ) -> None:
     """Run iterations up to the last that is wanted, each of them a step.
 
@@ -144,14 +147,14 @@ def _record(
         iterate: runs one.
         first: that is recorded.
         last: that is recorded.
-        tell: tells the recording, when it begins, what it is of.
+        introduce: called when the recording begins: it marks what is recorded.
     """
     # Whatever optimizers do: a step is one call of the iteration.
     count_from(OptimizerClock(), -1)
     for number in range(last + 1):
         session = current_session()
         if number == first and session is not None:
-            tell(session)
+            introduce(session)
         iterate()
         step()
 

@@ -41,7 +41,7 @@ _WAITS: Final = 1.2
 
 @dataclass
 class Sweep:
-    """What runs at several batch sizes say.
+    """The results of runs at several batch sizes.
 
     Attributes:
         recordings: by batch size.
@@ -57,7 +57,7 @@ class Sweep:
 
     @property
     def clock(self) -> str:
-        """Of what times are.
+        """The clock of the times.
 
         The time that a process worked is not changed by what else runs. It is how long a step
         takes if one thread does all the work, and waits for nothing: no GPU, disk or clock.
@@ -124,7 +124,7 @@ def measure(
     for batch in batches or sizes_around(default):
         if batch not in sweep.recordings and batch not in sweep.failed:
             _record(replace(run, batch=batch), sweep, on_run)
-    # No secret: the order is to be one that nobody chose, and the same again.
+    # No secret: a random order, the same in each run.
     chance = random.Random(0)  # noqa: S311
     _take_times(run, sweep, sorted(sweep.recordings), rounds, chance, on_run)
     while batches is None and (size := next_size(sweep, asked)) is not None:
@@ -165,7 +165,7 @@ def next_size(sweep: Sweep, asked: Sequence[int]) -> int | None:
 def verify(
     run: EntryRun, batch: int, clock: str, rounds: int, on_run: Callable[[], object] = lambda: None
 ) -> Tried:
-    """Run one batch size, as `measure` does, and return what became of it."""
+    """Run one batch size, as `measure` does; return its recording, or why it cannot be run."""
     try:
         sweep = measure(run, [batch], rounds, on_run)
         if sweep.failed:

@@ -29,7 +29,7 @@ class RecordTracker(RecordsTraining, GeneralTracker):
 
     @property
     def tracker(self) -> Self:
-        """What records."""
+        """The tracker itself."""
         return self
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:

@@ -157,7 +157,7 @@ class StepRecording:
 
 
 class _Unasked:
-    """What records though the program does not ask for it, until it asks for something."""
+    """The recording that the program did not ask for, until it asks for one."""
 
     def __init__(self) -> None:
         self.recording: StepRecording | None = None
@@ -173,7 +173,7 @@ def begin_unasked(steps: Steps | None) -> None:
 
 
 class RecordsTraining:
-    """What the callbacks of all trainers share: a recording that begins with the training, once.
+    """Base of the callbacks of all trainers: a recording that begins with the training, once.
 
     Attributes:
         begins_when_made: whether the training begins when the callback is made.

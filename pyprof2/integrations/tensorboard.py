@@ -81,7 +81,7 @@ class Plugin(base_plugin.TBPlugin):
         )
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
-        """Return what answers at each address below that of the plugin."""
+        """Return the function that answers at each address below that of the plugin."""
         return {
             "/index.js": self._script,
             "/runs": self._runs,
@@ -143,7 +143,7 @@ class Pages:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._makers = ThreadPoolExecutor(_PAGES, thread_name_prefix="pyprof2-page")
+        self._executor = ThreadPoolExecutor(_PAGES, thread_name_prefix="pyprof2-page")
         self._made: dict[str, Future[str | None]] = {}
         self._lock = threading.Lock()
 
@@ -154,12 +154,12 @@ class Pages:
         with self._lock:
             making = self._made.get(shown.key)
             if making is None:
-                making = self._made[shown.key] = self._makers.submit(self._make, shown)
+                making = self._made[shown.key] = self._executor.submit(self._make, shown)
         if not making.done():
             return False, None
         error = making.result()
         if error is None and self.page(shown) is None:
-            # Somebody has emptied the cache.
+            # The cache was emptied meanwhile.
             with self._lock:
                 self._made.pop(shown.key, None)
         return False, error

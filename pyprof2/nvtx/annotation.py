@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What `pyprof2 capture` was asked for; the script's own call of `init` does not undo it.
+    """The request of `pyprof2 capture`; the script's own call of `init` does not undo it.
 
     Attributes:
         sink: where the profiler takes ranges from.
         steps: to record; None: what the script says.
         source_root: the folder of the user's own code.
-        recorder: who records; None: somebody outside, all the time.
+        recorder: who records; None: another process, all the time.
         memory: whether the recording gets to know what memory is for.
     """
 
@@ -84,7 +84,7 @@ def current_session() -> AnnotationSession | None:
 
 
 def current_memory() -> MemoryTags | None:
-    """Return what tells the recording what memory is for, if that is wanted."""
+    """Return what marks what memory is for, if that is wanted."""
     return _current.memory
 
 
@@ -156,7 +156,7 @@ def end_capture() -> None:
 
 
 def is_captured() -> bool:
-    """Return whether somebody records this process already."""
+    """Return whether this process is recorded already."""
     return _current.capture is not None
 
 
@@ -244,7 +244,7 @@ def listen_for_steps(on_step: Callable[[], None]) -> Callable[[], None]:
 
 
 def count_from(clock: OptimizerClock, ended: int | None) -> None:
-    """Go on with the steps that somebody has counted; see `pyprof2.nvtx.steps.StepTracker`."""
+    """Go on with the steps that were counted until now; see `pyprof2.nvtx.steps.StepTracker`."""
     if _current.steps is not None:
         _current.steps.count_from(clock, ended)
 
@@ -274,8 +274,13 @@ hide_from_dynamo(
             "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
             "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
+<<<<<<< HEAD
             "nvtx.source_mode", "nvtx.sources",
             "nvtx.steps", "nvtx.storages", "nvtx.threads", "nvtx.weights",
+=======
+            "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.storages", "nvtx.threads",
+            "nvtx.weights",
+>>>>>>> 0ee1d26ab62d46def3d45908286e0ce7759bfc1f
         )
     )
 )  # fmt: skip

@@ -43,7 +43,7 @@ CHANGING_AFTER: Final = 32
 with those that were made there takes longer."""
 
 _ODD_ARGUMENTS: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What an argument of a class that we do not know may raise when it is looked at. The program runs
+"""Errors that an argument of an unknown class may raise when it is looked at. The program runs
 without us, so it must with us; the op gets a range without inputs."""
 
 _PLAIN_TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
@@ -61,7 +61,7 @@ STEPS_AT_MOST: Final = 1024
 
 
 class LayerName(NamedTuple):
-    """What the markers of a layer, and of the ops in it, call it; see `pyprof2.markers.Marker`."""
+    """The name of a layer in its markers and in those of its ops; see `pyprof2.markers.Marker`."""
 
     layer: str | None = None
     root: str | None = None
@@ -69,7 +69,7 @@ class LayerName(NamedTuple):
 
 
 class ForwardOp(record("ForwardOp", "accumulate", "backward")):  # type: ignore[misc]  # no types
-    """What autograd nodes belong to: an op in a layer, called from a line of user code.
+    """The owner of autograd nodes: an op in a layer, called from a line of user code.
 
     Attributes:
         op: its name.
@@ -129,7 +129,7 @@ class CallStep(record("Step", "follower", "variant")):  # type: ignore[misc]  # 
         """
         self.calls = calls
         self.variant = variant
-        # What came all the time comes again.
+        # A call that came all the time comes again.
         is_same = calls.count(variant) == len(calls)
         self.follower = self if unknown is None or is_same else unknown
 
@@ -217,7 +217,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
     def _quick_key(
         self, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> int | None:
-        """Return what tells calls apart where shapes change; None if that takes a closer look."""
+        """Return a hash of a call, for where shapes change; None: a key has to be made."""
         names = self._op.flat_names(args, kwargs) if self._varying else ()
         key: list[Any] = []
         try:
@@ -258,7 +258,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         return found
 
     def _key(self, names: list[str], values: Values) -> Values:
-        """Return what tells calls apart, as far as their texts do."""
+        """Return the key of a call: calls of one text have the same."""
         if not self._shapes:
             return tuple(map(type, values))
         return tuple(
@@ -318,7 +318,7 @@ def _never(_values: Values) -> bool:
 
 
 def _make_matcher(values: Values, by_type: list[bool]) -> Callable[[Values], bool]:
-    """Return a function that tells whether a call has the same text as that with `values`.
+    """Return a function that says whether a call has the same text as that with `values`.
 
     Args:
         values: of a call whose tensors are plain and have shapes.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyprof2.nvtx.session import AnnotationSession
 
 _ODD_GROUPS: Final = (AttributeError, KeyError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a group that we do not know may raise when it is looked at: then it gets no marker."""
+"""Errors that a group of an unknown class may raise when it is looked at: it gets no marker."""
 _FROM_ANYBODY: Final = "c10d::recv_any_source_"
 _PEERS: Final = {"c10d::send": "dst", "c10d::recv_": "src", _FROM_ANYBODY: ""}
 _NO_DATA: Final = ("c10d::barrier", "c10d::monitored_barrier_")
@@ -45,8 +45,8 @@ class _Count:
 class CollectiveMarks:
     """Numbers the collectives of every group, whether anything records or not, and marks them.
 
-    All members of a group call its collectives in the same order, so what has the same number
-    belongs together, if all began to count at the same place: `since` of the marker says where.
+    All members of a group call its collectives in the same order, so calls of the same number
+    belong together, if all began to count at the same place: `since` of the marker says where.
     """
 
     def __init__(self, session: AnnotationSession) -> None:

@@ -1,4 +1,4 @@
-"""What a collective says of itself: which processes take part, and how many bytes."""
+"""The process group and the size of a collective, from its arguments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The compiled way of marking ops (`_marking.c`), where it was built and is wanted.
 
-Which ranges are written does not depend on it: the code in Python is what it is held against, and
-what it leaves the uncommon cases to.
+The ranges that are written do not depend on it: it has to write what the code in Python writes, and
+leaves the uncommon cases to that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measure what this machine's CPU can do at most, for recordings without a GPU.
 
-Data sheets of CPUs do not tell: it depends on threads, clocks, and what else runs. So the highest
+Data sheets of CPUs do not say: it depends on threads, clocks, and what else runs. So the highest
 rates of a large matrix product and a large copy are measured, with the threads that PyTorch uses,
 in a process of its own: it leaves this one's threads, modes and random numbers alone. The result
 is kept for an hour, so that not every recording waits for it, some seconds; of several results

@@ -1,4 +1,4 @@
-"""What an op was called with, in the canonical form of `pyprof2.signatures`.
+"""The arguments of a call of an op, in the canonical form of `pyprof2.signatures`.
 
 No value of a tensor is ever read: that would make the program wait for the device.
 """

@@ -48,12 +48,12 @@ _LONGEST_IDLE: Final = 60.0
 _READ_SECONDS: Final = 0.5
 """Between two readings, to see every wrap."""
 SPREAD: Final = "/spread"
-"""What follows the name of a sum of samples: how far that may be off, in joules."""
+"""Follows the name of a sum of samples, for how far that may be off, in joules."""
 _MILLI: Final = 1e-3
 _PERIOD_SECONDS: Final = 0.05
 """Between two samples of the power."""
 _GAP_SECONDS: Final = 1.0
-"""Where two samples lie further apart, nobody knows what was between them."""
+"""Where two samples lie further apart, it is not known what was between them."""
 
 
 class Counter(Protocol):
@@ -206,7 +206,7 @@ class Power:
         return 0.0
 
     def sample(self, now: float) -> None:
-        """Add what was used since the last sample; an error is kept for who reads."""
+        """Add what was used since the last sample; an error is kept for the next reader."""
         with self._lock:
             try:
                 watts = self._read() * _MILLI
@@ -214,7 +214,7 @@ class Power:
                 self._error = error
                 return
             before, self._last = self._last, (now, watts)
-            # The thread may have been faster than who has just looked at the clock.
+            # The thread may have been faster than a reader that has just looked at the clock.
             if before is not None and now < before[0]:
                 self._last = before
             elif before is not None:
@@ -233,7 +233,7 @@ class Power:
 
 
 def _keep_sampling(reference: weakref.ref[Power]) -> None:
-    """Sample as long as anybody wants to know: the thread keeps nothing alive."""
+    """Sample as long as the counter is in use: the thread keeps nothing alive."""
     while (power := reference()) is not None and not power.failed:
         power.sample(time.monotonic())
         del power
@@ -241,7 +241,7 @@ def _keep_sampling(reference: weakref.ref[Power]) -> None:
 
 
 def nvml_counters(uuids: Sequence[str] | None) -> Iterator[Nvml | Power]:
-    """Yield the GPUs that count energy, or at least tell their power; none without NVML.
+    """Yield the GPUs that count energy, or at least report their power; none without NVML.
 
     Args:
         uuids: of the GPUs, as NVML names them; None: all of the machine.
@@ -269,7 +269,7 @@ def _counter(pynvml: Any, uuid: str) -> Nvml | Power:
     """Return what counts the energy of a GPU.
 
     Raises:
-        NVMLError: there is no such GPU, or it tells nothing.
+        NVMLError: there is no such GPU, or it reports nothing.
     """
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     try:

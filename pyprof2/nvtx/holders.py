@@ -1,4 +1,4 @@
-"""What holds a module where it is called: an attribute, a variable, or another module.
+"""The holder of a module where it is called: an attribute, a variable, or another module.
 
 That gives a root its name, see `pyprof2.nvtx.layers`.
 """
@@ -30,11 +30,11 @@ _NOT_HELD: Final = ("args", "kwargs", "_modules", "__builtins__")
 """Dicts and lists that are no place of their own."""
 
 _ODD_OBJECTS: Final = (AttributeError, RuntimeError, TypeError)
-"""What objects that we do not know may raise when they are looked into."""
+"""Errors that objects of unknown classes may raise when they are looked into."""
 
 
 class Holder(NamedTuple):
-    """What holds a module: another one, by a path; or none, and the module has a name or not.
+    """The holder of a module: another one, by a path; or none, and the module has a name or not.
 
     Attributes:
         frame: where to look for what holds the holder.
@@ -65,7 +65,7 @@ def find_holder(
             _forget_variables(outer)
         if found is not None:
             return found
-        # What has no modules is named after its class: only whether a module holds it matters.
+        # A module without modules is named after its class: all that matters is a holder.
         if not has_modules(module):
             break
     return Holder(None, None, "", None)
@@ -105,7 +105,7 @@ def _holder_in(
     first = code.co_varnames[0] if code.co_argcount else "self"
     caller: Any = variables.get("self", variables.get(first))
     if caller is module and (first == "self" or _is_method(code, module)):
-        return None  # who calls this method of its own knows
+        return None  # the frame that calls this method of its own says who holds it
     if _is_module(caller):
         path = path_in(caller, module, deep=known(caller) is None)
         if path is not None:

@@ -1,4 +1,4 @@
-"""Where the annotation hooks into PyTorch and Python; `undo` takes what takes it back.
+"""Where the annotation hooks into PyTorch and Python; `undo` takes the functions that end it.
 
 Where there is no hook, or none that does no harm, a function is replaced.
 """
@@ -53,7 +53,7 @@ def hook_modules(
     undo: ExitStack,
     memory: MemoryTags | None = None,
 ) -> None:
-    """Follow which module runs, and tell the steps of it.
+    """Follow which module runs, and pass that on to the steps.
 
     Global module hooks would be the public way. But Dynamo takes another path for modules that
     have hooks, on which `torch.export` fails; torch's own path for them is slow; and they are not
@@ -86,7 +86,7 @@ def hook_modules(
 
 
 def _entering(session: AnnotationSession) -> Callable[[torch.nn.Module], bool]:
-    """Return what notes that a module is called, and says whether it is a layer."""
+    """Return a function that notes the call of a module, and says whether it is a layer."""
     layers, catalog = session.layers, session.catalog
 
     def enter(module: torch.nn.Module) -> bool:
@@ -124,7 +124,7 @@ def hook_optimizers(steps: StepTracker, undo: ExitStack, memory: MemoryTags | No
 
 
 def hook_dataloaders(session: AnnotationSession, steps: StepTracker, undo: ExitStack) -> None:
-    """Mark how long the training waits for batches, and tell the steps of it."""
+    """Mark how long the training waits for batches, and pass that on to the steps."""
 
     def around(next_batch: Callable[[Any], Any], iterator: Any) -> Any:
         if is_tracing():
@@ -159,7 +159,7 @@ def hook_threads(session: AnnotationSession, source_mode: SourceMode, undo: Exit
             source_mode.leave_thread()
             session.leave_thread()
 
-    # What every thread runs first, also where a subclass overrides `run`.
+    # The first thing that every thread runs, also where a subclass overrides `run`.
     replace(threading.Thread, "_bootstrap_inner", around, undo)
 
 

@@ -1,6 +1,7 @@
-"""What we use of PyTorch's private interface, and nothing else: when torch changes, look here.
+"""The part of PyTorch's private interface that is used, and nothing else.
 
-Tried with torch 2.13. All of it is cheap: most functions take some 30 ns.
+When torch changes, look here. Tried with torch 2.13. All of it is cheap: most functions take some
+30 ns.
 """
 
 # ruff: noqa: SLF001 -- private members are what this module is for
@@ -63,7 +64,7 @@ never sees it."""
 NO_TASK: Final = -1
 
 _NO_COLLECTIVES: Final = ("check_for_nan",)
-"""Ops of c10d in which nobody talks to anybody."""
+"""Ops of c10d in which processes exchange nothing."""
 
 _MODULE_CALL: Final = "_call_impl"
 _DYNAMO_CALL: Final = "unpatched_nn_module_call_impl"
@@ -288,7 +289,7 @@ def _top_saved_hooks() -> tuple[Any, Any] | None:
 
 
 def allow_disabling_saved_hooks(unpack: Any) -> Callable[[], None]:
-    """Let those forbid hooks who cannot work with them, such as torch.func; return what ends it.
+    """Let code forbid hooks that cannot work with them, such as torch.func; return what ends that.
 
     They fail where hooks are on; ours, known by `unpack`, are no reason to.
     """
@@ -351,7 +352,7 @@ def uses_dynamo() -> bool:
     """Return whether the program has compiled anything, or is about to."""
     eval_frame = sys.modules.get("torch._dynamo.eval_frame")
     backends = getattr(eval_frame, "cached_backends", {})
-    # What only switches Dynamo off has no backend.
+    # A decorator that only switches Dynamo off has no backend.
     return any(backend is not None for backend in backends.values())
 
 
@@ -386,7 +387,7 @@ def _name(frame: types.FrameType) -> str:
 
 
 module_call: Final[Callable[..., Any]] = torch.nn.Module._call_impl
-"""What every call of a module runs, hooks included."""
+"""Every call of a module runs it, hooks included."""
 
 
 def replace_module_call(new: Callable[..., Any]) -> Callable[[], None]:

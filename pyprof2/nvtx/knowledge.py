@@ -1,4 +1,4 @@
-"""What an annotation knows of the process: its options, ops, layers, lines and threads."""
+"""An annotation's knowledge of the process: its options, ops, layers, lines and threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Knowledge:
-    """What is known, from `init` to `shutdown`.
+    """Options, ops, layers, lines and threads, from `init` to `shutdown`.
 
     Attributes:
         local: `state` of each thread.

@@ -1,8 +1,8 @@
-"""Tell the recording what blocks of memory are for: `init(memory=True)`.
+"""Mark what blocks of memory are for: `init(memory=True)`.
 
 A trace with memory events says when a block was allocated and released, not what it holds. The
 program knows: at the borders of forward, backward and optimizer, the storages of parameters,
-buffers, gradients, states of the optimizer, inputs, and what autograd has saved, are told as
+buffers, gradients, states of the optimizer, inputs, and what autograd has saved, are written as
 markers, each once; parameters and buffers by name too. Nothing is kept alive, and no value is read.
 
 What autograd saves comes through its hooks for that. A hook that returns the tensor itself keeps
@@ -64,7 +64,7 @@ _Block = tuple["HeldFor", str, int, int]
 
 
 class MemoryTags:
-    """Follows the storages of a training, and tells the recording of them."""
+    """Follows the storages of a training, and writes markers of them."""
 
     def __init__(self, session: AnnotationSession) -> None:
         self._session = session
@@ -73,23 +73,23 @@ class MemoryTags:
         self._modules: weakref.WeakKeyDictionary[Module, None] = weakref.WeakKeyDictionary()
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inputs, self._saved, self._outputs = Storages(), Storages(), Storages()
-        self._told: dict[int, _Block] = {}
+        self._written: dict[int, _Block] = {}
         self._weights = Weights(session.layers.root_of)
         self._is_forward = False
 
     @property
     def listens(self) -> bool:
-        """Whether a torch.profiler runs that is to be told."""
+        """Whether a torch.profiler runs and takes the markers."""
         return self._session.kineto and self._session.recording
 
     def begin(self) -> None:
-        """Tell everything again: another recorder listens."""
-        self._told.clear()
+        """Write everything again: another recorder listens."""
+        self._written.clear()
         self._weights.begin()
         self._is_forward = False
 
     def follow(self, model: Any, inputs: Any, cpu_bytes: int | None) -> None:
-        """Tell, before the first iteration, what is held for a model and its inputs.
+        """Write, before the first iteration, what is held for a model and its inputs.
 
         Args:
             model: the module, whose paths are the names of its parameters; or another callable.
@@ -154,14 +154,14 @@ class MemoryTags:
         if not self.listens:
             return
         for tensor in tensors_in(value):
-            # What another module returned is no input of the program.
+            # The output of another module is no input of the program.
             if tensor.grad_fn is None and not any(
                 storage in self._outputs for storage in storages_of(tensor)
             ):
                 self._inputs.add(tensor)
 
     def around_backward(self, run: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Tell what is held when backward begins, and which gradients there are when it ends."""
+        """Write what is held when backward begins, and which gradients there are when it ends."""
         if self._is_inside():
             return run(outputs, *args, **kwargs)
         self._begin_backward(outputs)
@@ -171,7 +171,7 @@ class MemoryTags:
             self.mark("gradients")
 
     def around_call(self, run: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Tell what is held when a tensor's own `backward` is called: before its gradient is made.
+        """Write what is held when a tensor's own `backward` is called: before its gradient is made.
 
         The engine is called later, with a gradient of ones that is nothing which forward left.
         """
@@ -202,10 +202,10 @@ class MemoryTags:
         if current_task() == NO_TASK:
             self.mark("optimizer", type(optimizer).__name__)
 
-    # -- what is told --------------------------------------------------------------------------
+    # -- what is written -----------------------------------------------------------------------
 
     def mark(self, moment: Moment, name: str | None = None, cpu_bytes: int | None = None) -> None:
-        """Tell the moment, and what is held for something else than was told before.
+        """Write the moment, and what is held that is new or for something else than before.
 
         Args:
             moment: where the training is.
@@ -217,8 +217,8 @@ class MemoryTags:
         with without_torch_function(), unrecorded():
             held = dict(_described(self._held()))
             weights = list(self._weights.new(list(self._modules), list(self._optimizers)))
-        new = [block for key, block in held.items() if self._told.get(key) != block]
-        self._told = held
+        new = [block for key, block in held.items() if self._written.get(key) != block]
+        self._written = held
         marker = partial(Marker, "memory", moment=moment)
         device = None if cpu_bytes is None else "cpu"
         self._session.mark(marker(name=name, device=device, bytes=cpu_bytes))

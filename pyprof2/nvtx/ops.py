@@ -63,7 +63,7 @@ def _are_foreign(types: Any) -> bool:
 
 
 def _key(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-    """Return what tells calls of an op at one place apart, beside the values of arguments."""
+    """Return the key of a call at one place, without the values of its arguments."""
     kwargs = kwargs or {}
     group = group_of((*args, *kwargs.values())) if op.collective else None
     return (op, group, *kwargs)
@@ -73,7 +73,7 @@ class OpMode(TorchDispatchMode):
     """Puts a range around every op that runs on a thread.
 
     Each annotated thread has its own. Autograd takes it along to the threads on which it runs
-    backward: there it tells whose backward it is.
+    backward: there it says whose backward it is.
 
     Attributes:
         active: whether it marks anything; set from any thread.
@@ -137,7 +137,7 @@ class OpMode(TorchDispatchMode):
             if op.detaches and not is_called():
                 return self._pass_on(op, types, args, kwargs)
             if function_mode_enabled():
-                # Only in backward is nothing off already; without us nobody would ask them there.
+                # Only in backward is nothing off already; without us they would not be asked there.
                 with without_torch_function():
                     return self.__torch_dispatch__(func, types, args, kwargs)
         except BaseException as error:
@@ -206,7 +206,7 @@ class OpMode(TorchDispatchMode):
     def _pass_on(
         self, op: Op, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Any:
-        """Run what gets no range: what is not an op of its own, or not really run."""
+        """Run a call that gets no range: it is not an op of its own, or not really run."""
         is_op = isinstance(op.func, OpOverload)
         if is_op and types and not mode_count() and _are_foreign(types):
             return NotImplemented  # they take themselves apart, and we see the parts
@@ -269,7 +269,7 @@ def op_mode() -> type[OpMode]:
 def _compiled_mode(base: Any) -> type[OpMode]:
     """Return the mode whose `__torch_dispatch__` is that of `base`, which stands in C.
 
-    What it needs are attributes, most of them those of the mode in Python.
+    It needs attributes, most of them those of the mode in Python.
     """
 
     class CompiledOpMode(base, OpMode):  # type: ignore[misc]  # it has no types

@@ -15,7 +15,7 @@ SINKS: Final[tuple[str, ...]] = get_args(SinkName)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is recorded and where it goes; see `pyprof2.nvtx.init`."""
+    """The options of an annotation; see `pyprof2.nvtx.init`."""
 
     sink: SinkName = "auto"
     shapes: bool = True

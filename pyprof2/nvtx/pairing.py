@@ -2,7 +2,7 @@
 
 When an op gets to the annotation, its autograd node was just made: the number that the next node
 of the thread gets has grown, and the op's node has the number before it. In backward the node that
-runs tells its number. Three things are not so simple:
+runs has its number. Three things are not so simple:
 
 - A write into a view makes more nodes *after* the op; the next op finds them.
 - The forward of an autograd function runs without gradients, after its node was made.
@@ -134,7 +134,7 @@ def note_nodes_in_backward(state: ThreadState, owner: ForwardOp, node: int) -> N
 def note_function(state: ThreadState, forward: ForwardOp, frame: FrameType | None) -> None:
     """Note the node of an autograd function in whose forward a module is called.
 
-    What runs in the module has layers of its own, so it says nothing of the function.
+    Ops in the module have layers of their own, so they say nothing of the function.
     """
     if grad_enabled() or next_sequence_nr() == state.next_nr:
         return
@@ -171,7 +171,7 @@ def find_owner(node: Node, number: int, home: ThreadState) -> tuple[ForwardOp | 
             payload = state.payload_base + state.aliases.get(number, number)
             fitting.setdefault(fit, []).append((owner, payload))
     best = fitting[max(fitting)] if fitting else [found or (None, NO_SEQUENCE)]
-    # Where several fit equally well, nobody can tell.
+    # Where several fit equally well, it is left unpaired rather than guessed.
     return best[0] if len(best) == 1 else (None, NO_SEQUENCE)
 
 
@@ -184,7 +184,7 @@ def _owner_at_home(home: ThreadState, name: str, number: int) -> tuple[ForwardOp
         if home.next_nr <= number < home.next_nr + _NODES_PER_OP and home.next_nr != UNKNOWN_NR:
             owner, own = last, home.next_nr - 1
     elif owner is not None and home.transforms and not _fit(owner.op, name):
-        # Of the ops that it was broken up into, the one of the node's own name.
+        # The op of the node's own name, among those that it was broken up into.
         for later in range(number + 1, number + _NODES_PER_OP):
             other = home.nodes.get(later)
             if other is not None and _fit(other.op, name) == _SAME:

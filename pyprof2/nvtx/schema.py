@@ -1,4 +1,4 @@
-"""What the schema of an op says: read once for each op."""
+"""The schema of an op, read once for each op."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _READ: Final = "collective", "detaches", "lists", "marked", "run"
 
 
 class Op(record("Op", *_READ)):  # type: ignore[misc]  # it has no types
-    """What is known of an op once and for all.
+    """An op, as its schema says.
 
     Attributes:
         func: the op; kept, so that its id stays its own.
         name: as profilers write it, without the overload.
         run: calls the op.
         marked: whether its calls get a range.
-        detaches: whether it is `aten::detach`, which modes get although nobody called it.
+        detaches: whether it is `aten::detach`, which modes get without a call.
         records: whether it begins or ends a range of torch.profiler.
         collective: whether processes talk to each other in it.
         lists: whether it takes lists of tensors.
@@ -62,7 +62,7 @@ class Op(record("Op", *_READ)):  # type: ignore[misc]  # it has no types
         schema = func._schema  # noqa: SLF001 -- the only way to it
         self.name = schema.name
         if type(func) is OpOverload:
-            # What `func` itself calls: one Python call less for every op.
+            # `func` itself calls this: one Python call less for every op.
             self.run = getattr(func, "_op", func)
         self.mutates = schema.is_mutable
         for argument in schema.arguments:

@@ -55,7 +55,7 @@ class Recorder(Protocol):
 
 
 class AnnotationSession(Knowledge):
-    """What the annotation writes at the moment, and what it knows.
+    """The state of the annotation: what it writes at the moment, and what it knows.
 
     Attributes:
         kineto: whether torch.profiler runs and gets the markers. It records the ops itself.
@@ -81,7 +81,7 @@ class AnnotationSession(Knowledge):
 
     @property
     def marks_calls(self) -> bool:
-        """Whether the lines that call modules are marked: ops tell their own ones only."""
+        """Whether the lines that call modules are marked: ops say their own ones only."""
         return self.marks_lines or (self.options.source and self.writes_ops)
 
     @property
@@ -144,7 +144,7 @@ class AnnotationSession(Knowledge):
     def enter(self, token: int, scope: OpScope, source: str | None = None, frame: int = 0) -> None:
         """Go into a scope on the calling thread, and open its range.
 
-        Another one tells the line of user code that goes into it, if given.
+        Another range says the line of user code that goes into it, if given.
         """
         state = self.state()
         end = None
@@ -187,7 +187,7 @@ class AnnotationSession(Knowledge):
         if not self.recording:
             return None
         if self.kineto:
-            # Of what calls the function in our place.
+            # The caller of the wrapper.
             source = self.source(sys._getframe(1).f_back) if self.options.source else None  # noqa: SLF001
             inputs = op.describe(args, kwargs, set())
             marker = Marker("op", op=op.name, inputs=inputs, source=source)
@@ -196,7 +196,7 @@ class AnnotationSession(Knowledge):
         if mode is None or self.sink is None:
             return None
         with without_torch_function():
-            # What calls it may have no Python frame, as hooks in threads of autograd.
+            # Its caller may have no Python frame, as hooks in threads of autograd.
             mode.begin(op, args, kwargs, sys._getframe(1).f_back)  # noqa: SLF001
         return partial(self.sink.pop, self.sink.domain)
 
@@ -239,9 +239,9 @@ class AnnotationSession(Knowledge):
         return partial(self.sink.pop, self.sink.domain)
 
     def note_record(self, op: str, args: tuple[Any, ...], result: Any) -> None:
-        """Follow a range of torch.profiler: they come by whether it runs or not.
+        """Follow a range of torch.profiler: the ops for them are called whether it runs or not.
 
-        So optimizers tell of themselves, also when they fail, and the user's ranges are seen.
+        So steps of optimizers are seen, also when they fail, and the user's ranges.
         """
         if not op.startswith(_ENTER):
             self.leave(hash(args[0]))

@@ -32,7 +32,7 @@ CAME_SLOTS: Final = 1 << 14
 
 
 class Attributes(Protocol):
-    """What a range is pushed with. One object serves all ranges of a thread in turn."""
+    """The attributes of a pushed range. One object serves all ranges of a thread in turn."""
 
     message: Any
     payload: int
@@ -49,7 +49,7 @@ class Sink:
             them and to push them are two things, and another thread may run in between.
         push, pop, mark: called for every op, so they are functions in C.
         copied: as long as it is entered, what is pushed with these attributes has this text, which
-            nobody keeps; None: all texts have to be registered.
+            is not kept; None: all texts have to be registered.
     """
 
     domain: Any
@@ -62,9 +62,9 @@ class Sink:
 
 
 def nvtx_sink() -> Sink | None:
-    """Return the sink that writes NVTX ranges; None where no profiler listens, if NVTX tells.
+    """Return the sink that writes NVTX ranges; None where no profiler listens, if NVTX says.
 
-    The package `nvtx` tells from 0.2.12 on. Tried with 0.2.10 to 0.2.17.
+    The package `nvtx` says so from 0.2.12 on. Tried with 0.2.10 to 0.2.17.
 
     Raises:
         UsageError: the package `nvtx` is missing, or of a kind that we do not know.
@@ -162,7 +162,7 @@ class Copied:
 class Messages:
     """Makes messages of texts, and registers those that come again, but only so many.
 
-    What comes first is copied when it is pushed, and no more is known of it than that it came.
+    A text that comes first is copied when it is pushed, and only its hash is remembered.
     """
 
     def __init__(self, sink: Sink) -> None:

@@ -70,7 +70,7 @@ def is_user_file(path: str) -> bool:
 def script_folder() -> str | None:
     """Return the folder of the program that runs, in which the user's own code is; None: unknown.
 
-    Of a module or a notebook it is the current folder.
+    For a module or a notebook it is the current folder.
     """
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
@@ -175,7 +175,7 @@ class Sources:
     def place(self, frame: FrameType | None, ranges: Sequence[CallRange]) -> CallPlace | None:
         """Return where a call is made, from `frame` outwards to the user's own code; None: nowhere.
 
-        What torch.compile compiled has lost its lines: of that it is the frame that called it.
+        Code that torch.compile compiled has lost its lines: its place is that of its caller.
 
         Args:
             frame: of the call.
@@ -250,7 +250,7 @@ class Sources:
                 or (inner is not None and is_continuation(inner.f_code))
             ):
                 inner, kind = frame, _NOBODYS
-            # What is outside of code that lost its line is looked at together with it.
+            # The frames around code that lost its line are looked at together with it.
             yield frame, _NOBODYS if kind == _MODULE_CALL and inner is not None else kind
             if kind == _OWN:
                 return

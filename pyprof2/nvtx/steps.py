@@ -38,7 +38,7 @@ class _Phase(enum.Enum):
     """Where the training is: what came last."""
 
     NOTHING = enum.auto()
-    """What is no part of a step."""
+    """Nothing that is part of a step."""
     WAIT = enum.auto()
     """The wait for a batch, and perhaps calls of modules without gradients."""
     FORWARD = enum.auto()
@@ -118,7 +118,7 @@ class StepTracker:
         self._ended: int | None = None
 
     def count_from(self, clock: OptimizerClock, ended: int | None) -> None:
-        """Go on with what somebody else has counted until now.
+        """Go on with what was counted until now.
 
         Args:
             clock: the steps of optimizers.

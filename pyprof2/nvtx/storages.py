@@ -1,7 +1,7 @@
 """Storages of tensors, followed without keeping one alive.
 
-What a block of memory is for is told by storage, never by tensor: views of one, tied weights and
-parts of a fused projection are one storage, and count once.
+Blocks of memory are followed by storage, never by tensor: views of one, tied weights and parts of a
+fused projection are one storage, and count once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of each thread: where it is, and what its autograd nodes belong to."""
+"""The state of each thread: where it is, and what its autograd nodes belong to."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _READ: Final = (
 
 
 class ThreadState(record("ThreadState", *_READ)):  # type: ignore[misc]  # it has no types
-    """What is known of one thread. That thread alone writes it, save `next_nr`.
+    """The state of one thread. That thread alone writes it, save `next_nr`.
 
     Attributes:
         payload_base: what is added to a sequence number of this thread to make a payload.
@@ -117,7 +117,7 @@ class ThreadState(record("ThreadState", *_READ)):  # type: ignore[misc]  # it ha
             self.scope, self.task = scope, current_task()
 
     def leave(self, token: int) -> None:
-        """Come out of a scope, and of those inside it that nobody came out of."""
+        """Come out of a scope, and of those inside it that are still open."""
         if not any(item.token == token for item in reversed(self.open)):
             return
         while True:

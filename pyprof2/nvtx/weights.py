@@ -64,7 +64,7 @@ def note_lines(sources: Sources, undo: ExitStack) -> None:
 class Weights:
     """Describes parameters and buffers, each as far as it is new.
 
-    A tensor keeps the name that it was first told by: its path in the first module that has it.
+    A tensor keeps the name that it was first written with: its path in the first module with it.
     """
 
     def __init__(self, root_of: Callable[[Module], str]) -> None:
@@ -77,14 +77,14 @@ class Weights:
         self._names: MutableMapping[Tensor, str] = WeakIdKeyDictionary()
         self._owners: dict[str, weakref.ref[Tensor]] = {}
         self._lines: MutableMapping[Tensor, str | None] = WeakIdKeyDictionary()
-        self._told: dict[str, tuple[str, str, Weight]] = {}
+        self._written: dict[str, tuple[str, str, Weight]] = {}
 
     def begin(self) -> None:
-        """Tell everything again."""
-        self._told.clear()
+        """Write everything again."""
+        self._written.clear()
 
     def new(self, modules: Iterable[Module], optimizers: Iterable[Optimizer]) -> Iterator[Marker]:
-        """Yield markers of what is new or has changed since it was told."""
+        """Yield markers of what is new or has changed since it was written."""
         states = _state_bytes(optimizers)
         groups: dict[tuple[HeldFor, str], list[Weight]] = {}
         for category, tensor, name in self._named(modules, optimizers):
@@ -92,7 +92,7 @@ class Weights:
             address = next((place[0] for place in places if place is not None), None)
             if address is None:
                 continue  # it has no memory
-            before = self._told.get(name)
+            before = self._written.get(name)
             gradient = None if tensor.grad is None else _bytes_of(tensor.grad)
             # A gradient that is cleared has been there: how much it takes stays known.
             if gradient is None and before is not None:
@@ -108,10 +108,10 @@ class Weights:
                 state,
                 self._lines.get(tensor),
             )
-            told = category, str(tensor.device), weight
-            if before != told:
-                self._told[name] = told
-                groups.setdefault(told[:2], []).append(weight)
+            written = category, str(tensor.device), weight
+            if before != written:
+                self._written[name] = written
+                groups.setdefault(written[:2], []).append(weight)
         for (category, device), weights in groups.items():
             for part in _in_parts(weights):
                 yield Marker("memory", device=device, category=category, weights=part)

@@ -2,7 +2,7 @@
 
 Module hooks walk the graph and write the layer into the nodes themselves. Anomaly detection writes
 there the Python stack of the forward call, and which node a node was made in. The name of a node
-tells of which op it is.
+says of which op it is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Expected(NamedTuple):
 
 
 class Oracle:
-    """Tags nodes while a program runs, and tells what must be said of the one that runs now."""
+    """Tags nodes while a program runs, and says what must be said of the one that runs now."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -139,7 +139,7 @@ def disagreements(marker: Marker, expected: Expected) -> list[str]:
 
 
 def knows_op(expected: Expected) -> bool:
-    """Return whether the name of a node tells its op.
+    """Return whether the name of a node says its op.
 
     Nodes of autograd functions have the function's name; a write into a view makes two nodes more,
     one of which has the name of another op.

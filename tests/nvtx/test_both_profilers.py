@@ -212,15 +212,15 @@ def test_both_name_the_same_forward_op(pair: Pair) -> None:
     count = 0
     for number, recorded in pair.found.items():
         marked = pair.nsys.calls[number]
-        told = None if recorded.forward is None else pair.kineto.calls[recorded.forward]
-        if told is not None and told.op in FUNCTIONS:
+        forward = None if recorded.forward is None else pair.kineto.calls[recorded.forward]
+        if forward is not None and forward.op in FUNCTIONS:
             # What is marked is the op in the function that made the node, if there is one.
             if marked.forward is not None:
-                assert told in pair.kineto.around(pair.found[marked.forward])
+                assert forward in pair.kineto.around(pair.found[marked.forward])
         else:
             expected = None if marked.forward is None else pair.found[marked.forward]
-            assert told is expected
-            count += told is not None
+            assert forward is expected
+            count += forward is not None
     assert count > 10
 
 

@@ -462,7 +462,7 @@ def test_values_that_always_change_are_left_out_in_the_end() -> None:
 
     assert len(selects) == VARYING_AFTER + 1
     assert (Shape((1000,), "f32"), Scalar(0), None) in selects
-    # The shapes do change: they are told apart.
+    # The shapes do change: they are kept apart.
     shapes = {
         (item.marker.inputs or (None,))[0] for item in recorder.ops("aten::mul_") if item.marker
     }

@@ -331,7 +331,7 @@ def test_a_program_without_modules_says_its_steps(found_in: Any, tmp_path: Path)
 def test_training_without_modules_has_steps_from_the_first_optimizer_step_on(
     found_in: Any, tmp_path: Path
 ) -> None:
-    """Where the first one begins, nothing tells."""
+    """Nothing says where the first one begins."""
 
     def run() -> None:
         weight = nn.Parameter(torch.ones(4))
