@@ -274,13 +274,8 @@ hide_from_dynamo(
             "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
             "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
-<<<<<<< HEAD
-            "nvtx.source_mode", "nvtx.sources",
-            "nvtx.steps", "nvtx.storages", "nvtx.threads", "nvtx.weights",
-=======
             "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.storages", "nvtx.threads",
             "nvtx.weights",
->>>>>>> 0ee1d26ab62d46def3d45908286e0ce7759bfc1f
         )
     )
 )  # fmt: skip
