@@ -32,9 +32,10 @@ nitpick_ignore_regex: Final = [
     ("py:.*", r"_\w+"),
     (
         "py:.*",
-        r"Advice|Curve|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|Side|Pictures|Spent|StoredSums|Tagged|Tags|Told",
+        r"Advice|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|MemoryCurve|Side|Pictures"
+        r"|Spent|Sums|Tagged|Tags",
     ),
-    ("py:.*", r"pyprof2\.(displays|rank_tables)\..*"),
+    ("py:.*", r"pyprof2\.(api\.displays|api\.job\.Ranks|store\.rank_tables).*"),
     ("py:.*", r"(pandas|pd|pyarrow|pa|numpy|np|torch|nvtx)\..*"),
     ("py:.*", r"(argparse|collections|fractions|os|pathlib|types|typing)\..*"),
     ("py:.*", r"Path|PathLike|Any|Callable|Iterable|Iterator|Mapping|Sequence|SinkName|optional"),
