@@ -32,8 +32,10 @@ nitpick_ignore_regex: Final = [
     ("py:.*", r"_\w+"),
     (
         "py:.*",
-        r"Advice|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|MemoryCurve|Side|Pictures"
-        r"|Spent|Sums|Tagged|Tags",
+        (
+            r"Advice|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|MemoryCurve|Side|Pictures"
+            r"|Spent|Sums|Tagged|Tags"
+        ),
     ),
     ("py:.*", r"pyprof2\.(api\.displays|api\.job\.Ranks|store\.rank_tables).*"),
     ("py:.*", r"(pandas|pd|pyarrow|pa|numpy|np|torch|nvtx)\..*"),
