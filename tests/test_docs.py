@@ -21,20 +21,24 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
+IN_RECORDED: Final = (
+    "pyprof2.nvtx", "pyprof2.capture.captured", "pyprof2.capture.entry_points",
+    "pyprof2.capture.on_cpu", "pyprof2.capture.recorders", "pyprof2.capture.run_entry",
+    "pyprof2.capture.window",
+)  # fmt: skip
+"""What runs in the recorded process, and needs torch."""
 
 
 def _error_classes() -> list[type[errors.Pyprof2Error]]:
     """Return every error class of the package, wherever it is defined."""
     for module in pkgutil.walk_packages(pyprof2.__path__, "pyprof2."):
-        if not module.name.startswith(
-            ("pyprof2.nvtx", "pyprof2.integrations.", "pyprof2.__main__")
-        ):
+        if not module.name.startswith((*IN_RECORDED, "pyprof2.integrations.", "pyprof2.__main__")):
             importlib.import_module(module.name)
     # Those of the recorded process reach nobody as objects: another test may have imported them.
     return [
         cls
         for cls in _with_subclasses(errors.Pyprof2Error)
-        if not cls.__module__.startswith("pyprof2.nvtx")
+        if not cls.__module__.startswith(IN_RECORDED)
     ]
 
 

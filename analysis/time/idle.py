@@ -91,7 +91,8 @@ def idle_of_ranks(
         before = row_count.get(rank, 0)
         row_count[rank] = before + found.num_rows
         gap_id = pc.add(found["gap_id"], before)
-        parts.append(found.set_column(IDLE.names.index("gap_id"), "gap_id", gap_id))
+        at = IDLE.names.index("gap_id")
+        parts.append(found.set_column(at, found.schema.field(at), gap_id))
     return pa.concat_tables(parts).unify_dictionaries()
 
 

@@ -19,7 +19,7 @@ def test_a_key_on_a_dial_changes_the_number_in_the_code(
     code_server: Callable[..., CodeServer], tmp_path: Path
 ) -> None:
     script = dialled.workspace(tmp_path / "ws")
-    code = code_server(script.parent, **{"pyprof2.api.batch": dialled.named()})
+    code = code_server(script.parent, **{"pyprof2.batches": dialled.named()})
     code.run(f"{OPEN}await until(() => hints(uri));", path=str(script))
     code.press("pyprof2: Show Dials")
     page = code.page.frame_locator("iframe.webview").first.frame_locator("iframe").first

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyprof2 import parsed_job
 from pyprof2.analysis.job.job_graph import host_times
 from pyprof2.analysis.job.slow_ranks import standing_out
 from pyprof2.api import job as job_module
@@ -31,7 +30,7 @@ def is_large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Whether three ranks are many."""
     legs: bool = request.param == "legs"
     if legs:
-        for module in (job_module, many_ranks, parsed_job):
+        for module in (job_module, many_ranks):
             monkeypatch.setattr(module, "MANY_RANKS", 3)
         monkeypatch.setattr(job_module, "MOST_REPLAYED", 0)
     return legs
@@ -100,7 +99,7 @@ def test_who_is_to_blame_of_many_ranks_is_said_where_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4 ranks, 4 steps of 28: 448 kernels go into one graph for it up to twice the usual number."""
-    for module in (job_module, many_ranks, parsed_job):
+    for module in (job_module, many_ranks):
         monkeypatch.setattr(module, "MANY_RANKS", 3)
     monkeypatch.setattr(job_module, "MOST_REPLAYED", 448 // 2)
     found = _found(Job(4, pause={1: (2, PAUSE_US)}, gap_us=200), tmp_path)

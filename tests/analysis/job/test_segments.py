@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyprof2 import parsed_job
 from pyprof2.analysis.job.rank_graph import NO_STEP
 from pyprof2.analysis.job.segments import BEGIN, MODELS, segments_of
 from pyprof2.api import job as job_module
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyprof2.api.job import JobOfRanks
 
-MODULES = (job_module, many_ranks, parsed_job)
+MODULES = (job_module, many_ranks)
 
 
 @pytest.fixture
