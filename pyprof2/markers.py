@@ -64,7 +64,7 @@ without; `backward` begins, and what autograd holds it holds now; `gradients`, i
 `optimizer`, the optimizer `name` has made its step.
 
 Which path a layer gets in reports is known only when all of a process was read: where two roots or
-more were called, the name of the root stands in front, see `pyprof2.parsers._layers`.
+more were called, the name of the root stands in front, see `pyprof2.parsers._labels`.
 
 `inputs` is the JSON form of `pyprof2.signatures`, in the order of the op's schema, defaults
 included, with two liberties: strides stand only where a tensor is not contiguous, and

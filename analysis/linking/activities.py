@@ -95,7 +95,7 @@ def link_activities(
 
     A launch is found by its process and correlation id; of several of one id it is the last that
     starts not after the kernel. Where the file does not say the process of the GPU's work, and
-    there are several, see `pyprof2.analysis.linking.processes`.
+    there are several, see `pyprof2.analysis.linking.threads`.
     """
     row, start, dur = _in_time_order(recording, "activities")
     table = recording.read("activities", _KEYS, row)
