@@ -164,9 +164,20 @@ class SegmentJob:
         return found
 
     def evaluate(
-        self, what: str, lengths: Mapping[str, Int] | None = None, transfers: float = 1.0
+        self,
+        what: str,
+        lengths: Mapping[str, Int] | None = None,
+        transfers: float = 1.0,
+        scatter: int = 0,
     ) -> Gain:
-        """Return the gain of a change; see `what_if.evaluate`."""
+        """Return the gain of a change; see `what_if.evaluate`.
+
+        Args:
+            what: the change, in words.
+            lengths: of the segments with it, by model; None: as they are.
+            transfers: the factor of the transfers.
+            scatter: see `what_if.scatter`.
+        """
         new = self.lengths if lengths is None else lengths
         whole, without, edges_only = (
             int(self.replay(name, new[name], transfers).max()) for name in MODELS
@@ -178,8 +189,10 @@ class SegmentJob:
         if error > MODEL_ERROR_MAX:
             return Gain(what, None, None, None, bound, window, error)
         gain, other = base - whole, without_base - without
-        hi = max(gain, min(max(gain, other), bound))
-        return Gain(what, gain, min(gain, other, hi), hi, bound, window, error)
+        gains = [gain, other]
+        hi = max(gain, min(max(gains) + scatter, bound))
+        lo = min(gain, max(min(gains) - scatter, min(0, *gains)))
+        return Gain(what, gain, lo, hi, bound, window, error)
 
     def step_gains(self, lengths: Mapping[str, Int]) -> pd.DataFrame:
         """Return the gain of a change in each step; see `what_if.step_gains`."""

@@ -120,13 +120,13 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
             before = int(replay(graph, without=without).last_end)
             after = int(replay(graph, change.duration, change.lag, without).last_end)
             gains.append(before - after)
-    scatter = _scatter(job, change)
-    hi = max(with_all, min(max(gains) + scatter, bound))
-    lo = min(with_all, max(min(gains) - scatter, min(0, *gains)))
+    spread = scatter(job, change)
+    hi = max(with_all, min(max(gains) + spread, bound))
+    lo = min(with_all, max(min(gains) - spread, min(0, *gains)))
     return Gain(change.what, with_all, lo, hi, bound, window, error, note)
 
 
-def _scatter(job: JobGraph, change: Change) -> int:
+def scatter(job: JobGraph, change: Change) -> int:
     """Return two standard errors of a gain: replaced durations scatter from call to call.
 
     They are of the time that the critical path loses: how far the recorded durations are from the

@@ -116,12 +116,14 @@ class _Changed(NamedTuple):
         legs: of the rank, as they would be.
         excess: what it takes longer than the others: `kind`, `op`, `source`, `excess_ns`.
         host_times: of it and its peers.
+        scatter: see `what_if.scatter`.
     """
 
     change: what_if.Change
     legs: pd.DataFrame
     excess: pd.DataFrame
     host_times: pd.Series
+    scatter: int
 
 
 @dataclass
@@ -179,7 +181,7 @@ class ManyRanks:
                 pd.concat([self._legs, more], ignore_index=True), self.reduced.members
             )
         lengths = job.changed(legs)
-        gain = job.evaluate(change.what, lengths)
+        gain = job.evaluate(change.what, lengths, scatter=self._changed(rank).scatter)
         return gain, job.step_gains(lengths)
 
     def worst_call(self, rank: int) -> tuple[str, str | None, str | None, int]:
@@ -218,7 +220,7 @@ class ManyRanks:
         excess = _excess(job, job.graph.duration - duration, (job.graph.lag - lag)[own], own)
         named = _named(legs, found[rank][1]).assign(rank=rank)
         hosts = host_times(job).groupby("rank")["host_ns"].sum().reindex(chosen).fillna(0)
-        return _Changed(change, named, excess, hosts)
+        return _Changed(change, named, excess, hosts, what_if.scatter(job, change))
 
 
 def _excess(job: JobGraph, durations: Int, lags: Int, own: Bool) -> pd.DataFrame:

@@ -89,8 +89,12 @@ def test_segments_say_what_one_graph_says(
     by_legs, whole = _both(job, tmp_path, monkeypatch)
 
     assert len(by_legs.stragglers) == 1
+    gains = ["gain_ns", "lo_ns", "hi_ns"]
     found, wanted = (r.stragglers.drop(columns=["gain_pct", "z"]) for r in (by_legs, whole))
-    assert found.to_dict("records") == wanted.to_dict("records")
+    assert found.drop(columns=gains).equals(wanted.drop(columns=gains))
+    # Segments know no waits that other ranks alone show: each gain lies in the other's interval.
+    for one, other in ((found, wanted), (wanted, found)):
+        assert one["gain_ns"].between(other["lo_ns"], other["hi_ns"]).all()
     assert by_legs.window_ns == whole.window_ns
     pd.testing.assert_frame_equal(by_legs.parts, whole.parts, check_dtype=False, check_like=True)
     ends = by_legs.many.job
@@ -116,9 +120,10 @@ def test_the_sentence_names_rank_and_op(tmp_path: Path, capsys: pytest.CaptureFi
 
     assert main(["ranks", str(store)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "rank 1 waits for its host" in text
-    assert "straggler in steps 2; as the others it would save 19." in text
-    assert "host at aten::gemm_2, 20." in text or "host aten::gemm_2, 20." in text
+    assert text.startswith("Rank 1 is slow: it waits for its host")
+    assert "most of it before aten::gemm_2 (20." in text
+    assert "as the others it would save 19." in text
+    assert "of step 2 (by replay)" in text
     assert main(["ranks", str(store), "--by", "blame"]) == 2
     assert "4 ranks are too many for one graph" in capsys.readouterr().err
 
