@@ -43,7 +43,7 @@ MUTATIONS: Final = {
         "softmax_loss.py", "read=[fresh((count,), scores.dtype), target, weight],",
         "read=[scores, target, weight],"),
     "a sum that counts its results": (
-        "reduce.py", '_Row(1, 1, 1, 3, "sum", "sum', '_Row(1, 0, 1, 3, "sum", "sum'),
+        "reduce.py", '_ReducedRow(1, 1, 1, 3, "sum", "sum', '_ReducedRow(1, 0, 1, 3, "sum", "sum'),
     "a pool that reads its input again in backward": (
         "pool.py", 'read=[grad, like(grad, "i64")],', 'read=[grad, x, like(grad, "i64")],'),
     "an embedding that reads its whole table": (
