@@ -463,7 +463,8 @@ def test_worker_threads_are_recorded_with_layer_and_line(profiler: str, tmp_path
     ops = load(tmp_path, profiler).ops
     products = ops[(ops["op"] == "aten::addmm") & (ops["direction"] == "forward")]
     assert len(products) == 3 * 4
-    assert set(products["layer"]) == {"0"}
+    # Three networks, each a root with children.
+    assert set(products["layer"]) == {"net.0", "net#2.0", "net#3.0"}
     assert set(products["source"]) == {f"{tmp_path}/train.py:8"}
 
 

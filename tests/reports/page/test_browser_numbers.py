@@ -149,7 +149,7 @@ def test_where_no_command_gives_them_it_says_so(
 
 def test_parts_of_the_bar_add_up_to_the_steps(open_page: Open, reported: Reported) -> None:
     run = pyprof2.load(reported.store)
-    opened = open_page(reported.page, "rank=0&step=4")
+    opened = open_page(reported.page, "page=overview&rank=0&step=4")
     window = run.steps.query("rank == 0 and step == 4").iloc[0]
     parts = opened.ask(
         "Object.fromEntries([...document.querySelectorAll('.parts [data-part]')]"
