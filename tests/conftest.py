@@ -60,7 +60,10 @@ _TOGETHER: Final = (
     "/tests/reports/page/test_dials_editor.py", "/tests/reports/page/test_dials_page.py",
 )  # fmt: skip
 """Files whose tests share what is dear to make: one worker runs them, as it runs all of `nsys`."""
-_NSYS_FAILED: Final = ["End of file", "sem_open", "Local Endpoint is not available", "tag_message"]
+_NSYS_FAILED: Final = [
+    "End of file", "sem_open", "Local Endpoint is not available", "tag_message",
+    "nsys profile failed",
+]  # fmt: skip
 
 # The examples are the same in every run, so a red run can be repeated: those of a fixed seed, and
 # what `make fuzz` has found, which looks for others. The latter are read only while the test is the
@@ -243,7 +246,7 @@ def pytest_collection_modifyitems(
     Tests of properties get the seed that they have in every run, but for `make fuzz`.
     Of what `-m` leaves, one part of the files runs.
     A test runs again where `nsys` lost its own daemon, as happens on a busy machine: version 2022.4
-    then prints one of `_NSYS_FAILED`, and starts no program. Nothing of ours says these words.
+    then prints one of `_NSYS_FAILED`, and starts no program; `nsys_runs.py` says the last for it.
     """
     for item in items:
         test: Any = getattr(item, "obj", None)

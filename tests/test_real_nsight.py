@@ -7,7 +7,6 @@ without our annotation.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from pyprof2.api.run import load
+from tests.nsys_runs import nsys_profile
 
 if TYPE_CHECKING:
     from pyprof2.api.run import Run
@@ -70,15 +70,10 @@ class Recorded(NamedTuple):
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Record an example with nsys, and count its ops and FLOPs without."""
     pytest.importorskip("torch")
-    nsys = shutil.which("nsys")
-    if nsys is None:
-        pytest.skip("nsys is not installed")
     out = tmp_path_factory.mktemp("nsys") / request.param.stem
-    flags = ["-t", "nvtx", "-s", "none", "--cpuctxsw", "none", "--export", "sqlite", "-o", str(out)]
     program = [str(request.param), "--steps", str(STEPS)]
-    run([nsys, "profile", *flags, sys.executable, "-c", RECORD, *program])
+    export = nsys_profile([sys.executable, "-c", RECORD, *program], out)
     counted: Any = json.loads(run([sys.executable, "-c", COUNT, *program]))
-    export = out.with_suffix(".sqlite")
     return Recorded(export, load(export), counted["ops"], counted["flops"])
 
 

@@ -118,7 +118,8 @@ def slope(x: Float, y: Float) -> float:
     """Return the median of the slopes of pairs that are a tenth of the range or more apart.
 
     0 with fewer than ten values, and where the scatter around it could make it by chance: it is
-    less than three times that scatter over the range.
+    less than three times that scatter over the range, or less than six times where it is above
+    `DRIFT_MAX`, which no clock has: of many short recordings some have such a one by chance.
     """
     span = float(np.ptp(x)) if len(x) else 0.0
     if len(x) < _FEW or span <= 0:
@@ -129,7 +130,8 @@ def slope(x: Float, y: Float) -> float:
     far = dx > span / 10
     found = float(np.median(dy[far] / dx[far])) if far.any() else 0.0
     scatter = MAD_TO_SIGMA * mad(y - found * x) / span
-    return found if abs(found) > _SURE * scatter else 0.0
+    sure = _SURE if abs(found) <= DRIFT_MAX else 2 * _SURE
+    return found if abs(found) > sure * scatter else 0.0
 
 
 def compare_clocks(

@@ -129,11 +129,22 @@ def main_dtype(pieces: pd.DataFrame) -> str | None:
     Of a call it is that of its first input that has one; products and convolutions decide where
     there are any.
     """
-    products = pieces["category"].isin(_PRODUCTS)
-    own = pieces[products] if products.any() else pieces
+    own = products(pieces)
+    own = pieces if own.empty else own
     dtype = by_text(own["signature"].astype(object), _first_float)
     times = own["time_ns"].groupby(dtype).sum()
     return None if times.empty else str(times.idxmax())
+
+
+def products(pieces: pd.DataFrame) -> pd.DataFrame:
+    """Return the pieces that matrix products, convolutions and attention ran."""
+    return pieces[pieces["category"].isin(_PRODUCTS)]
+
+
+def without_casts(pieces: pd.DataFrame) -> pd.DataFrame:
+    """Return the pieces that no `copy_` or `to` ran, whether or not it changes a dtype."""
+    signature = pieces["signature"].astype(object)
+    return pieces[by_text(signature, _CASTS.match).isna()]
 
 
 def _first_float(signature: str) -> str | None:

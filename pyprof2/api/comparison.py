@@ -155,6 +155,8 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
 
 def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str], list[str]]:
     """Return why two runs may not be comparable, and what else differs."""
+    from pyprof2.analysis.summaries.compared_calls import without_casts
+
     devices = [sorted(set(run.devices["name"].dropna())) for run in runs]
     found: list[str] = []
     remarks: list[str] = []
@@ -162,7 +164,9 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
         # What was not recorded may be the same.
         other = found if all(devices) else remarks
         other.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
-    ops = _common_pct(sides, [side.pieces["op"] for side in sides])
+    # Mixed precision has casts of its own: they make no other model.
+    pieces = [without_casts(side.pieces) for side in sides]
+    ops = _common_pct(pieces, [own["op"] for own in pieces])
     if ops < _COMMON_PCT:
         found.append(f"ops that both have hold {ops:.0f} % of the time: other models")
     remarks += _other_ranks(sides)
@@ -175,20 +179,24 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
 
 def _other_inputs(sides: Sequence[Side]) -> Iterator[str]:
     """Yield what else calls work on in most of the time: other shapes, or other dtypes."""
-    from pyprof2.analysis.summaries.compared_calls import by_text, without_dtypes
+    from pyprof2.analysis.summaries.compared_calls import by_text, products, without_dtypes
 
-    dims = [by_text(side.pieces["signature"].astype(object), without_dtypes) for side in sides]
-    shapes = _common_pct(sides, dims)
+    # The casts of mixed precision may take longer than the rest, and have shapes of their own.
+    pieces, of = [products(side.pieces) for side in sides], " of products"
+    if any(own.empty for own in pieces):
+        pieces, of = [side.pieces for side in sides], ""
+    dims = [by_text(own["signature"].astype(object), without_dtypes) for own in pieces]
+    shapes = _common_pct(pieces, dims)
     if shapes < _COMMON_PCT:
-        share = f"{shapes:.0f} % of the time"
+        share = f"{shapes:.0f} % of the time{of}"
         yield f"calls of the same shapes hold {share}: another batch or model size"
         return
-    same = _common_pct(sides, [side.pieces["signature"] for side in sides])
+    same = _common_pct(pieces, [own["signature"] for own in pieces])
     if same < _COMMON_PCT:
         dtypes = " and ".join(dtype or "not recorded" for dtype in main_dtypes(sides))
         yield (
-            f"calls of the same shapes hold {shapes:.0f} % of the time, of the same dtypes as well "
-            f"{same:.0f} %: another precision, most in {dtypes}"
+            f"calls of the same shapes hold {shapes:.0f} % of the time{of}, of the same dtypes as "
+            f"well {same:.0f} %: another precision, most in {dtypes}"
         )
 
 
@@ -216,11 +224,11 @@ def _few(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {named}" + (f" and {more} more" if more > 0 else "")
 
 
-def _common_pct(sides: Sequence[Side], keys: Sequence[pd.Series]) -> float:
+def _common_pct(pieces: Sequence[pd.DataFrame], keys: Sequence[pd.Series]) -> float:
     """Return the time of pieces whose keys both sides have: the smaller of both shares."""
     times = [
-        side.pieces["time_ns"].groupby(key.astype(object)).sum()
-        for side, key in zip(sides, keys, strict=True)
+        own["time_ns"].groupby(key.astype(object)).sum()
+        for own, key in zip(pieces, keys, strict=True)
     ]
     common = times[0].index.intersection(times[1].index)
     if not any(len(time) for time in times):

@@ -220,7 +220,8 @@ def _change(totals: pd.DataFrame, metric: str) -> str:
     a, b = float(totals["a_ns"][metric]), float(totals["b_ns"][metric])
     unit = units.time_unit(round(max(a, b)))
     change = f" ({100 * (b / a - 1):+.0f} %)" if a else ""
-    return f"{a / unit.size:.3g} -> {b / unit.size:.3g} {unit.label}{change}"
+    before, after = (units.format_rate(value / unit.size) for value in (a, b))
+    return f"{before} -> {after} {unit.label}{change}"
 
 
 def _hidden(found: Comparison, totals: pd.DataFrame) -> str:

@@ -265,3 +265,39 @@ def test_the_first_line_says_what_half_precision_made_of_work_and_step(
     assert [line.split()[0] for line in out if line.startswith(("precision", "kernel"))][:1] == [
         "precision"
     ]
+
+
+@pytest.mark.parametrize(("size", "other"), [(64, False), (32, True)])
+def test_casts_that_take_longest_are_no_other_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, *, other: bool
+) -> None:
+    """On the CPU: steps of a product of 1,100 us, in half precision with 3,000 us of casts."""
+
+    def recorded(name: str, dtype: str, rows: int, casts: int) -> str:
+        host = {"ph": "X", "pid": 1, "tid": 1}
+        events: list[Event] = []
+        for number in range(3):
+            at = 10_000 * number
+            product = {"Input Dims": [[rows, 8], [8, 8]], "Input type": [dtype, dtype]}
+            cast = {
+                "Input Dims": [[rows, 8], [rows, 8], []],
+                "Input type": [dtype, "float", "Scalar"],
+            }
+            step = {"cat": "user_annotation", "name": f"ProfilerStep#{number}"}
+            events += [
+                host | step | {"ts": at, "dur": 1_200 + casts},
+                host
+                | {"cat": "cpu_op", "name": "aten::mm", "ts": at, "dur": 1_100, "args": product},
+            ]
+            if casts:
+                args = {"ts": at + 1_150, "dur": casts, "args": cast}
+                events.append(host | {"cat": "cpu_op", "name": "aten::copy_"} | args)
+        return str(write(tmp_path / name, events))
+
+    full = recorded("full.json", "float", 64, 0)
+    assert main(["compare", full, recorded("half.json", "c10::BFloat16", size, 3_000)]) == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith("f32 -> bf16: op work per step 1100 -> 4100 us (+273 %), step 1")
+    assert ("another batch or model size" in out) == other
+    assert ("another precision, most in f32 and bf16" in out) != other

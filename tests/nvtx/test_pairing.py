@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pyprof2.markers import DOMAIN, Marker, parse_marker
+from tests.nsys_runs import nsys_profile
 from tests.nvtx.oracle import Expected, Oracle, disagreements, knows_op
 from tests.nvtx.scenarios import SCENARIOS
 
@@ -114,20 +113,12 @@ def test_backward_ops_have_the_layer_and_forward_op_of_their_node(
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
     """Run all scenarios under nsys and return the ops from its export, in order by thread."""
-    nsys = shutil.which("nsys")
-    if nsys is None:
-        pytest.skip("nsys is not installed")
     folder = tmp_path_factory.mktemp("nsys")
-    flags = ["-t", "nvtx", "-s", "none", "--cpuctxsw", "none", "--export", "sqlite", "-f", "true"]
     script = Path(__file__).with_name("record_scenarios.py")
-    program = [sys.executable, str(script), str(folder / "log")]
-    command = [nsys, "profile", *flags, "-o", str(folder / "out"), *program]
+    program = [sys.executable, script, folder / "log"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return list(_with_expectations(_exported_ranges(folder / "out.sqlite"), folder / "log"))
+    export = nsys_profile(program, folder / "out", env=environment)
+    return list(_with_expectations(_exported_ranges(export), folder / "log"))
 
 
 def _exported_ranges(path: Path) -> dict[int, list[tuple[str, int]]]:

@@ -5,7 +5,6 @@ Each op of the script occurs once, so its name says where it ran.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import pyprof2
+from tests.nsys_runs import nsys_profile
 
 if TYPE_CHECKING:
     from pyprof2.api.run import Run
@@ -97,13 +97,8 @@ def test_kineto_gives_every_op_the_users_ranges_around_it(tmp_path: Path) -> Non
 @pytest.mark.nsys
 @pytest.mark.slow
 def test_nsys_gives_every_op_the_users_ranges_around_it(tmp_path: Path) -> None:
-    nsys = shutil.which("nsys")
-    if nsys is None:
-        pytest.skip("nsys is not installed")
-    flags = ["-t", "nvtx", "-s", "none", "--cpuctxsw", "none", "--export", "sqlite"]
-    out = tmp_path / "trace"
-    run([nsys, "profile", *flags, "-o", str(out), sys.executable, "-c", WITH_NSYS])
-    recorded = pyprof2.load(out.with_suffix(".sqlite"))
+    program = [sys.executable, "-c", WITH_NSYS]
+    recorded = pyprof2.load(nsys_profile(program, tmp_path / "trace"))
 
     found = ranges_of(recorded)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from pyprof2.store.folder import write_table
 from pyprof2.tables import TABLES
 from tests.builders import canonical
 from tests.kineto_events import Event, annotation, kernel, launch, memory, node, op, rows, trace
+from tests.nsys_runs import nsys_profile
 from tests.reports.page.reader import document_of
 
 if TYPE_CHECKING:
@@ -106,16 +106,11 @@ def called(run: Run) -> list[tuple[Any, ...]]:
 @pytest.mark.slow
 def test_the_repeats_of_a_capture_range_are_one_rank_on_one_clock(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    nsys = shutil.which("nsys")
-    if nsys is None:
-        pytest.skip("nsys is not installed")
-    flags = [
-        "-t", "nvtx", "-s", "none", "--cpuctxsw", "none", "--export", "sqlite",
-        "--capture-range=nvtx", "--nvtx-capture=captured", "--capture-range-end=repeat:2",
-        "--env-var", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0", "-o", str(tmp_path / "report"),
-    ]  # fmt: skip
-    program = [sys.executable, "-c", CAPTURED]
-    subprocess.run([nsys, "profile", *flags, *program], check=True, capture_output=True)
+    nsys_profile(
+        [sys.executable, "-c", CAPTURED], tmp_path / "report", "--capture-range=nvtx",
+        "--nvtx-capture=captured", "--capture-range-end=repeat:2", "--env-var",
+        "NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
+    )  # fmt: skip
     files = sorted(tmp_path.glob("*.sqlite"))
     alone = [load(file) for file in files]
 

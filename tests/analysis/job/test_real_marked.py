@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.api.run import Run, load, parse
+from tests.nsys_runs import nsys_profile
 
 pytest.importorskip("torch")
 
@@ -28,15 +29,10 @@ def _recorded(sink: str, folder: Path) -> Run:
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(SCRIPT), sink, str(folder)]
     files = [folder / f"rank{rank}.json" for rank in range(RANKS)]
-    report = folder / "job.nsys-rep"
     if sink == "nvtx":
-        files = [report.with_suffix(".sqlite")]
-        options = ["-t", "nvtx", "-s", "none", "--cpuctxsw=none", "-o", str(report)]
-        command = ["nsys", "profile", *options, *command]
-    subprocess.run(command, check=True, env=env, timeout=500, cwd=folder, capture_output=True)
-    if sink == "nvtx":
-        export = ["nsys", "export", "-t", "sqlite", "-o", str(files[0]), str(report)]
-        subprocess.run(export, check=True, timeout=200, capture_output=True)
+        files = [nsys_profile(command, folder / "job", cwd=folder, env=env)]
+    else:
+        subprocess.run(command, check=True, env=env, timeout=500, cwd=folder, capture_output=True)
     return load(parse(files, folder / "job.pyprof2"))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pyprof2.api.run import Run, load, parse
+from tests.nsys_runs import nsys_profile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,15 +34,10 @@ def _recorded(folder: Path, *args: str) -> Run:
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(SCRIPT), args[0], str(folder), *args[1:]]
     files = [folder / f"rank{rank}.json" for rank in range(RANKS)]
-    report = folder / "job.nsys-rep"
     if args[-1] == "nvtx":
-        options = ["-t", "nvtx", "-s", "none", "--cpuctxsw=none", "-o", str(report)]
-        command = ["nsys", "profile", *options, *command]
-    subprocess.run(command, check=True, env=env, timeout=500, cwd=folder, capture_output=True)
-    if args[-1] == "nvtx":
-        files = [report.with_suffix(".sqlite")]
-        export = ["nsys", "export", "-t", "sqlite", "-o", str(files[0]), str(report)]
-        subprocess.run(export, check=True, timeout=200, capture_output=True)
+        files = [nsys_profile(command, folder / "job", cwd=folder, env=env)]
+    else:
+        subprocess.run(command, check=True, env=env, timeout=500, cwd=folder, capture_output=True)
     return load(parse(files, folder / "job.pyprof2"))
 
 

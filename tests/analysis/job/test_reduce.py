@@ -307,3 +307,15 @@ def test_two_devices_of_one_session(shared_trace: Callable[[str], Path]) -> None
     assert found[found["rank"] == 0]["last_rank"].value_counts().to_dict() == {1: 22, 0: 11}
     assert (clock["lo_ns"], clock["hi_ns"]) == (-110_732, 94_643)
     assert (clock["applied"], clock["reason"]) == (False, "one clock")
+
+
+def test_a_drift_that_no_clock_has_must_be_twice_as_sure() -> None:
+    """16 collectives in 9 ms: a slope of 212 ppm moves 1.9 us, four times the scatter."""
+    x = np.linspace(0, 9e6, 16)
+    scatter = np.where(np.arange(16) % 2, 340.0, -340.0)
+    by_chance, real = (slope(x, scatter - ppm * 1e-6 * x) for ppm in (212, 900))
+
+    assert by_chance == 0
+    assert real == pytest.approx(-900e-6, rel=0.1)
+    # The same scatter over a longer recording, of a clock that may be: it is sure enough.
+    assert slope(10 * x, scatter - 25e-6 * 10 * x) == pytest.approx(-25e-6, rel=0.3)

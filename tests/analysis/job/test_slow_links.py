@@ -99,7 +99,8 @@ def test_what_a_slow_rank_hides_its_wait_for_is_inferred_from_the_others(
 
 def test_two_ranks_that_no_collective_ties_have_only_a_bound(tmp_path: Path) -> None:
     """Their clocks drift apart by more than clocks do, so no collective of them is matched."""
-    made = simulate(Job(2, links=2.0, slow={1: 1.2}, seed=1))
+    made = simulate(Job(2, links=2.0, slow={1: 1.2}, seed=1, drift=1e-3))
+    assert abs(made.drifts[1]) > 200e-6
     write(made, tmp_path)
 
     (gain,) = JobOfRanks(load(tmp_path)).what_if(rank=1).to_dict("records")

@@ -167,14 +167,15 @@ def test_exposed_communication_is_told_apart(tmp_path: Path) -> None:
     assert row["at_stake_lo_ns"] == 0
 
 
-def test_where_streams_wait_for_one_another_transfers_have_a_bound_alone(tmp_path: Path) -> None:
-    """Without the waits that are inferred the replay is 6 % off: no gain may be said."""
+def test_where_streams_wait_for_one_another_their_waits_are_inferred(tmp_path: Path) -> None:
+    """Without them the replay is 6 % off; with them transfers cost what they do in the job."""
     job = Job(4, links=6.0)
-    row = _of_rank_0(_run(job, tmp_path))
+    run = _run(job, tmp_path)
+    row = _of_rank_0(run)
 
-    assert (row["status"], row["at_stake_lo_ns"]) == ("unknown", 0)
-    assert row["at_stake_hi_ns"] >= _lost_ns(job, links=1e-9)
-    assert "what streams waited for" in row["needs"]
+    assert run.ranks.graph.error_without(run.ranks.graph.inferred) > 0.05
+    assert (row["status"], row["at_stake_lo_ns"]) == ("fires", 0)
+    assert row["at_stake_hi_ns"] == pytest.approx(_lost_ns(job, links=1e-9), rel=1e-3)
 
 
 def test_waiting_for_a_straggler_is_no_stake_of_communication(tmp_path: Path) -> None:
