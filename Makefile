@@ -1,6 +1,5 @@
 # The two commands of the README are `make demo` and `make test`; what CI runs is `make check`,
-# `make test`, `make test-vscode`, `make test-lowest` and `make test-integrations`, with SLOW=1
-# `make test-slow` too.
+# `make test`, `make test-vscode`, `make test-slow`, `make test-lowest` and `make test-integrations`.
 # Everything is installed into .venv, and for the last two into .venv-lowest and .venv-integrations,
 # once for each set of requirements.
 
@@ -28,9 +27,8 @@ HASHED := requirements/ci.txt
 LOWEST := tests/parsers tests/store/test_folder.py tests/api/test_run.py tests/cli/test_prof.py
 LOWEST_BUT := not slow and not real_trace
 
-# What has a target of its own.
+# What has targets of its own.
 APART := pages or minutes or release
-BUT := not release
 
 # Tests start hundreds of processes: what Python compiled once is kept, whoever says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -43,8 +41,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
 	@echo 'make test      install, and run the tests (PYTEST_ARGS=…)'
-	@echo 'make test-slow  the slow tests: pages in a browser, scripts under capture, trainings'
-	@echo 'make test-release  what measures: batch sizes held back, jobs of 64 ranks'
+	@echo 'make test-slow  slow tests that every change needs: a page in a browser, scripts under capture'
+	@echo 'make test-release  all other tests, half an hour of them, and then those that measure'
 	@echo 'make test-lowest   the same for readers and store, with the oldest versions that will do'
 	@echo 'make test-integrations  the tests with other trainers, in an environment of their own'
 	@echo 'make check     lint, format, types, documentation'
@@ -66,17 +64,17 @@ demo: $(VENV)/.annotate
 test: $(VENV)/.annotate,test
 	$(RUN)python -m pytest -n auto -m 'not ($(APART))' --ignore tests/integrations $(PYTEST_ARGS)
 
-# What opens the page of a report in a browser, and what starts programs by the hundred: slow, and
-# rarely broken. Tests that share what is dear to make, and all of nsys, run on one worker. With
-# PART=3/20 one file in twenty, the fourth part.
-PART ?= 0/1
+# Of what opens the page of a report in a browser or starts programs by the hundred, one of each kind.
+# Tests that share what is dear to make, and all of nsys, run on one worker.
 test-slow: $(VENV)/.annotate,test
-	$(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and $(BUT)' --part $(PART) \
+	$(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and not release' \
 		--ignore tests/integrations $(PYTEST_ARGS)
 
-# What takes minutes alone and measures more than it checks, for a release; nothing beside it.
+# The others, which a change rarely breaks; nothing runs beside those that measure.
 test-release: $(VENV)/.annotate,test
-	$(RUN)python -m pytest -m release --ignore tests/integrations $(PYTEST_ARGS)
+	$(RUN)python -m pytest -n auto --dist loadgroup -m 'release and not alone' \
+		--ignore tests/integrations $(PYTEST_ARGS)
+	$(RUN)python -m pytest -m alone --ignore tests/integrations $(PYTEST_ARGS)
 
 # The oldest numpy has no wheels for Python 3.13 and later.
 test-lowest:

@@ -54,6 +54,12 @@ _TAKE_MINUTES: Final = (
     "/tests/test_bombs.py", "/tests/store/test_clusters.py", "/tests/test_real_traces.py",
 )  # fmt: skip
 """Files whose tests start programs, one after another, or read every real trace many times."""
+_EVERY_RUN: Final = (
+    "/tests/cli/test_demo.py", "/tests/cli/test_own_lines.py", "/tests/journeys/test_page.py",
+    "/tests/journeys/test_largest_batch.py", "/tests/lsp/test_rules.py",
+    "/tests/reports/page/test_browser_first.py",
+)  # fmt: skip
+"""Slow files that `make test-slow` runs: one each for the browser, the profilers, the editor."""
 _TOGETHER: Final = (
     "/tests/analysis/costs/test_mutations.py", "/tests/analysis/time/test_planted_causes.py",
     "/tests/nvtx/test_distributed.py", "/tests/store/test_clusters.py", "/tests/lsp/test_server.py",
@@ -237,14 +243,12 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Iterator[None]:
+@pytest.hookimpl(tryfirst=True)  # `-m` and xdist read the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use real traces or a browser, so that `-m real_trace` selects them.
 
     Tests of properties get the seed that they have in every run, but for `make fuzz`.
-    Of what `-m` leaves, one part of the files runs.
+    What is not worth every run is marked `release`.
     A test runs again where `nsys` lost its own daemon, as happens on a busy machine: version 2022.4
     then prints one of `_NSYS_FAILED`, and starts no program; `nsys_runs.py` says the last for it.
     """
@@ -264,22 +268,10 @@ def pytest_collection_modifyitems(
         if item.get_closest_marker("nsys") is not None:
             item.add_marker(pytest.mark.xdist_group("nsys"))
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
-    yield
-    items[:] = _part_of(items, config.getoption("--part"))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that runs some of the files alone."""
-    # Not a variable: tests that run tests would hand it on.
-    parser.addoption("--part", default="0/1", metavar="K/N", help="run part K, from 0, of N parts")
-
-
-def _part_of(items: list[pytest.Item], part: str) -> list[pytest.Item]:
-    """Return the tests of every N-th file, from file K, for part K/N."""
-    first, _, parts = part.partition("/")
-    # Dealt in turn, so that no part is empty: pytest fails where it runs no test.
-    files = set(sorted({item.path for item in items})[int(first) :: int(parts)])
-    return [item for item in items if item.path in files]
+        is_slow = any(map(item.get_closest_marker, ("pages", "minutes")))
+        is_for_every_run = item.path.as_posix().endswith(_EVERY_RUN)
+        if item.get_closest_marker("alone") or (is_slow and not is_for_every_run):
+            item.add_marker(pytest.mark.release)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

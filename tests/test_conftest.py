@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Final
@@ -104,26 +105,6 @@ def test_what_tests_share_is_made_once_for_all_workers_and_goes_with_the_run(
     assert not Path(made).parent.exists()
 
 
-def test_the_parts_of_a_run_have_each_file_once_and_none_is_empty(
-    pytester: pytest.Pytester,
-) -> None:
-    shutil.copy(CONFTEST, pytester.path)
-    marked = "import pytest\n\n\n@pytest.mark.minutes\ndef test():\n    pass\n"
-    names = {f"test_{letter}" for letter in "bdeg"}
-    pytester.makepyfile(**dict.fromkeys(names, marked))
-    pytester.makepyfile(**{f"test_{letter}": "def test():\n    pass\n" for letter in "acfh"})
-
-    parts = []
-    for part in range(3):
-        options = ("-p", "no:randomly", "-p", "no:cacheprovider", "-v", "-m", "minutes")
-        result = pytester.runpytest_subprocess(*options, "--part", f"{part}/3")
-        lines = [line for line in result.outlines if " PASSED" in line]
-        parts.append({line.split(".py::")[0] for line in lines})
-
-    assert sorted(map(len, parts)) == [1, 1, 2]
-    assert set.union(*parts) == names
-
-
 PROPERTY: Final = """
 import zlib
 
@@ -171,3 +152,28 @@ def test_fuzzing_keeps_what_it_finds_where_the_tests_find_it(
     found.assert_outcomes(failed=1)
     result.assert_outcomes(failed=1)
     assert again[0] == numbers[-1]
+
+
+def test_what_is_slow_is_for_releases_but_where_every_run_needs_it(
+    pytester: pytest.Pytester,
+) -> None:
+    shutil.copy(CONFTEST, pytester.path)
+    marked = "import pytest\n\n@pytest.mark.{}\ndef test_{}(): pass\n"
+    other = pytester.mkdir("tests") / "cli"
+    other.mkdir()
+    (other / "test_demo.py").write_text(marked.format("minutes", "demo"))
+    pytester.makepyfile(
+        test_a=marked.format("minutes", "slow"),
+        test_b=marked.format("alone", "measures"),
+        test_c="def test_quick(): pass\n",
+    )
+    options = ("-p", "no:randomly", "-p", "no:cacheprovider", "-v", "-m")
+
+    found = [
+        re.findall(
+            r"::(test_\w+) PASSED", pytester.runpytest_subprocess(*options, which).stdout.str()
+        )
+        for which in ("not (minutes or release)", "minutes and not release", "release")
+    ]
+
+    assert found == [["test_quick"], ["test_demo"], ["test_slow", "test_measures"]]

@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.minutes
-@pytest.mark.release
+@pytest.mark.alone
 def test_two_batch_sizes_inside_the_range_are_predicted() -> None:
     pytest.importorskip("torch")
     from benchmarks.batch_entry import CLOSE, FILE, KEPT_BACK, MODELLED, checks

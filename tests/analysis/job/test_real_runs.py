@@ -102,7 +102,7 @@ def _noted(folder: Path, what: str) -> np.ndarray[tuple[int, int], np.dtype[np.f
 
 
 @pytest.mark.minutes
-@pytest.mark.release  # two in a hundred of 20 ms: nothing may run beside it
+@pytest.mark.alone  # two in a hundred of 20 ms: nothing may run beside it
 @pytest.mark.parametrize("sink", ["kineto", pytest.param("nvtx", marks=pytest.mark.nsys)])
 def test_a_late_process_its_line_and_its_delay_are_named(tmp_path: Path, sink: str) -> None:
     """Rank 2 sleeps in one line of every step, before it hands its one bucket of gradients over.
