@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.parted import Parted
 
 
 KINDS: Final = (
@@ -117,7 +117,7 @@ RANGE_WORDS: Final = re.compile(r"^(?:p?nccl)[A-Z]\w+$")
 
 
 def rows_of_collectives(
-    tables: Mapping[str, Parted], rows: Callable[[str, Int], pa.Table]
+    tables: Mapping[str, ChunkedTable], rows: Callable[[str, Int], pa.Table]
 ) -> dict[str, pa.Table]:
     """Return the rows of a rank's tables from which its members are made; they are few.
 
@@ -138,7 +138,9 @@ def rows_of_collectives(
     return found
 
 
-def _positions(parts: Parted, columns: Sequence[str], chosen: Callable[[pa.Table], Bool]) -> Int:
+def _positions(
+    parts: ChunkedTable, columns: Sequence[str], chosen: Callable[[pa.Table], Bool]
+) -> Int:
     """Return the positions of the rows that are chosen by some columns."""
     found = [
         parts.offsets[number] + np.flatnonzero(chosen(parts.read(number, columns)))
@@ -154,7 +156,7 @@ def _named(rows: pa.Table, column: str, test: Callable[[str], object]) -> Bool:
     return found
 
 
-def _ops_around(parts: Parted, op_ids: Int) -> Int:
+def _ops_around(parts: ChunkedTable, op_ids: Int) -> Int:
     """Return the positions of the ops that communicate, of those named, and of all around them."""
     wanted = np.zeros(int(parts.offsets[-1]) + 1, bool)  # the last one is that of null
     wanted[op_ids] = True

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
-from pyprof2.analysis.parted import parts_of
 from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen
 from pyprof2.analysis.summaries.profile_columns import (
     COPY_CATEGORIES,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.parted import Parted
 
     Read: TypeAlias = Callable[[Sequence[str]], Iterable[pa.Table]]
 
@@ -351,7 +351,7 @@ def _pairs(owner: Int, number: Int) -> Int:
 
 
 def stored_sums(
-    tables: Mapping[str, Parted], rank: int, most: int = MOST
+    tables: Mapping[str, ChunkedTable], rank: int, most: int = MOST
 ) -> tuple[pa.Table, pa.Table]:
     """Return the tables `sums` and `sum_calls` of a rank.
 
@@ -362,7 +362,7 @@ def stored_sums(
     """
 
     def read(columns: Sequence[str]) -> Iterator[pa.Table]:
-        return activity_parts(lambda name, stored: parts_of(tables[name], stored), columns)
+        return activity_parts(lambda name, stored: chunks_of(tables[name], stored), columns)
 
     found = sums_of_rank(read, STORED_KEYS, rank, op_count=tables["ops"].row_count, most=most)
     too_large = any(column.dtype == object for column in found.columns.values())

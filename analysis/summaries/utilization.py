@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.categories import MATRIX_WORK
+from pyprof2.analysis.chunked import RunningCodes, chunks_of, whole
 from pyprof2.analysis.hardware.roofline import highest_peak
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.parted import RunningCodes, parts_of, whole
 from pyprof2.analysis.time.recordings import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import int_array, lookup, merge_texts, narrow, text_array
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.parted import Parted
 
 _PANDAS: Final = {pa.int64(): "Int64", pa.float64(): "float64", pa.string(): "object"}
 COLUMNS: Final = {column.name: _PANDAS[column.type] for column in UTILIZATION.columns}
@@ -111,7 +111,7 @@ def _times_of(table: pa.Table, phase: str) -> tuple[Int, Int]:
 
 
 def utilization(
-    tables: Mapping[str, Parted],
+    tables: Mapping[str, ChunkedTable],
     windows: StepWindows,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
@@ -164,27 +164,27 @@ def _sums(table: pa.Table, steps: Int, values: Int) -> Int:
     return sums
 
 
-def _gpu_time(tables: Sequence[Parted], steps: Int) -> Int | None:
+def _gpu_time(tables: Sequence[ChunkedTable], steps: Int) -> Int | None:
     """Return the summed time of what was launched in each step; None without a GPU."""
     if not any(table.row_count for table in tables):
         return None
-    parts = chain.from_iterable(parts_of(table, ("step", "dur_ns")) for table in tables)
+    parts = chain.from_iterable(chunks_of(table, ("step", "dur_ns")) for table in tables)
     times = np.zeros(len(steps), np.int64)
     for part in parts:
         times += _sums(part, steps, int_column(part, "dur_ns", 0))
     return times
 
 
-def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
+def _by_op(tables: Mapping[str, ChunkedTable]) -> Iterator[pa.Table]:
     """Yield the kernels with the category of the op that accounts for them, where there is one.
 
     A kernel of `aten::copy_` inside a convolution may have done all its work, or nothing of it.
     """
     words = RunningCodes()
-    parts = (words.add(part, "category") for part in parts_of(tables["ops"], ["category"]))
+    parts = (words.add(part, "category") for part in chunks_of(tables["ops"], ["category"]))
     # One word of a few for each op: of millions they are megabytes.
     codes = np.concatenate([narrow(part) for part in parts])
-    for kernels in parts_of(tables["kernels"], _OF_WORK):
+    for kernels in chunks_of(tables["kernels"], _OF_WORK):
         owner = int_column(kernels, "cost_op_id", -1)
         # Ids of ops are dense within a rank, so they are positions.
         of_op = lookup(codes, np.where(owner < len(codes), owner, -1), -1), words.texts
@@ -193,33 +193,33 @@ def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
         yield kernels.set_column(at, "category", category)
 
 
-def _as_kernels(ops: Parted) -> Iterator[pa.Table]:
+def _as_kernels(ops: ChunkedTable) -> Iterator[pa.Table]:
     """Yield the ops in the shape of kernels: without a GPU those that account for FLOPs work."""
-    for part in parts_of(ops, NEEDED["ops"]):
+    for part in chunks_of(ops, NEEDED["ops"]):
         yield part.append_column("device", pa.nulls(part.num_rows, pa.int64()))
 
 
 def _times(
-    windows: StepWindows, own: Mapping[str, Parted]
+    windows: StepWindows, own: Mapping[str, ChunkedTable]
 ) -> tuple[dict[int, int], dict[int, int] | None]:
     """Return the time of each step and, with a GPU, how much of it devices were busy."""
     activities = [own["kernels"], own["copies"]]
     has_gpu = any(table.row_count for table in activities)
     if len(windows.step):
         return windows.time_by_step(), windows.busy_by_step(activities) if has_gpu else None
-    length = _gpu_span(own) or recorded_span(parts_of(own["ops"], _SPAN), _trace(own))
+    length = _gpu_span(own) or recorded_span(chunks_of(own["ops"], _SPAN), _trace(own))
     every = np.array([_WHOLE])
     always = StepWindows(every, np.array([_FIRST]), np.array([_LAST]))
     return {_WHOLE: length}, always.busy_by_step(activities) if has_gpu else None
 
 
-def _gpu_span(own: Mapping[str, Parted]) -> int:
+def _gpu_span(own: Mapping[str, ChunkedTable]) -> int:
     """Return the time of the recordings of a rank from their first kernel or copy to the last."""
-    parts = chain.from_iterable(parts_of(own[name], _SPAN) for name in ("kernels", "copies"))
+    parts = chain.from_iterable(chunks_of(own[name], _SPAN) for name in ("kernels", "copies"))
     return recorded_span(parts, _trace(own))
 
 
-def _trace(own: Mapping[str, Parted]) -> pa.Table:
+def _trace(own: Mapping[str, ChunkedTable]) -> pa.Table:
     return whole(own["trace"], NEEDED["trace"])
 
 

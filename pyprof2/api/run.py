@@ -912,7 +912,7 @@ class Run(Displayed):
 
     def _utilization_of(self, rank: RankTables) -> pa.Table:
         """Return the utilization of a rank with the peaks of the device that was named."""
-        from pyprof2.analysis.parted import InMemory
+        from pyprof2.analysis.chunked import InMemory
         from pyprof2.analysis.summaries.utilization import NEEDED, utilization
         from pyprof2.analysis.time.step_windows import StepWindows
 
