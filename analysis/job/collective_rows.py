@@ -132,9 +132,23 @@ def rows_of_collectives(
         The three, with the columns `INPUT`.
     """
     found = {name: rows(name, _positions(tables[name], *how)) for name, how in _CHOSEN.items()}
-    found["ops"] = rows(
-        "ops", _ops_around(tables["ops"], int_column(found["kernels"], "op_id", -1))
-    )
+    parts = tables["ops"]
+    wanted = np.zeros(int(parts.offsets[-1]) + 1, bool)  # the last one is that of null
+    wanted[int_column(found["kernels"], "op_id", -1)] = True
+    wanted[-1] = False
+    for number in reversed(range(len(parts))):
+        first, last = parts.offsets[number : number + 2].tolist()
+        part = parts.read(number, ("parent_op_id", "op"))
+        parent, own = int_column(part, "parent_op_id", -1), wanted[first:last]
+        own |= _named(part, "op", is_comm_op)
+        new = np.flatnonzero(own)
+        # An op stands after the one around it, so its parent is here or in a part to come.
+        while len(new):
+            above = np.unique(parent[new])
+            above = above[(above >= 0) & ~wanted[above]]
+            wanted[above] = True
+            new = above[above >= first] - first
+    found["ops"] = rows("ops", np.flatnonzero(wanted[:-1]))
     return found
 
 
@@ -154,26 +168,6 @@ def _named(rows: pa.Table, column: str, test: Callable[[str], object]) -> Bool:
     code, names = code_column(rows, column)
     found: Bool = np.array([*(bool(test(name)) for name in names), False])[code]
     return found
-
-
-def _ops_around(parts: ChunkedTable, op_ids: Int) -> Int:
-    """Return the positions of the ops that communicate, of those named, and of all around them."""
-    wanted = np.zeros(int(parts.offsets[-1]) + 1, bool)  # the last one is that of null
-    wanted[op_ids] = True
-    wanted[-1] = False
-    for number in reversed(range(len(parts))):
-        first, last = parts.offsets[number : number + 2].tolist()
-        rows = parts.read(number, ("parent_op_id", "op"))
-        parent, own = int_column(rows, "parent_op_id", -1), wanted[first:last]
-        own |= _named(rows, "op", is_comm_op)
-        new = np.flatnonzero(own)
-        # An op stands after the one around it, so its parent is here or in a part to come.
-        while len(new):
-            above = np.unique(parent[new])
-            above = above[(above >= 0) & ~wanted[above]]
-            wanted[above] = True
-            new = above[above >= first] - first
-    return np.flatnonzero(wanted[:-1])
 
 
 def _names_collective(ranges: pa.Table) -> Bool:

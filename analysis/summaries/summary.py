@@ -51,7 +51,7 @@ def totals(tables: Mapping[str, ChunkedTable], rank: int = 0) -> Totals:
         rank: its number.
     """
     trace = whole(tables["trace"], NEEDED["trace"])
-    ops, kernels = _Ops(tables), _Kernels()
+    ops, kernels = _OpTotals(tables), _KernelTotals()
     for stretch in stretches(tables["kernels"], NEEDED["kernels"]):
         kernels.add(stretch.rows, ops)
     names = sorted(kernels.names) or _texts(whole(tables["devices"], ["name"])["name"])
@@ -97,7 +97,7 @@ def _alone(rows: pa.Table, covered: Covered) -> int:
     return int((end - covered.add(int_column(rows, "device", -1), start, end)).sum())
 
 
-class _Ops:
+class _OpTotals:
     """What the ops of a rank add to its totals.
 
     Attributes:
@@ -140,7 +140,7 @@ def _distinct(rows: pa.Table) -> pa.Table:
     return rows.select(_THREAD).group_by(_THREAD, use_threads=False).aggregate([])
 
 
-class _Kernels:
+class _KernelTotals:
     """What the kernels of a rank add to its totals.
 
     Attributes:
@@ -154,7 +154,7 @@ class _Kernels:
         self._covered = Covered()
         self._unlinked: list[pa.Table] = []
 
-    def add(self, kernels: pa.Table, ops: _Ops) -> None:
+    def add(self, kernels: pa.Table, ops: _OpTotals) -> None:
         """Add kernels, in order of time."""
         self.counts.update(_links(kernels) | _shapes(kernels, ops.is_shaped))
         self.counts["busy_kernels_ns"] += _alone(kernels, self._covered)
@@ -164,7 +164,7 @@ class _Kernels:
         launched = kernels.select(_THREAD).filter(loose).group_by(_THREAD, use_threads=False)
         self._unlinked.append(launched.aggregate([([], "count_all")]))
 
-    def on_other_threads(self, ops: _Ops) -> int:
+    def on_other_threads(self, ops: _OpTotals) -> int:
         """Return how many were launched on threads that have no op, where others have some."""
         if not ops.counts["op_count"]:
             return 0

@@ -138,7 +138,16 @@ def utilization(
     has_kernels = bool(tables["kernels"].row_count)
     steps = np.array(list(walls), np.int64)
     work = _Work(steps, devices, override, only_known=not has_kernels)
-    for part in _by_op(tables) if has_kernels else _as_kernels(tables["ops"]):
+    # Without a GPU the work is that of ops.
+    parts = (
+        _by_op(tables)
+        if has_kernels
+        else (
+            part.append_column("device", pa.nulls(part.num_rows, pa.int64()))
+            for part in chunks_of(tables["ops"], NEEDED["ops"])
+        )
+    )
+    for part in parts:
         work.add(part)
     wall = np.array(list(walls.values()), np.int64)
     columns = {
@@ -193,12 +202,6 @@ def _by_op(tables: Mapping[str, ChunkedTable]) -> Iterator[pa.Table]:
         yield kernels.set_column(at, "category", category)
 
 
-def _as_kernels(ops: ChunkedTable) -> Iterator[pa.Table]:
-    """Yield the ops in the shape of kernels: without a GPU those that account for FLOPs work."""
-    for part in chunks_of(ops, NEEDED["ops"]):
-        yield part.append_column("device", pa.nulls(part.num_rows, pa.int64()))
-
-
 def _times(
     windows: StepWindows, own: Mapping[str, ChunkedTable]
 ) -> tuple[dict[int, int], dict[int, int] | None]:
@@ -207,20 +210,13 @@ def _times(
     has_gpu = any(table.row_count for table in activities)
     if len(windows.step):
         return windows.time_by_step(), windows.busy_by_step(activities) if has_gpu else None
-    length = _gpu_span(own) or recorded_span(chunks_of(own["ops"], _SPAN), _trace(own))
+    trace = whole(own["trace"], NEEDED["trace"])
+    # From the first kernel or copy to the last; without any, from the first op on.
+    parts = chain.from_iterable(chunks_of(own[name], _SPAN) for name in ("kernels", "copies"))
+    length = recorded_span(parts, trace) or recorded_span(chunks_of(own["ops"], _SPAN), trace)
     every = np.array([_WHOLE])
     always = StepWindows(every, np.array([_FIRST]), np.array([_LAST]))
     return {_WHOLE: length}, always.busy_by_step(activities) if has_gpu else None
-
-
-def _gpu_span(own: Mapping[str, ChunkedTable]) -> int:
-    """Return the time of the recordings of a rank from their first kernel or copy to the last."""
-    parts = chain.from_iterable(chunks_of(own[name], _SPAN) for name in ("kernels", "copies"))
-    return recorded_span(parts, _trace(own))
-
-
-def _trace(own: Mapping[str, ChunkedTable]) -> pa.Table:
-    return whole(own["trace"], NEEDED["trace"])
 
 
 class _Work:
@@ -259,14 +255,11 @@ class _Work:
         self._has_flops |= bool(flops.any())
         for name, values in _flops(matrix, flops).items():
             self._sums[name] += _sums(matrix, self._steps, values)
-        self._add_dtypes(dtype, flops)
-
-    def _add_dtypes(self, codes: Int, flops: Int) -> None:
-        """Add up FLOPs as floats one by one: there may be more than 64 bits hold."""
+        # As floats one by one: there may be more than 64 bits hold.
         sums = np.array(
             [self._flops_of_dtype.get(at, 0.0) for at in range(len(self._dtypes.texts))]
         )
-        np.add.at(sums, codes[codes >= 0], flops[codes >= 0])
+        np.add.at(sums, dtype[dtype >= 0], flops[dtype >= 0])
         self._flops_of_dtype = dict(enumerate(sums.tolist()))
 
     def use(self, wall: Int) -> dict[str, pa.Array]:
@@ -296,22 +289,19 @@ class _Work:
 
         nothing = pa.table({"device": pa.array([], pa.int64())})
         _, found = devices_of(nothing, self._devices, self._override)
+        by_dtype = [self._flops_of_dtype[at] for at in sorted(self._flops_of_dtype)]
+        is_known = bool(by_dtype) and self._has_flops
+        dtype = self._dtypes.texts[int(np.argmax(by_dtype))] if is_known else None
         total, words = 0.0, []
         for at, _ in sorted(self._used):
             device = found[at][1]
-            highest = highest_peak(device, self._dominant())
+            highest = highest_peak(device, dtype)
             if device is None or highest is None:
                 return None, None
             total += highest[0]
             words.append(f"{device.name}, {highest[1]}")
         count = f"{len(words)} × " if len(words) > 1 else ""
         return (total, f"{count}{'; '.join(dict.fromkeys(words))}") if words else (None, None)
-
-    def _dominant(self) -> str | None:
-        sums = [self._flops_of_dtype[at] for at in sorted(self._flops_of_dtype)]
-        if not sums or not self._has_flops:
-            return None
-        return self._dtypes.texts[int(np.argmax(sums))]
 
 
 def _or_null(values: NDArray[np.float64]) -> pa.Array:
