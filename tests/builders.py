@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.parted import InMemory
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.summaries.profile import Sums, frame
 from pyprof2.analysis.summaries.profile_columns import AXES
 from pyprof2.analysis.summaries.sums import sums_of_rank
@@ -110,7 +110,7 @@ def canonical(name: str, *rows: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(full, schema=table.schema())
 
 
-def parted(tables: Mapping[str, pa.Table], size: int | None = None) -> dict[str, InMemory]:
+def chunked(tables: Mapping[str, pa.Table], size: int | None = None) -> dict[str, InMemory]:
     """Return tables as they are read in parts of so many rows; None: of all."""
     cut = {name: size or max(1, table.num_rows) for name, table in tables.items()}
     return {name: InMemory.cut(table, cut[name]) for name, table in tables.items()}

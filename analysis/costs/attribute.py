@@ -216,7 +216,13 @@ def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estima
     for key in keys.tolist():
         of_call, of_evidence = divmod(key, width)
         if of_call < len(calls):
-            found = _estimated(evidence, of_call, of_evidence)
+            # Found once for each call and clues.
+            clues, at = evidence.distinct[of_evidence], (of_call, evidence.keys[of_evidence])
+            if at not in calls.estimated:
+                own = estimate(calls[of_call], put_together(clues))
+                rests_on = needed_clues(calls[of_call], clues, own)
+                calls.estimated[at] = own, {place: clues[place] for place in rests_on}
+            found = calls.estimated[at]
         else:
             found = estimate(OpCall(ops.names[of_call - len(calls)], ())), None
             if found[0].status != "no_formula" and not is_view(ops.names[of_call - len(calls)]):
@@ -224,18 +230,6 @@ def _estimate_distinct(ops: Ops, evidence: OpEvidence) -> tuple[Int, list[Estima
         estimates.append(found[0])
         needed.append(found[1])
     return which, estimates, needed
-
-
-def _estimated(evidence: OpEvidence, number: int, of_clues: int) -> tuple[Estimate, _Needed]:
-    """Return the estimate of a call and what it rests on; found once for each call and clues."""
-    call, clues = evidence.calls[number], evidence.distinct[of_clues]
-    key = number, evidence.keys[of_clues]
-    if key not in evidence.calls.estimated:
-        found = estimate(call, put_together(clues))
-        needed = {at: clues[at] for at in needed_clues(call, clues, found)}
-        evidence.calls.estimated[key] = found, needed
-    known: tuple[Estimate, _Needed] = evidence.calls.estimated[key]
-    return known
 
 
 def _owners(ops: Ops, which: Int, estimates: list[Estimate]) -> Int:

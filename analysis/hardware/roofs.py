@@ -238,8 +238,17 @@ def fast_convolution(kernel: str, params: str | None) -> Saving | None:
         factor = direct / (8 * size * (size // 2 + 1))
         saving = Saving(factor, f"a Fourier transform of {size}×{size} tiles")
     elif _WINOGRAD.search(kernel):
-        size, own_taps, is_named = _tile(kernel)
-        taps = taps if own_taps is None else (own_taps,) * len(taps)
+        # m of F(m×m, r×r), and r where it is in the name. MIOpen writes `f2x3`: m and r. cuDNN
+        # writes `4x4`, the outputs, for filters of 3×3 (there are 36 products, as the grids of the
+        # kernels between the transforms show), and `9x9_5x5`, the inputs of a tile and the filter,
+        # for others.
+        size, is_named = _LARGEST_TILE, False
+        if named := _MIOPEN_TILE.search(kernel):
+            size, is_named, taps = int(named[1]), True, (int(named[2]),) * len(taps)
+        elif named := _CUDNN_TILE.search(kernel):
+            size, is_named = int(named["size"]), True
+            if own := named["taps"]:
+                size, taps = size - int(own) + 1, (int(own),) * len(taps)
         factor = math.prod(size * r / (size + r - 1) for r in taps)
         sizes, filters = "×".join([str(size)] * len(taps)), "×".join(map(str, taps))
         unsure = "" if is_named else ", the largest in use: the name does not tell the tile"
@@ -247,18 +256,3 @@ def fast_convolution(kernel: str, params: str | None) -> Saving | None:
     else:
         return None
     return saving if saving.factor > 1 else None
-
-
-def _tile(kernel: str) -> tuple[int, int | None, bool]:
-    """Return m of F(m×m, r×r), r where it is in the name, and whether m is.
-
-    MIOpen writes `f2x3`: m and r. cuDNN writes `4x4`, the outputs, for filters of 3×3 (there
-    are 36 products, as the grids of the kernels between the transforms show), and `9x9_5x5`,
-    the inputs of a tile and the filter, for others.
-    """
-    if named := _MIOPEN_TILE.search(kernel):
-        return int(named[1]), int(named[2]), True
-    if named := _CUDNN_TILE.search(kernel):
-        size, r = int(named["size"]), named["taps"]
-        return (size - int(r) + 1, int(r), True) if r else (size, None, True)
-    return _LARGEST_TILE, None, False

@@ -258,27 +258,24 @@ def _walk(root: int, edges: Mapping[int, Sequence[Clock]]) -> dict[int, Clock]:
         found[rank] = clock
         for edge in edges.get(rank, ()):
             if edge.rank not in found and clock.comparable:
-                step = _composed(clock, edge)
+                step = replace(edge, reference=clock.rank)
+                if clock.rank != clock.reference:
+                    # Against the reference of the clock at its other end.
+                    middle = edge.middle - clock.base - round(clock.offset)
+                    at = clock.drift * (middle - clock.middle)
+                    step = replace(
+                        edge, reference=clock.reference, base=edge.base + clock.base,
+                        offset=edge.offset + clock.offset + at,
+                        drift=edge.drift + clock.drift + edge.drift * clock.drift,
+                        lo=edge.lo + clock.lo, hi=edge.hi + clock.hi,
+                        error=edge.error + clock.error, middle=middle,
+                        residual=edge.residual + clock.residual,
+                        class_spread=edge.class_spread + clock.class_spread,
+                    )  # fmt: skip
                 # A pair that no model fits comes last: nothing is compared through it.
                 cost = step.error if step.comparable else np.inf
                 heapq.heappush(waiting, (cost, edge.rank, step))
     return found
-
-
-def _composed(clock: Clock, edge: Clock) -> Clock:
-    """Return the clock of an edge's rank against the reference of the clock at its other end."""
-    if clock.rank == clock.reference:
-        return replace(edge, reference=clock.rank)
-    middle = edge.middle - clock.base - round(clock.offset)
-    at = clock.drift * (middle - clock.middle)
-    return replace(
-        edge, reference=clock.reference, base=edge.base + clock.base,
-        offset=edge.offset + clock.offset + at,
-        drift=edge.drift + clock.drift + edge.drift * clock.drift, lo=edge.lo + clock.lo,
-        hi=edge.hi + clock.hi, error=edge.error + clock.error, middle=middle,
-        residual=edge.residual + clock.residual,
-        class_spread=edge.class_spread + clock.class_spread,
-    )  # fmt: skip
 
 
 def clock_frame(clocks: Mapping[int, Clock]) -> pd.DataFrame:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.parted import Parted
 
 
 KINDS: Final = (
@@ -117,7 +117,7 @@ RANGE_WORDS: Final = re.compile(r"^(?:p?nccl)[A-Z]\w+$")
 
 
 def rows_of_collectives(
-    tables: Mapping[str, Parted], rows: Callable[[str, Int], pa.Table]
+    tables: Mapping[str, ChunkedTable], rows: Callable[[str, Int], pa.Table]
 ) -> dict[str, pa.Table]:
     """Return the rows of a rank's tables from which its members are made; they are few.
 
@@ -132,13 +132,29 @@ def rows_of_collectives(
         The three, with the columns `INPUT`.
     """
     found = {name: rows(name, _positions(tables[name], *how)) for name, how in _CHOSEN.items()}
-    found["ops"] = rows(
-        "ops", _ops_around(tables["ops"], int_column(found["kernels"], "op_id", -1))
-    )
+    parts = tables["ops"]
+    wanted = np.zeros(int(parts.offsets[-1]) + 1, bool)  # the last one is that of null
+    wanted[int_column(found["kernels"], "op_id", -1)] = True
+    wanted[-1] = False
+    for number in reversed(range(len(parts))):
+        first, last = parts.offsets[number : number + 2].tolist()
+        part = parts.read(number, ("parent_op_id", "op"))
+        parent, own = int_column(part, "parent_op_id", -1), wanted[first:last]
+        own |= _named(part, "op", is_comm_op)
+        new = np.flatnonzero(own)
+        # An op stands after the one around it, so its parent is here or in a part to come.
+        while len(new):
+            above = np.unique(parent[new])
+            above = above[(above >= 0) & ~wanted[above]]
+            wanted[above] = True
+            new = above[above >= first] - first
+    found["ops"] = rows("ops", np.flatnonzero(wanted[:-1]))
     return found
 
 
-def _positions(parts: Parted, columns: Sequence[str], chosen: Callable[[pa.Table], Bool]) -> Int:
+def _positions(
+    parts: ChunkedTable, columns: Sequence[str], chosen: Callable[[pa.Table], Bool]
+) -> Int:
     """Return the positions of the rows that are chosen by some columns."""
     found = [
         parts.offsets[number] + np.flatnonzero(chosen(parts.read(number, columns)))
@@ -152,26 +168,6 @@ def _named(rows: pa.Table, column: str, test: Callable[[str], object]) -> Bool:
     code, names = code_column(rows, column)
     found: Bool = np.array([*(bool(test(name)) for name in names), False])[code]
     return found
-
-
-def _ops_around(parts: Parted, op_ids: Int) -> Int:
-    """Return the positions of the ops that communicate, of those named, and of all around them."""
-    wanted = np.zeros(int(parts.offsets[-1]) + 1, bool)  # the last one is that of null
-    wanted[op_ids] = True
-    wanted[-1] = False
-    for number in reversed(range(len(parts))):
-        first, last = parts.offsets[number : number + 2].tolist()
-        rows = parts.read(number, ("parent_op_id", "op"))
-        parent, own = int_column(rows, "parent_op_id", -1), wanted[first:last]
-        own |= _named(rows, "op", is_comm_op)
-        new = np.flatnonzero(own)
-        # An op stands after the one around it, so its parent is here or in a part to come.
-        while len(new):
-            above = np.unique(parent[new])
-            above = above[(above >= 0) & ~wanted[above]]
-            wanted[above] = True
-            new = above[above >= first] - first
-    return np.flatnonzero(wanted[:-1])
 
 
 def _names_collective(ranges: pa.Table) -> Bool:

@@ -342,11 +342,18 @@ def _labels(
     for name in _LABELS:
         code, words = pd.factorize(frame[name])
         codes[name], texts[name] = code.astype(np.int64), list(words)
-    after = np.concatenate(
-        [_last_issued(each, own) for each, own in zip(ranks, instances, strict=True)]
-    )
+    # The last instance that its rank had issued before each event, or -1: calls are counted from
+    # there, so that ranks whose recordings began at different calls, or one of which has a call
+    # more, are compared call by call again after the next collective.
+    after = []
+    for each, instance in zip(ranks, instances, strict=True):
+        own, order = lookup(instance, each.named_by, -1), np.argsort(_issued(each), kind="stable")
+        at = np.maximum.accumulate(np.where(own[order] >= 0, np.arange(len(order)), -1))
+        last = np.full(len(order), -1)
+        last[order] = lookup(own[order], at, -1)
+        after.append(last)
     where = ["step", "after", "name", "kind"]
-    columns = (step, after, codes["kernel_short"], kind)
+    columns = (step, np.concatenate(after), codes["kernel_short"], kind)
     calls = pd.DataFrame({"rank": rank} | dict(zip(where, columns, strict=True)))
     calls["n"] = calls.groupby(["rank", *where]).cumcount()
     key = calls.groupby([*where, "n"]).ngroup().to_numpy(np.int64)
@@ -361,21 +368,6 @@ def _issued(graph: RankGraph) -> Int:
     launch = int_column(graph.activities, "launch_ns", NO_STEP)
     launch = np.where(launch == NO_STEP, int_column(graph.activities, "start_ns", 0), launch)
     return lookup(launch, np.maximum(graph.named_by - first, -1), NO_STEP)
-
-
-def _last_issued(graph: RankGraph, instance: Int) -> Int:
-    """Return for each event the last instance that its rank had issued, or -1.
-
-    Calls are counted from there, so that ranks whose recordings began at different calls, or one of
-    which has a call more, are compared call by call again after the next collective.
-    """
-    issued = _issued(graph)
-    own = lookup(instance, graph.named_by, -1)
-    order = np.argsort(issued, kind="stable")
-    at = np.maximum.accumulate(np.where(own[order] >= 0, np.arange(len(order)), -1))
-    found = np.full(len(order), -1)
-    found[order] = lookup(own[order], at, -1)
-    return found
 
 
 def host_gaps(job: JobGraph) -> tuple[Int, Int]:

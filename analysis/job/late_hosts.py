@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.parted import InMemory, whole
+from pyprof2.analysis.chunked import InMemory, whole
 from pyprof2.analysis.time.causes import BLOCKING, CODES, NAMES
 from pyprof2.analysis.time.host_ranges import FLAGGED, in_memory, read_host
 from pyprof2.analysis.time.host_state import CALL_COLUMNS, CallFacts, Host

@@ -61,7 +61,12 @@ def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = 
     shared = None not in machine.values() and len(set(machine.values())) == 1
     job = Recordings(shared or len(machine) == 1, strangers(trace))
     based = members.reset_index(drop=True)
-    shifts = _epochs(trace)
+    # The shift of each rank's times to one common origin, 0 where that is not known.
+    rows = trace.drop_duplicates("rank")
+    known = bool(rows["unix_ns"].notna().all())
+    base = int(rows["unix_ns"].iloc[0]) if known and len(rows) else 0
+    values = (rows["unix_ns"].astype("int64") - base) if known else pd.Series(0, rows.index)
+    shifts = dict(zip(rows["rank"].astype(int), values.tolist(), strict=True))
     for name in ("start_ns", "issued_ns"):
         moved = based[name].astype("Int64") + based["rank"].map(shifts).astype("Int64")
         based = based.assign(**{name: moved if name == "issued_ns" else moved.astype("int64")})
@@ -101,12 +106,3 @@ def strangers(trace: pd.DataFrame) -> frozenset[int]:
         typical = middle[(len(middle) - 1) // 2]
         other |= ((first - typical > _APART_NS) | (typical - last > _APART_NS)).astype(bool)
     return frozenset(rows.loc[other, "rank"].astype(int))
-
-
-def _epochs(trace: pd.DataFrame) -> Mapping[int, int]:
-    """Return the shift of each rank's times to one common origin, 0 where that is not known."""
-    rows = trace.drop_duplicates("rank")
-    known = bool(rows["unix_ns"].notna().all())
-    base = int(rows["unix_ns"].iloc[0]) if known and len(rows) else 0
-    values = (rows["unix_ns"].astype("int64") - base) if known else pd.Series(0, rows.index)
-    return dict(zip(rows["rank"].astype(int), values.tolist(), strict=True))

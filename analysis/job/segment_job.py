@@ -89,7 +89,12 @@ class SegmentJob:
         count = len(nodes.start)
         end = np.zeros(count + len(nodes.sinks) + len(nodes.begins), np.int64)
         end[count + len(nodes.sinks) :] = self.begin if model == "unlagged_ns" else nodes.begins
-        took = self._took(transfers)
+        # The transfer of each member; of one that meets nobody its duration.
+        last = np.full(int(nodes.group.max(initial=-1)) + 1, _NO_PATH)
+        np.maximum.at(last, nodes.group, nodes.start)
+        meets = nodes.meets.astype(bool)
+        took = nodes.end - np.where(meets, last[nodes.group], nodes.start)
+        took = np.where(meets, np.rint(took * transfers), took).astype(np.int64)
         source, target = (self.edges[name].to_numpy() for name in ("source", "target"))
         of_group = np.searchsorted(nodes.group, np.arange(int(nodes.group.max(initial=-1)) + 2))
         first = np.searchsorted(target, of_group)
@@ -106,18 +111,6 @@ class SegmentJob:
                 times, head[count:-1] - rest
             )
         return end
-
-    def _took(self, factor: float) -> Int:
-        """Return the transfer of each member; of one that meets nobody its duration."""
-        nodes = self.nodes
-        if not len(nodes.start):
-            return nodes.start
-        last = np.full(int(nodes.group.max()) + 1, _NO_PATH)
-        np.maximum.at(last, nodes.group, nodes.start)
-        meets = nodes.meets.astype(bool)
-        took = nodes.end - np.where(meets, last[nodes.group], nodes.start)
-        found: Int = np.where(meets, np.rint(took * factor), took).astype(np.int64)
-        return found
 
     def critical_path(self) -> pd.DataFrame:
         """Return the path that the window's length rests on; its stretches add up to it.

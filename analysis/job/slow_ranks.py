@@ -437,23 +437,17 @@ def worst_place(
         return None
     kind, op, source, excess = sums.iloc[int(sums["excess_ns"].to_numpy(float).argmax())]
     place = WorstPlace(kind, _text(op), _text(source), None, float(excess))
-    return _with_cause(place, idle, rank, others) if kind in ON_HOST else place
-
-
-def _with_cause(
-    place: WorstPlace, idle: pd.DataFrame, rank: int, others: Sequence[int]
-) -> WorstPlace:
-    """Return the place of a late host with its work while its devices were idle."""
-    if not len(others):
+    if kind not in ON_HOST or not len(others):
         return place
+    # The work of a late host while its devices were idle.
     keys = ["cause", "op", "source"]
     sums = idle.groupby([*keys, "rank"], dropna=False, observed=True)["time_ns"].sum().reset_index()
     table = sums.pivot_table("time_ns", keys, "rank", "sum", dropna=False, observed=True)
     table = table.reindex(columns=[rank, *others]).fillna(0)
-    excess = table[rank] - table[list(others)].median(axis=1)
-    if not len(excess) or excess.max() <= 0:
+    later = table[rank] - table[list(others)].median(axis=1)
+    if not len(later) or later.max() <= 0:
         return place
-    cause, op, source = (_text(word) for word in excess.index[int(excess.to_numpy().argmax())])
+    cause, op, source = (_text(word) for word in later.index[int(later.to_numpy().argmax())])
     known = place if cause in VAGUE and op is None else place._replace(op=op)
     return known._replace(cause=cause, source=source or place.source)
 
@@ -503,20 +497,15 @@ def cost_words(slow: SlowRank) -> str:
         return f"at most {format_time(gain.bound_ns)} of the recording"
     if not slow.is_straggler:
         return "hidden: no step would be 1 % shorter"
-    count, words = _per(slow)
+    count, words = 1, "of the recording"
+    if slow.steps["step"].notna().any():
+        found = slow.steps.loc[costly(slow.steps), "step"].tolist()
+        words = f"of {step_words(found)}"
+        if slow.verdict == STRAGGLER:
+            every = len(found) == len(slow.steps)
+            count, words = len(slow.steps), "of every step" if every else "per step on average"
     mean, lo, hi = (format_time(round(ns / count)) for ns in (gain.gain_ns, gain.lo_ns, gain.hi_ns))
     return f"{mean} {words} (by replay{'' if lo == hi else f', {lo} to {hi}'})"
-
-
-def _per(slow: SlowRank) -> tuple[int, str]:
-    """Return the divisor of a cost, and the unit that it is then of."""
-    if not slow.steps["step"].notna().any():
-        return 1, "of the recording"
-    found = slow.steps.loc[costly(slow.steps), "step"].tolist()
-    if slow.verdict == STRAGGLER:
-        every = len(found) == len(slow.steps)
-        return len(slow.steps), "of every step" if every else "per step on average"
-    return 1, f"of {step_words(found)}"
 
 
 def step_words(steps: Sequence[int]) -> str:

@@ -42,7 +42,7 @@ _AXES: Final = {
 
 
 @dataclass(frozen=True)
-class Change:
+class Scenario:
     """A change of durations of events and lags of edges.
 
     Attributes:
@@ -87,7 +87,7 @@ class Gain:
         return None if self.gain_ns is None else 100 * self.gain_ns / max(1, self.window_ns)
 
 
-def evaluate(job: JobGraph, change: Change) -> Gain:
+def evaluate(job: JobGraph, change: Scenario) -> Gain:
     """Return what a change gains.
 
     Where the replay without any inferred wait is too far from the recording, those between
@@ -126,7 +126,7 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
     return Gain(change.what, with_all, lo, hi, bound, window, error, note)
 
 
-def scatter(job: JobGraph, change: Change) -> int:
+def scatter(job: JobGraph, change: Scenario) -> int:
     """Return two standard errors of a gain: replaced durations scatter from call to call.
 
     They are of the time that the critical path loses: how far the recorded durations are from the
@@ -152,7 +152,7 @@ def _doubted(job: JobGraph) -> Bool:
     return job.guessed if far and ties.any() else job.inferred
 
 
-def step_gains(job: JobGraph, change: Change) -> pd.DataFrame:
+def step_gains(job: JobGraph, change: Scenario) -> pd.DataFrame:
     """Return what a change gains of each step.
 
     A step lasts until the last work of any rank in it ends, since the step before it ended.
@@ -183,7 +183,7 @@ def _lengths(job: JobGraph, steps: Int, end: Int) -> Int:
     return np.diff(np.maximum.accumulate(last), prepend=job.begin)
 
 
-def _bound(job: JobGraph, change: Change) -> int:
+def _bound(job: JobGraph, change: Scenario) -> int:
     """Return the most that a change can gain: the window less a lower bound of its new length.
 
     That bound is the replay without any lag, and the sum of the work of any stream or thread.
@@ -207,7 +207,7 @@ def _busiest(job: JobGraph, durations: Int) -> int:
     return int(sums.max())
 
 
-def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Change:
+def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Scenario:
     """Return the change in which the work of an op, layer, kernel or kind takes `factor` as long.
 
     Args:
@@ -236,10 +236,10 @@ def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Change:
         msg = f"no kernel or copy has {axis} {pattern!r}"
         raise UsageError(msg)
     duration = np.where(chosen, np.rint(job.graph.duration * factor), job.graph.duration)
-    return Change(f"{axis} {pattern} × {factor:g}", duration.astype(np.int64))
+    return Scenario(f"{axis} {pattern} × {factor:g}", duration.astype(np.int64))
 
 
-def scale_transfers(job: JobGraph, factor: float, instances: Int | None = None) -> Change:
+def scale_transfers(job: JobGraph, factor: float, instances: Int | None = None) -> Scenario:
     """Return the change in which the transfers of all instances, or of some, take that factor.
 
     Collectives that are not matched count with all of their duration: their wait is not known.
@@ -248,10 +248,10 @@ def scale_transfers(job: JobGraph, factor: float, instances: Int | None = None) 
     if instances is not None:
         is_transfer &= np.isin(job.instance, instances)
     duration = np.where(is_transfer, np.rint(job.graph.duration * factor), job.graph.duration)
-    return Change(f"transfers × {factor:g}", duration.astype(np.int64))
+    return Scenario(f"transfers × {factor:g}", duration.astype(np.int64))
 
 
-def as_the_others(job: JobGraph, rank: int, roles: Mapping[int, Any]) -> Change:
+def as_the_others(job: JobGraph, rank: int, roles: Mapping[int, Any]) -> Scenario:
     """Return the change in which a rank takes as long as the others of its role, call by call.
 
     Each duration and each gap of the host becomes the median of the same call over the others.
@@ -267,17 +267,17 @@ def as_the_others(job: JobGraph, rank: int, roles: Mapping[int, Any]) -> Change:
     duration, lag = job.graph.duration.copy(), job.graph.lag.copy()
     _replace(job, _Measure({rank}, others, len(others) == 1), duration, lag)
     note = "of two ranks the faster one is the measure" if len(others) == 1 else None
-    return Change(f"rank {rank} as the others", duration, lag, note)
+    return Scenario(f"rank {rank} as the others", duration, lag, note)
 
 
-def all_ideal(job: JobGraph, roles: Mapping[int, Any]) -> Change:
+def all_ideal(job: JobGraph, roles: Mapping[int, Any]) -> Scenario:
     """Return the change in which every rank takes the median of its role, call by call."""
     duration, lag = job.graph.duration.copy(), job.graph.lag.copy()
     for role in set(roles.values()):
         same = [rank for rank in roles if roles[rank] == role]
         if len(same) > 1:
             _replace(job, _Measure(set(same), same, len(same) == 2), duration, lag)
-    return Change("all ranks ideal", duration, lag)
+    return Scenario("all ranks ideal", duration, lag)
 
 
 class _Measure(NamedTuple):
@@ -332,7 +332,7 @@ def gains_frame(gains: Sequence[Gain]) -> pd.DataFrame:
 _CLASS = ["group_key", "kind", "bytes"]
 
 
-def links_as_others(job: JobGraph, rates: pd.DataFrame, links: pd.DataFrame) -> Change:
+def links_as_others(job: JobGraph, rates: pd.DataFrame, links: pd.DataFrame) -> Scenario:
     """Return the change in which slow groups transfer as fast as the others of their class.
 
     Args:
@@ -347,10 +347,10 @@ def links_as_others(job: JobGraph, rates: pd.DataFrame, links: pd.DataFrame) -> 
     factor = by_instance.reindex(job.instance).fillna(1.0).to_numpy()
     scaled = np.rint(job.graph.duration * factor).astype(np.int64)
     duration = np.where(job.kind == TRANSFER, scaled, job.graph.duration)
-    return Change("slow links as the others", duration)
+    return Scenario("slow links as the others", duration)
 
 
-def evenly_spread(job: JobGraph, roles: Mapping[int, Any]) -> Change:
+def evenly_spread(job: JobGraph, roles: Mapping[int, Any]) -> Scenario:
     """Return the change in which ranks of a role share the work of each call evenly.
 
     Each kernel that does not communicate takes the mean of the same call over them: the sum of the
@@ -371,4 +371,4 @@ def evenly_spread(job: JobGraph, roles: Mapping[int, Any]) -> Change:
     mean = calls.groupby(["key", "role"], dropna=False)["ns"].transform("mean")
     duration = job.graph.duration.copy()
     duration[events] = np.rint(mean.to_numpy(float)).astype(np.int64)
-    return Change("work spread evenly", duration)
+    return Scenario("work spread evenly", duration)

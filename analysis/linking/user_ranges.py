@@ -147,8 +147,16 @@ class UserRanges:
         order = np.lexsort((time, thread))
         thread, time = thread[order], time[order]
         path, paths = _join(_levels(ranges.nest(), (thread, time)), ranges)
-        own = _Timeline(thread, time, path)
-        return cls(paths, threads, borrowers, own, _lending(own, threads))
+        # The path of every process while exactly one of its threads is inside a range.
+        before = np.concatenate(([-1], path[:-1]))[: len(path)]
+        before[np.concatenate(([True], thread[1:] != thread[:-1]))[: len(before)]] = -1
+        process = threads.process(thread)
+        order = np.lexsort((time, process))
+        # How many threads are inside, and the sum of their codes: of one thread that is its code.
+        count = np.cumsum(((path >= 0).astype(np.int64) - (before >= 0))[order])
+        code = np.cumsum((path - before)[order]) - 1
+        lending = _Timeline(process[order], time[order], np.where(count == 1, code, -1))
+        return cls(paths, threads, borrowers, _Timeline(thread, time, path), lending)
 
     def at(self, thread: Int, time: Int) -> RangePaths:
         """Return the path around each (thread, time)."""
@@ -195,18 +203,6 @@ def _join(levels: Sequence[Int], ranges: Ranges) -> tuple[Int, list[str]]:
             for above, name in pairs.T.tolist()
         ]
     return path, paths
-
-
-def _lending(own: _Timeline, threads: Threads) -> _Timeline:
-    """Return the path of every process while exactly one of its threads is inside a range."""
-    before = np.concatenate(([-1], own.path[:-1]))[: len(own.path)]
-    before[np.concatenate(([True], own.key[1:] != own.key[:-1]))[: len(before)]] = -1
-    process = threads.process(own.key)
-    order = np.lexsort((own.time, process))
-    # How many threads are inside, and the sum of their codes: of one thread that is its code.
-    count = np.cumsum(((own.path >= 0).astype(np.int64) - (before >= 0))[order])
-    code = np.cumsum((own.path - before)[order]) - 1
-    return _Timeline(process[order], own.time[order], np.where(count == 1, code, -1))
 
 
 def with_borrowed(notes: TextColumn, borrowed: Bool) -> TextColumn:

@@ -33,7 +33,7 @@ ROWS: Final = 1 << 19
 _FIRST, _LAST = -(1 << 62), 1 << 62
 
 
-class RecordingWindow(NamedTuple):
+class TraceWindow(NamedTuple):
     """A part of a recording.
 
     Attributes:
@@ -55,7 +55,7 @@ class Windows:
         first, last: when the first and the last of the GPU activities of each begin.
     """
 
-    each: list[RecordingWindow]
+    each: list[TraceWindow]
     first: Int
     last: Int
 
@@ -94,12 +94,12 @@ def windows_of(recording: Recording, folder: Path, rows: int = ROWS) -> Windows:
     """
     cuts = find_cuts(recording, rows)
     if not len(cuts):
-        return Windows([RecordingWindow(recording)], np.array([_FIRST]), np.array([_LAST]))
+        return Windows([TraceWindow(recording)], np.array([_FIRST]), np.array([_LAST]))
     parts = _WindowRows(recording, folder, cuts)
     for table in TIMES:
         parts.write(table)
     bounds = pairwise([_FIRST, *cuts.tolist(), _LAST])
-    each = [RecordingWindow(parts.recording(at), *pair) for at, pair in enumerate(bounds)]
+    each = [TraceWindow(parts.recording(at), *pair) for at, pair in enumerate(bounds)]
     return Windows(each, parts.first, parts.last)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.intervals import add_to_parents, levels_of, same_again
 from pyprof2.analysis.linking.stacks import libraries, stack_texts
-from pyprof2.analysis.summaries.profile import Groups, Key, added, order_shown, whole_numbers
+from pyprof2.analysis.summaries.profile import Key, KeyGroups, added, order_shown, whole_numbers
 from pyprof2.analysis.summaries.profile_columns import AXES, OF_CALLS
 from pyprof2.columns import as_pandas, text_array
 from pyprof2.recording import code_column, has_text, int_column
@@ -136,7 +136,7 @@ def with_calls(
         depth: as for `summarize`.
         fold_numbers: as for `summarize`.
     """
-    keys, group, count = Groups.along(
+    keys, group, count = KeyGroups.along(
         lambda name: Key.of(calls, name), by, depth, fold_numbers=fold_numbers
     )
     sum_of = {name: added(int_column(calls, name, 0), group, count) for name in _ADDED}

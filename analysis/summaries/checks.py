@@ -33,8 +33,18 @@ def find_lacks(
         advice: of the format of the recording.
     """
     yield from _problems(manifest, advice)
-    yield from _lacks(summary, _still_to_do(advice, summary))
-    yield from _lost_nodes(manifest, advice.threads)
+    # Without what was done already.
+    if summary["ops_with_shapes_count"]:
+        text = "other ops have shapes: what these work on is not recorded by any option"
+        advice = replace(advice, shapes=text)
+    if min(summary["steps"], default=0) > 0:
+        text = "they were launched before the recording began: later steps are whole"
+        advice = replace(advice, launches=text)
+    yield from _lacks(summary, advice)
+    for rank in manifest["ranks"]:
+        if count := rank.get("nodes_lost", 0):
+            text = "autograd nodes whose forward thread was not found: no forward op, no layer"
+            yield Finding("lack", text, count, None, advice.threads, rank["rank"])
     yield from _facts(summary, manifest)
 
 
@@ -65,17 +75,6 @@ def _known(rank: Mapping[str, Any]) -> list[tuple[Problem, int]]:
     return sorted(found, key=lambda each: each[0].text)
 
 
-def _still_to_do(advice: Advice, summary: Mapping[str, Any]) -> Advice:
-    """Return what to do next time, without what was done already."""
-    if summary["ops_with_shapes_count"]:
-        text = "other ops have shapes: what these work on is not recorded by any option"
-        advice = replace(advice, shapes=text)
-    if min(summary["steps"], default=0) > 0:
-        text = "they were launched before the recording began: later steps are whole"
-        advice = replace(advice, launches=text)
-    return advice
-
-
 def _problems(manifest: Mapping[str, Any], advice: Advice) -> Iterator[Finding]:
     for text in _left_out(manifest):
         yield Finding("problem", text, 1, None, _PARSE_AGAIN)
@@ -87,22 +86,29 @@ def _problems(manifest: Mapping[str, Any], advice: Advice) -> Iterator[Finding]:
 
 def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
     """Yield what is missing, each with the flag to record with."""
-    missing = (
-        *_nothing_of_a_kind(s, advice_on), *_unlinked(s, advice_on), *_unknown_of_ops(s, advice_on)
+    kernels, ops, backward = s["kernel_count"], s["op_count"], s["backward_count"]
+    linked = s["linked_count"]
+    nothing = not (kernels or ops or s["copy_count"])
+    missing: tuple[_Lack, ...] = (
+        ("no GPU activity: op calls are profiled by their time on the CPU",
+         int(s["no_gpu"] and ops > 0), None, advice_on.gpu),
+        ("nothing was recorded", int(nothing), None,
+         "let the profiler run while the program works"),
+        ("no PyTorch ops", int(kernels > 0 and not ops), None, advice_on.ops),
+        *_unlinked(s, advice_on),
+        ("linked kernels whose op has no shapes", s["shapeless_count"], linked, advice_on.shapes),
+        ("ops without recorded inputs", ops - s["ops_with_shapes_count"] if not kernels else 0, ops,
+         advice_on.shapes),
+        ("backward kernels without a forward op", backward - s["backward_paired_count"], backward,
+         "gradients are accumulated without a forward op; for others record whole steps"),
+        ("no layers", int(ops and not s["ops_with_layer_count"]), None, advice_on.layers),
+        ("no source lines", int(ops and not s["ops_with_source_count"]), None, advice_on.sources),
+        ("no steps", int(ops and not s["steps"]), None, advice_on.steps),
     )  # fmt: skip
     for finding, count, whole, advice in missing:
         if count:
             share = 100 * count / whole if whole else None
             yield Finding("lack", finding, count, share, advice)
-
-
-def _nothing_of_a_kind(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
-    kernels, ops = s["kernel_count"], s["op_count"]
-    no_gpu = "no GPU activity: op calls are profiled by their time on the CPU"
-    yield no_gpu, int(s["no_gpu"] and ops > 0), None, advice_on.gpu
-    nothing = not (kernels or ops or s["copy_count"])
-    yield "nothing was recorded", int(nothing), None, "let the profiler run while the program works"
-    yield "no PyTorch ops", int(kernels > 0 and not ops), None, advice_on.ops
 
 
 def _unlinked(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
@@ -118,29 +124,6 @@ def _unlinked(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
         ("kernels of replayed CUDA graphs: ops ran at capture time", s["graph_count"], kernels,
          "record a few steps without graphs to see their ops"),
     )  # fmt: skip
-
-
-def _unknown_of_ops(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
-    kernels, ops, backward = s["kernel_count"], s["op_count"], s["backward_count"]
-    linked = s["linked_count"]
-    yield from (
-        ("linked kernels whose op has no shapes", s["shapeless_count"], linked, advice_on.shapes),
-        ("ops without recorded inputs", ops - s["ops_with_shapes_count"] if not kernels else 0, ops,
-         advice_on.shapes),
-        ("backward kernels without a forward op", backward - s["backward_paired_count"], backward,
-         "gradients are accumulated without a forward op; for others record whole steps"),
-        ("no layers", int(ops and not s["ops_with_layer_count"]), None, advice_on.layers),
-        ("no source lines", int(ops and not s["ops_with_source_count"]), None, advice_on.sources),
-        ("no steps", int(ops and not s["steps"]), None, advice_on.steps),
-    )  # fmt: skip
-
-
-def _lost_nodes(manifest: Mapping[str, Any], advice: str) -> Iterator[Finding]:
-    for rank in manifest["ranks"]:
-        count = rank.get("nodes_lost", 0)
-        if count:
-            text = "autograd nodes whose forward thread was not found: no forward op, no layer"
-            yield Finding("lack", text, count, None, advice, rank["rank"])
 
 
 def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Finding]:

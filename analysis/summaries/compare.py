@@ -94,7 +94,11 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
     sides = (a, b)
     pieces = [each.pieces.assign(side=n) for n, each in enumerate(sides)]
     calls = compared_calls(pd.concat(pieces, ignore_index=True), by)
-    layers_match = _layers_match(calls)
+    # Layers of both sides hold at least half of the time of either's layers.
+    time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0)
+    time = time.reindex(columns=[0, 1], fill_value=0)
+    common = time[(time > 0).all(axis=1)].sum()
+    layers_match = all(2 * int(common[side]) >= int(time[side].sum()) for side in time.columns)
     calls = calls if layers_match else calls.assign(layer=None)
     blocks = [_blocks(each) for each in sides]
     groups = _Groups.of(calls, [*GROUP, *by], blocks)
@@ -104,17 +108,24 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
 
 
 def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:
-    sums = [each.summed(None) for each in steps]
-    parts = difference(groups.leaves(None), (sums[0].steps, sums[1].steps))
-    terms = groups.by_term(parts) | _other_terms(*sums)
+
+    def estimate(
+        weights: tuple[Floats, Floats] | None,
+    ) -> tuple[dict[str, Numbers], dict[str, Any], dict[str, tuple[Any, Any]], list[Any]]:
+        """Return parts, terms and totals, and both's differences; of blocks with these weights."""
+        each = weights or (None, None)
+        sums = [own.summed(weight) for own, weight in zip(steps, each, strict=True)]
+        parts = difference(groups.leaves(weights), (sums[0].steps, sums[1].steps))
+        terms, totals = groups.by_term(parts) | _other_terms(*sums), _totals(*sums)
+        return parts, terms, totals, [*terms.values(), *(b - a for a, b in totals.values())]
+
+    parts, terms, totals, values = estimate(None)
     blocks = (len(steps[0].count), len(steps[1].count))
-    errors = jackknife(lambda weights: _estimate(groups, steps, weights), blocks)
-    values = [*terms.values(), *(b - a for a, b in _totals(*sums).values())]
+    errors = jackknife(lambda weights: np.array(estimate(weights)[-1], np.float64), blocks)
     half = [None] * len(values) if errors is None else (_ERRORS * errors).tolist()
-    totals = _totals(*sums)
     table = pd.DataFrame({"term": list(terms), "delta_ns": list(terms.values())})
     return Comparison(
-        steps=(sums[0].steps, sums[1].steps),
+        steps=(int(steps[0].count.sum()), int(steps[1].count.sum())),
         step_ns=totals["time"],
         terms=_with_interval(table, values[: len(terms)], half[: len(terms)]),
         details=groups.details(parts),
@@ -126,17 +137,6 @@ def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bo
     )  # fmt: skip
 
 
-def _estimate(
-    groups: _Groups, steps: tuple[_Steps, _Steps], weights: tuple[Floats, Floats]
-) -> Floats:
-    """Return all terms and differences of totals, with these blocks of steps only."""
-    sums = [each.summed(weight) for each, weight in zip(steps, weights, strict=True)]
-    parts = difference(groups.leaves(weights), (sums[0].steps, sums[1].steps))
-    terms = groups.by_term(parts) | _other_terms(*sums)
-    changes = [b - a for a, b in _totals(*sums).values()]
-    return np.array([*terms.values(), *changes], np.float64)
-
-
 def _with_interval(table: pd.DataFrame, values: list[Any], half: list[Any]) -> pd.DataFrame:
     ends = [
         (None, None) if h is None else (float(v) - h, float(v) + h)
@@ -144,14 +144,6 @@ def _with_interval(table: pd.DataFrame, values: list[Any], half: list[Any]) -> p
     ]
     lo, hi = zip(*ends, strict=True) if ends else ((), ())
     return table.assign(lo_ns=pd.array(lo, "Float64"), hi_ns=pd.array(hi, "Float64"))
-
-
-def _layers_match(calls: pd.DataFrame) -> bool:
-    """Whether layers of both sides hold at least half of the time of either's layers."""
-    time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0)
-    time = time.reindex(columns=[0, 1], fill_value=0)
-    common = time[(time > 0).all(axis=1)].sum()
-    return all(2 * int(common[side]) >= int(time[side].sum()) for side in time.columns)
 
 
 def _blocks(side: Side) -> dict[int, int]:
@@ -182,13 +174,17 @@ class _Groups:
             calls.groupby(level, dropna=False).ngroup().to_numpy(np.int64) for level in levels
         )
         first = np.unique(leaf, return_index=True)[1]
+
+        def by_block(name: str, side: int) -> Int:
+            own = (calls["side"] == side).to_numpy()
+            block = calls["step"][own].map(blocks[side]).to_numpy(np.int64)
+            sums = np.zeros((len(first), max(blocks[side].values(), default=0) + 1), np.int64)
+            np.add.at(sums, (leaf[own], block), calls[name].to_numpy(np.int64)[own])
+            return sums
+
         first_of_signature = np.unique(signature, return_index=True)[1]
         counts, times = (
-            tuple(
-                _by_block(calls, np.asarray(leaf, np.int64), len(first), name, side, blocks[side])
-                for side in (0, 1)
-            )
-            for name in ("count", "time_ns")
+            tuple(by_block(name, side) for side in (0, 1)) for name in ("count", "time_ns")
         )
         keys = calls.iloc[first_of_signature][[*columns, "signature"]].reset_index(drop=True)
         places = (signature[first], dims[first_of_signature], group[first_of_signature])
@@ -251,17 +247,7 @@ class _Groups:
         return whole
 
 
-def _by_block(
-    calls: pd.DataFrame, leaf: Int, leaves: int, name: str, side: int, blocks: dict[int, int]
-) -> Int:
-    own = (calls["side"] == side).to_numpy()
-    block = calls["step"][own].map(blocks).to_numpy(np.int64)
-    sums = np.zeros((leaves, max(blocks.values(), default=0) + 1), np.int64)
-    np.add.at(sums, (leaf[own], block), calls[name].to_numpy(np.int64)[own])
-    return sums
-
-
-class _Sums(NamedTuple):
+class _StepSums(NamedTuple):
     """Sums over the steps of one side: how many steps of devices, and times."""
 
     steps: Any
@@ -304,7 +290,7 @@ class _Steps:
             },
         )
 
-    def summed(self, weights: Floats | None) -> _Sums:
+    def summed(self, weights: Floats | None) -> _StepSums:
         """Return the sums over the blocks: exact, or with these weights."""
 
         def total(values: Int) -> Any:
@@ -312,10 +298,10 @@ class _Steps:
 
         steps = int(self.count.sum()) if weights is None else float(self.count @ weights)
         idle = {cause: total(values) for cause, values in self.idle.items()}
-        return _Sums(steps, total(self.window), total(self.busy), total(self.work), idle)
+        return _StepSums(steps, total(self.window), total(self.busy), total(self.work), idle)
 
 
-def _other_terms(a: _Sums, b: _Sums) -> dict[str, Any]:
+def _other_terms(a: _StepSums, b: _StepSums) -> dict[str, Any]:
     """Return the terms that are of no call: overlap, and idle time by cause."""
     overlap = (a.work - a.busy) / a.steps - (b.work - b.busy) / b.steps
     idle = _idle_per_step(a, b)
@@ -324,7 +310,7 @@ def _other_terms(a: _Sums, b: _Sums) -> dict[str, Any]:
     }
 
 
-def _idle_per_step(a: _Sums, b: _Sums) -> list[tuple[str, tuple[Any, Any]]]:
+def _idle_per_step(a: _StepSums, b: _StepSums) -> list[tuple[str, tuple[Any, Any]]]:
     """Return the idle time per step of both sides, by cause."""
     none = a.window - a.window  # a fraction where the others are
     return [
@@ -333,7 +319,7 @@ def _idle_per_step(a: _Sums, b: _Sums) -> list[tuple[str, tuple[Any, Any]]]:
     ]
 
 
-def _totals(a: _Sums, b: _Sums) -> dict[str, tuple[Any, Any]]:
+def _totals(a: _StepSums, b: _StepSums) -> dict[str, tuple[Any, Any]]:
     """Return per step, for both sides: its time, busy and idle, and idle by cause."""
     found = {
         "time": (a.window / a.steps, b.window / b.steps),

@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.summaries.compare import Side
+from pyprof2.analysis.summaries.compare import Side, compare_sides
 from pyprof2.analysis.summaries.compared_calls import NEEDED, cut_at_windows
 from pyprof2.analysis.time.recordings import device_windows, recordings
 from pyprof2.analysis.time.step_windows import step_windows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from fractions import Fraction
+
 
 RANGES: Final = ("rank", "start_ns", "dur_ns", "name", "kind")
 IDLE: Final = ("rank", "step", "cause", "time_ns")
@@ -139,3 +141,47 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
     rest = windows["end_ns"] - windows["start_ns"] - windows["busy_ns"]
     idle = pd.DataFrame({"step": windows["step"], "cause": OUTSIDE_OPS, "time_ns": rest})
     return Side(pieces, windows, idle)
+
+
+MOST_TERMS: Final = 3
+_NO_NUMBER: Final = -1
+"""Stands for a device that has no ordinal."""
+
+
+def step_difference(
+    rows: pd.DataFrame, idle: pd.DataFrame, before: pd.DataFrame, after: pd.DataFrame
+) -> dict[str, Fraction]:
+    """Return the terms of the difference of two steps of a rank; they add up to it exactly.
+
+    Args:
+        rows: of the profile.
+        idle: rows of the table `idle`.
+        before: rows of the table `steps` of one step, one for each device; their times are known.
+        after: those of another step, of the same devices.
+
+    Returns:
+        Terms and ns, the means over devices.
+    """
+    found = compare_sides(_side(rows, idle, before), _side(rows, idle, after)).terms
+    return dict(zip(found["term"], found["delta_ns"], strict=True))
+
+
+def _side(rows: pd.DataFrame, idle: pd.DataFrame, step: pd.DataFrame) -> Side:
+    rank, begin, length = (step[name].iloc[0] for name in ("rank", "start_ns", "dur_ns"))
+    own = rows.loc[rows["rank"] == rank, list(NEEDED)]
+    own, windows = (
+        frame.assign(device=frame["device"].fillna(_NO_NUMBER).astype("int64"))
+        for frame in (own, step)
+    )
+    ends = windows["start_ns"] + windows["dur_ns"]
+    windows = windows.assign(end_ns=ends, busy_ns=windows["dur_ns"] - windows["idle_ns"])
+    # By time: a number comes again where a rank has several recordings.
+    inside = idle["start_ns"].between(begin, begin + length, inclusive="left")
+    pieces = cut_at_windows(own, windows)
+    return Side(pieces, windows, idle[inside & (idle["rank"] == rank)])
+
+
+def largest_terms(terms: Mapping[str, Fraction]) -> list[tuple[str, Fraction]]:
+    """Return the largest terms that are not 0, the largest first."""
+    found = sorted(terms.items(), key=lambda term: abs(term[1]), reverse=True)
+    return [(term, delta) for term, delta in found[:MOST_TERMS] if delta]

@@ -82,7 +82,12 @@ def cube(sums: Sums, apart: Mapping[int, Collection[int]], most: int) -> Cube:
     group, first = _groups(keys)
     others = small = 0
     if len(first) > most:
-        others, keys["step"] = _only_steps(keys, apart)
+        step, rank = keys["step"], keys["rank"]
+        stays = step.codes < 0
+        for each, steps in apart.items():
+            stays |= rank.where(each.__eq__) & step.where(frozenset(steps).__contains__)
+        others = len(np.unique(combine_keys(rank.codes[~stays], step.codes[~stays])))
+        keys["step"] = _replaced(step, ~stays, OTHER_STEPS)
         group, first = _groups(keys)
     if len(first) > most:
         small, keys = _only_large(sums, keys, group, most)
@@ -116,16 +121,6 @@ def _groups(keys: Mapping[str, Key]) -> tuple[Int, Int]:
 def _replaced(key: Key, rows: Bool, name: str) -> Key:
     """Return a key with another name in these rows."""
     return Key(np.where(rows, len(key.domain), key.codes), [*key.domain, name])
-
-
-def _only_steps(keys: Mapping[str, Key], apart: Mapping[int, Collection[int]]) -> tuple[int, Key]:
-    """Return the steps with only those apart, and how many the others are, over all ranks."""
-    step, rank = keys["step"], keys["rank"]
-    stays = step.codes < 0
-    for each, steps in apart.items():
-        stays |= rank.where(each.__eq__) & step.where(frozenset(steps).__contains__)
-    others = len(np.unique(combine_keys(rank.codes[~stays], step.codes[~stays])))
-    return others, _replaced(step, ~stays, OTHER_STEPS)
 
 
 def _only_large(

@@ -57,7 +57,7 @@ class Reference(NamedTuple):
         return f"{self.kind}:{self.number}"
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """Where a reference leads to.
 
     Attributes:
@@ -224,7 +224,7 @@ class Explained:
         self._places = {reference: self._find(reference) for reference in references}
         self._read(tables)
 
-    def place(self, reference: Reference) -> Place:
+    def place(self, reference: Reference) -> RowPlace:
         """Return where a reference leads to."""
         return self._places[reference]
 
@@ -242,7 +242,7 @@ class Explained:
         estimates = _numbers(self._ops.table, "estimate_id")
         self._estimates = _Some.of(tables, "estimates", estimates, ESTIMATE)
 
-    def _find(self, reference: Reference) -> Place:
+    def _find(self, reference: Reference) -> RowPlace:
         """Return where a reference leads to.
 
         Without GPU activity the rows of the profile are ops, and have a `kernel_id` too.
@@ -252,14 +252,14 @@ class Explained:
             for name in _GPU:
                 for row in self._by_id[name][number].tolist()[:1]:
                     op = int(self._op_of[name][row])
-                    return Place(name, row, op if op >= 0 else None)
+                    return RowPlace(name, row, op if op >= 0 else None)
             raise _absent(reference, sum(self._counts.values()))
         ops = self.ops.calls if kind == "kernel" else range(self.ops.count)
         if number >= len(ops):
             raise _absent(reference, len(ops))
-        return Place(None, -1, int(ops[number]))
+        return RowPlace(None, -1, int(ops[number]))
 
-    def work(self, place: Place) -> pa.Table | None:
+    def work(self, place: RowPlace) -> pa.Table | None:
         """Return the kernel or copy of a place, as a table; None for an op."""
         return None if place.table is None else self._work[place.table].rows([place.row])
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.chunked import InMemory, Tail, chunks_of, least_from
 from pyprof2.analysis.intervals import Int, nearest_marked
-from pyprof2.analysis.parted import InMemory, Tail, least_from, parts_of
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.result_tables import LEDGER
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.parted import Parted
+    from pyprof2.analysis.chunked import ChunkedTable
 
 BINS: Final = {
     "ok": "costed",
@@ -50,7 +50,7 @@ _OF_COUNTS: Final = [list(BINS).index(name) for name in ("ok", "assumed", "comm"
 """The bins of ops that account for others."""
 
 
-def of_tables(tables: Mapping[str, Parted], rank: int) -> pa.Table:
+def of_tables(tables: Mapping[str, ChunkedTable], rank: int) -> pa.Table:
     """Return table `ledger` of a rank: of its GPU time, without a GPU of its op time.
 
     Args:
@@ -63,12 +63,12 @@ def of_tables(tables: Mapping[str, Parted], rank: int) -> pa.Table:
     return LEDGER.conform(pa.table({"rank": np.full(len(BINS), rank)} | arrays))
 
 
-def _parts(tables: Mapping[str, Parted]) -> Iterator[tuple[Int, Int]]:
+def _parts(tables: Mapping[str, ChunkedTable]) -> Iterator[tuple[Int, Int]]:
     kernels, copies = tables["kernels"], tables["copies"]
     if not kernels.row_count and not copies.row_count:
         return _op_bins(tables["ops"])
-    parts = (_kernel_bins(part) for part in parts_of(kernels, NEEDED["kernels"]))
-    others = (_copy_bins(part) for part in parts_of(copies, NEEDED["copies"]))
+    parts = (_kernel_bins(part) for part in chunks_of(kernels, NEEDED["kernels"]))
+    others = (_copy_bins(part) for part in chunks_of(copies, NEEDED["copies"]))
     return chain(parts, others)
 
 
@@ -110,11 +110,11 @@ def op_ledger(ops: pa.Table) -> pd.DataFrame:
     return _frame(*_sums(_op_bins(InMemory(ops))))
 
 
-def _op_bins(ops: Parted) -> Iterator[tuple[Int, Int]]:
+def _op_bins(ops: ChunkedTable) -> Iterator[tuple[Int, Int]]:
     """Yield the bin and the self time of ops, part by part."""
     # Ids are dense, so they are positions.
     known, least = Tail(), least_from(ops, ["parent_op_id"])
-    for part in parts_of(ops, NEEDED["ops"]):
+    for part in chunks_of(ops, NEEDED["ops"]):
         parent, first = int_column(part, "parent_op_id", -1), known.end
         status, statuses = code_column(part, "cost_status")
         # What has no status is in no other op's count, whether or not the part has any that is.

@@ -149,10 +149,13 @@ def line_profile(
     keys = pd.MultiIndex.from_frame(rows[["rank", "step_start_ns", "step"]])
     window, windows = pd.factorize(keys, sort=True)
     tree, node = _tree(rows, stacks, roots, NO_OP if ledger == "device" else BETWEEN_OPS)
-    sums = _Sums(tree, rows, node, window, len(windows))
+    sums = _TreeSums(tree, rows, node, window, len(windows))
     keep, main = _asked(rows, query), _is(rows["ledger"], ledger)
     in_op = keep & rows["op"].notna().to_numpy()
-    _enter_modules(tree, node[in_op], rows["layer"][in_op])
+    parents, layer = tree.parent.tolist(), rows["layer"][in_op].astype(object).to_numpy()
+    pairs = pd.DataFrame({"node": node[in_op], "layer": layer}).drop_duplicates()
+    for at, text in pairs.itertuples(index=False, name=None):
+        tree.enter(at, text if isinstance(text, str) else None, parents)
     step_ns, part_ns = (sums.of_steps(main), sums.of_steps(main & keep))
     return LineProfile(
         sums.table(keep, query, int(step_ns.sum())),
@@ -206,23 +209,18 @@ def _of_steps(
             msg = f"--step {wanted}: no such step; {there}"
             raise UsageError(msg)
         return found, []
-    apart = _odd_first_steps(steps)
-    is_apart = pd.MultiIndex.from_frame(rows[["rank", "step_start_ns"]]).isin(
-        list(zip(apart["rank"], apart["host_start_ns"], strict=True))
-    )
-    left_out = {(int(rank), int(step)) for rank, step in apart[["rank", "step"]].to_numpy()}
-    return rows[~is_apart], sorted(left_out)
-
-
-def _odd_first_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return of each rank the first step, if it is an outlier of enough."""
+    # The first step of each rank, if it is an outlier of enough.
     windows = step_windows_of(steps)
     first = windows.groupby("rank")["start_ns"].transform("min") == windows["start_ns"]
     enough = windows.groupby("rank")["step"].transform("size") >= _FEWEST_STEPS
     odd = windows.loc[outlier_steps(windows).index]
     odd = odd[(first & enough).loc[odd.index]]
-    keys = ["rank", "start_ns", "step"]
-    return steps.merge(odd[keys], on=keys)
+    apart = steps.merge(odd[["rank", "start_ns", "step"]], on=["rank", "start_ns", "step"])
+    is_apart = pd.MultiIndex.from_frame(rows[["rank", "step_start_ns"]]).isin(
+        list(zip(apart["rank"], apart["host_start_ns"], strict=True))
+    )
+    left_out = {(int(rank), int(step)) for rank, step in apart[["rank", "step"]].to_numpy()}
+    return rows[~is_apart], sorted(left_out)
 
 
 def _asked(rows: pd.DataFrame, query: LineQuery) -> Bool:
@@ -244,16 +242,16 @@ def _is_within(layers: Sequence[str], path: str) -> set[str]:
     """
     # Of what fnmatch knows, only the star has a meaning here.
     wanted = [name.replace("[", "[[]").replace("?", "[?]") for name in path.split(".")]
-    found = {layer for layer in layers if _begins_with(layer.split("."), wanted)}
+    found = {
+        layer
+        for layer in layers
+        if layer.count(".") + 1 >= len(wanted) and all(map(fnmatchcase, layer.split("."), wanted))
+    }
     if not found:
         near = difflib.get_close_matches(path, layers, 3, 0)
         msg = f"--within {path}: no module has this path; nearest: {', '.join(near) or 'none'}"
         raise UsageError(msg)
     return found
-
-
-def _begins_with(names: Sequence[str], wanted: Sequence[str]) -> bool:
-    return len(names) >= len(wanted) and all(map(fnmatchcase, names, wanted))
 
 
 # -- the tree and its sums -----------------------------------------------------------------------
@@ -290,13 +288,6 @@ def _tree(
     return tree, node[number] if len(node) else node
 
 
-def _enter_modules(tree: Tree, node: Int, layer: pd.Series) -> None:
-    parents = tree.parent.tolist()
-    pairs = pd.DataFrame({"node": node, "layer": layer.astype(object).to_numpy()})
-    for at, text in pairs.drop_duplicates().itertuples(index=False, name=None):
-        tree.enter(at, text if isinstance(text, str) else None, parents)
-
-
 def _distinct(rows: pd.DataFrame, names: Sequence[str]) -> tuple[Int, Int]:
     """Return the number of each row's combination of values, and where each begins."""
     groups = rows.groupby(list(names), dropna=False, observed=True, sort=False).ngroup()
@@ -304,7 +295,7 @@ def _distinct(rows: pd.DataFrame, names: Sequence[str]) -> tuple[Int, Int]:
     return number, np.unique(number, return_index=True)[1].astype(np.int64)
 
 
-class _Sums:
+class _TreeSums:
     """Adds rows up along a tree."""
 
     def __init__(self, tree: Tree, rows: pd.DataFrame, node: Int, window: Int, count: int) -> None:
@@ -329,7 +320,14 @@ class _Sums:
 
     def table(self, keep: Bool, query: LineQuery, total_ns: int) -> pd.DataFrame:
         """Return `COLUMNS` for the nodes that have any of the rows that `keep` marks."""
-        columns = self._columns(keep, query.phase) | self._over_steps(keep)
+        own = np.zeros((len(self._parent), max(1, self._count)), np.int64)
+        np.add.at(own, (self._node, self._window), _ints(self._rows["time_ns"]) * keep)
+        times = self._tree.totals(own)
+        columns = self._columns(keep, query.phase) | {
+            "median_ns": np.median(times, axis=1),
+            "min_ns": times.min(axis=1),
+            "max_ns": times.max(axis=1),
+        }
         columns |= self._overall(query.phase)
         frame = pd.DataFrame(columns)
         used = self._added({"rows": keep.astype(np.int64)})["rows"] > 0
@@ -368,17 +366,6 @@ class _Sums:
         found["tensor_core_pct"] = _percent(sums["tensor_core_ns"], sums["tensor_core_known_ns"])
         return found
 
-    def _over_steps(self, keep: Bool) -> dict[str, Any]:
-        """Return how the times of the nodes spread over steps."""
-        own = np.zeros((len(self._parent), max(1, self._count)), np.int64)
-        np.add.at(own, (self._node, self._window), _ints(self._rows["time_ns"]) * keep)
-        times = self._tree.totals(own)
-        return {
-            "median_ns": np.median(times, axis=1),
-            "min_ns": times.min(axis=1),
-            "max_ns": times.max(axis=1),
-        }
-
     def _overall(self, phase: str | None) -> dict[str, Any]:
         """Return of each line its time and calls wherever it is called from, recursion once."""
         keep = np.ones(len(self._rows), bool)
@@ -387,19 +374,16 @@ class _Sums:
         sums = self._columns(keep, phase)
         is_line = np.array([kind == LINE for kind in self._tree.kind], bool)
         line = pd.Series(self._tree.text).where(is_line)
-        keys = [line, pd.Series(self._of_root(self._thread_names()))]
-        first = self._tree.is_first
+        tree = self._tree
+        threads = [t if k == THREAD else "" for k, t in zip(tree.kind, tree.text, strict=True)]
+        keys = [line, pd.Series(self._of_root(threads))]
+        first = tree.is_first
         found = {}
         for name, of in (("overall_ns", "time_ns"), ("overall_calls", "calls")):
             values = pd.Series(np.where(first, sums[of].to_numpy(np.int64), 0))
             overall = values.groupby(keys, dropna=False).transform("sum").astype("Int64")
             found[name] = overall.where(is_line).array
         return found
-
-    def _thread_names(self) -> list[str]:
-        """Return for each node the thread that it stands for; empty for others."""
-        tree = self._tree
-        return [t if k == THREAD else "" for k, t in zip(tree.kind, tree.text, strict=True)]
 
     def _of_root(self, values: Sequence[str]) -> list[str]:
         """Return the value of each node's root."""

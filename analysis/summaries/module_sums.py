@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.intervals import Nest, add_to_parents, levels_of
 from pyprof2.analysis.summaries.call_sums import beside
-from pyprof2.analysis.summaries.profile import Groups, Key, added, chosen, whole_numbers
+from pyprof2.analysis.summaries.profile import Key, KeyGroups, added, chosen, whole_numbers
 from pyprof2.analysis.summaries.profile_columns import OF_MODULES
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.columns import combine_keys, lookup, text_array
@@ -160,5 +160,5 @@ def with_modules(
     return beside(sums, keys | found, ["layer"])
 
 
-def _by_layer(calls: pa.Table, depth: int | None) -> Groups:
-    return Groups.along(lambda name: Key.of(calls, name), ["layer"], depth)
+def _by_layer(calls: pa.Table, depth: int | None) -> KeyGroups:
+    return KeyGroups.along(lambda name: Key.of(calls, name), ["layer"], depth)

@@ -227,7 +227,7 @@ def whole_numbers(sums: Int, known: Bool) -> pa.Array:
     return pa.array(np.where(null, 0, sums).astype(np.int64), mask=null)
 
 
-class Groups(NamedTuple):
+class KeyGroups(NamedTuple):
     """Rows put together along axes.
 
     Attributes:
@@ -381,7 +381,7 @@ class Sums:
             TableError: the times add up to more than an int64 holds.
         """
         check_axes(by, depth, fold_numbers=fold_numbers)
-        keys, own, count = Groups.along(self._chosen_key, by, depth, fold_numbers=fold_numbers)
+        keys, own, count = KeyGroups.along(self._chosen_key, by, depth, fold_numbers=fold_numbers)
         measured = self._measured(own, count)
         parts = (measured, self._more(own, count), self._means(own, count, means))
         found = pa.table(keys | {n: a for part in parts for n, a in part.items()})
@@ -442,9 +442,16 @@ class Sums:
         np.maximum.at(most, own, self.columns["max_ns"][self.chosen])
         unknown = (sums["kernel_count"] > 0) & (sums["known_kernel_count"] == 0)
         rates = self._rates(sums, own, count)
+        # How many op calls have kernels in each group.
+        group = np.full(len(self.helps), -1)
+        group[self.chosen] = own
+        member = group[self.calls.rows]
+        owner = np.repeat(np.arange(len(self.op_calls)), np.diff(self.calls.first))
+        pairs = sorted_distinct(owner[member >= 0] * max(1, count) + member[member >= 0])
+        calls, call_group = np.divmod(pairs, max(1, count))
         found = {
             "count": pa.array(number),
-            "op_calls": pa.array(self._op_calls(own, count)),
+            "op_calls": pa.array(added(self.op_calls[calls], call_group, count)),
             "time_ns": pa.array(time),
             "share_pct": _over(time, np.full(count, time.sum()), 100),
             "mean_ns": _over(time, number),
@@ -490,15 +497,6 @@ class Sums:
         owner = np.repeat(helping, np.diff(sets.first))
         beside[owner[group[sets.rows] == own[owner]]] = True
         return beside
-
-    def _op_calls(self, own: Int, count: int) -> Int:
-        """Return how many op calls have kernels in each group."""
-        group = np.full(len(self.helps), -1)
-        group[self.chosen] = own
-        owner = np.repeat(np.arange(len(self.op_calls)), np.diff(self.calls.first))
-        member = group[self.calls.rows]
-        pairs = sorted_distinct(owner[member >= 0] * max(1, count) + member[member >= 0])
-        return added(self.op_calls[pairs // max(1, count)], pairs % max(1, count), count)
 
     def _more(self, own: Int, count: int) -> dict[str, pa.Array]:
         """Return `MORE_COLUMNS`; of missed Tensor Cores null where no kernel could have used them.

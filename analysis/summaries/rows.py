@@ -296,6 +296,12 @@ def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
     """
     ops = ops.filter(pa.array(~is_engine(ops["op"])))
     columns = {name: ops[name] for name in KERNELS.names if name in ops.column_names}
+    # Rates are over the whole durations.
+    flops, nbytes = (ops[name].cast(pa.float64()) for name in ("flops", "bytes"))
+    duration, moved = (
+        pc.if_else(pc.greater(ops[name], 0), ops[name], None).cast(pa.float64())
+        for name in ("dur_ns", "bytes")
+    )
     columns |= {
         "kernel_id": pa.array(np.arange(ops.num_rows)),
         "dur_ns": ops["self_ns"],
@@ -304,48 +310,28 @@ def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
         "cost_op_id": ops["op_id"],
         "op_time_ns": ops["dur_ns"],
         "link": _constant("self", ops.num_rows),
-        **_op_rates(ops),
-    }
-    if "signature_id" in ops.column_names:
-        columns["signature"] = _signature_texts(ops, signatures)
-    return KERNELS.conform(pa.table(columns))
-
-
-def _op_rates(ops: pa.Table) -> dict[str, pa.ChunkedArray]:
-    """Return the rates of ops over their whole durations."""
-    flops, nbytes = (ops[name].cast(pa.float64()) for name in ("flops", "bytes"))
-    duration, moved = (
-        pc.if_else(pc.greater(ops[name], 0), ops[name], None).cast(pa.float64())
-        for name in ("dur_ns", "bytes")
-    )
-    return {
         "tflops": pc.divide(pc.divide(flops, duration), 1e3),
         "gbps": pc.divide(nbytes, duration),
         "intensity": pc.divide(flops, moved),
     }
+    if "signature_id" in ops.column_names:
+        # Ids are positions. Signatures that differ in arguments without a shape have one text.
+        ids = ops["signature_id"].fill_null(-1).to_numpy()
+        columns["signature"] = text_array((ids, signatures["signature"].to_pylist()))
+    return KERNELS.conform(pa.table(columns))
 
 
 def is_engine(op: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which ops are envelopes of autograd's: its engine's range, or a node."""
     names, texts = code_column(pa.table({"op": op}), "op")
-    found: np.ndarray[Any, np.dtype[np.bool_]] = np.array(
-        [_is_engine(text) for text in texts] or [False]
-    )[names]
+    engine = [
+        text.startswith(("autograd::engine::", "torch::autograd::"))
+        or ("::" not in text and text.rstrip("0123456789").endswith("Backward"))
+        for text in texts
+    ]
+    found: np.ndarray[Any, np.dtype[np.bool_]] = np.array(engine or [False])[names]
     return found
-
-
-def _is_engine(op: str) -> bool:
-    if op.startswith(("autograd::engine::", "torch::autograd::")):
-        return True
-    return "::" not in op and op.rstrip("0123456789").endswith("Backward")
 
 
 def _constant(text: str, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
-
-
-def _signature_texts(ops: pa.Table, signatures: pa.Table) -> pa.Array:
-    """Return the text of each op's signature; ids are positions."""
-    ids = ops["signature_id"].fill_null(-1).to_numpy()
-    # Signatures that differ in arguments without a shape have one text.
-    return text_array((ids, signatures["signature"].to_pylist()))

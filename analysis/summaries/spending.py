@@ -49,7 +49,13 @@ def spending(steps: pd.DataFrame, energy: pd.DataFrame, rates: Rates) -> pd.Data
         rates: what is given.
     """
     windows = step_windows_of(steps)
-    rows = [*_times(windows), *_energies(energy, rates), *_prices(windows, rates)]
+    rows = [*_times(windows), *_energies(energy, rates)]
+    if rates.price is not None and not windows.empty:
+        by = windows.groupby("rank")["dur_ns"]
+        longest = by.get_group(by.mean().idxmax())
+        each = rates.price / _SECONDS_PER_HOUR / _NS_PER_S
+        costs = [ns * each for ns in (longest.mean(), longest.min(), longest.max())]
+        rows.append(_row("price", None, costs, "price", note=_MEAN))
     columns = [name for name in SPENDING.names if name != "recording"]
     frame = pd.DataFrame(rows, columns=columns)
     for name in ("value", "lo", "hi"):
@@ -86,14 +92,3 @@ def _energies(energy: pd.DataFrame, rates: Rates) -> Iterator[dict[str, Any]]:
         if grams is not None:
             carbon = [None if pd.isna(each) else each * grams for each in joules]
             yield _row("carbon", row["rank"], carbon, "g", **of)
-
-
-def _prices(windows: pd.DataFrame, rates: Rates) -> Iterator[dict[str, Any]]:
-    """Yield what the time of a step costs, of the rank whose steps take longest."""
-    if rates.price is None or windows.empty:
-        return
-    by = windows.groupby("rank")["dur_ns"]
-    longest = by.get_group(by.mean().idxmax())
-    each = rates.price / _SECONDS_PER_HOUR / _NS_PER_S
-    costs = [ns * each for ns in (longest.mean(), longest.min(), longest.max())]
-    yield _row("price", None, costs, "price", note=_MEAN)

@@ -84,8 +84,13 @@ def spent(
     else:
         whole, alone = recorded, _alone(summary, recorded, recorded_parts)
     copies, comm = (each if each >= LARGE * whole else None for each in alone)
-    leading = _leading(sums, idle)
-    return Spent(len(windows), whole, _total(sums), copies, comm, *leading, recorded)
+    # The cause of most idle time, and the line that most of that belongs to.
+    cause, cause_ns = _most(sums, idle, "cause")
+    source = None
+    if cause is not None:
+        source, _ = _most([row for row in sums if row["cause"] == cause], idle, "source")
+    idle_ns = _total(sums)
+    return Spent(len(windows), whole, idle_ns, copies, comm, cause, cause_ns, source, recorded)
 
 
 def idle_sums(idle: Iterable[pa.Table], rank: int = 0) -> pa.Table:
@@ -132,17 +137,6 @@ def _alone(
     parts = recorded_parts()
     times = parts[parts["part"].isin(_ALONE)].groupby("part")["time_ns"].sum()
     return [int(times.get(name, 0)) for name in _ALONE]
-
-
-def _leading(
-    idle: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]]
-) -> tuple[str | None, int, str | None]:
-    """Return the cause of most idle time, that time, and the line that most of it belongs to."""
-    cause, time_ns = _most(idle, every, "cause")
-    if cause is None:
-        return None, 0, None
-    source, _ = _most([row for row in idle if row["cause"] == cause], every, "source")
-    return cause, time_ns, source
 
 
 def _most(

@@ -98,20 +98,15 @@ class _Heads(NamedTuple):
 
 def _heads(rows: pd.DataFrame, of: str, nested: pa.Table | None) -> _Heads:
     if of == LAYERS or nested is None:
-        separator = "." if of == LAYERS else None
-        return _of_texts(rows["layer" if of == LAYERS else "source"], separator)
+        codes, distinct = pd.factorize(rows["layer" if of == LAYERS else "source"])
+        paths = [tuple(str(t).split(".")) if of == LAYERS else (str(t),) for t in distinct]
+        # The code of a null is -1: the last one.
+        return _Heads(codes.astype(np.int64), [*paths, (NONE,)].__getitem__)
     name, parent = TABLES[of][1]
     caller = int_column(nested, parent, -1)
     codes, names = code_column(nested, name)
     own = codes.astype(np.int64)
     return (_of_ops if of == OPS else _of_lines)(rows, caller, (own, names))
-
-
-def _of_texts(texts: pd.Series, separator: str | None) -> _Heads:
-    codes, distinct = pd.factorize(texts)
-    paths = [tuple(str(t).split(separator)) if separator else (str(t),) for t in distinct]
-    # The code of a null is -1: the last one.
-    return _Heads(codes.astype(np.int64), [*paths, (NONE,)].__getitem__)
 
 
 def _of_ops(rows: pd.DataFrame, caller: Int, own: tuple[Int, list[str]]) -> _Heads:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.chunked import chunks_of, in_time_order, stretches, whole
 from pyprof2.analysis.intervals import Covered
-from pyprof2.analysis.parted import in_time_order, parts_of, stretches, whole
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.analysis.summaries.totals import Totals
 from pyprof2.analysis.time.recordings import recorded_span
@@ -20,8 +20,8 @@ from pyprof2.recording import code_column, int_column
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool
-    from pyprof2.analysis.parted import Parted
 
 NEEDED: Final = {
     "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "device_name", "op_id", "layer",
@@ -41,7 +41,7 @@ _THREAD: Final = ["pid", "tid"]
 _OF_OPS: Final = tuple(name for name in NEEDED["ops"] if name not in _SPAN)
 
 
-def totals(tables: Mapping[str, Parted], rank: int = 0) -> Totals:
+def totals(tables: Mapping[str, ChunkedTable], rank: int = 0) -> Totals:
     """Return the totals of a rank.
 
     Busy time is the union of intervals per device, so work that overlaps counts once.
@@ -51,7 +51,7 @@ def totals(tables: Mapping[str, Parted], rank: int = 0) -> Totals:
         rank: its number.
     """
     trace = whole(tables["trace"], NEEDED["trace"])
-    ops, kernels = _Ops(tables), _Kernels()
+    ops, kernels = _OpTotals(tables), _KernelTotals()
     for stretch in stretches(tables["kernels"], NEEDED["kernels"]):
         kernels.add(stretch.rows, ops)
     names = sorted(kernels.names) or _texts(whole(tables["devices"], ["name"])["name"])
@@ -59,7 +59,7 @@ def totals(tables: Mapping[str, Parted], rank: int = 0) -> Totals:
         "profiler": next(iter(_texts(trace["profiler"])), None),
         "devices": [name for name in names if name],
         "copy_count": tables["copies"].row_count,
-        "copy_time_ns": sum(_sum(p["dur_ns"]) for p in parts_of(tables["copies"], ["dur_ns"])),
+        "copy_time_ns": sum(_sum(p["dur_ns"]) for p in chunks_of(tables["copies"], ["dur_ns"])),
         "other_threads_count": kernels.on_other_threads(ops),
         **_busy(tables),
         **ops.counts,
@@ -67,7 +67,7 @@ def totals(tables: Mapping[str, Parted], rank: int = 0) -> Totals:
     }
     has_gpu = kernels.counts["kernel_count"] or facts["copy_count"]
     of = ("kernels", "copies") if has_gpu else ("ops",)
-    spans = chain.from_iterable(parts_of(tables[name], _SPAN) for name in of)
+    spans = chain.from_iterable(chunks_of(tables[name], _SPAN) for name in of)
     return Totals(rank, span_ns=recorded_span(spans, trace), **facts)
 
 
@@ -79,7 +79,7 @@ def with_source(kernels: pa.Table, ops: pa.Table) -> dict[str, Any]:
     }
 
 
-def _busy(tables: Mapping[str, Parted]) -> dict[str, int]:
+def _busy(tables: Mapping[str, ChunkedTable]) -> dict[str, int]:
     """Return how many devices there are, and the time in which each did anything, added up."""
     devices, busy, covered = set(), 0, Covered()
     activities = [tables["kernels"], tables["copies"]]
@@ -97,7 +97,7 @@ def _alone(rows: pa.Table, covered: Covered) -> int:
     return int((end - covered.add(int_column(rows, "device", -1), start, end)).sum())
 
 
-class _Ops:
+class _OpTotals:
     """What the ops of a rank add to its totals.
 
     Attributes:
@@ -106,12 +106,12 @@ class _Ops:
         threads: on which there are any, each once.
     """
 
-    def __init__(self, tables: Mapping[str, Parted]) -> None:
+    def __init__(self, tables: Mapping[str, ChunkedTable]) -> None:
         signatures = whole(tables["signatures"], ["has_shapes"])["has_shapes"]
         shaped = np.append(signatures.to_numpy(zero_copy_only=False), values=False).astype(bool)
         self.counts: Counter[str] = Counter()
         is_shaped, threads = [], []
-        for ops in parts_of(tables["ops"], _OF_OPS):
+        for ops in chunks_of(tables["ops"], _OF_OPS):
             self.counts.update(_op_counts(ops))
             is_shaped.append(shaped[int_column(ops, "signature_id", -1)])
             threads.append(_distinct(ops))
@@ -140,7 +140,7 @@ def _distinct(rows: pa.Table) -> pa.Table:
     return rows.select(_THREAD).group_by(_THREAD, use_threads=False).aggregate([])
 
 
-class _Kernels:
+class _KernelTotals:
     """What the kernels of a rank add to its totals.
 
     Attributes:
@@ -154,7 +154,7 @@ class _Kernels:
         self._covered = Covered()
         self._unlinked: list[pa.Table] = []
 
-    def add(self, kernels: pa.Table, ops: _Ops) -> None:
+    def add(self, kernels: pa.Table, ops: _OpTotals) -> None:
         """Add kernels, in order of time."""
         self.counts.update(_links(kernels) | _shapes(kernels, ops.is_shaped))
         self.counts["busy_kernels_ns"] += _alone(kernels, self._covered)
@@ -164,7 +164,7 @@ class _Kernels:
         launched = kernels.select(_THREAD).filter(loose).group_by(_THREAD, use_threads=False)
         self._unlinked.append(launched.aggregate([([], "count_all")]))
 
-    def on_other_threads(self, ops: _Ops) -> int:
+    def on_other_threads(self, ops: _OpTotals) -> int:
         """Return how many were launched on threads that have no op, where others have some."""
         if not ops.counts["op_count"]:
             return 0

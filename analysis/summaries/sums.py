@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
-from pyprof2.analysis.parted import parts_of
 from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen
 from pyprof2.analysis.summaries.profile_columns import (
     COPY_CATEGORIES,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.parted import Parted
 
     Read: TypeAlias = Callable[[Sequence[str]], Iterable[pa.Table]]
 
@@ -94,7 +94,7 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
     if op_count is None:
         wanted.add("rate_ns")
     else:
-        ops = _Ops(op_count)
+        ops = _OpTimes(op_count)
         for part in read(_OF_OPS):
             ops.add(part)
         helped = _helped(read([*columns, *needed, *_OF_OPS]) if ops.is_helped.any() else (),
@@ -108,7 +108,7 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
     return rows.sums(rank)
 
 
-class _Ops:
+class _OpTimes:
     """What the rows of an op tell together, by `cost_op_id` plus one: 0 stands for none.
 
     Attributes:
@@ -185,11 +185,12 @@ class _Helped(NamedTuple):
     of_op: NDArray[np.int32]
 
 
-def _helped(parts: Iterable[pa.Table], ops: _Ops, codes: _Codes, most: int | None) -> _Helped:
+def _helped(parts: Iterable[pa.Table], ops: _OpTimes, codes: _Codes, most: int | None) -> _Helped:
     """Return what does the work of the ops that are helped; some of it where that is too much."""
     keys, pairs = TextCodes(), [np.empty(0, np.int64)]
     for part in parts:
-        rows = codes.chosen(part.filter(pa.array(_working(part, ops))))
+        works = ops.is_helped[op_numbers(part) + 1] & ~only_helps(part)
+        rows = codes.chosen(part.filter(pa.array(works)))
         key = _numbers(codes.of(rows), keys)
         if most is not None and len(keys) > most:
             break
@@ -201,11 +202,6 @@ def _helped(parts: Iterable[pa.Table], ops: _Ops, codes: _Codes, most: int | Non
     return _Helped(keys, sets, of_op)
 
 
-def _working(rows: pa.Table, ops: _Ops) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = ops.is_helped[op_numbers(rows) + 1] & ~only_helps(rows)
-    return found
-
-
 class _Rows:
     """The sums of rows that come in parts.
 
@@ -215,7 +211,7 @@ class _Rows:
     """
 
     def __init__(
-        self, ops: _Ops | None, helped: _Helped | None, codes: _Codes, means: Sequence[str]
+        self, ops: _OpTimes | None, helped: _Helped | None, codes: _Codes, means: Sequence[str]
     ) -> None:
         self.numbers = TextCodes()
         self._ops, self._helped, self._codes, self._means = ops, helped, codes, means
@@ -351,7 +347,7 @@ def _pairs(owner: Int, number: Int) -> Int:
 
 
 def stored_sums(
-    tables: Mapping[str, Parted], rank: int, most: int = MOST
+    tables: Mapping[str, ChunkedTable], rank: int, most: int = MOST
 ) -> tuple[pa.Table, pa.Table]:
     """Return the tables `sums` and `sum_calls` of a rank.
 
@@ -362,16 +358,22 @@ def stored_sums(
     """
 
     def read(columns: Sequence[str]) -> Iterator[pa.Table]:
-        return activity_parts(lambda name, stored: parts_of(tables[name], stored), columns)
+        return activity_parts(lambda name, stored: chunks_of(tables[name], stored), columns)
 
     found = sums_of_rank(read, STORED_KEYS, rank, op_count=tables["ops"].row_count, most=most)
     too_large = any(column.dtype == object for column in found.columns.values())
     if not 0 < len(found.helps) <= most or too_large:
         return SUMS.empty(), SUM_CALLS.empty()
     texts = {name: key for name, key in found.keys.items() if key.is_text}
+    numbers = {name: found.keys[name] for name in ("stream", "rank")}
     sums = pa.table(
         {name: text_array((key.codes, key.domain)) for name, key in texts.items()}
-        | {name: _numbers_of(found.keys[name]) for name in ("stream", "rank")}
+        | {
+            name: pa.array(
+                [None if c < 0 else key.domain[c] for c in key.codes.tolist()], pa.int64()
+            )
+            for name, key in numbers.items()
+        }
         | {"helps": _lists(found.helped, found.helps)}
         | {name: found.columns[name] for name in (*_STORED_SUMS, *_EXTREMES)}
     )
@@ -384,12 +386,6 @@ def stored_sums(
         }
     )
     return SUMS.conform(sums), SUM_CALLS.conform(calls)
-
-
-def _numbers_of(key: Key) -> pa.Array:
-    return pa.array(
-        [None if code < 0 else key.domain[code] for code in key.codes.tolist()], pa.int64()
-    )
 
 
 def _lists(sets: Sets, which: Int) -> pa.Array:

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.categories import MATRIX_WORK
+from pyprof2.analysis.chunked import RunningCodes, chunks_of, whole
 from pyprof2.analysis.hardware.roofline import highest_peak
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.parted import RunningCodes, parts_of, whole
 from pyprof2.analysis.time.recordings import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import int_array, lookup, merge_texts, narrow, text_array
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.parted import Parted
 
 _PANDAS: Final = {pa.int64(): "Int64", pa.float64(): "float64", pa.string(): "object"}
 COLUMNS: Final = {column.name: _PANDAS[column.type] for column in UTILIZATION.columns}
@@ -111,7 +111,7 @@ def _times_of(table: pa.Table, phase: str) -> tuple[Int, Int]:
 
 
 def utilization(
-    tables: Mapping[str, Parted],
+    tables: Mapping[str, ChunkedTable],
     windows: StepWindows,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
@@ -138,7 +138,16 @@ def utilization(
     has_kernels = bool(tables["kernels"].row_count)
     steps = np.array(list(walls), np.int64)
     work = _Work(steps, devices, override, only_known=not has_kernels)
-    for part in _by_op(tables) if has_kernels else _as_kernels(tables["ops"]):
+    # Without a GPU the work is that of ops.
+    parts = (
+        _by_op(tables)
+        if has_kernels
+        else (
+            part.append_column("device", pa.nulls(part.num_rows, pa.int64()))
+            for part in chunks_of(tables["ops"], NEEDED["ops"])
+        )
+    )
+    for part in parts:
         work.add(part)
     wall = np.array(list(walls.values()), np.int64)
     columns = {
@@ -164,27 +173,27 @@ def _sums(table: pa.Table, steps: Int, values: Int) -> Int:
     return sums
 
 
-def _gpu_time(tables: Sequence[Parted], steps: Int) -> Int | None:
+def _gpu_time(tables: Sequence[ChunkedTable], steps: Int) -> Int | None:
     """Return the summed time of what was launched in each step; None without a GPU."""
     if not any(table.row_count for table in tables):
         return None
-    parts = chain.from_iterable(parts_of(table, ("step", "dur_ns")) for table in tables)
+    parts = chain.from_iterable(chunks_of(table, ("step", "dur_ns")) for table in tables)
     times = np.zeros(len(steps), np.int64)
     for part in parts:
         times += _sums(part, steps, int_column(part, "dur_ns", 0))
     return times
 
 
-def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
+def _by_op(tables: Mapping[str, ChunkedTable]) -> Iterator[pa.Table]:
     """Yield the kernels with the category of the op that accounts for them, where there is one.
 
     A kernel of `aten::copy_` inside a convolution may have done all its work, or nothing of it.
     """
     words = RunningCodes()
-    parts = (words.add(part, "category") for part in parts_of(tables["ops"], ["category"]))
+    parts = (words.add(part, "category") for part in chunks_of(tables["ops"], ["category"]))
     # One word of a few for each op: of millions they are megabytes.
     codes = np.concatenate([narrow(part) for part in parts])
-    for kernels in parts_of(tables["kernels"], _OF_WORK):
+    for kernels in chunks_of(tables["kernels"], _OF_WORK):
         owner = int_column(kernels, "cost_op_id", -1)
         # Ids of ops are dense within a rank, so they are positions.
         of_op = lookup(codes, np.where(owner < len(codes), owner, -1), -1), words.texts
@@ -193,34 +202,21 @@ def _by_op(tables: Mapping[str, Parted]) -> Iterator[pa.Table]:
         yield kernels.set_column(at, "category", category)
 
 
-def _as_kernels(ops: Parted) -> Iterator[pa.Table]:
-    """Yield the ops in the shape of kernels: without a GPU those that account for FLOPs work."""
-    for part in parts_of(ops, NEEDED["ops"]):
-        yield part.append_column("device", pa.nulls(part.num_rows, pa.int64()))
-
-
 def _times(
-    windows: StepWindows, own: Mapping[str, Parted]
+    windows: StepWindows, own: Mapping[str, ChunkedTable]
 ) -> tuple[dict[int, int], dict[int, int] | None]:
     """Return the time of each step and, with a GPU, how much of it devices were busy."""
     activities = [own["kernels"], own["copies"]]
     has_gpu = any(table.row_count for table in activities)
     if len(windows.step):
         return windows.time_by_step(), windows.busy_by_step(activities) if has_gpu else None
-    length = _gpu_span(own) or recorded_span(parts_of(own["ops"], _SPAN), _trace(own))
+    trace = whole(own["trace"], NEEDED["trace"])
+    # From the first kernel or copy to the last; without any, from the first op on.
+    parts = chain.from_iterable(chunks_of(own[name], _SPAN) for name in ("kernels", "copies"))
+    length = recorded_span(parts, trace) or recorded_span(chunks_of(own["ops"], _SPAN), trace)
     every = np.array([_WHOLE])
     always = StepWindows(every, np.array([_FIRST]), np.array([_LAST]))
     return {_WHOLE: length}, always.busy_by_step(activities) if has_gpu else None
-
-
-def _gpu_span(own: Mapping[str, Parted]) -> int:
-    """Return the time of the recordings of a rank from their first kernel or copy to the last."""
-    parts = chain.from_iterable(parts_of(own[name], _SPAN) for name in ("kernels", "copies"))
-    return recorded_span(parts, _trace(own))
-
-
-def _trace(own: Mapping[str, Parted]) -> pa.Table:
-    return whole(own["trace"], NEEDED["trace"])
 
 
 class _Work:
@@ -259,14 +255,11 @@ class _Work:
         self._has_flops |= bool(flops.any())
         for name, values in _flops(matrix, flops).items():
             self._sums[name] += _sums(matrix, self._steps, values)
-        self._add_dtypes(dtype, flops)
-
-    def _add_dtypes(self, codes: Int, flops: Int) -> None:
-        """Add up FLOPs as floats one by one: there may be more than 64 bits hold."""
+        # As floats one by one: there may be more than 64 bits hold.
         sums = np.array(
             [self._flops_of_dtype.get(at, 0.0) for at in range(len(self._dtypes.texts))]
         )
-        np.add.at(sums, codes[codes >= 0], flops[codes >= 0])
+        np.add.at(sums, dtype[dtype >= 0], flops[dtype >= 0])
         self._flops_of_dtype = dict(enumerate(sums.tolist()))
 
     def use(self, wall: Int) -> dict[str, pa.Array]:
@@ -296,22 +289,19 @@ class _Work:
 
         nothing = pa.table({"device": pa.array([], pa.int64())})
         _, found = devices_of(nothing, self._devices, self._override)
+        by_dtype = [self._flops_of_dtype[at] for at in sorted(self._flops_of_dtype)]
+        is_known = bool(by_dtype) and self._has_flops
+        dtype = self._dtypes.texts[int(np.argmax(by_dtype))] if is_known else None
         total, words = 0.0, []
         for at, _ in sorted(self._used):
             device = found[at][1]
-            highest = highest_peak(device, self._dominant())
+            highest = highest_peak(device, dtype)
             if device is None or highest is None:
                 return None, None
             total += highest[0]
             words.append(f"{device.name}, {highest[1]}")
         count = f"{len(words)} × " if len(words) > 1 else ""
         return (total, f"{count}{'; '.join(dict.fromkeys(words))}") if words else (None, None)
-
-    def _dominant(self) -> str | None:
-        sums = [self._flops_of_dtype[at] for at in sorted(self._flops_of_dtype)]
-        if not sums or not self._has_flops:
-            return None
-        return self._dtypes.texts[int(np.argmax(sums))]
 
 
 def _or_null(values: NDArray[np.float64]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What keeps work from being counted, and what keeps it off the Tensor Cores, as findings."""
+"""Work without counts, off the Tensor Cores, or beyond what its device can do, as findings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from pyprof2.analysis.costs.registry import FORMULA_FAILED
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_time
-from pyprof2.analysis.hardware.verdict import find_peaks
+from pyprof2.analysis.hardware.roofs import floats, known, op_numbers, sums_of_op
+from pyprof2.analysis.hardware.verdict import devices_of, find_peaks
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.analysis.summaries.ledger import sum_by, uncosted_ops
+from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pandas as pd
     import pyarrow as pa
 
+    from pyprof2.analysis.hardware.devices import Device
     from pyprof2.problems import Advice
 
 NEEDED: Final = {
@@ -26,7 +32,7 @@ NEEDED: Final = {
                 "compute_dtype", "params", "device_type"),
     "ops": ("op", "category", "cost_status", "cost_note", "self_ns"),
 }  # fmt: skip
-"""The columns that `Work.of` reads of each table."""
+"""The columns that `CountedWork.of` reads of each table."""
 
 _OPS_SHOWN: Final = 5
 _PLACES_SHOWN: Final = 3
@@ -41,7 +47,7 @@ _WORDS: Final = {"no_formula": "no formula", "no_shapes": "no shapes"}
 
 
 @dataclass(frozen=True)
-class Work:
+class CountedWork:
     """What a rank says of its work.
 
     Attributes:
@@ -55,13 +61,13 @@ class Work:
     missed: pd.DataFrame
 
     @classmethod
-    def of(cls, tables: Mapping[str, pa.Table], time_ns: int, *, has_gpu: bool) -> Work:
+    def of(cls, tables: Mapping[str, pa.Table], time_ns: int, *, has_gpu: bool) -> CountedWork:
         """Return what the columns `NEEDED` of a rank's tables say."""
         uncosted = uncosted_ops(tables["kernels"], tables["ops"], has_gpu=has_gpu)
         return cls(time_ns, uncosted, missed_time(tables["kernels"]))
 
 
-def find_work(ranks: Sequence[Work], advice: Advice) -> Iterator[Finding]:
+def find_work(ranks: Sequence[CountedWork], advice: Advice) -> Iterator[Finding]:
     """Yield the findings on the work of kernels, of all ranks together.
 
     First the ops without counts that own most of the time, those without a formula and those
@@ -119,3 +125,70 @@ def _missed(rows: pd.DataFrame) -> Iterator[Finding]:
         text = f"Tensor Cores could have worked, but did not: {reason}{where}"
         count, share = int(row["count"]), float(row["share_pct"])
         yield Finding("info", text, count, share, advice_on(str(reason)))
+
+
+_MARGIN: Final = 1.05
+"""Clocks and data sheets agree to a few percent."""
+_SPARSITY: Final = 2
+"""Peaks are dense, and structured sparsity doubles them."""
+_CACHES_SERVE: Final = 20
+"""Caches move more than the memory: at most some ten times as much."""
+_EXEMPT: Final = ("conv", "comm")
+_TOO_MUCH: Final = "kernels with more FLOPs or bytes than their device can do in their time"
+_NOT_DONE: Final = (
+    "their shapes, formulas, times or the device are wrong: pyprof2 explain kernel:N says which "
+    "were used"
+)
+COUNTED: Final = (
+    "device",
+    "category",
+    "compute_dtype",
+    "cost_op_id",
+    "op_time_ns",
+    "flops_lo",
+    "bytes_lo",
+)
+"""What says which counts a kernel has, and what its device is."""
+
+
+def find_impossible_work(
+    kernels: pa.Table,
+    devices: Sequence[Mapping[str, Any]],
+    rank: int,
+    override: Path | str | None = None,
+) -> Iterator[Finding]:
+    """Yield how many kernels of a rank have counts beyond what their device can do in their time.
+
+    Args:
+        kernels: columns `COUNTED` of the rank's `kernels`.
+        devices: rows of the canonical table `devices`.
+        rank: its number.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
+    """
+    place, found = devices_of(kernels, devices, override)
+    limits = np.array([_limits(device) for _, device in found])[place]
+    category, words = code_column(kernels, "category")
+    dtype, dtypes = code_column(kernels, "compute_dtype")
+    # A convolution may multiply less than its FLOPs say, and links bound a collective; not every
+    # peak of 4-bit types is known.
+    is_exempt = np.array([*(word in _EXEMPT for word in words), False])[category]
+    is_exempt |= np.array([*((kind or "").startswith("f4") for kind in dtypes), False])[dtype]
+    # FLOP/s and bytes per second that each kernel's op had at least; NaN: not known.
+    op = op_numbers(kernels)
+    seconds = known(int_column(kernels, "op_time_ns", -1)) / 1e9
+    counts = [floats(kernels, name) for name in ("flops_lo", "bytes_lo")]
+    counted = [np.where(op >= 0, sums_of_op(op, column), np.nan) for column in counts]
+    rates = np.stack(counted, axis=1) / seconds[:, None]
+    too_many = (rates > limits).any(axis=1) & ~is_exempt
+    if (count := int(too_many.sum())) > 0:
+        yield Finding("problem", _TOO_MUCH, count, 100 * count / len(too_many), _NOT_DONE, rank)
+
+
+def _limits(device: Device | None) -> tuple[float, float]:
+    """Return what no FLOP/s and no bytes per second of a device exceed; infinite if unknown."""
+    if device is None or not device.memory_bytes_per_s:
+        return np.inf, np.inf
+    peaks = [*device.matrix_flop_per_s.values(), *device.vector_flop_per_s.values()]
+    cache = device.l2_bytes_per_s or 0.0
+    bandwidth = max(_CACHES_SERVE * device.memory_bytes_per_s, cache)
+    return _MARGIN * _SPARSITY * max(peaks, default=np.inf), _MARGIN * bandwidth

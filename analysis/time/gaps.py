@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.parted import ENDLESS
+from pyprof2.analysis.chunked import ENDLESS
 from pyprof2.columns import combine_keys, distinct, groups_of, lookup, order_of, row_of
 from pyprof2.recording import int_column
 

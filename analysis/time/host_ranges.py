@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.chunked import InMemory, chunks_of
 from pyprof2.analysis.intervals import merged
 from pyprof2.analysis.linking.threads import NO_ID, Threads
-from pyprof2.analysis.parted import InMemory, parts_of
 from pyprof2.analysis.time.step_windows import only_steps
 from pyprof2.columns import combine_keys, distinct
 from pyprof2.frames import frame_line, is_own_path, parse_frame
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.parted import Parted
 
-    Spool: TypeAlias = Callable[[pa.Schema, Iterator[pa.Table]], Parted]
+    Spool: TypeAlias = Callable[[pa.Schema, Iterator[pa.Table]], ChunkedTable]
     """Keeps parts that come one by one, of numbers, until each is read again."""
 
 COLUMNS: Final = ("start_ns", "dur_ns", "pid", "tid", "name", "kind")
@@ -175,7 +175,7 @@ def _merged(chosen: Bool, start: Int, dur: Int, pid: Int, tid: Int) -> tuple[Int
     return begin, length, of_pid, of_tid
 
 
-def in_memory(schema: pa.Schema, parts: Iterator[pa.Table]) -> Parted:
+def in_memory(schema: pa.Schema, parts: Iterator[pa.Table]) -> ChunkedTable:
     """Keep parts where they are."""
     return InMemory(schema.empty_table(), *parts)
 
@@ -198,12 +198,12 @@ class HostFacts:
     last: Int
     has_stacks: bool
     lines: Sequence[str]
-    flagged: Parted
+    flagged: ChunkedTable
     steps: pa.Table
 
 
 def read_host(
-    tables: Mapping[str, Parted], stalls: pa.Table, root: str | None, spool: Spool
+    tables: Mapping[str, ChunkedTable], stalls: pa.Table, root: str | None, spool: Spool
 ) -> HostFacts:
     """Read `launches`, `ops` and `ranges`.
 
@@ -216,12 +216,12 @@ def read_host(
     reader = _HostReader(root)
     ranges = (
         part.slice(at, _SLICE)
-        for part in parts_of(tables["ranges"], COLUMNS)
+        for part in chunks_of(tables["ranges"], COLUMNS)
         for at in range(0, part.num_rows, _SLICE)
     )
     flagged = spool(FLAGGED, map(reader.range_part, ranges))
     for name in ("launches", "ops"):
-        for part in parts_of(tables[name], _EVENT):
+        for part in chunks_of(tables[name], _EVENT):
             reader.event_part(part)
     threads = reader.threads(stalls)
     first, last = reader.reach(threads)

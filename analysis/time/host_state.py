@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from pyprof2.analysis.chunked import ENDLESS, ChunkedTable
 from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, merged
-from pyprof2.analysis.parted import ENDLESS, Parted
 from pyprof2.analysis.time.causes import BLOCKING, CODES, call_cause
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.host_ranges import (
@@ -333,7 +333,7 @@ class CallFacts:
         return lookup(getattr(self, column), row, -1 if column == "line" else 0)
 
 
-def read_calls(launches: Parted, launching: Bool, facts: HostFacts) -> CallFacts:
+def read_calls(launches: ChunkedTable, launching: Bool, facts: HostFacts) -> CallFacts:
     """Return the facts about all calls.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.parted import ENDLESS, InMemory, parts_of
+from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of
 from pyprof2.analysis.time.causes import BLOCKING, CODES
 from pyprof2.analysis.time.gaps import (
     NEVER,
@@ -41,8 +41,8 @@ from pyprof2.tables import IDLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.parted import Parted
     from pyprof2.analysis.time.host_ranges import HostFacts, Spool
     from pyprof2.analysis.time.host_state import CallFacts
     from pyprof2.analysis.time.step_windows import StepWindows
@@ -107,7 +107,7 @@ def in_key_order(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
 
 
 def idle_of_recording(
-    tables: Mapping[str, Parted],
+    tables: Mapping[str, ChunkedTable],
     whole: Mapping[str, pa.Table],
     rank: int,
     root: str | None = None,
@@ -146,7 +146,7 @@ def numbered(rows: pa.Table, rank: int, trace: pa.Table) -> pa.Table:
 
 
 def idle_in_windows(
-    tables: Mapping[str, Parted],
+    tables: Mapping[str, ChunkedTable],
     whole: Mapping[str, pa.Table],
     root: str | None = None,
     normal_ns: int = NORMAL_GAP_NS,
@@ -174,7 +174,7 @@ def idle_in_windows(
         return
     host = read_host(tables, whole["stalls"], root, spool)
     columns = ("launch_ns", "start_ns", "dur_ns")
-    work = (part for name in ("kernels", "copies") for part in parts_of(tables[name], columns))
+    work = (part for name in ("kernels", "copies") for part in chunks_of(tables[name], columns))
     finder = _IdleFinder(
         tables, times, host, read_calls(tables["launches"], devices.launching, host),
         Stalls(whole["stalls"], host.threads), step_windows(host.steps, work), normal_ns,
@@ -204,14 +204,14 @@ class _DeviceFacts(NamedTuple):
     lacks_launches: bool
 
     @classmethod
-    def read(cls, tables: Mapping[str, Parted], trace: pa.Table) -> _DeviceFacts:
+    def read(cls, tables: Mapping[str, ChunkedTable], trace: pa.Table) -> _DeviceFacts:
         """Read `launches`, `kernels` and `copies`."""
         reach: dict[int, tuple[int, int]] = {}
         there = _recorded_ids(tables["launches"], "launch_id")
         launching, lacks = np.zeros(len(there), bool), False
         columns = ("device", "start_ns", "dur_ns", "launch_id")
         for name in ("kernels", "copies"):
-            for part in parts_of(tables[name], columns):
+            for part in chunks_of(tables[name], columns):
                 launch = int_column(part, "launch_id", -1)
                 known = there[np.where(launch < len(there), launch, -1)]
                 launching[launch[known]] = True
@@ -228,9 +228,9 @@ class _DeviceFacts(NamedTuple):
         return cls(windows, launching, lacks)
 
 
-def _recorded_ids(parts: Parted, key: str) -> Bool:
+def _recorded_ids(parts: ChunkedTable, key: str) -> Bool:
     """Return for each number whether it is a key of the table; the last one is none."""
-    columns = [int_column(part, key, -1) for part in parts_of(parts, [key])]
+    columns = [int_column(part, key, -1) for part in chunks_of(parts, [key])]
     there = np.zeros(max((int(ids.max()) for ids in columns if len(ids)), default=-1) + 2, bool)
     for ids in columns:
         there[ids] = True
@@ -251,7 +251,7 @@ class _IdleFinder:
         normal_ns: see `idle_in_windows`.
     """
 
-    tables: Mapping[str, Parted]
+    tables: Mapping[str, ChunkedTable]
     times: Sequence[int]
     host: HostFacts
     calls: CallFacts
@@ -347,7 +347,9 @@ class _GapWindow(NamedTuple):
 class _HostRows:
     """The rows of the host that gaps from some time on may need."""
 
-    def __init__(self, tables: Mapping[str, Parted], host: HostFacts, launching: Bool) -> None:
+    def __init__(
+        self, tables: Mapping[str, ChunkedTable], host: HostFacts, launching: Bool
+    ) -> None:
         self.launches = RowsInTime(tables["launches"], CALL_COLUMNS)
         self._ops = RowsInTime(tables["ops"], _OPS)
         self._ranges = RowsInTime(host.flagged, FLAGGED.names)

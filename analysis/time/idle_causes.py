@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.time.gaps import DeviceActivities, Gaps
     from pyprof2.analysis.time.host_state import Host, Stalls
     from pyprof2.analysis.time.step_windows import StepWindows
-    from pyprof2.columns import TextColumn
 
 NORMAL_GAP_NS: Final = 30_000
 """The most that a device needs between two that are queued, or from a launch to its start."""
@@ -353,7 +352,8 @@ def idle_rows(
     causes, step = _by_step(causes, windows)
     cause, calls, gap = causes.cause, host.calls, causes.gap
     line = (causes.line, host.facts.lines)
-    source, layer, op = (_of_op(ops, name, causes.op) for name in ("source", "layer", "op"))
+    columns = (code_column(ops, name) for name in ("source", "layer", "op"))
+    source, layer, op = ((lookup(code, causes.op, -1), texts) for code, texts in columns)
     following = gaps.next[gap]
     return pa.table(
         {
@@ -393,11 +393,6 @@ def _by_step(causes: Causes, windows: StepWindows) -> tuple[Causes, Int]:
     step = lookup(windows.step, np.where(inside, at, -1), NEVER)
     gap, _, _, *columns = causes
     return Causes(gap[of], start, end, *(column[of] for column in columns)), step
-
-
-def _of_op(ops: pa.Table, name: str, row: Int) -> TextColumn:
-    code, texts = code_column(ops, name)
-    return lookup(code, row, -1), texts
 
 
 def _notes(causes: Causes, gaps: Gaps, activities: DeviceActivities, host: Host) -> Int:

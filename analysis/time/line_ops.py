@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from pyprof2.analysis.chunked import RunningCodes, Tail
 from pyprof2.analysis.intervals import nearest_marked
 from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.passes import ENGINE
-from pyprof2.analysis.parted import RunningCodes, Tail
 from pyprof2.columns import lookup, short
 from pyprof2.recording import code_column, int_column
 

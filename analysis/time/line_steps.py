@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pyprof2.analysis.chunked import ENDLESS
 from pyprof2.analysis.intervals import Nest, last_not_after
 from pyprof2.analysis.linking.ranges import step_number
-from pyprof2.analysis.parted import ENDLESS
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.step_windows import step_ranges
 from pyprof2.columns import row_of, short

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.intervals import Covered
-from pyprof2.analysis.linking.threads import Threads
-from pyprof2.analysis.parted import (
+from pyprof2.analysis.chunked import (
     ENDLESS,
     RunningCodes,
+    chunks_of,
     in_time_order,
     least_from,
-    parts_of,
     stretches,
     whole,
 )
+from pyprof2.analysis.intervals import Covered
+from pyprof2.analysis.linking.threads import Threads
 from pyprof2.analysis.time import line_ops
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.line_ops import OpsAtLines
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.parted import Parted
     from pyprof2.analysis.time.line_ops import LineOps
     from pyprof2.analysis.time.line_steps import HostSteps
 
@@ -212,7 +212,9 @@ class LineWork:
         sources: the texts that sources of rows are codes of, once the devices are done.
     """
 
-    def __init__(self, tables: Mapping[str, Parted], place: Callable[[LineOps, int], Int]) -> None:
+    def __init__(
+        self, tables: Mapping[str, ChunkedTable], place: Callable[[LineOps, int], Int]
+    ) -> None:
         """Find threads and steps.
 
         Args:
@@ -221,7 +223,7 @@ class LineWork:
         """
         self._tables, self._place_of = tables, place
         ranges = only_steps(whole(tables["ranges"], INPUT["ranges"]))
-        parts = parts_of(tables["ops"], _OF_THREADS)
+        parts = chunks_of(tables["ops"], _OF_THREADS)
         sums = [
             part.group_by(["pid", "tid"], use_threads=False).aggregate([("self_ns", "sum")])
             for part in parts
@@ -274,7 +276,7 @@ class LineWork:
             work = pa.concat_tables(parts).unify_dictionaries()
             at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
             yield _work_rows(work, at, self.steps, covered)
-        for idle in parts_of(self._tables["idle"], INPUT["idle"]):
+        for idle in chunks_of(self._tables["idle"], INPUT["idle"]):
             op_id, time = int_column(idle, "op_id", -1), int_column(idle, "time_ns", 0)
             numbers, start = (int_column(idle, name, NEVER) for name in ("step", "start_ns"))
             step, at = short(self.steps.find(numbers, start)), lookup(place, op_id, NOWHERE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.parted import InMemory
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_work import (
@@ -33,8 +33,8 @@ from pyprof2.result_tables import LINES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.parted import Parted
     from pyprof2.analysis.time.line_ops import LineOps
     from pyprof2.analysis.time.line_work import LedgerRows
 
@@ -47,7 +47,7 @@ _BACKWARD: Final = [PHASES.index(phase) for phase in ("backward", "recompute")]
 _NO_BACKWARD: Final = -1
 
 
-def lines_of_rank(tables: Mapping[str, Parted], rank: int) -> Iterator[pa.Table]:
+def lines_of_rank(tables: Mapping[str, ChunkedTable], rank: int) -> Iterator[pa.Table]:
     """Yield the table `lines` of a rank in parts, ledger by ledger.
 
     Args:

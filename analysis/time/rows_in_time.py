@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.parted import ENDLESS
+from pyprof2.analysis.chunked import ENDLESS
 from pyprof2.columns import row_of, values_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.parted import Parted
 
 _RECENT: Final = 2
 """How many parts are kept: rows that are looked up by key stand in those that were just read."""
@@ -33,7 +33,7 @@ class RowsInTime:
         rows: what is held, in the order of the table.
     """
 
-    def __init__(self, parts: Parted, columns: Sequence[str]) -> None:
+    def __init__(self, parts: ChunkedTable, columns: Sequence[str]) -> None:
         self._parts, self._columns = parts, columns
         least, _ = parts.bounds("start_ns")
         self._begin = np.minimum.accumulate(least[::-1])[::-1]
@@ -105,7 +105,7 @@ def united(rows: pa.Table, others: pa.Table, key: str) -> pa.Table:
     return both.combine_chunks().take(pa.array(np.argsort(ids, kind="stable")))
 
 
-def cuts(tables: Sequence[Parted], size: int) -> list[int]:
+def cuts(tables: Sequence[ChunkedTable], size: int) -> list[int]:
     """Return times that cut tables into windows in which about `size` rows of each begin.
 
     The last one is later than all rows; rows that begin together are in one window.

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.chunked import ENDLESS, in_time_order
 from pyprof2.analysis.intervals import Covered, Int, merged, time_within
 from pyprof2.analysis.linking.ranges import step_number
-from pyprof2.analysis.parted import ENDLESS, in_time_order
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.columns import order_of
 from pyprof2.recording import code_column, int_column
@@ -25,7 +25,7 @@ from pyprof2.recording import code_column, int_column
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyprof2.analysis.parted import Parted
+    from pyprof2.analysis.chunked import ChunkedTable
 
 _BUSY: Final = ("device", "start_ns", "dur_ns")
 
@@ -51,7 +51,7 @@ class StepWindows(NamedTuple):
         """Return the length of the windows of each step, in order of the numbers."""
         return _summed(self.step, self.end - self.start)
 
-    def busy_by_step(self, activities: Sequence[Parted]) -> dict[int, int]:
+    def busy_by_step(self, activities: Sequence[ChunkedTable]) -> dict[int, int]:
         """Return the time in which devices worked in the windows of each step.
 
         The times of several devices are added up; work that overlaps on one counts once.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.parted import ENDLESS, in_time_order, whole
+from pyprof2.analysis.chunked import ENDLESS, in_time_order, whole
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.recordings import recordings
 from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.parted import Parted
 
     Floats: TypeAlias = NDArray[np.float64]
 
@@ -310,7 +310,7 @@ def device_columns(kernels: pa.Table, copies: pa.Table) -> tuple[Int, Int, Int, 
     return device, start, start + np.maximum(0, length), kind
 
 
-def steps_of_rank(tables: Mapping[str, Parted], windows: StepWindows, rank: int) -> pa.Table:
+def steps_of_rank(tables: Mapping[str, ChunkedTable], windows: StepWindows, rank: int) -> pa.Table:
     """Return the table `steps` of a rank: a row for each device and window.
 
     Args:

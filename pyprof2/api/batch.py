@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pyprof2.analysis.summaries.batch.recorded import Recorded
-    from pyprof2.analysis.summaries.batch.savable import Savable
+    from pyprof2.analysis.summaries.batch.recorded import Recorded, Savable
 
 
 def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False) -> Model:
@@ -52,7 +51,7 @@ def recorded_of(batch: int, run: Run) -> Recorded:
 
 
 def _savable(run: Run, rank: int) -> Savable | None:
-    from pyprof2.analysis.summaries.batch.savable import savable_of
+    from pyprof2.analysis.summaries.batch.recorded import savable_of
 
     profile = run.memory_by_device()
     own = [curve for curve in profile.curves if curve.rank == rank]

@@ -491,7 +491,7 @@ class JobOfRanks(Displayed):
         """Return the ranks of a group; none where that was not recorded."""
         return self._ranks_of_groups.get(group_key, frozenset())
 
-    def gain(self, name: str, make: Callable[[], what_if.Change]) -> what_if.Gain:
+    def gain(self, name: str, make: Callable[[], what_if.Scenario]) -> what_if.Gain:
         """Return what a change gains, by its name: made and replayed once, whoever asks."""
         if name not in self._gains:
             self._gains[name] = what_if.evaluate(self.graph, make())

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.memory.profile import MemoryProfile
-    from pyprof2.analysis.summaries.advice.facts import Facts
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
     from pyprof2.analysis.summaries.findings import Finding
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.profile import Sums
     from pyprof2.analysis.summaries.spent import Spent
     from pyprof2.analysis.summaries.totals import Totals
-    from pyprof2.analysis.summaries.work_checks import Work
+    from pyprof2.analysis.summaries.work_checks import CountedWork
     from pyprof2.api.displays import Pictures
     from pyprof2.api.job import JobOfRanks
     from pyprof2.pipeline.parsing import default_store, parse
@@ -634,7 +634,7 @@ class Run(Displayed):
             return self._advice[2]
         return find_pollution(self._facts())
 
-    def _facts(self, device: Path | str | None = None) -> Iterator[Facts]:
+    def _facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:
         """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
 
@@ -912,7 +912,7 @@ class Run(Displayed):
 
     def _utilization_of(self, rank: RankTables) -> pa.Table:
         """Return the utilization of a rank with the peaks of the device that was named."""
-        from pyprof2.analysis.parted import InMemory
+        from pyprof2.analysis.chunked import InMemory
         from pyprof2.analysis.summaries.utilization import NEEDED, utilization
         from pyprof2.analysis.time.step_windows import StepWindows
 
@@ -1252,16 +1252,20 @@ class Run(Displayed):
             yield from find_devices([row for rank in self._ranks for row in rank.devices()])
         yield from self._pollution()
 
-    def _work_of(self, rank: RankTables, totals: Totals) -> tuple[list[Finding], Work]:
+    def _work_of(self, rank: RankTables, totals: Totals) -> tuple[list[Finding], CountedWork]:
         """Return what is odd in the work of a rank, and what it says of counts."""
-        from pyprof2.analysis.summaries import odd_work
-        from pyprof2.analysis.summaries.work_checks import NEEDED, Work
+        from pyprof2.analysis.summaries.work_checks import (
+            COUNTED,
+            NEEDED,
+            CountedWork,
+            find_impossible_work,
+        )
 
-        of_kernels = {*odd_work.COUNTED, *NEEDED["kernels"]}
+        of_kernels = {*COUNTED, *NEEDED["kernels"]}
         tables = rank.several({"kernels": of_kernels, "ops": NEEDED["ops"]})
         kernels, devices = tables["kernels"], rank.devices()
-        odd = [*odd_work.find_impossible_work(kernels, devices, rank.rank, self.device)]
-        return odd, Work.of(tables, totals.work_time_ns, has_gpu=totals.has_gpu)
+        odd = [*find_impossible_work(kernels, devices, rank.rank, self.device)]
+        return odd, CountedWork.of(tables, totals.work_time_ns, has_gpu=totals.has_gpu)
 
 
 def _known_device(parts: pd.DataFrame) -> pd.DataFrame:

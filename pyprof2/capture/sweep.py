@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyprof2.analysis.summaries.batch.limits import Tried
 from pyprof2.analysis.summaries.batch.model import FEWEST, STEP, fit_model
-from pyprof2.analysis.summaries.batch.tried import Tried
 from pyprof2.api.batch import recorded_of
 from pyprof2.api.run import load
 from pyprof2.capture.entry_process import EntryRunError, record, time_iterations

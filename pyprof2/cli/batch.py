@@ -14,8 +14,8 @@ from pyprof2.reports import files
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyprof2.analysis.summaries.batch.limits import Tried
     from pyprof2.analysis.summaries.batch.model import Model
-    from pyprof2.analysis.summaries.batch.tried import Tried
     from pyprof2.api.run import Run
     from pyprof2.capture.sweep import Sweep
     from pyprof2.reports.batch import BatchQuery
@@ -295,8 +295,7 @@ def _tried(
     on_run: Callable[[], object],
 ) -> dict[int, Tried]:  # fmt: skip
     """Run the batch size that the model suggests, and the next one."""
-    from pyprof2.analysis.summaries.batch.limits import limits
-    from pyprof2.analysis.summaries.batch.tried import suggested
+    from pyprof2.analysis.summaries.batch.limits import limits, suggested
     from pyprof2.capture.sweep import ROUNDS, verify
 
     found = limits(model, query.capacity or model.recordings[-1].capacity, query.given)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.linking.windows import RecordingWindow
+    from pyprof2.analysis.linking.windows import TraceWindow
     from pyprof2.recording import Recording
 
 
@@ -74,7 +74,7 @@ def assemble(
 
 
 def _tables_of(
-    window: RecordingWindow,
+    window: TraceWindow,
     source_root: str | None,
     shared: SharedFindings,
     facts: dict[str, int],
@@ -139,7 +139,7 @@ def _rows(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _in_time_order(window: RecordingWindow, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
+def _in_time_order(window: TraceWindow, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
     """Yield what of a raw table begins in a window, sorted by time, longer ones first, numbered."""
     recording = window.recording
     start, *lengths = (int_column(recording.read(name, [key]), key, 0) for key in keys)

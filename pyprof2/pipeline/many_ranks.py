@@ -119,7 +119,7 @@ class _Changed(NamedTuple):
         scatter: see `what_if.scatter`.
     """
 
-    change: what_if.Change
+    change: what_if.Scenario
     legs: pd.DataFrame
     excess: pd.DataFrame
     host_times: pd.Series

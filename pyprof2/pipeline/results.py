@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.parted import InMemory, parts_of
+from pyprof2.analysis.chunked import InMemory, chunks_of
 from pyprof2.analysis.summaries import ledger, spent, summary, sums, utilization
 from pyprof2.analysis.time import lines, steps
 from pyprof2.analysis.time.step_windows import only_steps, step_windows
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyprof2.analysis.parted import Parted
+    from pyprof2.analysis.chunked import ChunkedTable
 
 _OF_STEPS: Final = (*steps.INPUT["ranges"], "pid", "tid")
 _OF_WINDOWS: Final = ("launch_ns", "start_ns", "dur_ns")
@@ -42,9 +42,9 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     """
     # Of the ranges only steps count, and there may be more frames than anything else.
     ranges = rank.reduced("ranges", _OF_STEPS, only_steps)
-    tables: dict[str, Parted] = {name: rank.parts(name) for name in _TABLES}
+    tables: dict[str, ChunkedTable] = {name: rank.parts(name) for name in _TABLES}
     tables["ranges"] = InMemory(ranges)
-    activities = (parts_of(tables[name], _OF_WINDOWS) for name in ("kernels", "copies"))
+    activities = (chunks_of(tables[name], _OF_WINDOWS) for name in ("kernels", "copies"))
     windows = step_windows(ranges, chain.from_iterable(activities))
     yield "steps", [steps.steps_of_rank(tables, windows, rank.rank)]
     yield "summary", [summary.totals(tables, rank.rank).table()]
@@ -54,4 +54,4 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     yield "lines", lines.lines_of_rank(tables, rank.rank)
     found = sums.stored_sums(tables, rank.rank)
     yield from zip(("sums", "sum_calls"), ([each] for each in found), strict=True)
-    yield "idle_sums", [spent.idle_sums(parts_of(tables["idle"], spent.IDLE_INPUT), rank.rank)]
+    yield "idle_sums", [spent.idle_sums(chunks_of(tables["idle"], spent.IDLE_INPUT), rank.rank)]

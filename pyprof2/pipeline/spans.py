@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
-from pyprof2.analysis.parted import parts_of
+from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.pipeline.assemble import ids_after, shifted
 from pyprof2.pipeline.results import write_results
@@ -66,12 +66,12 @@ def _first_ids(tables: RankTables, span: int) -> dict[str, int]:
     before: Counter[str] = Counter()
     for name, table in TABLES.items():
         if "span" in table.names:
-            rows = parts_of(tables.parts(name), ["span"])
+            rows = chunks_of(tables.parts(name), ["span"])
             before[name] = sum(pc.sum(pc.less(part["span"], span)).as_py() or 0 for part in rows)
     ids = ids_after(before)
     if not any(tables.parts(name).row_count for name in ("kernels", "copies")):
         # The rows of a profile are ops then, but for the envelopes of autograd's.
-        ops = parts_of(tables.parts("ops"), ["op", "span"])
+        ops = chunks_of(tables.parts("ops"), ["op", "span"])
         earlier = (part.filter(pc.less(part["span"], span)) for part in ops)
         ids["kernel_id"] = sum(int((~is_engine(part["op"])).sum()) for part in earlier)
     return ids
@@ -79,5 +79,5 @@ def _first_ids(tables: RankTables, span: int) -> dict[str, int]:
 
 def _rows_of(parts: TableParts, span: int, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the rows of a span, of a table without spans all, part by part."""
-    for part in parts_of(parts, columns):
+    for part in chunks_of(parts, columns):
         yield part.filter(pc.equal(part["span"], span)) if "span" in columns else part

@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from pyprof2 import units
 from pyprof2.analysis.summaries.batch import model as batch
-from pyprof2.analysis.summaries.batch.limits import ENOUGH, MARGIN, limits
+from pyprof2.analysis.summaries.batch.limits import (
+    ENOUGH,
+    MARGIN,
+    VERIFIED,
+    limits,
+    rows,
+    suggested,
+)
 from pyprof2.analysis.summaries.batch.savings import (
     checkpoints,
     sharded,
@@ -19,7 +26,6 @@ from pyprof2.analysis.summaries.batch.savings import (
     state_bytes,
     wanted,
 )
-from pyprof2.analysis.summaries.batch.tried import VERIFIED, rows, suggested
 from pyprof2.reports import cells, files
 from pyprof2.reports.table import drawn
 from pyprof2.tables import Column
@@ -27,10 +33,9 @@ from pyprof2.tables import Column
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyprof2.analysis.summaries.batch.limits import Limits
+    from pyprof2.analysis.summaries.batch.limits import Limits, Tried
     from pyprof2.analysis.summaries.batch.model import Model, PartFit
     from pyprof2.analysis.summaries.batch.savings import Checkpoint, Shortage
-    from pyprof2.analysis.summaries.batch.tried import Tried
 
 BATCH_COLUMNS: Final = (
     Column("batch_size", pa.int64(), "Samples in a step.", nullable=False),

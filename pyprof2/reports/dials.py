@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.batch import model as batch
-from pyprof2.analysis.summaries.batch.held import held_of
-from pyprof2.analysis.summaries.batch.limits import MARGIN, limits
-from pyprof2.analysis.summaries.batch.savings import fixed_memory
-from pyprof2.analysis.summaries.batch.tried import rows
+from pyprof2.analysis.summaries.batch.limits import MARGIN, limits, rows
+from pyprof2.analysis.summaries.batch.savings import fixed_memory, held_of
 from pyprof2.errors import UsageError
 from pyprof2.reports.batch import BatchQuery, notes
 from pyprof2.reports.page.html import Program, packed, page

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pyprof2.analysis.summaries.compared_calls import NEEDED
-from pyprof2.analysis.summaries.odd_steps import largest_terms, step_difference
+from pyprof2.analysis.summaries.compared_sides import largest_terms, step_difference
 from pyprof2.analysis.time.step_times import (
     median_interval,
     median_step,

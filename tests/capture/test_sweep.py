@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from pyprof2.analysis.summaries.batch.limits import Tried, rows
 from pyprof2.analysis.summaries.batch.model import MEMORY, STEP, THROUGHPUT, fit_model
-from pyprof2.analysis.summaries.batch.phases import Memory
-from pyprof2.analysis.summaries.batch.recorded import Recorded
-from pyprof2.analysis.summaries.batch.tried import Tried, rows
+from pyprof2.analysis.summaries.batch.recorded import Memory, Recorded
 from pyprof2.capture.entry_facts import Facts
 from pyprof2.capture.entry_process import EntryRun, EntryRunError
 from pyprof2.capture.sweep import CPU_TIME, WALL_TIME, Sweep, next_size, sizes_around, verify

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, in_time_order, stretches
 from pyprof2.analysis.intervals import Covered, innermost_time
-from pyprof2.analysis.parted import ENDLESS, InMemory, in_time_order, parts_of, stretches
 from pyprof2.analysis.summaries import ledger, summary, utilization
 from pyprof2.analysis.time import lines, steps
 from pyprof2.analysis.time.line_ops import INPUT, OpsAtLines
@@ -55,7 +55,7 @@ def results(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the tables of results, from tables in parts of so many rows."""
     of = {name: Stored.cut(table, size) for name, table in tables.items()}
-    work = chain(*(parts_of(of[name], READ[name]) for name in ("kernels", "copies")))
+    work = chain(*(chunks_of(of[name], READ[name]) for name in ("kernels", "copies")))
     windows = step_windows(tables["ranges"], work)
     found = {
         "steps": steps.steps_of_rank(of, windows, rank),
@@ -303,6 +303,6 @@ def test_what_a_device_did_before_is_not_counted_again(
 def test_a_table_in_memory_has_at_least_one_part(count: int) -> None:
     table = InMemory.cut(pa.table({"start_ns": pa.array(range(count), pa.int64())}), 2)
 
-    assert [part.num_rows for part in parts_of(table, ["start_ns"])] == {
+    assert [part.num_rows for part in chunks_of(table, ["start_ns"])] == {
         0: [0], 1: [1], 5: [2, 2, 1],
     }[count]  # fmt: skip

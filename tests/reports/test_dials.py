@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pyprof2
-from pyprof2.analysis.summaries.batch.tried import Tried
+from pyprof2.analysis.summaries.batch.limits import Tried
 from pyprof2.api.batch import held_by_category
 from pyprof2.cli import main
 from pyprof2.lsp.patches import code_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyprof2.analysis.summaries.advice.advise import (
     advice_of_facts,
     advise,
+    alike,
     find_pollution,
     noting_pollution,
 )
-from pyprof2.analysis.summaries.advice.alike import alike
 from pyprof2.analysis.summaries.advice.findings import Rule
 from pyprof2.analysis.summaries.advice.rules import RULES
 

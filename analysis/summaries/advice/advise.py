@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import merged, time_within, union_length
-from pyprof2.analysis.summaries.advice.facts import Facts, ends, facts_of_ranks, is_comm
+from pyprof2.analysis.summaries.advice.facts import RankFacts, ends, facts_of_ranks, is_comm
 from pyprof2.analysis.summaries.advice.findings import (
     FIRES,
     SILENT,
     UNKNOWN,
-    Found,
     Rule,
+    RuleFinding,
     evidence_text,
 )
 from pyprof2.analysis.summaries.advice.floors import best_peak, floor_ns, half_peak
@@ -67,7 +67,7 @@ def advise(
     return advice_of_facts(facts_of_ranks(tables, devices, override))
 
 
-def advice_of_facts(facts_of_each: Iterable[Facts]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def advice_of_facts(facts_of_each: Iterable[RankFacts]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what all rules find; see `advise`.
 
     Args:
@@ -86,7 +86,7 @@ def advice_of_facts(facts_of_each: Iterable[Facts]) -> tuple[pd.DataFrame, pd.Da
     return frame.loc[order.index].reset_index(drop=True), pd.DataFrame(bounds, columns=columns)
 
 
-def find_pollution(facts_of_each: Iterable[Facts]) -> Iterator[Finding]:
+def find_pollution(facts_of_each: Iterable[RankFacts]) -> Iterator[Finding]:
     """Yield what makes parts of recordings unlike the program.
 
     Args:
@@ -100,14 +100,16 @@ def find_pollution(facts_of_each: Iterable[Facts]) -> Iterator[Finding]:
                 yield Finding("lack", text, None, None, remedy, facts.rank)
 
 
-def noting_pollution(facts_of_each: Iterable[Facts], polluted: list[Finding]) -> Iterator[Facts]:
+def noting_pollution(
+    facts_of_each: Iterable[RankFacts], polluted: list[Finding]
+) -> Iterator[RankFacts]:
     """Yield the same facts, and put what `find_pollution` finds in them into `polluted`."""
     for facts in facts_of_each:
         polluted += find_pollution([facts])
         yield facts
 
 
-def find(facts: Facts) -> list[tuple[Rule, Found | None]]:
+def find(facts: RankFacts) -> list[tuple[Rule, RuleFinding | None]]:
     """Return what each rule finds in a rank; None where it is silent."""
     affected = affected_steps(facts) if facts.has_steps else set()
     whole = len(affected) == len(set(facts.steps.step.tolist()))
@@ -121,7 +123,9 @@ def find(facts: Facts) -> list[tuple[Rule, Found | None]]:
     return [(rule, None if rule.slug in CONTEXT and not on_host else each) for rule, each in found]
 
 
-def _found(rule: Rule, facts: Facts, rest: Facts | None, affected: set[int]) -> Found | None:
+def _found(
+    rule: Rule, facts: RankFacts, rest: RankFacts | None, affected: set[int]
+) -> RuleFinding | None:
     """Return what a rule finds, unknown if it is in steps alone that only a start has."""
     found = _at_stake(rule.find(facts), facts)
     if found is None or found.status != FIRES or rest is None or found.hi_ns is None:
@@ -134,20 +138,24 @@ def _found(rule: Rule, facts: Facts, rest: Facts | None, affected: set[int]) -> 
     return replace(found, status=UNKNOWN, needs=needs)
 
 
-def _at_stake(found: Found | None, facts: Facts) -> Found | None:
+def _at_stake(found: RuleFinding | None, facts: RankFacts) -> RuleFinding | None:
     """Return what was found, None where too little is at stake."""
     if found is None or found.hi_ns is None or facts.share(found.hi_ns) >= LEAST_PCT:
         return found
     return None
 
 
-def _row(facts: Facts, rule: Rule, found: Found | None) -> dict[str, Any]:
+def _row(facts: RankFacts, rule: Rule, found: RuleFinding | None) -> dict[str, Any]:
     if found is None:
         return {"rank": facts.rank, "rule": rule.slug, "status": SILENT}
+    severity = "info"
+    if found.hi_ns is not None:
+        share = facts.share(found.hi_ns)
+        severity = "high" if share >= _HIGH_PCT else "medium" if share >= _MEDIUM_PCT else "low"
     return {
         "rank": facts.rank,
         "rule": rule.slug,
-        "severity": _severity(facts, found),
+        "severity": severity,
         "status": found.status,
         "finding": found.text,
         "at_stake_lo_ns": found.lo_ns,
@@ -161,14 +169,9 @@ def _row(facts: Facts, rule: Rule, found: Found | None) -> dict[str, Any]:
     }
 
 
-def _severity(facts: Facts, found: Found) -> str:
-    if found.hi_ns is None:
-        return "info"
-    share = facts.share(found.hi_ns)
-    return "high" if share >= _HIGH_PCT else "medium" if share >= _MEDIUM_PCT else "low"
-
-
-def gain_bound(facts: Facts, found: Sequence[tuple[Rule, Found | None]]) -> dict[str, int]:
+def gain_bound(
+    facts: RankFacts, found: Sequence[tuple[Rule, RuleFinding | None]]
+) -> dict[str, int]:
     """Return what all remedies together can gain at most, and the times that it rests on.
 
     The recorded time cannot become shorter than the longest of three: what the busiest thread
@@ -183,8 +186,14 @@ def gain_bound(facts: Facts, found: Sequence[tuple[Rule, Found | None]]) -> dict
     slugs = {rule.slug for rule, each in found if each is not None and each.status == FIRES}
     host, device = _host_ns(facts, removed), _device_ns(facts, slugs)
     host *= "host-pause" not in slugs
-    comm = _comm_ns(facts) - ("exposed-communication" in slugs) * exposed_ns(facts)
-    comm = max(0, comm - _waits_ns(facts))
+    kernels = facts["kernels"]
+    own = kernels[is_comm(kernels)]
+    times = [union_length(*ends(rows)) for _, rows in own.groupby(own["device"].fillna(-1))]
+    comm = max(times, default=0) - ("exposed-communication" in slugs) * exposed_ns(facts)
+    if facts.job is not None:
+        members = facts.job.members
+        comm -= int(members.loc[members["rank"] == facts.rank, "wait_ns"].sum())
+    comm = max(0, comm)
     devices = facts.devices_count
     bound = max(0, facts.window_ns // devices - max(host, device, comm))
     return {
@@ -193,7 +202,7 @@ def gain_bound(facts: Facts, found: Sequence[tuple[Rule, Found | None]]) -> dict
     }  # fmt: skip
 
 
-def _host_ns(facts: Facts, removed: Sequence[Any]) -> int:
+def _host_ns(facts: RankFacts, removed: Sequence[Any]) -> int:
     """Return how long the busiest thread worked in ops and calls outside of what is removed."""
     stalls = facts["stalls"]
     full = stalls[(stalls["kind"] == "queue_full").to_numpy(bool)]
@@ -224,7 +233,7 @@ def _threads(tables: Sequence[pd.DataFrame]) -> Int:
     return combine_keys(*numbers)
 
 
-def _device_ns(facts: Facts, slugs: set[str]) -> int:
+def _device_ns(facts: RankFacts, slugs: set[str]) -> int:
     """Return what the kernels of the busiest stream need; those that may go away need nothing."""
     kernels = facts["kernels"]
     is_half = "half-precision" in slugs
@@ -239,16 +248,37 @@ def _device_ns(facts: Facts, slugs: set[str]) -> int:
     return int(by.sum().max()) if len(kernels) else 0
 
 
-def _waits_ns(facts: Facts) -> int:
-    """Return how long a rank waited in collectives for others."""
-    if facts.job is None:
-        return 0
-    members = facts.job.members
-    return int(members.loc[members["rank"] == facts.rank, "wait_ns"].sum())
+_SAME: Final = ("status", "rule", "source", "needs")
 
 
-def _comm_ns(facts: Facts) -> int:
-    kernels = facts["kernels"]
-    own = kernels[is_comm(kernels)]
-    times = [union_length(*ends(rows)) for _, rows in own.groupby(own["device"].fillna(-1))]
-    return max(times, default=0)
+def alike(findings: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the findings, those of several ranks that are alike as one.
+
+    They are alike if they are of one rule and line, and need the same to be recorded. Of these the
+    one with the largest stake stands for all: times of ranks are never added up.
+
+    Args:
+        findings: of `advise`, in its order.
+
+    Returns:
+        Its rows as objects, null as None, with `ranks`, who has it, `rank` among them; and
+        `least_ns`, the smallest of their largest stakes. In the order of `advise` in each status.
+    """
+    statuses = list(dict.fromkeys(findings["status"]))
+    found = sorted(_groups(findings), key=lambda row: -(row["at_stake_hi_ns"] or 0))
+    return sorted(found, key=lambda row: statuses.index(row["status"]))
+
+
+def _groups(findings: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    plain = findings.astype(object)
+    rows = plain.where(plain.notna(), None).to_dict("records")
+    groups: dict[tuple[Any, ...], list[dict[Any, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in _SAME), []).append(row)
+    for own in groups.values():
+        stakes = [row["at_stake_hi_ns"] or 0 for row in own]
+        most = own[stakes.index(max(stakes))]
+        ranks = sorted({row["rank"] for row in own})
+        yield {str(name): value for name, value in most.items()} | {
+            "ranks": ranks, "least_ns": min(stakes) if most["at_stake_hi_ns"] else None
+        }  # fmt: skip

@@ -12,16 +12,15 @@ import numpy as np
 
 from pyprof2.analysis.intervals import merged
 from pyprof2.analysis.summaries.advice.facts import ends
-from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
 from pyprof2.analysis.summaries.advice.host import LEAST_PCT, longest, moved, top_line, tops
-from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.columns import combine_keys
 from pyprof2.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pyprof2.analysis.summaries.advice.facts import Facts
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 PYTHON_PCT: Final = 5
 SHORT_OPS_PCT: Final = 10
@@ -34,7 +33,7 @@ _NODE: Final = "autograd::engine::evaluate_function: "
 """What stands before the names of nodes that backward runs."""
 
 
-def waiting(facts: Facts) -> Found | None:
+def waiting(facts: RankFacts) -> RuleFinding | None:
     """The thread that holds the steps waits for another thread, a process or another rank."""
     idle = facts.idle_of("sync", "host_comm")
     share = facts.share(idle["time_ns"].sum())
@@ -46,7 +45,7 @@ def waiting(facts: Facts) -> Found | None:
     return moved(idle, text, {"ops": idle["op_id"].dropna().drop_duplicates()})
 
 
-def python(facts: Facts) -> Found | None:
+def python(facts: RankFacts) -> RuleFinding | None:
     """Python outside of ops runs on one core, and no op runs beside it."""
     idle = facts.idle_of("host_python", "host_unrecorded")
     time_ns = int(idle["time_ns"].sum())
@@ -56,11 +55,11 @@ def python(facts: Facts) -> Found | None:
     text = f"{share:.1f} % of the time outside of ops and of the loading of data"
     hidden_ns = int(facts.idle_of("host_unrecorded")["time_ns"].sum())
     if 2 * hidden_ns > time_ns and not facts.has_stacks:
-        return unknown(text, needs(facts, "Python stacks"), hi_ns=time_ns, lo_ns=0)
+        return unknown(text, how_to_record(facts, "Python stacks"), hi_ns=time_ns, lo_ns=0)
     return moved(idle, text, {"ops": idle["op_id"].dropna().drop_duplicates()})
 
 
-def short_ops(facts: Facts) -> Found | None:
+def short_ops(facts: RankFacts) -> RuleFinding | None:
     """Ops do so little that most of their time is what it costs to call them."""
     ops = _outermost(facts)
     short = ops[ops["dur_ns"] < SHORT_NS]
@@ -74,13 +73,13 @@ def short_ops(facts: Facts) -> Found | None:
         f"to call one takes {least_ns / 1000:.1f} us"
     )
     expected_ns = min(hi_ns, round(least_ns * len(short)))
-    return Found(
+    return RuleFinding(
         text, hi_ns, 0, expected_ns, "the time of these ops",
         {"ops": longest(short, "op_id")}, top_line(short, time="dur_ns"), removed=ends(short),
     )  # fmt: skip
 
 
-def long_ops(facts: Facts) -> Found | None:
+def long_ops(facts: RankFacts) -> RuleFinding | None:
     """Most of the time is in ops that are large: their threads and their inputs decide.
 
     How many threads they ran on is not recorded, so no time can be named.
@@ -93,10 +92,10 @@ def long_ops(facts: Facts) -> Found | None:
     words = ", ".join(tops(long, "op", time="dur_ns"))
     text = f"{share:.1f} % of the time in ops of {LONG_NS // 1000} us or more, most in {words}"
     evidence = {"ops": longest(long, "op_id")}
-    return Found(text, evidence=evidence, source=top_line(long, time="dur_ns"))
+    return RuleFinding(text, evidence=evidence, source=top_line(long, time="dur_ns"))
 
 
-def _outermost(facts: Facts) -> pd.DataFrame:
+def _outermost(facts: RankFacts) -> pd.DataFrame:
     """Return the ops inside of no other one of the thread with the most of them, and no loading."""
     loads = facts.idle_of("data_loading")
     begin, end = merged(*ends(loads.rename(columns={"time_ns": "dur_ns"})))

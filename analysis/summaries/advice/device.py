@@ -16,8 +16,8 @@ import pandas as pd
 
 from pyprof2.analysis.costs.operands import numel
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.summaries.advice.facts import Facts, is_comm
-from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.analysis.summaries.advice.facts import RankFacts, is_comm
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
 from pyprof2.analysis.summaries.advice.floors import (
     above_floor,
     bandwidth,
@@ -27,7 +27,6 @@ from pyprof2.analysis.summaries.advice.floors import (
     plain_peak,
     won_ns,
 )
-from pyprof2.analysis.summaries.advice.needs import needs
 from pyprof2.signatures import DTYPE_BITS, Tensor, parse_inputs
 from pyprof2.units import counted, format_bytes
 
@@ -61,7 +60,7 @@ _FLOAT16: Final = (
 _ABOVE_ROOF: Final = "time of these kernels less what their FLOPs and bytes need on {units}"
 
 
-def tensor_cores_unused(facts: Facts) -> Found | None:
+def tensor_cores_unused(facts: RankFacts) -> RuleFinding | None:
     """Shapes and dtype would allow Tensor Cores, and another kernel was chosen.
 
     Sizes that are no multiples of 8, float32 without TF32, or an algorithm that the library
@@ -78,7 +77,7 @@ def tensor_cores_unused(facts: Facts) -> Found | None:
     return _device_found(facts, missed, matrix_peak, 1, text, "matrix units")
 
 
-def half_precision(facts: Facts) -> Found | None:
+def half_precision(facts: RankFacts) -> RuleFinding | None:
     """Products in float32, on a device that is faster with 16-bit types.
 
     With autocast, or bfloat16 weights, they move half the bytes and may use the matrix units.
@@ -86,26 +85,29 @@ def half_precision(facts: Facts) -> Found | None:
     """
     kernels = facts["kernels"]
     products = kernels[kernels["category"].isin(_PRODUCTS)]
+    is_faster = np.array(
+        [
+            (half_peak(device, "f32") or 0) > (plain_peak(device, "f32") or np.inf)
+            for _, device in facts.devices
+        ],
+        bool,
+    )
     single = products[
         (products["compute_dtype"] == "f32").to_numpy(bool)
         & (products["tensor_core"] != "yes").to_numpy(bool)
-        & _is_faster_in_half(facts, products)
+        & is_faster[products["place"].to_numpy("int64")]
     ]
     share = facts.kernel_share(single["dur_ns"].sum())
     if share < HALF_PCT:
         return _unjudged(facts, HALF_PCT)
     text = f"{share:.1f} % of the kernels' time, in {len(single)} products in f32 without TF32"
     found = _device_found(facts, single, half_peak, 2, text, "units for 16-bit types")
-    return replace(found, remedy=None if _has_bfloat16(facts, single) else _FLOAT16)
+    ran_on = [facts.devices[place][1] for place in set(single["place"].tolist())]
+    has_bfloat16 = all(best_peak(device, "bf16") for device in ran_on)
+    return replace(found, remedy=None if has_bfloat16 else _FLOAT16)
 
 
-def _has_bfloat16(facts: Facts, rows: pd.DataFrame) -> bool:
-    """Return whether all devices that these kernels ran on compute in bfloat16."""
-    devices = [facts.devices[place][1] for place in set(rows["place"].tolist())]
-    return all(best_peak(device, "bf16") for device in devices)
-
-
-def layout_and_casts(facts: Facts) -> Found | None:
+def layout_and_casts(facts: RankFacts) -> RuleFinding | None:
     """Kernels that only move data: conversions of layout or dtype, and copies on the device.
 
     Layouts that change between ops (`channels_last` for all of a network or none of it), casts
@@ -126,7 +128,7 @@ def layout_and_casts(facts: Facts) -> Found | None:
     return _of_kernels(facts, both, both["dur_ns"].to_numpy(float), text, "their time")
 
 
-def unfused_optimizer(facts: Facts) -> Found | None:
+def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
     """The optimizer runs a few kernels for each parameter, each shorter than its launch.
 
     `foreach=True` or `fused=True` updates many parameters with one. The host is done sooner, too:
@@ -140,7 +142,7 @@ def unfused_optimizer(facts: Facts) -> Found | None:
         return None
     if not facts.has_steps:
         text = f"{len(own)} short kernels of an optimizer, in an unknown number of steps"
-        return unknown(text, needs(facts, "steps"), evidence=_evidence(own))
+        return unknown(text, how_to_record(facts, "steps"), evidence=_evidence(own))
     per_step = len(own) / max(1, own["step"].nunique())
     if per_step < OPTIMIZER_KERNELS:
         return None
@@ -155,10 +157,10 @@ def unfused_optimizer(facts: Facts) -> Found | None:
     spans = _host_spans(facts, own)
     hi_ns = int(above.sum()) + max(before, min(union_length(*spans), facts.host_idle_ns))
     limit = "their time less what their bytes need, and what the host takes to launch them"
-    return Found(text, hi_ns, 0, won, limit, _evidence(own), _top_line(own), removed=spans)
+    return RuleFinding(text, hi_ns, 0, won, limit, _evidence(own), _top_line(own), removed=spans)
 
 
-def _host_spans(facts: Facts, rows: pd.DataFrame) -> tuple[Int, Int]:
+def _host_spans(facts: RankFacts, rows: pd.DataFrame) -> tuple[Int, Int]:
     """Return when the first launch of some kernels of each step begins, and the last one ends."""
     launches = facts["launches"].set_index("launch_id")
     known = rows[rows["launch_id"].isin(launches.index)]
@@ -168,7 +170,7 @@ def _host_spans(facts: Facts, rows: pd.DataFrame) -> tuple[Int, Int]:
     return by["start_ns"].min().to_numpy("int64"), by["end_ns"].max().to_numpy("int64")
 
 
-def elementwise_chains(facts: Facts) -> Found | None:
+def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
     """Kernels one after another on tensors of one size, each limited by the memory.
 
     Fused (`torch.compile`), what is between them need not be written and read. What autograd
@@ -181,12 +183,15 @@ def elementwise_chains(facts: Facts) -> Found | None:
         return None
     size = _sizes(facts, chained)
     if facts.kernel_share(chained.loc[np.isnan(size), "dur_ns"].sum()) >= SMALL_PCT:
-        return unknown("elementwise kernels of unknown sizes", needs(facts, "shapes"))
+        return unknown("elementwise kernels of unknown sizes", how_to_record(facts, "shapes"))
     follows = _follows(facts, chained, size)
     own = chained[follows]
     if own.empty:
         return None
-    spared = size[follows] * _times_moved(facts, own)
+    # A tensor in between is written and read in vain; one that backward needs is only read.
+    trains = (kernels["direction"] == "backward").any()
+    is_kept = trains & (own["direction"] == "forward").to_numpy(bool)
+    spared = size[follows] * np.where(is_kept, 1.0, 2.0)
     saved = np.nan_to_num(1e9 * spared / bandwidth(facts, own))
     # Both kernels move it, and caches may have helped: no kernel is saved twice.
     saved = np.minimum(saved, own["dur_ns"].to_numpy(float))
@@ -198,7 +203,7 @@ def elementwise_chains(facts: Facts) -> Found | None:
     return _of_kernels(facts, own, saved, text, limit)
 
 
-def small_grids(facts: Facts) -> Found | None:
+def small_grids(facts: RankFacts) -> RuleFinding | None:
     """Kernels with fewer blocks than half of the multiprocessors leave the others idle.
 
     Larger batches, or several of them at once on streams, or split reductions. Kernels that
@@ -225,19 +230,21 @@ def small_grids(facts: Facts) -> Found | None:
 
 
 def _device_found(
-    facts: Facts,
+    facts: RankFacts,
     rows: pd.DataFrame,
     peak: Peak,
     fewer: int,
     text: str,
     units: str,
-) -> Found:
+) -> RuleFinding:
     """Return a finding on kernels that could be as fast as their floor."""
     saved = above_floor(facts, rows, peak, fewer)
     return _of_kernels(facts, rows, saved, text, _ABOVE_ROOF.format(units=units))
 
 
-def _of_kernels(facts: Facts, rows: pd.DataFrame, saved: Floats, text: str, limit: str) -> Found:
+def _of_kernels(
+    facts: RankFacts, rows: pd.DataFrame, saved: Floats, text: str, limit: str
+) -> RuleFinding:
     """Return a finding on kernels that could be shorter.
 
     Args:
@@ -248,10 +255,10 @@ def _of_kernels(facts: Facts, rows: pd.DataFrame, saved: Floats, text: str, limi
         limit: what that is.
     """
     won = won_ns(facts, rows, saved)
-    return Found(text, int(saved.sum()), 0, won, limit, _evidence(rows), _top_line(rows))
+    return RuleFinding(text, int(saved.sum()), 0, won, limit, _evidence(rows), _top_line(rows))
 
 
-def _unjudged(facts: Facts, least_pct: float) -> Found | None:
+def _unjudged(facts: RankFacts, least_pct: float) -> RuleFinding | None:
     """Return what says that the dtypes of too many products are not known; None if they are."""
     kernels = facts["kernels"]
     lost = kernels[kernels["category"].isin(_PRODUCTS) & kernels["compute_dtype"].isna()]
@@ -259,38 +266,27 @@ def _unjudged(facts: Facts, least_pct: float) -> Found | None:
     if share < least_pct:
         return None
     text = f"{share:.1f} % of the kernels' time in products whose dtypes and sizes are not known"
-    return unknown(text, needs(facts, "shapes"), evidence=_evidence(lost))
+    return unknown(text, how_to_record(facts, "shapes"), evidence=_evidence(lost))
 
 
-def _is_faster_in_half(facts: Facts, rows: pd.DataFrame) -> Bool:
-    """Return for which kernels the device does more 16-bit FLOPs than plain float32 ones."""
-    faster = [
-        (half_peak(device, "f32") or 0) > (plain_peak(device, "f32") or np.inf)
-        for _, device in facts.devices
-    ]
-    found: Bool = np.array(faster, bool)[rows["place"].to_numpy("int64")]
-    return found
-
-
-def _sizes(facts: Facts, rows: pd.DataFrame) -> Floats:
+def _sizes(facts: RankFacts, rows: pd.DataFrame) -> Floats:
     """Return the bytes of the largest tensor that the op of each kernel got; NaN: not known."""
     signatures = facts["signatures"]
     inputs = dict(zip(signatures["signature"], signatures["inputs"], strict=True))
     wanted = {str(each) for each in rows["signature"].dropna().unique()}
-    sizes = {each: _largest(inputs.get(each)) for each in wanted}
+    sizes = {}
+    for each in wanted:
+        text = inputs.get(each)
+        tensors: list[Tensor] = []
+        for item in parse_inputs(text) if text else ():
+            is_list = isinstance(item, tuple)
+            tensors += [item] if isinstance(item, Tensor) else item if is_list else []
+        bits = [numel(t.shape) * DTYPE_BITS[t.dtype] for t in tensors if t.dtype in DTYPE_BITS]
+        sizes[each] = max(bits) / 8 if bits else np.nan
     return np.array([sizes.get(str(each), np.nan) for each in rows["signature"]], float)
 
 
-def _largest(inputs: str | None) -> float:
-    """Return the bytes of the largest of an op's tensors; NaN if there is none."""
-    tensors: list[Tensor] = []
-    for item in parse_inputs(inputs) if inputs else ():
-        tensors += [item] if isinstance(item, Tensor) else item if isinstance(item, tuple) else []
-    bits = [numel(t.shape) * DTYPE_BITS[t.dtype] for t in tensors if t.dtype in DTYPE_BITS]
-    return max(bits) / 8 if bits else np.nan
-
-
-def _follows(facts: Facts, rows: pd.DataFrame, size: Floats) -> Bool:
+def _follows(facts: RankFacts, rows: pd.DataFrame, size: Floats) -> Bool:
     """Return which of the rows go on with what the kernel before them on the stream wrote.
 
     Args:
@@ -314,14 +310,7 @@ def _follows(facts: Facts, rows: pd.DataFrame, size: Floats) -> Bool:
     return follows
 
 
-def _times_moved(facts: Facts, rows: pd.DataFrame) -> Floats:
-    """Return how often a tensor in between is moved in vain: written and read, or only read."""
-    trains = (facts["kernels"]["direction"] == "backward").any()
-    is_kept = trains & (rows["direction"] == "forward").to_numpy(bool)
-    return np.where(is_kept, 1.0, 2.0)
-
-
-def _blocks_per_sm(facts: Facts, rows: pd.DataFrame) -> Floats:
+def _blocks_per_sm(facts: RankFacts, rows: pd.DataFrame) -> Floats:
     """Return the blocks per multiprocessor, from the grid where it is not recorded; or NaN."""
     recorded = rows["blocks_per_sm"].to_numpy("float64", na_value=np.nan)
     counts = [row.get("multiprocessors") for row, _ in facts.devices]

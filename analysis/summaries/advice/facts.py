@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.slow_ranks import SlowRank
-    from pyprof2.analysis.job.what_if import Change, Gain
+    from pyprof2.analysis.job.what_if import Gain, Scenario
     from pyprof2.analysis.summaries.advice.without import Replay
 
 _WORK: Final = (
@@ -127,12 +127,12 @@ class Together(Protocol):
     def ranks_of(self, group_key: str) -> frozenset[int]:
         """The ranks of a group."""
 
-    def gain(self, name: str, make: Callable[[], Change]) -> Gain:
+    def gain(self, name: str, make: Callable[[], Scenario]) -> Gain:
         """What a change gains, by its name: made and replayed once, however many ranks ask."""
 
 
 @dataclass(frozen=True)
-class Facts:
+class RankFacts:
     """One rank.
 
     Attributes:
@@ -224,7 +224,7 @@ class Facts:
         """Return a time as a share of the kernels' time, in percent."""
         return 100 * time_ns / max(1, self.kernel_time_ns)
 
-    def without(self, steps: Collection[int]) -> Facts:
+    def without(self, steps: Collection[int]) -> RankFacts:
         """Return what was recorded outside of the windows of some steps."""
         wanted = np.isin(self.steps.step, list(steps))
         start, end = self.steps.start[wanted], self.steps.end[wanted]
@@ -243,7 +243,7 @@ def facts_of_ranks(
     tables: Mapping[str, pa.Table],
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
-) -> Iterator[Facts]:
+) -> Iterator[RankFacts]:
     """Yield what was recorded of each rank whose devices did anything.
 
     Args:
@@ -264,7 +264,7 @@ def facts_of_parts(
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
     job: Together | None = None,
-) -> Iterator[Facts]:
+) -> Iterator[RankFacts]:
     """Yield what was recorded of each rank whose devices did anything.
 
     Args:
@@ -285,7 +285,7 @@ def facts_of_parts(
             yield replace(_of_rank(own, read, windows, judge, memory), job=job)
 
 
-def facts_of_host(read: Callable[[str], pa.Table], times: pa.Table) -> Facts:
+def facts_of_host(read: Callable[[str], pa.Table], times: pa.Table) -> RankFacts:
     """Return what was recorded of a rank without a device.
 
     Args:
@@ -317,7 +317,7 @@ def _of_rank(
     windows: pd.DataFrame,
     judge: Callable[[pa.Table], tuple[Int, Sequence[tuple[Mapping[str, Any], Device | None]]]],
     memory: MemoryProfile,
-) -> Facts:
+) -> RankFacts:
     place, found = judge(own["kernels"])
     own["kernels"] = own["kernels"].append_column("place", pa.array(place))
     own["copies"] = own["copies"].append_column("place", pa.array(judge(own["copies"])[0]))
@@ -328,20 +328,17 @@ def _of_rank(
     trace = own["trace"].to_pylist()
     frames = {name: _frame(own.pop(name)) for name in list(own)}
     frames |= {name: _frame(read(name)) for name in _LONGEST_FIRST}
-    frames["launches"]["cause"] = _causes(frames["launches"].pop("name"))
+    call = frames["launches"].pop("name")
+    causes = [NAMES[call_cause(name)] for name in call.cat.categories]
+    known = sorted(set(causes))
+    cause = np.array([*map(known.index, causes), -1], np.int64)[call.cat.codes.to_numpy()]
+    frames["launches"]["cause"] = pd.Series(
+        pd.Categorical.from_codes(cause, pd.Index(known)), call.index
+    )
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
     rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
-    return Facts(rank, frames, window_ns, steps, found, size, profiler, memory)
-
-
-def _causes(names: pd.Series) -> pd.Series:
-    """Return the cause of idle time that each call stands for; null for one without a name."""
-    causes = [NAMES[call_cause(name)] for name in names.cat.categories]
-    known = sorted(set(causes))
-    place = np.array([*map(known.index, causes), -1], np.int64)
-    code = place[names.cat.codes.to_numpy()]
-    return pd.Series(pd.Categorical.from_codes(code, pd.Index(known)), names.index)
+    return RankFacts(rank, frames, window_ns, steps, found, size, profiler, memory)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:

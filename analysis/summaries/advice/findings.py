@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.summaries.advice.facts import Facts
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 FIRES: Final = "fires"
 UNKNOWN: Final = "unknown"
@@ -25,7 +25,7 @@ _ROWS_NAMED: Final = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class RuleFinding:
     """What a rule found in one rank.
 
     Attributes:
@@ -53,9 +53,9 @@ class Found:
     remedy: str | None = None
 
 
-def unknown(text: str, needs: str, **found: Any) -> Found:
+def unknown(text: str, needs: str, **found: Any) -> RuleFinding:
     """Return a finding whose conditions are not recorded."""
-    return Found(text, status=UNKNOWN, needs=needs, **found)
+    return RuleFinding(text, status=UNKNOWN, needs=needs, **found)
 
 
 def most_of(words: str, hi_ns: int, own_ns: int) -> str:
@@ -93,11 +93,11 @@ class Rule:
     title: str
     fires: str
     remedy: str
-    find: Callable[[Facts], Found | None]
+    find: Callable[[RankFacts], RuleFinding | None]
     pollutes: bool = False
     on: str = DEVICE
 
-    def holds(self, facts: Facts) -> bool:
+    def holds(self, facts: RankFacts) -> bool:
         """Whether it can be asked of what was recorded."""
         return self.on in (BOTH, CPU if facts.is_cpu else DEVICE)
 
@@ -111,3 +111,42 @@ def evidence_text(evidence: Mapping[str, Iterable[int]]) -> str | None:
         named = ",".join(ids[:_ROWS_NAMED])
         parts += [f"{table}:{named}" + (f" (+{more})" if more > 0 else "")] if ids else []
     return "; ".join(parts) or None
+
+
+_NSIGHT: Final = "nsight"
+_INIT: Final = "pyprof2.init() in the script"
+_NEEDS: Final = {
+    "shapes": ("profile(record_shapes=True)", _INIT),
+    "steps": ("profile(schedule=…), and prof.step() at the end of each", _INIT),
+    "Python stacks": ("profile(with_stack=True)", "nsys profile --python-sampling=true"),
+    "memory": ("profile(profile_memory=True)", "nsys profile --cuda-memory-usage=true"),
+    "allocations of ops": (
+        "profile(profile_memory=True), or pyprof2 capture --memory",
+        "nsys does not; pyprof2 capture --memory",
+    ),
+}
+"""With torch.profiler, with nsys."""
+_LATER: Final = (
+    "record later steps: schedule(wait=…, warmup=…), or pyprof2 capture --steps A:B",
+    "record later: pyprof2 capture --steps A:B, or nsys profile --delay=SECONDS",
+)
+
+
+def how_to_record(facts: RankFacts, what: str) -> str:
+    """Return what to record, and how.
+
+    Args:
+        facts: of the rank.
+        what: one of `shapes`, `steps`, `Python stacks`, `memory`,
+            `allocations of ops`.
+    """
+    return f"{what}: {_NEEDS[what][_is_nsight(facts)]}"
+
+
+def record_later(facts: RankFacts) -> str:
+    """Return how to leave the start of a program out."""
+    return _LATER[_is_nsight(facts)]
+
+
+def _is_nsight(facts: RankFacts) -> bool:
+    return facts.profiler == _NSIGHT

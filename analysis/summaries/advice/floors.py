@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.hardware.roofline import Floats
-    from pyprof2.analysis.summaries.advice.facts import Facts
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
 
     Peak: TypeAlias = Callable[[Device | None, str | None], float | None]
 
@@ -43,13 +43,13 @@ def half_peak(device: Device | None, dtype: str | None) -> float | None:
     return max((peak for peak in peaks if peak), default=None)
 
 
-def above_floor(facts: Facts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Floats:
+def above_floor(facts: RankFacts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Floats:
     """Return the time of each kernel above its floor, in ns; see `floor_ns`."""
     time: Floats = rows["dur_ns"].to_numpy("float64") - floor_ns(facts, rows, peak, fewer)
     return np.maximum(0.0, time)
 
 
-def floor_ns(facts: Facts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Floats:
+def floor_ns(facts: RankFacts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Floats:
     """Return what the FLOPs and the bytes of each kernel need, in ns; 0 where they are not known.
 
     Args:
@@ -70,7 +70,7 @@ def floor_ns(facts: Facts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -> Fl
     return 1e9 * np.maximum(compute, memory)
 
 
-def won_ns(facts: Facts, rows: pd.DataFrame, saved: Floats) -> int:
+def won_ns(facts: RankFacts, rows: pd.DataFrame, saved: Floats) -> int:
     """Return what shorter kernels gain: nothing where what comes next was not launched yet.
 
     Args:
@@ -90,7 +90,7 @@ def won_ns(facts: Facts, rows: pd.DataFrame, saved: Floats) -> int:
     return int(saved[was_queued].sum())
 
 
-def bandwidth(facts: Facts, rows: pd.DataFrame) -> Floats:
+def bandwidth(facts: RankFacts, rows: pd.DataFrame) -> Floats:
     """Return the bandwidth of the memory for each kernel, in bytes per second; NaN: not known."""
     speeds = [None if device is None else device.memory_bytes_per_s for _, device in facts.devices]
     of_devices: Floats = np.array(speeds, float)

@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import merged, time_within, union_length
-from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, Facts, ends, flags, is_pinned
-from pyprof2.analysis.summaries.advice.findings import Found, most_of, unknown
-from pyprof2.analysis.summaries.advice.needs import needs
+from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, RankFacts, ends, flags, is_pinned
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, most_of, unknown
 from pyprof2.analysis.summaries.advice.without import blocks_around
 from pyprof2.units import counted, format_bytes
 
@@ -65,7 +64,7 @@ _COLLECTS: Final = re.compile(
 )
 
 
-def data_loading(facts: Facts) -> Found | None:
+def data_loading(facts: RankFacts) -> RuleFinding | None:
     """The device waits while the host gets the next batch: workers and prefetching hide that.
 
     The time moves to other processes, so it need not all be won: copies and ops of the host are
@@ -82,7 +81,10 @@ def data_loading(facts: Facts) -> Found | None:
         return unknown(text, _RECORD_LOADING, hi_ns=silent_ns, lo_ns=0)
     share = facts.share(idle["time_ns"].sum())
     removed = _union(ranges, ops)
-    gain_ns = _loading_gain_ns(facts, removed)
+    most_ns = facts.devices_count * union_length(*removed)
+    gain_ns = None
+    if not facts.is_cpu and facts.share(most_ns) >= LOADING_PCT and facts.replay is not None:
+        gain_ns = facts.devices_count * facts.replay.gain_ns(*removed, keeps=True)
     if max(share, facts.share(gain_ns or 0)) < LOADING_PCT:
         return None
     evidence = {"ranges": longest(ranges, "range_id"), "ops": longest(ops, "op_id")}
@@ -107,15 +109,7 @@ def data_loading(facts: Facts) -> Found | None:
     return replace(found, remedy=_LOAD_FASTER) if is_pinned(facts["copies"]) else found
 
 
-def _loading_gain_ns(facts: Facts, removed: tuple[Int, Int]) -> int | None:
-    """Return how much earlier all is done if no batch is waited for; None: that is not known."""
-    most_ns = facts.devices_count * union_length(*removed)
-    if facts.is_cpu or facts.share(most_ns) < LOADING_PCT or facts.replay is None:
-        return None
-    return facts.devices_count * facts.replay.gain_ns(*removed, keeps=True)
-
-
-def sync(facts: Facts) -> Found | None:
+def sync(facts: RankFacts) -> RuleFinding | None:
     """A call that waits for the device lets it run dry: the next work is launched too late.
 
     How long the host was blocked says nothing: where it would only have waited elsewhere, the
@@ -134,14 +128,20 @@ def sync(facts: Facts) -> Found | None:
     text = f"{share:.1f} % of the time after the host waited for the device" + (
         f", in {ops}" if ops else ""
     )
-    evidence = {"launches": _calls_of(facts, idle)["launch_id"].dropna()}
+    # The calls that idle time is inside of, those with the most of it first.
+    times = idle.groupby("launch_id")["time_ns"].sum().sort_values(ascending=False, kind="stable")
+    launches = facts["launches"].set_index("launch_id", drop=False).reindex(times.index)
+    evidence = {"launches": launches["launch_id"].dropna()}
     found = _host_found(facts, idle, removed, text, evidence, deletes=True)
     return _as_replayed(facts, found, gains, around)
 
 
 def _as_replayed(
-    facts: Facts, found: Found, gains: tuple[int, int, int] | None, around: tuple[Int, Int]
-) -> Found:
+    facts: RankFacts,
+    found: RuleFinding,
+    gains: tuple[int, int, int] | None,
+    around: tuple[Int, Int],
+) -> RuleFinding:
     """Return a finding with what a replay gains: at least, as expected, and at most."""
     if gains is None:
         return found
@@ -155,7 +155,7 @@ def _as_replayed(
 
 
 def _gains_of_waits(
-    facts: Facts, calls: pd.DataFrame, waits: tuple[Int, Int], around: tuple[Int, Int]
+    facts: RankFacts, calls: pd.DataFrame, waits: tuple[Int, Int], around: tuple[Int, Int]
 ) -> tuple[int, int, int] | None:
     """Return what is gained without waits: at least, as expected, and at most; None: not known.
 
@@ -174,7 +174,7 @@ def _gains_of_waits(
     return least, gone, most
 
 
-def allocator(facts: Facts) -> Found | None:
+def allocator(facts: RankFacts) -> RuleFinding | None:
     """PyTorch keeps memory for the next step; calls in every step say that it cannot.
 
     `cudaMalloc` and `cudaFree` wait for the device. In the first step they are usual.
@@ -184,15 +184,18 @@ def allocator(facts: Facts) -> Found | None:
         return None
     calls = facts.calls_of("allocator")
     if facts.has_steps:
-        later = _after_first(facts)
+        # Without the first step of the program; a number says that the only step is a later one.
+        steps = facts.steps
+        after = slice(1 if len(steps.step) > 1 or steps.step[0] == 0 else 0, None)
+        later = steps.start[after], steps.end[after]
         start = calls["start_ns"].to_numpy("int64")
         calls = calls[time_within(*later, start, start + 1) > 0]
         begin = idle["start_ns"].to_numpy("int64")
         idle = idle[time_within(*later, begin, begin + 1) > 0]
-        steps = len(later[0])
-        if not steps or len(calls) < steps or facts.share(idle["time_ns"].sum()) < LEAST_PCT:
+        count = len(later[0])
+        if not count or len(calls) < count or facts.share(idle["time_ns"].sum()) < LEAST_PCT:
             return None
-        words = f"{len(calls) / steps:.1f} calls in a step"
+        words = f"{len(calls) / count:.1f} calls in a step"
     else:
         words = counted(len(calls), "call")
     share = facts.share(idle["time_ns"].sum())
@@ -209,7 +212,7 @@ def allocator(facts: Facts) -> Found | None:
         return found
     return unknown(
         text,
-        needs(facts, "steps"),
+        how_to_record(facts, "steps"),
         hi_ns=found.hi_ns,
         lo_ns=0,
         evidence=evidence,
@@ -217,7 +220,7 @@ def allocator(facts: Facts) -> Found | None:
     )
 
 
-def pageable_copies(facts: Facts) -> Found | None:
+def pageable_copies(facts: RankFacts) -> RuleFinding | None:
     """A copy from pageable memory holds the host until it is done, or nearly so.
 
     From pinned memory, with `non_blocking=True`, the host only queues it, and it is faster: the
@@ -255,7 +258,7 @@ def pageable_copies(facts: Facts) -> Found | None:
     return replace(found, hi_ns=most, limit=f"{found.limit}, and the time of the copies")
 
 
-def host_bound(facts: Facts) -> Found | None:
+def host_bound(facts: RankFacts) -> RuleFinding | None:
     """The device is done before the host has launched the next kernel, many times in a row.
 
     Kernels in between that were launched in time do not end a row; a wait, an allocation, a batch
@@ -286,14 +289,14 @@ def host_bound(facts: Facts) -> Found | None:
         f"of {STRETCH_GAPS} gaps or more, the longest before kernels "
         f"{longest['kernel_id'].iloc[0]} to {longest['kernel_id'].iloc[-1]}; most in {words}"
     )
-    return Found(
+    return RuleFinding(
         text, hi_ns, _replayable_ns(facts, gaps), expected_ns,
         most_of(_BY_STRETCHES, hi_ns, expected_ns),
         {"kernels": longest["kernel_id"].dropna()}, top_line(own), removed=spans,
     )  # fmt: skip
 
 
-def recompilation(facts: Facts) -> Found | None:
+def recompilation(facts: RankFacts) -> RuleFinding | None:
     """Graphs were compiled while it was recorded, so shapes or guards changed, or it is the start.
 
     `TORCH_LOGS=recompiles` says why.
@@ -301,16 +304,35 @@ def recompilation(facts: Facts) -> Found | None:
     return _deleted_work(facts, _COMPILES, "the host compiled graphs")
 
 
-def autotuning(facts: Facts) -> Found | None:
+def autotuning(facts: RankFacts) -> RuleFinding | None:
     """Kernels were tried out while it was recorded: the choice holds for one shape each.
 
     `torch.backends.cudnn.benchmark` and Triton try again for every new shape.
     """
     found = _deleted_work(facts, _TUNES, "kernels were tried out")
-    return found if found is not None else _tried_kernels(facts)
+    if found is not None:
+        return found
+    # Calls of products and convolutions that ran many more kernels than others like them.
+    work = facts["kernels"]
+    work = work[work["category"].isin(("matmul", "conv")) & work["signature"].notna()]
+    calls = work.groupby(["signature", "op_id"], observed=True)["dur_ns"].agg(["size", "sum"])
+    by = calls.groupby(level="signature")
+    usual = by.transform("median")
+    is_trial = (calls["size"] >= 3 * usual["size"]) & (calls["size"] >= usual["size"] + 4)
+    is_trial &= by["size"].transform("size") >= 4
+    trials, usual = calls[is_trial], usual[is_trial]
+    extra_ns = int((trials["sum"] - usual["sum"]).clip(lower=0).sum())
+    if trials.empty or facts.share(extra_ns) < LEAST_PCT:
+        return None
+    ids = trials.index.get_level_values("op_id")
+    text = (
+        f"{counted(len(trials), 'op')} ran 3 times as many kernels as others with the same inputs"
+    )
+    limit = "what these ran longer than the others"
+    return RuleFinding(text, extra_ns, 0, extra_ns, limit, {"ops": list(ids)})
 
 
-def garbage_collection(facts: Facts) -> Found | None:
+def garbage_collection(facts: RankFacts) -> RuleFinding | None:
     """Python's garbage collector ran: with many objects that takes up to a second.
 
     Call it yourself every so many steps, at the same time on all ranks. Only frames of explicit
@@ -323,18 +345,18 @@ def garbage_collection(facts: Facts) -> Found | None:
     if facts.share(silent_ns) < LOADING_PCT:
         return None
     text = f"{facts.share(silent_ns):.1f} % of the time the host did what was not recorded"
-    return unknown(text, needs(facts, "Python stacks"), hi_ns=silent_ns, lo_ns=0)
+    return unknown(text, how_to_record(facts, "Python stacks"), hi_ns=silent_ns, lo_ns=0)
 
 
 def _host_found(
-    facts: Facts,
+    facts: RankFacts,
     idle: pd.DataFrame,
     removed: tuple[Int, Int],
     text: str,
     evidence: dict[str, pd.Series],
     *,
     deletes: bool = False,
-) -> Found:
+) -> RuleFinding:
     """Return a finding on intervals of the host that a remedy removes.
 
     Args:
@@ -351,10 +373,12 @@ def _host_found(
     is_sure = deletes and not facts.is_coupled
     lo_ns = min(inside, expected_ns) if is_sure else 0
     limit = most_of(_BY_HOST_WORK, hi_ns, int(idle["time_ns"].sum()))
-    return Found(text, hi_ns, lo_ns, expected_ns, limit, evidence, top_line(idle), removed=removed)
+    return RuleFinding(
+        text, hi_ns, lo_ns, expected_ns, limit, evidence, top_line(idle), removed=removed
+    )
 
 
-def moved(idle: pd.DataFrame, text: str, evidence: dict[str, pd.Series]) -> Found:
+def moved(idle: pd.DataFrame, text: str, evidence: dict[str, pd.Series]) -> RuleFinding:
     """Return a finding on time of the host where no device worked: all of it may move elsewhere.
 
     Args:
@@ -364,10 +388,10 @@ def moved(idle: pd.DataFrame, text: str, evidence: dict[str, pd.Series]) -> Foun
     """
     removed = merged(*ends(idle.rename(columns={"time_ns": "dur_ns"})))
     hi_ns = union_length(*removed)
-    return Found(text, hi_ns, 0, hi_ns, _BY_THREAD, evidence, top_line(idle), removed=removed)
+    return RuleFinding(text, hi_ns, 0, hi_ns, _BY_THREAD, evidence, top_line(idle), removed=removed)
 
 
-def _deleted_work(facts: Facts, names: re.Pattern[str], text: str) -> Found | None:
+def _deleted_work(facts: RankFacts, names: re.Pattern[str], text: str) -> RuleFinding | None:
     """Return a finding on what ops and ranges of some names did, which need not be done."""
     ranges = facts["ranges"][_matches(facts["ranges"]["name"], names)]
     ops = facts["ops"][_matches(facts["ops"]["op"], names)]
@@ -386,33 +410,12 @@ def _deleted_work(facts: Facts, names: re.Pattern[str], text: str) -> Found | No
     line = top_line(idle[inside > 0])
     expected = min(hi_ns, int(inside.sum()))
     limit = most_of(_BY_HOST_WORK, hi_ns, int(inside.sum()))
-    return Found(
+    return RuleFinding(
         words, hi_ns, min(lo_ns, expected), expected, limit, evidence, line, removed=(start, end)
     )
 
 
-def _tried_kernels(facts: Facts) -> Found | None:
-    """Return a finding on calls of products and convolutions that ran many more kernels."""
-    work = facts["kernels"]
-    work = work[work["category"].isin(("matmul", "conv")) & work["signature"].notna()]
-    calls = work.groupby(["signature", "op_id"], observed=True)["dur_ns"].agg(["size", "sum"])
-    by = calls.groupby(level="signature")
-    usual = by.transform("median")
-    is_trial = (calls["size"] >= 3 * usual["size"]) & (calls["size"] >= usual["size"] + 4)
-    is_trial &= by["size"].transform("size") >= 4
-    trials, usual = calls[is_trial], usual[is_trial]
-    extra_ns = int((trials["sum"] - usual["sum"]).clip(lower=0).sum())
-    if trials.empty or facts.share(extra_ns) < LEAST_PCT:
-        return None
-    ids = trials.index.get_level_values("op_id")
-    text = (
-        f"{counted(len(trials), 'op')} ran 3 times as many kernels as others with the same inputs"
-    )
-    limit = "what these ran longer than the others"
-    return Found(text, extra_ns, 0, extra_ns, limit, {"ops": list(ids)})
-
-
-def _stretches(facts: Facts) -> pd.DataFrame:
+def _stretches(facts: RankFacts) -> pd.DataFrame:
     """Return the gaps of stretches that are long enough, in order, each with its `stretch`.
 
     Gaps that only the device needs, from one kernel in its queue to the next, are not looked at.
@@ -439,7 +442,7 @@ def _stretches(facts: Facts) -> pd.DataFrame:
     return gaps[size >= STRETCH_GAPS]
 
 
-def _replayable_ns(facts: Facts, gaps: pd.DataFrame) -> int:
+def _replayable_ns(facts: RankFacts, gaps: pd.DataFrame) -> int:
     """Return what graphs gain at least: in stretches that come again, and that a graph can hold."""
     if facts.is_coupled or not facts.has_steps:
         return 0
@@ -452,34 +455,14 @@ def _replayable_ns(facts: Facts, gaps: pd.DataFrame) -> int:
     each["gain_ns"] = by["host_ns"].sum() - REPLAY_GAP_NS * by.size()
     steps = each.groupby("names")["step"].transform("nunique")
     each = each[(steps >= REPEATS).to_numpy() & each["first"].notna().to_numpy(bool)]
-    free = ~_holds_breaking(facts, each)
-    return int(each.loc[free, "gain_ns"].clip(lower=0).sum())
-
-
-def _holds_breaking(facts: Facts, stretches: pd.DataFrame) -> Bool:
-    """Return in which stretches of launches there is a call that a CUDA graph cannot hold."""
+    # Without those in which there is a call that a graph cannot hold.
     copies = facts["copies"]
     crossing = copies[copies["copy_kind"].astype(str).str.contains("h2d|d2h")]
     times = pd.concat([facts.calls_of("sync", "allocator")["start_ns"], crossing["launch_ns"]])
     when = np.sort(times.dropna().to_numpy("int64"))
-    first, last = (stretches[name].to_numpy("int64") for name in ("first", "last"))
-    held: Bool = np.searchsorted(when, last, "right") > np.searchsorted(when, first, "left")
-    return held
-
-
-def _after_first(facts: Facts) -> tuple[Int, Int]:
-    """Return start and end of the steps after the first one of the program.
-
-    The only step of a recording is a later one if its number says so.
-    """
-    later = slice(1, None) if len(facts.steps.step) > 1 or facts.steps.step[0] == 0 else slice(None)
-    return facts.steps.start[later], facts.steps.end[later]
-
-
-def _calls_of(facts: Facts, idle: pd.DataFrame) -> pd.DataFrame:
-    """Return the calls that idle time is inside of, those with the most of it first."""
-    times = idle.groupby("launch_id")["time_ns"].sum().sort_values(ascending=False, kind="stable")
-    return facts["launches"].set_index("launch_id", drop=False).reindex(times.index)
+    first, last = (each[name].to_numpy("int64") for name in ("first", "last"))
+    free = np.searchsorted(when, last, "right") <= np.searchsorted(when, first, "left")
+    return int(each.loc[free, "gain_ns"].clip(lower=0).sum())
 
 
 def _matches(names: pd.Series, wanted: re.Pattern[str]) -> Bool:

@@ -10,9 +10,8 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm, is_pinned
-from pyprof2.analysis.summaries.advice.findings import Found, unknown
-from pyprof2.analysis.summaries.advice.needs import needs
+from pyprof2.analysis.summaries.advice.facts import RankFacts, ends, is_comm, is_pinned
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
 from pyprof2.analysis.summaries.advice.ranks import exposed_with_cause
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ NCCL_SINCE: Final = 3.5
 """The compute capability from which NCCL works."""
 
 
-def exposed_communication(facts: Facts) -> Found | None:
+def exposed_communication(facts: RankFacts) -> RuleFinding | None:
     """Collectives ran while no other work did: the device was busy, but with waiting.
 
     How much of it is transfer, and how much is waiting for other ranks, one rank cannot tell; where
@@ -58,16 +57,16 @@ def exposed_communication(facts: Facts) -> Found | None:
         return replace(told, evidence={"kernels": ids})
     times = own.groupby("kernel_short", observed=True)["dur_ns"].sum().sort_values(ascending=False)
     text = f"{share:.1f} % of the time only collectives ran; most in {times.index[0]}"
-    return Found(text, exposed, 0, exposed, "time in which only they ran", {"kernels": ids})
+    return RuleFinding(text, exposed, 0, exposed, "time in which only they ran", {"kernels": ids})
 
 
-def exposed_ns(facts: Facts) -> int:
+def exposed_ns(facts: RankFacts) -> int:
     """Return the time in which collectives ran, and neither other kernels nor copies."""
     marks = np.concatenate([is_comm(facts[name]) for name in ("kernels", "copies")])
     return _alone_ns(_work(facts), marks)
 
 
-def copies(facts: Facts) -> Found | None:
+def copies(facts: RankFacts) -> RuleFinding | None:
     """The device waits for what it is sent, or sends: nothing but copies to and fro ran.
 
     On a stream of their own they run beside kernels: copy the next batch while this one is worked
@@ -75,7 +74,8 @@ def copies(facts: Facts) -> Found | None:
     expected. More is gained if less is copied: smaller types, and what stays on the device.
     """
     work = _work(facts)
-    crosses = _crosses(work)
+    kinds = [kind for kind in work["copy_kind"].dropna().unique() if not kind.startswith("d2d")]
+    crosses = work["copy_kind"].isin(kinds).to_numpy(bool)
     exposed = _alone_ns(work, crosses)
     share = facts.share(exposed)
     if share < COPIES_PCT:
@@ -89,11 +89,11 @@ def copies(facts: Facts) -> Found | None:
     # Beside other work they still take their time: what it takes is all that they can hide in.
     won = min(exposed, facts.window_ns - exposed)
     ids = {"copies": own["kernel_id"]}
-    found = Found(text, exposed, 0, won, "time in which only they ran", ids, line)
+    found = RuleFinding(text, exposed, 0, won, "time in which only they ran", ids, line)
     return replace(found, remedy=_BESIDE) if is_pinned(own) else found
 
 
-def _unnamed(facts: Facts, work: pd.DataFrame, crosses: Bool) -> Found | None:
+def _unnamed(facts: RankFacts, work: pd.DataFrame, crosses: Bool) -> RuleFinding | None:
     """Return what says that too many copies do not say where to; None if few are."""
     unnamed = (work["category"] == "memcpy").to_numpy(bool) & work["copy_kind"].isna().to_numpy()
     exposed = _alone_ns(work, crosses | unnamed)
@@ -110,14 +110,7 @@ def _most(rows: pd.DataFrame, column: str) -> str | None:
     return str(times.idxmax()) if len(times) else None
 
 
-def _crosses(work: pd.DataFrame) -> Bool:
-    """Return which rows are copies between a device and the host, or another device."""
-    kinds = [kind for kind in work["copy_kind"].dropna().unique() if not kind.startswith("d2d")]
-    found: Bool = work["copy_kind"].isin(kinds).to_numpy(bool)
-    return found
-
-
-def _work(facts: Facts) -> pd.DataFrame:
+def _work(facts: RankFacts) -> pd.DataFrame:
     return pd.concat([facts[name][list(_NEEDED)] for name in ("kernels", "copies")])
 
 
@@ -136,7 +129,7 @@ def _by_device(work: pd.DataFrame, marks: Bool) -> Iterator[tuple[pd.DataFrame, 
         yield times[device == each], marks[device == each]
 
 
-def memory_limit(facts: Facts) -> Found | None:
+def memory_limit(facts: RankFacts) -> RuleFinding | None:
     """The allocated memory came near that of the device: the next longer input may not fit.
 
     Near the limit PyTorch releases and allocates again, which waits for the device.
@@ -153,22 +146,24 @@ def memory_limit(facts: Facts) -> Found | None:
         if peak is not None and sizes.get(device)
     }
     if not known:
-        return unknown("how much memory was allocated is not recorded", needs(facts, "memory"))
+        return unknown(
+            "how much memory was allocated is not recorded", how_to_record(facts, "memory")
+        )
     device, share = max(known.items(), key=lambda item: float(item[1]))
     if share <= MEMORY_PCT:
         return None
-    return Found(f"{share:.0f} % of the memory of device {device} was allocated")
+    return RuleFinding(f"{share:.0f} % of the memory of device {device} was allocated")
 
 
-def data_parallel(facts: Facts) -> Found | None:
+def data_parallel(facts: RankFacts) -> RuleFinding | None:
     """`DataParallel` drives all devices from one Python thread, and copies the model each step."""
     devices = pd.concat([facts[name]["device"] for name in ("kernels", "copies")]).nunique()
     if devices < 2 or not _names(facts, "DataParallel.forward"):
         return None
-    return Found(f"DataParallel on {devices} devices")
+    return RuleFinding(f"DataParallel on {devices} devices")
 
 
-def backend_without_nccl(facts: Facts) -> Found | None:
+def backend_without_nccl(facts: RankFacts) -> RuleFinding | None:
     """`DistributedDataParallel` over Gloo or MPI moves gradients through the host."""
     if not _names(facts, "DistributedDataParallel.forward"):
         return None
@@ -178,10 +173,10 @@ def backend_without_nccl(facts: Facts) -> Found | None:
     is_able = any(float(version) >= NCCL_SINCE for version in versions if version)
     if is_nccl or "nccl" in backends or not is_able or not backends:
         return None
-    return Found(f"DistributedDataParallel over {backends[0]}")
+    return RuleFinding(f"DistributedDataParallel over {backends[0]}")
 
 
-def low_utilization(facts: Facts) -> Found | None:
+def low_utilization(facts: RankFacts) -> RuleFinding | None:
     """Kernels ran in less than half of the time.
 
     Alone it says nothing that one could act on: it is shown only beside a finding on the host.
@@ -192,10 +187,10 @@ def low_utilization(facts: Facts) -> Found | None:
     share = facts.share(busy)
     if share >= UTILIZATION_PCT:
         return None
-    return Found(f"kernels ran in {share:.1f} % of the time")
+    return RuleFinding(f"kernels ran in {share:.1f} % of the time")
 
 
-def _names(facts: Facts, text: str, *, start: bool = False) -> bool:
+def _names(facts: RankFacts, text: str, *, start: bool = False) -> bool:
     """Whether an op or a range has the text in its name, or begins with it."""
     names = {*facts["ops"]["op"].dropna().unique(), *facts["ranges"]["name"].dropna().unique()}
     if start:

@@ -11,8 +11,7 @@ import numpy as np
 
 from pyprof2.analysis.memory.curves import NO_NUMBER
 from pyprof2.analysis.memory.timeline import growth, step_ends
-from pyprof2.analysis.summaries.advice.findings import Found, unknown
-from pyprof2.analysis.summaries.advice.needs import needs
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
 from pyprof2.recording import int_column
 from pyprof2.units import counted, format_bytes
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.analysis.memory.curves import MemoryCurve
-    from pyprof2.analysis.summaries.advice.facts import Facts
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 NEAR_PCT: Final = 80
 """Of a device's memory: below it, what a checkpoint frees is not worth its time."""
@@ -32,14 +31,14 @@ _NEEDS: Final = "allocations of ops"
 _NOT_RECORDED: Final = "allocations on the device are not recorded"
 
 
-def memory_growth(facts: Facts) -> Found | None:
+def memory_growth(facts: RankFacts) -> RuleFinding | None:
     """A line allocates in every step what nobody releases: memory will run out.
 
     Often it is a list of losses with their graphs, or a cache without a bound.
     """
     curves = list(_of_gpus(facts))
     if not curves:
-        return unknown(_NOT_RECORDED, needs(facts, _NEEDS))
+        return unknown(_NOT_RECORDED, how_to_record(facts, _NEEDS))
     if all(len(step_ends(curve)) < STEPS for _, curve in curves):
         return unknown("growth shows in four steps or more", "more steps")
     for number, curve in curves:
@@ -53,11 +52,11 @@ def memory_growth(facts: Facts) -> Found | None:
                 f"{counted(first['steps'], 'step')}, allocated in {first['op']}"
             )
             line = str(first["line"])
-            return Found(text, source=None if line.startswith("(") else line)
+            return RuleFinding(text, source=None if line.startswith("(") else line)
     return None
 
 
-def fragmentation(facts: Facts) -> Found | None:
+def fragmentation(facts: RankFacts) -> RuleFinding | None:
     """The allocator holds much more than was ever allocated: holes that no block fits into."""
     known = False
     for _, curve in _of_gpus(facts):
@@ -70,18 +69,18 @@ def fragmentation(facts: Facts) -> Found | None:
         known = True
         holes = int(reserved - allocated)
         if 100 * holes >= HOLES_PCT * reserved:
-            return Found(
+            return RuleFinding(
                 f"device {curve.device}: {reserved / 1e9:.2f} GB were reserved, and at most "
                 f"{allocated / 1e9:.2f} GB allocated: {holes / 1e9:.2f} GB more"
             )
     return (
         None
         if known
-        else unknown("what the allocator reserves is not recorded", needs(facts, _NEEDS))
+        else unknown("what the allocator reserves is not recorded", how_to_record(facts, _NEEDS))
     )
 
 
-def kept_for_backward(facts: Facts) -> Found | None:
+def kept_for_backward(facts: RankFacts) -> RuleFinding | None:
     """Memory is nearly full, much of it with what forward keeps for backward.
 
     A checkpointed layer keeps what goes into it, and computes the rest again in backward.
@@ -90,7 +89,7 @@ def kept_for_backward(facts: Facts) -> Found | None:
     curves = [(n, c) for n, c in _of_gpus(facts) if sizes.get(c.device) and c.base is not None]
     if not curves:
         return unknown(
-            "how full the memory of the device is, is not recorded", needs(facts, _NEEDS)
+            "how full the memory of the device is, is not recorded", how_to_record(facts, _NEEDS)
         )
     for number, curve in curves:
         peak = int(curve.base or 0) + curve.over_base(curve.peak)
@@ -105,11 +104,11 @@ def kept_for_backward(facts: Facts) -> Found | None:
                 f"{curve.device} was allocated; checkpoints of {first['layer']} are predicted to "
                 f"free {first['frees_bytes'] / 1e9:.2f} GB at the start of backward"
             )
-            return Found(text, source=first["line"])
+            return RuleFinding(text, source=first["line"])
     return None
 
 
-def _of_gpus(facts: Facts) -> Iterator[tuple[int, MemoryCurve]]:
+def _of_gpus(facts: RankFacts) -> Iterator[tuple[int, MemoryCurve]]:
     """Yield the curves of GPUs that have events, with their places."""
     for number, curve in enumerate(facts.memory.curves):
         if curve.device_type != "cpu" and bool(np.any(curve.change != 0)):

@@ -20,13 +20,13 @@ from pyprof2.analysis.job.what_if import (
     scale_transfers,
 )
 from pyprof2.analysis.summaries.advice.facts import ends, is_comm
-from pyprof2.analysis.summaries.advice.findings import Found, unknown
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.units import format_time
 
 if TYPE_CHECKING:
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain
-    from pyprof2.analysis.summaries.advice.facts import Facts, Together
+    from pyprof2.analysis.summaries.advice.facts import RankFacts, Together
 
 IMBALANCE_PCT: Final = 5
 ALONE_PCT: Final = 10
@@ -42,7 +42,7 @@ _FEWER: Final = "fewer steps, or see pyprof2 ranks and pyprof2 whatif, which rep
 _HIDDEN: Final = "nothing to gain yet: queues or other ranks hide it"
 
 
-def straggler(facts: Facts) -> Found | None:
+def straggler(facts: RankFacts) -> RuleFinding | None:
     """One rank computes longer than others of its role, and all wait for it.
 
     Compared are busy times of kernels that do not communicate, never waits; what is at stake is
@@ -51,13 +51,19 @@ def straggler(facts: Facts) -> Found | None:
     ranks nobody knows which one is usual; of one that was recorded alone, nothing.
     """
     if facts.job is None:
-        return _recorded_alone(facts)
+        kernels = facts["kernels"]
+        start, end = ends(kernels[is_comm(kernels)])
+        share = facts.share(int((end - start).sum()))
+        if facts.world_size < 2 or share < ALONE_PCT:
+            return None
+        alone = f"1 of {facts.world_size} ranks was read"
+        return unknown(f"collectives take {share:.1f} % of the time, and {alone}", _ALL_RANKS)
     if not facts.job.is_replayed:
         return unknown("there is too much work to replay it here", _FEWER)
     return _slow(facts, facts.job, computes=True) or _one_of_two(facts, facts.job)
 
 
-def host_pause(facts: Facts) -> Found | None:
+def host_pause(facts: RankFacts) -> RuleFinding | None:
     """The host of one rank comes late where those of others do not, and all wait for it.
 
     As for stragglers, by the idle time that the host is to blame for. Its cause and line are those
@@ -67,7 +73,7 @@ def host_pause(facts: Facts) -> Found | None:
     return None if job is None or not job.is_replayed else _slow(facts, job, computes=False)
 
 
-def _slow(facts: Facts, job: Together, *, computes: bool) -> Found | None:
+def _slow(facts: RankFacts, job: Together, *, computes: bool) -> RuleFinding | None:
     """Return what is said of a rank that stands out by one of its times; None where it does not."""
     slow = next((each for each in job.slow_ranks if each.rank == facts.rank), None)
     if slow is None or (slow.score == BUSY) != computes:
@@ -77,21 +83,18 @@ def _slow(facts: Facts, job: Together, *, computes: bool) -> Found | None:
     if gain.gain_ns is None:
         text = f"it {slow.what}; what that costs the replay cannot tell"
         return unknown(text, _WAITS, hi_ns=gain.bound_ns, lo_ns=0, source=line)
-    if not slow.is_straggler or not _is_left(facts, slow):
+    # Steps in which it costs may be none of those that are looked at.
+    steps = slow.steps.loc[costly(slow.steps), "step"]
+    is_left = not facts.has_steps or steps.isna().any() or steps.isin(facts.steps.step).any()
+    if not slow.is_straggler or not is_left:
         text = f"slow, hidden: it {slow.what}, and no step would be {100 * GAIN_MIN:g} % shorter"
-        return Found(text, evidence=evidence, source=line, remedy=_HIDDEN)
+        return RuleFinding(text, evidence=evidence, source=line, remedy=_HIDDEN)
     text = f"{blame_words(slow)}; it {slow.what}"
     return replace(_gained(text, gain, "it takes as long as the others"), evidence=evidence,
                    source=line)  # fmt: skip
 
 
-def _is_left(facts: Facts, slow: SlowRank) -> bool:
-    """Return whether any step in which it costs is among those that are looked at."""
-    found = slow.steps.loc[costly(slow.steps), "step"]
-    return not facts.has_steps or bool(found.isna().any() or found.isin(facts.steps.step).any())
-
-
-def _evidence(facts: Facts, slow: SlowRank) -> dict[str, Any]:
+def _evidence(facts: RankFacts, slow: SlowRank) -> dict[str, Any]:
     """Return the kernels of the rank that its excess is in, the longest first."""
     place = slow.place
     if place is None or place.op is None or place.kind != "kernel":
@@ -101,27 +104,16 @@ def _evidence(facts: Facts, slow: SlowRank) -> dict[str, Any]:
     return {"kernels": own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]}
 
 
-def _gained(text: str, gain: Gain, if_what: str) -> Found:
+def _gained(text: str, gain: Gain, if_what: str) -> RuleFinding:
     """Return a finding whose stake is what a replay gains; unknown where it cannot tell."""
     if gain.gain_ns is None or gain.lo_ns is None or gain.hi_ns is None:
         return unknown(text, _WAITS, hi_ns=gain.bound_ns, lo_ns=0)
     lo, hi, expected = (max(0, ns) for ns in (gain.lo_ns, gain.hi_ns, gain.gain_ns))
     note = f"; {gain.note}" if gain.note else ""
-    return Found(text, hi, lo, expected, f"if {if_what}, {_REPLAYED}{note}")
+    return RuleFinding(text, hi, lo, expected, f"if {if_what}, {_REPLAYED}{note}")
 
 
-def _recorded_alone(facts: Facts) -> Found | None:
-    """Return what says that a rank of several was recorded alone; None where it hardly waits."""
-    kernels = facts["kernels"]
-    start, end = ends(kernels[is_comm(kernels)])
-    share = facts.share(int((end - start).sum()))
-    if facts.world_size < 2 or share < ALONE_PCT:
-        return None
-    text = f"collectives take {share:.1f} % of the time, and 1 of {facts.world_size} ranks was read"
-    return unknown(text, _ALL_RANKS)
-
-
-def _one_of_two(facts: Facts, job: Together) -> Found | None:
+def _one_of_two(facts: RankFacts, job: Together) -> RuleFinding | None:
     """Return what says that one of two ranks computes longer, and that replay gains without it."""
     rank = facts.rank
     own = job.scores[(job.scores["score"] == BUSY) & (job.scores["rank"] == rank)]
@@ -141,7 +133,7 @@ def _one_of_two(facts: Facts, job: Together) -> Found | None:
     return unknown(text, _MORE_RANKS, hi_ns=gain.hi_ns or gain.bound_ns, lo_ns=0)
 
 
-def slow_link(facts: Facts) -> Found | None:
+def slow_link(facts: RankFacts) -> RuleFinding | None:
     """Collectives of one group take longer than the same ones of other groups.
 
     Compared are medians of transfers, without waits, by kind and bytes, among three groups or more:
@@ -176,7 +168,7 @@ def _link_words(job: Together, row: dict[Any, Any]) -> str:
     )
 
 
-def load_imbalance(facts: Facts) -> Found | None:
+def load_imbalance(facts: RankFacts) -> RuleFinding | None:
     """Ranks of one role have unequal work, and none of them all the time: experts, or lengths.
 
     The largest busy time over the mean, less 1, by step. At stake is what a replay gains in which
@@ -210,7 +202,7 @@ def _pays(gain: Gain) -> bool:
     return gain.lo_ns is None or gain.lo_ns >= GAIN_MIN * gain.window_ns
 
 
-def exposed_with_cause(facts: Facts, job: Together, exposed: int) -> Found | None:
+def exposed_with_cause(facts: RankFacts, job: Together, exposed: int) -> RuleFinding | None:
     """Return what exposed communication is of: waits, which other rules look at, and transfers.
 
     Args:
@@ -229,28 +221,27 @@ def exposed_with_cause(facts: Facts, job: Together, exposed: int) -> Found | Non
         return None
     gain = job.gain("transfers × 0", lambda: scale_transfers(job.graph, 0.0))
     shares = [100 * ns / max(1, wait + transfer + rest) for ns in (wait, transfer)]
+    own = job.members[(job.members["rank"] == facts.rank) & job.members["transfer_ns"].notna()]
+    most = ""
+    if not own.empty:
+        times = own.groupby(["kind", "group_desc"], dropna=False, observed=True)[
+            "transfer_ns"
+        ].sum()
+        kind, group = times.index[int(times.to_numpy(np.int64).argmax())]
+        most = f", most in {kind}"
+        most += f" of group {group}" if isinstance(group, str) and group else ""
     text = (
         f"{facts.share(exposed):.1f} % of the time only collectives ran: {shares[0]:.1f} % of it "
-        f"waits for {_waited_for(facts, job)}, {shares[1]:.1f} % transfers{_most_bytes(facts, job)}"
+        f"waits for {_waited_for(facts, job)}, {shares[1]:.1f} % transfers{most}"
     )
     found = _gained(text, gain, "nothing ever waits for a transfer; waits for ranks stay")
     return replace(found, lo_ns=0)
 
 
-def _waited_for(facts: Facts, job: Together) -> str:
+def _waited_for(facts: RankFacts, job: Together) -> str:
     """Return the rank that was last most often where this one waited."""
     own = job.members[(job.members["rank"] == facts.rank) & job.members["last_rank"].notna()]
     others = own.loc[own["last_rank"] != facts.rank, "last_rank"].value_counts()
     if not len(others):
         return "other ranks"
     return f"other ranks, most often rank {others.index[0]} ({others.iloc[0]} of {len(own)})"
-
-
-def _most_bytes(facts: Facts, job: Together) -> str:
-    """Return the kind and group with most of the transfer time of a rank."""
-    own = job.members[(job.members["rank"] == facts.rank) & job.members["transfer_ns"].notna()]
-    if own.empty:
-        return ""
-    times = own.groupby(["kind", "group_desc"], dropna=False, observed=True)["transfer_ns"].sum()
-    kind, group = times.index[int(times.to_numpy(np.int64).argmax())]
-    return f", most in {kind}" + (f" of group {group}" if isinstance(group, str) and group else "")

@@ -5,19 +5,15 @@ They name no time at stake: they say which steps, or which numbers, not to trust
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import time_within, union_length
-from pyprof2.analysis.summaries.advice.facts import Facts, ends, is_comm
-from pyprof2.analysis.summaries.advice.findings import Found
-from pyprof2.analysis.summaries.advice.needs import record_later
+from pyprof2.analysis.summaries.advice.facts import RankFacts, ends, is_comm
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, record_later
 from pyprof2.units import counted, format_time
-
-if TYPE_CHECKING:
-    from pyprof2.analysis.intervals import Int
 
 LONG_NS: Final = 1_000_000
 FIRST_STEP: Final = 1.5
@@ -30,7 +26,7 @@ DEEP_QUEUE: Final = 500
 """With so much queued a launch waits for room, and the host is ahead: nothing is lost."""
 
 
-def slow_launches(facts: Facts) -> Found | None:
+def slow_launches(facts: RankFacts) -> RuleFinding | None:
     """Launches that take over a millisecond: code is loaded, or the profiler prepares itself.
 
     Not those that wait for room in a full queue: there the host is ahead of the device.
@@ -41,10 +37,10 @@ def slow_launches(facts: Facts) -> Found | None:
     launches = counted(len(calls), "launch", "launches")
     together = " together" if len(calls) > 1 else ""
     text = f"{launches} of over 1 ms, {format_time(int(calls['dur_ns'].sum()))}{together}"
-    return Found(text, evidence={"launches": calls["launch_id"]}, remedy=record_later(facts))
+    return RuleFinding(text, evidence={"launches": calls["launch_id"]}, remedy=record_later(facts))
 
 
-def module_loading(facts: Facts) -> Found | None:
+def module_loading(facts: RankFacts) -> RuleFinding | None:
     """Code of kernels was loaded or compiled: that happens once, before the first use of each."""
     calls, stalls = facts.calls_of("module_load"), _loads(facts)
     start, end = (np.concatenate(c) for c in zip(ends(calls), ends(stalls), strict=True))
@@ -53,20 +49,20 @@ def module_loading(facts: Facts) -> Found | None:
         return None
     text = f"code was loaded {counted(len(start), 'time')}, for {format_time(time_ns)}"
     evidence = {"launches": calls["launch_id"], "stalls": stalls["stall_id"]}
-    return Found(text, evidence=evidence, remedy=record_later(facts))
+    return RuleFinding(text, evidence=evidence, remedy=record_later(facts))
 
 
-def slow_first_step(facts: Facts) -> Found | None:
+def slow_first_step(facts: RankFacts) -> RuleFinding | None:
     """The first step that was recorded took much longer than the others."""
     times = facts.steps.end - facts.steps.start
     if len(times) < 3 or times[0] <= FIRST_STEP * np.median(times):
         return None
     ratio = times[0] / np.median(times)
     text = f"step {facts.steps.step[0]} took {ratio:.1f} times the median step"
-    return Found(text, remedy=record_later(facts))
+    return RuleFinding(text, remedy=record_later(facts))
 
 
-def unrecorded_start(facts: Facts) -> Found | None:
+def unrecorded_start(facts: RankFacts) -> RuleFinding | None:
     """At the start the device did not begin what was launched: it did what was not recorded.
 
     Work that was launched before the recording is missing in it, so the idle time is none.
@@ -76,10 +72,10 @@ def unrecorded_start(facts: Facts) -> Found | None:
     if time_ns <= LONG_NS:
         return None
     text = f"{format_time(time_ns)} before the tenth piece of work; work at the start is missing"
-    return Found(text, evidence={"kernels": idle["kernel_id"].dropna().unique()})
+    return RuleFinding(text, evidence={"kernels": idle["kernel_id"].dropna().unique()})
 
 
-def kernel_drift(facts: Facts) -> Found | None:
+def kernel_drift(facts: RankFacts) -> RuleFinding | None:
     """The same kernel, with the same grid and inputs, takes now longer and now shorter.
 
     Clocks change, another process uses the device, or kernels that overlap share it. Differences
@@ -96,19 +92,19 @@ def kernel_drift(facts: Facts) -> Found | None:
     ratio = float((times["max"] / times["min"].clip(lower=1)).quantile(0.9))
     if ratio <= DRIFT:
         return None
-    return Found(
+    return RuleFinding(
         f"the slowest call of a kernel takes up to {ratio:.2f} times the fastest one's time"
     )
 
 
-def python_stacks(facts: Facts) -> Found | None:
+def python_stacks(facts: RankFacts) -> RuleFinding | None:
     """Python stacks make all that the host does slower, and nothing on the device."""
     if not facts.has_stacks:
         return None
-    return Found("times of the host are longer than without Python stacks")
+    return RuleFinding("times of the host are longer than without Python stacks")
 
 
-def affected_steps(facts: Facts) -> set[int]:
+def affected_steps(facts: RankFacts) -> set[int]:
     """Return the steps that hold what only a start does."""
     calls = pd.concat([_slow_calls(facts), facts.calls_of("module_load"), _loads(facts)])
     long = calls["dur_ns"].to_numpy("int64") > LONG_NS
@@ -120,37 +116,34 @@ def affected_steps(facts: Facts) -> set[int]:
     return steps | ({int(facts.steps.step[0])} if slow_first_step(facts) else set())
 
 
-def full_queue(facts: Facts) -> pd.DataFrame:
+def full_queue(facts: RankFacts) -> pd.DataFrame:
     """Return the launches that wait for room in the queue: over 100 us, with much in it."""
     calls = facts.calls_of("launch_call")
     calls = calls[calls["dur_ns"] > WAITS_NS]
     stalls = facts["stalls"]
     full = stalls[(stalls["kind"] == "queue_full").to_numpy(bool)]
     is_full = time_within(*ends(full), *ends(calls)) > 0
-    return calls[is_full | (_queued_at(facts, calls["start_ns"].to_numpy("int64")) >= DEEP_QUEUE)]
+    work = pd.concat([facts[name][["launch_ns", "start_ns"]] for name in ("kernels", "copies")])
+    launched, started = (
+        np.sort(work.dropna()[name].to_numpy("int64")) for name in ("launch_ns", "start_ns")
+    )
+    begin = calls["start_ns"].to_numpy("int64")
+    queued = np.searchsorted(launched, begin) - np.searchsorted(started, begin)
+    return calls[is_full | (queued >= DEEP_QUEUE)]
 
 
-def _slow_calls(facts: Facts) -> pd.DataFrame:
+def _slow_calls(facts: RankFacts) -> pd.DataFrame:
     calls = facts.calls_of("launch_call")
     calls = calls[calls["dur_ns"] > LONG_NS]
     return calls[~calls["launch_id"].isin(full_queue(facts)["launch_id"])]
 
 
-def _queued_at(facts: Facts, time: Int) -> Int:
-    """Return how much was launched and had not started at each time."""
-    work = pd.concat([facts[name][["launch_ns", "start_ns"]] for name in ("kernels", "copies")])
-    work = work.dropna()
-    launched, started = (np.sort(work[n].to_numpy("int64")) for n in ("launch_ns", "start_ns"))
-    found: Int = np.searchsorted(launched, time) - np.searchsorted(started, time)
-    return found
-
-
-def _loads(facts: Facts) -> pd.DataFrame:
+def _loads(facts: RankFacts) -> pd.DataFrame:
     stalls = facts["stalls"]
     return stalls[(stalls["kind"] == "module_load").to_numpy(bool)]
 
 
-def _unrecorded(facts: Facts) -> pd.DataFrame:
+def _unrecorded(facts: RankFacts) -> pd.DataFrame:
     """Return the unknown idle time before the tenth activity of each device; empty below 1 ms."""
     idle = facts.idle_of("unknown")
     work = pd.concat([facts[name][["device", "start_ns"]] for name in ("kernels", "copies")])

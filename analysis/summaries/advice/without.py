@@ -35,7 +35,7 @@ _NONE: Final = -1
 
 
 class Frames(Protocol):
-    """The tables of a rank, by name: `Facts` has them."""
+    """The tables of a rank, by name: `RankFacts` has them."""
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         """Return a table."""

@@ -27,7 +27,7 @@ _OF_A_LINE, _OF_A_FLOOR, _OF_TWO = 2, 4, 5
 
 
 @dataclass(frozen=True)
-class Line:
+class FittedLine:
     """`fixed + slope · x`, none of them negative."""
 
     fixed: float
@@ -47,7 +47,7 @@ class Curve:
         residual: the largest relative error at the points that it was fitted to.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[FittedLine, ...]
     residual: float
 
     def at(self, x: Floats) -> Floats:
@@ -69,17 +69,17 @@ class Curve:
         return (low.fixed - high.fixed) / steeper if steeper > 0 else None
 
 
-def fit_line(x: Floats, y: Floats) -> Line:
+def fit_line(x: Floats, y: Floats) -> FittedLine:
     """Return the line with the least sum of squared relative errors, without negative parts."""
     weight = 1 / _scale(y)
     both = np.stack([weight, weight * x], axis=1)
-    found = [Line(0.0, 0.0)]
+    found = [FittedLine(0.0, 0.0)]
     for used in ([0, 1], [0], [1]):
         part = np.linalg.lstsq(both[:, used], weight * y, rcond=None)[0]
         whole = np.zeros(2)
         whole[used] = part
         if (whole >= 0).all():
-            found.append(Line(float(whole[0]), float(whole[1])))
+            found.append(FittedLine(float(whole[0]), float(whole[1])))
     return min(found, key=lambda line: float((((line.at(x) - y) * weight) ** 2).sum()))
 
 
@@ -123,12 +123,12 @@ def _bends(x: Floats, y: Floats) -> Iterator[Curve]:
         high = fit_line(x[cut:], y[cut:])
         if len(x) >= _OF_A_FLOOR:
             floor = fit_line(np.zeros(cut), y[:cut])
-            yield _curve((Line(floor.fixed, 0.0), high), x, y)
+            yield _curve((FittedLine(floor.fixed, 0.0), high), x, y)
         if len(x) >= _OF_TWO and cut >= _OF_A_LINE:
             yield _curve((fit_line(x[:cut], y[:cut]), high), x, y)
 
 
-def _curve(lines: tuple[Line, ...], x: Floats, y: Floats) -> Curve:
+def _curve(lines: tuple[FittedLine, ...], x: Floats, y: Floats) -> Curve:
     found = Curve(lines, 0.0)
     return Curve(lines, float(np.max(np.abs(found.at(x) - y) / _scale(y))))
 

@@ -5,12 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.summaries.batch.model import KERNELS, MEMORY, STEP
+from pyprof2.analysis.summaries.batch.model import (
+    KERNELS,
+    MEASURES,
+    MEMORY,
+    NOT_A_STEP,
+    NOT_RECORDED,
+    STEP,
+    Answer,
+    seen,
+    throughput,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyprof2.analysis.summaries.batch.model import Model
+    from pyprof2.analysis.summaries.batch.recorded import Recorded
 
 ENOUGH: Final = 0.9
 """A batch with this part of the throughput that can be had is large enough."""
@@ -59,13 +70,18 @@ def limits(model: Model, capacity: int | None, given: Mapping[str, int] | None =
     fitting, status = _fitting(model, capacity, given)
     expected, largest, most = fitting
     rate = _rate(model, measure, given)
-    asymptote = _asymptote(model, measure, given)
+    far = _FAR * int(model.batches[-1])
+    like = model.nearest(far, given)
+    near_ns, far_ns = (model.modelled(measure, like, batch, given) for batch in (far, 2 * far))
+    asymptote = far * _UNIT_NS / (far_ns - near_ns) if far_ns > near_ns else None
     had = asymptote if largest is None else rate(largest)
     enough = None
     if had is not None and had > 0:
         enough = _first(lambda batch: rate(batch) >= ENOUGH * had)
+    bend = model.step[0].bend if model.step else None
+    knee = None if bend is None else _first(lambda batch: model.step_scale(batch, given) >= bend)
     return Limits(
-        measure, asymptote, _knee(model, given), enough, expected, largest, most, status,
+        measure, asymptote, knee, enough, expected, largest, most, status,
         _ratio(model),
     )  # fmt: skip
 
@@ -79,20 +95,6 @@ def _rate(model: Model, measure: str, given: Mapping[str, int]) -> Callable[[int
         return batch * _UNIT_NS / time if time else 0.0
 
     return rate
-
-
-def _asymptote(model: Model, measure: str, given: Mapping[str, int]) -> float | None:
-    far = _FAR * int(model.batches[-1])
-    like = model.nearest(far, given)
-    times = [model.modelled(measure, like, batch, given) for batch in (far, 2 * far)]
-    return far * _UNIT_NS / (times[1] - times[0]) if times[1] > times[0] else None
-
-
-def _knee(model: Model, given: Mapping[str, int]) -> int | None:
-    bend = model.step[0].bend if model.step else None
-    if bend is None:
-        return None
-    return _first(lambda batch: model.step_scale(batch, given) >= bend)
 
 
 def _fitting(
@@ -125,18 +127,14 @@ def _fitting(
     expected, largest, most = (last(end) for end in ("value", "hi", "lo"))
     if expected == 0:
         return nothing, "not even a batch of 1 fits"
-    if expected is None or largest is None or not _grows(model, given):
+    # A wider interval alone is no growth.
+    like, final = model.nearest(_FAR, given), float(model.batches[-1])
+    near, far = (model.modelled(MEMORY, like, batch, given) for batch in (final, _FAR * final))
+    if expected is None or largest is None or far <= near * (1 + _SAME):
         return nothing, "memory does not grow with the batch"
     expected = max(expected, largest)
     status = model.answer(MEMORY, largest or expected, given).status
     return (expected, largest or None, most and max(most, expected)), status
-
-
-def _grows(model: Model, given: Mapping[str, int]) -> bool:
-    """Return whether memory grows with the batch; a wider interval alone is no growth."""
-    like, last = model.nearest(_FAR, given), float(model.batches[-1])
-    near, far = (model.modelled(MEMORY, like, batch, given) for batch in (last, _FAR * last))
-    return far > near * (1 + _SAME)
 
 
 def _ratio(model: Model) -> float:
@@ -157,3 +155,72 @@ def _first(holds: Callable[[int], bool]) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
+
+
+VERIFIED: Final = "verified"
+OUT_OF_MEMORY: Final = "out of memory"
+FAILED: Final = "failed"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of a batch size that was run.
+
+    Attributes:
+        batch: samples in a step.
+        recorded: what the run says; None: it failed.
+        failure: why, in words; None: it did not fail.
+        out_of_memory: whether it was for lack of memory.
+    """
+
+    batch: int
+    recorded: Recorded | None = None
+    failure: str | None = None
+    out_of_memory: bool = False
+
+    @property
+    def status(self) -> str:
+        """What an answer of this batch size rests on."""
+        if self.recorded is not None:
+            return VERIFIED
+        return OUT_OF_MEMORY if self.out_of_memory else FAILED
+
+    def answers(self) -> list[Answer]:
+        """Return what the run says: one answer for each of `MEASURES`."""
+        if self.recorded is None:
+            return [Answer(measure, None, None, None, self.status) for measure in MEASURES]
+        step = self._answer(STEP)
+        return [step, self._answer(KERNELS), throughput(step, self.batch), self._answer(MEMORY)]
+
+    def _answer(self, measure: str) -> Answer:
+        recorded = self.recorded
+        is_there = recorded is not None and {
+            STEP: bool(recorded.step_ns), KERNELS: recorded.is_gpu,
+            MEMORY: bool(recorded.memory and recorded.memory.peaks),
+        }[measure]  # fmt: skip
+        if recorded is None or not is_there:
+            status = NOT_A_STEP if measure == STEP else NOT_RECORDED
+            return Answer(measure, None, None, None, status)
+        return Answer(measure, *seen(recorded, measure), VERIFIED)
+
+
+def suggested(found: Limits) -> int | None:
+    """Return the batch size to try: the largest that fits, else one with 90 % of the throughput."""
+    return found.enough if found.largest is None else found.largest
+
+
+def rows(
+    model: Model,
+    batches: Sequence[int],
+    given: Mapping[str, int] | None = None,
+    tried: Mapping[int, Tried] | None = None,
+) -> Iterator[dict[str, object]]:
+    """Yield a row for each batch size and measure: what `pyprof2 batch --format json` has.
+
+    Of a batch size that was tried it is what was found, and no prediction any more.
+    """
+    tried = tried or {}
+    for batch in [*batches, *(batch for batch in tried if batch not in batches)]:
+        found = tried.get(batch)
+        for answer in model.answers(batch, given) if found is None else found.answers():
+            yield {"batch_size": batch} | vars(answer)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.summaries.batch.fits import Curve, bounds, fit_curve, fit_line
-from pyprof2.analysis.summaries.batch.work import ELEMENTS, FLOPS, SAME_WORK, Work, work_of
+from pyprof2.analysis.summaries.batch.work import ELEMENTS, FLOPS, SAME_WORK, BatchWork, work_of
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyprof2.analysis.summaries.batch.fits import Floats, Line
+    from pyprof2.analysis.summaries.batch.fits import FittedLine, Floats
     from pyprof2.analysis.summaries.batch.recorded import Recorded
 
 STEP, KERNELS, THROUGHPUT, MEMORY = "step_time_ns", "kernel_time_ns", "throughput", "memory_bytes"
@@ -58,7 +58,7 @@ class PartFit:
     phase: str
     group: str
     measure: str
-    line: Line
+    line: FittedLine
     residual: float
 
 
@@ -83,7 +83,7 @@ class Model:
     """
 
     recordings: Sequence[Recorded]
-    work: Work
+    work: BatchWork
 
     @property
     def batches(self) -> Floats:
@@ -151,7 +151,7 @@ class Model:
     def work_ns(
         self, like: int, batch: float, given: Mapping[str, float], stretch: float = 1
     ) -> float:
-        """Return the time of all parts, as at a recording but for the batch; see `Work.at`."""
+        """Return the time of all parts, as at a recording but for the batch; see `BatchWork.at`."""
         return sum(self.part_times(like, batch, given, stretch))
 
     def part_times(

@@ -7,22 +7,23 @@ typical step, whose kernels take the median time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from pyprof2.analysis.summaries.batch.phases import memory_peaks
+from pyprof2.analysis.memory.curves import curves_of_rank
+from pyprof2.analysis.memory.tags import tagged_bytes
 from pyprof2.analysis.time.step_times import step_windows_of
 from pyprof2.signatures import Input, Scalar, Tensor, parse_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
-    from pyprof2.analysis.summaries.batch.phases import Memory
-    from pyprof2.analysis.summaries.batch.savable import Savable
+    from pyprof2.analysis.memory.profile import MemoryProfile
 
 _ROWS: Final = (
     "step", "op", "op_id", "category", "direction", "recompute", "layer", "flops", "start_ns",
@@ -105,18 +106,22 @@ class Recorded:
 def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
     """Return what the tables of one rank say; see `INPUT`."""
     windows = step_windows_of(tables["steps"].to_pandas())
-    steps = _chosen_steps(windows)
+    # All but the first, where there are more.
+    steps = windows["step"].tolist()
+    steps = steps[1:] or steps
     is_gpu = tables["kernels"].num_rows > 0
     ops = tables["ops"].to_pandas()
     rows = tables["kernels"].to_pandas() if is_gpu else ops.assign(dur_ns=ops["self_ns"])
-    rows = _with_parts(_in_steps(rows, steps))
+    rows = _with_parts(rows[rows["step"].isin(steps)] if steps else rows.assign(step=_WHOLE))
     by_step = rows.groupby(["step", *PART])["dur_ns"].sum().unstack(PART, fill_value=0)  # noqa: PD010
     work = by_step.sum(axis="columns")
     signatures = tables["signatures"].to_pandas()
     structures, tensors = _of_signatures(signatures)
-    typical = _typical(work)
+    typical = (work - work.median()).abs().idxmin() if len(work) else None
     calls = _calls(rows[rows["step"] == typical], ops, structures)
     chosen = windows[windows["step"].isin(steps)]
+    ends = chosen["start_ns"] + chosen["dur_ns"]
+    span = None if chosen.empty else (int(chosen["start_ns"].min()), int(ends.max()))
     device, capacity = _device(tables, is_gpu=is_gpu)
     return Recorded(
         batch=batch,
@@ -126,7 +131,7 @@ def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
         is_gpu=is_gpu,
         calls=calls,
         tensors=tensors,
-        memory=memory_peaks(tables["memory"], tables["memory_tags"], _span(chosen)),
+        memory=memory_peaks(tables["memory"], tables["memory_tags"], span),
         capacity=capacity,
         device=device,
     )
@@ -142,37 +147,12 @@ def _device(tables: Mapping[str, pa.Table], *, is_gpu: bool) -> tuple[str | None
     return name, size
 
 
-def _span(windows: pd.DataFrame) -> tuple[int, int] | None:
-    """Return from when to when the windows are, ns; None: there are none."""
-    if windows.empty:
-        return None
-    ends = windows["start_ns"] + windows["dur_ns"]
-    return int(windows["start_ns"].min()), int(ends.max())
-
-
-def _chosen_steps(windows: pd.DataFrame) -> list[int]:
-    """Return the steps that count: all but the first, where there are more."""
-    steps = windows["step"].tolist()
-    return steps[1:] or steps
-
-
-def _in_steps(rows: pd.DataFrame, steps: list[int]) -> pd.DataFrame:
-    if not steps:
-        return rows.assign(step=_WHOLE)
-    return rows[rows["step"].isin(steps)]
-
-
 def _with_parts(rows: pd.DataFrame) -> pd.DataFrame:
     """Add `phase` and `group`."""
     phase = rows["direction"].astype(object).fillna("other")
     again = rows["recompute"].fillna(False).astype(bool)  # noqa: FBT003
     group = rows["category"].astype(object).fillna("other")
     return rows.assign(phase=phase.where(~again, "recompute"), group=group)
-
-
-def _typical(work: pd.Series) -> Any:
-    """Return the step whose work takes the median time, or the nearest to it."""
-    return (work - work.median()).abs().idxmin() if len(work) else None
 
 
 def _calls(rows: pd.DataFrame, ops: pd.DataFrame, structures: pd.Series) -> pd.DataFrame:
@@ -214,3 +194,123 @@ def _tensors(inputs: tuple[Input, ...]) -> Iterator[Tensor]:
             yield item
         elif item is not None and not isinstance(item, Scalar):
             yield from item
+
+
+_CPU: Final = "cpu"
+_REST: Final = "other"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The most that is allocated in each phase of a step, on the device that holds most.
+
+    Attributes:
+        peaks: bytes by phase.
+        over_base: they are above what was allocated before the recording, which is not known.
+        reserved_ratio: the most that the allocator held, over the most that was allocated.
+        always: bytes that are allocated at every moment, as parameters are.
+    """
+
+    peaks: dict[str, int]
+    over_base: bool
+    reserved_ratio: float
+    always: int = 0
+
+
+def memory_peaks(
+    memory: pa.Table, tags: pa.Table, span: tuple[int, int] | None = None
+) -> Memory | None:
+    """Return the peaks of the table `memory` of one rank; None: it has no events.
+
+    Args:
+        memory: `time_ns`, `pid`, `tid`, `device_type`, `device`, `address`, `bytes`,
+            `allocated_bytes`, `reserved_bytes`, `phase`.
+        tags: the table `memory_tags` of the rank: `rank`, `time_ns`, `moment`, `device_type`,
+            `address`, `bytes`.
+        span: start and end of what counts, ns; None: all.
+    """
+    if not memory.num_rows:
+        return None
+    events = memory.to_pandas()
+    # A GPU, where there is one.
+    kinds = [str(kind) for kind in events["device_type"].dropna().unique()]
+    chosen = min(kinds, key=lambda kind: (kind == _CPU, kind), default=_CPU)
+    is_chosen = (events["device_type"].astype(object) == chosen).to_numpy()
+    base = None
+    if chosen == _CPU:
+        rank = tags["rank"][0].as_py() if tags.num_rows else 0
+        base = next(curves_of_rank(memory.filter(pa.array(is_chosen)), tags, rank)).base
+    events = events.assign(live=_live)[is_chosen]
+    if base is not None:
+        events = events.assign(live=base + events["bytes"].cumsum())
+    largest = events.groupby(events["device"].fillna(-1).astype("int64"))["live"].max().idxmax()
+    events = events[events["device"].fillna(-1).astype("int64") == largest]
+    reserved = float(events["reserved_bytes"].max()) / max(1.0, float(events["live"].max()))
+    if chosen == _CPU or not np.isfinite(reserved):
+        reserved = 1.0  # on the CPU nothing is held back
+    known = bool(events["allocated_bytes"].notna().all()) and chosen != _CPU
+    events = events.assign(phase=events["phase"].astype(object).fillna(_REST))
+    if span is not None:
+        inside = events["time_ns"].between(*span)
+        events = events[inside] if inside.any() else events
+    peaks = events.groupby("phase")["live"].max()
+    found = {str(name): int(peak) for name, peak in peaks.items() if peak > 0}
+    before = events["live"].iloc[0] - events["bytes"].iloc[0]
+    always = max(0, int(min(before, events["live"].min())))
+    return Memory(found, not (known or base is not None), reserved, always)
+
+
+def _live(events: pd.DataFrame) -> NDArray[np.int64]:
+    """Return what is allocated on the device after each event, else over what was before."""
+    keys = [events["device_type"].astype(object).fillna(""), events["device"].fillna(-1)]
+    # The release of what was allocated before the recording makes less of what was there before,
+    # and nothing of what came on top of it.
+    before = events.groupby([*keys, events["address"]])["bytes"].shift()
+    is_older = (events["bytes"] < 0) & events["address"].notna() & ~(before > 0)
+    change = events["bytes"].where(~is_older, 0)
+    running = change.groupby(keys).cumsum().to_numpy(np.int64)
+    total = events["allocated_bytes"]
+    # On the CPU a recorder counts from its own first event: a running sum too, less exact.
+    use = (total.notna() & (events["device_type"].astype(object) != _CPU)).to_numpy()
+    return np.where(use, total.fillna(0).to_numpy(np.int64), running)
+
+
+_STATE = "optimizer_state"
+
+
+@dataclass(frozen=True)
+class Savable:
+    """What the device with most memory holds when a backward begins.
+
+    Attributes:
+        checkpoints: the layers that are worth a checkpoint: `retained.CHECKPOINT_COLUMNS`.
+        optimizer: bytes of the optimizer's state; None: not known.
+    """
+
+    checkpoints: pd.DataFrame
+    optimizer: int | None
+
+
+def savable_of(profile: MemoryProfile) -> Savable | None:
+    """Return what a recording holds; None: it has no backward, or no memory."""
+    if not profile.curves:
+        return None
+    number = max(range(len(profile.curves)), key=lambda at: _most(profile, at))
+    found, moment = profile.retained(number), profile.moment(number, "backward")
+    if found is None or moment is None:
+        return None
+    tagged = profile.tagged[number]
+    known = {} if tagged is None else tagged_bytes(profile.curves[number], tagged, moment)
+    if known.get(_STATE):
+        return Savable(found[1], known[_STATE])
+    # What looks like state; where nothing does, it is from before the recording.
+    entries = profile.entries[number]
+    lives = (entries["begin"] <= moment) & (entries["end"] > moment)
+    own = entries[lives & (entries["category"].astype(str) == _STATE).to_numpy()]
+    return Savable(found[1], int(own["bytes"].sum()) or None)
+
+
+def _most(profile: MemoryProfile, at: int) -> tuple[bool, int]:
+    """Return what to choose a device by: a GPU, where there is one, and how much is on it."""
+    curve = profile.curves[at]
+    return curve.device_type != "cpu", (curve.base or 0) + curve.over_base(curve.peak)

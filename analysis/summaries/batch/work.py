@@ -64,7 +64,7 @@ class Units:
 
 
 @dataclass(frozen=True)
-class Work:
+class BatchWork:
     """Work of recordings by part.
 
     Attributes:
@@ -143,11 +143,20 @@ def _follows(sizes: Floats, batches: Floats, tolerance: float) -> bool:
     return bool(off.max() <= tolerance and line.slope * batches.min() >= line.fixed)
 
 
-def work_of(recordings: Sequence[Recorded]) -> Work:
+def work_of(recordings: Sequence[Recorded]) -> BatchWork:
     """Return the work of recordings, which are in order of their batch sizes."""
     batches = np.array([each.batch for each in recordings], np.float64)
     parts = sorted({part for each in recordings for part in each.parts.index})
-    calls = [_with_part(each.calls, parts) for each in recordings]
+    number = {part: at for at, part in enumerate(parts)}
+    calls = [
+        each.calls.assign(
+            part=np.array(
+                [number[pair] for pair in zip(*(each.calls[n] for n in PART), strict=True)],
+                np.int64,
+            )
+        )
+        for each in recordings
+    ]
     shared = _aligned(calls)
     tensors = _side_by_side(shared, recordings)
     buffers = _buffers(tensors, batches)
@@ -164,7 +173,7 @@ def work_of(recordings: Sequence[Recorded]) -> Work:
     whole = {name: _with_rest(units[name], rest[name]) for name in units}
     buffers &= units[ELEMENTS].batch_power > 0
     aside = units[ELEMENTS].sizes[buffers].sum(axis=0) + _spared(rest[ELEMENTS], parts, batches)
-    return Work(batches, parts, free, whole, aside)
+    return BatchWork(batches, parts, free, whole, aside)
 
 
 def _buffers(tensors: pd.DataFrame, batches: Floats) -> NDArray[np.bool_]:
@@ -178,10 +187,10 @@ def _buffers(tensors: pd.DataFrame, batches: Floats) -> NDArray[np.bool_]:
     flat = sizes.map(len).eq(1).all(axis="columns").to_numpy(bool)
     elements = tensors[_columns(ELEMENTS, batches)].to_numpy(np.float64)
     spreads = [_spread(elements, [batches], [power]) for power in _POWERS]
-    told = np.min(spreads, axis=0) <= SAME_WORK
-    odd = flat & ~told
+    follows = np.min(spreads, axis=0) <= SAME_WORK
+    odd = flat & ~follows
     of_call = pd.DataFrame({
-        "odd": ~told & ~flat, "grows": told & ~flat & (spreads[0] > SAME_WORK),
+        "odd": ~follows & ~flat, "grows": follows & ~flat & (spreads[0] > SAME_WORK),
     }).groupby(tensors["call"].to_numpy()).transform("any")  # fmt: skip
     odd &= of_call["grows"].to_numpy(bool) & ~of_call["odd"].to_numpy(bool)
     found = np.zeros(len(tensors), bool)
@@ -214,12 +223,6 @@ def _spared(rest: Sequence[pd.DataFrame], parts: list[tuple[str, str]], batches:
 
 def _columns(name: str, batches: Floats) -> list[str]:
     return [f"{name}_{at}" for at in range(len(batches))]
-
-
-def _with_part(calls: pd.DataFrame, parts: list[tuple[str, str]]) -> pd.DataFrame:
-    number = {part: at for at, part in enumerate(parts)}
-    pairs = zip(*(calls[name] for name in PART), strict=True)
-    return calls.assign(part=np.array([number[pair] for pair in pairs], np.int64))
 
 
 def _aligned(calls: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -321,11 +324,11 @@ def _spread(sizes: Floats, of: Sequence[Floats], powers: Sequence[int]) -> Float
 def _free_dimensions(tensors: pd.DataFrame, batches: Floats) -> dict[str, list[int]]:
     """Return the dimensions that neither are constant nor follow the batch, by name."""
     vectors, weights = _dimensions(tensors, len(batches))
-    # One sample is often handled apart, without a dimension of its own: that tells nothing.
+    # One sample is often handled apart, without a dimension of its own: that says nothing.
     several = batches > 1 if (batches > 1).sum() > 1 else batches > 0
-    told = vectors[:, several]
-    varies = told.max(axis=1) != told.min(axis=1)
-    follows = np.array([_follows(own, batches[several], _BUFFER) for own in told], bool)
+    compared = vectors[:, several]
+    varies = compared.max(axis=1) != compared.min(axis=1)
+    follows = np.array([_follows(own, batches[several], _BUFFER) for own in compared], bool)
     vectors, weights = vectors[varies & ~follows], weights[varies & ~follows]
     total = float(tensors[_columns(ELEMENTS, batches)].to_numpy(np.float64).sum())
     found: list[Floats] = []

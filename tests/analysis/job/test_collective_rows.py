@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import pyprof2
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.job.collective_rows import INPUT, rows_of_collectives
 from pyprof2.analysis.job.collectives import collectives_of_rank
-from pyprof2.analysis.parted import InMemory
 from pyprof2.store.folder import ranks_of
 from pyprof2.store.rank_tables import RankTables
 from tests.builders import canonical

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pyprof2.analysis.parted import parts_of
+from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.summaries.profile import Sums, select
 from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, SUMMARY_COLUMNS, UNSTORED
 from pyprof2.analysis.summaries.rows import activity_parts
 from pyprof2.analysis.summaries.sums import stored_sums, sums_of_rank, sums_stored
 from pyprof2.columns import as_pandas
 from pyprof2.reports.listings import in_order, listed
-from tests.builders import canonical, parted
+from tests.builders import canonical, chunked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ def tables_of(seed: int, rank: int) -> dict[str, pa.Table]:
 
 def stored(tables: Sequence[Mapping[str, pa.Table]], size: int | None = None) -> Sums:
     """Return the stored sums of ranks whose tables are read in parts of so many rows."""
-    found = [sums_stored(*stored_sums(parted(own, size), rank)) for rank, own in enumerate(tables)]
+    found = [sums_stored(*stored_sums(chunked(own, size), rank)) for rank, own in enumerate(tables)]
     return Sums.together([each for each in found if each is not None])
 
 
@@ -95,9 +95,9 @@ def made(
     """Return the sums by some keys of the rows that fit, as a run makes what is not stored."""
 
     def of_rank(rank: int, own: Mapping[str, pa.Table]) -> Sums:
-        cut = parted(own, size)
+        cut = chunked(own, size)
         return sums_of_rank(
-            lambda columns: activity_parts(lambda n, stored: parts_of(cut[n], stored), columns),
+            lambda columns: activity_parts(lambda n, stored: chunks_of(cut[n], stored), columns),
             keys, rank, op_count=own["ops"].num_rows, selection=selection,
         )  # fmt: skip
 
@@ -337,7 +337,7 @@ def test_whole_numbers_stay_exact_beyond_what_floats_hold() -> None:
 def test_sums_that_64_bits_do_not_hold_are_not_stored() -> None:
     rows = [work(flops=2**62), work(flops=2**62)]
 
-    sums, calls = stored_sums(parted(of_kernels(*rows)), 0)
+    sums, calls = stored_sums(chunked(of_kernels(*rows)), 0)
 
     assert (sums.num_rows, calls.num_rows) == (0, 0)
 
@@ -345,18 +345,18 @@ def test_sums_that_64_bits_do_not_hold_are_not_stored() -> None:
 def test_more_rows_than_are_wanted_are_not_stored() -> None:
     tables = of_kernels(*(work(kernel=f"k{number}") for number in range(3)))
 
-    assert [t.num_rows for t in stored_sums(parted(tables), 0, most=3)] == [3, 0]
-    assert [t.num_rows for t in stored_sums(parted(tables), 0, most=2)] == [0, 0]
+    assert [t.num_rows for t in stored_sums(chunked(tables), 0, most=3)] == [3, 0]
+    assert [t.num_rows for t in stored_sums(chunked(tables), 0, most=2)] == [0, 0]
 
 
 def test_nothing_that_ran_on_a_device_has_no_sums() -> None:
-    assert [t.num_rows for t in stored_sums(parted(of_kernels()), 0)] == [0, 0]
+    assert [t.num_rows for t in stored_sums(chunked(of_kernels()), 0)] == [0, 0]
 
 
 def test_what_is_held_does_not_grow_with_the_kernels_that_help() -> None:
     def most_held(count: int) -> int:
         one = {"op_id": 0, "cost_op_id": 0, "cost_role": "helper"}
-        tables = parted(of_kernels(work(cost_role="main"), *[work(**one)] * count), 100)
+        tables = chunked(of_kernels(work(cost_role="main"), *[work(**one)] * count), 100)
         tracemalloc.start()
         stored_sums(tables, 0)
         _, peak = tracemalloc.get_traced_memory()
@@ -430,7 +430,7 @@ def test_the_roof_of_a_sum_is_the_exact_one() -> None:
 
 @pytest.mark.parametrize("rows", [[0, 1], [-1], [None]])
 def test_rows_that_do_not_exist_are_seen(rows: list[int | None]) -> None:
-    sums, calls = stored_sums(parted(of_kernels(work(op_id=0))), 0)
+    sums, calls = stored_sums(chunked(of_kernels(work(op_id=0))), 0)
 
     def altered(table: pa.Table, name: str) -> pa.Table:
         lists = pa.array([rows], pa.list_(pa.int64()))

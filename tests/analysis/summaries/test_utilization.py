@@ -10,7 +10,7 @@ import pyprof2
 from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.analysis.summaries.utilization import COLUMNS, phase_utilization, utilization
 from pyprof2.analysis.time.step_windows import step_windows
-from tests.builders import canonical, parted
+from tests.builders import canonical, chunked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def measure(
     tables["kernels"] = canonical("kernels", *kernels)
     windows = step_windows(canonical("ranges", *ranges), [tables["kernels"], tables["copies"]])
     found = utilization(
-        parted(tables), windows, [A100] if devices is None else devices, more.get("override")
+        chunked(tables), windows, [A100] if devices is None else devices, more.get("override")
     )
     assert found.column_names == list(COLUMNS)
     rows: list[dict[str, Any]] = found.to_pylist()
@@ -235,7 +235,7 @@ def test_the_total_weighs_steps_by_their_time() -> None:
     ranges = canonical("ranges", *steps((1, 0, 1), (2, 1, 3)))
 
     windows = step_windows(ranges, [tables["kernels"]])
-    found = utilization(parted(tables), windows, [A100]).to_pylist()
+    found = utilization(chunked(tables), windows, [A100]).to_pylist()
 
     # 50 % and 16.7 %; a ms of peak in 4 ms.
     assert total_utilization(found)["mfu_pct"] == pytest.approx(25)

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from pyprof2.analysis.summaries.findings import COLUMNS, findings_table
-from pyprof2.analysis.summaries.work_checks import _OWN_FORMULA, Work, find_devices, find_work
+from pyprof2.analysis.summaries.work_checks import (
+    _OWN_FORMULA,
+    CountedWork,
+    find_devices,
+    find_work,
+)
 from pyprof2.parsers.formats import advice_of
 from tests.builders import canonical
 
@@ -15,7 +20,7 @@ from tests.builders import canonical
 def find(*kernels: dict[str, Any], profiler: str = "kineto") -> list[dict[str, Any]]:
     """Return the findings on these kernels."""
     tables = {"kernels": canonical("kernels", *kernels), "ops": canonical("ops")}
-    work = Work.of(tables, sum(row["dur_ns"] for row in kernels), has_gpu=True)
+    work = CountedWork.of(tables, sum(row["dur_ns"] for row in kernels), has_gpu=True)
     frame = findings_table(find_work([work], advice_of([profiler])))
     assert list(frame) == COLUMNS
     return [{str(name): row[name] for name in row} for row in frame.to_dict("records")]

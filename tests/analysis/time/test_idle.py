@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pyprof2.analysis.parted import InMemory
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.idle import IN_PARTS, idle_in_windows, in_key_order
 from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS
 from pyprof2.analysis.time.recordings import device_windows

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyprof2
-from pyprof2.analysis.parted import InMemory
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.idle import IN_PARTS, idle_in_windows
 from pyprof2.analysis.time.recordings import source_root
 from pyprof2.analysis.time.rows_in_time import RowsInTime

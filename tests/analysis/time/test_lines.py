@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof2.analysis.chunked import ENDLESS
 from pyprof2.analysis.intervals import Covered, innermost_time
-from pyprof2.analysis.parted import ENDLESS
 from pyprof2.analysis.time.line_steps import HostSteps, HostTimes, StepOps, cut_steps
 from tests.kineto_events import ENGINE, copy, frame, launched, load_events, op, step
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyprof2
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.intervals import merged, union_length
-from pyprof2.analysis.parted import InMemory
 from pyprof2.analysis.time.step_windows import step_windows
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from pyprof2.analysis.time.steps import (
     use_over_steps,
     use_pct,
 )
-from tests.builders import canonical, parted
+from tests.builders import canonical, chunked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ def tables(
 def found(of: dict[str, pa.Table]) -> pd.DataFrame:
     """Return the table `steps` of rank 0, as pandas has it."""
     windows = step_windows(of["ranges"], [of["kernels"], of["copies"]])
-    rows: pd.DataFrame = steps_of_rank(parted(of), windows, 0).to_pandas()
+    rows: pd.DataFrame = steps_of_rank(chunked(of), windows, 0).to_pandas()
     return rows
 
 

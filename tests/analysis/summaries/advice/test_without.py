@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from pyprof2.analysis.summaries.advice.facts import Facts, facts_of_ranks
+from pyprof2.analysis.summaries.advice.facts import RankFacts, facts_of_ranks
 from tests.analysis.summaries.advice.recordings import US, Rows, event, tables
 
 STEPS: Final = 5
@@ -81,7 +81,7 @@ def _simulated(
     return rows, end
 
 
-def _facts(rows: Rows) -> Facts:
+def _facts(rows: Rows) -> RankFacts:
     (facts,) = facts_of_ranks(tables({n: r for n, r in rows.items() if n != "devices"}), [])
     return facts
 

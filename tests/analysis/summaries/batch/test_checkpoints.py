@@ -10,9 +10,7 @@ import pytest
 
 from pyprof2.analysis.memory.retained import CHECKPOINT_COLUMNS
 from pyprof2.analysis.summaries.batch.model import Model, fit_model
-from pyprof2.analysis.summaries.batch.phases import Memory
-from pyprof2.analysis.summaries.batch.recorded import Recorded
-from pyprof2.analysis.summaries.batch.savable import Savable
+from pyprof2.analysis.summaries.batch.recorded import Memory, Recorded, Savable
 from pyprof2.analysis.summaries.batch.savings import checkpoints, sharded, state_bytes
 from pyprof2.api.batch import recorded_of
 from pyprof2.api.run import load

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.summaries.batch.limits import limits
+from pyprof2.analysis.summaries.batch.limits import limits, rows
 from pyprof2.analysis.summaries.batch.model import (
     KERNELS,
     MEMORY,
@@ -20,9 +20,7 @@ from pyprof2.analysis.summaries.batch.model import (
     Model,
     fit_model,
 )
-from pyprof2.analysis.summaries.batch.phases import Memory
-from pyprof2.analysis.summaries.batch.recorded import CALLS, TENSORS, Recorded
-from pyprof2.analysis.summaries.batch.tried import rows
+from pyprof2.analysis.summaries.batch.recorded import CALLS, TENSORS, Memory, Recorded
 from pyprof2.analysis.summaries.batch.work import ELEMENTS
 from pyprof2.errors import UsageError
 

@@ -7,8 +7,7 @@ import pytest
 
 from pyprof2.analysis.summaries.batch.limits import limits
 from pyprof2.analysis.summaries.batch.model import Model, fit_model
-from pyprof2.analysis.summaries.batch.phases import Memory
-from pyprof2.analysis.summaries.batch.recorded import Recorded
+from pyprof2.analysis.summaries.batch.recorded import Memory, Recorded
 from pyprof2.analysis.summaries.batch.savings import shortage, wanted
 
 _MB = 1_000_000

@@ -1,6 +1,6 @@
-"""Tables that are read part by part: what there may be too much of to be held at once.
+"""Tables that are read in chunks, as they may be too large to be held at once.
 
-A part is what is read of a table at once; a stretch is as many parts as need one another.
+A chunk ("part") is read at once; a stretch is as many consecutive parts as need one another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENDLESS: Final = 1 << 62
 """Later than any time, and as a negative number before it."""
 
 
-class Parted(Protocol):
+class ChunkedTable(Protocol):
     """A table that is read in parts, at least one: see `pyprof2.store.parts.TableParts`."""
 
     @property
@@ -92,12 +92,12 @@ class InMemory:
         return least, most
 
 
-def whole(table: Parted, columns: Sequence[str]) -> pa.Table:
+def whole(table: ChunkedTable, columns: Sequence[str]) -> pa.Table:
     """Return columns of a table of few rows at once."""
-    return pa.concat_tables(parts_of(table, columns))
+    return pa.concat_tables(chunks_of(table, columns))
 
 
-def parts_of(table: Parted, columns: Sequence[str]) -> Iterator[pa.Table]:
+def chunks_of(table: ChunkedTable, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the parts of a table one by one."""
     for part in range(len(table)):
         yield table.read(part, columns)
@@ -120,7 +120,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(
-    table: Parted, columns: Sequence[str], refers_to: str | None = None
+    table: ChunkedTable, columns: Sequence[str], refers_to: str | None = None
 ) -> Iterator[Stretch]:
     """Yield a table in as many stretches as there can be, in order of time.
 
@@ -148,7 +148,7 @@ def stretches(
 
 
 def in_time_order(
-    tables: Sequence[Parted], columns: Sequence[Sequence[str]]
+    tables: Sequence[ChunkedTable], columns: Sequence[Sequence[str]]
 ) -> Iterator[tuple[list[pa.Table], int]]:
     """Yield the rows of several tables that start in the same time, and the end of this time.
 
@@ -173,7 +173,7 @@ def in_time_order(
         held = [_more(each, reader, until) for each, reader in zip(rest, readers, strict=True)]
 
 
-def least_from(table: Parted, columns: Sequence[str]) -> Callable[[int], int]:
+def least_from(table: ChunkedTable, columns: Sequence[str]) -> Callable[[int], int]:
     """Return what gives the least row that those from a part on name, of each row that it begins.
 
     Args:

@@ -10,7 +10,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.compared_calls import NEEDED
-from pyprof2.analysis.summaries.odd_steps import largest_terms, step_difference
+from pyprof2.analysis.summaries.compared_sides import largest_terms, step_difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyprof2.analysis.summaries.batch.phases import Memory, memory_peaks
+from pyprof2.analysis.summaries.batch.recorded import Memory, memory_peaks
 from tests.builders import canonical
 
 if TYPE_CHECKING:
