@@ -218,7 +218,8 @@ class JobOfRanks(Displayed):
     def _late_hosts(self) -> pd.DataFrame:
         """The idle time that late hosts are to blame for."""
         names = ["rank", "step", "cause", "op", "source", "time_ns"]
-        idle = read_table(self.run.path, "idle", names)
+        parts = [each.read("idle", names) for each in self.run.tables_of()]
+        idle = pa.concat_tables(parts).unify_dictionaries()
         late = idle.filter(pc.is_in(idle["cause"], pa.array(sorted(_LATE))))
         frame: pd.DataFrame = late.to_pandas()
         return frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
     from pyprof2.store.parts import TableParts
 
-_WITH_SOURCE: Final = ("kernels", "copies", "ops", "memory")
+_WITH_LINES: Final = ("kernels", "copies", "ops", "memory")
 _JUDGED: Final = ("kernels", "copies")
+_OF_DEVICE: Final = {*_JUDGED, "utilization", "sums", "sum_calls"}
+"""The tables that another device makes others of, by its roofs."""
+_OF_ROOT: Final = {*_WITH_LINES, "idle", "idle_sums", "summary", "sums", "sum_calls"}
+"""The tables that another folder of the user's own code makes others of, by its lines."""
+_LATER: Final = ("idle_sums", "sums", "sum_calls")
+"""The tables that earlier versions of the same schema did not write."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +49,35 @@ class RankTables:
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
         """Return a table, with the columns named in its order, or with all.
 
+        It is that of the store, or, where `is_as_stored` says no, made anew of those of the store;
+        `sums` and `sum_calls` are not.
+
         Raises:
             StoreError: the table is missing or damaged.
             TableError: its file does not have the table's columns.
         """
         wanted = {n for n in STORED[name].names if columns is None or n in columns}
-        if self.device is not None and name in _JUDGED:
+        if self.is_as_stored(name):
+            return read_rank(self.store, name, self.rank, wanted)
+        if name in _WITH_LINES:
             return self._judged(name, wanted)
-        return self._with_lines(name, wanted)
+        return STORED[name].conform(self._made_anew(name), wanted)
 
-    def has(self, name: str) -> bool:
-        """Whether there is a table of this name: some, earlier versions did not write."""
-        return (self.store / name / f"rank-{self.rank}.parquet").is_file()
+    def is_as_stored(self, name: str) -> bool:
+        """Whether a table is that of the store: it is there, and no named device or root counts."""
+        if (self.device is not None and name in _OF_DEVICE) or (
+            self.source_root is not None and name in _OF_ROOT
+        ):
+            return False
+        return name not in _LATER or (self.store / name / f"rank-{self.rank}.parquet").is_file()
+
+    @cached_property
+    def source_roots(self) -> list[str]:
+        """The folders of the user's own code, in the order of the recordings."""
+        if self.source_root is not None:
+            return [self.source_root]
+        roots = self.read("trace", ["source_root"])["source_root"].to_pylist()
+        return list(dict.fromkeys(root for root in roots if root))
 
     def several(self, needed: Mapping[str, Collection[str] | None]) -> dict[str, pa.Table]:
         """Return tables by name, each with the columns needed; None: all."""
@@ -80,7 +103,7 @@ class RankTables:
         Raises:
             StoreError: the table is missing or damaged.
         """
-        root = self.source_root if name in _WITH_SOURCE and "source" in columns else None
+        root = self.source_root if name in _WITH_LINES and "source" in columns else None
         wanted = [n for n in STORED[name].names if n in columns or (root and n == "stack_id")]
         parts = self.parts(name)
         of = np.searchsorted(parts.offsets, at, "right") - 1
@@ -106,7 +129,7 @@ class RankTables:
         Raises:
             StoreError: the table is missing or damaged.
         """
-        if self.device is None and self.source_root is None:
+        if self.is_as_stored(name):
             parts = self.parts(name)
             yield from (parts.read(part, columns) for part in range(len(parts)))
         else:
@@ -121,18 +144,43 @@ class RankTables:
         rows: list[dict[str, Any]] = self.read("devices").to_pylist()
         return rows
 
+    def _made_anew(self, name: str) -> pa.Table:
+        """Return a table of results, made of tables that are not as they are stored."""
+        from pyprof2.analysis.chunked import InMemory
+        from pyprof2.analysis.summaries import spent, summary, totals, utilization
+        from pyprof2.analysis.time.step_windows import StepWindows
+
+        if name == "idle":
+            return self._idle
+        if name == "idle_sums":
+            return spent.idle_sums(self.in_parts("idle", spent.IDLE_INPUT), self.rank)
+        if name == "summary":
+            stored = totals.Totals.of(read_rank(self.store, name, self.rank))
+            lines = (self.read(each, ["source"]) for each in ("kernels", "ops"))
+            return replace(stored, **summary.with_source(*lines)).table()
+        windows = StepWindows.of(self.read("steps"))
+        tables = {n: InMemory(table) for n, table in self.several(utilization.NEEDED).items()}
+        return utilization.utilization(tables, windows, self.devices(), self.device, self.rank)
+
+    @cached_property
+    def _idle(self) -> pa.Table:
+        """The table `idle` with the lines that `source_root` leads to, which takes long to find."""
+        from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+
+        return idle_of_ranks(self.several(INPUT), self.source_root)
+
     def _judged(self, name: str, wanted: set[str]) -> pa.Table:
-        """Return kernels or copies, judged by the device that was named."""
+        """Return kernels, copies, ops or memory by the lines and the device that were named."""
         from pyprof2.analysis.hardware.verdict import JUDGED, JUDGED_BY, judge
 
-        if wanted.isdisjoint(JUDGED):
+        if self.device is None or name not in _JUDGED or wanted.isdisjoint(JUDGED):
             return self._with_lines(name, wanted)
         rows = self._with_lines(name, wanted | set(JUDGED_BY))
         return STORED[name].conform(judge(rows, self.devices(), self.device), wanted)
 
     def _with_lines(self, name: str, wanted: set[str]) -> pa.Table:
         """Return a table; where another root is named, `source` is chosen anew."""
-        if self.source_root is None or name not in _WITH_SOURCE or "source" not in wanted:
+        if self.source_root is None or "source" not in wanted:
             return read_rank(self.store, name, self.rank, wanted)
         rows = read_rank(self.store, name, self.rank, wanted | {"stack_id"})
         return self._chosen_lines(name, rows, self.source_root, wanted)

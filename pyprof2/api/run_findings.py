@@ -1,0 +1,153 @@
+"""What stands out in a run: what it lacks, what to change, and what one of its numbers rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from pyprof2.api.run_tables import listed
+from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from pyprof2.analysis.summaries.advice.facts import RankFacts, Together
+    from pyprof2.analysis.summaries.findings import Finding
+    from pyprof2.analysis.summaries.totals import Totals
+    from pyprof2.analysis.summaries.work_checks import CountedWork
+    from pyprof2.api.run_tables import RunTables
+    from pyprof2.api.run_time import RunTime
+    from pyprof2.problems import Advice
+    from pyprof2.store.rank_tables import RankTables
+
+_FEW_LINKED_PCT: Final = 50
+
+
+@dataclass
+class RunFindings:
+    """The findings of a run: each attribute and method is what that of `Run` of its name is.
+
+    Attributes:
+        tables: of the run.
+        manifest: of its store.
+        time: of the run.
+        job: gives what all ranks together say.
+    """
+
+    tables: RunTables
+    manifest: Mapping[str, Any]
+    time: RunTime
+    job: Callable[[], Together]
+
+    @cached_property
+    def advice(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
+        """What rules find, the joint bounds, and what `_pollution` returns for this device."""
+        from pyprof2.analysis.summaries.advice import advice_of_facts, noting_pollution
+
+        polluted: list[Finding] = []
+        facts = noting_pollution(self._facts(self.tables.device), polluted)
+        return *advice_of_facts(facts), polluted
+
+    def _pollution(self) -> Iterable[Finding]:
+        """Return what in the recording is the recorder's doing, or the start's."""
+        from pyprof2.analysis.summaries.advice import find_pollution
+
+        # To put the facts together takes longer than all rules: where they were, it is known.
+        if self.tables.device is None and "advice" in self.__dict__:
+            return self.advice[2]
+        return find_pollution(self._facts())
+
+    def _facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:
+        """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
+        from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
+
+        def of_rank(rank: RankTables) -> Callable[[str], pa.Table]:
+            return lambda name: rank.read(name, INPUT[name])
+
+        ranks = self.tables.ranks
+        if self.time.idle_windows.empty:
+            hosts = self.time.host_times
+            own = [rank for rank in ranks if rank.rank in hosts]
+            return (facts_of_host(of_rank(rank), hosts[rank.rank]) for rank in own)
+
+        devices = self.tables.table("devices").to_pylist()
+        job = self.job() if len(ranks) > 1 else None
+        return facts_of_parts(map(of_rank, ranks), devices, device, job)
+
+    @property
+    def how_to_record(self) -> Advice:
+        """How to record what is missing."""
+        from pyprof2.parsers.formats import advice_of
+
+        return advice_of(self.tables.summary["profilers"])
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Lines on what makes the profile less than whole."""
+        from pyprof2.analysis.summaries.checks import problem_lines
+
+        lines = problem_lines(self.manifest)
+        linked = self.tables.summary["linked_pct"]
+        if linked is not None and linked < _FEW_LINKED_PCT:
+            lines.append(f"only {linked:.1f} % of the kernel time belongs to a PyTorch op")
+        return lines
+
+    def check(self) -> Iterator[Finding]:
+        """Yield what the recording lacks and what was repaired."""
+        from pyprof2.analysis.summaries.checks import find_lacks
+        from pyprof2.analysis.summaries.work_checks import find_devices, find_work
+
+        tables, advice = self.tables, self.how_to_record
+        yield from find_lacks(tables.summary, self.manifest, advice)
+        parts = [_work_of(*each) for each in tables.counted]
+        for odd, _ in parts:
+            yield from odd
+        yield from find_work([work for _, work in parts], advice)
+        if tables.device is None:
+            yield from find_devices([row for rank in tables.ranks for row in rank.devices()])
+        yield from self._pollution()
+
+    def rank_of(self, reference: str, rank: int | None) -> int:
+        """Return the rank whose row a reference names.
+
+        Raises:
+            UsageError: there is no such rank, or which of several is not said.
+        """
+        ranks = [each.rank for each in self.tables.ranks]
+        if rank is None and len(ranks) > 1:
+            msg = f"{reference}: in which rank? Add --rank N, one of {listed(ranks)}"
+            raise UsageError(msg)
+        (found, *_) = self.tables.of(rank)
+        return found.rank
+
+    def explain_all(self, references: Sequence[tuple[int, str]]) -> Iterator[dict[str, Any]]:
+        """Yield what is known of the row that each of several ranks and references names."""
+        from pyprof2.analysis.summaries.explain import Explainer, explain, parse_reference
+
+        of_rank = {each.rank: each for each in self.tables.ranks}
+        for rank, own in groupby(references, key=lambda each: each[0]):
+            wanted = [parse_reference(reference) for _, reference in own]
+            known = Explainer(of_rank[rank], wanted, self.tables.device)
+            for reference in wanted:
+                yield {"rank": rank} | vars(explain(known, reference))
+
+
+def _work_of(rank: RankTables, totals: Totals) -> tuple[list[Finding], CountedWork]:
+    """Return what is odd in the work of a rank, and what it says of counts."""
+    from pyprof2.analysis.summaries.work_checks import (
+        COUNTED,
+        NEEDED,
+        CountedWork,
+        find_impossible_work,
+    )
+
+    of_kernels = {*COUNTED, *NEEDED["kernels"]}
+    tables = rank.several({"kernels": of_kernels, "ops": NEEDED["ops"]})
+    found = find_impossible_work(tables["kernels"], rank.devices(), rank.rank, rank.device)
+    return [*found], CountedWork.of(tables, totals.work_time_ns, has_gpu=totals.has_gpu)

@@ -1,0 +1,61 @@
+"""The memory of a run: all devices over time, and what each op allocated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pyprof2.analysis.memory.profile import MemoryProfile
+    from pyprof2.api.run_tables import RunTables
+
+
+def memory_by_device(tables: RunTables) -> MemoryProfile:
+    """Return the memory of all devices over time."""
+    from pyprof2.analysis.memory.curves import curves_of_rank
+    from pyprof2.analysis.memory.profile import MemoryProfile
+    from pyprof2.analysis.memory.retained import forward_times
+    from pyprof2.analysis.memory.tags import last_weights
+
+    def forward_times_of(rank: int) -> pd.DataFrame:
+        columns = ("layer", "direction", "recompute", "step")
+        (own,) = tables.of(rank)
+        return forward_times(
+            own.read("kernels", (*columns, "dur_ns")), own.read("ops", (*columns, "self_ns"))
+        )
+
+    tags = tables.table("memory_tags")
+    curves = [
+        curve
+        for rank in tables.ranks
+        for curve in curves_of_rank(rank.read("memory"), tags, rank.rank)
+    ]
+    curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
+    weights = last_weights(tables.table("weights"))
+    begins = _begins(tables)
+    return MemoryProfile(tables.path, curves, {}, tags, weights, forward_times_of, begins)
+
+
+def memory_by_op(tables: RunTables, window_ms: tuple[float, float] | None) -> pd.DataFrame:
+    """Return what each op allocated and released."""
+    import pandas as pd
+
+    from pyprof2.analysis.memory.op_memory import MEMORY_NEEDED, OPS_NEEDED, memory_by_op
+
+    begins = _begins(tables)
+    parts = []
+    for rank in tables.ranks:
+        window = None
+        if window_ms is not None:
+            first, last = (begins[rank.rank] + round(ms * 1e6) for ms in window_ms)
+            window = first, last
+        memory, ops = rank.read("memory", MEMORY_NEEDED), rank.read("ops", OPS_NEEDED)
+        parts.append(memory_by_op(memory, ops, rank.rank, window))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _begins(tables: RunTables) -> dict[int, int]:
+    """Return when the recording of each rank began, where that is known."""
+    starts = tables.frame("trace").groupby("rank")["start_ns"].min().dropna()
+    return {int(str(rank)): int(start) for rank, start in starts.items()}

@@ -1,0 +1,224 @@
+"""What the rows of a run say: kernels and copies, or ops; one by one, and added up along axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyprof2.errors import StoreError
+from pyprof2.pipeline.assemble import shifted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.summaries.profile import Sums
+    from pyprof2.analysis.summaries.totals import Totals
+    from pyprof2.api.run_tables import RunTables
+    from pyprof2.store.rank_tables import RankTables
+
+
+@dataclass
+class RunProfile:
+    """The rows of axis `kernel`: each method is what the method of `Run` of its name is.
+
+    Attributes:
+        tables: of the run.
+        first_ids: see `Run`.
+    """
+
+    tables: RunTables
+    first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+    @cached_property
+    def stored_sums(self) -> Sums | None:
+        """The sums of the store; None where it has none, or they do not hold."""
+        from pyprof2.analysis.summaries.profile import Sums
+        from pyprof2.analysis.summaries.sums import sums_stored
+
+        names = ("sums", "sum_calls")
+        ranks = [rank for rank, totals in self.tables.counted if totals.has_gpu]
+        if not all(rank.is_as_stored(name) for rank in ranks for name in names):
+            return None
+        parts = [[rank.read(name) for name in names] for rank in ranks]
+        if not parts or not all(sums.num_rows for sums, _ in parts):
+            return None
+        found = [sums_stored(*each) for each in parts]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
+            where = self.tables.path / "sums"
+            msg = (
+                f"{where}: names rows that do not exist; make it anew with 'pyprof2 parse --force'"
+            )
+            raise StoreError(msg)
+        return Sums.together(known)
+
+    def sums(
+        self, keys: Collection[str], means: Sequence[str], selection: Mapping[str, Any]
+    ) -> Sums:
+        """Return the rows added up by some columns."""
+        from pyprof2.analysis.summaries.profile import Sums
+        from pyprof2.analysis.summaries.profile_columns import columns_of
+
+        stored = self.stored_sums
+        needed = {*keys, *columns_of(selection)}
+        if stored is not None and not means and stored.keys.keys() >= needed:
+            return stored.select(**selection)
+        counted = self.tables.counted
+        return Sums.together([self._sums_of(*each, keys, means, selection) for each in counted])
+
+    def _sums_of(
+        self,
+        rank: RankTables,
+        totals: Totals,
+        keys: Collection[str],
+        means: Sequence[str],
+        selection: Mapping[str, Any],
+    ) -> Sums:
+        """Return the rows of a rank added up."""
+        from pyprof2.analysis.summaries import rows
+        from pyprof2.analysis.summaries.sums import sums_of_rank
+
+        beside = _beside(rank, keys)
+
+        def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+            if totals.has_gpu:
+                return rows.activity_parts(rank.in_parts, columns, beside)
+            return iter([_op_rows(rank, columns, beside)])
+
+        op_count = rank.parts("ops").row_count if totals.has_gpu else None
+        return sums_of_rank(
+            read, keys, rank.rank, op_count=op_count, selection=selection, means=means
+        )
+
+    def rows(self, columns: Collection[str] | None) -> pd.DataFrame:
+        """Return the rows one by one."""
+        from pyprof2.analysis.summaries import rows
+
+        wanted = rows.ALL if columns is None else columns
+        counted = self.tables.counted
+        has_gpu = any(totals.has_gpu for _, totals in counted)
+        # Of a million kernels all columns at once take half a gigabyte until they are DataFrames.
+        portions = rows.portions(wanted) if has_gpu else [wanted]
+        orders: dict[int, Int] = {}
+
+        def of_rank(rank: RankTables, totals: Totals, portion: Collection[str]) -> pa.Table:
+            beside = _beside(rank, portion)
+            if totals.has_gpu:
+                found = _activity_rows(rank, portion, beside, orders)
+            else:
+                found = _op_rows(rank, portion, beside)
+            return shifted(found, self.first_ids.get(rank.rank, {}))
+
+        return rows.beside(
+            rows.frame([of_rank(*each, portion) for each in counted]) for portion in portions
+        )
+
+    def with_calls(
+        self,
+        sums: pd.DataFrame,
+        by: Sequence[str],
+        depth: int | None,
+        selection: Mapping[str, Any],
+        *,
+        fold_numbers: bool,
+    ) -> pd.DataFrame:
+        """Return sums along axes with those of op calls; along axis `layer` of modules."""
+        from pyprof2.analysis.summaries import call_sums, module_sums
+        from pyprof2.analysis.summaries.profile import chosen
+        from pyprof2.analysis.summaries.profile_columns import (
+            AXES,
+            check_selects_calls,
+            columns_of,
+        )
+
+        of_modules = list(by) == ["layer"]
+        check_selects_calls(selection, modules=of_modules)
+        ranks = [rank for rank, _ in self.tables.counted]
+        if of_modules:
+            needed = module_sums.NEEDED
+            parts = [module_sums.module_calls(rank.several(needed), rank.rank) for rank in ranks]
+            own = {name: selection.get(name) for name in ("rank", "layer")}
+            return module_sums.with_modules(sums, parts, depth, **own)
+        wanted = {*(AXES[axis] for axis in by), *columns_of(selection), "rank"}
+        names = call_sums.op_columns(wanted)
+        found = []
+        for rank in ranks:
+            tables = rank.several({**call_sums.NEEDED, "ops": names})
+            signatures = rank.read("signatures", ["signature"])
+            calls = call_sums.op_calls(tables, signatures, rank.read("stacks"), wanted)
+            found.append(chosen(calls, **selection))
+        every = pa.concat_tables(found).unify_dictionaries()
+        return call_sums.with_calls(sums, every, by, depth, fold_numbers=fold_numbers)
+
+    def profile(
+        self,
+        axes: Sequence[str],
+        depth: int | None,
+        columns: Sequence[str],
+        selection: Mapping[str, Any],
+        *,
+        fold_numbers: bool,
+    ) -> pd.DataFrame:
+        """Return what `pyprof2 prof` prints, along axes by their first names."""
+        from pyprof2.analysis.axes import check_known_once
+        from pyprof2.analysis.summaries.profile import frame, select
+        from pyprof2.analysis.summaries.profile_columns import (
+            AXES,
+            MEANS,
+            SUMMARY_COLUMNS,
+            asked_columns,
+            check_axes,
+        )
+        from pyprof2.tables import PROFILE_COLUMNS
+
+        if axes == ["kernel"]:
+            return select(self.rows(PROFILE_COLUMNS), **selection)
+        check_axes(axes, depth, fold_numbers=fold_numbers)
+        check_known_once(columns, [c.name for c in asked_columns(axes)], "to ask for")
+        means = [column.name for column in MEANS if column.name in columns]
+        keys = [AXES[axis] for axis in axes]
+        sums = self.sums(keys, means, selection)
+        found = frame(sums.summarize(axes, depth, fold_numbers=fold_numbers, means=means))
+        found = found[[*keys, *(column.name for column in SUMMARY_COLUMNS), *means]]
+        if len(columns) == len(means):
+            return found
+        every = self.with_calls(found, axes, depth, selection, fold_numbers=fold_numbers)
+        return every[[*found.columns, *(name for name in columns if name not in means)]]
+
+
+def _activity_rows(
+    rank: RankTables,
+    wanted: Collection[str],
+    beside: Mapping[str, pa.Table],
+    orders: dict[int, Int],
+) -> pa.Table:
+    """Return columns of kernels and copies of a rank; their order is noted for the next ones."""
+    from pyprof2.analysis.summaries import rows
+
+    stored = rows.activity_columns(wanted, ordered=rank.rank in orders)
+    kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
+    if rank.rank not in orders:
+        orders[rank.rank] = rows.order_of(kernels, copies)
+    return rows.activity_rows(kernels, copies, wanted, orders[rank.rank], beside)
+
+
+def _op_rows(rank: RankTables, wanted: Collection[str], beside: Mapping[str, pa.Table]) -> pa.Table:
+    """Return columns of the ops of a rank."""
+    from pyprof2.analysis.summaries import rows
+
+    ops = rank.read("ops", rows.op_columns(wanted))
+    texts = rank.read("signatures", ["signature"])
+    return rows.op_rows(ops, texts, rank.devices(), rank.device, wanted, beside)
+
+
+def _beside(rank: RankTables, wanted: Collection[str]) -> dict[str, pa.Table]:
+    """Return the tables that some columns of rows need, see `rows.BESIDE`."""
+    from pyprof2.analysis.summaries.rows import BESIDE
+
+    return {name: rank.read(*BESIDE[name]) for name in BESIDE if name in wanted}

@@ -1,0 +1,125 @@
+"""The tables of all ranks of a run, and the totals on which all else that is asked of it rests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyprof2.api.displays import Summary
+from pyprof2.columns import as_pandas
+from pyprof2.errors import UsageError
+from pyprof2.store.folder import STORED, ranks_of, read_table
+from pyprof2.store.rank_tables import RankTables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import pandas as pd
+
+    from pyprof2.analysis.summaries.totals import Totals
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Return numbers as a message names them."""
+    return ", ".join(map(str, numbers))
+
+
+@dataclass
+class RunTables:
+    """The tables of all ranks; see `RankTables` for `device` and `source_root`."""
+
+    path: Path
+    device: Path | str | None
+    source_root: str | None
+    _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def ranks(self) -> list[RankTables]:
+        """The tables of each rank."""
+        return [
+            RankTables(self.path, rank, self.device, self.source_root)
+            for rank in ranks_of(self.path)
+        ]
+
+    def of(self, rank: int | None) -> list[RankTables]:
+        """Return the tables of one rank, or of each.
+
+        Raises:
+            UsageError: there is no such rank.
+        """
+        found = [each for each in self.ranks if rank in {None, each.rank}]
+        if not found:
+            known = listed(each.rank for each in self.ranks)
+            msg = f"rank {rank}: no such rank; there is {known}"
+            raise UsageError(msg)
+        return found
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table, the ranks one after another."""
+        return pa.concat_tables([rank.read(name) for rank in self.ranks]).unify_dictionaries()
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """Return a table, the ranks one after another, as a DataFrame, made once."""
+        if name not in self._frames:
+            self._frames[name] = as_pandas(self.table(name), STORED[name].never_null)
+        return self._frames[name]
+
+    @cached_property
+    def source_roots(self) -> list[str]:
+        """The folders of the user's own code, the longest first."""
+        roots = {root for rank in self.ranks for root in rank.source_roots}
+        return sorted(roots, key=len, reverse=True)
+
+    @cached_property
+    def spans(self) -> dict[int, list[int]]:
+        """The spans of each rank in order of time."""
+        traces = ((rank.rank, rank.read("trace", ["span"])["span"]) for rank in self.ranks)
+        return {rank: sorted(set(column.to_pylist())) for rank, column in traces}
+
+    @cached_property
+    def kinds_of_ranges(self) -> dict[int, list[str]]:
+        """The kinds of ranges that each rank has."""
+        kinds = {rank.rank: rank.read("ranges", ["kind"])["kind"] for rank in self.ranks}
+        return {rank: kind.unique().to_pylist() for rank, kind in kinds.items()}
+
+    @cached_property
+    def _totals(self) -> list[Totals]:
+        """The totals of each rank."""
+        from pyprof2.analysis.summaries.totals import Totals
+
+        return [Totals.of(rank.read("summary")) for rank in self.ranks]
+
+    @cached_property
+    def counted(self) -> list[tuple[RankTables, Totals]]:
+        """The ranks that a profile is of: where any has GPU activity, only those that have."""
+        from pyprof2.analysis.summaries.totals import counted
+
+        chosen = {each.rank for each in counted(self._totals)}
+        both = zip(self.ranks, self._totals, strict=True)
+        return [(rank, totals) for rank, totals in both if rank.rank in chosen]
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Totals, busy time and coverage."""
+        from pyprof2.analysis.summaries.totals import summary
+
+        times: dict[str, int] = {}
+        for rank, _ in self.counted:
+            for row in rank.read("ledger", ["bin", "time_ns"]).to_pylist():
+                times[row["bin"]] = times.get(row["bin"], 0) + row["time_ns"]
+        steps = read_table(self.path, "steps", ["step"])["step"].to_pylist()
+        return Summary(summary(self._totals, steps, times))
+
+    @cached_property
+    def steps(self) -> list[dict[str, Any]]:
+        """What the heading says of the steps is made of these rows."""
+        from pyprof2.analysis.summaries.spent import OF_STEPS
+        from pyprof2.analysis.time.steps import SHARES
+
+        table = read_table(self.path, "steps", [*OF_STEPS, *SHARES])
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows

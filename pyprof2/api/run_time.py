@@ -1,0 +1,228 @@
+"""Where the time of a run went: idle time and its causes, steps and their parts, lines, energy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from pyprof2.columns import as_pandas
+from pyprof2.store.folder import STORED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pandas as pd
+
+    from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
+    from pyprof2.analysis.summaries.spent import Spent
+    from pyprof2.api.run_tables import RunTables
+    from pyprof2.store.rank_tables import RankTables
+
+_MOST_KERNELS: Final = 1 << 18
+"""The shares of more kernels are not found in passing, where none was stored."""
+
+
+@dataclass
+class RunTime:
+    """The time of a run: each attribute and method is what that of `Run` of its name is."""
+
+    tables: RunTables
+
+    @cached_property
+    def spent(self) -> Spent:
+        """Where the time of the devices went."""
+        from pyprof2.analysis.summaries.spent import spent
+
+        tables = self.tables
+        idle = tables.table("idle_sums").to_pylist()
+        return spent(tables.summary, tables.steps, idle, lambda: self.recorded_parts)
+
+    def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of the table `idle` in parts."""
+        for rank in self.tables.ranks:
+            yield from rank.in_parts("idle", columns)
+
+    def idle_table(self, normal_gap_us: float | None) -> pa.Table:
+        """Return the table `idle`."""
+        from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+
+        if normal_gap_us is None:
+            return self.tables.table("idle")
+        normal_ns = round(1000 * normal_gap_us)
+        ranks = self.tables.ranks
+        parts = [idle_of_ranks(each.several(INPUT), each.source_root, normal_ns) for each in ranks]
+        return pa.concat_tables(parts).unify_dictionaries()
+
+    @cached_property
+    def idle_windows(self) -> pd.DataFrame:
+        """How long each device was recorded, active, busy and idle."""
+        import pandas as pd
+
+        from pyprof2.analysis.time.idle import INPUT
+        from pyprof2.analysis.time.recordings import windows_of_ranks
+
+        needed = {name: INPUT[name] for name in ("kernels", "copies", "trace")}
+        parts = [windows_of_ranks(rank.several(needed)) for rank in self.tables.ranks]
+        return pd.concat(parts, ignore_index=True)
+
+    @cached_property
+    def host_time(self) -> pd.DataFrame:
+        """What steps waited for where no device worked."""
+        parts = [STORED["idle"].empty(), *self.host_times.values()]
+        table = pa.concat_tables(parts).unify_dictionaries()
+        return as_pandas(table, STORED["idle"].never_null)
+
+    @cached_property
+    def host_times(self) -> dict[int, pa.Table]:
+        """What `host_time` returns, by rank; nothing where a device worked."""
+        from pyprof2.analysis.time.host_time import host_time
+        from pyprof2.analysis.time.idle import INPUT
+
+        ranks = self.tables.ranks if self.idle_windows.empty else []
+        found = {rank.rank: host_time(rank.several(INPUT), rank.source_root) for rank in ranks}
+        return {rank: table for rank, table in found.items() if table.num_rows}
+
+    def idle_and_windows(
+        self, rank: int | None, normal_gap_us: float | None
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the rows that `pyprof2 idle` sums up, and how long their devices were recorded."""
+        from pyprof2.analysis.summaries.idle_profile import select_rank
+        from pyprof2.analysis.time.host_time import host_windows
+
+        if self.idle_windows.empty:
+            return select_rank(self.host_time, host_windows(self.host_time), rank)
+        whole = as_pandas(self.idle_table(normal_gap_us), STORED["idle"].never_null)
+        return select_rank(whole, self.idle_windows, rank)
+
+    def of_queues(
+        self, analysis: Callable[[pa.Table, pa.Table, pa.Table], pa.Table]
+    ) -> pd.DataFrame:
+        """Return the result of an analysis of the kernels, copies and launches of each rank."""
+        import pandas as pd
+
+        from pyprof2.analysis.time.idle import INPUT
+
+        needed = {name: INPUT[name] for name in ("kernels", "copies", "launches")}
+        frames = []
+        for rank in self.tables.ranks:
+            frames.append(as_pandas(analysis(*rank.several(needed).values())))
+            frames[-1].insert(0, "rank", rank.rank)
+        return pd.concat(frames, ignore_index=True)
+
+    @cached_property
+    def step_parts(self) -> pd.DataFrame:
+        """The parts that the windows of steps are made of."""
+        import pandas as pd
+
+        from pyprof2.analysis.time.step_parts import step_parts
+        from pyprof2.analysis.time.step_windows import StepWindows
+
+        found = []
+        for rank in self.tables.ranks:
+            windows = StepWindows.of(rank.read("steps"))
+            parts = _known_device(step_parts(*_parts_input(rank), windows))
+            at = parts["window"].to_numpy("int64")
+            step, start_ns = windows.step[at], windows.start[at]
+            found.append(parts.assign(rank=rank.rank, step=step, start_ns=start_ns))
+        columns = ["rank", "device", "step", "start_ns", "part", "time_ns"]
+        return pd.concat(found, ignore_index=True)[columns]
+
+    @cached_property
+    def recorded_parts(self) -> pd.DataFrame:
+        """The parts that all that was recorded of each device is made of."""
+        import pandas as pd
+
+        from pyprof2.analysis.time.step_parts import recorded_parts
+
+        parts = [
+            _known_device(recorded_parts(*_parts_input(rank))).assign(rank=rank.rank)
+            for rank in self.tables.ranks
+        ]
+        return pd.concat(parts, ignore_index=True)[["rank", "device", "part", "time_ns"]]
+
+    @cached_property
+    def plugin_steps(self) -> pd.DataFrame:
+        """A row for each step, as the TensorBoard plugin counts it."""
+        from pyprof2.analysis.time.plugin_steps import NEEDED, plugin_steps
+
+        counted = self.tables.counted
+        parts = [plugin_steps(rank.several(NEEDED), rank.rank) for rank, _ in counted]
+        return as_pandas(pa.concat_tables(parts), ("rank",))
+
+    @cached_property
+    def use_over_steps(self) -> pd.DataFrame:
+        """How each device was used from the start of the first step to the end of the last."""
+        import pandas as pd
+
+        from pyprof2.analysis.time.steps import INPUT, use_over_steps
+
+        parts = [use_over_steps(rank.several(INPUT)) for rank in self.tables.ranks]
+        return pd.concat(parts, ignore_index=True)
+
+    @cached_property
+    def device_shares(self) -> dict[str, float | None]:
+        """GPU utilization, SM efficiency and occupancy over all steps."""
+        from pyprof2.analysis.time.steps import SHARES, mean_shares
+
+        if self.tables.steps:
+            return mean_shares(self.tables.steps, "dur_ns")
+        summary = self.tables.summary
+        if summary["kernel_count"] > _MOST_KERNELS:
+            busy, span = (summary[name] for name in ("busy_kernels_ns", "gpu_span_ns"))
+            return dict.fromkeys(SHARES) | {SHARES[0]: 100 * busy / span if span else None}
+        use = self.use_over_steps.astype(object)
+        rows = use.where(use.notna(), None).to_dict("records")
+        return mean_shares([{str(k): v for k, v in row.items()} for row in rows], "window_ns")
+
+    @cached_property
+    def utilization(self) -> pa.Table:
+        """MFU and HFU of each step."""
+        return self.tables.table("utilization")
+
+    @cached_property
+    def energy(self) -> pd.DataFrame:
+        """What a step takes of energy."""
+        import pandas as pd
+
+        from pyprof2.analysis.time.energy import KIND, RANGES, energy
+        from pyprof2.result_tables import ENERGY
+
+        steps, kinds = self.tables.frame("steps"), self.tables.kinds_of_ranges
+        # Names of ranges are long, and most recordings have no reading.
+        having = [rank for rank in self.tables.ranks if KIND in kinds[rank.rank]]
+        parts = [energy(rank.read("ranges", RANGES), steps, rank.rank) for rank in having]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=ENERGY.names)
+
+    @cached_property
+    def line_table(self) -> pd.DataFrame:
+        """The table `lines`."""
+        return self.tables.frame("lines")
+
+    def line_profile(self, query: LineQuery) -> LineProfile:
+        """Return what lines cost."""
+        from pyprof2.analysis.summaries.line_profile import line_profile
+
+        stacks, roots = {}, {}
+        for rank in self.tables.ranks:
+            stacks[rank.rank] = rank.read("stacks", ["stack_id", "caller_id", "line"])
+            roots[rank.rank] = next(iter(rank.source_roots), None)
+        return line_profile(self.line_table, stacks, self.tables.frame("steps"), query, roots)
+
+
+def _known_device(parts: pd.DataFrame) -> pd.DataFrame:
+    """Return parts with null as the device of those that name none."""
+    from pyprof2.analysis.time.gaps import NEVER
+
+    device = parts["device"].astype("Int64")
+    return parts.assign(device=device.mask(device == NEVER))
+
+
+def _parts_input(rank: RankTables) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return kernels, copies and idle time of a rank, with the columns that parts need."""
+    from pyprof2.analysis.time.step_parts import INPUT
+
+    kernels, copies, idle = (rank.read(name, INPUT[name]) for name in ("kernels", "copies", "idle"))
+    return kernels, copies, idle
