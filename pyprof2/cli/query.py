@@ -60,7 +60,7 @@ def read_query(args: argparse.Namespace) -> Query:
         axes, tuple(columns), tuple(sort), args.top, args.depth, args.fold_numbers, selection,
         span, target, args.pyprof, args.input,
     )  # fmt: skip
-    if query.tells_of_calls:
+    if query.is_of_calls:
         check_selects_calls(selection, modules=axes == ("layer",))
     return query
 

@@ -9,8 +9,7 @@ from lsprotocol import types as lsp
 
 from pyprof2.lsp.app import Server
 from pyprof2.lsp.commands import COMMANDS
-from pyprof2.lsp.dials import Dials
-from pyprof2.lsp.dials_commands import DIALS_COMMANDS
+from pyprof2.lsp.dials import DIALS_COMMANDS, Dials
 from pyprof2.lsp.messages import HANDLERS
 from pyprof2.lsp.recording_commands import RECORDING_COMMANDS
 

@@ -24,16 +24,12 @@ _OTHER_ROLES: Final = {"helper": "a helper", "nested": "other work, of {op} insi
 def write(facts: Facts, form: str) -> None:
     """Write to stdout what `run.explain()` returns, in one of `FORMATS`."""
     if form == "json":
-        files.write_text(_json(facts), None)
+        import msgspec
+
+        files.write_text(msgspec.json.format(files.json_text(facts), indent=2) + "\n", None)
     else:
         target = files.Target()
         target.write_lines(explanation_lines(facts, target.line_width))
-
-
-def _json(facts: Facts) -> str:
-    import msgspec
-
-    return msgspec.json.format(files.json_text(facts), indent=2) + "\n"
 
 
 def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
