@@ -92,7 +92,7 @@ _BY_SIGNAL: Final = 128
 _OF_WRONG_VALUES: Final = (
     ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
-"""What a store with damaged or foreign values may raise."""
+"""Errors that damaged or foreign values of a store may raise."""
 
 _GROUPS: Final = {
     "Record": (capture, demo),
@@ -108,7 +108,7 @@ _OLD_NAMES: Final = ("spend", "skyline-report")
 """Names that work and are not listed: of `energy`, and of `export --skyline`."""
 
 _STARTED_BY_EDITOR: Final = ("interactive",)
-"""What Skyline's users type first."""
+"""The command that Skyline's users type first."""
 
 _COMMON: Final = ("-v", "--verbose", "-q", "--quiet")
 """Options that may stand before a command."""
@@ -222,7 +222,7 @@ class _PrintCompletion(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` names, and return the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What the encoding of the terminal cannot show is escaped, not an error.
+        # Characters that the encoding of the terminal lacks are escaped, not an error.
         sys.stdout.reconfigure(errors="backslashreplace")
     verbose = False
     try:

@@ -10,7 +10,7 @@ from pyprof2.errors import UsageError
 
 _AXES = ("op", "layer", "kernel", "category")
 _OLD = "kind"
-"""What `category` was called."""
+"""The old name of `category`."""
 
 
 def add_to(commands: arguments.Commands) -> None:

@@ -57,7 +57,7 @@ class Loopback:
 
     @property
     def address(self) -> str:
-        """What a browser is to open; it is a secret."""
+        """The address for the browser; it is a secret."""
         return f"http://{HOST}:{self.port}/#t={self._token}"
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 15.0
 """Seconds that a question may wait for the recording; editors give up after 20 and more."""
-# Of a folder that is moved into its place editors see the folder, and nothing that is in it.
+# Editors see a folder that is moved into its place, and nothing that is in it.
 _WATCHED: Final = (
     "**/*.pyprof2", "**/*.pyprof2/manifest.json", "**/*.json.gz", "**/*.sqlite",
 )  # fmt: skip
@@ -110,7 +110,7 @@ def _saved(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
 async def _hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
     hint = ls.capabilities.inlay_hint
     if not (hint and hint.refresh_support):
-        # It cannot be told to ask again, and some do so only after an edit.
+        # It cannot be made to ask again, and some do so only after an edit.
         await ls.session.settle(params.text_document.uri, _PATIENCE)
     file = ls.file(params.text_document.uri)
     return [] if file is None else features.hints(ls.session, file, params.range)
@@ -135,7 +135,7 @@ def _hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
 
 @answers(HANDLERS, lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
 async def _symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
-    # Editors keep them until the next edit, and none can be told to ask again.
+    # Editors keep them until the next edit, and none can be made to ask again.
     await ls.session.settle(params.text_document.uri, _PATIENCE)
     file = ls.file(params.text_document.uri)
     return [] if file is None else features.symbols(ls.session, file)

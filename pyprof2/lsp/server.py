@@ -1,4 +1,4 @@
-"""The server: what the protocol says, put to the session; `pyprof2 lsp` runs it."""
+"""The server: its messages and commands; `pyprof2 lsp` runs it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_server() -> Server:
 
 def run() -> None:
     """Serve the editor at the other end of stdin and stdout, until it goes."""
-    # What anything prints must not stand between messages.
+    # Output of libraries must not stand between messages.
     messages = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     server = make_server()

@@ -32,12 +32,12 @@ _LIKELY: Final = 0.2
 
 
 class Session:
-    """What one editor has open.
+    """The settings, recordings and files of one editor.
 
     Attributes:
         settings: of the user.
         roots: folders of the workspace.
-        kept: what is remembered of it.
+        kept: the choices that are remembered of it.
         recordings: `MAIN`, and `BASELINE` and `SCOPE` where there are such.
         scope: the module of `SCOPE`.
         hidden: whether the user has put the numbers away.
@@ -76,7 +76,7 @@ class Session:
 
     @property
     def costs(self) -> Costs | None:
-        """What the recording says that is shown; None: there is none, or it is put away."""
+        """The costs of the recording that is shown; None: there is none, or it is hidden."""
         found = self.recordings.get(MAIN)
         return None if found is None or self.hidden else found["costs"]
 

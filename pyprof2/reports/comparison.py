@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TOP: Final = 10
 _LEAST_STEPS: Final = 3
 _AXES: Final = ("layer", "op")
-"""What the parts of the terms are summed along by default."""
+"""The axes along which parts of the terms are summed by default."""
 
 _HIDES: Final = 0.1
 """The least share of the work's difference that idle time takes back to speak of it."""
@@ -53,7 +53,7 @@ TERM_COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class ComparisonQuery:
-    """What is asked of a comparison.
+    """Which differences to show, and where.
 
     Attributes:
         axes: along which the parts are summed.

@@ -362,7 +362,7 @@ def _drawn_weights(
     sizes = ["bytes", "gradient_bytes", "state_bytes"]
     order = rows[sizes].fillna(0).sum(axis="columns").sort_values(ascending=False, kind="stable")
     shown = rows.loc[order.index, ["name", *sizes, "category", "dtype", "source"]]
-    # What has no gradient and no state adds nothing: buffers, and what is not trained.
+    # Buffers and weights that are not trained have no gradient and no state.
     return _table(shown.reset_index(drop=True), query, count, skipna=True)
 
 

@@ -64,15 +64,15 @@ def _unanswerable(job: JobOfRanks) -> str | None:
         alone = f"only rank {ranks[0]} of {size} was read" if size > 1 else "it is a job of one"
         needs = ": name the recordings of all ranks, one file each" if size != 1 else ""
         alone = alone if size else f"only rank {ranks[0]} was read"
-        return f"which rank is slow cannot be told from one rank: {alone}{needs}"
+        return f"which rank is slow is not known from one rank: {alone}{needs}"
     if job.has_no_work and not job.is_matched:
         return (
-            "which rank is slow cannot be told: no work of a device, and no collective that was "
+            "which rank is slow is not known: no work of a device, and no collective that was "
             "matched, was recorded of any rank"
         )
     if job.scores.empty or not (job.scores["peers"] > 0).any():
         return (
-            "which rank is slow cannot be told: no two ranks communicate in groups of the same "
+            "which rank is slow is not known: no two ranks communicate in groups of the same "
             "kinds and sizes, so none does the work of another; --by bubble has what each waits"
         )
     return None

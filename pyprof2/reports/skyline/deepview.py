@@ -21,7 +21,7 @@ _NS_PER_MS: Final = 10**6
 _NS_PER_S: Final = 10**9
 _EPOCHS: Final = 50
 _ITERATIONS: Final = 1000
-"""Of an epoch. Both are settings of DeepView's page that every file has; nobody measured them."""
+"""Iterations of an epoch. Both are settings of DeepView's page; nobody measured them."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _about(run: Run, query: SkylineQuery, entries: Entries, time: TimeReport) ->
     phases, tensor_core_pct = entries.phases(time.step)
     batch, prediction = batch_of(run, query.batch), None
     if query.model is not None and batch is not None:
-        # Of the model around the batch size of the recording.
+        # The model around the batch size of the recording.
         lines = lines_at(query.model, query.model.nearest(batch, {}))
         found = limits(query.model, None)
         prediction = Prediction(found.asymptote if found.measure == STEP else None, *lines)
