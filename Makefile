@@ -98,6 +98,7 @@ check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff format --check .
 	$(RUN)mypy
 	$(RUN)python docs/generate.py --check
+	$(RUN)python -m tests.words
 	$(RUN)sphinx-build -q -n -W -b html docs build/docs
 
 docs: $(VENV)/.annotate,test,docs

@@ -21,7 +21,7 @@ default_role: Final = "code"
 
 autodoc_default_options: Final = {"members": True, "member-order": "bysource"}
 autodoc_typehints: Final = "description"
-# What autodoc does not import: the pages are the same with and without them.
+# Modules that autodoc does not import: the pages are the same with and without them.
 autodoc_mock_imports: Final = ["nvtx", "torch"]
 napoleon_google_docstring: Final = True
 napoleon_numpy_docstring: Final = False

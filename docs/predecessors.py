@@ -47,7 +47,7 @@ SECONDS: Final = 300
 _OURS: Final = ("pyprof2", "tests", "docs")
 """Packages that are always there: a module of theirs that is missing is a mistake."""
 _FOUND: Final = "found.json"
-"""What was tried in a folder."""
+"""The file of results in a folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What `predecessors.toml` holds.
+    """The content of `predecessors.toml`.
 
     Attributes:
         groups: of rows.

@@ -92,7 +92,7 @@ _BY_SIGNAL: Final = 128
 _OF_WRONG_VALUES: Final = (
     ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
-"""What values that no parser of ours writes may lead to."""
+"""Errors that damaged or foreign values of a store may raise."""
 
 _GROUPS: Final = {
     "Record": (capture, demo),
@@ -108,10 +108,10 @@ _OLD_NAMES: Final = ("spend", "skyline-report")
 """Names that work and are not listed: of `energy`, and of `export --skyline`."""
 
 _STARTED_BY_EDITOR: Final = ("interactive",)
-"""What Skyline's users type first."""
+"""The command that Skyline's users type first."""
 
 _COMMON: Final = ("-v", "--verbose", "-q", "--quiet")
-"""What may stand before a command."""
+"""Options that may stand before a command."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -136,15 +136,29 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose messages show arguments as text that no terminal acts on.
+    """The parser of pyprof2 and of each of its commands.
 
-    That of pyprof2, and that of each of its commands: an option has its whole name, texts of
-    several lines keep them, and what every command takes may stand before its name and after it.
+    Messages show arguments as text that no terminal acts on, options have their whole names, texts
+    of several lines keep them, and common options may stand before and after a command's name.
     """
 
     def __init__(self, **texts: Any) -> None:
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **texts)
-        _add_common(self)
+        group = self.add_mutually_exclusive_group()
+        group.add_argument(
+            "-v",
+            "--verbose",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show where an error came from",
+        )
+        group.add_argument(
+            "-q",
+            "--quiet",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="no progress and no hints on stderr",
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -194,46 +208,29 @@ class _PrintCompletion(argparse.Action):
             import shtab
         except ImportError:
             parser.error("completion needs the package shtab; install 'pyprof2[completion]'")
-        for command in [parser, *_subparsers(parser)]:
-            for action in command._actions:  # noqa: SLF001 - argparse lists them nowhere else
+        # argparse lists the actions of a parser, and its commands, nowhere else.
+        choices = [action.choices for action in parser._actions]  # noqa: SLF001
+        commands = [each for own in choices if isinstance(own, dict) for each in own.values()]
+        for command in [parser, *commands]:
+            for action in command._actions:  # noqa: SLF001
                 if action.type in (Path, place):
                     action.complete = shtab.FILE  # type: ignore[attr-defined]
         print(shtab.complete(parser, str(values)))
         parser.exit()
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    choices = [action.choices for action in parser._actions]  # noqa: SLF001
-    return [command for each in choices if isinstance(each, dict) for command in each.values()]
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    """Declare what every command takes, before its name and after it."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show where an error came from",
-    )
-    group.add_argument(
-        "-q",
-        "--quiet",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="no progress and no hints on stderr",
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` names, and return the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What the encoding of the terminal cannot show is escaped, not an error.
+        # Characters that the encoding of the terminal lacks are escaped, not an error.
         sys.stdout.reconfigure(errors="backslashreplace")
     verbose = False
     try:
-        _end_at_sigterm()
+        # SIGTERM ends the program as `sys.exit` does, so that nothing temporary is left. A program
+        # around this one may handle it otherwise; and only the main thread may handle it.
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminate)
         args = build_parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
         verbose = args.verbose
         _run(args)
@@ -277,21 +274,11 @@ def _with_command(words: Sequence[str]) -> list[str]:
     raise UsageError(msg)
 
 
-def _broken_store(args: argparse.Namespace, error: BaseException) -> Path | None:
-    from pyprof2.store.folder import is_store
-
-    named = getattr(args, "input", None)
-    store = named[0] if isinstance(named, list) else named
-    if store is None or isinstance(error, Pyprof2Error) or not is_store(store):
-        return None
-    return store  # type: ignore[no-any-return]
-
-
 def _run(args: argparse.Namespace) -> None:
-    """Run the command; too little memory is said to be just that, whoever lacks it."""
+    """Run the command; where memory is short, the error says so, whatever library raised it."""
     try:
         with warnings.catch_warnings():
-            # What is left out is said with what else is wrong with a store.
+            # `messages.warn` says what is left out, with all else that is wrong with a store.
             warnings.simplefilter("ignore", LeftOutWarning)
             _run_on_store(args)
     except Exception as error:  # whatever it is, it is raised
@@ -299,33 +286,28 @@ def _run(args: argparse.Namespace) -> None:
         named = getattr(args, "input", None) or getattr(args, "traces", None)
         if not is_shortage(error) or (named is None and isinstance(error, MemoryShortError)):
             raise
-        # The store of a trace alone has a name that nobody gave it.
+        # A trace is named as the user did, not its temporary store.
         raise shortage(error, named[0] if isinstance(named, list) else named or "it") from error
 
 
 def _run_on_store(args: argparse.Namespace) -> None:
-    """Run the command; where a store's values make it fail, it is the store that is refused."""
+    """Run the command; where a store's values make it fail, refuse the store."""
     try:
         args.run(args)
     except _OF_WRONG_VALUES as error:
         if is_shortage(error):
             raise
-        store = _broken_store(args, error)
-        if store is None:
+        from pyprof2.store.folder import is_store
+
+        named = getattr(args, "input", None)
+        store = named[0] if isinstance(named, list) else named
+        if store is None or isinstance(error, Pyprof2Error) or not is_store(store):
             raise
         msg = (
             f"{store}: its tables hold what cannot be used ({type(error).__name__}; -v shows "
             "where); make the store anew with 'pyprof2 parse'"
         )
         raise StoreError(msg) from error
-
-
-def _end_at_sigterm() -> None:
-    """Let SIGTERM end the program as `sys.exit` does, so that nothing temporary is left."""
-    # Others may have a way of their own; and only the first thread may have any.
-    is_first = threading.current_thread() is threading.main_thread()
-    if is_first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:

@@ -64,7 +64,7 @@ def add_to(commands: arguments.Commands) -> None:
 
 
 def _add_questions(command: argparse.ArgumentParser) -> None:
-    """Declare what is asked of the model."""
+    """Declare the questions to the model."""
     command.add_argument(
         "--at",
         type=_asked,
@@ -90,7 +90,7 @@ def _add_questions(command: argparse.ArgumentParser) -> None:
 
 
 def _add_entry(command: argparse.ArgumentParser) -> None:
-    """Declare what is run, if anything is."""
+    """Declare the entry point to run, if any."""
     entry.add_to(command, batch=False)
     command.add_argument(
         "--batches",
@@ -148,9 +148,18 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what other batch sizes take."""
+    """Show what other batch sizes take.
+
+    Raises:
+        UsageError, CaptureError: the arguments do not go together, or what is to run is missing.
+    """
     is_page = args.output is not None and files.ending_of(args.output) == ".html"
-    _check_page(args, is_page=is_page)
+    if args.code is not None and not is_page:
+        msg = "--code is for the page with dials: say -o NAME.html too"
+        raise UsageError(msg)
+    if is_page and args.format not in (None, "table"):
+        msg = f"--format {args.format} is no page: leave it out, or give -o another suffix"
+        raise UsageError(msg)
     target = arguments.target_of(args)
     _check_csv_files(args)
     _check(args)
@@ -170,7 +179,11 @@ def run(args: argparse.Namespace) -> None:
     else:
         show(model, query)
     if args.csv_files is not None:
-        _write_csv_files(model, args)
+        from pyprof2.reports import sweep_files
+
+        for line in sweep_files.show(model, args.csv_files):
+            if not args.quiet:
+                entry.say(line)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -190,20 +203,6 @@ def _check(args: argparse.Namespace) -> None:
     sizes = [batch for batch, _ in args.inputs]
     if twice := next((size for size in sizes if sizes.count(size) > 1), None):
         msg = f"batch size {twice} is given twice; a model needs different ones"
-        raise UsageError(msg)
-
-
-def _check_page(args: argparse.Namespace, *, is_page: bool) -> None:
-    """See that what is said of a page goes together.
-
-    Raises:
-        UsageError: it does not.
-    """
-    if args.code is not None and not is_page:
-        msg = "--code is for the page with dials: say -o NAME.html too"
-        raise UsageError(msg)
-    if is_page and args.format not in (None, "table"):
-        msg = f"--format {args.format} is no page: leave it out, or give -o another suffix"
         raise UsageError(msg)
 
 
@@ -246,16 +245,8 @@ def _check_csv_files(args: argparse.Namespace) -> None:
         files.check_free(path, force=args.force)
 
 
-def _write_csv_files(model: Model, args: argparse.Namespace) -> None:
-    from pyprof2.reports import sweep_files
-
-    for line in sweep_files.show(model, args.csv_files):
-        if not args.quiet:
-            entry.say(line)
-
-
 def _of_recordings(args: argparse.Namespace) -> tuple[Model, dict[int, Run]]:
-    """Return the model of recordings, and what it is of."""
+    """Return the model of recordings, and these by batch size."""
     from pyprof2.api.batch import batch_model
     from pyprof2.api.run import load
 
@@ -265,7 +256,7 @@ def _of_recordings(args: argparse.Namespace) -> tuple[Model, dict[int, Run]]:
 
 
 def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, BatchQuery]:
-    """Run the entry point, and return its model, and what is asked of it."""
+    """Run the entry point, and return its model, and the query with sizes that were tried."""
     from tqdm import tqdm
 
     from pyprof2.capture.sweep import ROUNDS, measure
@@ -278,16 +269,12 @@ def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, Batch
         model = sweep.model()
         tried = _tried(args, sweep, model, query, bar.update) if args.verify else {}
     if not args.quiet:
-        _tell(args, sweep)
+        sizes = ", ".join(map(str, sorted(sweep.facts)))
+        entry.say(f"ran {args.entry} with batch sizes of {sizes}")
+        entry.say_place(next(iter(sweep.facts.values())))
+        for batch, error in sweep.failed.items():
+            entry.say(f"a batch size of {batch} is left out: {error}")
     return model, replace(query, tried=tried)
-
-
-def _tell(args: argparse.Namespace, sweep: Sweep) -> None:
-    """Say how it ran."""
-    entry.say(f"ran {args.entry} with batch sizes of {', '.join(map(str, sorted(sweep.facts)))}")
-    entry.tell_place(next(iter(sweep.facts.values())))
-    for batch, error in sweep.failed.items():
-        entry.say(f"a batch size of {batch} is left out: {error}")
 
 
 def _tried(
@@ -303,7 +290,7 @@ def _tried(
     if batch is None:
         entry.say(NOTHING_TO_VERIFY)
         return {}
-    # What fits another device is tried with as much memory as that has.
+    # A size that fits another device is tried with as much memory as that device has.
     run = replace(
         entry.run_of(args), memory_limit=query.capacity if found.largest is not None else None
     )

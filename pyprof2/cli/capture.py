@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.capture import runner
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
-from pyprof2.markers import LAUNCHERS, place_in_job
+from pyprof2.markers import DOMAIN, LAUNCHERS, WINDOW, place_in_job
 from pyprof2.parsers import holds_work
 from pyprof2.store.places import Address, place
 from pyprof2.store.unfinished import claimed_path
@@ -71,7 +71,7 @@ _INSTEAD: Final = {
     "PYTHON_STACK_TRACE": _ANYWAY,
     "PROFILE_WITH_MODULES": _ANYWAY,
 }
-"""What stands here for the settings of a file for libkineto."""
+"""The option of `capture` for each setting of a file for libkineto."""
 
 
 def add_to(commands: arguments.Commands) -> None:
@@ -176,7 +176,13 @@ def run(args: argparse.Namespace) -> None:
     """
     args.script, *args.arguments = args.command
     entry.check(args, args.script, "a script")
-    _take_entry(args)
+    if args.entry is not None:
+        if args.module or args.code or args.arguments:
+            msg = "an entry point is a file without arguments: leave -m, -c and them out"
+            raise UsageError(msg)
+        from pyprof2.capture.entry_process import STEPS
+
+        args.script, args.steps = str(args.entry), args.steps or STEPS
     _require_script(args)
     if args.nsys and args.memory:
         raise UsageError(_NO_MEMORY)
@@ -185,7 +191,7 @@ def run(args: argparse.Namespace) -> None:
         raise CaptureError(_NO_NSYS)
     entry.require_packages("torch", *(["nvtx"] if nsys else []))
     if nsys is None and not args.quiet:
-        tell_of_config()
+        warn_of_config()
     wanted = _stem(args)
     if isinstance(wanted, Address):
         _record_as(args, wanted, nsys)
@@ -195,7 +201,7 @@ def run(args: argparse.Namespace) -> None:
         _record_as(args, stem, nsys)
 
 
-def tell_of_config() -> None:
+def warn_of_config() -> None:
     """Say that capture takes nothing from a file for libkineto, if one is named, and what to do."""
     name = os.environ.get(_CONFIG)
     if not name:
@@ -213,7 +219,11 @@ def tell_of_config() -> None:
 
 
 def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
-    """Record the script into files of a name that is this process's own, and exit as it did."""
+    """Record the script into files of a name that is this process's own, and exit as it did.
+
+    Raises:
+        CaptureError: an entry point failed.
+    """
     suffixes = (_REPORT, _EXPORT) if nsys else (_KINETO,)
     outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
     snapshot = stem.with_name(stem.name + _SNAPSHOT)
@@ -225,35 +235,19 @@ def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
         ignore_cleanup_errors=True,
     ) as folder:
         code = _record(args, Path(folder).absolute(), outputs, nsys)
-        _tell_entry(args, Path(folder), code)
+        if args.entry is not None:
+            from pyprof2.capture.entry_process import facts_in
+
+            entry.say_ran(args, facts_in(Path(folder), entry.run_of(args), code))
         recording = _recorded(Path(folder), outputs)
-        _keep_snapshot(Path(folder, snapshot.name), snapshot, quiet=args.quiet)
+        # On a GPU the allocator wrote a snapshot too.
+        if (written := Path(folder, snapshot.name)).is_file():
+            _move(written, snapshot)
+            if not args.quiet:
+                next_one = f"next: pyprof2 memory {shlex.quote(str(snapshot))}"
+                entry.say(f"recorded {snapshot}; {next_one}")
     _report(args, code, recording, "nsys" if nsys else "torch.profiler")
     sys.exit(code if code >= 0 else runner.BY_SIGNAL - code)
-
-
-def _take_entry(args: argparse.Namespace) -> None:
-    """Let the entry point, if there is one, be the script."""
-    if args.entry is None:
-        return
-    if args.module or args.code or args.arguments:
-        msg = "an entry point is a file without arguments: leave -m, -c and them out"
-        raise UsageError(msg)
-    from pyprof2.capture.entry_process import STEPS
-
-    args.script, args.steps = str(args.entry), args.steps or STEPS
-
-
-def _tell_entry(args: argparse.Namespace, folder: Path, code: int) -> None:
-    """Say how the entry point ran, if there is one.
-
-    Raises:
-        CaptureError: it failed.
-    """
-    if args.entry is not None:
-        from pyprof2.capture.entry_process import facts_in
-
-        entry.tell(args, facts_in(folder, entry.run_of(args), code))
 
 
 def _record(
@@ -266,7 +260,7 @@ def _record(
         stem = unfinished.name.removesuffix(_KINETO)
         memory = ["--memory", f"--snapshot={folder / (stem + _SNAPSHOT)}"] if args.memory else []
         return _start(args, _python(args, f"--trace={unfinished}", *memory, *of_entry))
-    window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={_window_name()}"]
+    window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={WINDOW}@{DOMAIN}"]
     profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={unfinished.with_suffix('')}"]
     # nsys forgets the exit code of what it runs when it gets a signal itself.
     code_file = folder / "exit-code"
@@ -315,16 +309,8 @@ def _move(written: Path, output: Path) -> None:
         written.replace(output)
 
 
-def _keep_snapshot(written: Path, path: Path, *, quiet: bool) -> None:
-    """Move the snapshot to where it belongs, if one was written: on a GPU."""
-    if written.is_file():
-        _move(written, path)
-        if not quiet:
-            entry.say(f"recorded {path}; next: pyprof2 memory {shlex.quote(str(path))}")
-
-
 def _report(args: argparse.Namespace, code: int, recording: Path | None, profiler: str) -> None:
-    """Say what there is now."""
+    """Say what was recorded, and what to do next."""
     ended = runner.ending(code)
     if recording is None:
         name = "-c" if args.code else args.script
@@ -351,30 +337,10 @@ def _python(args: argparse.Namespace, *options: str) -> list[str]:
     return runner.command([*options, *kind, "--", args.script, *args.arguments], flags)
 
 
-def _window_name() -> str:
-    """Return how nsys names the range of the steps that are wanted."""
-    from pyprof2.markers import DOMAIN, WINDOW
-
-    return f"{WINDOW}@{DOMAIN}"
-
-
 def _require_script(args: argparse.Namespace) -> None:
-    _refuse_launchers(args)
+    """Refuse launchers of other processes, and scripts that are not there."""
     script = args.script
-    if args.module or _has_no_name(args) or Path(script).exists():
-        return
-    if shutil.which(script) is not None:
-        msg = f"{script}: is a program; name the Python script: pyprof2 capture train.py"
-    else:
-        msg = f"{script}: no such file; name the script to run (-m for a module)"
-    raise CaptureError(msg)
-
-
-def _refuse_launchers(args: argparse.Namespace) -> None:
-    if args.code:
-        return
-    script = args.script
-    launcher = LAUNCHERS.get(script if args.module else Path(script).name)
+    launcher = None if args.code else LAUNCHERS.get(script if args.module else Path(script).name)
     if launcher is not None:
         msg = (
             f"{script}: starts other processes, which would not be recorded; let it start capture "
@@ -382,6 +348,13 @@ def _refuse_launchers(args: argparse.Namespace) -> None:
             f"SCRIPT"
         )
         raise CaptureError(msg)
+    if args.module or _has_no_name(args) or Path(script).exists():
+        return
+    if shutil.which(script) is not None:
+        msg = f"{script}: is a program; name the Python script: pyprof2 capture train.py"
+    else:
+        msg = f"{script}: no such file; name the script to run (-m for a module)"
+    raise CaptureError(msg)
 
 
 def _has_no_name(args: argparse.Namespace) -> bool:

@@ -1,4 +1,4 @@
-"""`pyprof2 demo`: the whole way, from a network that trains to its profile."""
+"""`pyprof2 demo`: train a small network, record it, parse the recording, show the profile."""
 
 from __future__ import annotations
 
@@ -66,13 +66,11 @@ def run(args: argparse.Namespace) -> None:
             print(f"\n$ pyprof2 prof {_STORE} {options}\n")
             prof.show(loaded, _query(options))
         _show_nsys(folder, quiet=args.quiet)
-    print(f"\n{_where(args.output)}")
-
-
-def _where(folder: Path | None) -> str:
-    if folder is None:
-        return "To keep the script, the recording and the store: pyprof2 demo -o DIR"
-    return f"The script, the recording and the store are in {shlex.quote(str(folder))}"
+    if args.output is None:
+        print("\nTo keep the script, the recording and the store: pyprof2 demo -o DIR")
+    else:
+        place = shlex.quote(str(args.output))
+        print(f"\nThe script, the recording and the store are in {place}")
 
 
 @contextlib.contextmanager

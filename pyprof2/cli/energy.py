@@ -40,13 +40,6 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="STORE|TRACE",
         help="what parse wrote, or recordings; in the order in which they are shown",
     )
-    _add_rates(command)
-    arguments.add_format(command)
-    arguments.add_output(command)
-    command.set_defaults(run=run)
-
-
-def _add_rates(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--price",
         type=_price,
@@ -74,6 +67,9 @@ def _add_rates(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of N steps, such as those of an epoch; default: of one",
     )
+    arguments.add_format(command)
+    arguments.add_output(command)
+    command.set_defaults(run=run)
 
 
 def _price(text: str) -> float:

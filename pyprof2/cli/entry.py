@@ -1,4 +1,4 @@
-"""Arguments of the commands that run an entry point of Skyline or DeepView, and what they say."""
+"""Arguments and messages of the commands that run an entry point of Skyline or DeepView."""
 
 from __future__ import annotations
 
@@ -69,27 +69,23 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _refuse_own_options(args: argparse.Namespace) -> None:
-    for name, option in _OWN.items():
-        if getattr(args, name, None) is not None:
-            msg = f"{option} is for entry points: say --entry FILE, or leave it out"
-            raise UsageError(msg)
-
-
 def check(args: argparse.Namespace, given: Any, what: str) -> None:
-    """See that there is an entry point, or what else the command takes, and not both.
+    """Refuse unless there is an entry point, or the command's other input, and not both.
 
     Args:
         args: as parsed.
-        given: what the command takes otherwise; nothing: not given.
+        given: the command's other input; None or empty: not given.
         what: its name in messages.
 
     Raises:
-        UsageError: it is not so, or an option is for entry points only.
+        UsageError: both are given, or neither, or an option is for entry points only.
         CaptureError: torch is missing, or the file.
     """
     if args.entry is None:
-        _refuse_own_options(args)
+        for name, option in _OWN.items():
+            if getattr(args, name, None) is not None:
+                msg = f"{option} is for entry points: say --entry FILE, or leave it out"
+                raise UsageError(msg)
         if given:
             return
         msg = f"name {what}, or an entry point to run: --entry FILE"
@@ -104,7 +100,7 @@ def check(args: argparse.Namespace, given: Any, what: str) -> None:
 
 
 def require_packages(*names: str) -> None:
-    """See that packages are installed.
+    """Refuse unless packages are installed.
 
     Raises:
         CaptureError: one is not.
@@ -128,7 +124,7 @@ def run_of(args: argparse.Namespace) -> EntryRun:
 
 @contextlib.contextmanager
 def recording(args: argparse.Namespace) -> Iterator[Path]:
-    """Give what is to be read: what the command was given, or a recording of the entry point.
+    """Give the recording to read: the command's input, or one of the entry point.
 
     Raises:
         UsageError, CaptureError: see `check`; or the entry point cannot be run.
@@ -141,24 +137,24 @@ def recording(args: argparse.Namespace) -> Iterator[Path]:
 
     with tempfile.TemporaryDirectory(prefix="pyprof2-entry-") as folder:
         trace = Path(folder, f"{args.entry.stem}.json.gz")
-        tell(args, record(run_of(args), trace))
+        say_ran(args, record(run_of(args), trace))
         yield trace
 
 
-def tell(args: argparse.Namespace, facts: Facts) -> None:
+def say_ran(args: argparse.Namespace, facts: Facts) -> None:
     """Say how an entry point ran."""
     if args.quiet:
         return
     say(f"ran {args.entry} with a batch size of {facts.batch_size}")
-    tell_place(facts)
+    say_place(facts)
 
 
-def tell_place(facts: Facts) -> None:
+def say_place(facts: Facts) -> None:
     """Say if the CPU took the place of a GPU."""
     if facts.on_cpu is not None:
         say(f"on the CPU: what the code asks of a GPU ran there, first {facts.on_cpu}")
 
 
 def say(text: str) -> None:
-    """Tell the user."""
+    """Print a message to stderr."""
     print(f"pyprof2: {clean(text)}", file=sys.stderr)

@@ -44,6 +44,29 @@ def add_to(commands: arguments.Commands) -> None:
         epilog=_EXAMPLES,
     )
     arguments.add_input(command)
+    _add_kinds(command)
+    command.add_argument(
+        "--no-findings",
+        action="store_true",
+        help="with --perfetto and --chrome: do not look for findings and the critical path",
+    )
+    _add_step_options(command)
+    arguments.add_rank(command)
+    arguments.add_file(command)
+    arguments.add_source_root(command)
+    command.set_defaults(run=run)
+    # The old name of --skyline and --deepview works, and is not listed.
+    old = commands.add_parser("skyline-report")
+    arguments.add_input(old)
+    old.add_argument("--report", choices=(*_SKYLINE, "deepview"))
+    _add_step_options(old, report=False)
+    arguments.add_rank(old)
+    arguments.add_file(old)
+    arguments.add_source_root(old)
+    old.set_defaults(run=_run_skyline_report)
+
+
+def _add_kinds(command: argparse.ArgumentParser) -> None:
     kind = command.add_mutually_exclusive_group(required=True)
     kind.add_argument(
         "--perfetto",
@@ -70,33 +93,6 @@ def add_to(commands: arguments.Commands) -> None:
     kind.add_argument(
         "--deepview", type=place, metavar="FILE", help="the JSON of DeepView's analysis"
     )
-    _add_stack_options(command)
-    command.add_argument(
-        "--no-findings",
-        action="store_true",
-        help="with --perfetto and --chrome: do not look for findings and the critical path",
-    )
-    _add_step_options(command)
-    arguments.add_rank(command)
-    arguments.add_file(command)
-    arguments.add_source_root(command)
-    command.set_defaults(run=run)
-    _add_skyline_report(commands)
-
-
-def _add_skyline_report(commands: arguments.Commands) -> None:
-    """Declare the old name of --skyline and --deepview, which works and is not listed."""
-    command = commands.add_parser("skyline-report")
-    arguments.add_input(command)
-    command.add_argument("--report", choices=(*_SKYLINE, "deepview"))
-    _add_step_options(command, report=False)
-    arguments.add_rank(command)
-    arguments.add_file(command)
-    arguments.add_source_root(command)
-    command.set_defaults(run=_run_skyline_report)
-
-
-def _add_stack_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--of",
         choices=_OF,
@@ -170,7 +166,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _write_step(args: argparse.Namespace, path: Path, report: str) -> None:
-    """Write what a step costs, in the form of Skyline or DeepView."""
+    """Write the costs of a step, in the form of Skyline or DeepView."""
     report = "deepview" if args.deepview else report
     ending = files.ending_of(path)
     if ending == ".json" and report != "deepview":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = """examples:
   pyprof2 idle net.pyprof2                              groups and causes
   pyprof2 idle net.pyprof2 --by cause,source --top 20   which lines cause it
-  pyprof2 idle net.pyprof2 --rank 0 -o gaps.csv         every piece of a gap"""
+  pyprof2 idle net.pyprof2 --rank 0 -o gaps.csv         every part of a gap"""
 
 
 def add_to(commands: arguments.Commands) -> None:
@@ -31,7 +31,7 @@ def add_to(commands: arguments.Commands) -> None:
         metavar="AXIS[,AXIS…]",
         help="sum along: cause, group, source, op, layer, call, step, thread, device, rank, note. "
         "By default a table shows groups, their causes, and what the host was doing; the other "
-        "formats have a row for each piece of a gap",
+        "formats have a row for each part of a gap",
     )
     command.add_argument(
         "--normal-gap",

@@ -1,4 +1,4 @@
-"""`pyprof2 lines`: what each line of code costs, as a tree of calls."""
+"""`pyprof2 lines`: the cost of each line of code, as a tree of calls."""
 
 from __future__ import annotations
 
@@ -40,16 +40,6 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "--depth", type=arguments.positive, metavar="N", help="cut the tree below N nodes"
     )
-    _add_choices(command)
-    arguments.add_format(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
-    entry.add_to(command)
-    command.set_defaults(run=run)
-
-
-def _add_choices(command: argparse.ArgumentParser) -> None:
-    """Declare which steps and ranks, and how much of them."""
     command.add_argument(
         "--step",
         type=arguments.step_range,
@@ -60,6 +50,11 @@ def _add_choices(command: argparse.ArgumentParser) -> None:
     arguments.add_rank(command)
     arguments.add_span(command)
     arguments.add_top(command, "show N rows of the table; default: 30")
+    arguments.add_format(command)
+    arguments.add_output(command)
+    arguments.add_source_root(command)
+    entry.add_to(command)
+    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -100,6 +100,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: options that do not go together.
     """
     target = arguments.target_of(args)
+    from pyprof2.analysis.hardware.devices import capacity_bytes
     from pyprof2.analysis.memory.live import check_axes
     from pyprof2.api.memory import memory
     from pyprof2.reports.memory import MemoryQuery, show, show_difference
@@ -107,10 +108,9 @@ def run(args: argparse.Namespace) -> None:
 
     axes = tuple(args.by or ())
     check_axes(axes)
-    query = MemoryQuery(
-        axes, args.at, args.timeline, args.weights, args.top, _capacity(args), target
-    )
-    _refuse_what_does_not_go_together(args)
+    capacity = args.memory if args.fits is None else capacity_bytes(args.fits)
+    query = MemoryQuery(axes, args.at, args.timeline, args.weights, args.top, capacity, target)
+    _check(args)
     with entry.recording(args) as first:
         progress = arguments.wants_progress(args)
         if args.statistics:
@@ -136,16 +136,8 @@ def run(args: argparse.Namespace) -> None:
             show_difference(found[0], found[1], query)
 
 
-def _capacity(args: argparse.Namespace) -> int | None:
-    if args.fits is None:
-        size: int | None = args.memory
-        return size
-    from pyprof2.analysis.hardware.devices import capacity_bytes
-
-    return capacity_bytes(args.fits)
-
-
-def _refuse_what_does_not_go_together(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
+    """Raise for options that do not go together."""
     from pyprof2.errors import UsageError
 
     pairs = {

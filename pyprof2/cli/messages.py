@@ -1,4 +1,4 @@
-"""What stderr says of a recording, beside progress and errors."""
+"""Messages on stderr about a recording, beside progress and errors."""
 
 from __future__ import annotations
 

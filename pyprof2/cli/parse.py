@@ -55,41 +55,36 @@ def add_to(commands: arguments.Commands) -> None:
         help="where to write, which may be an address (default: <stem>.pyprof2 beside the first "
         "trace, or in the current directory if that is far away)",
     )
-    _add_workers(command)
-    arguments.add_source_root(command)
-    command.add_argument("--force", action="store_true", help="replace a store that is there")
-    command.set_defaults(run=run)
-
-
-def _add_workers(command: argparse.ArgumentParser) -> None:
-    """Declare who reads several recordings."""
-    where = command.add_mutually_exclusive_group()
-    where.add_argument(
+    workers = command.add_mutually_exclusive_group()
+    workers.add_argument(
         "--jobs",
         type=arguments.positive,
         default=1,
         metavar="N",
         help="read so many recordings at a time (default: 1)",
     )
-    where.add_argument(
+    workers.add_argument(
         "--dask",
         metavar="ADDRESS",
         help="read them on the Dask cluster whose scheduler is there, such as tcp://head:8786; its "
         "workers need pyprof2 and the same file system",
     )
+    arguments.add_source_root(command)
+    command.add_argument("--force", action="store_true", help="replace a store that is there")
+    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Parse `args.traces`, and print where the store is."""
-    # Arrow reads it when it is imported. Its own allocator keeps tens of megabytes that it let go,
-    # and what Arrow does by itself takes memory from there whatever pool a program sets later.
+    # Arrow reads it when it is imported. Its own allocator keeps tens of megabytes that were freed,
+    # and Arrow itself takes memory from there whatever pool a program sets later.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from pyprof2.cli.deferred import defer_pandas
     from pyprof2.pipeline.allocation import give_memory_back
 
     give_memory_back()
     defer_pandas()
-    # What parsing makes by the thousand are arrays and short lists, which are in no circle.
+    # Parsing makes arrays and short lists by the thousand, which are in no reference cycle.
     gc.set_threshold(_GC_OBJECTS)
     from pyprof2.analysis.summaries.checks import problem_lines
     from pyprof2.pipeline.parsing import default_store, parse
@@ -120,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _executor(address: str | None) -> AbstractContextManager[Executor | None]:
-    """Return who reads the recordings, if it is not this machine."""
+    """Return the cluster that reads the recordings; None: this machine does."""
     if address is None:
         return contextlib.nullcontext()
     from pyprof2.store.clusters import dask_executor

@@ -43,9 +43,15 @@ def read_query(args: argparse.Namespace) -> Query:
     _check(args, axes)
     available = available_columns(axes)
     columns = [column_named(name, available) for name in args.columns or ()]
-    sort = [_sort_key(name, available) for name in args.sort or ()]
+    sort = [
+        SortKey(column_named(name.removeprefix("+"), available), name.startswith("+"))
+        for name in args.sort or ()
+    ]
     for names in (columns, [key.column for key in sort]):
-        _check_once(names)
+        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+        if twice is not None:
+            msg = f"column {twice!r} is named twice; name it once"
+            raise UsageError(msg)
     selection = {name: getattr(args, name) for name in _SELECTORS} | {"copies": not args.no_copies}
     span = args.span
     if span is None:
@@ -54,7 +60,7 @@ def read_query(args: argparse.Namespace) -> Query:
         axes, tuple(columns), tuple(sort), args.top, args.depth, args.fold_numbers, selection,
         span, target, args.pyprof, args.input,
     )  # fmt: skip
-    if query.tells_of_calls:
+    if query.is_of_calls:
         check_selects_calls(selection, modules=axes == ("layer",))
     return query
 
@@ -85,23 +91,15 @@ def _axes_for(asked: Sequence[str], *, pyprof: bool, is_text: bool) -> tuple[str
     return ("op",) if "op" in found else ()
 
 
-def _sort_key(name: str, available: Sequence[str]) -> SortKey:
-    return SortKey(column_named(name.removeprefix("+"), available), name.startswith("+"))
-
-
-def _refuse_options_of_sums(args: argparse.Namespace) -> None:
-    if args.depth is not None:
-        msg = "--depth cuts the paths of layers and ranges: add --by layer or --by range"
-        raise UsageError(msg)
-    if args.fold_numbers:
-        msg = "--fold-numbers puts ranges together: add --by range"
-        raise UsageError(msg)
-
-
 def _check(args: argparse.Namespace, axes: tuple[str, ...]) -> None:
     """Raise for options that make no sense together."""
     if axes in ((), KERNEL):
-        _refuse_options_of_sums(args)
+        if args.depth is not None:
+            msg = "--depth cuts the paths of layers and ranges: add --by layer or --by range"
+            raise UsageError(msg)
+        if args.fold_numbers:
+            msg = "--fold-numbers puts ranges together: add --by range"
+            raise UsageError(msg)
     elif "kernel" in axes:
         msg = "axis kernel has a row for every kernel and goes with no other; to sum, take name"
         raise UsageError(msg)
@@ -112,10 +110,3 @@ def _check(args: argparse.Namespace, axes: tuple[str, ...]) -> None:
         raise UsageError(msg)
     for pattern in _PATTERNS:
         compile_pattern(getattr(args, pattern) or "")
-
-
-def _check_once(names: Sequence[str]) -> None:
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            msg = f"column {name!r} is named twice; name it once"
-            raise UsageError(msg)

@@ -1,4 +1,4 @@
-"""`pyprof2 ranks`: what many ranks together tell."""
+"""`pyprof2 ranks`: which rank is slow, and where a job of many ranks loses its time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def add_one_clock(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what the ranks of `args.input` tell together."""
+    """Show which rank of `args.input` is slow, and where the job loses its time."""
     target = arguments.target_of(args)
     from pyprof2.api.job import JobOfRanks
     from pyprof2.api.run import load

@@ -1,4 +1,4 @@
-"""`pyprof2 whatif`: what a run would gain without something."""
+"""`pyprof2 whatif`: the gain of a run if something took another time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyprof2.errors import UsageError
 
 _AXES = ("op", "layer", "kernel", "category")
 _OLD = "kind"
-"""What `category` was called."""
+"""The old name of `category`."""
 
 
 def add_to(commands: arguments.Commands) -> None:
@@ -20,7 +20,7 @@ def add_to(commands: arguments.Commands) -> None:
         help="say what a run would gain without something",
         description="Say what a run, of one rank or many, would gain if something took another "
         "time: by replay of what waited for what, as an interval, or only a bound where the "
-        "recording does not tell enough.",
+        "recording does not say enough.",
         epilog="examples:\n"
         "  pyprof2 whatif run.pyprof2 --scale 'op=aten::mm=0.5'\n"
         "  pyprof2 whatif job.pyprof2 --rank 3 --ideal --overlap\n"

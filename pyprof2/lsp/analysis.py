@@ -1,4 +1,4 @@
-"""What a version of a file shows: costs at its lines now, its functions, its batch sizes.
+"""The analysis of a version of a file: costs at its lines now, functions, batch sizes.
 
 Runs in the worker: parsing ten thousand lines takes longer than an editor waits.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Line(TypedDict):
-    """What a line costs; lines from 0.
+    """The costs of a line; lines from 0.
 
     Attributes:
         now, recorded: where it is, and where it was.
@@ -40,7 +40,7 @@ class Line(TypedDict):
 
 
 class Function(TypedDict):
-    """A function or class, and what it costs; `values` None: nothing, or it changed too much."""
+    """A function or class with its costs; `values` None: nothing, or it changed too much."""
 
     name: str
     is_class: bool
@@ -53,7 +53,7 @@ class Function(TypedDict):
 
 
 class Analysis(TypedDict):
-    """What a version of a file shows.
+    """Lines, functions and batch sizes of a version of a file.
 
     Attributes:
         lines: those with costs, in order.
@@ -71,14 +71,14 @@ class Analysis(TypedDict):
 def analyse(
     source: str, language: str, costs: FileCosts | None, before: str | None, *, trusted: bool
 ) -> Analysis:
-    """Return what a version of a file shows.
+    """Return the analysis of a version of a file.
 
     Args:
         source: its text.
         language: `python` or `yaml`.
-        costs: what was recorded of the file; None: nothing.
+        costs: as recorded of the file; None: nothing.
         before: the text that was recorded, if it is known.
-        trusted: whether, without hashes of the recorded lines, `before` is what was recorded.
+        trusted: whether, without hashes of the recorded lines, `before` is the recorded text.
     """
     text = Text(source)
     if language == "yaml":
@@ -86,28 +86,22 @@ def analyse(
         return Analysis(lines=[], functions=[], candidates=[[*c] for c in found], is_program=True)
     tree = parsed(source)
     scopes = None if tree is None else outline(tree)
-    places = [] if costs is None else _anchors(text, scopes, costs, before, trusted=trusted)
+    places: list[Anchor] = []
+    hashes = None if costs is None else costs["hashes"]
+    if costs is not None and hashes is None and before is not None and trusted:
+        from pyprof2.frames import line_hashes
+
+        hashes = line_hashes(before.removeprefix("\ufeff"))
+    # Without hashes nothing says which lines were recorded.
+    if hashes is not None:
+        old = None if before is None else Text(before)
+        places = anchors(split_hashes(hashes), text, scopes, old)
     return Analysis(
         lines=[] if costs is None else _lines(places, costs),
         functions=[_function(scope, places, costs) for scope in scopes or []],
         candidates=[] if tree is None else [[*c] for c in batch_size.in_python(tree, text)],
         is_program=tree is not None,
     )
-
-
-def _anchors(
-    text: Text, scopes: list[Scope] | None, costs: FileCosts, before: str | None, *, trusted: bool
-) -> list[Anchor]:
-    """Return where the recorded lines are; none where nothing says what they were."""
-    hashes = costs["hashes"]
-    if hashes is None:
-        if before is None or not trusted:
-            return []
-        from pyprof2.frames import line_hashes
-
-        hashes = line_hashes(before.removeprefix("\ufeff"))
-    old = None if before is None else Text(before)
-    return anchors(split_hashes(hashes), text, scopes, old)
 
 
 def _lines(places: Sequence[Anchor], costs: FileCosts) -> list[Line]:

@@ -1,8 +1,8 @@
 """Where recorded lines are now: numbers follow edits by the content of lines.
 
 A line is *fresh* where it and the whole function around it are as they were recorded, *stale*
-where only the line is, or where a line with nearly the same words stands in its place. What is
-neither has no number: a wrong one is worse than none.
+where only the line is, or where a line with nearly the same words stands in its place. Any other
+line has no number: a wrong one is worse than none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def anchors(
         recorded: the hashes of the recorded lines.
         now: the text.
         scopes: its functions and classes; None: it is no program at the moment.
-        before: what was recorded, if that is known; without it no line has other words.
+        before: the recorded text, if that is known; without it no line has other words.
     """
     hashes = split_hashes(line_hashes(now.source.removeprefix("\ufeff")))
     if hashes == list(recorded):
@@ -93,13 +93,10 @@ def _reworded(
     for (new, old), (next_new, next_old) in pairwise(known):
         if next_new - new == next_old - old > 1:
             for at in range(1, next_new - new):
-                if _are_alike(before.lines[old + at], now.lines[new + at]):
+                was, now_is = before.lines[old + at].strip(), now.lines[new + at].strip()
+                alike = difflib.SequenceMatcher(None, was, now_is, autojunk=False).ratio()
+                if now_is and alike >= _ALIKE:
                     yield new + at, old + at
-
-
-def _are_alike(old: str, new: str) -> bool:
-    ratio = difflib.SequenceMatcher(None, old.strip(), new.strip(), autojunk=False).ratio()
-    return bool(new.strip()) and ratio >= _ALIKE
 
 
 def _is_fresh(now: int, recorded: int, pairs: dict[int, int], scopes: list[Scope] | None) -> bool:

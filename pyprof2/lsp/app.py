@@ -1,9 +1,9 @@
-"""The server of one editor: what it knows, and how it speaks to the editor."""
+"""The server of one editor: its state, and messages to the editor."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
@@ -22,17 +22,29 @@ if TYPE_CHECKING:
     from pyprof2.lsp.profiling import Failure
 
 Answer = dict[str, Any]
-"""What a command says to a panel."""
+"""The answer of a command to a panel."""
+
+Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
 CHANGED: Final = "pyprof2/changed"
 """Sent to an editor with a panel when what the panel shows may be out of date."""
 
 
+def answers(table: dict[str, Callable[..., Any]], name: str) -> Callable[[Handler], Handler]:
+    """Enter the function below in a table, as the one for a message or a command."""
+
+    def enter(handler: Handler) -> Handler:
+        table[name] = handler
+        return handler
+
+    return enter
+
+
 class DialsPage(Protocol):
-    """What commands ask of the page with the dials: `pyprof2.lsp.dials.Dials`."""
+    """The page with the dials, as commands use it: `pyprof2.lsp.dials.Dials`."""
 
     def changed(self) -> None:
-        """Wake who waits: the code or the recording is another one."""
+        """Wake waiting pages: the code or the recording changed."""
 
     def serve(self) -> str:
         """Begin to listen, once, and return the address to open."""
@@ -48,7 +60,7 @@ class Server(LanguageServer):
     """A server for one editor.
 
     Attributes:
-        session: what it knows.
+        session: settings, recordings and open files.
         profiling: the recording that it makes.
         failure: why the last one failed.
         has_panel: whether the editor asked for the breakdown, and shows it.
@@ -69,7 +81,7 @@ class Server(LanguageServer):
 
     @property
     def capabilities(self) -> lsp.WorkspaceClientCapabilities:
-        """What the editor can do with a workspace."""
+        """The editor's capabilities for a workspace."""
         return self.client_capabilities.workspace or lsp.WorkspaceClientCapabilities()
 
     @property
@@ -93,9 +105,9 @@ class Server(LanguageServer):
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self.tell(f"{type(error).__name__}: {error}", lsp.MessageType.Error)
+            self.show(f"{type(error).__name__}: {error}", lsp.MessageType.Error)
 
-    def tell(self, text: str, kind: lsp.MessageType = lsp.MessageType.Info) -> None:
+    def show(self, text: str, kind: lsp.MessageType = lsp.MessageType.Info) -> None:
         """Show a message."""
         self.window_show_message(lsp.ShowMessageParams(kind, f"pyprof2: {clean(text)}"))
 
@@ -111,7 +123,7 @@ class Server(LanguageServer):
         return next((title for title in titles if found and clean(title) == found.title), None)
 
     async def refresh(self) -> None:
-        """Tell the editor to ask anew, where it said that it can be told, and send findings."""
+        """Have the editor ask anew, where it can be asked to, and send findings."""
         self.dials.changed()
         hint, lens = self.capabilities.inlay_hint, self.capabilities.code_lens
         if hint and hint.refresh_support:
@@ -124,7 +136,7 @@ class Server(LanguageServer):
             self.publish(uri)
 
     def publish(self, uri: str) -> None:
-        """Send what is to be said of a file."""
+        """Send the diagnostics of a file."""
         file = self.file(uri)
         if file is None:
             return

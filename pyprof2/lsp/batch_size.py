@@ -33,7 +33,7 @@ KINDS: Final = {
     "keyword": "argument",
     "key": "value of the key",
 }
-"""What a place is, in words; the likelier first."""
+"""The kinds of places, in words; the likelier first."""
 
 
 class Candidate(NamedTuple):
@@ -61,7 +61,14 @@ class Candidate(NamedTuple):
 
 def in_python(tree: ast.Module, text: Text) -> list[Candidate]:
     """Return where a program has its batch size, in the order of the text."""
-    found = [_candidate(text, *each) for each in _places(tree, "")]
+    found = []
+    for kind, name, value in _places(tree, ""):
+        start = text.index_of_bytes(value.lineno, value.col_offset)
+        stop = text.index_of_bytes(value.end_lineno or value.lineno, value.end_col_offset or 0)
+        number, written = _number(value), text.source[start:stop]
+        refusal = "" if number is not None else _refusal(value)
+        line = value.lineno - 1
+        found.append(Candidate(kind, name, start, stop, line, written, number, refusal))
     unique = {each.start: each for each in sorted(found, key=_rank, reverse=True)}
     return [unique[start] for start in sorted(unique)]
 
@@ -110,7 +117,10 @@ def _places(node: ast.AST, prefix: str) -> Iterator[tuple[str, str, ast.expr]]:
         elif isinstance(child, ast.NamedExpr):
             yield from _named([child.target], child.value, "constant", prefix)
         elif isinstance(child, ast.Dict):
-            yield from _items(child, prefix)
+            for key, item in zip(child.keys, child.values, strict=True):
+                name = key.value if isinstance(key, ast.Constant) else None
+                if isinstance(name, str) and _NAME.fullmatch(name):
+                    yield "key", f"{prefix}{name}", item
         yield from _places(child, inner)
 
 
@@ -130,18 +140,14 @@ def _defaults(
             yield kind, f"{prefix}{function.name}({argument.arg})", value
 
 
-def _of_argparse(call: ast.Call, prefix: str) -> Iterator[tuple[str, str, ast.expr]]:
-    flag = next((f for f in map(_flag, call.args) if f is not None), None)
-    for keyword in call.keywords:
-        if keyword.arg == "default" and flag is not None:
-            yield "argparse", f"{prefix}{flag}", keyword.value
-
-
 def _arguments(call: ast.Call, prefix: str) -> Iterator[tuple[str, str, ast.expr]]:
     """Yield arguments of calls: of a DataLoader, of argparse, and of anything else by name."""
     called = _last_name(call.func)
     if called == "add_argument":
-        yield from _of_argparse(call, prefix)
+        flag = next((f for f in map(_flag, call.args) if f is not None), None)
+        for keyword in call.keywords:
+            if keyword.arg == "default" and flag is not None:
+                yield "argparse", f"{prefix}{flag}", keyword.value
         return
     kind = "loader" if called.endswith("DataLoader") else "keyword"
     if kind == "loader" and len(call.args) > 1 and not isinstance(call.args[0], ast.Starred):
@@ -187,26 +193,10 @@ def _named(
             yield kind, f"{prefix}{name}", value
 
 
-def _items(node: ast.Dict, prefix: str) -> Iterator[tuple[str, str, ast.expr]]:
-    for key, value in zip(node.keys, node.values, strict=True):
-        name = key.value if isinstance(key, ast.Constant) else None
-        if isinstance(name, str) and _NAME.fullmatch(name):
-            yield "key", f"{prefix}{name}", value
-
-
 def _last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _candidate(text: Text, kind: str, name: str, value: ast.expr) -> Candidate:
-    start = text.index_of_bytes(value.lineno, value.col_offset)
-    stop = text.index_of_bytes(value.end_lineno or value.lineno, value.end_col_offset or 0)
-    number = _number(value)
-    refusal = "" if number is not None else _refusal(value)
-    written = text.source[start:stop]
-    return Candidate(kind, name, start, stop, value.lineno - 1, written, number, refusal)
 
 
 def _number(value: ast.expr) -> int | None:
@@ -216,10 +206,18 @@ def _number(value: ast.expr) -> int | None:
     return None
 
 
+_CONSTANTS: Final = {
+    type(None): "it is None: the program decides",
+    bool: "it is a truth value",
+    int: "it is no number of 1 or more",
+}
+"""Why a constant cannot be replaced, by its type."""
+
+
 def _refusal(value: ast.expr) -> str:
     """Say why a value cannot be replaced."""
     if isinstance(value, ast.Constant):
-        return _refusal_of_constant(value.value)
+        return _CONSTANTS.get(type(value.value), "it is no whole number")
     if "environ" in ast.unparse(value) or "getenv" in ast.unparse(value):
         return "it comes from the environment: set the variable"
     if isinstance(value, ast.UnaryOp):
@@ -227,14 +225,6 @@ def _refusal(value: ast.expr) -> str:
     if isinstance(value, (ast.Name, ast.Attribute)):
         return f"it is the value of {ast.unparse(value)}: change it there"
     return "it is computed: change it by hand"
-
-
-def _refusal_of_constant(value: object) -> str:
-    if value is None:
-        return "it is None: the program decides"
-    if isinstance(value, bool):
-        return "it is a truth value"
-    return "it is no number of 1 or more" if isinstance(value, int) else "it is no whole number"
 
 
 # -- YAML ----------------------------------------------------------------------------------------
@@ -271,7 +261,15 @@ def _scalar(text: Text, name: str, key: Any, value: Any, uses: dict[int, int]) -
     is_alias = start < key.end_mark.index
     if is_alias:
         start, stop = key.start_mark.index, key.end_mark.index
-    refusal = _refusal_of_scalar(value, uses, is_alias=is_alias)
+    refusal = ""
+    if is_alias or uses[id(value)] > 1:
+        refusal = "it is an alias or has one: other keys would change with it"
+    elif not isinstance(value.value, str):
+        refusal = "it is a list or a mapping"
+    elif value.tag == "tag:yaml.org,2002:bool":
+        refusal = "it is a truth value"
+    elif value.tag != "tag:yaml.org,2002:int":
+        refusal = "it is no whole number"
     if not refusal and text.source[start:stop].endswith(value.value):
         # An anchor or a tag before it stays.
         start = stop - len(value.value)
@@ -281,16 +279,6 @@ def _scalar(text: Text, name: str, key: Any, value: Any, uses: dict[int, int]) -
         refusal = "it is no number of 1 or more"
     line = text.place(start, "utf-32").line
     return Candidate("key", name, start, stop, line, written, number, refusal)
-
-
-def _refusal_of_scalar(value: Any, uses: dict[int, int], *, is_alias: bool) -> str:
-    if is_alias or uses[id(value)] > 1:
-        return "it is an alias or has one: other keys would change with it"
-    if not isinstance(value.value, str):
-        return "it is a list or a mapping"
-    if value.tag == "tag:yaml.org,2002:bool":
-        return "it is a truth value"
-    return "" if value.tag == "tag:yaml.org,2002:int" else "it is no whole number"
 
 
 def _whole(written: str) -> int | None:

@@ -35,7 +35,7 @@ class Row(TypedDict):
         detail: calls, and the module.
         stale: whether the code is not as it was recorded.
         uri, first, last: where it is here, lines from 0; null: nowhere.
-        below: what to ask for to see what it is made of; null: nothing is below it.
+        below: the question for the rows below it; null: there are none.
     """
 
     kind: str
@@ -53,12 +53,12 @@ class Row(TypedDict):
 
 
 def rows(session: Session, wanted: Mapping[str, Any]) -> list[Row]:
-    """Return what something is made of, what takes the most time first.
+    """Return the rows below a row, those with the most time first.
 
     Rows have their times with all that they call, so rows that call one another add up to more.
 
     Args:
-        session: what is known.
+        session: the state of the server.
         wanted: `below` of a row; empty: the files, and the time that no line of them has.
     """
     costs = session.costs
@@ -152,8 +152,23 @@ def _of_file(
     of = _function(functions, wanted)
     if of is None and wanted.get("function"):
         return
-    inside = [each for each in functions if _is_in(each, of)]
-    yield from _functions(costs, file, inside)
+    # Right below that function, or below none.
+    inside = [
+        each
+        for each in functions
+        if each["name"].rpartition(".")[0] == ("" if of is None else of["name"])
+        and (of is None or of["first"] <= each["first"] <= each["last"] <= of["last"])
+    ]
+    uri = file.document.uri
+    for each in inside:
+        if (values := each["values"]) is not None:
+            yield _row(
+                costs, CLASS if each["is_class"] else FUNCTION, each["name"],
+                shown.time_of(values), stale=not each["fresh"], uri=uri, first=each["line"],
+                last=each["last"],
+                below={"uri": uri, "function": each["name"], "line": each["line"]},
+                **_measured(costs, values, each["memory"]),
+            )  # fmt: skip
     yield from _lines(session, costs, file, of, inside)
 
 
@@ -163,27 +178,6 @@ def _function(functions: Sequence[Function], wanted: Mapping[str, Any]) -> Funct
     alike = [each for each in functions if each["name"] == wanted.get("function")]
     where = line if isinstance(line, int) else 0
     return min(alike, key=lambda each: abs(each["line"] - where), default=None)
-
-
-def _is_in(each: Function, of: Function | None) -> bool:
-    """Return whether a function is right below another, or below none."""
-    above = each["name"].rpartition(".")[0]
-    if of is None:
-        return not above
-    return above == of["name"] and of["first"] <= each["first"] <= each["last"] <= of["last"]
-
-
-def _functions(costs: Costs, file: File, inside: Sequence[Function]) -> Iterator[Row]:
-    for each in inside:
-        values = each["values"]
-        if values is None:
-            continue
-        below = {"uri": file.document.uri, "function": each["name"], "line": each["line"]}
-        yield _row(
-            costs, CLASS if each["is_class"] else FUNCTION, each["name"], shown.time_of(values),
-            stale=not each["fresh"], uri=file.document.uri, first=each["line"], last=each["last"],
-            below=below, **_measured(costs, values, each["memory"]),
-        )  # fmt: skip
 
 
 def _lines(

@@ -20,7 +20,10 @@ def main() -> int:
     with subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL) as process:  # noqa: S603 - asked
         threading.Thread(target=_end_with_stdin, args=[process.pid], daemon=True).start()
         code = process.wait()
-    _end_the_rest()
+    # The command may have left others in the background.
+    if _leads_a_group():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(os.getpid(), signal.SIGTERM)
     return code if code >= 0 else 128 - code
 
 
@@ -34,13 +37,6 @@ def _end_with_stdin(pid: int) -> None:
         pass
     end_group(os.getpid() if _leads_a_group() else pid)
     os._exit(1)
-
-
-def _end_the_rest() -> None:
-    """End what the command left in the background."""
-    if _leads_a_group():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.killpg(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What the user can do: commands, which every editor runs with `workspace/executeCommand`.
+"""Commands, which every editor runs with `workspace/executeCommand`.
 
-Each answers with an object: `ok`, and what there is to say in `text`.
+Each answers with an object: `ok`, and a message in `text`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from lsprotocol import types as lsp
 
 from pyprof2.lsp import features, kept, shown
-from pyprof2.lsp.app import Answer, Server, uri_of
+from pyprof2.lsp.app import Answer, Server, answers, uri_of
 from pyprof2.lsp.breakdown import opened, rows
 from pyprof2.lsp.session import BASELINE, MAIN, SCOPE
 from pyprof2.lsp.worker import WorkerError
@@ -27,17 +27,21 @@ _MOST_OFFERED: Final = 12
 PATIENCE: Final = 15.0
 """Seconds that a panel may wait for the recording, and again for the file that it shows."""
 
+COMMANDS: Final[dict[str, Callable[..., Any]]] = {}
+"""The function for each command."""
+
 
 def said(ls: Server, text: str, *, ok: bool, quiet: bool = False) -> Answer:
     """Return an answer, and show it unless `quiet`."""
     if text and not quiet:
-        ls.tell(text, lsp.MessageType.Info if ok else lsp.MessageType.Warning)
+        ls.show(text, lsp.MessageType.Info if ok else lsp.MessageType.Warning)
     return {"ok": ok, "text": text}
 
 
 # -- what is shown -------------------------------------------------------------------------------
 
 
+@answers(COMMANDS, "pyprof2.toggleHints")
 async def _toggle(ls: Server, *_: Any) -> Answer:
     on = not ls.session.settings.hints
     ls.session.settings, _wrong = ls.session.settings.changed({"hints": on})
@@ -45,6 +49,7 @@ async def _toggle(ls: Server, *_: Any) -> Answer:
     return said(ls, f"hints are {'on' if on else 'off'}", ok=True, quiet=True)
 
 
+@answers(COMMANDS, features.CHOOSE)
 async def _choose_shown(ls: Server, *given: Any) -> Answer:
     path = given[0] if given else await _choose_recording(ls, "show which recording?")
     if not isinstance(path, str):
@@ -55,6 +60,7 @@ async def _choose_shown(ls: Server, *given: Any) -> Answer:
     return said(ls, ls.session.title(), ok=MAIN in ls.session.recordings)
 
 
+@answers(COMMANDS, "pyprof2.compareWith")
 async def _compare(ls: Server, *given: Any) -> Answer:
     path = given[0] if given else await _choose_recording(ls, "compare with which recording?")
     if not isinstance(path, str) or not path:
@@ -63,17 +69,20 @@ async def _compare(ls: Server, *given: Any) -> Answer:
     return await _added(ls, BASELINE, path, None, f"compared with {Path(path).name}")
 
 
+@answers(COMMANDS, "pyprof2.hideRecording")
 async def _hide(ls: Server, *_: Any) -> Answer:
     ls.session.hidden = not ls.session.hidden
     await ls.refresh()
     return said(ls, ls.session.title(), ok=True)
 
 
+@answers(COMMANDS, "pyprof2.refresh")
 async def _refresh(ls: Server, *_: Any) -> Answer:
     await ls.session.load()
     return said(ls, ls.session.title(), ok=MAIN in ls.session.recordings)
 
 
+@answers(COMMANDS, "pyprof2.setScope")
 async def _scope(ls: Server, *given: Any) -> Answer:
     costs = ls.session.costs
     if not given or not given[0] or costs is None:
@@ -83,6 +92,7 @@ async def _scope(ls: Server, *given: Any) -> Answer:
     return await _added(ls, SCOPE, costs["path"], ls.session.scope, f"within {given[0]}")
 
 
+@answers(COMMANDS, features.SHOW_LAYER)
 async def _show_layer(ls: Server, *given: Any) -> Answer:
     place = next(ls.session.locations(str(given[0]) if given else ""), None)
     if place is None:
@@ -90,6 +100,7 @@ async def _show_layer(ls: Server, *given: Any) -> Answer:
     return await show_line(ls, *place)
 
 
+@answers(COMMANDS, "pyprof2.breakdown")
 async def _breakdown(ls: Server, *given: Any) -> Answer:
     """Take `below` of a row, or nothing; once asked, the editor hears when the answer changed."""
     ls.has_panel = True
@@ -103,48 +114,8 @@ async def _breakdown(ls: Server, *given: Any) -> Answer:
     return {"ok": costs is not None, "text": session.title(), "rows": found, **of}
 
 
-async def _tell_state(ls: Server, *_: Any) -> Answer:
-    return _state(ls)
-
-
-async def _added(ls: Server, name: str, path: str, within: str | None, text: str) -> Answer:
-    try:
-        await ls.session.add(name, path, within)
-    except WorkerError as error:
-        return said(ls, str(error), ok=False)
-    return said(ls, text, ok=True)
-
-
-async def _choose_recording(ls: Server, text: str) -> str | None:
-    try:
-        paths = (await ls.session.search())[:_MOST_OFFERED]
-    except WorkerError as error:
-        ls.tell(str(error), lsp.MessageType.Warning)
-        return None
-    names = {f"{Path(path).name} ({_age(path)})": path for path in paths}
-    chosen = await ls.choose(text, list(names)) if names else None
-    return names.get(chosen or "")
-
-
-def _age(path: str) -> str:
-    import time
-
-    return shown.age(max(0.0, time.time() - Path(path).stat().st_mtime))
-
-
-async def show_line(ls: Server, path: str, line: int) -> Answer:
-    """Open a file at a line, where the editor can be asked to; else say where it is."""
-    window = ls.client_capabilities.window
-    where = f"{path}:{line + 1}"
-    if window is None or window.show_document is None or not window.show_document.support:
-        return said(ls, where, ok=True) | {"path": path, "line": line}
-    place = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
-    params = lsp.ShowDocumentParams(uri_of(path), take_focus=True, selection=place)
-    result = await ls.window_show_document_async(params)
-    return {"ok": result.success, "text": where, "path": path, "line": line}
-
-
-def _state(ls: Server) -> Answer:
+@answers(COMMANDS, "pyprof2.state")
+async def _state(ls: Server, *_: Any) -> Answer:
     """Return what is shown, for an editor's own panel."""
     session = ls.session
     costs, (batch, words) = session.costs, session.batch()
@@ -164,6 +135,37 @@ def _state(ls: Server) -> Answer:
     }
 
 
+async def _added(ls: Server, name: str, path: str, within: str | None, text: str) -> Answer:
+    try:
+        await ls.session.add(name, path, within)
+    except WorkerError as error:
+        return said(ls, str(error), ok=False)
+    return said(ls, text, ok=True)
+
+
+async def _choose_recording(ls: Server, text: str) -> str | None:
+    try:
+        paths = (await ls.session.search())[:_MOST_OFFERED]
+    except WorkerError as error:
+        ls.show(str(error), lsp.MessageType.Warning)
+        return None
+    names = {f"{Path(path).name} ({shown.age_of(path)})": path for path in paths}
+    chosen = await ls.choose(text, list(names)) if names else None
+    return names.get(chosen or "")
+
+
+async def show_line(ls: Server, path: str, line: int) -> Answer:
+    """Open a file at a line, where the editor can be asked to; else say where it is."""
+    window = ls.client_capabilities.window
+    where = f"{path}:{line + 1}"
+    if window is None or window.show_document is None or not window.show_document.support:
+        return said(ls, where, ok=True) | {"path": path, "line": line}
+    place = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
+    params = lsp.ShowDocumentParams(uri_of(path), take_focus=True, selection=place)
+    result = await ls.window_show_document_async(params)
+    return {"ok": result.success, "text": where, "path": path, "line": line}
+
+
 # -- the batch size ------------------------------------------------------------------------------
 
 
@@ -172,6 +174,7 @@ def is_batch(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST
 
 
+@answers(COMMANDS, features.SET_BATCH)
 async def _set_batch_size(ls: Server, *given: Any) -> Answer:
     """Take a batch size, and the key of a place if there are several."""
     batch = given[0] if given else None
@@ -182,6 +185,7 @@ async def _set_batch_size(ls: Server, *given: Any) -> Answer:
     return found if isinstance(found, dict) else await set_batch(ls, *found, batch)
 
 
+@answers(COMMANDS, "pyprof2.batchSizes")
 async def _batch_sizes(ls: Server, *_: Any) -> Answer:
     await analyse_all(ls)
     chosen = ls.session.kept.get(kept.CANDIDATE)
@@ -195,6 +199,7 @@ async def _batch_sizes(ls: Server, *_: Any) -> Answer:
     ]}  # fmt: skip
 
 
+@answers(COMMANDS, "pyprof2.chooseBatchSize")
 async def _choose_batch_size(ls: Server, *given: Any) -> Answer:
     await analyse_all(ls)
     ls.session.kept.put(kept.CANDIDATE, None)
@@ -205,7 +210,7 @@ async def _choose_batch_size(ls: Server, *given: Any) -> Answer:
 
 
 async def analyse_all(ls: Server) -> None:
-    """See that what is known of all open files is of their current text."""
+    """Analyse the current text of all open files."""
     for uri in list(ls.session.files):
         await ls.session.analyse(uri)
 
@@ -262,19 +267,3 @@ async def set_batch(ls: Server, file: File, candidate: Candidate, batch: int) ->
         reason = result.failure_reason or "the editor refused it"
         return said(ls, f"{place}: not changed: {reason}", ok=False)
     return {"ok": True, "text": f"{place}: {candidate.text} → {batch}", "uri": file.document.uri}
-
-
-COMMANDS: Final[dict[str, Callable[..., Any]]] = {
-    "pyprof2.toggleHints": _toggle,
-    features.CHOOSE: _choose_shown,
-    "pyprof2.compareWith": _compare,
-    "pyprof2.hideRecording": _hide,
-    "pyprof2.refresh": _refresh,
-    "pyprof2.setScope": _scope,
-    features.SHOW_LAYER: _show_layer,
-    "pyprof2.state": _tell_state,
-    "pyprof2.breakdown": _breakdown,
-    features.SET_BATCH: _set_batch_size,
-    "pyprof2.batchSizes": _batch_sizes,
-    "pyprof2.chooseBatchSize": _choose_batch_size,
-}

@@ -1,7 +1,7 @@
-"""What a recording says of lines, as plain values: made in the worker, shown by the server.
+"""Costs of lines in a recording, as plain values: made in the worker, shown by the server.
 
-Lines are in a tree of calls, and a line may be in it more than once. What a line or a function
-costs is the sum of its nodes that are below no other of its own, so recursion counts once.
+Lines are in a tree of calls, and a line may be in it more than once. The cost of a line or a
+function is the sum of its nodes that are below no other of its own, so recursion counts once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VALUES: Final = (
     "time_ns", "forward_ns", "backward_ns", "recompute_ns", "optimizer_ns", "other_ns", "calls",
     "count", "flops", "bytes", "tensor_core_ns", "idle_caused_ns",
 )  # fmt: skip
-"""What is added up, of all steps together; null where nothing of it is known."""
+"""The sums of a node, over all steps; null where nothing of it is known."""
 _MOST_BRANCHES: Final = 400
 _FINDING: Final = ("rule", "severity", "finding", "source", "remedy", "at_stake_hi_ns")
 _RATES: Final = ("tflops", "gbps", "roofline_pct", "tensor_core_pct")
@@ -37,7 +37,7 @@ class Node(TypedDict):
     Attributes:
         line: from 0.
         parent: position of the next node above that is in the same file; -1 for none.
-        module: what the layers below have in common.
+        module: the common path of the layers below.
         values: `VALUES`.
     """
 
@@ -48,10 +48,10 @@ class Node(TypedDict):
 
 
 class FileCosts(TypedDict):
-    """What is known of a file.
+    """The costs of a file.
 
     Attributes:
-        sha256, hashes: of what was recorded; null where that is not known.
+        sha256, hashes: of the recorded text; null where that is not known.
         nodes: its lines in the tree.
         memory: bytes at the peak of the device by line, from 0, as text.
         rates: of lines that call ops: `_RATES` by line.
@@ -77,7 +77,7 @@ class EntryRecorded(TypedDict):
 
 
 class Costs(TypedDict):
-    """What a recording says.
+    """The costs in a recording.
 
     Attributes:
         path: the recording.
@@ -117,7 +117,7 @@ class Costs(TypedDict):
 
 
 def costs_of(path: Path, within: str | None = None) -> Costs:
-    """Return what a store or a trace says.
+    """Return the costs in a store or a trace.
 
     Args:
         path: of it.
@@ -136,8 +136,12 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
     files = _files(profile.table, root)
     memory_of, peak = _add_memory(run, files)
     _add_rates(run, files)
-    _add_code(run, files)
+    for code in run.manifest.get("code", []):
+        if code["path"] in files:
+            files[code["path"]]["sha256"] = code["sha256"]
+            files[code["path"]]["hashes"] = code["lines"]
     trace = run.trace.iloc[0]
+    to_unix = _whole(trace["unix_ns"])
     return Costs(
         path=str(path),
         entry=_entry(run),
@@ -145,7 +149,10 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
         ledger=profile.ledger,
         steps=len([1 for _, number in profile.steps if number is not None]),
         total_ns=profile.total_ns,
-        recorded_at=_recorded_at(trace, path),
+        # When the recording ended, else when it was written.
+        recorded_at=path.stat().st_mtime
+        if to_unix is None
+        else float((int(trace["end_ns"]) + to_unix) / 1e9),
         by_function=run.lines_are_functions,
         device=", ".join(dict.fromkeys(str(n) for n in run.devices["name"].dropna())),
         memory_of=memory_of,
@@ -164,14 +171,6 @@ def _entry(run: Run) -> EntryRecorded | None:
     if not found or any(each != found[0] for each in found):
         return None
     return EntryRecorded(file=found[0]["file"], batch_size=found[0]["batch_size"])
-
-
-def _recorded_at(trace: pd.Series, path: Path) -> float:
-    """Return when the recording ended, in seconds since the epoch; else when it was written."""
-    to_unix = _whole(trace["unix_ns"])
-    if to_unix is None:
-        return path.stat().st_mtime
-    return float((int(trace["end_ns"]) + to_unix) / 1e9)
 
 
 def _files(table: pd.DataFrame, root: str | None) -> dict[str, FileCosts]:
@@ -220,7 +219,7 @@ def _text(value: Any) -> str | None:
 
 
 def _add_memory(run: Run, files: dict[str, FileCosts]) -> tuple[str, int]:
-    """Add what each line holds at the peak of the device with the most; return it and the peak."""
+    """Add the bytes of each line at the peak of the fullest device; return its name and peak."""
     memory = run.memory_by_device()
     if not memory.curves:
         return "", 0
@@ -237,21 +236,13 @@ def _add_memory(run: Run, files: dict[str, FileCosts]) -> tuple[str, int]:
 
 
 def _add_rates(run: Run, files: dict[str, FileCosts]) -> None:
-    """Add how fast the ops of lines are, and how near to the roof."""
+    """Add rates of the ops of lines, and their share of the roof."""
     rows = run.profile(by="source")
     for row in rows[["source", *_RATES]].to_dict("records"):
         path, _, at = str(row["source"]).rpartition(":")
         found = {n: float(row[n]) for n in _RATES if isinstance(row[n], float) and row[n] >= 0}
         if path in files and at.isdecimal() and found:
             files[path]["rates"][str(int(at) - 1)] = found
-
-
-def _add_code(run: Run, files: dict[str, FileCosts]) -> None:
-    """Add what the lines were when they were recorded."""
-    for code in run.manifest.get("code", []):
-        if code["path"] in files:
-            files[code["path"]]["sha256"] = code["sha256"]
-            files[code["path"]]["hashes"] = code["lines"]
 
 
 def leading_dimensions(run: Run) -> list[tuple[int, float]]:
@@ -298,7 +289,7 @@ def _tree(profile: LineProfile) -> list[list[Any]]:
 
 
 def _findings(run: Run) -> list[dict[str, Any]]:
-    """Return what advice has to say, of what fires at a line."""
+    """Return the findings of advice at lines."""
     found = run.advise()
     fires = found[(found["status"] == "fires") & found["source"].notna()]
     return [
@@ -307,11 +298,11 @@ def _findings(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-# -- what the nodes add up to --------------------------------------------------------------------
+# -- sums of nodes --------------------------------------------------------------------
 
 
 def total(nodes: Sequence[Node], first: int, last: int) -> list[int | None] | None:
-    """Return the sum over lines from `first` to `last`, what is below one another once.
+    """Return the sum over lines from `first` to `last`; of nodes below one another the upper one.
 
     None: there is none of them.
     """
@@ -327,7 +318,7 @@ def total(nodes: Sequence[Node], first: int, last: int) -> list[int | None] | No
 
 
 def totals_of_lines(nodes: Sequence[Node]) -> Iterator[tuple[int, list[int | None]]]:
-    """Yield each line with what it costs wherever it is called from, recursion once."""
+    """Yield each line with its costs over all callers, recursion once."""
     sums: dict[int, list[int | None]] = {}
     above: list[frozenset[int]] = []
     for node in nodes:

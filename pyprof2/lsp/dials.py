@@ -1,4 +1,4 @@
-"""The page with the dials, put to the editor: what it asks, and what it may change.
+"""The page with the dials in an editor: its questions, and its edits of the code.
 
 The messages are in `docs/editors.rst`, "For panels of editors". They come through the server on
 loopback, or from a panel of the editor, and are the same.
@@ -12,14 +12,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lsprotocol import types as lsp
+
 from pyprof2.lsp import commands, features, kept
+from pyprof2.lsp.app import Answer, Server, answers
+from pyprof2.lsp.commands import said
 from pyprof2.lsp.loopback import Loopback
+from pyprof2.lsp.recording_commands import record_sizes
 from pyprof2.lsp.worker import Worker, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from pyprof2.lsp.app import Answer, Server
     from pyprof2.lsp.batch_size import Candidate
     from pyprof2.lsp.files import File
 
@@ -35,7 +39,7 @@ _SETTLES: Final = 3.0
 
 
 class Dials:
-    """What one editor's dials know.
+    """The state of one editor's dials.
 
     Attributes:
         number: of the state; each change makes another one.
@@ -212,11 +216,6 @@ class Dials:
             return _refused(f"{place}: it is {candidate.text} now, not {message.get('from')}")
         if why := self._refusal(candidate, key):
             return _refused(f"{place}: {why}")
-        return await self._edited(file, candidate, key, wanted)
-
-    async def _edited(
-        self, file: File, candidate: Candidate, key: list[Any], wanted: int
-    ) -> Answer:
         before, costs = file.document.text, self._ls.session.costs
         answer = await commands.set_batch(self._ls, file, candidate, wanted)
         if not answer["ok"] or costs is None:
@@ -250,3 +249,51 @@ def _written_at(path: str) -> float:
         return Path(path).stat().st_mtime
     except OSError:
         return 0.0
+
+
+# -- commands: the page in a browser, and for panels of editors ------------------------------------
+
+
+DIALS_COMMANDS: Final[dict[str, Callable[..., Any]]] = {}
+
+
+@answers(DIALS_COMMANDS, "pyprof2.dials")
+async def _open(ls: Server, *given: Any) -> Answer:
+    """Open the page in a browser, unless `{"open": false}` is given.
+
+    What the dials need of an entry point is recorded first, if that is allowed.
+    """
+    if why := await record_sizes(ls):
+        return said(ls, why, ok=False)
+    try:
+        address = ls.dials.serve()
+    except OSError as error:
+        return said(ls, f"cannot listen on 127.0.0.1: {error.strerror}", ok=False)
+    wanted = given[0] if given and isinstance(given[0], dict) else {}
+    if wanted.get("open", True) and not await _shown(ls, address):
+        # Only the user sees it: the word in it is theirs.
+        ls.show(f"open {address}")
+    return {"ok": True, "text": "", "url": address}
+
+
+async def _shown(ls: Server, address: str) -> bool:
+    """Ask the editor to open a browser, and return whether it did."""
+    window = ls.client_capabilities.window
+    if window is None or window.show_document is None or not window.show_document.support:
+        return False
+    found = await ls.window_show_document_async(lsp.ShowDocumentParams(address, external=True))
+    return found.success
+
+
+@answers(DIALS_COMMANDS, "pyprof2.dialsPage")
+async def _page(ls: Server, *_: Any) -> Answer:
+    from pyprof2.reports.dials import PROGRAM
+    from pyprof2.reports.page.html import page
+
+    why = await record_sizes(ls)
+    return {"ok": not why, "text": why} | ({} if why else {"html": "".join(page("", PROGRAM))})
+
+
+@answers(DIALS_COMMANDS, "pyprof2.dialsAsk")
+async def _ask(ls: Server, *given: Any) -> Answer:
+    return await ls.dials.ask(given[0] if given else None)

@@ -1,4 +1,4 @@
-"""What the editor asks of a file, made of what is known; nothing here reads or parses."""
+"""Hints, lenses, symbols, diagnostics and actions of a file; nothing here reads or parses."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from lsprotocol import types as lsp
 
 from pyprof2.lsp import shown
 from pyprof2.lsp.batch_size import KINDS
-from pyprof2.lsp.session import BASELINE, SCOPE
+from pyprof2.lsp.session import BASELINE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyprof2.lsp.analysis import Function, Line
+    from pyprof2.lsp.analysis import Function
     from pyprof2.lsp.batch_size import Candidate
     from pyprof2.lsp.costs import Costs
     from pyprof2.lsp.files import File
@@ -37,7 +35,7 @@ def hints(session: Session, file: File, wanted: lsp.Range) -> list[lsp.InlayHint
     return [
         lsp.InlayHint(
             file.document.end_of_line(line["now"]),
-            shown.hint(line, costs) + _was(session, file, line["recorded"]),
+            shown.hint(line, costs) + was(session, file, line["recorded"]),
             padding_left=True,
             data={"uri": file.document.uri, "recorded": line["recorded"]},
         )
@@ -46,20 +44,8 @@ def hints(session: Session, file: File, wanted: lsp.Range) -> list[lsp.InlayHint
     ]
 
 
-def resolved(session: Session, hint: lsp.InlayHint) -> lsp.InlayHint:
-    """Return a hint with all that is known of its line, which only one at a time is asked for."""
-    data = hint.data if isinstance(hint.data, dict) else {}
-    file = session.files.get(str(data.get("uri")))
-    if file is not None:
-        lines = session.view(file).lines
-        line = next((each for each in lines if each["recorded"] == data.get("recorded")), None)
-        if line is not None:
-            hint.tooltip = _markup(hover_text(session, file, line))
-    return hint
-
-
-def _was(session: Session, file: File, recorded: int) -> str:
-    """Say what the line that stands here now took in the recording to compare with."""
+def was(session: Session, file: File, recorded: int) -> str:
+    """Return the time of a line in the recording to compare with; empty: there is none."""
     found = session.recordings.get(BASELINE)
     if found is None or found["costs"] is None:
         return ""
@@ -76,79 +62,30 @@ def lenses(session: Session, file: File) -> list[lsp.CodeLens]:
     is_named = bool(title) and (file.language == "python" or bool(file.candidates))
     found = [lsp.CodeLens(_line(0), lsp.Command(title, CHOOSE))] if is_named else []
     if costs is not None:
-        functions = sorted(session.view(file).functions, key=_time_of, reverse=True)
+        functions = sorted(
+            session.view(file).functions,
+            key=lambda each: 0 if each["values"] is None else shown.time_of(each["values"]),
+            reverse=True,
+        )
         found += [
             lsp.CodeLens(_line(function["line"]), lsp.Command(text, ""))
             for function in functions[: session.settings.maxHints]
-            if (text := _total(function, costs, session.settings.threshold))
+            if (text := total(function, costs, session.settings.threshold))
         ]
     return sorted(found, key=lambda lens: lens.range.start.line)
-
-
-def _time_of(function: Function) -> int:
-    return 0 if function["values"] is None else shown.time_of(function["values"])
 
 
 def _line(line: int) -> lsp.Range:
     return lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
 
 
-def _total(function: Function, costs: Costs, threshold: float) -> str:
+def total(function: Function, costs: Costs, threshold: float) -> str:
+    """Return the total of a function; empty where it is below a share in %."""
     values = function["values"]
     if values is None or shown.share(shown.time_of(values), costs) < threshold:
         return ""
     words = shown.total(function["name"], values, function["memory"], costs)
     return ("" if function["fresh"] else shown.STALE) + words
-
-
-def hover(session: Session, file: File, line: int) -> lsp.Hover | None:
-    """Return everything that is known of a line, or of the function that begins there."""
-    costs = session.costs
-    if costs is None:
-        return None
-    view = session.view(file)
-    found = view.at(line)
-    parts = []
-    if found is not None and not costs["by_function"]:
-        parts.append(hover_text(session, file, found))
-    here = [function for function in view.functions if function["line"] == line]
-    parts += [shown.markdown(text) for each in here if (text := _total(each, costs, 0))]
-    return lsp.Hover(_markup("\n\n".join(parts))) if parts else None
-
-
-def _markup(text: str) -> lsp.MarkupContent:
-    return lsp.MarkupContent(lsp.MarkupKind.Markdown, text)
-
-
-def hover_text(session: Session, file: File, line: Line) -> str:
-    """Return all of a line: overall, of the module that was chosen, and in what it is compared."""
-    costs = session.costs
-    if costs is None:
-        return ""
-    words = list(shown.details(line, costs))
-    words += _within(session, file, line)
-    words += [
-        f"- before: {text.strip(' ()')}" for text in [_was(session, file, line["recorded"])] if text
-    ]
-    # A paragraph of its own: else it would go on the last point of the list.
-    words.append(f"\n{shown.markdown(session.title())}")
-    return "\n".join(f"{word}  " for word in words)
-
-
-def _within(session: Session, file: File, line: Line) -> Iterator[str]:
-    """Say what of a line belongs to the module that was chosen; the rest is overall."""
-    found = session.recordings.get(SCOPE)
-    if found is None or found["costs"] is None:
-        return
-    scoped = session.view(file, SCOPE).at(line["now"])
-    name = shown.markdown(session.scope)
-    if scoped is None or not shown.time_of(scoped["values"]):
-        yield f"- within {name}: nothing"
-        return
-    steps = found["costs"]["steps"]
-    time = shown.milliseconds(shown.time_of(scoped["values"]), steps)
-    calls = shown.times(shown.value(scoped["values"], "calls") or 0, steps)
-    yield f"- within {name}: {time}, {calls}; above it is overall"
 
 
 def symbols(session: Session, file: File) -> list[lsp.DocumentSymbol]:
@@ -162,7 +99,7 @@ def symbols(session: Session, file: File) -> list[lsp.DocumentSymbol]:
         whole = lsp.Range(
             lsp.Position(function["first"], 0), file.document.end_of_line(function["last"])
         )
-        text = "" if costs is None else _total(function, costs, 0).partition(": ")[2]
+        text = "" if costs is None else total(function, costs, 0).partition(": ")[2]
         own = file.document.range_of_line(function["line"])
         symbol = lsp.DocumentSymbol(name, kind, whole, own, detail=text or None, children=[])
         by_name[function["name"]] = symbol
@@ -171,7 +108,7 @@ def symbols(session: Session, file: File) -> list[lsp.DocumentSymbol]:
 
 
 def diagnostics(session: Session, file: File) -> list[lsp.Diagnostic]:
-    """Return what advice finds at lines of a file, if that is wanted."""
+    """Return the findings of advice at lines of a file, if that is wanted."""
     costs, found = session.costs, session.recordings.get("main")
     if costs is None or found is None or not session.settings.diagnostics:
         return []
@@ -182,7 +119,16 @@ def diagnostics(session: Session, file: File) -> list[lsp.Diagnostic]:
         lines = session.view(file).lines
         now = next((e["now"] for e in lines if e["recorded"] == int(number) - 1), None)
         if path in paths and now is not None:
-            rows.append(_diagnostic(file, finding, now))
+            text = f"{shown.plain(finding['finding'])}; remedy: {shown.plain(finding['remedy'])}"
+            rows.append(
+                lsp.Diagnostic(
+                    file.document.range_of_line(now),
+                    f"{text} (docs: advice, {finding['rule']})",
+                    severity=_SEVERITY.get(finding["severity"], lsp.DiagnosticSeverity.Hint),
+                    source="pyprof2",
+                    code=finding["rule"],
+                )
+            )
     return rows
 
 
@@ -190,17 +136,6 @@ def _is(file: File, path: str) -> bool:
     import os
 
     return os.path.realpath(path) == file.path
-
-
-def _diagnostic(file: File, finding: dict[str, Any], line: int) -> lsp.Diagnostic:
-    text = f"{shown.plain(finding['finding'])}; remedy: {shown.plain(finding['remedy'])}"
-    return lsp.Diagnostic(
-        file.document.range_of_line(line),
-        f"{text} (docs: advice, {finding['rule']})",
-        severity=_SEVERITY.get(finding["severity"], lsp.DiagnosticSeverity.Hint),
-        source="pyprof2",
-        code=finding["rule"],
-    )
 
 
 # -- the batch size ------------------------------------------------------------------------------
@@ -213,7 +148,7 @@ def place_of(file: File, candidate: Candidate) -> str:
 
 
 def key_of(file: File, candidate: Candidate, root: str) -> list[Any]:
-    """Return what a place is known by after edits: file, kind, name and number among the like."""
+    """Return the key of a place, which edits keep: file, kind, name and number among the like."""
     path = (file.path or file.document.uri).removeprefix(root).lstrip("/\\")
     alike = [c for c in file.candidates if (c.kind, c.name) == (candidate.kind, candidate.name)]
     return [path, candidate.kind, candidate.name, alike.index(candidate)]
@@ -232,13 +167,13 @@ def edit_of(file: File, candidate: Candidate, batch: int, *, versioned: bool) ->
 def actions(
     file: File, wanted: lsp.Range, *, versioned: bool, shows_refusals: bool
 ) -> list[lsp.CodeAction]:
-    """Return what can be done with the batch sizes of a file, if one is in the range.
+    """Return the actions on the batch sizes of a file, if one is in the range.
 
     Args:
-        file: the file; nothing is offered while its text is newer than what was found in it.
-        wanted: what the editor asks for.
+        file: the file; nothing is offered while its text is newer than its analysis.
+        wanted: the range.
         versioned: whether the editor takes edits of one version.
-        shows_refusals: whether it shows what cannot be done, with the reason.
+        shows_refusals: whether it shows impossible actions, with the reason.
     """
     lines = range(wanted.start.line, wanted.end.line + 1)
     if not file.is_current or not any(each.line in lines for each in file.candidates):
@@ -247,19 +182,17 @@ def actions(
     for candidate in sorted(file.candidates, key=lambda each: each.line not in lines):
         if candidate.value is not None:
             batches = [size for size in (2 * candidate.value, candidate.value // 2) if size]
-            found += [_action(file, candidate, size, versioned=versioned) for size in batches]
+            found += [
+                lsp.CodeAction(
+                    f"Batch size {candidate.text} → {size} ({_what(file, candidate)})",
+                    lsp.CodeActionKind.RefactorRewrite,
+                    edit=edit_of(file, candidate, size, versioned=versioned),
+                )
+                for size in batches
+            ]
         elif shows_refusals:
             found.append(_refused(file, candidate))
     return found
-
-
-def _action(file: File, candidate: Candidate, batch: int, *, versioned: bool) -> lsp.CodeAction:
-    title = f"Batch size {candidate.text} → {batch} ({_what(file, candidate)})"
-    return lsp.CodeAction(
-        title,
-        lsp.CodeActionKind.RefactorRewrite,
-        edit=edit_of(file, candidate, batch, versioned=versioned),
-    )
 
 
 def _refused(file: File, candidate: Candidate) -> lsp.CodeAction:

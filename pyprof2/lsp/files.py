@@ -1,4 +1,4 @@
-"""The open files: their text, what was found in it, and where that is after edits."""
+"""The open files: their text, its analysis, and where that is after edits."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Document(TextDocument):
 
 @dataclass
 class View:
-    """What a recording says of the current text of a file: of older text, moved along with it.
+    """The costs of the current text of a file: of older text, moved along with it.
 
     Attributes:
         lines: with costs, in order.
@@ -81,7 +81,7 @@ class View:
 
     @classmethod
     def of(cls, analysis: Analysis) -> View:
-        """Return what was found in this very text."""
+        """Return the view of an analysis of this very text."""
         return cls(analysis["lines"], analysis["functions"])
 
     def after(self, change: Change) -> View:
@@ -97,7 +97,7 @@ class View:
         return View(lines, functions)
 
     def at(self, line: int) -> Line | None:
-        """Return what a line costs."""
+        """Return the costs of a line."""
         return next((each for each in self.lines if each["now"] == line), None)
 
     def largest(self, threshold_ns: float, most: int) -> list[Line]:
@@ -138,17 +138,17 @@ class File:
 
     @property
     def is_current(self) -> bool:
-        """Whether what was found is of the current text."""
+        """Whether the analysis is of the current text."""
         return self.analysed is self.document.text
 
     def found(self, name: str, analysis: Analysis, text: Text) -> None:
-        """Take what was found in a text, which may have been edited since."""
+        """Take the analysis of a text, which may have been edited since."""
         self._views[name] = text, View.of(analysis)
         self.candidates = [Candidate(*each) for each in analysis["candidates"]]
         self.analysed = text
 
     def view(self, name: str) -> View:
-        """Return what a recording says of the current text: of older text, moved along with it.
+        """Return the costs of the current text: of older text, moved along with it.
 
         It is moved when it is asked for, once for all edits since.
         """
@@ -159,5 +159,5 @@ class File:
         return view
 
     def drop(self, name: str) -> None:
-        """Forget what a recording says."""
+        """Forget the costs of a recording."""
         self._views.pop(name, None)

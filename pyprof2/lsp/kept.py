@@ -1,4 +1,4 @@
-"""What is remembered of a workspace, outside of it: consent, and choices.
+"""Consent and choices of a workspace, remembered outside of it.
 
 A workspace can be anybody's, so nothing in it may say that its code can run. It stands in the
 user's own folder (`XDG_STATE_HOME`, else `~/.local/state`), a file for each workspace.
@@ -29,7 +29,7 @@ def state_folder() -> Path:
 
 
 class Kept:
-    """What is remembered of one workspace; each change is written at once."""
+    """The consent and choices of one workspace; each change is written at once."""
 
     def __init__(self, workspace: str) -> None:
         key = hashlib.sha256(workspace.encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -4,7 +4,7 @@ Other programs of this machine, and pages of any other site that a browser here 
 the port. So the name that was asked for is checked first: a page whose own name leads here
 (DNS rebinding) sends neither `Origin` nor `Sec-Fetch-Site`, only its `Host`. Then comes where the
 request is from, then a word that only the opened address has, in its fragment, which no request
-carries. The page itself says nothing of anybody, so it needs no word.
+carries. The page itself holds no data, so it needs no word.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Loopback:
 
     @property
     def address(self) -> str:
-        """What a browser is to open; it is a secret."""
+        """The address for the browser; it is a secret."""
         return f"http://{HOST}:{self.port}/#t={self._token}"
 
     def close(self) -> None:
@@ -136,7 +136,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif (message := self._message()) is None:
             self._answer(HTTPStatus.BAD_REQUEST, "it is no question")
         else:
-            self._reply(message)
+            try:
+                answer = self.server.ask(message)
+            except (CancelledError, TimeoutError, RuntimeError):
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "the editor is gone")
+                return
+            self._send(HTTPStatus.OK, json.dumps(answer).encode(), "application/json")
 
     def _message(self) -> dict[str, Any] | None:
         length = self.headers.get("Content-Length", "")
@@ -147,14 +152,6 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
-
-    def _reply(self, message: dict[str, Any]) -> None:
-        try:
-            answer = self.server.ask(message)
-        except (CancelledError, TimeoutError, RuntimeError):
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "the editor is gone")
-            return
-        self._send(HTTPStatus.OK, json.dumps(answer).encode(), "application/json")
 
     def _answer(self, code: HTTPStatus, text: str) -> None:
         self._send(code, text.encode(), "text/plain")

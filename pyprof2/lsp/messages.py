@@ -1,4 +1,4 @@
-"""What is done at each message of the protocol, beside commands."""
+"""The messages of the protocol, beside commands: a function for each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lsprotocol import types as lsp
 from pygls.uris import to_fs_path
 
-from pyprof2.lsp import features, hierarchy
-from pyprof2.lsp.app import Server  # noqa: TC001 - pygls reads the annotations
+from pyprof2.lsp import features, hierarchy, hover
+from pyprof2.lsp.app import Server, answers
 from pyprof2.lsp.files import Document
 from pyprof2.lsp.recording_commands import on_save
 from pyprof2.lsp.settings import SECTION
@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 15.0
 """Seconds that a question may wait for the recording; editors give up after 20 and more."""
-# Of a folder that is moved into its place editors see the folder, and nothing that is in it.
+# Editors see a folder that is moved into its place, and nothing that is in it.
 _WATCHED: Final = (
     "**/*.pyprof2", "**/*.pyprof2/manifest.json", "**/*.json.gz", "**/*.sqlite",
 )  # fmt: skip
+
+HANDLERS: Final[dict[str, Callable[..., Any]]] = {}
+"""The function for each message."""
 
 
 # -- beginning and settings ----------------------------------------------------------------------
 
 
+@answers(HANDLERS, lsp.INITIALIZE)
 def _initialize(ls: Server, params: lsp.InitializeParams) -> None:
     ls.client_name = params.client_info.name if params.client_info else ""
     folders = [folder.uri for folder in params.workspace_folders or []]
@@ -38,6 +42,7 @@ def _initialize(ls: Server, params: lsp.InitializeParams) -> None:
     _set(ls, options if isinstance(options, dict) else {})
 
 
+@answers(HANDLERS, lsp.INITIALIZED)
 def _initialized(ls: Server, _params: lsp.InitializedParams) -> None:
     ls.session.load()
     watched = ls.capabilities.did_change_watched_files
@@ -49,10 +54,12 @@ def _initialized(ls: Server, _params: lsp.InitializedParams) -> None:
         ls.client_register_capability(lsp.RegistrationParams([registration]))
 
 
+@answers(HANDLERS, lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
 def _watched(ls: Server, _params: lsp.DidChangeWatchedFilesParams) -> None:
     ls.session.load()
 
 
+@answers(HANDLERS, lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
 def _configured(ls: Server, params: lsp.DidChangeConfigurationParams) -> None:
     given = params.settings if isinstance(params.settings, dict) else {}
     before = ls.session.settings
@@ -64,12 +71,13 @@ def _configured(ls: Server, params: lsp.DidChangeConfigurationParams) -> None:
 def _set(ls: Server, given: dict[str, Any]) -> None:
     ls.session.settings, wrong = ls.session.settings.changed(given)
     for each in wrong:
-        ls.tell(f"setting {each}", lsp.MessageType.Warning)
+        ls.show(f"setting {each}", lsp.MessageType.Warning)
 
 
 # -- documents -----------------------------------------------------------------------------------
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_DID_OPEN)
 def _opened(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
     encoding = str(getattr(e := ls.workspace.position_encoding, "value", e) or "utf-16")
     document = Document(params.text_document, encoding)
@@ -80,51 +88,60 @@ def _opened(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
     ls.session.opened(document, to_fs_path(document.uri))
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_DID_CHANGE)
 def _changed(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:
     ls.session.edited(params.text_document.uri)
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_DID_CLOSE)
 def _closed(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
     ls.session.closed(params.text_document.uri)
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_DID_SAVE)
 def _saved(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
     ls.later(on_save(ls, params.text_document.uri))
 
 
-# -- what is asked of a file ---------------------------------------------------------------------
+# -- questions on a file ---------------------------------------------------------------------
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_INLAY_HINT)
 async def _hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
     hint = ls.capabilities.inlay_hint
     if not (hint and hint.refresh_support):
-        # It cannot be told to ask again, and some do so only after an edit.
+        # It cannot be made to ask again, and some do so only after an edit.
         await ls.session.settle(params.text_document.uri, _PATIENCE)
     file = ls.file(params.text_document.uri)
     return [] if file is None else features.hints(ls.session, file, params.range)
 
 
+@answers(HANDLERS, lsp.INLAY_HINT_RESOLVE)
 def _resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
-    return features.resolved(ls.session, hint)
+    return hover.resolved(ls.session, hint)
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_CODE_LENS)
 def _lenses(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
     file = ls.file(params.text_document.uri)
     return [] if file is None else features.lenses(ls.session, file)
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_HOVER)
 def _hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     file = ls.file(params.text_document.uri)
-    return None if file is None else features.hover(ls.session, file, params.position.line)
+    return None if file is None else hover.hover(ls.session, file, params.position.line)
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
 async def _symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
-    # Editors keep them until the next edit, and none can be told to ask again.
+    # Editors keep them until the next edit, and none can be made to ask again.
     await ls.session.settle(params.text_document.uri, _PATIENCE)
     file = ls.file(params.text_document.uri)
     return [] if file is None else features.symbols(ls.session, file)
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_CODE_ACTION)
 def _actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     file = ls.file(params.text_document.uri)
     document = ls.client_capabilities.text_document
@@ -140,23 +157,27 @@ def _actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
 # -- the tree of calls ---------------------------------------------------------------------------
 
 
+@answers(HANDLERS, lsp.TEXT_DOCUMENT_PREPARE_CALL_HIERARCHY)
 def _prepare(ls: Server, params: lsp.CallHierarchyPrepareParams) -> list[lsp.CallHierarchyItem]:
     file = ls.file(params.text_document.uri)
     return [] if file is None else hierarchy.items_at(ls.session, file, params.position.line)
 
 
+@answers(HANDLERS, lsp.CALL_HIERARCHY_OUTGOING_CALLS)
 def _outgoing(
     ls: Server, params: lsp.CallHierarchyOutgoingCallsParams
 ) -> list[lsp.CallHierarchyOutgoingCall]:
     return hierarchy.below(ls.session, params.item)
 
 
+@answers(HANDLERS, lsp.CALL_HIERARCHY_INCOMING_CALLS)
 def _incoming(
     ls: Server, params: lsp.CallHierarchyIncomingCallsParams
 ) -> list[lsp.CallHierarchyIncomingCall]:
     return hierarchy.above(ls.session, params.item)
 
 
+@answers(HANDLERS, lsp.SHUTDOWN)
 def _shut_down(ls: Server, *_: Any) -> None:
     """End what runs.
 
@@ -167,26 +188,3 @@ def _shut_down(ls: Server, *_: Any) -> None:
     for number, answer in list(protocol._request_futures.items()):  # noqa: SLF001 -- see above
         if number != protocol.msg_id:
             answer.cancel()
-
-
-HANDLERS: Final[dict[str, Callable[..., Any]]] = {
-    lsp.INITIALIZE: _initialize,
-    lsp.INITIALIZED: _initialized,
-    lsp.SHUTDOWN: _shut_down,
-    lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES: _watched,
-    lsp.WORKSPACE_DID_CHANGE_CONFIGURATION: _configured,
-    lsp.TEXT_DOCUMENT_DID_OPEN: _opened,
-    lsp.TEXT_DOCUMENT_DID_CHANGE: _changed,
-    lsp.TEXT_DOCUMENT_DID_CLOSE: _closed,
-    lsp.TEXT_DOCUMENT_DID_SAVE: _saved,
-    lsp.TEXT_DOCUMENT_INLAY_HINT: _hints,
-    lsp.INLAY_HINT_RESOLVE: _resolve,
-    lsp.TEXT_DOCUMENT_CODE_LENS: _lenses,
-    lsp.TEXT_DOCUMENT_HOVER: _hover,
-    lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL: _symbols,
-    lsp.TEXT_DOCUMENT_CODE_ACTION: _actions,
-    lsp.TEXT_DOCUMENT_PREPARE_CALL_HIERARCHY: _prepare,
-    lsp.CALL_HIERARCHY_OUTGOING_CALLS: _outgoing,
-    lsp.CALL_HIERARCHY_INCOMING_CALLS: _incoming,
-}
-"""What is done at each message."""

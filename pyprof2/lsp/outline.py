@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What `ast.parse` raises for text that is no program, such as a half-typed line."""
+"""The errors of `ast.parse` for text that is no program, such as a half-typed line."""
 
 
 class Scope(NamedTuple):

@@ -36,7 +36,10 @@ def code_of(path: Path, recorded: Sequence[int]) -> dict[str, Any]:
         UsageError: it is neither, or its name cannot stand in a patch.
     """
     text = Text(_read(path))
-    name = _name_in_patches(path)
+    name = path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
+    if not name.isprintable() or '"' in name or "\\" in name:
+        msg = f"{name!r}: this name cannot stand in a patch"
+        raise UsageError(msg)
     found = _candidates(path, text)
     places = [_place(name, text, each, found, recorded) for each in found]
     free = [at for at, place in enumerate(places) if place["value"] is not None]
@@ -53,14 +56,6 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         msg = f"{path}: it is not UTF-8, and a patch of it could change other bytes"
         raise Pyprof2Error(msg) from error
-
-
-def _name_in_patches(path: Path) -> str:
-    name = path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
-    if not name.isprintable() or '"' in name or "\\" in name:
-        msg = f"{name!r}: this name cannot stand in a patch"
-        raise UsageError(msg)
-    return name
 
 
 def _candidates(path: Path, text: Text) -> list[Candidate]:
@@ -80,24 +75,21 @@ def _candidates(path: Path, text: Text) -> list[Candidate]:
         raise Pyprof2Error(msg) from error
 
 
-def _why_not(candidate: Candidate, recorded: Sequence[int]) -> str:
-    if candidate.value is None or candidate.value in recorded:
-        return candidate.refusal
-    return (
-        f"it is {candidate.value}, and the recordings have batches of "
-        f"{', '.join(map(str, recorded))}: it was changed since, or something else says it when "
-        "the program runs"
-    )
-
-
 def _place(
     name: str, text: Text, candidate: Candidate, found: Sequence[Candidate], recorded: Sequence[int]
 ) -> dict[str, Any]:
     alike = [each for each in found if each[:2] == candidate[:2]]
+    refusal = candidate.refusal
+    if candidate.value is not None and candidate.value not in recorded:
+        refusal = (
+            f"it is {candidate.value}, and the recordings have batches of "
+            f"{', '.join(map(str, recorded))}: it was changed since, or something else says it "
+            "when the program runs"
+        )
     return {
         "key": [name, candidate.kind, candidate.name, alike.index(candidate)],
         "place": f"{name}:{candidate.line + 1}", "name": candidate.name, "text": candidate.text,
-        "value": candidate.value, "refusal": _why_not(candidate, recorded),
+        "value": candidate.value, "refusal": refusal,
         "hunk": _hunk(name, text, candidate) if candidate.value is not None else None,
     }  # fmt: skip
 

@@ -58,7 +58,7 @@ def commands(python: str, capture: Sequence[str], folder: Path) -> list[list[str
 
 
 def shown_command(python: str, capture: Sequence[str]) -> str:
-    """Return what consent is asked for."""
+    """Return the command for which consent is asked."""
     recorder = [] if capture and capture[0] in _RECORDER else ["--kineto"]
     return shlex.join([python, "-m", "pyprof2", "capture", *recorder, *capture])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lsprotocol import types as lsp
 
 from pyprof2.lsp import kept, shown
-from pyprof2.lsp.app import Answer, Server  # noqa: TC001 - pygls reads the annotations
+from pyprof2.lsp.app import Answer, Server, answers
 from pyprof2.lsp.commands import PATIENCE, analyse_all, places, said
 from pyprof2.lsp.profiling import ProfilingError, shown_command
 from pyprof2.lsp.settings import ASK, OFF
@@ -21,16 +21,21 @@ if TYPE_CHECKING:
 _ALLOW: Final = "Allow"
 _DENY: Final = "Do not run"
 
+RECORDING_COMMANDS: Final[dict[str, Callable[..., Any]]] = {}
 
+
+@answers(RECORDING_COMMANDS, "pyprof2.profile")
 async def _profile_now(ls: Server, *_: Any) -> Answer:
     return await _profile(ls)
 
 
+@answers(RECORDING_COMMANDS, "pyprof2.cancelProfile")
 async def _cancel(ls: Server, *_: Any) -> Answer:
     ls.profiling.cancel()
     return said(ls, "cancelled", ok=True, quiet=True)
 
 
+@answers(RECORDING_COMMANDS, "pyprof2.revokeConsent")
 async def _revoke(ls: Server, *_: Any) -> Answer:
     ls.session.kept.put(kept.CONSENT, None)
     return said(ls, "nothing of this workspace runs until it is allowed again", ok=True)
@@ -99,7 +104,13 @@ async def _profile(ls: Server) -> Answer:
     try:
         store = await _record(ls, capture_of(ls), ls.session.kept.recordings, progress.report)
     except ProfilingError as error:
-        return await _failed(ls, error)
+        if ls.profiling.is_cancelled:
+            return said(ls, "cancelled", ok=False)
+        failure = ls.failure = error.failure
+        await ls.refresh()
+        place = f"{failure.path}:{failure.line + 1}: " if failure.path else ""
+        answer = said(ls, f"not recorded: {place}{failure.text}", ok=False)
+        return answer | ({"path": failure.path, "line": failure.line} if failure.path else {})
     except OSError as error:
         return said(ls, f"{error.filename}: {error.strerror}", ok=False)
     finally:
@@ -153,7 +164,11 @@ async def record_sizes(ls: Server) -> str:
 
 async def _record_each(ls: Server, sizes: Sequence[int], progress: _Progress) -> list[str]:
     """Record at each batch size, and return why some could not be, of too little memory say."""
-    capture, failed = _without_batch(capture_of(ls)), []
+    failed = []
+    capture = [word for word in capture_of(ls) if not word.startswith("--batch=")]
+    if "--batch" in capture:
+        at = capture.index("--batch")
+        del capture[at : at + 2]
     for number, size in enumerate(sizes, start=1):
         progress.about = f"batch size {size} ({number} of {len(sizes)}): "
         asked = (*capture, "--batch", str(size))
@@ -168,25 +183,6 @@ async def _record_each(ls: Server, sizes: Sequence[int], progress: _Progress) ->
         else:
             _remember_batch(ls, store, size)
     return failed
-
-
-def _without_batch(capture: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what is recorded without the batch size that it names."""
-    kept_words = [word for word in capture if not word.startswith("--batch=")]
-    if "--batch" in kept_words:
-        at = kept_words.index("--batch")
-        del kept_words[at : at + 2]
-    return tuple(kept_words)
-
-
-async def _failed(ls: Server, error: ProfilingError) -> Answer:
-    if ls.profiling.is_cancelled:
-        return said(ls, "cancelled", ok=False)
-    failure = ls.failure = error.failure
-    await ls.refresh()
-    place = f"{failure.path}:{failure.line + 1}: " if failure.path else ""
-    answer = said(ls, f"not recorded: {place}{failure.text}", ok=False)
-    return answer | ({"path": failure.path, "line": failure.line} if failure.path else {})
 
 
 async def _saved_batch(ls: Server) -> int | None:
@@ -257,10 +253,3 @@ class _Progress:
         if self._is_shown:
             text = "cancelled" if self._ls.profiling.is_cancelled else "done"
             self._ls.work_done_progress.end(self._token, lsp.WorkDoneProgressEnd(message=text))
-
-
-RECORDING_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
-    "pyprof2.profile": _profile_now,
-    "pyprof2.cancelProfile": _cancel,
-    "pyprof2.revokeConsent": _revoke,
-}

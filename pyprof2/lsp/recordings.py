@@ -1,4 +1,4 @@
-"""The recordings of a workspace: which there are, and which of its files they are of."""
+"""The recordings of a workspace, and the files in it that they are of."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MOST_TRIED: Final = 6
 """So many recordings are looked at for one that is of the workspace: reading takes seconds."""
 
 SAME, CHANGED, MISSING, UNKNOWN = "same", "changed", "missing", "unknown"
-"""What a recorded file is now; unknown: nothing says what it was."""
+"""The state of a recorded file now; unknown: its recorded content is not known."""
 
 
 class Found(TypedDict):
     """A recording that belongs to a workspace, or why there is none.
 
     Attributes:
-        costs: what it says; None: there is none.
+        costs: of its lines; None: there is no recording.
         local: the path here of each file that it names.
         states: `SAME`, `CHANGED`, `MISSING` or `UNKNOWN` of each.
         before: by path here the text that was recorded, of those that are the same.
@@ -144,7 +144,8 @@ def locate(
     for there, here in mapped.items():
         if name.startswith(there.rstrip("/") + "/"):
             return _file(Path(here, name[len(there.rstrip("/")) + 1 :]))
-    if is_absolute(name) and (found := _file(Path(name))) and _is_below(found, roots):
+    found = _file(Path(name)) if is_absolute(name) else None
+    if found and any(found.is_relative_to(root) for root in roots):
         return found
     relative = name
     if is_absolute(name):
@@ -163,12 +164,8 @@ def _file(path: Path) -> Path | None:
         return None
 
 
-def _is_below(path: Path, roots: Sequence[str]) -> bool:
-    return any(path.is_relative_to(root) for root in roots)
-
-
 def _state(place: Path | None, file: FileCosts, recorded_at: float) -> tuple[str, bytes]:
-    """Return what has become of a file, and what it holds; without hashes only its age tells."""
+    """Return the state of a file, and its content; without hashes its age decides."""
     if place is None:
         return MISSING, b""
     try:

@@ -1,4 +1,4 @@
-"""The server: what the protocol says, put to the session; `pyprof2 lsp` runs it."""
+"""The server: its messages and commands; `pyprof2 lsp` runs it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from lsprotocol import types as lsp
 
 from pyprof2.lsp.app import Server
 from pyprof2.lsp.commands import COMMANDS
-from pyprof2.lsp.dials import Dials
-from pyprof2.lsp.dials_commands import DIALS_COMMANDS
+from pyprof2.lsp.dials import DIALS_COMMANDS, Dials
 from pyprof2.lsp.messages import HANDLERS
 from pyprof2.lsp.recording_commands import RECORDING_COMMANDS
 
@@ -33,7 +32,7 @@ def make_server() -> Server:
 
 def run() -> None:
     """Serve the editor at the other end of stdin and stdout, until it goes."""
-    # What anything prints must not stand between messages.
+    # Output of libraries must not stand between messages.
     messages = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     server = make_server()

@@ -1,4 +1,4 @@
-"""What the server knows: settings, the recording that is shown, the open files."""
+"""The state of the server: settings, the recording that is shown, the open files."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _LIKELY: Final = 0.2
 
 
 class Session:
-    """What one editor has open.
+    """The settings, recordings and files of one editor.
 
     Attributes:
         settings: of the user.
         roots: folders of the workspace.
-        kept: what is remembered of it.
+        kept: the choices that are remembered of it.
         recordings: `MAIN`, and `BASELINE` and `SCOPE` where there are such.
         scope: the module of `SCOPE`.
         hidden: whether the user has put the numbers away.
@@ -46,7 +46,7 @@ class Session:
     """
 
     def __init__(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Take what tells the editor that what it shows is out of date."""
+        """Take the function that has the editor ask anew."""
         self.settings = Settings()
         self.roots: list[str] = []
         self.kept = kept.Kept("")
@@ -76,7 +76,7 @@ class Session:
 
     @property
     def costs(self) -> Costs | None:
-        """What the recording says that is shown; None: there is none, or it is put away."""
+        """The costs of the recording that is shown; None: there is none, or it is hidden."""
         found = self.recordings.get(MAIN)
         return None if found is None or self.hidden else found["costs"]
 
@@ -135,7 +135,7 @@ class Session:
         await self._changed()
 
     def costs_in(self, name: str, path: str | None) -> FileCosts | None:
-        """Return what a recording says of a file here."""
+        """Return the costs of a file here in a recording."""
         found = self.recordings.get(name)
         if found is None or found["costs"] is None or path is None:
             return None
@@ -227,7 +227,7 @@ class Session:
         self._analyse_later(document.uri, 0)
 
     def edited(self, uri: str) -> None:
-        """Look at an edited file anew soon; what is shown of it moves along until then."""
+        """Analyse an edited file soon; until then its numbers move along."""
         if uri in self.files:
             self._analyse_later(uri, _PAUSE)
 
@@ -238,7 +238,7 @@ class Session:
             task.cancel()
 
     def view(self, file: File, name: str = MAIN) -> View:
-        """Return what a recording says of a file."""
+        """Return the costs of a file, by its current text."""
         return file.view(name)
 
     async def _analyse_all(self) -> None:
@@ -252,13 +252,13 @@ class Session:
         self._waiting[uri] = asyncio.ensure_future(self._after(pause, uri))
 
     async def _after(self, pause: float, uri: str) -> None:
+        async def analyse() -> None:
+            await self.analyse(uri)
+            await self._changed()
+
         await asyncio.sleep(pause)
         # From here on an edit starts another, and this one's answer is moved along.
-        await asyncio.shield(self._analyse_and_tell(uri))
-
-    async def _analyse_and_tell(self, uri: str) -> None:
-        await self.analyse(uri)
-        await self._changed()
+        await asyncio.shield(analyse())
 
     async def settle(self, uri: str, seconds: float) -> None:
         """Wait until a file is analysed and the recording is read, but not for ever."""
@@ -278,7 +278,7 @@ class Session:
             await asyncio.wait({task}, timeout=left)
 
     async def analyse(self, uri: str, *, force: bool = False) -> None:
-        """See that what is known of a file is of its current text."""
+        """Analyse the current text of a file, if that is not done."""
         file = self.files.get(uri)
         if file is None or file.language not in ("python", "yaml"):
             return
@@ -308,7 +308,7 @@ class Session:
     # -- what is shown ---------------------------------------------------------------------------
 
     def title(self) -> str:
-        """Return what the lens at the top says; empty: nothing."""
+        """Return the text of the lens at the top; empty: none."""
         costs = self.costs
         if costs is not None:
             return shown.recording(costs, self.batch()[1], self.mismatch())

@@ -1,7 +1,8 @@
-"""What a user can set: options of `initialize`, and `workspace/didChangeConfiguration`."""
+"""The user's settings: options of `initialize`, and `workspace/didChangeConfiguration`."""
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -11,11 +12,12 @@ if TYPE_CHECKING:
 
 OFF, ASK, ON = "off", "ask", "on"
 SECTION: Final = "pyprof2"
+_SIZE: Final = re.compile(r"[0-9]*[1-9][0-9]*")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user can set, by the names that a configuration has.
+    """The user's settings, by the names that a configuration has.
 
     Attributes:
         hints: whether lines have hints.
@@ -56,7 +58,8 @@ class Settings:
                 wrong.append(f"{name}: no such setting")
             elif (known := _as(current, value)) is None:
                 wrong.append(f"{name}: {value!r} is no {type(current).__name__}")
-            elif name == "batches" and (bad := [b for b in known if not _is_size(b)]):
+            # Batch sizes are keys of an object, which JSON writes as text.
+            elif name == "batches" and (bad := [b for b in known if not _SIZE.fullmatch(b)]):
                 wrong.append(f"batches: {bad[0]!r} is no batch size")
             elif name == "onSave" and known not in (OFF, ASK, ON):
                 wrong.append(f"onSave: {value!r} is none of off, ask, on")
@@ -66,11 +69,6 @@ class Settings:
             else:
                 values[name] = known
         return replace(self, **values), wrong
-
-
-def _is_size(text: str) -> bool:
-    """Return whether a text is a batch size, as JSON has to write it before a recording."""
-    return text.isascii() and text.isdecimal() and int(text) > 0
 
 
 def _as(current: Any, value: Any) -> Any:

@@ -1,17 +1,17 @@
-"""What an editor shows, in words: of a line, a function, a recording."""
+"""The words of an editor: of a line, a function, a recording."""
 
 from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.lsp.costs import VALUES
 from pyprof2.reports.cells import clean
-from pyprof2.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyprof2.lsp.analysis import Line
     from pyprof2.lsp.costs import Costs
@@ -55,7 +55,7 @@ def share(ns: int, costs: Costs) -> float:
 
 
 def hint(line: Line, costs: Costs) -> str:
-    """Return what stands at the end of a line: time of a step, and memory at the peak."""
+    """Return the hint at the end of a line: time of a step, and memory at the peak."""
     words = [milliseconds(time_of(line["values"]), costs["steps"])]
     if line["memory"]:
         words.append(size(line["memory"]))
@@ -63,7 +63,7 @@ def hint(line: Line, costs: Costs) -> str:
 
 
 def compared(values: Sequence[int | None], costs: Costs) -> str:
-    """Return what it was in the recording that is compared with."""
+    """Return the time in the recording that is compared with."""
     return f" (was {milliseconds(time_of(values), costs['steps'])})"
 
 
@@ -86,54 +86,6 @@ def times(calls: int, steps: int) -> str:
     return f"{number} op call" if number == "1" else f"{number} op calls"
 
 
-def details(line: Line, costs: Costs) -> Iterator[str]:
-    """Yield all that is known of a line, as rows of Markdown."""
-    values, steps, ns = line["values"], costs["steps"], time_of(line["values"])
-    what = "GPU time" if costs["ledger"] == "device" else "host time"
-    unit = "a step" if steps else "the recording"
-    yield f"**{milliseconds(ns, steps)}** of {unit}, {share(ns, costs):.1f} % ({what})"
-    if not line["fresh"]:
-        yield f"{STALE} the code around it is not as it was recorded"
-    yield from _phases(values, steps)
-    yield f"- {times(value(values, 'calls') or 0, steps)} in forward"
-    if line["memory"]:
-        of = f" on {costs['memory_of']}" if costs["memory_of"] else ""
-        yield f"- memory at the peak{of}: {size(line['memory'])}"
-    yield from _work(line, costs)
-    idle = value(values, "idle_caused_ns")
-    if idle:
-        yield f"- devices idle meanwhile: {milliseconds(idle, steps)}, no part of the time"
-
-
-def _phases(values: Sequence[int | None], steps: int) -> Iterator[str]:
-    found = [(phase, value(values, f"{phase}_ns")) for phase in _PHASES]
-    words = [f"{phase} {milliseconds(ns, steps)}" for phase, ns in found if ns]
-    if words:
-        yield f"- {', '.join(words)}"
-
-
-def _work(line: Line, costs: Costs) -> Iterator[str]:
-    """Yield what the line computed, how near to the roof, and on what."""
-    flops, steps = value(line["values"], "flops"), max(1, costs["steps"])
-    if flops:
-        yield f"- FLOPs: {_count(flops / steps)}"
-    rates = line["rates"]
-    if rates.get("tflops"):
-        near = f", {rates['roofline_pct']:.0f} % of the roof" if "roofline_pct" in rates else ""
-        yield f"- rate of its own ops: {format_rate(rates['tflops'])} TFLOP/s{near}"
-    on_cores = value(line["values"], "tensor_core_ns")
-    if on_cores is not None and costs["ledger"] == "device":
-        whole = milliseconds(time_of(line["values"]), costs["steps"])
-        yield f"- Tensor Cores: {milliseconds(on_cores, costs['steps'])} of {whole}"
-
-
-def _count(flops: float) -> str:
-    for unit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if flops >= unit:
-            return f"{flops / unit:.3g} {prefix}FLOP"
-    return f"{flops:.0f} FLOP"
-
-
 def recording(costs: Costs, batch: str, mismatch: str) -> str:
     """Return the lens at the top: which recording, how old, at which batch size."""
     name = clean(costs["path"].replace("\\", "/").rpartition("/")[2])
@@ -152,11 +104,16 @@ def recording(costs: Costs, batch: str, mismatch: str) -> str:
 def age(seconds: float) -> str:
     """Return how long ago something was, in the unit that people would take."""
     if seconds < 0:
-        return "of the future: this clock or that of the recording is wrong"
+        return "recorded in the future: a clock is wrong"
     for unit, word in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= unit:
             return f"{seconds // unit:.0f} {word} ago"
     return "just now"
+
+
+def age_of(path: str) -> str:
+    """Return how long ago a file was written."""
+    return age(max(0.0, time.time() - Path(path).stat().st_mtime))
 
 
 def plain(text: Any) -> str:

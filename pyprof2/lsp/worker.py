@@ -15,17 +15,14 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final
 
 _LONGEST: Final = 1 << 28
 """Bytes of the longest answer."""
 
 
 class WorkerError(Exception):
-    """What the worker has to say instead of an answer, in one line."""
+    """The worker cannot answer; the message is one line."""
 
 
 class Worker:
@@ -36,7 +33,7 @@ class Worker:
         self._turn = asyncio.Lock()
 
     async def ask(self, task: str, **arguments: Any) -> Any:
-        """Return what the worker answers; one question at a time.
+        """Return the answer of the worker; one question at a time.
 
         Raises:
             WorkerError: it cannot answer, or died of the question.
@@ -63,7 +60,7 @@ class Worker:
             raise WorkerError(_DIED)
         answer = json.loads(line)
         if "error" in answer:
-            return _refuse(answer["error"])
+            raise WorkerError(answer["error"])
         return answer["result"]
 
     async def _started(self) -> asyncio.subprocess.Process:
@@ -87,10 +84,6 @@ class Worker:
 _DIED: Final = "the process that reads recordings and files died, perhaps out of memory"
 
 
-def _refuse(text: str) -> None:
-    raise WorkerError(text)
-
-
 def environment() -> dict[str, str]:
     """Return the environment of a process of ours: it finds this very package."""
     home = str(Path(__file__).resolve().parents[2])
@@ -110,61 +103,25 @@ def end_group(pid: int) -> None:
 # -- in the process ------------------------------------------------------------------------------
 
 
-def _analyse(**arguments: Any) -> Any:
-    from pyprof2.lsp.analysis import analyse
-
-    return analyse(**arguments)
-
-
-def _newest(**arguments: Any) -> Any:
-    from pyprof2.lsp.recordings import newest
-
-    return newest(**arguments)
-
-
-def _read(path: str, **arguments: Any) -> Any:
-    from pyprof2.lsp.recordings import read
-
-    return read(Path(path), **arguments)
-
-
-def _search(roots: list[str]) -> list[str]:
-    from pyprof2.lsp.recordings import search
-
-    return [str(path) for path in search(roots)]
-
-
-def _dials(recordings: dict[str, str], sizes: list[int]) -> Any:
-    from pyprof2 import __version__
-    from pyprof2.api.batch import batch_model, held_by_category
-    from pyprof2.api.run import load
-    from pyprof2.reports.batch import BatchQuery
-    from pyprof2.reports.dials import DialsQuery, document
-
-    runs = {int(size): load(path) for size, path in recordings.items()}
-    query = DialsQuery(BatchQuery(), __version__, sizes, held=held_by_category(runs))
-    return document(batch_model(runs), query)
-
-
-_TASKS: Final[dict[str, Callable[..., Any]]] = {
-    "analyse": _analyse,
-    "dials": _dials,
-    "newest": _newest,
-    "read": _read,
-    "search": _search,
-}
-
-
 def main() -> None:
     """Answer questions until there are no more."""
-    # What libraries print must not stand between answers.
+    # Output of libraries must not stand between answers.
+    from pyprof2.errors import Pyprof2Error
+
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     questions: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=[questions], daemon=True).start()
     with contextlib.suppress(OSError):
         while True:
-            answers.write(json.dumps(_answered(questions.get())) + "\n")
+            question = json.loads(questions.get())
+            try:
+                answer = {"result": _result(question["task"], **question["arguments"])}
+            except (Pyprof2Error, OSError) as error:
+                answer = {"error": str(error)}
+            except Exception as error:  # noqa: BLE001 - one file must not end what serves all
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            answers.write(json.dumps(answer) + "\n")
             answers.flush()
     # Nobody reads any more; the thread that listens holds what Python wants when it ends.
     os._exit(1)
@@ -176,16 +133,30 @@ def _listen(questions: queue.Queue[str]) -> None:
     os._exit(0)
 
 
-def _answered(line: str) -> dict[str, Any]:
-    from pyprof2.errors import Pyprof2Error
+def _result(task: str, **arguments: Any) -> Any:
+    """Do a task: `analyse` a file, `read`, `search` or find the `newest` recording, `dials`."""
+    if task == "analyse":
+        from pyprof2.lsp.analysis import analyse
 
-    question = json.loads(line)
-    try:
-        return {"result": _TASKS[question["task"]](**question["arguments"])}
-    except (Pyprof2Error, OSError) as error:
-        return {"error": str(error)}
-    except Exception as error:  # noqa: BLE001 - one file must not end what serves all
-        return {"error": f"{type(error).__name__}: {error}"}
+        return analyse(**arguments)
+    if task == "dials":
+        from pyprof2 import __version__
+        from pyprof2.api.batch import batch_model, held_by_category
+        from pyprof2.api.run import load
+        from pyprof2.reports.batch import BatchQuery
+        from pyprof2.reports.dials import DialsQuery, document
+
+        runs = {int(size): load(path) for size, path in arguments["recordings"].items()}
+        held = held_by_category(runs)
+        query = DialsQuery(BatchQuery(), __version__, arguments["sizes"], held=held)
+        return document(batch_model(runs), query)
+    from pyprof2.lsp import recordings
+
+    if task == "search":
+        return [str(path) for path in recordings.search(**arguments)]
+    if task == "read":
+        return recordings.read(Path(arguments.pop("path")), **arguments)
+    return recordings.newest(**arguments)
 
 
 if __name__ == "__main__":

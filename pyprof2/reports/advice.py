@@ -33,7 +33,7 @@ _SHOWN: Final = ("rank", "rule", "severity", "finding", "gain", "source", "remed
 
 @dataclass(frozen=True)
 class AdviceQuery:
-    """What is asked of the findings.
+    """Which findings to show, and where.
 
     Attributes:
         rank: only this one; None: all.
@@ -92,12 +92,23 @@ def _of_rank(
 
 
 def _text(findings: pd.DataFrame, bounds: pd.DataFrame, width: int) -> Iterator[str]:
-    """Give each finding that fires, then what cannot be judged, then what all gain together."""
+    """Give each finding that fires, then what cannot be judged, then the gain of all together."""
     of_rank = {bound["rank"]: bound for bound in bounds.to_dict("records")}
     rows = alike(findings)
-    for row in rows:
-        if row["status"] == "fires":
-            yield from _finding(row, of_rank[row["rank"]], len(of_rank), width)
+    for row in (row for row in rows if row["status"] == "fires"):
+        place = f"{ranks_text(row['ranks'])}, most in rank {row['rank']}: "
+        if len(row["ranks"]) == 1:
+            place = place.partition(",")[0] + ": "
+        place = place if len(of_rank) > 1 else ""
+        head = f"{row['severity']:7}"
+        yield from _wrap(f"{row['rule']}: {place}{row['finding']}", width, head, " " * 7)
+        details = (
+            ("gain", _gain(row, of_rank[row["rank"]])), ("source", row["source"]),
+            ("do", row["remedy"]), ("see", row["evidence"]),
+        )  # fmt: skip
+        for name, detail in details:
+            if isinstance(detail, str) and detail:
+                yield from _wrap(detail, width, f"       {name:7}", " " * 14)
     unknown = [row for row in rows if row["status"] == "unknown"]
     for needs in dict.fromkeys(row["needs"] for row in unknown):
         own = [row for row in unknown if row["needs"] == needs]
@@ -115,30 +126,23 @@ def _text(findings: pd.DataFrame, bounds: pd.DataFrame, width: int) -> Iterator[
 def _bound_texts(of_rank: Mapping[Any, Mapping[Any, Any]], word: str) -> Iterator[str]:
     """Give the joint gain of all remedies, by rank; with many ranks only the least and the most."""
     shown_ranks = list(of_rank)
+    parts = {"host": "the host", "device": "the device at its peak rates", "comm": "communication"}
     if len(of_rank) > _BOUNDS_SHOWN:
         share = {rank: row["bound_ns"] / max(1, row["window_ns"]) for rank, row in of_rank.items()}
         shown_ranks = [min(share, key=share.__getitem__), max(share, key=share.__getitem__)]
     for rank in shown_ranks:
-        yield f"{f'{word} {rank}: ' if len(of_rank) > 1 else ''}{_bound_text(of_rank[rank])}"
+        bound = of_rank[rank]
+        least = max(parts, key=lambda part: int(bound[f"{part}_ns"]))
+        share = 100 * bound["bound_ns"] / max(1, bound["window_ns"])
+        place = ", on each device" if bound["devices"] > 1 else ""
+        yield (
+            f"{f'{word} {rank}: ' if len(of_rank) > 1 else ''}"
+            f"All together gain at most {format_time(bound['bound_ns'])} of "
+            f"{format_time(bound['window_ns'])} recorded{place} ({share:.1f} %): {parts[least]} "
+            f"needs {format_time(bound[f'{least}_ns'])}."
+        )
     if len(shown_ranks) < len(of_rank):
         yield f"{len(of_rank) - len(shown_ranks)} more ranks lie between these two."
-
-
-def _finding(
-    row: Mapping[str, Any], bound: Mapping[Any, Any], ranks: int, width: int
-) -> Iterator[str]:
-    head = f"{row['severity']:7}"
-    place = f"{ranks_text(row['ranks'])}, most in rank {row['rank']}: " if ranks > 1 else ""
-    if len(row["ranks"]) == 1:
-        place = place.partition(",")[0] + ": " if place else ""
-    yield from _wrap(f"{row['rule']}: {place}{row['finding']}", width, head, " " * 7)
-    details = (
-        ("gain", _gain(row, bound)), ("source", row["source"]),
-        ("do", row["remedy"]), ("see", row["evidence"]),
-    )  # fmt: skip
-    for name, text in details:
-        if isinstance(text, str) and text:
-            yield from _wrap(text, width, f"       {name:7}", " " * 14)
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
@@ -147,9 +151,9 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 
 def _gain(row: Mapping[Any, Any], bound: Mapping[Any, Any]) -> str:
-    """Return what the remedy gains: from least to most, or where nothing is sure what is expected.
+    """Return the gain of the remedy, from least to most; expected and most where none is sure.
 
-    All in one unit, with the shares of what was recorded.
+    All in one unit, with shares of the recorded time.
     """
     if pd.isna(row["at_stake_hi_ns"]):
         return ""
@@ -171,18 +175,6 @@ def _gain(row: Mapping[Any, Any], bound: Mapping[Any, Any]) -> str:
         )
     sure = f"expected {text(expected)}, at most" if expected else "nothing is sure, at most"
     return f"{sure} {text(most)}, {of}: {row['limit']}"
-
-
-def _bound_text(bound: Mapping[Any, Any]) -> str:
-    parts = {"host": "the host", "device": "the device at its peak rates", "comm": "communication"}
-    name = max(parts, key=lambda part: int(bound[f"{part}_ns"]))
-    share = 100 * bound["bound_ns"] / max(1, bound["window_ns"])
-    place = ", on each device" if bound["devices"] > 1 else ""
-    return (
-        f"All together gain at most {format_time(bound['bound_ns'])} of "
-        f"{format_time(bound['window_ns'])} recorded{place} ({share:.1f} %): {parts[name]} "
-        f"needs {format_time(bound[f'{name}_ns'])}."
-    )
 
 
 def _markdown(findings: pd.DataFrame, bounds: pd.DataFrame) -> list[str]:

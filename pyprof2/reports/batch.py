@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.batch.limits import Limits, Tried
     from pyprof2.analysis.summaries.batch.model import Model, PartFit
-    from pyprof2.analysis.summaries.batch.savings import Checkpoint, Shortage
+    from pyprof2.analysis.summaries.batch.savings import Shortage
 
 BATCH_COLUMNS: Final = (
     Column("batch_size", pa.int64(), "Samples in a step.", nullable=False),
@@ -73,14 +73,14 @@ _PROCESSES: Final = (2, 8)
 
 @dataclass(frozen=True)
 class BatchQuery:
-    """What is asked of a batch model.
+    """Which batch sizes to answer for, and where to write.
 
     Attributes:
         batches: sizes to answer for; none: those recorded, and the double of the largest.
         given: by name, dimensions that have a value.
         capacity: bytes of the device; None: what was recorded.
         target: where to write.
-        tried: by batch size, what became of those that were run because they were suggested.
+        tried: by batch size, the results of those that were suggested and then run.
     """
 
     batches: tuple[int, ...] = ()
@@ -91,7 +91,7 @@ class BatchQuery:
 
 
 def show(model: Model, query: BatchQuery) -> None:
-    """Write the answers, in a table with what they rest on.
+    """Write the answers; in a table, with the recordings that they rest on.
 
     Raises:
         UsageError: no dimension of a name that is given differs between the recordings.
@@ -108,7 +108,7 @@ def show(model: Model, query: BatchQuery) -> None:
 
 
 def notes(model: Model, query: BatchQuery) -> Iterator[str]:
-    """Yield what a model rests on, what is not known, and what larger batches can give."""
+    """Yield the recordings of a model, what is not known, and the gain of larger batches."""
     found, capacity = _limits(model, query)
     yield from _differences(model, query.given)
     yield from _fitting_lines(model, query, found, capacity)
@@ -281,11 +281,19 @@ def _fitting_lines(
 def _limit_lines(
     model: Model, query: BatchQuery, found: Limits, capacity: int | None
 ) -> Iterator[str]:
-    """Say what to do where memory binds, what became of trials, and what throughput can be had."""
+    """Say what to do where memory binds, the results of trials, and the throughput in reach."""
     if found.expected is not None and capacity is not None:
         yield from _shortage_lines(model, query, found, capacity)
     yield from _tried_lines(model, query, suggested(found))
-    yield from _throughput_lines(found, _dimensions(model, query.given))
+    of = _dimensions(model, query.given)
+    of += "" if found.measure == batch.STEP else ", if kernels were all"
+    if found.knee is not None:
+        yield f"knee: below a batch of {found.knee} a step does not get shorter"
+    if found.asymptote is not None:
+        yield f"throughput stays below {units.format_rate(found.asymptote)} samples/s{of}"
+    if found.enough is not None:
+        least = "that" if found.largest is None else f"a batch of {found.largest}"
+        yield f"a batch of {found.enough} has {_pct(ENOUGH)} of the throughput of {least}{of}"
     if any(each.memory and each.memory.over_base for each in model.recordings):
         yield "memory is above what was allocated before the recording, which is not known"
 
@@ -312,13 +320,20 @@ def _shortage_lines(model: Model, query: BatchQuery, found: Limits, capacity: in
         f"{_bytes(lacks.half)}, if they are fp32"
     )
     yield from _checkpoint_lines(model, lacks, query)
-    yield from _state_lines(model, lacks)
-
-
-def _again(each: Checkpoint) -> str:
-    if each.time_ns is None:
-        return ""
-    return f", for {units.format_time(each.time_ns)} of forward again in each step"
+    state = state_bytes(model)
+    if state is None:
+        yield _STATE_NOT_RECORDED
+        return
+    # A process frees this much if the optimizer's state is shared among several.
+    parts = (
+        f"{_bytes(size)} with {processes}{_enough(size, lacks)}"
+        for processes in _PROCESSES
+        if (size := sharded(state, processes))
+    )
+    yield (
+        f"  the optimizer's state takes {_bytes(state)}: sharded (ZeRO, FSDP) over several "
+        f"processes each frees {', '.join(parts)}, where each now holds all of it"
+    )
 
 
 def _checkpoint_lines(model: Model, lacks: Shortage, query: BatchQuery) -> Iterator[str]:
@@ -331,10 +346,13 @@ def _checkpoint_lines(model: Model, lacks: Shortage, query: BatchQuery) -> Itera
         )
     for each in found:
         several = f" ({each.layers} of them)" if each.layers > 1 else ""
+        again = ""
+        if each.time_ns is not None:
+            again = f", for {units.format_time(each.time_ns)} of forward again in each step"
         yield (
             f"  checkpoint {cells.clean(each.layer)}{several}: frees {_bytes(each.less)} at the "
             f"peak{_enough(each.less, lacks)}; {_bytes(each.kept)} are not kept for backward, of "
-            f"which {_bytes(each.again)} come back while one runs again{_again(each)}; most at "
+            f"which {_bytes(each.again)} come back while one runs again{again}; most at "
             f"{cells.clean(each.line or 'no known line')}"
         )
 
@@ -343,23 +361,6 @@ _STATE_NOT_RECORDED: Final = (
     "  the optimizer's state is older than the recordings, which do not say what it takes: "
     "record with pyprof2 capture --memory, or run it with --entry"
 )
-
-
-def _state_lines(model: Model, lacks: Shortage) -> Iterator[str]:
-    """Say what a process frees whose optimizer's state is shared among several."""
-    state = state_bytes(model)
-    if state is None:
-        yield _STATE_NOT_RECORDED
-        return
-    parts = (
-        f"{_bytes(size)} with {processes}{_enough(size, lacks)}"
-        for processes in _PROCESSES
-        if (size := sharded(state, processes))
-    )
-    yield (
-        f"  the optimizer's state takes {_bytes(state)}: sharded (ZeRO, FSDP) over several "
-        f"processes each frees {', '.join(parts)}, where each now holds all of it"
-    )
 
 
 def _enough(size: int, lacks: Shortage) -> str:
@@ -371,25 +372,21 @@ def _trial(query: BatchQuery, size: int) -> str:
 
 
 def _tried_lines(model: Model, query: BatchQuery, size: int | None) -> Iterator[str]:
-    """Say what became of the batch sizes that were run."""
+    """Give the results of the batch sizes that were run."""
     for number, found in query.tried.items():
         name = "what is suggested" if number == size else "the next one"
         if found.status != VERIFIED:
             why = cells.clean(str(found.failure))
             yield f"tried: batch {number}, {name}: {found.status}: {why}"
             continue
-        step = found.answers()[0]
+        time = found.answers()[0].value
         said = model.answer(batch.STEP, number, query.given)
-        yield f"tried: batch {number}, {name}: verified, {_compared(step, said)}"
-
-
-def _compared(found: batch.Answer, said: batch.Answer) -> str:
-    """Return the time of a step that was found beside what was said of it before."""
-    if found.value is None or said.value is None or said.lo is None or said.hi is None:
-        return "without a time of a step"
-    times = [units.format_time(round(time)) for time in (found.value, said.lo, said.hi)]
-    place = "inside" if said.lo <= found.value <= said.hi else "outside"
-    return f"a step takes {times[0]}, {place} of {times[1]} to {times[2]}"
+        compared = "without a time of a step"
+        if not (time is None or said.value is None or said.lo is None or said.hi is None):
+            took, lo, hi = (units.format_time(round(each)) for each in (time, said.lo, said.hi))
+            place = "inside" if said.lo <= time <= said.hi else "outside"
+            compared = f"a step takes {took}, {place} of {lo} to {hi}"
+        yield f"tried: batch {number}, {name}: verified, {compared}"
 
 
 def _dimensions(model: Model, given: Mapping[str, int]) -> str:
@@ -399,17 +396,6 @@ def _dimensions(model: Model, given: Mapping[str, int]) -> str:
     like = model.nearest(2 * model.batches[-1], given)
     values = {name: seen[like] for name, seen in model.work.free.items()} | dict(given)
     return ", with " + ", ".join(f"{name} = {value}" for name, value in values.items())
-
-
-def _throughput_lines(found: Limits, dimensions: str) -> Iterator[str]:
-    of = dimensions + ("" if found.measure == batch.STEP else ", if kernels were all")
-    if found.knee is not None:
-        yield f"knee: below a batch of {found.knee} a step does not get shorter"
-    if found.asymptote is not None:
-        yield f"throughput stays below {units.format_rate(found.asymptote)} samples/s{of}"
-    if found.enough is not None:
-        least = "that" if found.largest is None else f"a batch of {found.largest}"
-        yield f"a batch of {found.enough} has {_pct(ENOUGH)} of the throughput of {least}{of}"
 
 
 def _parts(model: Model) -> pd.DataFrame:

@@ -11,7 +11,6 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ from pyprof2 import units
 from pyprof2.reports.listings import length, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pandas as pd
 
@@ -187,27 +186,15 @@ def _aligned(columns: Sequence[Cells], footer: Sequence[object]) -> str:
     if footer:
         rows.insert(-len(footer), tabulate.SEPARATING_LINE)
     sides = ["left" if column.is_text else "right" for column in columns]
-    # The header is a row of its own: tabulate makes columns two wider than their headers.
-    with _counting_characters():
-        table = tabulate.tabulate(rows, tablefmt="simple", disable_numparse=True, colalign=sides)
-    lines = table.replace(_FILLER, "").replace(_INDENT, " ").splitlines()[1:-1]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-@contextmanager
-def _counting_characters() -> Iterator[None]:
-    """Let tabulate take each character for one cell, as it does where wcwidth is not installed.
-
-    What takes two cells has a filler behind it already.
-    """
-    import tabulate
-
-    before = tabulate.WIDE_CHARS_MODE
-    tabulate.WIDE_CHARS_MODE = False
+    # The header is a row of its own: tabulate makes columns two wider than their headers. It takes
+    # each character for one cell, as where wcwidth is not installed: a wide one has a filler.
+    before, tabulate.WIDE_CHARS_MODE = tabulate.WIDE_CHARS_MODE, False
     try:
-        yield
+        table = tabulate.tabulate(rows, tablefmt="simple", disable_numparse=True, colalign=sides)
     finally:
         tabulate.WIDE_CHARS_MODE = before
+    lines = table.replace(_FILLER, "").replace(_INDENT, " ").splitlines()[1:-1]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def render_markdown(

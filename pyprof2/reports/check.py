@@ -1,4 +1,4 @@
-"""What a recording lacks, as text: each finding with its figures, and below it the advice."""
+"""The findings of `check` as text, each with its figures, and below it the advice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMATS: Final = ("table", "csv", "json")
 
 
 def write(findings: pd.DataFrame, form: str) -> None:
-    """Write to stdout what `run.check()` returns, in one of `FORMATS`."""
+    """Write the frame of `run.check()` to stdout, in one of `FORMATS`."""
     target = files.Target(form)
     if target.is_text:
         target.write_lines(_lines(findings, target.line_width))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TOP: Final = 10
 _LEAST_STEPS: Final = 3
 _AXES: Final = ("layer", "op")
-"""What the parts of the terms are summed along by default."""
+"""The axes along which parts of the terms are summed by default."""
 
 _HIDES: Final = 0.1
 """The least share of the work's difference that idle time takes back to speak of it."""
@@ -53,7 +53,7 @@ TERM_COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class ComparisonQuery:
-    """What is asked of a comparison.
+    """Which differences to show, and where.
 
     Attributes:
         axes: along which the parts are summed.
@@ -150,7 +150,14 @@ def _lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
     else:
         yield from _drawn(rows.dropna(axis="columns", how="all"), [("step", total)], query)
     if compared.has_ranks:
-        yield from _rank_lines(compared, query)
+        ranks = rank_rows(compared)
+        yield ""
+        yield f"by rank, per step: {rank_sentence(ranks)}"
+        top = query.top if query.ranks and query.top else _TOP
+        shown = ranks[[name for name in _OF_RANK if ranks[name].notna().any()]]
+        yield from _drawn(shown.head(top), [], query)
+        if len(ranks) > top:
+            yield f"{units.counted(len(ranks) - top, 'more rank')}: --by rank --top {len(ranks)}"
     if query.ranks:
         return
     axes = query.axes or tuple(axis for axis in _AXES if found.details[axis].notna().any())
@@ -193,19 +200,8 @@ def _signed(row: dict[Any, Any], name: str) -> str:
     return f"{sign}{units.format_time(round(abs(value)))}"
 
 
-def _rank_lines(compared: Compared, query: ComparisonQuery) -> Iterator[str]:
-    rows = rank_rows(compared)
-    yield ""
-    yield f"by rank, per step: {rank_sentence(rows)}"
-    top = query.top if query.ranks and query.top else _TOP
-    shown = rows[[name for name in _OF_RANK if rows[name].notna().any()]]
-    yield from _drawn(shown.head(top), [], query)
-    if len(rows) > top:
-        yield f"{units.counted(len(rows) - top, 'more rank')}: --by rank --top {len(rows)}"
-
-
 def comparison_sentence(compared: Compared) -> str:
-    """Return one sentence: the work per step, the step, and what hid a difference of the work."""
+    """Return one sentence: the work per step, the step, and the idle time that hid a change."""
     totals = compared.comparison.totals.set_index("metric")
     has_device = not all(run.idle_windows.empty for run in (compared.a, compared.b))
     before, after = main_dtypes(compared.sides)
@@ -240,7 +236,7 @@ def _hidden(found: Comparison, totals: pd.DataFrame) -> str:
 
 
 def heading_lines(compared: Compared) -> list[str]:
-    """Return what came out, a line for each side, and what to know of the comparison."""
+    """Return the result, a line for each side, and remarks on the comparison."""
     found = compared.comparison
     lines = [comparison_sentence(compared)]
     for name, path, steps, time in zip(

@@ -1,7 +1,7 @@
-"""The page with the dials: what each batch size takes, to be dragged; see `docs/batch.rst`.
+"""The page with the dials: time and memory of batch sizes, to be dragged; see `docs/batch.rst`.
 
 Python answers for every size that a dial can stand at, so that the page computes no model of its
-own: what it shows is what `pyprof2 batch` says.
+own and shows what `pyprof2 batch` says.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FARTHEST: Final = 64
 
 @dataclass(frozen=True)
 class DialsQuery:
-    """What is asked of the page.
+    """Which model the page shows, and what goes with it.
 
     Attributes:
         batch: what is asked of the model.
@@ -72,7 +72,14 @@ def document(model: Model, query: DialsQuery) -> dict[str, Any]:
     capacity = asked.capacity or model.recordings[-1].capacity
     found = limits(model, capacity, asked.given)
     sizes = _sizes(model, found, query)
-    answers = _answers(model, sizes, asked)
+    # By size and measure: of a size that was tried what was found.
+    by_size: dict[int, dict[str, Answer]] = {size: {} for size in sizes}
+    for row in rows(model, sizes, asked.given, asked.tried):
+        values = {name: value for name, value in row.items() if name != "batch_size"}
+        answer = batch.Answer(**values)  # type: ignore[arg-type]
+        if row["batch_size"] in by_size:
+            by_size[int(str(row["batch_size"]))][answer.measure] = answer
+    answers = list(by_size.values())
     times = [of[measure] for of in answers]
     memory = [of[batch.MEMORY] for of in answers]
     if not any(each.value is not None for each in (*times, *memory)):
@@ -93,7 +100,7 @@ def document(model: Model, query: DialsQuery) -> dict[str, Any]:
         "time_parts": _time_parts(model, sizes, asked),
         "memory_parts": _memory_parts(model, sizes, query),
         "limits": _limits(found, capacity, given=asked.capacity is not None),
-        "notes": _notes(model, asked),
+        "notes": [line.strip() for line in notes(model, asked)],
         "code": query.code,
     }
 
@@ -119,17 +126,6 @@ def _steps(most: int) -> Iterator[int]:
     yield most
 
 
-def _answers(model: Model, sizes: Sequence[int], asked: BatchQuery) -> list[dict[str, Answer]]:
-    """Return by measure what is known of each size; of one that was tried what was found."""
-    found: dict[int, dict[str, Answer]] = {size: {} for size in sizes}
-    for row in rows(model, sizes, asked.given, asked.tried):
-        values = {name: value for name, value in row.items() if name != "batch_size"}
-        answer = batch.Answer(**values)  # type: ignore[arg-type]
-        if row["batch_size"] in found:
-            found[int(str(row["batch_size"]))][answer.measure] = answer
-    return list(found.values())
-
-
 def _status(answers: dict[str, Answer]) -> str:
     """Return what the numbers of a size rest on: that of a number that is known, if one is."""
     known = [each.status for each in answers.values() if each.value is not None]
@@ -145,22 +141,24 @@ def _columns(answers: Iterable[Answer]) -> dict[str, list[float | None]] | None:
 
 
 def _time_parts(model: Model, sizes: Sequence[int], asked: BatchQuery) -> list[dict[str, Any]]:
-    """Return phase, group and times of each part of a step, ns, the longest first."""
-    times = [_times(model, size, asked) for size in sizes]
+    """Return phase, group and times of each part of a step, ns, the longest first.
+
+    The times are recorded ones at a size that was recorded, else those of the fits.
+    """
+    times = []
+    for size in sizes:
+        at = model.recording_of(size, asked.given)
+        if at is None:
+            nearest = model.nearest(size, asked.given)
+            times.append(model.part_times(nearest, size, asked.given))
+        else:
+            own = model.recordings[at].parts
+            times.append([float(own.get((fit.phase, fit.group), 0.0)) for fit in model.parts])
     parts = [
         {"phase": fit.phase, "group": fit.group, "values": [own[at] for own in times]}
         for at, fit in enumerate(model.parts)
     ]
     return sorted(parts, key=lambda part: -part["values"][-1])
-
-
-def _times(model: Model, size: int, asked: BatchQuery) -> list[float]:
-    """Return the time of each part: recorded at a size that was, else of the fits."""
-    at = model.recording_of(size, asked.given)
-    if at is None:
-        return model.part_times(model.nearest(size, asked.given), size, asked.given)
-    own = model.recordings[at].parts
-    return [float(own.get((fit.phase, fit.group), 0.0)) for fit in model.parts]
 
 
 def _memory_parts(model: Model, sizes: Sequence[int], query: DialsQuery) -> list[dict[str, Any]]:
@@ -192,7 +190,3 @@ def _limits(found: Limits, capacity: int | None, *, given: bool) -> dict[str, An
     return {name: getattr(found, name) for name in names} | {
         "capacity_bytes": capacity, "usable_bytes": usable, "capacity_given": given,
     }  # fmt: skip
-
-
-def _notes(model: Model, asked: BatchQuery) -> list[str]:
-    return [line.strip() for line in notes(model, asked)]

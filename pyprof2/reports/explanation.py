@@ -18,26 +18,22 @@ FORMATS: Final = ("text", "json")
 _LABEL: Final = 14
 _KERNELS_SHOWN: Final = 12
 _OTHER_ROLES: Final = {"helper": "a helper", "nested": "other work, of {op} inside"}
-"""What a kernel is that does not do the work of the op that accounts for it."""
+"""The roles of a kernel that does not do the work of the op that accounts for it."""
 
 
 def write(facts: Facts, form: str) -> None:
-    """Write to stdout what `run.explain()` returns, in one of `FORMATS`."""
+    """Write the facts of `run.explain()` to stdout, in one of `FORMATS`."""
     if form == "json":
-        files.write_text(_json(facts), None)
+        import msgspec
+
+        files.write_text(msgspec.json.format(files.json_text(facts), indent=2) + "\n", None)
     else:
         target = files.Target()
         target.write_lines(explanation_lines(facts, target.line_width))
 
 
-def _json(facts: Facts) -> str:
-    import msgspec
-
-    return msgspec.json.format(files.json_text(facts), indent=2) + "\n"
-
-
 def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
-    """Give the sections of what `run.explain()` returns, one below the other."""
+    """Give the sections of the facts of `run.explain()`, one below the other."""
     sections: tuple[tuple[str, Iterator[str]], ...] = (
         (facts["reference"], _kernel(facts)),
         ("op", _op(facts["op"])),
@@ -72,7 +68,7 @@ def _wrap(label: str, words: str, width: int) -> list[str]:
 
 
 def _joined(**parts: Any) -> str:
-    """Return `name value, name value` of those that are known; `_` in a name is a blank."""
+    """Return `name value, name value` of the known values; `_` in a name is a blank."""
     return ", ".join(
         f"{name.replace('_', ' ').strip()} {value}".strip()
         for name, value in parts.items()
@@ -195,7 +191,7 @@ def _counts(cost: Facts | None) -> Iterator[str]:
 
 
 def _sums(cost: Facts) -> Iterator[tuple[str, str]]:
-    """Give FLOPs and bytes, each with what it is the sum of; nothing where that is not known."""
+    """Give FLOPs and bytes, each with its terms where they are known."""
     formula, read, written = (cost[n] for n in ("flops_formula", "bytes_read", "bytes_written"))
     yield "flops", "" if formula is None else f" = {formula} = {cost['flops_numbers']}"
     known = read is not None and written is not None
@@ -262,7 +258,7 @@ def _communication(found: Facts | None) -> Iterator[str]:
 
 
 def _helped(facts: Facts) -> Iterator[str]:
-    """Say where the rates are to be seen of an op whose work the kernel does not do."""
+    """Name the kernel with the rates of the op, where this one is a helper."""
     number = None if facts["kernel"] is None else facts["kernel"]["kernel_id"]
     kernels = facts["sharing"] or ()
     if any(k["cost_role"] in _OTHER_ROLES and k["kernel_id"] == number for k in kernels):

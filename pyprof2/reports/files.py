@@ -1,6 +1,6 @@
 """Tables as files: csv, json and parquet, to a file or to stdout.
 
-What goes to stdout may end on a terminal, through `head` too: there characters that a terminal
+Text on stdout may end on a terminal, through `head` too: there characters that a terminal
 would act on are escaped, in JSON everywhere, since an escape is the same text to its readers.
 """
 
@@ -113,7 +113,16 @@ class Target:
         elif self.form == "json":
             write_parts(_json_parts(table), self.path)
         elif self.form == "parquet":
-            _write_parquet(table, self.path)
+            from pyarrow import parquet
+
+            if self.path is not None:
+                with _opened(self.path) as file:
+                    parquet.write_table(table, file)
+                return
+            with open_binary(None, "Parquet") as write:
+                content = io.BytesIO()
+                parquet.write_table(table, content)
+                write(content.getvalue())
         else:
             msg = f"no such form of a frame: {self.form}"
             raise ValueError(msg)
@@ -225,28 +234,20 @@ def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iter
         batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
     for i, batch in enumerate(batches):
         part = io.BytesIO()
-        plain = _with_plain_texts(batch, changes)
+        arrays = []
+        for column in batch.columns:
+            if not _is_text(column.type):
+                arrays.append(column)
+                continue
+            # Each distinct text is changed once.
+            coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+            texts = coded.dictionary.to_pylist()
+            for change in changes:
+                texts = [change(text) for text in texts]
+            arrays.append(pa.array(texts, pa.string()).take(coded.indices))
+        plain = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
         csv.write_csv(plain, part, csv.WriteOptions(include_header=i == 0))
         yield part.getvalue().decode()
-
-
-def _with_plain_texts(
-    batch: pa.RecordBatch, changes: Iterable[Callable[[str], str]]
-) -> pa.RecordBatch:
-    """Return the batch with plain strings, each distinct text changed once."""
-    import pyarrow as pa
-
-    arrays = []
-    for column in batch.columns:
-        if not _is_text(column.type):
-            arrays.append(column)
-            continue
-        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        texts = coded.dictionary.to_pylist()
-        for change in changes:
-            texts = [change(text) for text in texts]
-        arrays.append(pa.array(texts, pa.string()).take(coded.indices))
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
 def _no_formula(text: str) -> str:
@@ -313,7 +314,7 @@ def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], obje
 
     Args:
         path: the file, which is there when all was written; None: stdout.
-        what: which is written, in a word.
+        what: the name of the content, for the message.
 
     Raises:
         UsageError: the bytes would go to a terminal.
@@ -322,26 +323,8 @@ def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], obje
         with _opened(path) as file:
             yield file.write
         return
-    _refuse_terminal(what)
-    sys.stdout.flush()
-    yield sys.stdout.buffer.write
-
-
-def _refuse_terminal(what: str) -> None:
     if sys.stdout.isatty():
         msg = f"{what} is for programs, and stdout is a terminal; give -o FILE"
         raise UsageError(msg)
-
-
-def _write_parquet(table: pa.Table, path: Path | None) -> None:
-    from pyarrow import parquet
-
-    if path is not None:
-        with _opened(path) as file:
-            parquet.write_table(table, file)
-        return
-    _refuse_terminal("Parquet")
-    content = io.BytesIO()
-    parquet.write_table(table, content)
     sys.stdout.flush()
-    sys.stdout.buffer.write(content.getvalue())
+    yield sys.stdout.buffer.write

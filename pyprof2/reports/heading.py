@@ -1,4 +1,4 @@
-"""Above a table: what the recording is, one sentence on it, and how much of it is known."""
+"""Above a table: the facts of the recording, one sentence on it, and how much is known."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ABOVE_PEAK: Final = "another device (--device), a higher clock, or FLOPs that we
 
 
 def heading(run: Run, width: int) -> list[str]:
-    """Return what the recording is, in lines of `width` at most."""
+    """Return devices, ranks, steps, times and coverage, in lines of `width` at most."""
     summary = run.summary
     ranks = summary["ranks"]
     items = [("ranks", step_numbers(ranks) if len(ranks) > 1 else "")]
@@ -177,7 +177,7 @@ def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
 
     Args:
         run: the run.
-        disturbed: what in the recording is not the program's doing, see `disturbances`.
+        disturbed: the rules on what others than the program caused, see `disturbances`.
     """
     if run.summary["no_gpu"]:
         words = _without_gpu(run)
@@ -228,10 +228,10 @@ def _share(share: float | None) -> str | None:
 
 
 def disturbances(advice: pd.DataFrame) -> list[str]:
-    """Return the slugs of the rules that say what in a recording is not the program's doing.
+    """Return the slugs of rules that fire on what others than the program caused.
 
     Args:
-        advice: what `run.advise` returns.
+        advice: the frame of `run.advise`.
     """
     from pyprof2.analysis.summaries.advice import RULES
 
@@ -240,7 +240,7 @@ def disturbances(advice: pd.DataFrame) -> list[str]:
 
 
 def loses_time(run: Run) -> bool:
-    """Return whether devices did much else than computing, or what they did is not known."""
+    """Return whether devices did much else than computing, or it is not known."""
     if run.summary["no_gpu"]:
         return False
     spent = run.spent
@@ -249,7 +249,7 @@ def loses_time(run: Run) -> bool:
 
 
 def several_devices(run: Run) -> str:
-    """Return what to write behind a sum over devices; nothing where there is one."""
+    """Return the words behind a sum over devices; nothing where there is one."""
     count = run.summary["gpu_count"]
     return f", sum of {count} devices" if count > 1 else ""
 
@@ -266,9 +266,14 @@ def _whole(run: Run) -> str:
 def _shares(run: Run) -> Iterator[str]:
     """Give the shares of time that was not spent on computing, the largest first."""
     spent = run.spent
-    idle = spent.share(spent.idle_ns)
+    idle, idle_words = spent.share(spent.idle_ns), "idle"
+    if spent.cause is not None:
+        source = None if spent.cause in _NO_LINE else spent.source
+        line = f", {shown_line(source, run.source_roots)}" if source else ""
+        cause = _WORDS.get(spent.cause, spent.cause.replace("_", " "))
+        idle_words = f"idle ({_pct(spent.share(spent.cause_ns))} {cause}{line})"
     found = [
-        (idle, _idle_words(run)),
+        (idle, idle_words),
         (spent.share(spent.copies_ns), _copies_words(run)),
         (spent.share(spent.comm_ns), "only communicating"),
     ]
@@ -283,16 +288,6 @@ def _shares(run: Run) -> Iterator[str]:
         most = max(times, key=times.__getitem__, default=None)
         if most is not None and times[most] >= LARGE * whole:
             yield f"busy most with {most} ({_pct(times[most] / whole)} of the GPU work)"
-
-
-def _idle_words(run: Run) -> str:
-    spent = run.spent
-    if spent.cause is None:
-        return "idle"
-    source = None if spent.cause in _NO_LINE else spent.source
-    line = f", {shown_line(source, run.source_roots)}" if source else ""
-    cause = _WORDS.get(spent.cause, spent.cause.replace("_", " "))
-    return f"idle ({_pct(spent.share(spent.cause_ns))} {cause}{line})"
 
 
 def _copies_words(run: Run) -> str:
@@ -347,17 +342,14 @@ def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
     # Stacks make the host slower; that kernels vary matters where they are most of the time.
     matters = {_STACKS: spent.share(spent.idle_ns) >= LARGE, _DRIFT: spent.share(others) < _FEW}
     titles = [rule.title for rule in RULES if rule.slug in slugs and matters.get(rule.slug, True)]
-    if titles:
-        yield f"low confidence: {', '.join(map(_lowered, titles))}"
-
-
-def _lowered(title: str) -> str:
-    """Return a title as it stands inside of a sentence; names keep their letters."""
-    return title if title.startswith("Python") else title[0].lower() + title[1:]
+    # Inside of a sentence only names keep their capital.
+    words = [each if each.startswith("Python") else each[0].lower() + each[1:] for each in titles]
+    if words:
+        yield f"low confidence: {', '.join(words)}"
 
 
 def _without_gpu(run: Run) -> str:
-    """Return what was recorded of ops, where no work of a GPU was."""
+    """Return the sentence on a recording of ops alone."""
     calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
     if not calls:
         return _NOTHING

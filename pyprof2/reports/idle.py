@@ -29,7 +29,7 @@ _HOST: Final = "no device worked: what follows is what steps waited for, ops inc
 
 @dataclass(frozen=True)
 class IdleQuery:
-    """What is asked of idle time.
+    """Which idle time to show, and where.
 
     Attributes:
         axes: along which to sum; none: in a table by group and cause, else not at all.

@@ -1,4 +1,4 @@
-"""What lines of code cost, as text for people, or as a file."""
+"""Costs of lines of code, as text for people, or as a file."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _FUNCTIONS: Final = (
 
 
 def show(run: Run, query: LineQuery, target: Target, top: int | None) -> None:
-    """Write what is asked for.
+    """Write the tree of lines.
 
     Args:
         run: the run.
-        query: what is asked of lines.
+        query: which lines.
         target: where to write.
         top: how many rows of the text; None: about a screen.
 
@@ -74,7 +74,7 @@ def show(run: Run, query: LineQuery, target: Target, top: int | None) -> None:
     )
 
 
-# -- which rows are shown, and what they are called ----------------------------------------------
+# -- which rows are shown, and their names ----------------------------------------------
 
 
 class _Outline:
@@ -130,7 +130,7 @@ class _Outline:
         return chain
 
     def rows(self, nodes: list[tuple[list[int], int]]) -> pd.DataFrame:
-        """Return the row of each chain's last node, with what it is called and what it enters."""
+        """Return the row of each chain's last node, with its label."""
         ends = [chain[-1] for chain, _ in nodes]
         files: list[str] = []
         labels = []
@@ -142,7 +142,7 @@ class _Outline:
         return self._table.iloc[ends].assign(line=labels).reset_index(drop=True)
 
     def _label(self, chain: list[int], file: str) -> tuple[str, str]:
-        """Return what to call a chain inside of a file, and the file that it ends in."""
+        """Return the label of a chain inside of a file, and the file that it ends in."""
         lines = [self._name[node] for node in chain if self._kind[node] == LINE]
         others = [self._name[node] for node in chain if self._kind[node] not in (LINE, FILE)]
         if not lines:
@@ -185,7 +185,7 @@ def _columns(profile: LineProfile, query: LineQuery, rows: pd.DataFrame) -> pd.D
         columns[name] = _none_of_zero(rows[name]) / steps
     columns["calls"] = _per_step(rows["calls"], steps)
     flops, time = rows["flops"].astype("Float64"), rows["time_ns"] * rows["costed_pct"] / 100
-    # No FLOPs are no rate: what is known of the line may be a helper of work that is not.
+    # No FLOPs are no rate: the known work of the line may be a helper of unknown work.
     columns["tflops"] = (flops.where(flops > 0) / time.where(time > 0) / 1000).astype(float)
     if profile.ledger == "device":
         columns["tensor_core_pct"] = rows["tensor_core_pct"]
@@ -239,7 +239,7 @@ def _footer(profile: LineProfile, query: LineQuery) -> list[tuple[str, dict[str,
     ]
 
 
-# -- what is said around it ----------------------------------------------------------------------
+# -- heading and notes ----------------------------------------------------------------------
 
 
 def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:

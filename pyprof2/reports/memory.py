@@ -72,7 +72,7 @@ _NO_MOMENT: Final = {
 
 @dataclass(frozen=True)
 class MemoryQuery:
-    """What is asked of memory.
+    """Which memory to show, and where.
 
     Attributes:
         axes: along which to sum; none: in a table an outline, else all that there are.
@@ -151,7 +151,10 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     axes = query.axes or _ALL_AXES
     texts = []
     for number, (curve, entries, totals) in enumerate(_devices(profile)):
-        moment = profile.moment(number, query.at)
+        moment, tags = profile.moment(number, query.at), profile.tagged[number]
+        # By category; null: the program tagged nothing.
+        known = tags is not None and moment is not None
+        tagged = tagged_bytes(curve, tags, moment) if known else None
         rows = (
             live.summarize(curve, live.live_at(entries, moment), axes)
             if moment is not None
@@ -164,7 +167,7 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
                     "at": query.at,
                     "settings": profile.settings,
                     "notes": profile.notes_of(number),
-                    "tagged": _tagged_bytes(profile, number, moment),
+                    "tagged": tagged,
                     "weights": _records(_weights(profile, number)),
                     "retained": _retained(profile, number),
                     "failures": curve.failures,
@@ -178,16 +181,8 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     yield "[\n" + ",\n".join(texts) + "\n]\n"
 
 
-def _tagged_bytes(profile: MemoryProfile, number: int, moment: int | None) -> dict[str, int] | None:
-    """Return what the program tagged of the moment, by category; None: it tagged nothing."""
-    found = profile.tagged[number]
-    if found is None or moment is None:
-        return None
-    return tagged_bytes(profile.curves[number], found, moment)
-
-
 def _retained(profile: MemoryProfile, number: int) -> dict[str, Any] | None:
-    """Return what forward leaves for backward; None: no backward is recorded."""
+    """Return the memory that forward keeps for backward; None: no backward is recorded."""
     found = profile.retained(number)
     if found is None:
         return None
@@ -241,7 +236,18 @@ def _lines(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
             continue
         yield from _remarks(profile, number, totals)
         if query.capacity is not None and (curve.device_type != "cpu" or is_cpu_only):
-            yield _fits_line(fits(totals, query.capacity))
+            found = fits(totals, query.capacity)
+            takes, others = found["takes_bytes"], found["non_torch_bytes"]
+            took = "" if takes is None else f", the allocator took {_size(takes)}"
+            beside = (
+                "what is not of the allocator, such as libraries and CUDA's context, comes on top"
+                if others is None
+                else f"{_size(others)} are used beside the allocator"
+            )
+            yield (
+                f"into {_size(found['capacity_bytes'])}: {found['verdict']}; needs "
+                f"{_size(found['needs_bytes'])}{took}; {beside}"
+            )
         yield ""
         yield from _body(profile, number, query)
 
@@ -271,7 +277,7 @@ def _heading(curve: MemoryCurve, totals: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _remarks(profile: MemoryProfile, number: int, totals: Mapping[str, Any]) -> Iterator[str]:
-    """Say what went wrong, what grows, what is kept for backward, and what would help."""
+    """Name failures, growth, memory kept for backward, and remedies."""
     curve, entries = profile.curves[number], profile.entries[number]
     for failure in curve.failures[-1:]:
         free = failure["device_free_bytes"]
@@ -293,7 +299,7 @@ def _remarks(profile: MemoryProfile, number: int, totals: Mapping[str, Any]) -> 
 
 
 def _kept_for_backward(profile: MemoryProfile, number: int) -> Iterator[str]:
-    """Say what lives from forward to backward, who holds it, and what to checkpoint."""
+    """Give the memory that lives from forward to backward, its holders, and checkpoints."""
     found = profile.retained(number)
     if found is None or not found[0].saved + (found[0].otherwise or 0):
         return
@@ -314,21 +320,6 @@ def _kept_for_backward(profile: MemoryProfile, number: int) -> Iterator[str]:
             f", of which {_size(row['again_bytes'])} comes back while one runs again{times}"
             f"; most at {row['line'] or 'no known line'}"
         )
-
-
-def _fits_line(found: Mapping[str, Any]) -> str:
-    takes = found["takes_bytes"]
-    took = "" if takes is None else f", the allocator took {_size(takes)}"
-    others = found["non_torch_bytes"]
-    beside = (
-        "what is not of the allocator, such as libraries and CUDA's context, comes on top"
-        if others is None
-        else f"{_size(others)} are used beside the allocator"
-    )
-    return (
-        f"into {_size(found['capacity_bytes'])}: {found['verdict']}; needs "
-        f"{_size(found['needs_bytes'])}{took}; {beside}"
-    )
 
 
 def _body(profile: MemoryProfile, number: int, query: MemoryQuery) -> Iterator[str]:
@@ -371,7 +362,7 @@ def _drawn_weights(
     sizes = ["bytes", "gradient_bytes", "state_bytes"]
     order = rows[sizes].fillna(0).sum(axis="columns").sort_values(ascending=False, kind="stable")
     shown = rows.loc[order.index, ["name", *sizes, "category", "dtype", "source"]]
-    # What has no gradient and no state adds nothing: buffers, and what is not trained.
+    # Buffers and weights that are not trained have no gradient and no state.
     return _table(shown.reset_index(drop=True), query, count, skipna=True)
 
 
@@ -384,7 +375,7 @@ def _sums(curve: MemoryCurve, rows: pd.DataFrame, axes: tuple[str, ...]) -> pd.D
 def _table(
     rows: pd.DataFrame, query: MemoryQuery, count: int, *, skipna: bool = False
 ) -> list[str]:
-    """Return the lines of a table: some rows, what the others hold, and the total.
+    """Return the lines of a table: some rows, the sum of the others, and the total.
 
     Args:
         rows: of the table.

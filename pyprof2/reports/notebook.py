@@ -1,4 +1,4 @@
-"""What a notebook shows of a run and of its totals: small tables, every text of them escaped."""
+"""Runs and their totals in a notebook: small tables, every text of them escaped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def summary_html(summary: Summary) -> str:
 
 
 def _words(value: Any) -> str:
-    """Return a value as text; of a list or a dictionary what is in it."""
+    """Return a value as text; a list or a dictionary as its items."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items())
     if isinstance(value, list):
@@ -55,7 +55,7 @@ def _row(kind: str, cells: Sequence[Any]) -> str:
 
 
 def run_html(run: Run) -> str:
-    """Return what a run is, and the ops that took the longest."""
+    """Return the heading of a run, and the ops that took the longest."""
     from pyprof2.reports.heading import heading
 
     head = "".join(f"<div>{escape(line)}</div>" for line in heading(run, _WIDTH))
@@ -75,7 +75,7 @@ def run_html(run: Run) -> str:
 
 
 def ranks_html(job: JobOfRanks) -> str:
-    """Return what is known of ranks together, in sentences, and the times of each."""
+    """Return sentences on the ranks together, and the times of each."""
     from pyprof2.reports.ranks import by_rank, sentences
     from pyprof2.reports.slow_rank import answers
 

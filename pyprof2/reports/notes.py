@@ -1,4 +1,4 @@
-"""What is said below a profile: why its rows are what they are, and where to look next."""
+"""Notes below a profile: why its rows are what they are, and where to look next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ONE_LINE_PCT: Final = 50
 _STEPS_SHOWN: Final = 10
 
-NOT_TOLD: Final = ("rank", "stream", *UNSTORED)
+NOT_PROPOSED: Final = ("rank", "stream", *UNSTORED)
 """The axes that no note proposes."""
 
 
@@ -41,7 +41,7 @@ def none_note(
     keys = [sums[AXES[axis]].cells for axis in axes]
     if length(sums) != 1 or not all(key[0] is None or key[0] == NONE for key in keys):
         return
-    known = {axis: known_share(axis) for axis in AXES if axis not in NOT_TOLD}
+    known = {axis: known_share(axis) for axis in AXES if axis not in NOT_PROPOSED}
     best = sorted((a for a in known if known[a] > 0), key=known.__getitem__, reverse=True)
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield (

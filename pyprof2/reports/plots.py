@@ -1,6 +1,6 @@
-"""Pictures of a run for notebooks, as figures of plotly.
+"""Plots of a run for notebooks, as figures of plotly: `run.plot`.
 
-Every text of a recording is escaped: plotly would take a part of HTML for what it says.
+Every text of a recording is escaped: plotly takes some HTML in texts for mark-up.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True)
 class Plots:
-    """The pictures of a run: `run.plot`."""
+    """The plots of a run: `run.plot`."""
 
     run: Run
 
@@ -81,7 +81,18 @@ class Plots:
         rows = self.run.profile(by="signature")
         known = rows.dropna(subset=["intensity", "tflops"])
         known = known[(known["intensity"] > 0) & (known["tflops"] > 0)]
-        figure = go.Figure(_dots(go, known))
+        area = known["time_ns"] / max(1, known["time_ns"].max() if len(known) else 1)
+        figure = go.Figure(
+            go.Scatter(
+                x=known["intensity"], y=known["tflops"], mode="markers", name="signatures",
+                text=["<br>".join(_facts(row)) for row in known.to_dict("records")],
+                hoverinfo="text",
+                marker={
+                    "size": np.maximum(_SMALLEST_DOT, _LARGEST_DOT * np.sqrt(area)),
+                    "opacity": 0.6,
+                },
+            )
+        )  # fmt: skip
         roofs = list(self._roofs())
         corners = [flops / bandwidth for _, flops, bandwidth in roofs]
         # A roof is drawn around all dots and the corners of all roofs.
@@ -116,9 +127,9 @@ class Plots:
         return list({each.name: each for each in found if each is not None}.values())
 
     def timeline(self, step: int | None = None, rank: int | None = None) -> Figure:
-        """Return what each stream of a rank did in a step, and why devices were idle.
+        """Return the work of each stream of a rank in a step, and why devices were idle.
 
-        What takes less than a pixel is drawn together.
+        Activities shorter than a pixel are drawn together.
 
         Args:
             step: its number; None: the step of median length; without steps all is drawn.
@@ -134,7 +145,18 @@ class Plots:
             raise UsageError(_NO_WORK)
         window = choose_window(self.run, step, rank)
         bars = pd.concat([bars_of_work(self.run, window), bars_of_idle(self.run, window)])
-        figure = go.Figure([_bars(go, str(n), own) for n, own in bars.groupby("kind", sort=False)])
+        figure = go.Figure(
+            [
+                go.Bar(
+                    base=own["start_ns"] / _MS, x=own["length_ns"] / _MS, y=own["place"],
+                    width=_THICK * own["height"], orientation="h", name=escape(str(kind)),
+                    text=[_short(label) for label in own["label"]], textposition="none",
+                    customdata=own["busy_ns"] / _MS, hovertemplate=_HOVER,
+                    marker={"line": {"width": 0}},
+                )
+                for kind, own in bars.groupby("kind", sort=False)
+            ]
+        )  # fmt: skip
         # Enough for all categories and causes.
         colours = [*qualitative.Dark24, *qualitative.Light24]
         what = "All that was recorded" if window.step is None else f"Step {window.step}"
@@ -145,7 +167,7 @@ class Plots:
         return figure
 
     def steps(self) -> Figure:
-        """Return what the device did in each step, as one bar for each window.
+        """Return the states of the device in each step, as one bar for each window.
 
         Raises:
             UsageError: plotly is not installed.
@@ -192,7 +214,7 @@ class Plots:
     def idle(self) -> Figure:
         """Return the idle time of all devices by cause, one colour for each group.
 
-        Without a device: what the thread that holds the steps did and waited for.
+        Without a device: the ops and waits of the thread that holds the steps.
 
         Raises:
             UsageError: plotly is not installed.
@@ -234,26 +256,6 @@ def _facts(row: Mapping[Any, Any]) -> Iterator[str]:
     yield f"{format_rate(row['tflops'])} TFLOP/s, {format_rate(row['gbps'])} GB/s"
     share = row["roofline_pct"]
     yield "roof not known" if np.isnan(share) else f"{share:.1f} % of its roof"
-
-
-def _dots(go: Any, rows: pd.DataFrame) -> Any:
-    area = rows["time_ns"] / max(1, rows["time_ns"].max() if len(rows) else 1)
-    hover = ["<br>".join(_facts(row)) for row in rows.to_dict("records")]
-    size = np.maximum(_SMALLEST_DOT, _LARGEST_DOT * np.sqrt(area))
-    return go.Scatter(
-        x=rows["intensity"], y=rows["tflops"], mode="markers", name="signatures", text=hover,
-        hoverinfo="text", marker={"size": size, "opacity": 0.6},
-    )  # fmt: skip
-
-
-def _bars(go: Any, name: str, rows: pd.DataFrame) -> Any:
-    return go.Bar(
-        base=rows["start_ns"] / _MS, x=rows["length_ns"] / _MS, y=rows["place"],
-        width=_THICK * rows["height"], orientation="h", name=escape(name),
-        text=[_short(label) for label in rows["label"]], textposition="none",
-        customdata=rows["busy_ns"] / _MS, hovertemplate=_HOVER,
-        marker={"line": {"width": 0}},
-    )  # fmt: skip
 
 
 def _share(share: float) -> str:

@@ -1,4 +1,4 @@
-"""The profile: which rows, in which order, with which columns; then in the form asked for."""
+"""The profile of `prof`: its rows, their order and columns, written in the form asked for."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from pyprof2.reports.table import ADDITIVE, Content, lines, pyprof_header, rows_
 from pyprof2.tables import KERNELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
 
     from pyprof2.analysis.summaries.profile import Sums
     from pyprof2.api.run import Run
     from pyprof2.reports.listings import Listed
-    from pyprof2.store.rank_tables import RankTables
 
 _WIDE: Final = 1 << 16
 _COLUMNS: Final = (
@@ -81,8 +80,21 @@ class Profile:
         first = _first_rows(self.run, self.query)
         if first is None:
             self._write_kernels()
-        else:
-            self._write_first(first)
+            return
+        # A table of the first kernels needs only a sum of the rest.
+        total = self._total_of_kernels()
+        time, durations = total["time_ns"], first["dur_ns"].cells
+        made = first | {
+            "dur_us": Listing([each / 1000 for each in durations], is_text=False),
+            "share_pct": Listing([_share(each, time) for each in durations], is_text=False),
+        }
+        rest_ns = time - sum(durations)
+        sums = {"dur_ns": rest_ns, "dur_us": rest_ns / 1000, "share_pct": _share(rest_ns, time)}
+        names = self.query.kernel_columns
+        rest = {name: sums[name] for name in names if name in sums}
+        table = {name: made[name] for name in names}
+        flags = made["roofline_flag"].cells
+        _write_lines(self.run, self.query, Content(table, total["count"], rest, total, flags))
 
     def known_share(self, axis: str) -> float:
         """Return the share of the time of the rows that has a key along an axis."""
@@ -93,7 +105,12 @@ class Profile:
     def _write_sums(self) -> None:
         """Write a row for each key along the axes, or along the one that says most."""
         run, query = self.run, self.query
-        axes = query.axes or (self._telling_axis(),)
+        axes = query.axes
+        if not axes:
+            # The first axis that has a key for most of the time: ops, ranges, else kernel names.
+            *first, last = GUESSED
+            known = (a for a in first if not len(self.sums.chosen) or self.known_share(a) >= 0.5)
+            axes = (next(known, last),)
         sums = self._summed(axes)
         ordered = taken(sums, in_order(sums, query.sort))
         names = query.columns or [name for name in sums if name not in _UNASKED]
@@ -102,10 +119,15 @@ class Profile:
             rows = {n: c._replace(cells=c.cells[: query.top]) for n, c in table.items()}
             query.target.write_listed(rows, _COLUMNS)
             return
+        of_steps: list[str] = []
+        if "step" in axes:
+            from pyprof2.reports.steps import step_lines
+
+            of_steps = [*notes.step_notes(run), *step_lines(run, self.sums.ranks)]
         remarks = [
             *(() if query.axes else notes.overview_notes(run, axes[0], self.known_share)),
             *notes.missed_note(sums, axes),
-            *(self._step_remarks() if "step" in axes else ()),
+            *of_steps,
             *notes.none_note(run, sums, axes, self.known_share),
             *notes.one_line_note(run, sums, axes, self.sums.has_several),
         ]
@@ -122,7 +144,7 @@ class Profile:
         found = self.sums.summarize(
             axes, query.depth, fold_numbers=query.fold_numbers, means=query.means
         )
-        if query.tells_of_calls:
+        if query.is_of_calls:
             from pyprof2.analysis.summaries.profile import frame
 
             return listed(
@@ -135,18 +157,6 @@ class Profile:
             each.name: Listing(found[each.name].to_pylist(), pa.types.is_string(each.type))
             for each in found.schema
         }
-
-    def _telling_axis(self) -> str:
-        """Return the axis that has a key for most of the time: ops, ranges, else kernel names."""
-        *first, last = GUESSED
-        known = (a for a in first if not len(self.sums.chosen) or self.known_share(a) >= 0.5)
-        return next(known, last)
-
-    def _step_remarks(self) -> Iterator[str]:
-        from pyprof2.reports.steps import step_lines
-
-        yield from notes.step_notes(self.run)
-        yield from step_lines(self.run, self.sums.ranks)
 
     def _write_kernels(self) -> None:
         """Write a row for each kernel that is chosen; PyProf's columns count by all rows."""
@@ -183,22 +193,6 @@ class Profile:
         content = Content(listed(first), len(frame), sums, self._total_of_kernels(), flags)
         _write_lines(self.run, query, content)
 
-    def _write_first(self, rows: Listed) -> None:
-        """Write the first kernels as a table of which the rest is only a sum."""
-        total = self._total_of_kernels()
-        time, durations = total["time_ns"], rows["dur_ns"].cells
-        made = rows | {
-            "dur_us": Listing([each / 1000 for each in durations], is_text=False),
-            "share_pct": Listing([_share(each, time) for each in durations], is_text=False),
-        }
-        rest_ns = time - sum(durations)
-        sums = {"dur_ns": rest_ns, "dur_us": rest_ns / 1000, "share_pct": _share(rest_ns, time)}
-        names = self.query.kernel_columns
-        rest = {name: sums[name] for name in names if name in sums}
-        table = {name: made[name] for name in names}
-        flags = made["roofline_flag"].cells
-        _write_lines(self.run, self.query, Content(table, total["count"], rest, total, flags))
-
     def _total_of_kernels(self) -> dict[str, Any]:
         total = self.sums.total()
         time = total["time_ns"]
@@ -220,7 +214,7 @@ def _order(
 
 
 def _write_lines(run: Run, query: Query, content: Content) -> None:
-    """Write a table for people to read, with all that is said around it."""
+    """Write a table for people to read, with heading and notes."""
     width = _WIDE if query.target.form == "markdown" else query.target.line_width
     query.target.write_lines(lines(run, content, query, heading(run, width)))
 
@@ -228,8 +222,8 @@ def _write_lines(run: Run, query: Query, content: Content) -> None:
 def _first_rows(run: Run, query: Query) -> Listed | None:
     """Return as many kernels as a table shows.
 
-    None where more of them are needed, sums of all that are not stored, or rows that are not the
-    first of their tables.
+    None where more of them are needed, sums of all that are not stored, or rows whose ids are
+    further back in their tables.
     """
     chosen = {name: value for name, value in query.selection.items() if value is not None}
     # The sums over all rows of other columns that add up are not stored.
@@ -244,26 +238,21 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
     columns = [name for name in KERNELS.names if name in wanted]
     found: Listed = {name: Listing([], is_text=_is_text(name)) for name in columns}
     for rank in run.counted_ranks:
-        rows = _first_of(rank, columns, rows_shown(query) - length(found))
-        if rows is None:
+        count = rows_shown(query) - length(found)
+        # Kernels and copies number their rows together: no more are needed of both.
+        tables = [rank.parts(name).read(0, columns).slice(0, count) for name in _TABLES]
+        both = {name: [c for table in tables for c in table[name].to_pylist()] for name in columns}
+        ids = both["kernel_id"]
+        order = sorted(range(len(ids)), key=ids.__getitem__)[:count]
+        rows = taken({n: Listing(each, is_text=_is_text(n)) for n, each in both.items()}, order)
+        whole = sum(rank.parts(name).row_count for name in _TABLES)
+        if rows["kernel_id"].cells != list(range(min(count, whole))):
             return None
         for name, column in found.items():
             column.cells.extend(rows[name].cells)
         if length(found) >= rows_shown(query):
             break
     return found
-
-
-def _first_of(rank: RankTables, columns: Sequence[str], count: int) -> Listed | None:
-    """Return the rows of a rank whose ids are the first; None where some are further back."""
-    # Of kernels and copies no more than are wanted of both.
-    tables = [rank.parts(name).read(0, columns).slice(0, count) for name in _TABLES]
-    found = {name: [c for table in tables for c in table[name].to_pylist()] for name in columns}
-    ids = found["kernel_id"]
-    order = sorted(range(len(ids)), key=ids.__getitem__)[:count]
-    rows = taken({n: Listing(each, is_text=_is_text(n)) for n, each in found.items()}, order)
-    whole = sum(rank.parts(name).row_count for name in _TABLES)
-    return rows if rows["kernel_id"].cells == list(range(min(count, whole))) else None
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -1,7 +1,6 @@
 """PyProf's columns, for scripts and eyes that know them: its 20 keys, headers and words.
 
-What differs on purpose: the table has copies too, and counts that are not known are null instead
-of 0.
+Two things differ on purpose: the table has copies too, and unknown counts are null instead of 0.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _idx(rows: pd.DataFrame) -> pd.Series:
 
 
 def _seq(rows: pd.DataFrame) -> pd.Series:
-    """The number of the op; of one without the last of those around it, which is its own there."""
+    """The number of the op; without one the last of those around it, which is its own there."""
     around = rows["other_sequence_nrs"].astype("str").str.replace(r".*,", "", regex=True)
     return rows["sequence_nr"].astype("str").fillna(around).fillna("-")
 
@@ -60,7 +59,7 @@ def _altseq(rows: pd.DataFrame) -> pd.Series:
 
 
 def _trace(rows: pd.DataFrame) -> pd.Series:
-    """The whole stack, outermost first; of a recording without stacks the one line that it has."""
+    """The whole stack, outermost first; in a recording without stacks its one line."""
     whole = rows["stack"].astype("str").str.replace(STACK_SEPARATOR, ",", regex=False)
     return whole.fillna(_text(rows["source"], "-"))
 
@@ -91,12 +90,6 @@ def _kernel(rows: pd.DataFrame) -> pd.Series:
 
 def _params(rows: pd.DataFrame) -> pd.Series:
     """The numbers that matter; else bytes and kind of a copy; else the inputs of the op."""
-    params = rows["params"].astype("str")
-    params = params.fillna(_params_of_copies(rows)).fillna(_inputs(rows)).fillna("na=na")
-    return params.str.replace(r"\s", "", regex=True) + ","
-
-
-def _params_of_copies(rows: pd.DataFrame) -> pd.Series:
     category = rows["category"].astype("str")
     kind = rows["copy_kind"].astype("str").str.replace(" ", "_", regex=False)
     kind = kind.fillna(category.where(category == "memset"))
@@ -104,27 +97,28 @@ def _params_of_copies(rows: pd.DataFrame) -> pd.Series:
         ("bytes=" + rows["bytes"].astype("Int64").astype("str")).where(rows["bytes"].notna()),
         "kind=" + kind,
     ]
-    both = known[0].str.cat(known[1], sep=",")
-    return both.fillna(known[0]).fillna(known[1]).where(category.isin(["memcpy", "memset"]))
+    both = known[0].str.cat(known[1], sep=",").fillna(known[0]).fillna(known[1])
+    of_copies = both.where(category.isin(["memcpy", "memset"]))
+    params = rows["params"].astype("str")
+    params = params.fillna(of_copies).fillna(_inputs(rows)).fillna("na=na")
+    return params.str.replace(r"\s", "", regex=True) + ","
 
 
 def _inputs(rows: pd.DataFrame) -> pd.Series:
     """The inputs of each op, as its signature has them: `[4,8]f32;[8]f32`."""
     signature = rows["signature"].astype("str")
-    inputs = {text: _inputs_of(text) for text in signature.dropna().unique()}
+    inputs = {}
+    for text in signature.dropna().unique():
+        _, _, inside = text.removesuffix(")").partition("(")
+        parts, depth = [""], 0
+        for char in inside.replace(" ", ""):
+            depth += (char in "[(") - (char in "])")
+            if char == "," and not depth:
+                parts.append("")
+            else:
+                parts[-1] += char
+        inputs[text] = ";".join(part for part in parts if part) or None
     return signature.map(inputs).astype("str")
-
-
-def _inputs_of(signature: str) -> str | None:
-    _, _, inside = signature.removesuffix(")").partition("(")
-    parts, depth = [""], 0
-    for char in inside.replace(" ", ""):
-        depth += (char in "[(") - (char in "])")
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return ";".join(part for part in parts if part) or None
 
 
 def _tc(rows: pd.DataFrame) -> pd.Series:

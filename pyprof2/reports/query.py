@@ -1,4 +1,4 @@
-"""What is asked of a profile, with one name for each column."""
+"""The query of a profile, with one name for each column."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ class Query:
     """One profile that somebody asks for.
 
     Attributes:
-        axes: along which to sum; `KERNEL`: not at all; none: what answers best.
+        axes: along which to sum; `KERNEL`: not at all; none: the first of `GUESSED` that fits.
         columns: which, in this order; none: those that suit the axes.
         sort: most significant first.
-        top: how many rows; None: what suits the format.
+        top: how many rows; None: the default of the format.
         depth: of axes layer and range: how many names of a path.
         fold_numbers: of axis range: whether texts that differ in numbers are one.
-        selection: what `pyprof2.analysis.summaries.profile.select` takes.
+        selection: arguments of `pyprof2.analysis.summaries.profile.select`.
         target: where to write.
-        span: what `pyprof2.api.run.Run.of_span` takes.
+        span: the argument of `pyprof2.api.run.Run.of_span`.
         pyprof: whether with PyProf's columns, headers and words.
-        input: what the profile is of, as it was named.
+        input: the store or trace, as it was named.
     """
 
     axes: tuple[str, ...]
@@ -106,9 +106,12 @@ class Query:
         """The columns of rows for axis `kernel`, `kernel_id` and `dur_ns` in any case."""
         flags = {"roofline_flag"} if self.target.is_text else set()
         names = (*self.kernel_columns, *(key.column for key in self.sort))
-        return {"kernel_id", "dur_ns"}.union(
-            flags, columns_of(self.selection), *map(self._made_of, names)
+        made = {column.name for column in SHARE_COLUMNS}
+        reads = (
+            PYPROF_COLUMNS[name].reads if self.takes_pyprofs(name) else {name} - made
+            for name in names
         )
+        return {"kernel_id", "dur_ns"}.union(flags, columns_of(self.selection), *reads)
 
     @property
     def asked(self) -> list[str]:
@@ -120,23 +123,18 @@ class Query:
 
     @property
     def means(self) -> list[str]:
-        """Of these, those that are made of the rows."""
+        """Those of `asked` that are means over the rows."""
         names = [column.name for column in MEANS]
         return [name for name in self.asked if name in names]
 
     @property
-    def tells_of_calls(self) -> bool:
-        """Whether some of these are of op calls, or of modules."""
+    def is_of_calls(self) -> bool:
+        """Whether some of `asked` are of op calls, or of modules."""
         return len(self.asked) > len(self.means)
 
     def takes_pyprofs(self, name: str) -> bool:
         """Whether a column of axis `kernel` is PyProf's of that name."""
         return name in PYPROF_COLUMNS and (self.pyprof or name not in PROFILE_COLUMNS)
-
-    def _made_of(self, name: str) -> tuple[str, ...]:
-        if self.takes_pyprofs(name):
-            return PYPROF_COLUMNS[name].reads
-        return () if name in {column.name for column in SHARE_COLUMNS} else (name,)
 
 
 def available_columns(axes: tuple[str, ...]) -> list[str]:
@@ -169,7 +167,7 @@ def match_column(name: str, available: Sequence[str]) -> str | None:
         return name
     if name in (KERNEL_NAME, "name") and "kernel" in available:
         return "kernel"
-    # Of `dur_ns` and `dur_us`, with one header, the later one is what tables show.
+    # `dur_ns` and `dur_us` have one header; tables show the later one.
     headers = [(header, c) for c in reversed(available) for header in cells.headers(c)]
     found = next((column for header, column in headers if header == name), None)
     word = name.casefold()

@@ -1,4 +1,4 @@
-"""Many ranks, and what changes would gain, as text for people or as a file."""
+"""Many ranks, and gains of changes, as text for people or as a file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _KNOWN: Final = {
 
 @dataclass(frozen=True)
 class RanksQuery:
-    """What is asked of many ranks.
+    """Which view of the ranks to show, and where.
 
     Attributes:
         by: one of `VIEWS`.
@@ -82,7 +82,7 @@ def _by_step(job: JobOfRanks) -> pd.DataFrame:
 
 
 def _by_collective(job: JobOfRanks) -> pd.DataFrame:
-    """Return the members of all ranks; what at most was wait where others are not recorded."""
+    """Return the members of all ranks; where others are not recorded, the most that was wait."""
     found = job.members.set_index(["rank", "collective_id"])
     whole = job.run.collectives
     keys = pd.MultiIndex.from_frame(whole[["rank", "collective_id"]])
@@ -181,7 +181,7 @@ VIEWS: Final[Mapping[str, Callable[[JobOfRanks], pd.DataFrame]]] = {
     "path": lambda job: job.critical_path.drop(columns="event", errors="ignore"),
     "blame": lambda job: job.blame,
 }
-"""What can be shown, by name; the first is what is shown without a name."""
+"""The views by name; the first is the default."""
 
 
 def show(job: JobOfRanks, query: RanksQuery) -> None:
@@ -247,16 +247,24 @@ def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
 
 
 def sentences(job: JobOfRanks) -> Iterator[str]:
-    """Give sentences on what the time is made of, and on what the numbers rest."""
+    """Give sentences on the parts of the time, and on the basis of the numbers."""
     yield from _pairs(job)
     if job.is_replayed or job.is_large:
         yield from _path(job)
     yield from _clocks(job)
-    yield from _unmatched(job)
+    unmatched = job.members[job.members["match_note"].notna()]
+    counts = unmatched["match_note"].value_counts()
+    for note, count in counts.head(_NOTES_SHOWN).items():
+        yield f"{count:,} of {counted(len(job.members), 'part')}: {note}"
+    if job.members["wait_ns"].notna().any():
+        yield (
+            "wait is time before the last rank arrives, and no lost time: pyprof2 whatif says "
+            "what is lost"
+        )
 
 
 def _pairs(job: JobOfRanks) -> Iterator[str]:
-    """Say of two ranks which one takes longer: two have no score."""
+    """Say which of two ranks takes longer: two have no score."""
     if len(job.roles) != 2:
         return
     for score, what in (("busy_ns", "computes"), ("host_ns", "waits for its host")):
@@ -301,25 +309,13 @@ def _clocks(job: JobOfRanks) -> Iterator[str]:
         yield "times are not compared between ranks that share no collective: see --by clock"
 
 
-def _unmatched(job: JobOfRanks) -> Iterator[str]:
-    rows = job.members[job.members["match_note"].notna()]
-    counts = rows["match_note"].value_counts()
-    for note, count in counts.head(_NOTES_SHOWN).items():
-        yield f"{count:,} of {counted(len(job.members), 'part')}: {note}"
-    if job.members["wait_ns"].notna().any():
-        yield (
-            "wait is time before the last rank arrives, and no lost time: pyprof2 whatif says "
-            "what is lost"
-        )
-
-
 _SHOWN: Final = (
     "what", "gain_ns", "lo_ns", "hi_ns", "gain_pct", "bound_ns", "model_error_pct", "note",
 )  # fmt: skip
 
 
 def show_gains(gains: pd.DataFrame, target: Target) -> None:
-    """Write what changes would gain."""
+    """Write the gains of changes."""
     if not target.is_text:
         target.write_frame(gains)
         return
@@ -333,7 +329,7 @@ def show_gains(gains: pd.DataFrame, target: Target) -> None:
 
 
 def notes_on(gains: pd.DataFrame) -> Iterator[str]:
-    """Give what the columns mean, and what is not modelled."""
+    """Give the meanings of the columns, and the limits of the model."""
     yield "gain: by replay; lo, hi: without and with what was inferred of waits between streams"
     if gains["gain_ns"].isna().any():
         limit = f"{100 * MODEL_ERROR_MAX:g} %"

@@ -25,8 +25,8 @@ _NOT_REPLAYED: Final = (
 def answers(job: JobOfRanks) -> list[str]:
     """Return which rank is slow, by how much, and in which op and line; the costliest first.
 
-    The first sentence is the answer, whatever was recorded: that none is, and within what, or why
-    that is not known.
+    The first sentence is the answer, whatever was recorded: if no rank is slow, the largest
+    excess, or the reason why it is not known.
     """
     unknown = _unanswerable(job)
     if unknown is not None:
@@ -38,7 +38,16 @@ def answers(job: JobOfRanks) -> list[str]:
         within = "" if most is None else f" by more than {max(most, 0.1):.1f} % of a step"
         known = f", of the {read} ranks of {size} that were read" if size > read else ""
         nobody = f"no rank is slow: none takes longer than the others{within}{known}"
-        return [*_by_scores(job), *links] or [nobody]
+        # Without a replay scores say which ranks stand out.
+        rows = job.standing_out.sort_values("excess_ns", ascending=False).to_dict("records")
+        by_score = [
+            f"rank {row['rank']} is slow: it "
+            f"{'computes' if row['score'] == BUSY else 'waits for its host'} "
+            f"{format_time(round(row['excess_ns']))} longer in each step than the ranks of its "
+            f"role; {_NOT_REPLAYED}"
+            for row in ([] if job.is_replayed or job.is_large else rows)
+        ]
+        return [*by_score, *links] or [nobody]
     found.sort(key=lambda slow: (not _costs(slow), -(slow.gain.gain_ns or slow.gain.bound_ns)))
     said = [_slow(job, slow) for slow in found]
     if _costs(found[0]):
@@ -55,15 +64,15 @@ def _unanswerable(job: JobOfRanks) -> str | None:
         alone = f"only rank {ranks[0]} of {size} was read" if size > 1 else "it is a job of one"
         needs = ": name the recordings of all ranks, one file each" if size != 1 else ""
         alone = alone if size else f"only rank {ranks[0]} was read"
-        return f"which rank is slow cannot be told from one rank: {alone}{needs}"
+        return f"which rank is slow is not known from one rank: {alone}{needs}"
     if job.has_no_work and not job.is_matched:
         return (
-            "which rank is slow cannot be told: no work of a device, and no collective that was "
+            "which rank is slow is not known: no work of a device, and no collective that was "
             "matched, was recorded of any rank"
         )
     if job.scores.empty or not (job.scores["peers"] > 0).any():
         return (
-            "which rank is slow cannot be told: no two ranks communicate in groups of the same "
+            "which rank is slow is not known: no two ranks communicate in groups of the same "
             "kinds and sizes, so none does the work of another; --by bubble has what each waits"
         )
     return None
@@ -74,7 +83,7 @@ def _costs(slow: SlowRank) -> bool:
 
 
 def _slow(job: JobOfRanks, slow: SlowRank) -> str:
-    """Say of a rank that stands out what it does, where, and what that costs."""
+    """Return how a rank stands out, where, and the cost."""
     what = f"{slow.what}{place_words(job, slow)}"
     if not _costs(slow):
         return f"rank {slow.rank} {what}; that is {cost_words(slow)}"
@@ -109,19 +118,6 @@ def line_of(job: JobOfRanks, slow: SlowRank) -> str | None:
     """Return the line that most of a slow rank's excess belongs to, as to be shown."""
     source = slow.place.source if slow.place else None
     return None if source is None else shown_line(source, job.run.source_roots)
-
-
-def _by_scores(job: JobOfRanks) -> Iterator[str]:
-    """Say which ranks stand out where that is not replayed."""
-    if job.is_replayed or job.is_large:
-        return
-    for row in job.standing_out.sort_values("excess_ns", ascending=False).to_dict("records"):
-        does = "computes" if row["score"] == BUSY else "waits for its host"
-        over = format_time(round(row["excess_ns"]))
-        yield (
-            f"rank {row['rank']} is slow: it {does} {over} longer in each step than the ranks of "
-            f"its role; {_NOT_REPLAYED}"
-        )
 
 
 def _links(job: JobOfRanks) -> Iterator[str]:

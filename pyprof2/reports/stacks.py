@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.summaries.profile import select
 from pyprof2.analysis.summaries.stack_sums import COLUMNS, TABLES, stack_sums
@@ -26,7 +26,7 @@ _COUNTED: Final = ("flops", "bytes")
 
 @dataclass(frozen=True)
 class StacksQuery:
-    """What is to be written.
+    """Which sums to write, and where.
 
     Attributes:
         of: `layers`, `lines` or `ops`; see `stack_sums`.
@@ -60,7 +60,24 @@ def show(run: Run, query: StacksQuery) -> list[str]:
     for stack, total in stack_sums(rows, query.of, query.measure, nested).items():
         sums[tuple(map(_name, stack))] += total
     if query.form == "speedscope":
-        write_parts([json_text(_speedscope(sums, query)), "\n"], query.path)
+        # Each stack is a sample whose weight is its sum.
+        numbers: dict[str, int] = {}
+        weights = [total for _, total in sums.most_common()]
+        profile = {
+            "type": "sampled",
+            "name": f"{query.measure} by {query.of}",
+            "unit": _UNITS.get(query.measure, "none"),
+            "startValue": 0,
+            "endValue": sum(weights),
+            "samples": [
+                [numbers.setdefault(name, len(numbers)) for name in stack]
+                for stack, _ in sums.most_common()
+            ],
+            "weights": weights,
+        }
+        frames = [{"name": name} for name in numbers]
+        file = {"$schema": _SCHEMA, "shared": {"frames": frames}, "profiles": [profile]}
+        write_parts([json_text(file), "\n"], query.path)
     else:
         lines = (f"{';'.join(stack)} {total}\n" for stack, total in sums.most_common())
         write_parts(lines, query.path)
@@ -70,30 +87,6 @@ def show(run: Run, query: StacksQuery) -> list[str]:
 def _name(text: str) -> str:
     """Return a name that is one frame on one line."""
     return clean(text).replace(";", ",") or "(none)"
-
-
-def _speedscope(sums: Counter[tuple[str, ...]], query: StacksQuery) -> dict[str, Any]:
-    """Return a file of speedscope's: each stack as a sample of the weight of its sum."""
-    numbers: dict[str, int] = {}
-    samples = [
-        [numbers.setdefault(name, len(numbers)) for name in stack]
-        for stack, _ in sums.most_common()
-    ]
-    weights = [total for _, total in sums.most_common()]
-    profile = {
-        "type": "sampled",
-        "name": f"{query.measure} by {query.of}",
-        "unit": _UNITS.get(query.measure, "none"),
-        "startValue": 0,
-        "endValue": sum(weights),
-        "samples": samples,
-        "weights": weights,
-    }
-    return {
-        "$schema": _SCHEMA,
-        "shared": {"frames": [{"name": name} for name in numbers]},
-        "profiles": [profile],
-    }
 
 
 def _lacks(rows: pd.DataFrame, measure: str) -> list[str]:

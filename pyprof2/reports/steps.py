@@ -1,4 +1,4 @@
-"""What is said of steps below a profile: how long they are, what devices did, which are odd."""
+"""Lines on steps below a profile: their times, the work of devices in them, outliers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHARE_NAMES: Final = ("GPU utilization", "SM efficiency", "occupancy")
 
 
 def step_lines(run: Run, ranks: list[int]) -> Iterator[str]:
-    """Say how long steps are, what devices did in them, and which took unusually long or short.
+    """Give the times of steps, the work of devices in them, and those unusually long or short.
 
     Args:
         run: the run.
@@ -92,23 +92,19 @@ def _times(windows: pd.DataFrame) -> Iterator[str]:
     for row in times[times["count"] > 1].head(_RANKS_SHOWN).to_dict("records"):
         median, low, high = (_time(row[name]) for name in ("median_ns", "q1_ns", "q3_ns"))
         place = _of_rank(row["rank"], len(times))
-        sure = _interval(windows.loc[windows["rank"] == row["rank"], "dur_ns"], row["median_ns"])
+        own = windows.loc[windows["rank"] == row["rank"], "dur_ns"]
+        between = median_interval(own.tolist())
+        sure = ""
+        if between is not None:
+            first, last = between
+            half_pct = 50 * (last - first) / row["median_ns"] if row["median_ns"] else 0.0
+            more = f" (± {format_rate(half_pct)} %: record more)" if half_pct > _NARROW_PCT else ""
+            sure = f"; the median of all such steps {_time(first)} to {_time(last)} at 95 %{more}"
         yield f"{place}{row['count']} steps, median {median}, the middle half {low} to {high}{sure}"
 
 
-def _interval(times: pd.Series[Any], median: float) -> str:
-    """Return between which times the median is, with the reason where that is no narrow range."""
-    between = median_interval(times.tolist())
-    if between is None:
-        return ""
-    low, high = between
-    half_pct = 50 * (high - low) / median if median else 0.0
-    more = f" (± {format_rate(half_pct)} %: record more)" if half_pct > _NARROW_PCT else ""
-    return f"; the median of all such steps {_time(low)} to {_time(high)} at 95 %{more}"
-
-
 def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
-    """Give for each device what it did, on average over steps, and how well it was used."""
+    """Give the states of each device, on average over steps, and how well it was used."""
     used = steps[steps["idle_ns"].notna()]
     keys = ["rank", "device"]
     means = used.groupby(keys, dropna=False)[["dur_ns", *_STATES]].mean().reset_index()
@@ -129,7 +125,7 @@ def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
 
 
 def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
-    """Name the steps that took unusually long or short, and what was different in them."""
+    """Name the steps that took unusually long or short, and how they differ."""
     odd = outlier_steps(windows)
     ranks = windows["rank"].nunique()
     shown = odd.head(_OUTLIERS_SHOWN)
@@ -154,7 +150,7 @@ def outlier_notes(run: Run) -> dict[tuple[int, int], str]:
 
 
 def _notes(run: Run, windows: pd.DataFrame, odd: pd.DataFrame) -> Iterator[str]:
-    """Say of each of these windows how much longer it takes, and what was different."""
+    """Say how much longer each of these windows takes, and how it differs."""
     if odd.empty:
         return
     rows = run.rows(NEEDED)

@@ -1,4 +1,4 @@
-"""Tables for people, as text or Markdown: of any report; of a profile with what is around it."""
+"""Tables for people, as text or Markdown: of any report; of a profile with heading and notes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TABLE_ROWS: Final = 50
 _OVERVIEW_ROWS: Final = 20
-# What a narrow terminal does without, the first one first.
+# Columns that a narrow terminal does without, the first one first.
 _DROPPABLE: Final = (
     "intensity",
     "min_ns",
@@ -48,7 +48,7 @@ _DROPPABLE: Final = (
 )
 # Which columns hold a line of code; the last one is PyProf's.
 _LINES: Final = ("source", "library_source")
-# What adds up over rows, so that a line can stand for those not shown.
+# Columns that add up over rows, so that a line can stand for those not shown.
 ADDITIVE: Final = (
     "count",
     "time_ns",
@@ -108,15 +108,15 @@ def drawn(
 
 @dataclass(frozen=True)
 class Content:
-    """The rows of a table, and what goes with them.
+    """The rows of a table, with sums and notes.
 
     Attributes:
         first: the rows that are shown, in order.
         count: of all rows.
-        rest: what adds up over those not shown, by column.
+        rest: sums over those not shown, by column.
         total: of all rows, by column.
         flags: of the rows that are shown, why a rate that is above a roof may be right.
-        notes: what else is to be said.
+        notes: further lines below the table.
     """
 
     first: Listed
@@ -147,7 +147,7 @@ def rows_shown(query: Query) -> int:
 
 
 def lines(run: Run, content: Content, query: Query, heading: Sequence[str]) -> list[str]:
-    """Return the lines of a profile: heading, table, and what is said below it."""
+    """Return the lines of a profile: heading, table, and notes."""
     first, notes, target = content.first, list(content.notes), query.target
     if length(first) < content.count:
         more = f"{length(first):,} of {content.count:,} rows; more with --top N, all with --csv"
@@ -160,12 +160,18 @@ def lines(run: Run, content: Content, query: Query, heading: Sequence[str]) -> l
             (words, {pyprof_header(name): row[name] for name in row}) for words, row in footer
         ]
     marked = _marked(first, content.flags)
-    droppable = () if query.columns or query.pyprof else _droppable(run, first)
+    droppable: list[str] = []
+    if not (query.columns or query.pyprof):
+        # The keys of sums, which come first, stay. Without a GPU the kernel is the op.
+        names = list(first)
+        keys = names[: names.index("count")] if "count" in names else []
+        least = ["kernel_short"] if run.summary["no_gpu"] else []
+        droppable = [name for name in (*least, *_DROPPABLE) if name not in keys]
     table = drawn(first, target, footer, droppable=droppable, marked=marked)
     if table.left_out:
         names = sorted(table.left_out, key=list(first).index)
         notes.append(f"columns that did not fit (-w, -c): {', '.join(names)}")
-    # What the marks mean, each flag once.
+    # The meaning of the marks, each flag once.
     marks = [marked[name] for name in marked if name not in table.left_out]
     seen = zip(content.flags, zip(*marks, strict=True), strict=False)
     flagged = [flag for flag, marks_of_row in seen if any(marks_of_row)]
@@ -215,17 +221,8 @@ def _marked(rows: Listed, flags: Sequence[str | None]) -> dict[str, list[bool]]:
     return {name: marks[name] for name in marks if name in rows}
 
 
-def _droppable(run: Run, table: Listed) -> list[str]:
-    """Return the columns that may be left out; the keys of sums, which come first, may not."""
-    # Without a GPU the kernel is the op.
-    first = ["kernel_short"] if run.summary["no_gpu"] else []
-    names = list(table)
-    keys = names[: names.index("count")] if "count" in names else []
-    return [name for name in (*first, *_DROPPABLE) if name not in keys]
-
-
 def _footer(content: Content) -> Footer:
-    """Return the rows below the table: what is not shown, and the total."""
+    """Return the rows below the table: the sum of those not shown, and the total."""
     names, total = list(content.first), content.total
     footer = [("total", {name: total[name] for name in names if name in total})]
     rest = content.count - length(content.first)
@@ -235,6 +232,6 @@ def _footer(content: Content) -> Footer:
 
 
 def _added_up(values: Sequence[Any]) -> Any:
-    """Return the sum of what is known; None of nothing."""
+    """Return the sum of the known values; None where none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""What `prof` shows instead of a profile: totals of a recording, and steps as the plugin does."""
+"""`prof --summary` and `--breakdown`: totals of a recording, and steps as the plugin does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check(query: Query) -> None:
 
 
 def show(run: Run, query: Query) -> None:
-    """Write the totals: what stands above tables, or all of them as JSON."""
+    """Write the totals: the heading of tables, or all of them as JSON."""
     if query.target.form == "json":
         totals = run.summary | {
             "figures": [each._asdict() for each in figures(run)],

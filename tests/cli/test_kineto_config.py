@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyprof2.cli.capture import tell_of_config
+from pyprof2.cli.capture import warn_of_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ def said(
     monkeypatch.delenv("KINETO_CONFIG", raising=False)
     if path is not None:
         monkeypatch.setenv("KINETO_CONFIG", path)
-    tell_of_config()
+    warn_of_config()
     return capsys.readouterr().err
 
 

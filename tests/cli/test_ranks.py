@@ -73,7 +73,7 @@ CLOSE = "No rank is slow: none takes longer than the others by more than 0.1 % o
         (Job(2), None, CLOSE),
         (Job(2, slow={1: 1.2}), None, "Rank 1 is the slower one: it computes 20.1 % longer than"),
         (Job(4), [0, 1, 3], f"{CLOSE}, of the 3 ranks of 4 that were read."),
-        (Job(4), [1], "Which rank is slow cannot be told from one rank: only rank 1 of 4 was"),
+        (Job(4), [1], "Which rank is slow is not known from one rank: only rank 1 of 4 was"),
         (Job(4, slow={2: 1.2}, gap_us=200, noise=0.002), None,
          "No rank makes any step 1 % longer; rank 2 computes 20.0 % longer than the ranks of"),
     ],
@@ -129,7 +129,7 @@ def test_ranks_that_nothing_compares_are_said_to_be_so(
         folder.mkdir()
         files.append(str(trace(folder, op("aten::mm", 0, 9)).rename(tmp_path / f"r{rank}.json")))
 
-    assert _answer(capsys, *files).startswith("Which rank is slow cannot be told: no work")
+    assert _answer(capsys, *files).startswith("Which rank is slow is not known: no work")
 
 
 @pytest.mark.parametrize("view", VIEWS)

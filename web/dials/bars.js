@@ -1,4 +1,4 @@
-// What time and memory are made of: a bar for each part, all on one scale.
+// The parts of time and memory: a bar for each part, all on one scale.
 import { el, shown } from "../src/text.js";
 
 const MOST = 10;

@@ -1,5 +1,5 @@
 // One dial: a scale with a handle that is dragged, or moved by keys. It knows where it may stand and
-// tells where it is moved to; what that means for others is not its business.
+// reports where it is moved to; its handlers do the rest.
 import { el } from "../src/text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -27,11 +27,11 @@ export class Dial {
    * @param {{id: string, title: string, column: {value: number[], lo: number[], hi: number[]},
    *   text: (value: number) => string, limit: number|null, limitText: string, binds: boolean,
    *   batches: number[], recorded: number[]}} about  `recorded` are places of the column
-   * @param {{move: (at: number) => void, commit: () => void, restore: () => void}} told
+   * @param {{move: (at: number) => void, commit: () => void, restore: () => void}} handlers
    */
-  constructor(about, told) {
+  constructor(about, handlers) {
     Object.assign(this, about);
-    this.told = told;
+    this.handlers = handlers;
     this.at = 0;
     this.drag = null;
     this.keys = null;
@@ -116,7 +116,7 @@ export class Dial {
     node.addEventListener("pointerdown", (event) => this.begin(event));
     node.addEventListener("pointermove", (event) => this.moved(event));
     node.addEventListener("pointerup", () => this.dropped());
-    // What takes the pointer away ends the drag without a change.
+    // A lost pointer ends the drag without a change.
     node.addEventListener("pointercancel", () => this.cancel());
     node.addEventListener("lostpointercapture", () => this.cancel());
     this.handle.addEventListener("keydown", (event) => this.key(event));
@@ -142,7 +142,7 @@ export class Dial {
   moved(event) {
     if (!this.drag) return;
     this.drag.moved = true;
-    this.told.move(this.nearest(this.valueAt(event) - this.drag.off));
+    this.handlers.move(this.nearest(this.valueAt(event) - this.drag.off));
   }
 
   /** The place whose value is nearest; of several the one nearest to where it stands. */
@@ -161,7 +161,7 @@ export class Dial {
     if (!this.drag) return;
     const { moved } = this.drag;
     this.drag = null;
-    if (moved) this.told.commit();
+    if (moved) this.handlers.commit();
   }
 
   /** End what was begun and put back what was. */
@@ -170,7 +170,7 @@ export class Dial {
     this.drag = null;
     clearTimeout(this.keys);
     this.keys = null;
-    if (begun) this.told.restore();
+    if (begun) this.handlers.restore();
   }
 
   key(event) {
@@ -188,7 +188,7 @@ export class Dial {
     if (!this.may || this.drag) return;
     clearTimeout(this.keys);
     this.keys = setTimeout(() => this.settle(), PAUSE);
-    this.told.move(Math.max(0, Math.min(this.column.value.length - 1, this.at + by)));
+    this.handlers.move(Math.max(0, Math.min(this.column.value.length - 1, this.at + by)));
   }
 
   /** Keys that were pressed count now. */
@@ -196,6 +196,6 @@ export class Dial {
     if (this.keys === null) return;
     clearTimeout(this.keys);
     this.keys = null;
-    this.told.commit();
+    this.handlers.commit();
   }
 }

@@ -12,7 +12,7 @@ import { patch } from "./patch.js";
 
 const AGAIN = 2000;
 const TONES = { forward: "--busy", backward: "--comm", recompute: "--idle-0", optimizer: "--copies" };
-/** What a batch does not make larger. */
+/** Parts that do not grow with the batch. */
 const STAYS = new Set(["does not grow", "parameter", "buffer", "parameter_or_buffer", "gradient", "optimizer_state"]);
 const UNTRIED = "predicted, not tried";
 const bytes = (value) => quantity(value, byteUnit);
@@ -43,18 +43,18 @@ class App {
 
   made() {
     const { doc } = this;
-    const told = { move: (at) => this.show(at), commit: () => this.commit(), restore: () => this.show(this.home) };
+    const handlers = { move: (at) => this.show(at), commit: () => this.commit(), restore: () => this.show(this.home) };
     const common = { batches: doc.batches, recorded: doc.recorded.map((size) => this.place(size)) };
     const of = doc.measure === "step_time_ns" ? "" : ", if kernels were all";
     const { asymptote, usable_bytes: usable } = doc.limits;
     const found = [];
     if (doc.throughput) {
       const limitText = asymptote === null ? "" : `no batch reaches ${samples(asymptote)}`;
-      found.push(new Dial({ ...common, id: "throughput", title: `Throughput${of}`, column: doc.throughput, text: samples, limit: asymptote, limitText, binds: false }, told));
+      found.push(new Dial({ ...common, id: "throughput", title: `Throughput${of}`, column: doc.throughput, text: samples, limit: asymptote, limitText, binds: false }, handlers));
     }
     if (doc.memory) {
       const limitText = usable === null ? "" : `up to ${bytes(usable)} fit`;
-      found.push(new Dial({ ...common, id: "memory", title: "Memory", column: doc.memory, text: bytes, limit: usable, limitText, binds: true }, told));
+      found.push(new Dial({ ...common, id: "memory", title: "Memory", column: doc.memory, text: bytes, limit: usable, limitText, binds: true }, handlers));
     }
     return found;
   }
@@ -167,7 +167,7 @@ class App {
     else this.drawCode();
   }
 
-  /** What was dialled counts: the code changes, or a patch is there for it. */
+  /** Take the dialled size: the code changes, or a patch is there for it. */
   async commit() {
     const place = this.chosen;
     const [from, to] = [this.doc.batches[this.home], this.doc.batches[this.at]];
@@ -263,7 +263,7 @@ function draw(app) {
       app.status));
 }
 
-/** What is on the page, or what its host has. */
+/** The data of the page, or of its host. */
 async function loaded() {
   const own = document.getElementById("document").textContent.trim();
   if (own) return { doc: await readDocument(), host: null };

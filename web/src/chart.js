@@ -21,7 +21,7 @@ use([
 
 const FONT = "12px system-ui, sans-serif";
 
-/** What all charts have in common. */
+/** Options of all charts. */
 export function base() {
   return {
     animation: false,

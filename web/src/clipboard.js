@@ -1,4 +1,4 @@
-// What the reader takes along: a table as CSV (RFC 4180), and command lines.
+// Copies for the reader: a table as CSV (RFC 4180), and command lines.
 import { el } from "./text.js";
 
 /** One field: in quotes where it holds a comma, a quote or the end of a line. */

@@ -13,7 +13,7 @@ const CUBE_NAMES = SELECTION.filter((name) => name !== "cause");
 /** The steps that the sums do not keep apart. */
 const OTHERS = "(others)";
 
-/** What pages need: the document, the state, and what the selection leaves. */
+/** The input of pages: the document, the state, and the selected rows. */
 class App {
   constructor(doc) {
     this.doc = doc;
@@ -130,11 +130,11 @@ function sayFolded(app, { uses }, panel) {
   panel.querySelector("h2").after(el("p", { class: "unused" }, `Step ${shown(step)} is not kept apart in tables of ops and kernels: it is among ${OTHERS}. `, show));
 }
 
-/** What is selected and makes no difference to the page. */
+/** The parts of the selection that make no difference to the page. */
 function sayUnused(app, { uses = CUBE_NAMES }, panel) {
   const unused = app.state.selection().map(([name]) => name).filter((name) => !uses.includes(name));
   if (!unused.length) return;
-  const hint = el("p", { class: "unused" }, `What is shown here does not depend on the ${unused.join(" and the ")} that is selected.`);
+  const hint = el("p", { class: "unused" }, `This page does not depend on the ${unused.join(" and the ")} that is selected.`);
   panel.querySelector("h2").after(hint);
 }
 

@@ -13,7 +13,7 @@ export function measureGroups(cube, groupOf, count, whole) {
   const found = Array.from({ length: count }, () => ({}));
   const task = { cube, groupOf, count, whole };
   for (const column of cube.columns) {
-    const values = MAKERS[Object.keys(column.of).find((key) => key in MAKERS)](task, column);
+    const values = BY_KIND[Object.keys(column.of).find((key) => key in BY_KIND)](task, column);
     const known = knownGroups(task, column.of);
     values.forEach((value, group) => (found[group][column.name] = known(group) ? value : null));
   }
@@ -21,7 +21,7 @@ export function measureGroups(cube, groupOf, count, whole) {
 }
 
 /** How a column is made, by what its `of` has. */
-const MAKERS = {
+const BY_KIND = {
   sum: (task, column) => added(task, column.of.sum),
   min: (task, column) => extreme(task, column.of.min, Math.min),
   max: (task, column) => extreme(task, column.of.max, Math.max),

@@ -97,7 +97,7 @@ function crumb(app, chosen, name, value, place) {
   return el("li", {}, back, off);
 }
 
-/** What is chosen by a name: the text, and whether what is below it is not meant. */
+/** The choice by a name: the text, and whether names below it are excluded. */
 export function decoded(app, name, value) {
   return decodeText(value, app.cube.table.column(name).texts ?? []);
 }

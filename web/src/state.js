@@ -1,4 +1,4 @@
-// What the reader looks at, all of it in the fragment of the address: the page, the selection, the
+// The view of the reader, all of it in the fragment of the address: the page, the selection, the
 // way down to where they are, and how the table is sorted and filtered.
 
 /** Chosen in the bar above every page. */
@@ -77,7 +77,7 @@ export function encodeText(text, texts, alone = false) {
   return alone ? `=${written}` : written;
 }
 
-/** What a value of the fragment stands for. */
+/** The meaning of a value of the fragment. */
 export function decodeText(value, texts) {
   const alone = value.startsWith("=");
   const written = alone ? value.slice(1) : value;

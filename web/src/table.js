@@ -146,7 +146,7 @@ class TableView {
     this.spec.onBuilt?.(this);
   }
 
-  /** What Tabulator leaves out for screen readers. */
+  /** Attributes for screen readers that Tabulator leaves out. */
   polish() {
     this.holder.setAttribute("aria-label", this.spec.label);
     this.holder.setAttribute("aria-rowcount", String(this.spec.rows.length));

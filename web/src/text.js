@@ -6,7 +6,7 @@ const TITLE = 2000;
 export const NULL = "\u2013";
 export const NONE = "(none)";
 
-// What Python calls printable, `str.isprintable`, as the tool's own tables have it.
+// The characters that Python calls printable, `str.isprintable`, as the tool's own tables have it.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 const NAMED = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
@@ -30,12 +30,12 @@ function cut(text, limit) {
   return `${clean(text.slice(0, head))}\u2026${clean(text.slice(-tail))}`;
 }
 
-/** What is shown of a text: at most 300 characters of it, its middle left out. */
+/** A text as shown: at most 300 characters of it, its middle left out. */
 export function shown(value) {
   return value === null || value === undefined ? NULL : cut(String(value), SHOWN);
 }
 
-/** What stands in the title of an element: at most 2,000 characters. */
+/** The title of an element: at most 2,000 characters. */
 export function titled(value) {
   return value === null || value === undefined ? "" : cut(String(value), TITLE);
 }

@@ -1,4 +1,4 @@
-"""All that the page shows, as one object of plain values; see `docs/report-data.rst`."""
+"""The data of the page as one object of plain values; see `docs/report-data.rst`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NOTHING: Final = "there is nothing to profile in the recording"
 
 @dataclass(frozen=True)
 class ReportQuery:
-    """What is asked of the page.
+    """The input of the page, and options.
 
     Attributes:
         input: the store or trace, as the user named it.
@@ -60,12 +60,12 @@ class ReportQuery:
 
 
 def packed_document(run: Run, query: ReportQuery) -> str:
-    """Return what the page shows of a run, as `html.packed` makes it.
+    """Return the data of the page of a run, as `html.packed` makes it.
 
     Where it is too large the profile gets fewer rows, and then texts are cut; totals stay exact.
 
     Raises:
-        StoreError, TraceError: what it is to be compared with cannot be read.
+        StoreError, TraceError: the store or trace to compare with cannot be read.
         UsageError: it has no steps to compare.
     """
     apart = steps_apart(run)
@@ -130,7 +130,7 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
     document: dict[str, Any] = {"schema": SCHEMA}
     for name, made in parts.items():
         document[name] = made()
-        # Else what one part leaves free adds to what the next one takes.
+        # Else memory that one part freed adds to that of the next one.
         release_unused()
     return document
 

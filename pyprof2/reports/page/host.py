@@ -1,4 +1,4 @@
-"""What is on the page of a recording without a device: parts of its steps, lanes of threads."""
+"""The page of a recording without a device: parts of its steps, lanes of threads."""
 
 from __future__ import annotations
 

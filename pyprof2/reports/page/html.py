@@ -28,7 +28,7 @@ _OWN: Final = "; connect-src 'self'"
 
 
 class Program(NamedTuple):
-    """What runs on a page.
+    """The program of a page.
 
     Attributes:
         name: of its files in `pyprof2/data`.

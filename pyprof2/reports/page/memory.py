@@ -1,4 +1,4 @@
-"""Memory on the page: the curve of each device, and what was live at its peak."""
+"""Memory on the page: the curve of each device, and the blocks at its peak."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN: Final = {"line": "source", "blocks": "count"}
 
 
 def memory_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]] | None:
-    """Return what was allocated on each device; None where no allocation was recorded."""
+    """Return the memory of each device; None where no allocation was recorded."""
     found = run.memory_by_device()
     live = found.rows(_AXES, "peak")
     return [_device(run, curve, live, zero[curve.rank]) for curve in found.curves] or None
@@ -65,10 +65,10 @@ def _of(curve: MemoryCurve, live: pd.DataFrame) -> pd.DataFrame:
 
 
 def _live(run: Run, rows: pd.DataFrame) -> dict[str, Any]:
-    """Return what was live, the largest first; what is not known is null."""
+    """Return the live blocks, the largest first; unknown values are null."""
     rows = rows.sort_values("bytes", ascending=False, kind="stable").head(MOST_LIVE)
     texts = {name: rows[name].astype(object) for name in _AXES}
-    # What is no block of the recording says so as its op, and has neither layer nor line.
+    # A row that is no block of the recording says so as its op, and has neither layer nor line.
     unknown = {name: _NOT_KNOWN if name == "op" else _NO_PLACE for name in _AXES}
     plain = {name: text.where(~text.isin(unknown[name]), None) for name, text in texts.items()}
     frame = rows[["bytes", "blocks"]].assign(**plain)[[*_AXES, "bytes", "blocks"]]

@@ -1,4 +1,4 @@
-"""What stands above the fold: what the recording is, findings, and how good the numbers are."""
+"""The top of the page: facts of the recording, findings, and the quality of the numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def heading_of(run: Run) -> dict[str, Any]:
 
 
 def findings_of(run: Run) -> list[dict[str, Any]]:
-    """Return what `advise` prints: what fires and what cannot be judged, in its order."""
+    """Return the findings of `advise` that fire or cannot be judged, in its order."""
     found = run.advise()
     rows = alike(found[found["status"] != "silent"])
     names = [*found.columns, "ranks", "least_ns"]
@@ -45,12 +45,12 @@ def findings_of(run: Run) -> list[dict[str, Any]]:
 
 
 def bounds_of(run: Run) -> list[dict[str, Any]]:
-    """Return what the remedies of all findings together can gain at most, by rank."""
+    """Return the most that the remedies of all findings together gain, by rank."""
     return records(run.gain_bounds)
 
 
 def quality_of(run: Run) -> dict[str, Any]:
-    """Return how much of the time is linked and costed, and what is wrong with the recording."""
+    """Return the shares of time linked and costed, and problems of the recording."""
     summary, disturbed = run.summary, disturbances(run.advise())
     titles = [rule.title for rule in RULES if rule.slug in disturbed]
     steps = summary["steps"]

@@ -53,12 +53,12 @@ def _files(paths: Iterable[str], root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _read(path: str, root: Path) -> bytes | None:
-    """Return what a file below `root` holds; None for any that is not to be read."""
+    """Return the content of a file below `root`; None for any that is not to be read."""
     place = _below(path, root)
     if place is None:
         return None
     try:
-        # What was a file a moment ago may be a link or a pipe now: neither is followed.
+        # A file of a moment ago may be a link or a pipe now: neither is followed.
         with open(place, "rb", opener=_opened) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
@@ -74,7 +74,7 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _below(path: str, root: Path) -> Path | None:
-    """Return where a file is, links followed; None if that is not below `root`."""
+    """Return the place of a file, links followed; None if that is not below `root`."""
     plain = PurePosixPath(path)
     if "\0" in path or ".." in plain.parts or plain.suffix not in _SUFFIXES:
         return None

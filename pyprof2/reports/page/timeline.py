@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.time.slices import MergedSlices
     from pyprof2.api.run import Run
 
 MOST_BOXES: Final = 20_000
@@ -160,18 +159,15 @@ def _tracks(
     for each in np.unique(found.track).tolist():
         own = found.track == each
         name = "idle" if kind == "idle" else _name(kind, names[each])
-        yield {"name": name, "kind": kind, "boxes": _boxes(rows, found, own)}
+        longest = rows.iloc[found.longest[own]]
+        values: dict[str, Int] = {
+            "start_ns": found.start, "dur_ns": found.end - found.start, "count": found.merged,
+            "busy_ns": found.busy_ns,
+        }  # fmt: skip
+        boxes = {name: numbers[own].tolist() for name, numbers in values.items()}
+        boxes |= {each: text_column(longest[each]) for each in ("name", "op", "layer", "category")}
+        yield {"name": name, "kind": kind, "boxes": boxes}
 
 
 def _name(kind: str, number: Any) -> str:
     return f"no {kind}" if pd.isna(number) else f"{kind} {number}"
-
-
-def _boxes(rows: pd.DataFrame, found: MergedSlices, own: Bool) -> dict[str, Any]:
-    longest = rows.iloc[found.longest[own]]
-    numbers: dict[str, Int] = {
-        "start_ns": found.start, "dur_ns": found.end - found.start, "count": found.merged,
-        "busy_ns": found.busy_ns,
-    }  # fmt: skip
-    texts = {name: text_column(longest[name]) for name in ("name", "op", "layer", "category")}
-    return {name: values[own].tolist() for name, values in numbers.items()} | texts

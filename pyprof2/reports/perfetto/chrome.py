@@ -7,7 +7,7 @@ of it a thread, named by the tracks that it is below.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,14 +29,14 @@ _BETWEEN: Final = ",\n"
 
 
 class ChromeWriter(Writer):
-    """Writes events one after another; what is known of tracks and texts is as in `Writer`."""
+    """Writes events one after another; tracks and texts are as in `Writer`."""
 
     def __init__(self, write: Callable[[bytes], object], base: int = 0) -> None:
         """Write the head.
 
         Args:
             write: takes bytes.
-            base: the time in ns that those of the file count from. What reads them takes them for
+            base: the time in ns that those of the file count from. Readers take them for
                 floats, which do not hold the us since 1970 to the ns.
         """
         self._base = base
@@ -88,21 +88,18 @@ class ChromeWriter(Writer):
             self._write_events(
                 _joined('{"ph":"X","pid":', *at, *length, *names, ',"args":{', arguments, "}}")
             )
-            self._write_flows(begins, rows, at)
-
-    def _write_flows(self, begins: Slices, rows: slice, at: tuple[Any, ...]) -> None:
-        tail = ',"cat":"flow","name":"flow","id":'
-        if begins.flow_to is not None:
-            flow = begins.flow_to[rows]
-            ends = _joined('{"ph":"f","bp":"e","pid":', *at, tail, _digits(flow), "}")
-            self._write_events(ends.filter(pa.array(flow > 0)))
-        if begins.flow_offsets is not None:
-            count = len(begins.start[rows])
-            offsets = begins.flow_offsets[rows.start : rows.start + count + 1]
-            of = pa.array(np.repeat(np.arange(count), np.diff(offsets)))
-            flow = begins.flows[offsets[0] : offsets[-1]]
-            place = [each if isinstance(each, str) else each.take(of) for each in at]
-            self._write_events(_joined('{"ph":"s","pid":', *place, tail, _digits(flow), "}"))
+            tail = ',"cat":"flow","name":"flow","id":'
+            if begins.flow_to is not None:
+                flow = begins.flow_to[rows]
+                flow_ends = _joined('{"ph":"f","bp":"e","pid":', *at, tail, _digits(flow), "}")
+                self._write_events(flow_ends.filter(pa.array(flow > 0)))
+            if begins.flow_offsets is not None:
+                count = len(begins.start[rows])
+                offsets = begins.flow_offsets[rows.start : rows.start + count + 1]
+                of = pa.array(np.repeat(np.arange(count), np.diff(offsets)))
+                flow = begins.flows[offsets[0] : offsets[-1]]
+                place = [each if isinstance(each, str) else each.take(of) for each in at]
+                self._write_events(_joined('{"ph":"s","pid":', *place, tail, _digits(flow), "}"))
 
     def counters(self, time: Ints, track: Ints, value: NDArray[np.float64]) -> None:
         """Write values of counters, from these instants on."""

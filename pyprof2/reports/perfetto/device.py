@@ -1,4 +1,4 @@
-"""What devices did: kernels and copies by stream, how fast, what waited, why they were idle."""
+"""Tracks of devices: kernels and copies by stream, rates, queued work, causes of idle time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WORK: Final = (
 _IDLE_SHOWN: Final = ("group", "source", "op", "call", "thread", "note", "step")
 
 _RATES: Final = (("TFLOP/s", 1e12), ("GB/s", 1e9), ("% of roof", 1e4))
-"""The counters of a device, and what to divide their sums of whole numbers by."""
+"""The counters of a device, and the divisors of their sums of whole numbers."""
 _LARGEST_RATE: Final = 1e18
 _STEPS, _IDLE, _STREAMS, _COUNTERS = range(4)
 
@@ -50,7 +50,7 @@ def write_work(rank: Rank) -> None:
 
 
 class _WorkTracks:
-    """The tracks of work, and what of them goes on from span to span."""
+    """The tracks of work, and their state between spans."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -61,12 +61,16 @@ class _WorkTracks:
         self._rates = [RunningSums() for _ in _RATES]
 
     def add(self, span: Span) -> None:
-        """Write the work of a span; of the counters what is certain by its end."""
+        """Write the work of a span, and counters as far as they are certain by its end."""
         device, stream = (int_column(span.rows, name, NULL) for name in ("device", "stream"))
         of_stream, of_device = self._streams.number(device, stream), self._devices.number(device)
         until = span.until + self._rank.shift
         self._slices.add(of_stream, _slices(self._rank, span.rows), until)
-        self._add_queued(span.rows, of_stream)
+        # Work is queued from the end of its launch to its start.
+        start, launch = int_column(span.rows, "start_ns", 0), int_column(span.rows, "launch_id", -1)
+        called, duration = self._calls.values(launch)
+        since = np.where(launch >= 0, np.minimum(start, called + np.maximum(0, duration)), start)
+        self._queue.add(since, start, of_stream, np.ones_like(start))
         tracks = [
             self._counter(f"queued, {_stream_name(stream)}", packets.COUNT, device)
             for device, stream in self._streams.keys
@@ -88,13 +92,6 @@ class _WorkTracks:
         parent = self._rank.device(device)
         return self._rank.writer.track(name, parent, place=_COUNTERS, counter=unit)
 
-    def _add_queued(self, found: pa.Table, group: Ints) -> None:
-        """Count work from the end of its launch to its start."""
-        start, launch = int_column(found, "start_ns", 0), int_column(found, "launch_id", -1)
-        called, duration = self._calls.values(launch)
-        since = np.where(launch >= 0, np.minimum(start, called + np.maximum(0, duration)), start)
-        self._queue.add(since, start, group, np.ones_like(start))
-
     def _count(self, changes: Changes, tracks: list[int], unit: float) -> None:
         track = np.array(tracks, np.int64)[changes.key]
         time = changes.time + self._rank.shift
@@ -115,7 +112,7 @@ def _slices(rank: Rank, found: pa.Table) -> Slices:
 
 
 def _add_rates(rates: list[RunningSums], found: pa.Table, device: Ints) -> None:
-    """Count what is known of the work of kernels while they run; whole numbers add up exactly."""
+    """Count the known work of kernels while they run; whole numbers add up exactly."""
     start, duration = int_column(found, "start_ns", 0), int_column(found, "dur_ns", 0)
     seconds = np.maximum(duration, 1) / 1e9
     values = (
@@ -205,7 +202,7 @@ class RunningSums:
         value = total - (total - change)[first] + self._sums[key]
         last = np.r_[(when[1:] != when[:-1]) | is_first[1:], True]
         when, key, value = when[last], key[last], value[last]
-        # What comes and goes at one instant changes nothing.
+        # A value that is added and taken away at one instant changes nothing.
         starts = np.r_[True, key[1:] != key[:-1]]
         before = np.where(starts, self._sums[key], np.r_[0, value[:-1]])
         self._sums[key] = value  # the last one of each key stays

@@ -33,7 +33,7 @@ _PARTS: Final = (
 
 @dataclass(frozen=True)
 class PerfettoQuery:
-    """What is to be written.
+    """Which trace to write, and where.
 
     Attributes:
         path: the file; None: stdout.
@@ -49,7 +49,7 @@ class PerfettoQuery:
 
 
 def show(run: Run, query: PerfettoQuery) -> list[str]:
-    """Write the trace, and return lines on what it lacks.
+    """Write the trace, and return lines on missing parts.
 
     Raises:
         UsageError: there is no such rank, or the bytes would go to a terminal.
@@ -96,7 +96,7 @@ def _first(run: Run) -> int:
 
 
 def _shifts(run: Run) -> dict[int, int]:
-    """Return what to add to the times of each rank to have all on the clock of the first one.
+    """Return the shift of each rank's times to the clock of the first one.
 
     Where the recordings do not say when they were made, each keeps its own clock.
     """

@@ -1,4 +1,4 @@
-"""What was found, on the timeline: each finding at the rows that are its evidence."""
+"""Findings on the timeline: each at the rows that are its evidence."""
 
 from __future__ import annotations
 
@@ -37,21 +37,26 @@ def write_findings(rank: Rank, found: Sequence[Mapping[str, Any]]) -> None:
     names none is shown over all that was recorded.
 
     Args:
-        rank: what they are of.
+        rank: whose.
         found: rows of the table of findings that fire, None for null.
     """
     for at, finding in enumerate(found):
         group = rank.writer.track("findings", rank.root, place=FINDINGS)
         parts = list(_evidence(rank, finding["evidence"] or "")) or [_recorded(rank)]
         start, duration = (np.concatenate(column) for column in zip(*parts, strict=True))
-        table = _with_words(pa.table({"start_ns": start, "dur_ns": duration}), finding)
+        table = pa.table({"start_ns": start, "dur_ns": duration})
+        for name in _SHOWN:
+            kind = pa.int64() if name.endswith("_ns") else pa.string()
+            column = pa.array([finding[name]] * table.num_rows, kind)
+            column = column if kind == pa.int64() else column.dictionary_encode()
+            table = table.append_column(name, column)
         rule: str = finding["rule"]
 
         def track(_: int, lane: int, rule: str = rule, at: int = at, group: int = group) -> int:
             return rank.writer.track(lane_name(rule, lane), group, place=at)
 
-        name = constant(rule, table.num_rows)
-        rank.write_slices(table, name, np.zeros(table.num_rows, np.int64), track, _SHOWN)
+        title = constant(rule, table.num_rows)
+        rank.write_slices(table, title, np.zeros(table.num_rows, np.int64), track, _SHOWN)
 
 
 def _recorded(rank: Rank) -> tuple[Ints, Ints]:
@@ -76,14 +81,3 @@ def _times_of(table: TableParts, key: str, ids: Ints) -> Iterator[tuple[Ints, In
             own = found.filter(pc.is_in(found[key], pa.array(ids)))
             start, duration = (int_column(own, name, 0) for name in TIMES)
             yield start, duration
-
-
-def _with_words(table: pa.Table, finding: Mapping[str, Any]) -> pa.Table:
-    """Return the table with what is to be said of the finding in every row."""
-    for name in _SHOWN:
-        kind = pa.int64() if name.endswith("_ns") else pa.string()
-        column = pa.array([finding[name]] * table.num_rows, kind)
-        table = table.append_column(
-            name, column if kind == pa.int64() else column.dictionary_encode()
-        )
-    return table

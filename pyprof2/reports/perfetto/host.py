@@ -1,4 +1,4 @@
-"""What threads of the host did: ops, calls of the GPU runtime, ranges."""
+"""Tracks of the host's threads: ops, calls of the GPU runtime, ranges."""
 
 from __future__ import annotations
 

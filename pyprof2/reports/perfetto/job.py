@@ -1,4 +1,4 @@
-"""What ranks did together: collectives, waits, and the critical path with who is to blame."""
+"""Tracks of the job: collectives, waits, and the critical path with who is to blame."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEXTS: Final = (
 
 
 def write_job(rank: Rank, job: JobOfRanks, *, replayed: bool) -> None:
-    """Write what a rank did together with others, on its own clock, below a track `job`.
+    """Write a rank's collectives, waits and critical path, on its own clock, below track `job`.
 
     Args:
         rank: which one.
@@ -104,7 +104,13 @@ def _write(
     if found.empty:
         return
     columns = {n: pa.array(found[n].astype("int64")) for n in ("start_ns", "dur_ns")}
-    columns |= {n: _column(found[n], is_text=n in _TEXTS) for n in shown}
+    for n in shown:
+        if n in _TEXTS:
+            plain = found[n].astype(object)
+            texts = pa.array(plain.where(plain.notna(), None), pa.string())
+            columns[n] = texts.dictionary_encode()
+        else:
+            columns[n] = pa.array(found[n].astype("Int64"))
     columns["name"] = pa.array([words(row) for _, row in found.iterrows()]).dictionary_encode()
     table = pa.table(columns)
     group = rank.writer.track("job", rank.root, place=JOB)
@@ -114,10 +120,3 @@ def _write(
 
     parents = np.zeros(len(found), np.int64)
     rank.write_slices(table, code_column(table, "name"), parents, track, shown)
-
-
-def _column(values: pd.Series, *, is_text: bool) -> pa.Array:
-    if not is_text:
-        return pa.array(values.astype("Int64"))
-    plain = values.astype(object)
-    return pa.array(plain.where(plain.notna(), None), pa.string()).dictionary_encode()

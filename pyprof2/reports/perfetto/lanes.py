@@ -1,7 +1,7 @@
-"""Where slices go that a track cannot show one inside another: into further lanes.
+"""Further lanes for slices that a track cannot show one inside another.
 
 Perfetto closes the innermost slice of a track, whichever was meant, so the slices of a track must
-not cross. What a thread does is nested, but for recorders that round; what a stream does comes one
+not cross. Slices of a thread are nested, but for recorders that round; those of a stream come one
 after another, but for graphs and kernels that begin early.
 """
 
@@ -112,7 +112,7 @@ def _nested(start: Ints, end: Ints, lane: Ints, fixed: int) -> Ints:
 
 
 def _crossing(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return of each level that a wrong slice would end: whose it is, and what ends instead."""
+    """Return, for each level that a wrong slice would end, its slice and the one that ends."""
     count = len(start)
     at = _events(start, end)
     begins = at < count
@@ -126,7 +126,7 @@ def _crossing(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 def _apart(start: Ints, end: Ints, lane: Ints, fixed: int) -> Ints:
     """Return lanes in which slices are apart; those of the first `fixed` ones stay.
 
-    What begins while nothing else lasts, is in lane 0; of what follows each takes the lane that
+    A slice that begins while no other lasts is in lane 0; each that follows takes the lane that
     has been free for longest.
     """
     count = len(start)
@@ -140,9 +140,13 @@ def _apart(start: Ints, end: Ints, lane: Ints, fixed: int) -> Ints:
     np.maximum.at(most, cluster, lasting)
     if fixed:
         most[0] = max(most[0], lane[:fixed].max() + 1)
-    rank = _rank_in_cluster(begins, cluster)
     ended = np.flatnonzero(~begins)
     begun = np.flatnonzero(begins)
+    # How many events of its kind, begin or end, come before each event in its cluster.
+    rank = np.empty(len(begins), np.int64)
+    for rows in (begun, ended):
+        own = cluster[rows]
+        rank[rows] = np.arange(len(rows)) - np.searchsorted(own, own)
     # The end that frees a lane: of the same cluster, as many before it as there are lanes.
     frees = rank[begun] - most[cluster[begun]]
     first_end = np.searchsorted(cluster[ended], cluster[begun])
@@ -152,26 +156,11 @@ def _apart(start: Ints, end: Ints, lane: Ints, fixed: int) -> Ints:
     given = np.empty(count, np.int64)
     given[at[begun]] = rank[begun]
     if fixed:
-        given = _around_fixed(given, lane, fixed, cluster[begun][np.argsort(at[begun])] == 0)
+        # In the first cluster lanes are given without those that are taken.
+        others = np.setdiff1d(np.arange(int(given.max()) + fixed + 1), lane[:fixed])
+        order = np.concatenate((lane[:fixed], others))
+        given = np.where(cluster[begun][np.argsort(at[begun])] == 0, order[given], given)
     return _follow(source, given)
-
-
-def _rank_in_cluster(begins: Bools, cluster: Ints) -> Ints:
-    """Return of each event how many of its kind, begin or end, come before it in its cluster."""
-    rank = np.empty(len(begins), np.int64)
-    for kind in (True, False):
-        rows = np.flatnonzero(begins == kind)
-        own = cluster[rows]
-        rank[rows] = np.arange(len(rows)) - np.searchsorted(own, own)
-    return rank
-
-
-def _around_fixed(given: Ints, lane: Ints, fixed: int, first: Bools) -> Ints:
-    """Return the lanes given first, in the first cluster without those that are taken."""
-    taken = lane[:fixed]
-    others = np.setdiff1d(np.arange(int(given.max()) + fixed + 1), taken)
-    order = np.concatenate((taken, others))
-    return np.where(first, order[given], given)
 
 
 def _follow(source: Ints, given: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""What rows of other tables name a row, and what they say: looked up without reading it all."""
+"""Rows that name a row of another table, and their values: looked up without reading it all."""
 
 from __future__ import annotations
 

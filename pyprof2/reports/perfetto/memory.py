@@ -1,4 +1,4 @@
-"""What the recording counts: how much memory was allocated and reserved, and other samples."""
+"""Tracks of counters: memory that was allocated and reserved, and other samples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,13 @@ def write_memory(rank: Rank) -> None:
         for name, what in _TOTALS.items():
             _write(rank, found, [f"{each} {what}" for each in names], group, name)
         unknown = found["allocated_bytes"].is_null().to_numpy()
-        _add_up(found, names, np.where(unknown, group, -1), sums, rank)
+        time, change = int_column(found, "time_ns", 0), int_column(found, "bytes", 0)
+        for at, name in enumerate(names):
+            rows = np.flatnonzero(unknown & (group == at))
+            if len(rows):
+                value = sums.get(name, 0) + np.cumsum(change[rows])
+                sums[name] = int(value[-1])
+                _count(rank, time[rows], [f"{name} {_CHANGE}"], np.zeros_like(rows), value)
 
 
 def write_samples(rank: Rank) -> None:
@@ -75,19 +81,6 @@ def _write(rank: Rank, found: pa.Table, names: list[str], group: Ints, column: s
     known = found[column].is_valid().to_numpy()
     value = int_column(found, column, 0)[known]
     _count(rank, int_column(found, "time_ns", 0)[known], names, group[known], value)
-
-
-def _add_up(
-    found: pa.Table, names: list[str], group: Ints, sums: dict[str, int], rank: Rank
-) -> None:
-    """Write the sum of the changes in each memory, and keep it for the next part."""
-    time, change = int_column(found, "time_ns", 0), int_column(found, "bytes", 0)
-    for at, name in enumerate(names):
-        rows = np.flatnonzero(group == at)
-        if len(rows):
-            value = sums.get(name, 0) + np.cumsum(change[rows])
-            sums[name] = int(value[-1])
-            _count(rank, time[rows], [f"{name} {_CHANGE}"], np.zeros_like(rows), value)
 
 
 def _count(rank: Rank, time: Ints, names: list[str], group: Ints, value: Ints) -> None:

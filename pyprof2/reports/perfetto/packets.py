@@ -1,4 +1,4 @@
-"""What a trace of Perfetto's is made of: tracks, slices, counters, texts that stand there once.
+"""The packets of a trace of Perfetto's: tracks, slices, counters, texts, each written once.
 
 The numbers of the fields are those of Perfetto's `trace_packet.proto` and what it includes.
 """

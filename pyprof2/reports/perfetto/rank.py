@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyprof2.store.rank_tables import RankTables
 
 NULL: Final = -(1 << 62)
-"""What stands for null where a number may be negative."""
+"""The mark for null where a number may be negative."""
 TIMES: Final = ("start_ns", "dur_ns")
 
 FINDINGS, JOB, DEVICES, PROCESSES, MEMORY = range(5)
@@ -29,7 +29,7 @@ _FLOWS: Final = 1 << 40
 
 
 class Rank:
-    """What is needed to write a rank.
+    """The tables, clock and tracks of a rank.
 
     Attributes:
         tables: its tables.

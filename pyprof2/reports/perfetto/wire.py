@@ -83,7 +83,7 @@ def varint(values: Ints) -> FieldColumn:
     length = np.ones(len(plain), np.int64)
     data = np.empty((len(plain), width), np.uint8)
     for at in range(width):
-        # What does not fit is cut off: of each byte the lowest seven bits count.
+        # Higher bits are cut off: each byte holds seven.
         data[:, at] = (plain & 0x7F) | 0x80
         plain = plain >> np.uint8(7)
         if at + 1 < width:

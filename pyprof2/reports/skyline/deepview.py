@@ -1,6 +1,6 @@
 """A run in the form of the JSON that `deepview analysis` writes, for programs that read it.
 
-Numbers are those of Skyline's reports. What a recording does not say is left out; its JSON schema
+Numbers are those of Skyline's reports. Facts that a recording lacks are left out; the JSON schema
 is in the documentation. As in DeepView's own files, counts of bytes are text: they are 64-bit
 integers of protocol buffers.
 """
@@ -21,12 +21,12 @@ _NS_PER_MS: Final = 10**6
 _NS_PER_S: Final = 10**9
 _EPOCHS: Final = 50
 _ITERATIONS: Final = 1000
-"""Of an epoch. Both are settings of DeepView's page that every file has; nobody measured them."""
+"""Iterations of an epoch. Both are settings of DeepView's page; nobody measured them."""
 
 
 @dataclass(frozen=True)
 class DeepViewFacts:
-    """What a file is about.
+    """The subject of a file: project, machine, step.
 
     Attributes:
         root: folder of the project; empty: not known.
@@ -37,7 +37,7 @@ class DeepViewFacts:
         batch: samples in a step; None: not known, so there is no throughput.
         energy: joules of a step, by DeepView's word for the component; None: not measured.
         phases, tensor_core_pct: see `Entries.phases`.
-        prediction: what recordings at other batch sizes say; None: there are none.
+        prediction: of recordings at other batch sizes; None: there are none.
     """
 
     root: str
@@ -54,7 +54,7 @@ class DeepViewFacts:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a step takes at other batch sizes, as lines over the batch; None: not known.
+    """Time and memory of a step at other batch sizes, as lines over the batch; None: not known.
 
     Attributes:
         most: samples per second that no batch size reaches.
@@ -71,11 +71,18 @@ def analysis_json(
     about: DeepViewFacts, time: TimeReport, memory: MemoryReport | None
 ) -> dict[str, Any]:
     """Return the file's object."""
+    machine, size = about.machine, about.machine.get("machine_bytes")
     state = {
         "message_type": "analysis",
         "project_root": about.root,
         "project_entry_point": about.entry,
-        "hardware_info": _hardware(about),
+        # DeepView's own files have no `cpu` and no `memoryBytes`.
+        "hardware_info": {
+            "hostname": machine.get("host") or "",
+            "os": machine.get("system") or "",
+            "gpus": about.gpus,
+        }
+        | _known({"cpu": machine.get("cpu"), "memoryBytes": None if size is None else str(size)}),
         "throughput": _throughput(about, time),
         "breakdown": _breakdown(about, time, memory),
         "habitat": {},
@@ -111,20 +118,8 @@ def _throughput(about: DeepViewFacts, time: TimeReport) -> dict[str, Any]:
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known: a number that is not has no key."""
+    """Return the known values: an unknown one has no key."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _hardware(about: DeepViewFacts) -> dict[str, Any]:
-    """Return what the machine is; DeepView's own files have no `cpu` and no `memoryBytes`."""
-    size = about.machine.get("machine_bytes")
-    return {
-        "hostname": about.machine.get("host") or "",
-        "os": about.machine.get("system") or "",
-        "gpus": about.gpus,
-    } | _known({
-        "cpu": about.machine.get("cpu"), "memoryBytes": None if size is None else str(size),
-    })  # fmt: skip
 
 
 def _utilization(about: DeepViewFacts) -> dict[str, Any]:
@@ -229,8 +224,17 @@ def _tree(time: TimeReport, memory: MemoryReport | None) -> list[dict[str, Any]]
     for kept in activations:
         for node in _path(root, kept.frames, kept.op):
             node.size_bytes = (node.size_bytes or 0) + kept.size_bytes
-    # Where something is known to be kept, the rest keeps nothing; else nobody knows.
-    return list(_preorder(root, 0 if activations else None))
+    # Where something is known to be kept, the rest keeps nothing; else it is unknown.
+    rest = 0 if activations else None
+    nodes = []
+    waiting: list[tuple[_Node, Frame | None]] = [(root, None)]
+    while waiting:
+        node, line = waiting.pop()
+        line = node.frame or line
+        own = sorted(node.children.values(), key=lambda n: -(n.forward_ns + (n.backward_ns or 0)))
+        waiting += [(child, line) for child in reversed(own)]
+        nodes.append(_node_json(node, line, rest if node.size_bytes is None else node.size_bytes))
+    return nodes
 
 
 def _path(root: _Node, frames: tuple[Frame, ...], op: str) -> Iterator[_Node]:
@@ -241,16 +245,6 @@ def _path(root: _Node, frames: tuple[Frame, ...], op: str) -> Iterator[_Node]:
         node = node.below(frame, f"{frame.path}:{frame.line}")
         yield node
     yield node.below(None, op)
-
-
-def _preorder(root: _Node, rest: int | None) -> Iterator[dict[str, Any]]:
-    waiting: list[tuple[_Node, Frame | None]] = [(root, None)]
-    while waiting:
-        node, line = waiting.pop()
-        line = node.frame or line
-        own = sorted(node.children.values(), key=lambda n: -(n.forward_ns + (n.backward_ns or 0)))
-        waiting += [(child, line) for child in reversed(own)]
-        yield _node_json(node, line, rest if node.size_bytes is None else node.size_bytes)
 
 
 def _node_json(node: _Node, line: Frame | None, size: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What Skyline's reports are about: calls with their time, weights and activations with bytes.
+"""The entries of Skyline's reports: calls with their time, weights and activations with bytes.
 
 Each entry has the lines that led to it, as Skyline records them: only the user's own, from the root
 of the project, the innermost first.
@@ -80,7 +80,7 @@ class WeightEntry(NamedTuple):
 
 
 class ActivationEntry(NamedTuple):
-    """What a call keeps from forward to backward."""
+    """Bytes that a call keeps from forward to backward."""
 
     op: str
     frames: tuple[Frame, ...]
@@ -113,7 +113,7 @@ class MemoryReport(NamedTuple):
         weights, activations: the entries.
         peak_bytes: the most that was allocated; None: not known.
         device: whose, such as `cuda:0`.
-        lacks: what is not recorded, a line each.
+        lacks: the facts that are not recorded, a line each.
     """
 
     weights: list[WeightEntry]
@@ -225,30 +225,27 @@ class Entries:
         )
         curve, entries = curves[best], profile.entries[best]
         peak = None if curve.base is None else curve.base + curve.over_base(curve.peak)
-        weights = self._named_weights(profile.named(best)[0]) or _weights(curve, entries)
-        activations = self._activations(curve, entries)
-        name = curve.device_type + ("" if curve.device is None else f":{curve.device}")
-        lacks = [*profile.notes_of(best), *_lacks(weights, activations, peak, entries)]
-        return MemoryReport(weights, activations, peak, name, lacks)
-
-    def _named_weights(self, rows: pa.Table) -> list[WeightEntry]:
-        """Return the weights that the program named, with the lines that made them."""
-        return [
+        # Weights that the program named, with the lines that made them; else those at the peak.
+        weights = [
             WeightEntry(
                 row["name"],
                 row["bytes"],
                 row["gradient_bytes"],
                 self._stacks.of_lines([row["source"], *(row["callers"] or "").split("\n")]),
             )
-            for row in rows.to_pylist()
-        ]
+            for row in profile.named(best)[0].to_pylist()
+        ] or _weights(curve, entries)
+        activations = self._activations(curve, entries)
+        name = curve.device_type + ("" if curve.device is None else f":{curve.device}")
+        lacks = [*profile.notes_of(best), *_lacks(weights, activations, peak, entries)]
+        return MemoryReport(weights, activations, peak, name, lacks)
 
     @cached_property
     def _stacks(self) -> _Frames:
         return _Frames(self._rank, self._run)
 
     def _activations(self, curve: MemoryCurve, entries: pd.DataFrame) -> list[ActivationEntry]:
-        """Return what is kept for a backward, one entry for each call that allocated it."""
+        """Return the memory kept for a backward, one entry for each call that allocated it."""
         moment = moment_of(curve, "backward")
         if moment is None:
             return []
@@ -310,7 +307,15 @@ def _weights(curve: MemoryCurve, entries: pd.DataFrame) -> list[WeightEntry]:
     if not sizes:
         return []
     gradients = entries[entries["category"].astype(str) == "gradient"]
-    grads = _by_layer(live_at(gradients, _fullest(gradients)))
+    fullest = -1
+    if not gradients.empty:
+        # The first moment at which most bytes of gradients live.
+        begin, end, size = (gradients[n].to_numpy(np.int64) for n in ("begin", "end", "bytes"))
+        moments, place = np.unique(np.concatenate([begin, end]), return_inverse=True)
+        total = np.zeros(len(moments), np.int64)
+        np.add.at(total, place, np.concatenate([size, -size]))
+        fullest = int(moments[int(np.argmax(np.cumsum(total)))])
+    grads = _by_layer(live_at(gradients, fullest))
     if set(sizes) == {UNSPLIT}:
         grads = {UNSPLIT: sum(grads.values())} if grads else {}
     names = sorted({*sizes, *grads})
@@ -318,25 +323,12 @@ def _weights(curve: MemoryCurve, entries: pd.DataFrame) -> list[WeightEntry]:
 
 
 def _by_layer(rows: pd.DataFrame) -> dict[str, int]:
-    """Return the bytes of each layer; what has none, or was there before, is `UNSPLIT`."""
+    """Return the bytes of each layer; blocks without one, or from before, are `UNSPLIT`."""
     sums: dict[str, int] = {}
     for layer, size in zip(rows["layer"].astype(str), rows["bytes"].tolist(), strict=True):
         name = UNSPLIT if layer.startswith("(") else layer
         sums[name] = sums.get(name, 0) + int(size)
     return sums
-
-
-def _fullest(rows: pd.DataFrame) -> int:
-    """Return the first moment at which most bytes of rows live."""
-    if rows.empty:
-        return -1
-    begin, end, size = (rows[name].to_numpy(np.int64) for name in ("begin", "end", "bytes"))
-    at = np.concatenate([begin, end])
-    change = np.concatenate([size, -size])
-    moments, place = np.unique(at, return_inverse=True)
-    total = np.zeros(len(moments), np.int64)
-    np.add.at(total, place, change)
-    return int(moments[int(np.argmax(np.cumsum(total)))])
 
 
 def _lacks(

@@ -1,4 +1,4 @@
-"""What `pyprof2 export --skyline` and `--deepview` write.
+"""The files of `pyprof2 export --skyline` and `--deepview`.
 
 Skyline's two reports are SQLite files, in version 1 of its schemas. A report of its own has exactly
 Skyline's tables. Both name a table `stack_frames`; where they are in one file, its rows have the
@@ -51,7 +51,7 @@ _FUNCTIONS: Final = (
 
 @dataclass(frozen=True)
 class SkylineQuery:
-    """What is asked for.
+    """Which report to write, of which step and device.
 
     Attributes:
         report: one of `REPORTS`.
@@ -72,7 +72,7 @@ class SkylineQuery:
 
 
 def show(run: Run, query: SkylineQuery) -> list[str]:
-    """Write what is asked for, and return lines that say what it is of, and what it lacks.
+    """Write the report, and return lines on its subject and on missing facts.
 
     Raises:
         Pyprof2Error: only the memory report is asked for, and no memory is recorded.
@@ -100,39 +100,35 @@ def _about(run: Run, query: SkylineQuery, entries: Entries, time: TimeReport) ->
     capacity = next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None)
     root, file = next(iter(run.source_roots), ""), _entry_of(run).get("file", "")
     phases, tensor_core_pct = entries.phases(time.step)
+    batch, prediction = batch_of(run, query.batch), None
+    if query.model is not None and batch is not None:
+        # The model around the batch size of the recording.
+        lines = lines_at(query.model, query.model.nearest(batch, {}))
+        found = limits(query.model, None)
+        prediction = Prediction(found.asymptote if found.measure == STEP else None, *lines)
     return DeepViewFacts(
         root=root,
         entry=file.removeprefix(root).lstrip("/\\"),
         gpus=[str(d["name"]) for d in gpus if d["name"]],
         machine=machine,
         capacity=capacity if gpus or capacity else machine.get("machine_bytes"),
-        batch=batch_of(run, query.batch),
+        batch=batch,
         energy=_energy(run, rank.rank),
         phases=phases,
         tensor_core_pct=tensor_core_pct,
-        prediction=_prediction(run, query),
+        prediction=prediction,
     )
 
 
 def _entry_of(run: Run) -> dict[str, Any]:
-    """Return what the manifest says of the entry point; empty: the recording is of none."""
+    """Return the entry point in the manifest; empty: the recording is of none."""
     return next((dict(rank["entry"]) for rank in run.manifest["ranks"] if "entry" in rank), {})
 
 
 def batch_of(run: Run, given: int | None) -> int | None:
-    """Return the samples in a step: what is given, else as recorded, of an entry point."""
+    """Return the samples in a step: as given, else as recorded, of an entry point."""
     batch: int | None = given or _entry_of(run).get("batch_size")
     return batch
-
-
-def _prediction(run: Run, query: SkylineQuery) -> Prediction | None:
-    """Return what a model says around the batch size of the recording."""
-    batch = batch_of(run, query.batch)
-    if query.model is None or batch is None:
-        return None
-    time, memory = lines_at(query.model, query.model.nearest(batch, {}))
-    found = limits(query.model, None)
-    return Prediction(found.asymptote if found.measure == STEP else None, time, memory)
 
 
 def _energy(run: Run, rank: int) -> dict[str, float]:

@@ -95,7 +95,7 @@ def test_a_rank_alone_has_its_path_and_what_ifs(tmp_path: Path) -> None:
     assert sum(row["time_ns"] for row in rows_of(found["path"])) == found["window_ns"]
     assert found["window_ns"] == job.graph.window_ns
     assert "perfect overlap" in {row["what"] for row in rows_of(found["whatif"])}
-    assert found["answers"][0].startswith("which rank is slow cannot be told from one rank")
+    assert found["answers"][0].startswith("which rank is slow is not known from one rank")
 
 
 def test_what_is_too_large_to_replay_is_said(

@@ -6,7 +6,7 @@ import { encodeText } from "../state.js";
 import { showTable } from "../table.js";
 import { el, NONE, shown, textSpan, titled } from "../text.js";
 
-/** What each axis of `prof` sums by: the column of the sums, and the page where it stands. */
+/** The axes of `prof`: the column of the sums, and the page where it stands. */
 const AXES = {
   name: { column: "kernel", page: "kernels", word: "kernel" },
   op: { column: "op", page: "ops", word: "op" },
@@ -126,7 +126,7 @@ class Breakdown {
     return el("label", { for: "sides" }, box, "forward beside backward");
   }
 
-  /** Whether it tells anything to sum the selection by this axis. */
+  /** Whether summing the selection by this axis shows anything new. */
   leads(axis) {
     const column = this.app.cube.table.column(AXES[axis].column);
     return !this.app.state.get(AXES[axis].column) && column.texts?.length > 0;

@@ -1,4 +1,4 @@
-// What makes one run slower than the other, in terms that add up.
+// Why one run is slower than the other, in terms that add up.
 import { axis as axisOf, base, draw, tip } from "../chart.js";
 import { Table } from "../document.js";
 import { showTable } from "../table.js";
@@ -65,7 +65,7 @@ function option(drawn, [before, after]) {
   const unit = timeUnit(Math.max(before, after));
   const names = ["A", ...drawn.map(({ term }) => term), "B"];
   const tone = ({ delta_ns, verdict }) => color(verdict === "noise" ? "--muted" : delta_ns > 0 ? "--warn" : "--busy");
-  // What carries a bar is no part of it.
+  // The base of a bar is no part of it.
   const below = [0, ...drawn.map(({ low }) => low), 0];
   const sizes = [
     { value: before, itemStyle: { color: color("--idle-1") } },

@@ -1,4 +1,4 @@
-// What to change: every rule that fires, with the time at stake and what that rests on.
+// Findings: every rule that fires, with the time at stake and its evidence.
 import { encodeText } from "../state.js";
 import { el, multiline, NULL, shown } from "../text.js";
 import { percent, shortTime, time } from "../units.js";
@@ -24,7 +24,7 @@ function runs(numbers) {
   return found.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join(", ");
 }
 
-/** What a remedy gains, and what that is of: from least to most, or where nothing is sure what is expected. */
+/** The gain of a remedy and its whole: from least to most, or where nothing is sure the expected one. */
 export function range(app, { rank, lo_ns: lo, hi_ns: hi, expected_ns: expected }) {
   if (hi === null || hi === undefined) return "";
   const bound = app.doc.bounds.find((each) => each.rank === rank);
@@ -43,7 +43,7 @@ export const nothingFound = (app) =>
 
 function render(host, app) {
   host.append(el("h2", {}, "Findings"));
-  host.append(el("p", { class: "hint" }, "Of the whole recording, whatever is selected. Times at stake overlap: do not add them up."));
+  host.append(el("p", { class: "hint" }, "These are of the whole recording, whatever is selected. Times at stake overlap: do not add them up."));
   const of = (status) => app.doc.findings.filter((found) => found.status === status);
   const fires = of("fires");
   if (!fires.length) host.append(el("p", { class: "empty" }, nothingFound(app)));
@@ -51,13 +51,13 @@ function render(host, app) {
   host.append(...boundTexts(app.doc.bounds ?? []).map((text) => el("p", { class: "bound" }, text)));
   const unknown = of("unknown");
   if (!unknown.length) return;
-  host.append(el("h3", {}, "What the recording does not tell"));
+  host.append(el("h3", {}, "Unknown from this recording"));
   const items = unknown.map((found) =>
     el("li", {}, el("strong", {}, shown(found.title)), ": ", shown(found.needs ?? found.finding)));
   host.append(el("ul", { class: "unknown" }, ...items));
 }
 
-/** What all remedies together gain, of each rank; of many of the least and the most alone. */
+/** The gain of all remedies together, of each rank; of many ranks only the least and the most. */
 function boundTexts(bounds) {
   if (bounds.length <= MOST_BOUNDS) return bounds.map(boundText);
   const sorted = [...bounds].sort((a, b) => a.bound_ns / a.window_ns - b.bound_ns / b.window_ns);

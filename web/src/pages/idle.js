@@ -1,4 +1,4 @@
-// Why devices did nothing: the pieces of idle time, summed.
+// Why devices did nothing: the parts of idle time, summed.
 import { grouped, total } from "../cube.js";
 import { quoted } from "../clipboard.js";
 import { encodeText } from "../state.js";

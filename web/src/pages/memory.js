@@ -65,13 +65,13 @@ function peak(host, app, { peak: found }) {
   if (!found) return;
   host.append(el("h3", {}, `At the peak: ${quantity(found.allocated, byteUnit)}`));
   if (!found.live) {
-    host.append(el("p", { class: "empty" }, "What was live then is not known."));
+    host.append(el("p", { class: "empty" }, "The blocks at the peak are not known."));
     return;
   }
-  host.append(el("p", { class: "hint" }, "What was live by op, layer, line and category, as pyprof2 memory --by op,layer,line,category,certainty has it. Certainty is of the category: exact, inferred, or none."));
+  host.append(el("p", { class: "hint" }, "Live blocks by op, layer, line and category, as pyprof2 memory --by op,layer,line,category,certainty has it. Certainty is of the category: exact, inferred, or none."));
   const live = new Table(found.live);
   app.view = showTable(host, app, {
-    label: "What is allocated at the peak",
+    label: "Memory at the peak",
     columns: [
       { name: "op", text: true }, { name: "layer", text: true }, { name: "source", text: true },
       { name: "category", text: true }, { name: "certainty", text: true, help: "of the category" },
@@ -83,6 +83,6 @@ function peak(host, app, { peak: found }) {
       count: data.reduce((sum, row) => sum + row.count, 0),
       bytes: data.reduce((sum, row) => sum + row.bytes, 0),
     }),
-    empty: "What is live at the peak was allocated before the recording began.",
+    empty: "The blocks at the peak were allocated before the recording began.",
   });
 }

@@ -1,4 +1,4 @@
-// What a reader needs first: a sentence, where a step goes, what to do, how sure that is.
+// First for a reader: a sentence, where a step goes, what to do, how sure that is.
 import { draw, axis, base, tip } from "../chart.js";
 import { el, multiline, NULL, shown, titled } from "../text.js";
 import { color } from "../theme.js";
@@ -12,7 +12,7 @@ function render(host, app) {
   const { heading } = app.doc;
   host.append(el("h2", { class: "sentence" }, multiline(heading.sentence)));
   if (heading.figures.length) host.append(el("dl", { class: "tiles" }, ...heading.figures.map(tile)));
-  // What the sentence and the tiles say already need not be said again.
+  // The sentence and the tiles are not repeated.
   const isTold = (line) => heading.sentence.includes(line.split(";")[0]) || heading.figures.some(({ name }) => line.startsWith(name));
   const lines = heading.lines.filter((line) => !isTold(line));
   host.append(el("ul", { class: "heading" }, ...lines.map((line) => el("li", {}, multiline(line)))));
@@ -130,7 +130,7 @@ function stepChart(box, app) {
   }
   const steps = longestOf(table, rows);
   const several = new Set(rows.map((row) => `${table.at("rank", row)}/${table.at("device", row)}`)).size > 1;
-  const hint = several ? "Of each step the device that took longest. " : "";
+  const hint = several ? "Shown is the device that took longest in each step. " : "";
   const odd = steps.some(({ outlier }) => outlier) ? " \u25c6 marks odd ones." : "";
   if (steps.some(isBusy)) box.append(legend([["--busy", "busy"], ["--idle", "idle"]]));
   box.append(el("p", { class: "hint" }, `${hint}A click selects a step on every page.${odd}`));

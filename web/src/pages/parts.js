@@ -58,7 +58,7 @@ function entry(part, whole, windows) {
     mark, el("span", {}, shown(part.label)), " ", el("b", {}, `${share} %`), ` ${shortTime(Math.round(part.time_ns / windows))}`);
 }
 
-/** What colours stand for. */
+/** The meaning of colours. */
 export function legend(entries) {
   const items = entries.map(([tone, words]) => {
     const mark = el("span", { class: "mark" });

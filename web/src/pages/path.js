@@ -30,7 +30,7 @@ function render(host, app) {
   whatIfs(host, app, job);
 }
 
-/** What the path is of, as one bar with its legend. */
+/** The parts of the path, as one bar with its legend. */
 function bar(host, rows, window) {
   const sums = new Map();
   for (const { kind, time_ns } of rows) sums.set(kind, (sums.get(kind) ?? 0) + time_ns);
@@ -103,7 +103,7 @@ function blame(host, app, raw, rank) {
   });
 }
 
-/** What the job would gain, by replay; where it cannot tell, only a bound. */
+/** The gain of the job, by replay; where that is not known, only a bound. */
 function whatIfs(host, app, job) {
   const rows = new Table(job.whatif).records().map((row, _index) => ({ ...row, _index }));
   host.append(el("h3", {}, "What if"));

@@ -1,4 +1,4 @@
-// What lines of code cost, as a tree: the time of a line holds that of all lines that it calls.
+// Costs of lines of code, as a tree: the time of a line holds that of all lines that it calls.
 import { Table } from "../document.js";
 import { encodeText } from "../state.js";
 import { showTable } from "../table.js";
@@ -34,7 +34,7 @@ function render(host, app) {
   });
 }
 
-/** What the table is of. */
+/** The subject of the table. */
 function words({ ledger, ranks, steps, step_numbers: numbers, apart, left_out: left, functions }) {
   const what = ledger === "device" ? "Time of kernels and copies, by the line that launched them" : "Time of the step\u2019s thread, by the line that it ran";
   const of = numbers ? `, sum of ${steps} steps (${numbers})` : ", of all that was recorded";
