@@ -147,6 +147,12 @@ WORK_TOO_LONG: Final = _register("work-too-long", "GPU work that lasts over an h
 WORK_AT_ZERO: Final = _register(
     "work-at-zero", "GPU work at time 0, hours from all other work", _TIMES_WRONG
 )
+WORK_BEFORE_LAUNCH: Final = _register(
+    "work-before-launch",
+    "GPU work that begins before its launch",
+    "the clocks of host and device differ, or a time is wrong: idle time and waits are wrong with "
+    "it; record again",
+)
 WORK_REPEATED: Final = _register(
     "work-repeated",
     "GPU work that is in the file more than once: counted once",

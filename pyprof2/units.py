@@ -69,6 +69,23 @@ def format_rate(value: float) -> str:
     return f"{value:.0f}"
 
 
+TIMES_PCT: Final = 200.0
+"""What takes longer by more than this takes so many times as long."""
+
+
+def longer(excess_pct: float, than: str) -> str:
+    """Return how much longer something takes: `8.1 % longer than b`, `802 times as long as b`.
+
+    Args:
+        excess_pct: by how much, in % of the other.
+        than: the other.
+    """
+    if excess_pct <= TIMES_PCT:
+        return f"{excess_pct:.1f} % longer than {than}"
+    times = 1 + excess_pct / 100
+    return f"{times:,.{1 if times < 10 else 0}f} times as long as {than}"
+
+
 def counted(count: int, one: str, many: str | None = None) -> str:
     """Return a count with its noun: `1 stretch`, `1,200 stretches`.
 

@@ -45,3 +45,15 @@ def test_a_gigabyte_is_ten_to_the_ninth_bytes() -> None:
     unit = units.byte_unit(1_000_000_000)
 
     assert (unit.label, unit.size) == ("GB", 10**9)
+
+
+@pytest.mark.parametrize(
+    ("excess", "text"),
+    [
+        (8.13, "8.1 % longer than b"), (200, "200.0 % longer than b"),
+        (312.5, "4.1 times as long as b"), (80109.1, "802 times as long as b"),
+        (1e6, "10,001 times as long as b"),
+    ],
+)  # fmt: skip
+def test_what_is_much_longer_takes_so_many_times(excess: float, text: str) -> None:
+    assert units.longer(excess, "b") == text

@@ -50,6 +50,11 @@ mark_composites("""
     aten::linalg_matrix_power aten::bilinear aten::_trilinear aten::cdist aten::_euclidean_dist
     aten::linalg_vecdot aten::linalg_inv aten::inverse aten::linalg_det aten::linalg_cholesky
     aten::linalg_lu_factor aten::linalg_solve aten::linalg_svd aten::linalg_qr aten::linalg_norm
+    aten::linalg_svdvals aten::svd aten::linalg_eigh aten::linalg_eigvalsh aten::linalg_eigvals
+    aten::linalg_lu aten::lu_solve aten::linalg_ldl_factor aten::det aten::linalg_slogdet
+    aten::slogdet aten::logdet aten::qr aten::linalg_pinv aten::pinverse aten::linalg_matrix_rank
+    aten::linalg_cond aten::linalg_tensorsolve aten::linalg_tensorinv aten::linalg_solve_ex
+    aten::cholesky_solve aten::orgqr aten::_linalg_check_errors
     aten::linalg_matrix_norm aten::frobenius_norm aten::nuclear_norm
     aten::conv1d aten::conv2d aten::conv3d aten::conv_transpose1d aten::conv_transpose2d
     aten::conv_transpose3d aten::convolution aten::_convolution aten::_convolution_mode
@@ -119,8 +124,7 @@ mark_data_dependent(
     aten::unique_consecutive aten::unique_dim_consecutive aten::bincount aten::histc
     aten::histogram aten::isin aten::_sparse_sum
     aten::sspaddmm aten::coalesce aten::_coalesce aten::_to_sparse
-    aten::to_sparse aten::to_dense aten::_to_dense aten::linalg_eigh aten::_linalg_eigh
-    aten::linalg_eig aten::_linalg_svd aten::linalg_svd aten::_embedding_bag_sparse_backward
+    aten::to_sparse aten::to_dense aten::_to_dense aten::_embedding_bag_sparse_backward
     aten::embedding_sparse_backward
     """,
     _DATA,
@@ -163,15 +167,9 @@ set_category(
     vllm::fused_marlin_moe
     _moe_C::moe_wna16* _moe_C::marlin_gemm* sgl_kernel::cutlass* sgl_kernel::moe_wna16*
     bitsandbytes::*mm* bitsandbytes::*gemm* trtllm::cublas_scaled_mm
-    torchao::* aten::linalg_solve aten::linalg_solve_ex aten::_linalg_solve_ex
-    aten::linalg_lu aten::linalg_lu_solve aten::linalg_qr aten::linalg_svd aten::_linalg_svd
-    aten::linalg_eigh aten::_linalg_eigh aten::linalg_eig aten::cholesky_solve
-    aten::linalg_ldl_factor_ex aten::linalg_householder_product aten::ormqr aten::geqrf
-    symm_mem::_async_input_mm symm_mem::fused_* aten::linalg_lstsq aten::linalg_pinv
-    aten::pinverse aten::linalg_svdvals aten::linalg_eigvals* aten::_linalg_eigvals aten::svd
-    aten::qr aten::lu_solve aten::lu_unpack aten::cholesky_inverse aten::_linalg_slogdet
-    aten::slogdet aten::linalg_slogdet aten::det aten::logdet aten::linalg_matrix_rank
-    aten::linalg_cond aten::linalg_ldl* aten::orgqr aten::fbgemm_linear*
+    torchao::* symm_mem::_async_input_mm symm_mem::fused_* aten::linalg_pinv
+    aten::pinverse aten::linalg_matrix_rank
+    aten::linalg_cond aten::linalg_tensorsolve aten::linalg_tensorinv aten::fbgemm_linear*
     aten::mkldnn_linear* aten::_sparse_mm* aten::_spsolve
     aten::_sparse_semi_structured* aten::_cslt_*
     aten::_weight_int4pack_mm_with_scales_and_zeros aten::linalg_matrix_power
@@ -252,7 +250,6 @@ set_category(
 )
 set_category(
     """
-    aten::_upsample_bilinear2d_aa* aten::_upsample_bicubic2d_aa* aten::_upsample_lanczos2d_aa*
     aten::fractional_max_pool2d aten::fractional_max_pool3d aten::max_unpool1d
     aten::mkldnn_max_pool2d_backward aten::max_pool2d_backward aten::lp_pool2d
     quantized::max_pool* aten::affine_grid_generator_backward

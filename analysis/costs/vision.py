@@ -153,12 +153,22 @@ def nms(call: OpCall) -> Cost:
 _LONGEST: Final = 1 << 16
 
 
-@cost_of("aten::_upsample_bilinear2d_aa", "aten::_upsample_bilinear2d_aa_backward", category="pool")
+_REACH: Final = {"bilinear": 1, "bicubic": 2, "lanczos": 3}
+"""How far the filters reach, in elements of the longer rows or of their own."""
+_SMOOTH: Final = {
+    f"aten::_upsample_{name}2d_aa{ending}": reach
+    for name, reach in _REACH.items()
+    for ending in ("", "_backward")
+}
+
+
+@cost_of(*_SMOOTH, category="pool")
 def smooth_resize(call: OpCall) -> Cost:
     """x (n, c, h, w), size (p, q) -> (n, c, p, q): rows, then columns: 2 flops for each tap.
 
     A row becomes one of q: n·c·h times all taps of q; a column of p: n·c·q times those. The taps of
-    a place are the elements at most max(1, h/p) from its centre. Backward takes as many.
+    a place are the elements at most max(1, h/p) from its centre, of a cubic filter twice as far, of
+    Lanczos' three times. Backward takes as many.
     bytes: x and the result; in one pass, without the rows between, all taps of both are the most.
     """
     x = tensor(call, 0)
@@ -169,23 +179,37 @@ def smooth_resize(call: OpCall) -> Cost:
     other = fresh(given if is_backward else (*x.shape[:-2], *given), x.dtype)
     source, out = (other, x) if is_backward else (x, other)
     (rows, columns), images = source.shape[-2:], numel(source.shape[:-2])
-    down, across = (_taps(n, m) for n, m in zip((rows, columns), out.shape[-2:], strict=True))
+    reach, by_corners = _SMOOTH[call.op], flag(call, 3 if is_backward else 2) is True
+    down, across = (
+        _taps(n, m, reach, by_corners=by_corners)
+        for n, m in zip((rows, columns), out.shape[-2:], strict=True)
+    )
     apart = 2 * images * (rows * across + out.shape[-1] * down)
     cost = tally(apart, read=[x], written=[other], dtype=x.dtype, params=f"out={numel(out.shape)}")
     note = "rows, then columns; a kernel that does both at once does more"
     return bounded(cost, note=note, flops=(apart, max(apart, 2 * images * down * across)))
 
 
-def _taps(length: int, result: int) -> int:
-    """Return how many elements of a row the places of its result are made of, all together."""
+def _taps(length: int, result: int, reach: int, *, by_corners: bool) -> int:
+    """Return how many elements of a row the places of its result are made of, all together.
+
+    Args:
+        length: of the row.
+        result: its places.
+        reach: of the filter.
+        by_corners: whether the first and the last elements lie upon each other.
+    """
     if max(length, result) > _LONGEST:
         msg = "a side is longer than any image's"
         raise UnknownCostError(msg)
-    scale = length / result if result else 0.0
-    reach = max(1.0, scale)
+    if by_corners:
+        scale = (length - 1) / (result - 1) if result > 1 else 0.0
+    else:
+        scale = length / result if result else 0.0
+    support = reach * max(1.0, scale)
     centres = [scale * (place + 0.5) for place in range(result)]
     return sum(
-        min(int(centre + reach + 0.5), length) - max(int(centre - reach + 0.5), 0)
+        min(int(centre + support + 0.5), length) - max(int(centre - support + 0.5), 0)
         for centre in centres
     )
 

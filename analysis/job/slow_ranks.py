@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.clocks import MAD_TO_SIGMA
-from pyprof2.units import format_time
+from pyprof2.units import format_time, longer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -343,8 +343,6 @@ _DOES: Final = {BUSY: "computes", OWN: "works between collectives"}
 ON_HOST: Final = ("host", "sync", "launch")
 """Kinds of stretches of a host."""
 _STEPS_SAID: Final = 8
-_TIMES_PCT: Final = 200
-"""A larger excess is said as a factor."""
 VAGUE: Final = ("host_python", "host_unrecorded", "host_op")
 """Causes of idle time that explain less than the op that came late."""
 
@@ -415,9 +413,7 @@ class SlowRank(NamedTuple):
             each = "" if self.when else " of every step"
             return f"{done} for {time}{each}, {whom} not at all"
         whom = "the ranks of its role" if self.other is None else f"rank {self.other}"
-        if self.excess_pct > _TIMES_PCT:
-            return f"{done} {1 + self.excess_pct / 100:.1f} times as long as {whom}"
-        return f"{done} {self.excess_pct:.1f} % longer than {whom}"
+        return f"{done} {longer(self.excess_pct, whom)}"
 
 
 def worst_place(

@@ -9,6 +9,7 @@ import numpy as np
 
 from pyprof2.analysis.linking.threads import NO_ID, candidates, choose_processes
 from pyprof2.columns import combine_keys, lookup, order_of
+from pyprof2.problems import WORK_AT_ZERO, WORK_BEFORE_LAUNCH
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ def link_activities(
     is_whole_graph = np.array([text == "graph" for text in kinds] or [False])[kind]
     is_kernel = np.array([text == "kernel" for text in kinds] or [False])[kind] | is_whole_graph
     launch, unsure = _launches_of(recording, table, start, launches, threads)
+    early = (launch >= 0) & (start < lookup(launches.start, launch, 0))
+    if recording.problems[WORK_AT_ZERO]:  # those are counted already
+        early &= start != 0
+    if early.any():
+        recording.problems[WORK_BEFORE_LAUNCH] += int(early.sum())
     op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
     by_time = "range" if recording.ops_are_ranges else "correlation"
     link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))

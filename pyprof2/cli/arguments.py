@@ -44,6 +44,23 @@ def add_input(command: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
 
 
+def add_ranks(command: argparse.ArgumentParser) -> None:
+    """Declare the recordings of a job: one, or that of each rank."""
+    command.add_argument(
+        "input",
+        type=place,
+        nargs="+",
+        metavar="STORE|TRACE",
+        help="what parse wrote, a folder of recordings, or the recordings of all ranks",
+    )
+
+
+def recordings_of(args: argparse.Namespace) -> Path | list[Path]:
+    """Return what `add_ranks` took, as `pyprof2.load` takes it."""
+    paths: list[Path] = args.input
+    return paths if len(paths) > 1 else paths[0]
+
+
 def add_source_root(command: argparse.ArgumentParser) -> None:
     """Declare the folder of the user's own code."""
     command.add_argument(

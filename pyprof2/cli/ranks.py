@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
-from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -31,13 +30,7 @@ def add_to(commands: arguments.Commands) -> None:
         "  pyprof2 ranks job.pyprof2 --by layer\n"
         "  pyprof2 ranks job.pyprof2 --by blame --top 10",
     )
-    command.add_argument(
-        "input",
-        type=place,
-        nargs="+",
-        metavar="STORE|TRACE",
-        help="what parse wrote, a folder of recordings, or the recordings of all ranks",
-    )
+    arguments.add_ranks(command)
     command.add_argument(
         "--by",
         choices=_VIEWS,
@@ -73,6 +66,6 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.api.run import load
     from pyprof2.reports.ranks import RanksQuery, show
 
-    paths = args.input if len(args.input) > 1 else args.input[0]
+    paths = arguments.recordings_of(args)
     loaded = load(paths, source_root=args.source_root, progress=arguments.wants_progress(args))
     show(JobOfRanks(loaded, args.one_clock), RanksQuery(args.by, args.rank, args.top, target))

@@ -24,9 +24,10 @@ def add_to(commands: arguments.Commands) -> None:
         epilog="examples:\n"
         "  pyprof2 whatif run.pyprof2 --scale 'op=aten::mm=0.5'\n"
         "  pyprof2 whatif job.pyprof2 --rank 3 --ideal --overlap\n"
+        "  pyprof2 whatif rank0.json rank1.json rank2.json --rank 1\n"
         "  pyprof2 whatif job.pyprof2 --transfers 0.5 --format csv",
     )
-    arguments.add_input(command)
+    arguments.add_ranks(command)
     command.add_argument(
         "--scale",
         action="append",
@@ -80,7 +81,8 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.api.run import load
     from pyprof2.reports.ranks import show_gains
 
-    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
+    paths = arguments.recordings_of(args)
+    loaded = load(paths, source_root=args.source_root, progress=arguments.wants_progress(args))
     gains = JobOfRanks(loaded.of_span(args.span), args.one_clock).what_if(
         scale=args.scale, rank=args.rank, ideal=args.ideal, transfers=args.transfers,
         overlap=args.overlap,

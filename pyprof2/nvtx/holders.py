@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections import deque
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import torch
 from torch.nn import Module
 
 from pyprof2.nvtx.sources import is_torch_file
@@ -24,10 +27,20 @@ FRAMES_AT_MOST: Final = 32
 """Frames in which what holds a module is looked for, from its call outwards."""
 
 PARTS_AT_MOST: Final = 1000
-"""A longer list or dict is not searched for modules."""
+"""Of all that variables or attributes hold, so much is searched for a module, the nearest first."""
+
+DEPTH_AT_MOST: Final = 3
+"""How deep: `self.models["first"].generator`."""
 
 _NOT_HELD: Final = ("args", "kwargs", "_modules", "__builtins__")
 """Dicts and lists that are no place of their own."""
+
+_SEQUENCES: Final = (list, tuple, deque, set, frozenset)
+_NO_HOLDERS: Final = (
+    type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, Module, torch.Tensor, str,
+    bytes, int, float,
+)  # fmt: skip
+"""Values that are not looked into: a module's parts are layers, and the others hold none."""
 
 _ODD_OBJECTS: Final = (AttributeError, RuntimeError, TypeError)
 """Errors that objects of unknown classes may raise when they are looked into."""
@@ -167,19 +180,59 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _name_in(space: dict[str, Any], module: Module) -> str | None:
-    """Return the name that holds a module among some; one that holds it in a list or dict."""
-    named = list(space.items())
-    for name, value in named:
-        if value is module:
-            return name
-    for name, value in named:
-        if type(value) not in (list, dict) or len(value) > PARTS_AT_MOST or name in _NOT_HELD:
-            continue
-        parts = list(value.items()) if type(value) is dict else enumerate(value)
-        for key, part in parts:
-            if part is module:
-                return f"{name}.{key}"
-    return None
+    """Return the name that holds a module among some; one that holds it in a list or an object.
+
+    The nearest first: what is held in something that is held comes after it.
+    """
+    level = [(name, value) for name, value in space.items() if name not in _NOT_HELD]
+    left = PARTS_AT_MOST
+    for _ in range(DEPTH_AT_MOST):
+        for name, value in level:
+            if value is module:
+                return name
+        parts: list[tuple[str, Any]] = []
+        for name, value in level:
+            if left <= 0:
+                break
+            inside = _parts_of(value)
+            if len(inside) <= left:
+                left -= len(inside)
+                parts += [(f"{name}.{key}", part) for key, part in inside]
+        level = parts
+    return next((name for name, value in level if value is module), None)
+
+
+def _parts_of(value: Any) -> list[tuple[Any, Any]]:
+    """Return what a value holds by key, place or attribute, without running code of its class."""
+    kind = type(value)
+    try:
+        if issubclass(kind, dict):
+            return list(dict.items(value)) if dict.__len__(value) <= PARTS_AT_MOST else []
+        for sequence in _SEQUENCES:
+            if issubclass(kind, sequence):
+                few = sequence.__len__(value) <= PARTS_AT_MOST
+                parts = sequence.__iter__(value) if few else ()
+                names = getattr(kind, "_fields", None)  # of a named tuple
+                return list(zip(names, parts, strict=False) if names else enumerate(parts))
+    except _ODD_OBJECTS:
+        return []
+    return [] if issubclass(kind, _NO_HOLDERS) else _attributes_of(value)
+
+
+def _attributes_of(value: Any) -> list[tuple[Any, Any]]:
+    found = _attribute(value, "__dict__")
+    held = list(found.items()) if type(found) is dict else []
+    fields = getattr(type(value), "__dataclass_fields__", None)
+    if not held and type(fields) is dict:  # it has slots instead
+        held = [(name, _attribute(value, name)) for name in fields]
+    return held
+
+
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(value, name)
+    except _ODD_OBJECTS:
+        return None
 
 
 def _is_module(value: object) -> bool:

@@ -57,6 +57,7 @@ class Layers:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._layers: dict[int, Layer] = {}
+        self._paths: dict[tuple[str | None, str], weakref.ref[Module]] = {}
         self._names = _Names()
         self._lock = threading.RLock()
 
@@ -138,9 +139,27 @@ class Layers:
         return known
 
     def _name_all(self, module: Module, path: str, root: str | None) -> Layer:
+        path = self._own_path(module, path, root)
         for name, part in module.named_modules(prefix=path):
             self._remember(part, name, root)
         return self._layers[id(module)]
+
+    def _own_path(self, module: Module, path: str, root: str | None) -> str:
+        """Return a path that no other module of the root has: `parts.1`, `parts.1#2`.
+
+        The keys 1 and "1" of a dict are two, and so may be an attribute at two times.
+        """
+        if not path:
+            return path
+        wanted, number = path, 1
+        while True:
+            ref = self._paths.get((root, path))
+            known = None if ref is None else ref()
+            if known is None or known is module:
+                self._paths[root, path] = weakref.ref(module)
+                return path
+            number += 1
+            path = f"{wanted}#{number}"
 
     def _remember(self, module: Module, path: str, root: str | None) -> None:
         path = ".".join(part for part in path.split(".") if part != WRAPPED)
@@ -182,12 +201,19 @@ class _Names:
     def take(self, module: Module, name: str) -> str:
         """Return a name for a module, which is its own as long as it exists."""
         free = self._free[name]
+        if name not in self._taken and self._is_path_of_other(name):
+            self._taken[name] = 1
         if self._taken[name] >= NUMBERS_AT_MOST and free:
             number = free.popleft()
         else:
             number = self._taken[name] = self._taken[name] + 1
         weakref.finalize(module, free.append, number).atexit = False
         return name if number == 1 else f"{name}#{number}"
+
+    def _is_path_of_other(self, name: str) -> bool:
+        """Whether the name of a root, `models.0`, may be a path below another: 0 in `models`."""
+        below = f"{name}."
+        return any(name.startswith(f"{taken}.") or taken.startswith(below) for taken in self._taken)
 
 
 def _class_name(module: Module) -> str:

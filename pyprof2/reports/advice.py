@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyprof2.api.run import Run
+    from pyprof2.units import Unit
 
 _NOTHING: Final = "neither work of a device nor an op was recorded, so there is nothing to advise"
 _OF_CPU: Final = (
@@ -157,24 +158,38 @@ def _gain(row: Mapping[Any, Any], bound: Mapping[Any, Any]) -> str:
     """
     if pd.isna(row["at_stake_hi_ns"]):
         return ""
-    least, most, expected = (
-        int(row[name]) for name in ("at_stake_lo_ns", "at_stake_hi_ns", "expected_ns")
+    least, expected, most = (
+        int(row[name]) for name in ("at_stake_lo_ns", "expected_ns", "at_stake_hi_ns")
     )
-    size, devices = time_unit(most), bound["devices"]
+    devices = bound["devices"]
     whole = max(1, devices * bound["window_ns"])
-
-    def text(time: int) -> str:
-        return f"{time / size.size:.3f} {size.label} ({100 * time / whole:.1f} %)"
-
+    interval = interval_text((least, expected, most), time_unit(most), whole)
     several = f", sum of {devices} devices" if devices > 1 else ""
     of = f"of the {format_time(whole)} recorded{several}"
-    if least:
-        return (
-            f"{least / size.size:.3f} to {text(most)}, expected {text(expected)}, {of}: "
-            f"{row['limit']}"
+    return f"{interval}, {of}: {row['limit']}"
+
+
+def interval_text(interval: tuple[int, int, int], size: Unit, whole: int) -> str:
+    """Return an interval without a number that is there twice, and without a least of nothing.
+
+    Args:
+        interval: least, expected, most, in ns.
+        size: the unit of them all.
+        whole: what they are shares of.
+    """
+    low = f"{interval[0] / size.size:.3f}"
+    least, expected, most = (
+        f"{time / size.size:.3f} {size.label} ({100 * time / whole:.1f} %)" for time in interval
+    )
+    if least == most:
+        return most
+    if not float(low):
+        if not interval[1]:
+            return f"nothing is sure, at most {most}"
+        return f"expected {expected}" + (
+            " and no more" if expected == most else f", at most {most}"
         )
-    sure = f"expected {text(expected)}, at most" if expected else "nothing is sure, at most"
-    return f"{sure} {text(most)}, {of}: {row['limit']}"
+    return f"{low} to {most}, expected {'the most' if expected == most else expected}"
 
 
 def _markdown(findings: pd.DataFrame, bounds: pd.DataFrame) -> list[str]:

@@ -17,7 +17,7 @@ from pyprof2.reports.slow_rank import answers
 from pyprof2.reports.table import drawn, with_short_lines
 from pyprof2.result_tables import CLOCKS
 from pyprof2.tables import COLLECTIVES, TEXT
-from pyprof2.units import counted, format_time
+from pyprof2.units import counted, format_time, longer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -272,7 +272,7 @@ def _pairs(job: JobOfRanks) -> Iterator[str]:
         if len(rows) == 2 and rows["time_ns"].iloc[0] > 0:
             ratio = 100 * (rows["time_ns"].iloc[1] / rows["time_ns"].iloc[0] - 1)
             one, other = rows["rank"].iloc[1], rows["rank"].iloc[0]
-            yield f"rank {one} {what} {ratio:.1f} % longer than rank {other}"
+            yield f"rank {one} {what} {longer(ratio, f'rank {other}')}"
 
 
 def _path(job: JobOfRanks) -> Iterator[str]:

@@ -12,7 +12,9 @@ import pytest
 import pyprof2
 from pyprof2.analysis.summaries.advice import RULES
 from pyprof2.analysis.summaries.advice.findings import CPU, DEVICE
+from pyprof2.reports.advice import interval_text
 from pyprof2.result_tables import ADVICE
+from pyprof2.units import MICROSECONDS
 from tests.builders import kineto_trace
 
 if TYPE_CHECKING:
@@ -82,6 +84,21 @@ def test_the_text_has_the_finding_its_stake_and_the_joint_bound(
         ),
         "Times at stake overlap: do not add them up.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ((0, 0, 416), "nothing is sure, at most 0.416 us (41.6 %)"),
+        ((0, 352, 416), "expected 0.352 us (35.2 %), at most 0.416 us (41.6 %)"),
+        ((0, 352, 352), "expected 0.352 us (35.2 %) and no more"),
+        ((90, 352, 416), "0.090 to 0.416 us (41.6 %), expected 0.352 us (35.2 %)"),
+        ((90, 352, 352), "0.090 to 0.352 us (35.2 %), expected the most"),
+        ((352, 352, 352), "0.352 us (35.2 %)"),
+    ],
+)
+def test_no_number_of_a_gain_is_there_twice(interval: tuple[int, int, int], text: str) -> None:
+    assert interval_text(interval, MICROSECONDS, 1000) == text
 
 
 def test_the_other_formats_have_a_row_for_each_rule(

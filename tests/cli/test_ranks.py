@@ -194,6 +194,18 @@ def test_what_if_is_an_interval(store: str, capsys: pytest.CaptureFixture[str]) 
     assert rows["perfect overlap"]["gain_ns"] == ""
 
 
+def test_what_if_takes_recordings_of_all_ranks(
+    tmp_path: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(path) for path in write(simulate(Job(3, slow={2: 1.2})), tmp_path)]
+    options = ["--rank", "2", "--ideal", "--format", "csv"]
+
+    assert main(["whatif", *files[::-1], *options]) == 0
+    found = capsys.readouterr().out
+    assert main(["whatif", store, *options]) == 0
+    assert found == capsys.readouterr().out
+
+
 def test_one_rank_has_what_ifs_and_no_peers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import copy
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
 import torch
 from torch import nn
 
@@ -88,6 +92,95 @@ def test_modules_that_an_object_holds_have_the_names_of_its_attributes() -> None
     found = names(lambda: Trainer(Lit()).parts())
 
     assert found == [("model", "enc.0"), ("ema", "enc.0"), ("more.first", "0")]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    gen: nn.Module
+    disc: nn.Module
+
+
+@dataclass
+class Fields:
+    gen: nn.Module
+    disc: nn.Module
+
+
+class Named(NamedTuple):
+    gen: nn.Module
+    disc: nn.Module
+
+
+class Plain:
+    def __init__(self, gen: nn.Module, disc: nn.Module) -> None:
+        self.gen, self.disc = gen, disc
+
+
+@pytest.mark.parametrize(
+    ("hold", "wanted"),
+    [
+        (lambda *both: both, ["models.0", "models.1"]),
+        (lambda *both: list(both), ["models.0", "models.1"]),
+        (lambda *both: deque(both), ["models.0", "models.1"]),
+        (lambda *both: dict(zip("ab", both, strict=True)), ["models.a", "models.b"]),
+        (lambda *both: OrderedDict(zip("ab", both, strict=True)), ["models.a", "models.b"]),
+        (lambda *both: {1: both[0], "1": both[1]}, ["models.1", "models.1#2"]),
+        (lambda *both: {"x": [both]}, ["models.x.0.0", "models.x.0.1"]),
+        (Slots, ["models.gen", "models.disc"]),
+        (Fields, ["models.gen", "models.disc"]),
+        (Named, ["models.gen", "models.disc"]),
+        (Plain, ["models.gen", "models.disc"]),
+        (lambda *both: SimpleNamespace(gen=both[0], disc=both[1]), ["models.gen", "models.disc"]),
+    ],
+)
+def test_models_that_are_held_together_are_apart(hold: Any, wanted: list[str]) -> None:
+    class Job:
+        def __init__(self) -> None:
+            self.called = small(), small()
+            self.models = hold(*self.called)
+            self.called = tuple(map(weakref.ref, self.called))  # type: ignore[assignment]
+
+        def step(self) -> None:
+            for each in self.called:
+                each()(X)  # type: ignore[call-arg]
+
+    found = names(Job().step)
+
+    assert found == [(root, "0") for root in wanted]
+
+
+def test_keys_that_are_written_alike_are_two_paths() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.extra = {1: small(), "1": small()}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.extra["1"](self.extra[1](x))
+            return result
+
+    model = Own()
+    assert [layer for _, layer in names(lambda: model(X))] == ["extra.1.0", "extra.1#2.0"]
+
+
+def test_the_name_of_a_root_is_no_path_below_another() -> None:
+    class First:
+        def __init__(self) -> None:
+            self.models = (small(),)
+
+    class Second:
+        def __init__(self) -> None:
+            self.models = nn.Sequential(nn.Linear(4, 4))
+
+    first, second = First(), Second()
+
+    def run(job: Any, model: nn.Module) -> None:
+        self = job
+        model(X)
+        del self
+
+    found = names(lambda: (run(first, first.models[0]), run(second, second.models)))
+    assert len({f"{root}.{layer}" for root, layer in found}) == 2
 
 
 def test_a_variable_that_holds_the_module_is_its_root() -> None:

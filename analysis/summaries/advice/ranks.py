@@ -21,7 +21,7 @@ from pyprof2.analysis.job.what_if import (
 )
 from pyprof2.analysis.summaries.advice.facts import ends, is_comm
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
-from pyprof2.units import format_time
+from pyprof2.units import format_time, longer
 
 if TYPE_CHECKING:
     from pyprof2.analysis.job.slow_ranks import SlowRank
@@ -127,7 +127,7 @@ def _one_of_two(facts: RankFacts, job: Together) -> RuleFinding | None:
     gain = job.gain(
         f"rank {rank} as rank {other}", lambda: as_the_others(job.graph, rank, job.roles)
     )
-    text = f"it computes {ratio:.1f} % longer than rank {other}"
+    text = f"it computes {longer(ratio, f'rank {other}')}"
     if not _pays(gain):
         return None
     return unknown(text, _MORE_RANKS, hi_ns=gain.hi_ns or gain.bound_ns, lo_ns=0)

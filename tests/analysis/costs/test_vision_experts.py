@@ -79,23 +79,30 @@ def test_nms_compares_at_most_all_pairs() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("aligned", ["edges", "corners"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("sizes", [(40, 12), (33, 10), (12, 30), (17, 17)], ids=str)
-def test_smoothing_takes_the_taps_that_have_a_weight(sizes: tuple[int, int]) -> None:
+def test_smoothing_takes_the_taps_that_have_a_weight(
+    sizes: tuple[int, int], mode: str, aligned: str
+) -> None:
     torch = pytest.importorskip("torch")
     source, out = sizes
     rows = torch.eye(source, dtype=torch.float64)[:, None, None]
     weights = torch.nn.functional.interpolate(
-        rows, (1, out), mode="bilinear", align_corners=False, antialias=True
+        rows, (1, out), mode=mode, align_corners=aligned == "corners", antialias=True
     )
     taps = int((weights.abs() > 1e-12).sum())
 
     op = call(
-        "aten::_upsample_bilinear2d_aa", f32(2, 3, source, source), [out, out], NO, None, None
-    )
+        f"aten::_upsample_{mode}2d_aa", f32(2, 3, source, source), [out, out],
+        aligned == "corners", None, None,
+    )  # fmt: skip
     cost = known(estimate(op))
 
-    # Those at the very edge of a filter weigh nothing: one at each side.
-    least, most = (2 * 6 * (source + out) * (taps + more) for more in (0, 2 * out))
+    # Those at the very edge of a filter weigh nothing: one at each side; and of a cubic one those
+    # at the zeros between.
+    zeros = {"bilinear": 2, "bicubic": 4}[mode]
+    least, most = (2 * 6 * (source + out) * (taps + more) for more in (0, zeros * out))
     assert least <= cost.flops <= most
     assert cost.bytes == 4 * 6 * (source**2 + out**2)
 

@@ -22,6 +22,7 @@ DAY_US = 86_400_000_000
 LONG = "GPU work that lasts over an hour"
 AT_ZERO = "GPU work at time 0, hours from all other work"
 TOO_MUCH = "kernels with more FLOPs or bytes than their device can do in their time"
+EARLY = "GPU work that begins before its launch"
 TWICE = "GPU work that is in the file more than once: counted once"
 
 
@@ -31,7 +32,7 @@ def odd(folder: Path, *events: Event) -> dict[str, int]:
 
 def findings(run: Run) -> dict[str, int]:
     found = run.check()
-    found = found[found["finding"].isin([LONG, AT_ZERO, TWICE, TOO_MUCH])]
+    found = found[found["finding"].isin([LONG, AT_ZERO, EARLY, TWICE, TOO_MUCH])]
     assert set(found["severity"]) <= {"problem"}
     return dict(zip(found["finding"], found["count"], strict=True))
 
@@ -43,6 +44,17 @@ def findings(run: Run) -> dict[str, int]:
         pytest.param([kernel(0, 5, 1), kernel(NOW_US, 5, 2)], {AT_ZERO: 1}, id="at 0"),
         pytest.param([kernel(0, 5, 1), kernel(900, 5, 2)], {}, id="a clock that begins at 0"),
         pytest.param([kernel(0, 5, 1)], {}, id="nothing else to tell by"),
+        pytest.param(
+            [*launched(1, 5, at=20, dur=8), *launched(40, 6, at=0, dur=8)],
+            {EARLY: 1},
+            id="before its launch, at 0",
+        ),
+        pytest.param(
+            [*launched(1, 5, at=1, dur=8), *launched(40, 6, at=60, dur=8)], {}, id="with its launch"
+        ),
+        pytest.param(
+            [*launched(NOW_US, 5, at=0, dur=8), kernel(NOW_US, 5, 2)], {AT_ZERO: 1}, id="once"
+        ),
         pytest.param([kernel(7, 5, 1)] * 3 + [kernel(9, 5, 2)] * 2, {TWICE: 3}, id="repeated"),
         pytest.param(
             [copy(7, 5, 1, name="Memcpy HtoD", bytes=64)] * 2, {TWICE: 1}, id="a repeated copy"
@@ -70,6 +82,15 @@ def test_what_is_in_the_file_again_counts_once(
     assert run.summary["kernel_time_ns"] == 4 * 8_000
     assert main(["prof", str(tmp_path / "trace.json")]) == 0
     assert f"{TWICE} (2)" in capsys.readouterr().err
+
+
+def test_work_before_its_launch_is_said_beside_the_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_events(tmp_path, op("aten::a", 0, 90), *launched(40, 5, at=0, dur=8))
+
+    assert main(["prof", str(tmp_path / "trace.json")]) == 0
+    assert f"{EARLY} (1)" in capsys.readouterr().err
 
 
 def test_work_of_days_and_at_zero_is_said_beside_the_profile(
