@@ -280,6 +280,18 @@ IDLE_SUMS: Final = Table(
         _time("time_ns", "The idle time."),
     ),
 )
+DEVICE_USE: Final = Table(
+    "device_use",
+    "One row per device: how it was used from the start of the first step to the end of the last, "
+    "time between them too; without steps from the first activity to the last. Of several "
+    "recordings of a rank each counts by itself.",
+    (
+        _RANK,
+        Column("device", pa.int64(), "Its ordinal."),
+        _time("window_ns", "How long that is."),
+        *(column for column in STEPS.columns if column.name.endswith("_pct")),
+    ),
+)
 ENERGY: Final = Table(
     "energy",
     "One row per counter of energy that the recording machine let the recorder read. Not stored: "
@@ -469,7 +481,8 @@ ADVICE: Final = Table(
 RESULTS: Final = {
     table.name: table
     for table in (
-        SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, SUMS, SUM_CALLS, IDLE_SUMS, CLOCKS, PARTS, LEGS,
+        SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, SUMS, SUM_CALLS, IDLE_SUMS, DEVICE_USE, CLOCKS,
+        PARTS, LEGS,
     )
 }  # fmt: skip
 """The tables that a store has beside the canonical ones."""

@@ -36,16 +36,17 @@ def recordings(tables: Mapping[str, pa.Table]) -> Iterator[tuple[int, dict[str, 
             yield (
                 rank,
                 {
-                    name: table.filter(pa.array(_recording_of(table, begins) == at))
+                    name: table.filter(
+                        pa.array(recording_at(int_column(table, "start_ns", NEVER), begins) == at)
+                    )
                     for name, table in own.items()
                 },
             )
 
 
-def _recording_of(rows: pa.Table, begins: Int) -> Int:
-    """Return which recording each row is of: the last one to begin before it, or the first."""
-    place = np.searchsorted(begins, int_column(rows, "start_ns", NEVER), "right") - 1
-    return np.maximum(place, 0)
+def recording_at(start: Int, begins: Int) -> Int:
+    """Return the recording that each start is in: the last one to begin before it, or the first."""
+    return np.maximum(np.searchsorted(begins, start, "right") - 1, 0)
 
 
 def source_root(trace: pa.Table) -> str | None:
@@ -64,14 +65,28 @@ def recorded_span(tables: Iterable[pa.Table], trace: pa.Table | None) -> int:
     begins = np.array([NEVER])
     if trace is not None and trace.num_rows:
         begins = np.sort(int_column(trace, "start_ns", NEVER))
+    first, last = extents(tables, begins)
+    used = last > first
+    return int((last[used] - first[used]).sum())
+
+
+def extents(tables: Iterable[pa.Table], begins: Int) -> tuple[Int, Int]:
+    """Return the first start and the last end in each recording.
+
+    Where there is none they are the largest and the least int64.
+
+    Args:
+        tables: columns `start_ns` and `dur_ns`.
+        begins: when the recordings begin.
+    """
     first = np.full(len(begins), np.iinfo(np.int64).max)
     last = np.full(len(begins), np.iinfo(np.int64).min)
     for table in tables:
-        start, place = int_column(table, "start_ns", 0), _recording_of(table, begins)
+        start = int_column(table, "start_ns", 0)
+        place = recording_at(start, begins)
         np.minimum.at(first, place, start)
         np.maximum.at(last, place, start + int_column(table, "dur_ns", 0))
-    used = last > first
-    return int((last[used] - first[used]).sum())
+    return first, last
 
 
 def recorded_window(trace: pa.Table) -> tuple[int, int] | None:

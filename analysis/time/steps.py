@@ -8,24 +8,24 @@ so the times of a window's states add up to it.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.chunked import ENDLESS, in_time_order, whole
+from pyprof2.analysis.chunked import ENDLESS, chunks_of, in_time_order, whole
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.analysis.time.recordings import recordings
-from pyprof2.analysis.time.step_windows import StepWindows, step_ranges, step_windows
+from pyprof2.analysis.time.recordings import extents, recording_at
+from pyprof2.analysis.time.step_windows import StepWindows, step_ranges
 from pyprof2.columns import int_array, sorted_distinct
 from pyprof2.recording import has_text, int_column
-from pyprof2.result_tables import STEPS
+from pyprof2.result_tables import DEVICE_USE, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
-    import pandas as pd
     from numpy.typing import NDArray
 
     from pyprof2.analysis.chunked import ChunkedTable
@@ -103,6 +103,11 @@ class Use(NamedTuple):
     kernel_time: Floats
     sm_known: Bool
     occupancy_known: Bool
+
+    def at(self, windows: Int) -> Use:
+        """Return the use in some of the windows."""
+        times = {name: time[windows] for name, time in self.times.items()}
+        return Use(times, *(column[windows] for column in self[1:]))
 
 
 class WindowSlices:
@@ -310,8 +315,10 @@ def device_columns(kernels: pa.Table, copies: pa.Table) -> tuple[Int, Int, Int, 
     return device, start, start + np.maximum(0, length), kind
 
 
-def steps_of_rank(tables: Mapping[str, ChunkedTable], windows: StepWindows, rank: int) -> pa.Table:
-    """Return the table `steps` of a rank: a row for each device and window.
+def steps_and_use(
+    tables: Mapping[str, ChunkedTable], windows: StepWindows, rank: int
+) -> tuple[pa.Table, pa.Table]:
+    """Return the tables `steps` and `device_use` of a rank.
 
     Args:
         tables: the columns `INPUT` of its canonical tables.
@@ -319,16 +326,84 @@ def steps_of_rank(tables: Mapping[str, ChunkedTable], windows: StepWindows, rank
         rank: the number.
     """
     host = step_ranges(whole(tables["ranges"], ("start_ns", "dur_ns", "name", "kind")))
+    begins = np.sort(int_column(whole(tables["trace"], ("start_ns",)), "start_ns", NEVER))
+    times = _UseWindows.of(windows, tables, begins)
     uses: dict[int, DeviceUse] = {}
-    both = [tables["kernels"], tables["copies"]], [_OF_KERNELS, _OF_COPIES]
-    for work, until in in_time_order(*both) if len(windows.step) else ():
+    seen: defaultdict[int, set[int]] = defaultdict(set)
+    for work, until in in_time_order(
+        [tables["kernels"], tables["copies"]], [_OF_KERNELS, _OF_COPIES]
+    ):
         for device, own in device_work(*work).items():
-            uses.setdefault(device, DeviceUse(windows.start, windows.end)).add(own, until)
-    for use in uses.values():
-        use.add(None)
-    parts = [_rows(windows, host, device, uses[device].use()) for device in sorted(uses)]
-    found = pa.concat_tables(parts or [_rows(windows, host, NEVER, None)])
-    return STEPS.conform(found.append_column("rank", pa.array(np.full(found.num_rows, rank))))
+            uses.setdefault(device, DeviceUse(times.start, times.end)).add(own, until)
+            seen[device].update(np.unique(recording_at(own.start, begins)).tolist())
+    found = {}
+    for device in sorted(uses):
+        uses[device].add(None)
+        found[device] = uses[device].use()
+    at = np.flatnonzero(times.is_step)
+    of_steps = [_rows(windows, host, each, use.at(at)) for each, use in found.items()]
+    if not of_steps or not len(at):
+        of_steps = [_rows(windows, host, NEVER, None)]
+    used = [
+        {
+            "rank": rank,
+            "device": None if device == NEVER else device,
+            **times.shares(use, np.flatnonzero(np.isin(times.recording, [*seen[device]]))),
+        }
+        for device, use in found.items()
+    ]
+    steps = pa.concat_tables(of_steps)
+    steps = steps.append_column("rank", pa.array(np.full(steps.num_rows, rank)))
+    return STEPS.conform(steps), pa.Table.from_pylist(used, DEVICE_USE.schema())
+
+
+class _UseWindows(NamedTuple):
+    """What a rank is looked at in: its steps and the time between them, one after another.
+
+    A recording without steps has one window, from its first activity to its last.
+
+    Attributes:
+        start, end: in ns.
+        is_step: whether each is a step; they are in the order of the steps.
+        recording: which recording of the rank each belongs to.
+    """
+
+    start: Int
+    end: Int
+    is_step: Bool
+    recording: Int
+
+    @classmethod
+    def of(cls, steps: StepWindows, tables: Mapping[str, ChunkedTable], begins: Int) -> _UseWindows:
+        """Return those of a rank whose recordings begin at these times."""
+        recording = recording_at(steps.start, begins)
+        between = np.flatnonzero(
+            (steps.end[:-1] < steps.start[1:]) & (recording[:-1] == recording[1:])
+        )
+        bare = np.setdiff1d(np.arange(len(begins)), recording)
+        activities = (tables[name] for name in ("kernels", "copies") if len(bare))
+        parts = (chunks_of(table, ("start_ns", "dur_ns")) for table in activities)
+        first, last = extents(chain.from_iterable(parts), begins)
+        worked = bare[first[bare] < last[bare]]
+        start = np.concatenate([steps.start, steps.end[between], first[worked]])
+        end = np.concatenate([steps.end, steps.start[1:][between], last[worked]])
+        # A step without a length comes before the time that follows it.
+        order = np.argsort(start, kind="stable")
+        return cls(
+            start[order],
+            end[order],
+            (np.arange(len(start)) < len(steps.start))[order],
+            np.concatenate([recording, recording[between], worked])[order],
+        )
+
+    def shares(self, use: Use, at: Int) -> dict[str, Any]:
+        """Return the length of these windows together, and the shares of a device in them."""
+        length = int((self.end - self.start)[at].sum())
+        own = use.at(at)
+        sums = (np.array([column.sum()]) for column in own[1:5])
+        known = (np.array([column.all()]) for column in own[5:])
+        shares = use_pct(Use({}, *sums, *known), np.array([length]))
+        return {"window_ns": length} | {name: share[0].as_py() for name, share in shares.items()}
 
 
 def _rows(windows: StepWindows, host: StepWindows, device: int, use: Use | None) -> pa.Table:
@@ -364,42 +439,6 @@ def use_pct(use: Use, length: Int) -> dict[str, pa.Array]:
     }
 
 
-def use_over_steps(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
-    """Return how each device was used from the start of the first step to the end of the last.
-
-    Time between steps counts, time between recordings does not. A recording without steps is taken
-    from its first activity to its last.
-
-    Args:
-        tables: the columns `INPUT` of the canonical tables of all ranks.
-
-    Returns:
-        One row per rank and device: `rank`, `device`, `window_ns`, `gpu_utilization_pct`,
-        `sm_efficiency_pct`, `occupancy_pct`, as in the table `steps`.
-    """
-    import pandas as pd
-
-    found: defaultdict[tuple[int, int], list[tuple[int, Use]]] = defaultdict(list)
-    for rank, own in recordings(tables):
-        activities = own["kernels"], own["copies"]
-        windows = step_windows(own["ranges"], activities)
-        works = device_work(*activities)
-        if len(windows.step):
-            first, last = windows.start[:1], windows.end[-1:]
-        else:
-            first = np.array([min((int(w.start.min()) for w in works.values()), default=0)])
-            last = np.array([max((int(w.end.max()) for w in works.values()), default=0)])
-        for device, work in works.items():
-            length = int(last[0] - first[0])
-            found[rank, device].append((length, device_use(work, first, last)))
-    rows = [
-        {"rank": rank, "device": None if device == NEVER else device, **_of_recordings(parts)}
-        for (rank, device), parts in found.items()
-    ]
-    names = ["rank", "device", "window_ns", *SHARES]
-    return pd.DataFrame(rows, columns=names).astype({"device": "Int64"})
-
-
 def mean_shares(rows: Sequence[Mapping[str, Any]], length: str) -> dict[str, float | None]:
     """Return the shares of devices over all rows, null where one of them does not know its own.
 
@@ -407,7 +446,7 @@ def mean_shares(rows: Sequence[Mapping[str, Any]], length: str) -> dict[str, flo
     which a kernel ran, so that a row without any has no part in it.
 
     Args:
-        rows: of the table `steps`, or of `use_over_steps`; null as None.
+        rows: of the table `steps`, or of `device_use`; null as None.
         length: the column of their lengths.
     """
     utilization, efficiency, occupancy = SHARES
@@ -427,13 +466,3 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
             return None
         found += value * weight
     return found / total if total else None
-
-
-def _of_recordings(parts: list[tuple[int, Use]]) -> dict[str, Any]:
-    """Return the shares in the windows of several recordings together."""
-    length = sum(length for length, _ in parts)
-    columns = list(zip(*(use[1:] for _, use in parts), strict=True))
-    numbers = [np.sum(column, axis=0) for column in columns[:4]]
-    known = [np.all(column, axis=0) for column in columns[4:]]
-    shares = use_pct(Use({}, *numbers, *known), np.array([length]))
-    return {"window_ns": length} | {name: share[0].as_py() for name, share in shares.items()}

@@ -588,7 +588,7 @@ class Run(Displayed):
     def use_over_steps(self) -> pd.DataFrame:
         """How each device was used from the start of the first step to the end of the last.
 
-        See `pyprof2.analysis.time.steps.use_over_steps`.
+        The table `device_use`.
         """
         return self._time.use_over_steps
 
@@ -596,8 +596,7 @@ class Run(Displayed):
     def device_shares(self) -> dict[str, float | None]:
         """GPU utilization, SM efficiency and occupancy over all steps, in %; null where unknown.
 
-        Without steps they are from the first activity to the last; of more kernels than can be
-        looked through in passing only the first is known.
+        Without steps they are from the first activity to the last.
         """
         return self._time.device_shares
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.spent import Spent
     from pyprof2.api.run_tables import RunTables
     from pyprof2.store.rank_tables import RankTables
-
-_MOST_KERNELS: Final = 1 << 18
-"""The shares of more kernels are not found in passing, where none was stored."""
 
 
 @dataclass
@@ -155,27 +152,16 @@ class RunTime:
     @cached_property
     def use_over_steps(self) -> pd.DataFrame:
         """How each device was used from the start of the first step to the end of the last."""
-        import pandas as pd
-
-        from pyprof2.analysis.time.steps import INPUT, use_over_steps
-
-        parts = [use_over_steps(rank.several(INPUT)) for rank in self.tables.ranks]
-        return pd.concat(parts, ignore_index=True)
+        return self.tables.frame("device_use")
 
     @cached_property
     def device_shares(self) -> dict[str, float | None]:
         """GPU utilization, SM efficiency and occupancy over all steps."""
-        from pyprof2.analysis.time.steps import SHARES, mean_shares
+        from pyprof2.analysis.time.steps import mean_shares
 
         if self.tables.steps:
             return mean_shares(self.tables.steps, "dur_ns")
-        summary = self.tables.summary
-        if summary["kernel_count"] > _MOST_KERNELS:
-            busy, span = (summary[name] for name in ("busy_kernels_ns", "gpu_span_ns"))
-            return dict.fromkeys(SHARES) | {SHARES[0]: 100 * busy / span if span else None}
-        use = self.use_over_steps.astype(object)
-        rows = use.where(use.notna(), None).to_dict("records")
-        return mean_shares([{str(k): v for k, v in row.items()} for row in rows], "window_ns")
+        return mean_shares(self.tables.table("device_use").to_pylist(), "window_ns")
 
     @cached_property
     def utilization(self) -> pa.Table:

@@ -46,7 +46,9 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     tables["ranges"] = InMemory(ranges)
     activities = (chunks_of(tables[name], _OF_WINDOWS) for name in ("kernels", "copies"))
     windows = step_windows(ranges, chain.from_iterable(activities))
-    yield "steps", [steps.steps_of_rank(tables, windows, rank.rank)]
+    of_steps, used = steps.steps_and_use(tables, windows, rank.rank)
+    yield "steps", [of_steps]
+    yield "device_use", [used]
     yield "summary", [summary.totals(tables, rank.rank).table()]
     yield "ledger", [ledger.of_tables(tables, rank.rank)]
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)

@@ -24,7 +24,7 @@ _OF_DEVICE: Final = {*_JUDGED, "utilization", "sums", "sum_calls"}
 """The tables that another device makes others of, by its roofs."""
 _OF_ROOT: Final = {*_WITH_LINES, "idle", "idle_sums", "summary", "sums", "sum_calls"}
 """The tables that another folder of the user's own code makes others of, by its lines."""
-_LATER: Final = ("idle_sums", "sums", "sum_calls")
+_LATER: Final = ("idle_sums", "sums", "sum_calls", "device_use")
 """The tables that earlier versions of the same schema did not write."""
 
 
@@ -148,6 +148,7 @@ class RankTables:
         """Return a table of results, made of tables that are not as they are stored."""
         from pyprof2.analysis.chunked import InMemory
         from pyprof2.analysis.summaries import spent, summary, totals, utilization
+        from pyprof2.analysis.time import steps
         from pyprof2.analysis.time.step_windows import StepWindows
 
         if name == "idle":
@@ -159,6 +160,9 @@ class RankTables:
             lines = (self.read(each, ["source"]) for each in ("kernels", "ops"))
             return replace(stored, **summary.with_source(*lines)).table()
         windows = StepWindows.of(self.read("steps"))
+        if name == "device_use":
+            of_rank = {n: InMemory(table) for n, table in self.several(steps.INPUT).items()}
+            return steps.steps_and_use(of_rank, windows, self.rank)[1]
         tables = {n: InMemory(table) for n, table in self.several(utilization.NEEDED).items()}
         return utilization.utilization(tables, windows, self.devices(), self.device, self.rank)
 

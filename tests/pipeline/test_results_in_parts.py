@@ -57,8 +57,10 @@ def results(
     of = {name: Stored.cut(table, size) for name, table in tables.items()}
     work = chain(*(chunks_of(of[name], READ[name]) for name in ("kernels", "copies")))
     windows = step_windows(tables["ranges"], work)
+    of_steps, used = steps.steps_and_use(of, windows, rank)
     found = {
-        "steps": steps.steps_of_rank(of, windows, rank),
+        "steps": of_steps,
+        "device_use": used,
         "summary": summary.totals(of, rank).table(),
         "ledger": ledger.of_tables(of, rank),
         "utilization": utilization.utilization(of, windows, devices, None, rank),

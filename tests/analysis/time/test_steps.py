@@ -23,8 +23,7 @@ from pyprof2.analysis.time.steps import (
     DeviceWork,
     device_use,
     mean_shares,
-    steps_of_rank,
-    use_over_steps,
+    steps_and_use,
     use_pct,
 )
 from tests.builders import canonical, chunked
@@ -71,9 +70,19 @@ def tables(
 
 def found(of: dict[str, pa.Table]) -> pd.DataFrame:
     """Return the table `steps` of rank 0, as pandas has it."""
-    windows = step_windows(of["ranges"], [of["kernels"], of["copies"]])
-    rows: pd.DataFrame = steps_of_rank(chunked(of), windows, 0).to_pandas()
+    rows: pd.DataFrame = both(of)[0].to_pandas()
     return rows
+
+
+def used(of: dict[str, pa.Table]) -> list[dict[str, Any]]:
+    """Return the rows of the table `device_use` of rank 0."""
+    rows: list[dict[str, Any]] = both(of)[1].to_pylist()
+    return rows
+
+
+def both(of: dict[str, pa.Table]) -> tuple[pa.Table, pa.Table]:
+    windows = step_windows(of["ranges"], [of["kernels"], of["copies"]])
+    return steps_and_use(chunked(of), windows, 0)
 
 
 def test_the_states_of_a_step_by_hand() -> None:
@@ -156,9 +165,9 @@ def test_without_steps_there_are_no_rows_and_use_is_from_the_first_activity_to_t
     of = tables([], [kernel(0, 10), kernel(30, 40)])
 
     assert len(found(of)) == 0
-    (use,) = use_over_steps(of).to_dict("records")
+    (use,) = used(of)
     assert (use["window_ns"], use["gpu_utilization_pct"]) == (40, 50)
-    assert use_over_steps(tables([], [])).empty
+    assert used(tables([], [])) == []
 
 
 @pytest.mark.parametrize(
@@ -222,7 +231,7 @@ def test_use_over_steps_has_what_lies_between_them_and_not_between_recordings() 
         recordings=(0, 9000),
     )
 
-    (row,) = use_over_steps(of).to_dict("records")
+    (row,) = used(of)
 
     assert (row["rank"], row["device"], row["window_ns"]) == (0, 0, 400)
     assert row["gpu_utilization_pct"] == pytest.approx(100 * (50 + 30 + 20) / 400)
