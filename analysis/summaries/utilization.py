@@ -220,7 +220,7 @@ def _times(
 
 
 class _Work:
-    """What the matrix work of a rank adds up to; it comes in parts."""
+    """Sums of the matrix work of a rank, which comes in parts."""
 
     def __init__(
         self,
@@ -239,13 +239,13 @@ class _Work:
 
     def add(self, work: pa.Table) -> None:
         """Take up work."""
-        # What judges takes long to import, and most who import this only add up what is stored.
+        # The verdicts take long to import, and most who import this only add up what is stored.
         from pyprof2.analysis.hardware.verdict import devices_of
 
         is_matrix = has_text(work, "category", MATRIX_WORK)
         if self._only_known:
             is_matrix &= pc.is_valid(work["flops"]).to_numpy()
-        # Of dtypes with as many FLOPs the one that comes first in all the work is chosen.
+        # The dtype that comes first in all the work breaks ties.
         dtype = self._dtypes.add(work, "compute_dtype")[is_matrix]
         matrix = work.filter(pa.array(is_matrix))
         place, _ = devices_of(matrix, self._devices, self._override)
@@ -314,7 +314,7 @@ def _flops(matrix: pa.Table, flops: Int) -> dict[str, Int]:
     time = int_column(matrix, "dur_ns", 0)
     again = matrix["recompute"].fill_null(False).to_numpy()  # noqa: FBT003
     of_model = has_text(matrix, "direction", ("forward", "backward")) & ~again
-    # Of the five products of a fused attention's backward one only repeats the forward.
+    # One of the five products of a fused attention's backward only repeats the forward.
     fused = has_text(matrix, "category", ("attention",))
     fused &= has_text(matrix, "direction", ("backward",))
     return {
