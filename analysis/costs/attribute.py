@@ -100,8 +100,8 @@ class OpCosts:
     def status(self) -> Int:
         """The status of each op as a code into `STATUSES`.
 
-        An op that accounts for itself is `ok` or `assumed`, and only such a one. What is counted at
-        another op, around it or inside, is `in_parent`.
+        An op that accounts for itself is `ok` or `assumed`, and only such a one. An op that is
+        counted at another one, around it or inside, is `in_parent`.
         """
         codes = [STATUSES.index(e.status) for e in self.estimates]
         of_estimate = np.array(codes or [-1], np.int8)[self.estimate]

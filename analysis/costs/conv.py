@@ -108,8 +108,8 @@ def convolution(call: OpCall, evidence: Evidence) -> Cost:
     """Input, weight, bias -> output: flops 2·|out|·(c/groups)·|window|, transposed 2·|in|·….
 
     bytes: input, weight, bias, output. The size of the output follows from stride, padding and
-    dilation, or is given; recordings of 2021 have neither. Of calls in Python it is assumed to be
-    that of the next call's input, where that fits.
+    dilation, or is given; recordings of 2021 have neither. For calls in Python it is assumed to
+    be that of the next call's input, where that fits.
     """
     places = _FORWARD[call.op]
     x, weight = tensor(call, 0), tensor(call, 1)

@@ -61,7 +61,7 @@ _KEPT: Final = {
     "rowwise_adagrad": (0, 1), "rowwise_adagrad_with_counter": (0, 3), "adagrad": (1, 0),
     "adam": (2, 0), "partial_rowwise_adam": (1, 1), "sgd": (0, 0),
 }  # fmt: skip
-"""What each optimizer keeps for each element, and for each row."""
+"""The state of each optimizer for each element, and for each row."""
 _LOOKUPS: Final = {_DENSE: _Place(0, 2, 3, 7, 10, 0, 0)} | {
     f"fbgemm::split_embedding_codegen_lookup_{name}_function": _Place(1, 6, 7, 11, 14, *kept)
     for name, kept in _KEPT.items()
@@ -73,7 +73,7 @@ _WIDEST: Final = 2048
 
 
 class _Lookup(NamedTuple):
-    """What a lookup works on; `width` is the mean length of a row, of all if `is_every`."""
+    """The operands of a lookup; `width` is the mean length of a row, of all if `is_every`."""
 
     weights: Tensor
     indices: Tensor

@@ -86,7 +86,7 @@ def index_select(call: OpCall, evidence: Evidence) -> Cost:
 def gather(call: OpCall) -> Cost:
     """x, dim, index -> the elements at the indices: bytes: the index, those elements, the result.
 
-    Of x only what the index names, whatever the size of x. `take` has no dimension.
+    Only the elements of x that the index names count. `take` has no dimension.
     """
     x = tensor(call, 0)
     index = first_tensor(OpCall(call.op, call.inputs[1:]))

@@ -1,7 +1,7 @@
 """Matrix products: dense, batched, grouped, quantised, sparse.
 
 FLOPs are exact: 2 for each multiply-add of the product, 8 where the numbers are complex: 4 products
-and 4 additions of real ones (`torch.utils.flop_counter` counts 2). What is fused to it (adding a
+and 4 additions of real ones (`torch.utils.flop_counter` counts 2). Work fused to it (adding a
 bias, scaling, an activation) is not counted, as in `torch.utils.flop_counter`; its bytes are. Each
 operand is read once, even where tiles of it are read again.
 

@@ -336,8 +336,8 @@ def _group_norm(call: OpCall, x: Tensor, groups: int | None, weight_at: int) -> 
 def group_norm_backward(call: OpCall) -> Cost:
     """Grad, x, mean, inverse deviation (n, groups), weight, …, mask: 14N as for layers.
 
-    Of these 9N for the gradient of x, 2N for that of the weight, N for the bias's, and 2N for what
-    the first two share; the mask says which are wanted.
+    9N of these for the gradient of x, 2N for that of the weight, N for the bias's, and 2N for work
+    that the first two share; the mask says which are wanted.
     """
     grad, x, mean, rstd = (tensor(call, index) for index in range(4))
     weight = maybe_tensor(call, 4)

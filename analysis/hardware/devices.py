@@ -1,4 +1,4 @@
-"""What devices can do at most: peak rates, memory, its bandwidth, cache; by the recorded name.
+"""The limits of devices: peak rates, memory, its bandwidth, cache; by the recorded name.
 
 Convention of every number: **dense** (no structured sparsity), per device as the runtime shows
 it (one die of an MI250X), products accumulated in float32, int8 in operations per second. Matrix

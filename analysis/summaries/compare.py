@@ -108,15 +108,13 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
 
 
 def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:
-
     def estimate(
         weights: tuple[Floats, Floats] | None,
     ) -> tuple[dict[str, Numbers], dict[str, Any], dict[str, tuple[Any, Any]], list[Any]]:
         """Return parts, terms and totals, and both's differences; of blocks with these weights."""
         each = weights or (None, None)
-        sums = [own.summed(weight) for own, weight in zip(steps, each, strict=True)]
-        parts = difference(groups.leaves(weights), (sums[0].steps, sums[1].steps))
-        a, b = sums
+        a, b = (own.summed(weight) for own, weight in zip(steps, each, strict=True))
+        parts = difference(groups.leaves(weights), (a.steps, b.steps))
         terms, totals = groups.by_term(parts), _totals(a, b)
         # Terms that are of no call: overlap, and idle time by cause.
         terms[OVERLAP] = (a.work - a.busy) / a.steps - (b.work - b.busy) / b.steps

@@ -139,16 +139,10 @@ def utilization(
     steps = np.array(list(walls), np.int64)
     work = _Work(steps, devices, override, only_known=not has_kernels)
     # Without a GPU the work is that of ops.
-    parts = (
-        _by_op(tables)
-        if has_kernels
-        else (
-            part.append_column("device", pa.nulls(part.num_rows, pa.int64()))
-            for part in chunks_of(tables["ops"], NEEDED["ops"])
-        )
-    )
-    for part in parts:
-        work.add(part)
+    for part in _by_op(tables) if has_kernels else chunks_of(tables["ops"], NEEDED["ops"]):
+        is_op = "device" not in part.column_names
+        nowhere = pa.nulls(part.num_rows, pa.int64())
+        work.add(part.append_column("device", nowhere) if is_op else part)
     wall = np.array(list(walls.values()), np.int64)
     columns = {
         "rank": np.full(len(steps), rank),

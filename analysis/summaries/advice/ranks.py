@@ -34,9 +34,7 @@ RATIO_PCT: Final = 2
 _NAMED: Final = 3
 _REPLAYED: Final = "by replay of all ranks"
 _ALL_RANKS: Final = "all ranks of the job, one file each"
-_WAITS: Final = (
-    "what streams waited for, which this recording lacks: pyprof2 whatif has the bound"
-)
+_WAITS: Final = "what streams waited for, which this recording lacks: pyprof2 whatif has the bound"
 _MORE_RANKS: Final = "more ranks of the same role: of two nobody knows which one is usual"
 _FEWER: Final = "fewer steps, or see pyprof2 ranks and pyprof2 whatif, which replay any size"
 _HIDDEN: Final = "nothing to gain yet: queues or other ranks hide it"

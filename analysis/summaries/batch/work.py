@@ -148,15 +148,10 @@ def work_of(recordings: Sequence[Recorded]) -> BatchWork:
     batches = np.array([each.batch for each in recordings], np.float64)
     parts = sorted({part for each in recordings for part in each.parts.index})
     number = {part: at for at, part in enumerate(parts)}
-    calls = [
-        each.calls.assign(
-            part=np.array(
-                [number[pair] for pair in zip(*(each.calls[n] for n in PART), strict=True)],
-                np.int64,
-            )
-        )
-        for each in recordings
-    ]
+    calls = []
+    for each in recordings:
+        pairs = zip(*(each.calls[name] for name in PART), strict=True)
+        calls.append(each.calls.assign(part=np.array([number[pair] for pair in pairs], np.int64)))
     shared = _aligned(calls)
     tensors = _side_by_side(shared, recordings)
     buffers = _buffers(tensors, batches)
