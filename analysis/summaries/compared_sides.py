@@ -74,7 +74,16 @@ def device_side(tables: Mapping[str, pa.Table], chosen: Chosen) -> Side:
         steps = windows.assign(step=0)[WINDOW].astype("int64")
         idle["step"] = 0
     slices = cut_at_windows(rows, steps)
-    return Side(slices, _with_busy(steps, slices), idle.dropna(subset="step"))
+    # How long each device was busy in each window.
+    keys = ["rank", "device", "step"]
+    start = slices["start_ns"].to_numpy(np.int64)
+    end = start + slices["time_ns"].to_numpy(np.int64)
+    places = slices.groupby(keys).indices
+    found = {key: union_length(start[at], end[at]) for key, at in places.items()}
+    order = zip(*(steps[key].tolist() for key in keys), strict=True)
+    # A step's number may come again, in another recording of the rank: its time counts once.
+    busy = np.array([found.pop(key, 0) for key in order], np.int64)
+    return Side(slices, steps.assign(busy_ns=busy), idle.dropna(subset="step"))
 
 
 def _steps(
@@ -99,19 +108,6 @@ def _choose(windows: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
     steps = windows["step"].to_numpy(np.int64)
     rest: pd.DataFrame = windows[steps != (steps[0] if len(steps) else 0)]
     return rest if len(rest) else windows
-
-
-def _with_busy(windows: pd.DataFrame, slices: pd.DataFrame) -> pd.DataFrame:
-    """Add how long each device was busy in each window."""
-    keys = ["rank", "device", "step"]
-    places = slices.groupby(keys).indices
-    start = slices["start_ns"].to_numpy(np.int64)
-    end = start + slices["time_ns"].to_numpy(np.int64)
-    found = {key: union_length(start[rows], end[rows]) for key, rows in places.items()}
-    order = zip(*(windows[key].tolist() for key in keys), strict=True)
-    # A step's number may come again, in another recording of the rank: its time counts once.
-    busy = [found.pop(key, 0) for key in order]
-    return windows.assign(busy_ns=np.array(busy, np.int64))
 
 
 def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:

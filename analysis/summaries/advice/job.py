@@ -86,8 +86,8 @@ def copies(facts: RankFacts) -> RuleFinding | None:
         if share < COPIES_PCT:
             return None
         text = f"{share:.1f} % of the time only copies ran, some of no known direction"
-        kinds = "a profiler that records the direction of copies"
-        return unknown(text, kinds, hi_ns=exposed, lo_ns=0)
+        wanted = "a profiler that records the direction of copies"
+        return unknown(text, wanted, hi_ns=exposed, lo_ns=0)
     own = work[crosses].sort_values("dur_ns", ascending=False, kind="stable")
     most, line = (_most(own, name) for name in ("copy_kind", "source"))
     text = (
