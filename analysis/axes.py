@@ -1,4 +1,4 @@
-"""What tables may be summed along, as names that a user gives."""
+"""Axes that tables are summed along, as names that a user gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 SEPARATOR: Final = " / "
-"""What stands between the names of ranges inside one another."""
+"""The text between the names of ranges inside one another."""
 
 
 def check_known_once(axes: Sequence[str], known: Collection[str], of: str) -> None:

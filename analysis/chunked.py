@@ -136,7 +136,7 @@ def stretches(
     is_end = np.maximum.accumulate(most) <= later
     if refers_to is not None:
         is_end &= np.maximum.accumulate(table.bounds(refers_to)[1]) < table.offsets[1:]
-    # What only parts without rows follow is the end, too.
+    # A part that only parts without rows follow is the end, too.
     is_end &= later < ENDLESS
     is_end[-1] = True
     since = -ENDLESS
@@ -162,7 +162,7 @@ def in_time_order(
     readers = [stretches(table, names) for table, names in zip(tables, columns, strict=True)]
     held = [next(reader) for reader in readers]
     while True:
-        # What starts before this is all there: of each table more may follow from it on.
+        # Rows that start before this are all there; later ones of each table may follow.
         until = min(each.until for each in held)
         cut = [_cut(each.rows, until) for each in held]
         yield [before for before, _ in cut], until

@@ -140,7 +140,7 @@ class Nest:
         before[~self._same_thread(before)] = -1
         todo = np.flatnonzero(before >= 0)
         while len(todo):
-            # Of those that end earlier, the ones on the way out end latest.
+            # The ones on the way out end latest of those that end earlier.
             todo = todo[self.end[before[todo]] < self.end[todo]]
             if (self.end[before[todo]] > self.start[todo]).any():
                 return True
@@ -165,7 +165,7 @@ class Nest:
 
 
 def _are_whole(times: Int) -> bool:
-    """Whether all times are of whole microseconds; of most recordings the first ones tell."""
+    """Whether all times are of whole microseconds; the first ones decide for most recordings."""
     return not (times[:64] % _MICROSECOND).any() and not (times % _MICROSECOND).any()
 
 
@@ -212,7 +212,7 @@ def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
         time: of the queries.
 
     Returns:
-        Positions among the rows; -1 where there is none. Of equal rows the last.
+        Positions among the rows, the last of equal ones; -1 where there is none.
     """
     if not len(key):
         return np.full(len(time), -1, np.int64)
@@ -279,7 +279,7 @@ class _Packing(NamedTuple):
 
 
 def merged(start: Int, end: Int) -> tuple[Int, Int]:
-    """Return starts and ends of the pieces that the intervals cover; pieces that touch are one."""
+    """Return the union of the intervals as starts and ends; intervals that touch are one."""
     order = order_of(start, end)
     start, end = start[order], end[order]
     latest = np.maximum.accumulate(end) if len(end) else end
@@ -299,7 +299,7 @@ def union_length(start: Int, end: Int) -> int:
 
 
 class Covered:
-    """What intervals cover that none before them did, by key: a device, or a thread.
+    """The time that intervals cover and none before them did, by key: a device, or a thread.
 
     They may come in parts, in order of time.
     """
@@ -310,8 +310,8 @@ class Covered:
     def add(self, key: Int, start: Int, end: Int) -> Int:
         """Return from when on each is the only one of those of its key that began before it.
 
-        It is so until its end, and of ones that begin together the longest comes first: so these
-        pieces are apart from one another, and together they are the union.
+        It is so until its end, and the longest comes first where several begin together: so these
+        intervals are disjoint, and together they are the union.
 
         Args:
             key: of each interval.
@@ -349,7 +349,7 @@ def innermost_time(thread: Int, start: Int, end: Int, rank: Int | None = None) -
 
     The times add up to the union of the intervals, whatever way they overlap.
     """
-    # Doubled times leave room for a point strictly inside of every piece between two bounds.
+    # Doubled times leave room for a point strictly inside of every slice between two bounds.
     nest = Nest.of(thread, 2 * start, 2 * end, rank)
     threads, bounds = np.concatenate((thread, thread)), np.concatenate((start, end))
     order = np.lexsort((bounds, threads))
@@ -418,7 +418,7 @@ def nearest_marked(parent: Int, marked: Bool) -> Int:
     todo = np.flatnonzero((found >= 0) & ~marked)
     while len(todo):
         todo = todo[~marked[found[todo]]]
-        # What an unmarked ancestor has found so far: the jumps double in length.
+        # The jumps double in length: an unmarked ancestor passes on what it has found so far.
         found[todo] = found[found[todo]]
         todo = todo[found[todo] >= 0]
     return found

@@ -103,7 +103,7 @@ def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
 
 
 class _Estimates(NamedTuple):
-    """Of each estimate its id, and its counts and words by column."""
+    """The id of each estimate, and its counts and words by column."""
 
     id: Int
     counts: dict[str, Int]

@@ -76,7 +76,7 @@ class Linked:
 
 
 class SharedFindings:
-    """What the windows of a recording have in common, found once.
+    """Findings that the windows of a recording have in common.
 
     Attributes:
         stacks: the distinct stacks.
@@ -97,7 +97,7 @@ class SharedFindings:
 
 
 class _Around(NamedTuple):
-    """What is around the ops: stacks and layers by op, and the ranges that linking needs later.
+    """The surroundings of ops: stacks and layers by op, and the ranges that linking needs later.
 
     The code of what was recorded of an op itself is `line`.
     """
@@ -163,7 +163,7 @@ def link_recording(
         (lookup(codes, stack, -1), texts)
         for codes, texts in choose_lines(shared.stacks.table(), source_root)
     )
-    # What else in the recording says of the inputs of ops.
+    # Evidence of the inputs of ops elsewhere in the recording.
     names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
     evidence = find_evidence(ops, pairs, signature, shared.calls, (activities.op, names))
     return Linked(

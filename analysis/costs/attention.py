@@ -31,11 +31,12 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     tally,
     tensor,
     value,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Scalar, Tensor
 
@@ -282,15 +283,13 @@ def _work(call: OpCall, places: _AttentionPlaces, sizes: _AttentionSizes) -> _At
     """Return the pairs of a call: sequences of one length, packed ones, or keys in a cache."""
     chunk = value(call, places.chunk)
     if isinstance(chunk, int) and chunk > 0:
-        msg = "chunks attend to themselves only, and where they begin is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("chunks attend to themselves only, and where they begin is not in the recording")
     if _is_cached(call, places):
         # Keys lie in a cache: a row looks at as many as its sequence has, at least at itself.
         causal, (back, _) = _causality(call, places)[0], _window(call, places)
         longest = integer(call, places.longest + 1) if places.longest >= 0 else None
         if longest is None:
-            msg = "the lengths of the cached sequences are not in the recording"
-            raise UnknownCostError(msg)
+            refuse("the lengths of the cached sequences are not in the recording")
         rows, count = sizes.batch * sizes.rows, _sequences(call, places, sizes.batch)
         return _cached(sizes.heads, rows, count, longest, causal=causal, back=back)
     if _is_packed(call, places):
@@ -403,8 +402,7 @@ def _packed(call: OpCall, places: _AttentionPlaces, sizes: _AttentionSizes) -> _
     long_q, long_k = integer(call, places.longest), integer(call, places.longest + 1)
     causal, _ = _causality(call, places)
     if long_q is None or long_k is None:
-        msg = "the lengths of the sequences are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the lengths of the sequences are not in the recording")
     if rows == count * long_q and keys == count * long_k:
         one = _AttentionSizes(count, sizes.heads, long_q, long_k, sizes.width, sizes.value_width)
         return _dense(one, causal, places.bottom_right, *_window(call, places))
@@ -576,8 +574,7 @@ def batch_prefill(call: OpCall) -> Cost:
     count = tensor(call, 3).shape[0] - 1
     longest_k, causal = integer(call, 7), flag(call, 12)
     if longest_k is None or count < 1:
-        msg = "the lengths of the cached sequences are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the lengths of the cached sequences are not in the recording")
     rows, heads, width = q.shape
     work = _cached(heads, rows, count, longest_k, causal=causal)
     kv = [_rows_of(item, count * longest_k) for item in (k, v)]
@@ -599,8 +596,7 @@ def paged_attention(call: OpCall) -> Cost:
     q, k, v = (tensor(call, at + place) for place in range(3))
     heads_k, longest = integer(call, at + 3), integer(call, at + 8)
     if not heads_k or longest is None:
-        msg = "the lengths of the cached sequences are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the lengths of the cached sequences are not in the recording")
     batch, heads, width = q.shape
     work = _cached(heads, batch, batch, longest, causal=False)
     used = batch * longest * heads_k * width

@@ -36,8 +36,8 @@ FILLING_OPS: Final = frozenset({"aten::fill_", "aten::zero_", "aten::fill", "ate
 """Ops that fill memory with a number: inside another op they prepare a buffer for its work."""
 
 ROLES: Final = ["main", "helper", "nested"]
-"""What a kernel is to its op's cost: it does the work and shares the counts; by its name it only
-helps; or it is of an op inside that does another kind of work. The latter two get nothing."""
+"""The part of a kernel in its op's cost: main kernels do the work and share the counts; helpers by
+their name, and kernels of an op inside that does another kind of work, get nothing."""
 
 STATUSES: Final = ["ok", "assumed", "no_formula", "no_shapes", "no_op", "in_parent"]
 
@@ -65,7 +65,7 @@ class CostDescription(NamedTuple):
 
 @dataclass(frozen=True)
 class OpCosts:
-    """What each op costs and which op accounts for it.
+    """The cost of each op, and which op accounts for it.
 
     Attributes:
         estimate: for each op the position of its estimate in `estimates`.
@@ -100,8 +100,8 @@ class OpCosts:
     def status(self) -> Int:
         """The status of each op as a code into `STATUSES`.
 
-        An op that accounts for itself is `ok` or `assumed`, and only such a one. What is counted at
-        another op, around it or inside, is `in_parent`.
+        An op that accounts for itself is `ok` or `assumed`, and only such a one. An op that is
+        counted at another one, around it or inside, is `in_parent`.
         """
         codes = [STATUSES.index(e.status) for e in self.estimates]
         of_estimate = np.array(codes or [-1], np.int8)[self.estimate]
@@ -303,7 +303,7 @@ def _sum_by(group: Int, values: Int, size: int) -> Int:
 
 @dataclass(frozen=True)
 class Shares:
-    """What each kernel did: its part of the counts of the op that accounts for it.
+    """The work of each kernel: its part of the counts of the op that accounts for it.
 
     Attributes:
         owner: the accounting op of each kernel by position, -1 for none.
@@ -331,7 +331,7 @@ def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) ->
         costs: of the ops.
         op: of each kernel the position of its op, -1 for none.
         dur: of each kernel its time.
-        helper: of each kernel whether its name says that it only helps.
+        helper: of each kernel whether its name says that it is one.
         moves: of each kernel whether its name says that it can only copy, add, fill or sum.
     """
     owner = np.where(op >= 0, costs.owner[op], -1) if len(costs.owner) else np.full(len(op), -1)

@@ -24,11 +24,12 @@ from pyprof2.analysis.costs.operands import (
     maybe_tensors,
     numel,
     over_dtypes,
+    refuse,
     tally,
     typed,
     value,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.signatures import OpCall, Tensor
 
 if TYPE_CHECKING:
@@ -124,8 +125,7 @@ def _moved(read: Iterable[Tensor], written: Iterable[Tensor], dtype: str | None 
     """Return the cost of reading and writing these; a missing type is that of the others."""
     sources, targets = tuple(read), tuple(written)
     if not sources and not targets:
-        msg = "the shapes are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the shapes are not in the recording")
     known = next((item.dtype for item in (*sources, *targets) if item.dtype), dtype)
 
     def make(guess: str) -> Cost:
@@ -227,8 +227,7 @@ def _resized(call: OpCall, resize: Any) -> Cost:
         None,
     )
     if x is None or not ranks:
-        msg = "the tensor or the number of ranks is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the tensor or the number of ranks is not in the recording")
     return _moved([x], [fresh((resize(numel(x.shape), ranks),), x.dtype)])
 
 

@@ -26,6 +26,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     tally,
     tensor,
     value,
@@ -33,7 +34,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -108,8 +108,8 @@ def convolution(call: OpCall, evidence: Evidence) -> Cost:
     """Input, weight, bias -> output: flops 2·|out|·(c/groups)·|window|, transposed 2·|in|·….
 
     bytes: input, weight, bias, output. The size of the output follows from stride, padding and
-    dilation, or is given; recordings of 2021 have neither. Of calls in Python it is assumed to be
-    that of the next call's input, where that fits.
+    dilation, or is given; recordings of 2021 have neither. For calls in Python it is assumed to
+    be that of the next call's input, where that fits.
     """
     places = _FORWARD[call.op]
     x, weight = tensor(call, 0), tensor(call, 1)
@@ -167,8 +167,7 @@ def _output_shape(
         if fits and all(0 < out <= size for out, size in extents):
             return shape
     if stride is None or padding is None or dilation is None:
-        msg = "stride and padding are not in the recording, nor is the output's size"
-        raise UnknownCostError(msg)
+        refuse("stride and padding are not in the recording, nor is the output's size")
     sizes = list(zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True))
     if not transposed:
         ends = tuple((n + pad - d * (k - 1) - 1) // s + 1 for n, k, s, pad, d in sizes)
@@ -346,8 +345,7 @@ def convolution_backward_weight(call: OpCall, evidence: Evidence) -> Cost:
     grad, x = tensor(call, 1), tensor(call, 2)
     shape = integers(call, 0) or _forward_shape(evidence, 1)
     if not shape:
-        msg = "the weight's size is not in the recording, nor is the forward op"
-        raise UnknownCostError(msg)
+        refuse("the weight's size is not in the recording, nor is the forward op")
     weight = fresh(shape, x.dtype)
     return tally(
         2 * _terms(x, weight, grad, transposed=False),
@@ -379,8 +377,7 @@ def conv_tbc(call: OpCall) -> Cost:
     (steps, batch, _), (window, _, k) = x.shape, weight.shape
     pad = integer(call, 3)
     if pad is None:
-        msg = "the padding is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the padding is not in the recording")
     out = fresh((steps + 2 * pad - window + 1, batch, k), x.dtype)
     flops = 2 * numel(out.shape) * numel(weight.shape[:2])
     return tally(flops, read=[x, weight, maybe_tensor(call, 2)], written=[out], dtype=x.dtype)
@@ -411,8 +408,7 @@ def columns(call: OpCall) -> Cost:
     first = 1 if unfolds else 2
     found = [integers(call, first + at) for at in range(4)]
     if any(item is None for item in found):
-        msg = "the window is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the window is not in the recording")
     window, dilation, pad, stride = (item * 2 if len(item) == 1 else item for item in found if item)
     if unfolds:
         blocks = [

@@ -26,6 +26,7 @@ from pyprof2.analysis.costs.operands import (
     maybe_tensors,
     numel,
     over_dtypes,
+    refuse,
     result,
     scalars_recorded,
     tally,
@@ -37,7 +38,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -135,8 +135,7 @@ def repeat(call: OpCall) -> Cost:
     """x, repeats -> x so many times: x read, the result written."""
     x, times = tensor(call, 0), integers(call, 1)
     if times is None:
-        msg = "the repeats are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the repeats are not in the recording")
     out = fresh((numel(x.shape) * numel(times),), x.dtype)
     return tally(0, read=[x], written=[out], params=count_text(out))
 
@@ -153,8 +152,7 @@ def repeat_interleave(call: OpCall, evidence: Evidence) -> Cost:
     if out is None and times is not None:
         out = fresh((numel(x.shape) * times,), x.dtype)
     if out is None:
-        msg = "how often is data: the size of the result is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("how often is data: the size of the result is not in the recording")
     return tally(0, read=[x, maybe_tensor(call, 1)], written=[out], params=count_text(out))
 
 
@@ -187,8 +185,7 @@ def filled(call: OpCall, evidence: Evidence) -> Cost:
     if evidence.output is not None:
         shape, dtype = evidence.output.shape, evidence.output.dtype or dtype
     if shape is None:
-        msg = "the shape is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the shape is not in the recording")
     out = fresh(shape, dtype or "f32")
     return tally(0, written=[out], params=count_text(out))
 
@@ -207,8 +204,7 @@ def arange(call: OpCall, evidence: Evidence) -> Cost:
         return tally(0, written=[out], params=count_text(out))
     numbers = [value(call, at) for at in range(_limits(call))]
     if not numbers or not all(isinstance(number, int | float) for number in numbers):
-        msg = "the range is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the range is not in the recording")
     whole = call.op != "aten::linspace" and all(isinstance(number, int) for number in numbers)
     dtype = dtype_at(call, len(numbers)) or ("i64" if whole else "f32")
     if call.op == "aten::linspace":
@@ -273,8 +269,7 @@ def mirror_pad(call: OpCall) -> Cost:
 def _padded(call: OpCall, *, reads_more: bool) -> Cost:
     x, pads = tensor(call, 0), integers(call, 1)
     if pads is None:
-        msg = "the padding is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the padding is not in the recording")
     shape = list(x.shape)
     kept = list(x.shape)
     for at in range(len(pads) // 2):
@@ -313,8 +308,7 @@ def slice_backward(call: OpCall) -> Cost:
     """
     grad, sizes = tensor(call, 0), integers(call, 1)
     if sizes is None:
-        msg = "the size of the input is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the size of the input is not in the recording")
     out = fresh(sizes, grad.dtype)
     return tally(0, read=[grad], written=[out], params=count_text(out))
 
@@ -324,8 +318,7 @@ def unfold_backward(call: OpCall) -> Cost:
     """Grad (windows), sizes of the input -> gradient: each element of grad added to one."""
     grad, sizes = tensor(call, 0), integers(call, 1)
     if sizes is None:
-        msg = "the size of the input is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the size of the input is not in the recording")
     return tally(counted(grad), read=[grad], written=[fresh(sizes, grad.dtype)], dtype=grad.dtype)
 
 

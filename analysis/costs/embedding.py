@@ -15,6 +15,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     tally,
     tensor,
     value,
@@ -23,7 +24,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -55,8 +55,7 @@ def embedding_backward(call: OpCall, evidence: Evidence) -> Cost:
     if rows is None and evidence.forward is not None:
         rows = tensor(evidence.forward, 0).shape[0]
     if rows is None:
-        msg = "the number of rows is not in the recording, nor is the forward op"
-        raise UnknownCostError(msg)
+        refuse("the number of rows is not in the recording, nor is the forward op")
     width = grad.shape[-1]
     out = fresh((rows, width), grad.dtype)
     params = f"rows={numel(indices.shape)},width={width},table={rows}"
@@ -97,8 +96,7 @@ def embedding_bag_backward(call: OpCall) -> Cost:
     grad, indices, bags = (tensor(call, at) for at in (0, 1, 3 if is_whole else 2))
     rows = integer(call, 6 if is_whole else 5)
     if rows is None:
-        msg = "the number of rows is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the number of rows is not in the recording")
     scales = maybe_tensor(call, 10 if is_whole else 8)
     width = grad.shape[-1]
     if is_whole and value(call, 9) is True:

@@ -1,4 +1,4 @@
-"""What is known of each call from elsewhere in the recording, for the formulas that lack it.
+"""Evidence for each call from elsewhere in the recording, for the formulas that lack inputs.
 
 Recordings hold inputs only, and of lists of tensors not their element types. The rest is found
 where it shows: in the forward op, in the gradient that a node of autograd got first (it has the
@@ -68,7 +68,7 @@ class DistinctCalls:
 
 
 class Clue(NamedTuple):
-    """A piece of evidence, and in words what it is and where it was found."""
+    """One finding, and in words what it is and where it was found."""
 
     words: str
     evidence: Evidence

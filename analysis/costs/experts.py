@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyprof2.analysis.costs.operands import bounded, like, size, tally, tensor, value
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.operands import bounded, like, refuse, size, tally, tensor, value
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
@@ -39,16 +39,14 @@ def fused_experts(call: OpCall) -> Cost:
         at for at, item in enumerate(call.inputs[: min(places, default=0)]) if _dims(item) == 2
     ]
     if len(places) < 2 or not before:
-        msg = "the experts' weights are not among the inputs"
-        raise UnknownCostError(msg)
+        refuse("the experts' weights are not among the inputs")
     x, first, second = (tensor(call, at) for at in (before[-1], *places[:2]))
     tokens, width = x.shape
     experts, n, depth = first.shape
     inner = second.shape[2] * (width // depth if depth else 1)
     fits = second.shape[:2] == (experts, width) and depth and width in (depth, 2 * depth)
     if not fits or n not in (inner, 2 * inner):
-        msg = "the shapes of the experts' weights do not fit"
-        raise UnknownCostError(msg)
+        refuse("the shapes of the experts' weights do not fit")
     chosen, more = _chosen(call, places[1], tokens)
     calls = Size(tokens, "tokens") * Size(chosen, "k")
     flops = 2 * calls * (Size(n, "N") * Size(width, "H") + Size(width, "H") * Size(inner, "I"))
@@ -80,8 +78,7 @@ def _chosen(call: OpCall, last: int, tokens: int) -> tuple[int, list[Tensor]]:
         return whole[0].shape[1], tables[:2]
     count = value(call, _TOPK_AT)
     if not call.op.startswith("aiter::fmoe") or not isinstance(count, int) or count < 0:
-        msg = "how many experts a token has is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("how many experts a token has is not in the recording")
     return count, [item for item in after if len(item.shape) == 1][:4]
 
 

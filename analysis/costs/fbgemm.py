@@ -20,6 +20,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     result,
     tally,
     tensor,
@@ -27,7 +28,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -61,7 +61,7 @@ _KEPT: Final = {
     "rowwise_adagrad": (0, 1), "rowwise_adagrad_with_counter": (0, 3), "adagrad": (1, 0),
     "adam": (2, 0), "partial_rowwise_adam": (1, 1), "sgd": (0, 0),
 }  # fmt: skip
-"""What each optimizer keeps for each element, and for each row."""
+"""The state of each optimizer for each element, and for each row."""
 _LOOKUPS: Final = {_DENSE: _Place(0, 2, 3, 7, 10, 0, 0)} | {
     f"fbgemm::split_embedding_codegen_lookup_{name}_function": _Place(1, 6, 7, 11, 14, *kept)
     for name, kept in _KEPT.items()
@@ -73,7 +73,7 @@ _WIDEST: Final = 2048
 
 
 class _Lookup(NamedTuple):
-    """What a lookup works on; `width` is the mean length of a row, of all if `is_every`."""
+    """The operands of a lookup; `width` is the mean length of a row, of all if `is_every`."""
 
     weights: Tensor
     indices: Tensor
@@ -104,7 +104,7 @@ def _lookup(call: OpCall, known: Tensor | None) -> _Lookup:
     The length of the rows is from the total of all tables, or the optimizer's state. The total is
     by value, or what the result, or its gradient, has for each bag. All tables have rows of the
     mean length where there is one table, and where the mean by table is the mean by row, as a
-    rowwise state tells how many rows there are. Among tables with as many rows each that would
+    rowwise state says how many rows there are. Among tables with as many rows each that would
     say nothing; among others it holds for rows of several lengths by chance alone.
 
     Args:
@@ -130,8 +130,7 @@ def _lookup(call: OpCall, known: Tensor | None) -> _Lookup:
     elif rows:
         width, even = max(round(numel(weights.shape) / rows), 1), False
     else:
-        msg = "the length of the rows is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the length of the rows is not in the recording")
     scales = maybe_tensor(call, place.scales)
     return _Lookup(weights, indices, offsets, scales, tables, width, tables == 1 or even)
 
@@ -309,8 +308,7 @@ def offsets_range(call: OpCall, evidence: Evidence) -> Cost:
     if out is None and total is not None:
         out = fresh((total,), x.dtype)
     if out is None:
-        msg = "the size of the result is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the size of the result is not in the recording")
     return tally(0, read=[x], written=[out], params=f"N={numel(out.shape)}")
 
 

@@ -20,10 +20,11 @@ from pyprof2.analysis.costs.operands import (
     kind,
     like,
     numel,
+    refuse,
     tally,
     tensor,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall, Tensor
@@ -40,8 +41,7 @@ def _flops(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
 def _dims(call: OpCall, index: int) -> tuple[int, ...]:
     dims = integers(call, index)
     if not dims:
-        msg = "the dimensions are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the dimensions are not in the recording")
     return dims
 
 
@@ -76,8 +76,7 @@ def c2r(call: OpCall) -> Cost:
     """Complex x, dims, norm, length of the last dimension -> real numbers: flops 5·N·log2 n / 2."""
     x, dims, length = tensor(call, 0), _dims(call, 1), integer(call, 3)
     if length is None:
-        msg = "the length of the result is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the length of the result is not in the recording")
     shape = list(x.shape)
     shape[dims[-1]] = length
     out = fresh(shape, _REAL.get(x.dtype or ""))

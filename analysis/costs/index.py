@@ -23,6 +23,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensors,
     numel,
+    refuse,
     scalars_recorded,
     tally,
     tensor,
@@ -33,7 +34,6 @@ from pyprof2.analysis.costs.pointwise import masked_fill
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -78,8 +78,7 @@ def index_select(call: OpCall, evidence: Evidence) -> Cost:
         known = evidence.output
         width = numel(known.shape) // max(count, 1) if known else None
     if width is None:
-        msg = "the dimension is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the dimension is not in the recording")
     return gathered(count, x, width, index, fresh((count, width), x.dtype))
 
 
@@ -87,7 +86,7 @@ def index_select(call: OpCall, evidence: Evidence) -> Cost:
 def gather(call: OpCall) -> Cost:
     """x, dim, index -> the elements at the indices: bytes: the index, those elements, the result.
 
-    Of x only what the index names, whatever the size of x. `take` has no dimension.
+    Only the elements of x that the index names count. `take` has no dimension.
     """
     x = tensor(call, 0)
     index = first_tensor(OpCall(call.op, call.inputs[1:]))
@@ -104,15 +103,14 @@ def fast_gather(call: OpCall) -> Cost:
 def index(call: OpCall, evidence: Evidence) -> Cost:
     """x, list of indices -> the elements they name: bytes: those elements, the indices, the result.
 
-    Kineto records nothing of the list: the ops inside tell the result and the indices.
+    Kineto records nothing of the list: the ops inside show the result and the indices.
     """
     x = tensor(call, 0)
     given = list(maybe_tensors(call, 1))
     if given and evidence.output is None and len(given) <= len(x.shape):
         return _indexed(x, given)
     if evidence.output is None:
-        msg = "the indices are not in the recording, nor is the size of the result"
-        raise UnknownCostError(msg)
+        refuse("the indices are not in the recording, nor is the size of the result")
     out = fresh(evidence.output.shape, x.dtype)
     count = counted(out)
     cost = gathered(count, x, 1, None, out)
@@ -136,8 +134,7 @@ def _indexed(x: Tensor, given: list[Tensor]) -> Cost:
     if masks or any(item.dtype is None for item in given):
         given = list(typed(given, "i64"))
     if masks:
-        msg = "a mask picks the elements: how many is data"
-        raise UnknownCostError(msg)
+        refuse("a mask picks the elements: how many is data")
     width = numel(x.shape[len(given) :])
     out = fresh((*shape, width), x.dtype)
     cost = gathered(numel(shape), x, width, None, out)
@@ -154,7 +151,7 @@ def index_put(call: OpCall, evidence: Evidence) -> Cost:
     flops: one addition each where it accumulates. bytes: the values and indices read, n elements
     of x written, and read where it accumulates; n is how many places there are, but no more than
     x has. Out of place x is read and written besides. Kineto records nothing of the indices: the
-    ops inside may tell them, and n; else n is as many as the values, at least, and each index
+    ops inside may show them, and n; else n is as many as the values, at least, and each index
     from none to an i64 per place.
     """
     x, values = tensor(call, 0), tensor(call, 2)
@@ -229,8 +226,7 @@ def scatter(call: OpCall) -> Cost:
     x = tensor(call, 0)
     items = [item for item in call.inputs[1:] if isinstance(item, Tensor)]
     if not items:
-        msg = "the index has no shape in the recording"
-        raise UnknownCostError(msg)
+        refuse("the index has no shape in the recording")
     index_ = items[0]
     source = items[1] if len(items) > 1 and items[1].shape else None  # else it is a number
     name = call.op.removeprefix("aten::").rstrip("_")
@@ -263,8 +259,7 @@ def _filled(call: OpCall, x: Tensor, index_: Tensor) -> int:
     if len(x.shape) < 2:
         return numel(index_.shape)
     if dim is None:
-        msg = "the dimension is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the dimension is not in the recording")
     return numel(index_.shape) * (numel(x.shape) // max(x.shape[dim], 1))
 
 
@@ -283,8 +278,7 @@ def gather_backward(call: OpCall) -> Cost:
     sizes = next((found for found in lists if found and len(found) > 1), None)
     shape = items[0].shape if len(items) > 1 else sizes
     if shape is None or index_ is None:
-        msg = "the size of the input is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the size of the input is not in the recording")
     out = fresh(shape, grad.dtype)
     return tally(counted(grad), read=[grad, index_], written=[out], dtype=grad.dtype)
 
@@ -345,7 +339,6 @@ def one_hot(call: OpCall) -> Cost:
     """Indices, classes -> (…, classes) of i64: indices read, the result written."""
     indices, classes = tensor(call, 0), integer(call, 1)
     if classes is None or classes < 0:
-        msg = "the number of classes is data, or not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the number of classes is data, or not in the recording")
     out = fresh((*indices.shape, classes), "i64")
     return tally(0, read=[indices], written=[out], params=count_text(out))

@@ -20,13 +20,14 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     size,
     tally,
     tensor,
     total,
     value,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
@@ -117,8 +118,7 @@ def factorise(call: OpCall) -> Cost:
     a = first_tensor(call)
     *batch, rows, n = a.shape
     if rows != n:
-        msg = "the matrix is not square"
-        raise UnknownCostError(msg)
+        refuse("the matrix is not square")
     above, below = _SQUARE[call.op]
     side = Size(n, "N")
     flops = _scaled(a.dtype) * numel(batch) * above * side * side * side // below

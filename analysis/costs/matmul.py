@@ -1,7 +1,7 @@
 """Matrix products: dense, batched, grouped, quantised, sparse.
 
 FLOPs are exact: 2 for each multiply-add of the product, 8 where the numbers are complex: 4 products
-and 4 additions of real ones (`torch.utils.flop_counter` counts 2). What is fused to it (adding a
+and 4 additions of real ones (`torch.utils.flop_counter` counts 2). Work fused to it (adding a
 bias, scaling, an activation) is not counted, as in `torch.utils.flop_counter`; its bytes are. Each
 operand is read once, even where tiles of it are read again.
 
@@ -29,6 +29,7 @@ from pyprof2.analysis.costs.operands import (
     maybe_tensors,
     numel,
     over_dtypes,
+    refuse,
     scalars_recorded,
     size,
     tally,
@@ -40,7 +41,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
     mark_product,
@@ -71,8 +71,7 @@ def product(
     *batch_a, m, k = a.shape
     *batch_b, k_of_b, n = b.shape
     if k != k_of_b:
-        msg = f"the inner dimensions differ: {k} and {k_of_b}"
-        raise UnknownCostError(msg)
+        refuse(f"the inner dimensions differ: {k} and {k_of_b}")
     batch = broadcast(tuple(batch_a), tuple(batch_b))
     depth = k * _packed(a.dtype)
     params = f"M={m},N={n},K={depth}"
@@ -301,8 +300,7 @@ def tensordot(call: OpCall) -> Cost:
     a, b = tensor(call, 0), tensor(call, 1)
     dims_a, dims_b = value(call, 2), value(call, 3)
     if dims_a is None or dims_b is None:
-        msg = "the dimensions to sum over are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the dimensions to sum over are not in the recording")
     summed_a = {dim % len(a.shape) for dim in dims_a}
     summed_b = {dim % len(b.shape) for dim in dims_b}
     kept_a = [n for dim, n in enumerate(a.shape) if dim not in summed_a]
@@ -321,8 +319,7 @@ def einsum(call: OpCall) -> Cost:
     """
     equation, operands = value(call, 0), tensors(call, 1)
     if not isinstance(equation, str) or "..." in equation or len(operands) > 2:
-        msg = "the equation is not in the recording, or leaves the order of contraction open"
-        raise UnknownCostError(msg)
+        refuse("the equation is not in the recording, or leaves the order of contraction open")
     terms, _, kept = equation.replace(" ", "").partition("->")
     names = terms.split(",")
     if "->" not in equation:
@@ -437,8 +434,7 @@ def _grouped(
     else:
         (n, rows), (_, k) = a.shape, b.shape
         if groups is None:
-            msg = "the number of groups is not in the recording"
-            raise UnknownCostError(msg)
+            refuse("the number of groups is not in the recording")
         shape = (groups, n, k)
     params = f"M={rows},N={n},K={k},G={groups}"
     result = fresh(shape, out or a.dtype)

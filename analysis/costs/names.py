@@ -1,4 +1,4 @@
-"""What is known of ops without a formula: their category, and whether they do work themselves."""
+"""Ops by name, with or without a formula: their category, and whether they do work themselves."""
 
 from __future__ import annotations
 

@@ -21,10 +21,11 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     tally,
     tensor,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
@@ -221,8 +222,7 @@ def _rows(call: OpCall, x: Tensor, shape_at: int, *like_at: int) -> int:
         item = maybe_tensor(call, index)
         shape = shape or (item.shape if item is not None else None)
     if not shape:
-        msg = "the normalised shape is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the normalised shape is not in the recording")
     return numel(x.shape) // max(numel(shape), 1)
 
 
@@ -336,8 +336,8 @@ def _group_norm(call: OpCall, x: Tensor, groups: int | None, weight_at: int) -> 
 def group_norm_backward(call: OpCall) -> Cost:
     """Grad, x, mean, inverse deviation (n, groups), weight, …, mask: 14N as for layers.
 
-    Of these 9N for the gradient of x, 2N for that of the weight, N for the bias's, and 2N for what
-    the first two share; the mask says which are wanted.
+    9N of these for the gradient of x, 2N for that of the weight, N for the bias's, and 2N for work
+    that the first two share; the mask says which are wanted.
     """
     grad, x, mean, rstd = (tensor(call, index) for index in range(4))
     weight = maybe_tensor(call, 4)
@@ -430,8 +430,7 @@ def _wide(items: list[Tensor]) -> list[Tensor]:
     """Return the tensors of more than one dimension: not the weight."""
     wide = [item for item in items if len(item.shape) > 1]
     if not wide:
-        msg = "no input has a shape in the recording"
-        raise UnknownCostError(msg)
+        refuse("no input has a shape in the recording")
     return wide
 
 

@@ -1,4 +1,4 @@
-"""What formulas share: reading a call's inputs, counting elements and bytes, adding up.
+"""Shared by formulas: reading a call's inputs, counting elements and bytes, adding up.
 
 Every accessor raises `UnknownCostError` with the reason where the recording lacks something.
 """
@@ -9,7 +9,7 @@ import json
 import math
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2.analysis.costs.registry import Cost, Evidence, UnknownCostError
 from pyprof2.analysis.costs.sizes import Size, plain
@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
+def refuse(reason: str) -> NoReturn:
+    """Raise because the recording lacks something, or is beyond the formula.
+
+    Raises:
+        UnknownCostError: always.
+    """
+    raise UnknownCostError(reason)
+
+
 def tensor(call: OpCall, index: int) -> Tensor:
     """Return input `index`, a tensor."""
     found = maybe_tensor(call, index)
     if found is None:
-        msg = f"input {index} has no shape in the recording"
-        raise UnknownCostError(msg)
+        refuse(f"input {index} has no shape in the recording")
     return found
 
 
@@ -38,8 +46,7 @@ def first_tensor(call: OpCall) -> Tensor:
     """Return the first input that is a tensor."""
     found = next((item for item in call.inputs if isinstance(item, Tensor)), None)
     if found is None:
-        msg = "no input has a shape in the recording"
-        raise UnknownCostError(msg)
+        refuse("no input has a shape in the recording")
     return found
 
 
@@ -47,8 +54,7 @@ def tensors(call: OpCall, index: int) -> tuple[Tensor, ...]:
     """Return input `index`, a list of tensors that is not empty."""
     found = maybe_tensors(call, index)
     if not found:
-        msg = f"the shapes of list {index} are not in the recording"
-        raise UnknownCostError(msg)
+        refuse(f"the shapes of list {index} are not in the recording")
     return found
 
 
@@ -131,8 +137,7 @@ def numel(shape: Iterable[int]) -> int:
     """Return the number of elements of a shape."""
     dims = tuple(shape)
     if any(dim < 0 for dim in dims):
-        msg = "a dimension is negative"
-        raise UnknownCostError(msg)
+        refuse("a dimension is negative")
     return math.prod(dims)
 
 
@@ -293,8 +298,7 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     for position in range(1, max(map(len, shapes), default=0) + 1):
         dims = {shape[-position] for shape in shapes if len(shape) >= position} - {1}
         if len(dims) > 1:
-            msg = "the shapes do not broadcast"
-            raise UnknownCostError(msg)
+            refuse("the shapes do not broadcast")
         out.append(dims.pop() if dims else 1)
     return tuple(reversed(out))
 

@@ -19,6 +19,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     result,
     tally,
     tensor,
@@ -27,7 +28,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -106,8 +106,7 @@ def _pooled(
     """Return the result's shape from window, stride, padding and dilation."""
     window = _each(integers(call, 1), spatial)
     if not window:
-        msg = "the window is not in the recording, nor is the result's size"
-        raise UnknownCostError(msg)
+        refuse("the window is not in the recording, nor is the result's size")
     stride = _each(integers(call, 2), spatial) or window
     padding = _each(integers(call, 3), spatial) or (0,) * spatial
     spread = _each(integers(call, dilation), spatial) if dilation else ()
@@ -216,8 +215,7 @@ def max_unpool(call: OpCall) -> Cost:
     """x, places, size -> zeros with x at the places: both read, the result written; no FLOPs."""
     x, places, size = tensor(call, 0), tensor(call, 1), integers(call, 2)
     if not size:
-        msg = "the size of the result is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the size of the result is not in the recording")
     out = fresh((*x.shape[: -len(size)], *size), x.dtype)
     return tally(0, read=[x, places], written=[out], dtype=x.dtype)
 
@@ -268,8 +266,7 @@ def _resized(call: OpCall, x: Tensor, spatial: int) -> tuple[int, ...]:
                 for n, factor in zip(x.shape[-spatial:], factors, strict=True)
             )
             return (*x.shape[:-spatial], *ends)
-    msg = "the size of the result is not in the recording"
-    raise UnknownCostError(msg)
+    return refuse("the size of the result is not in the recording")
 
 
 def _factors(call: OpCall, at: int) -> tuple[float, ...]:
@@ -286,8 +283,7 @@ def upsample_backward(call: OpCall) -> Cost:
     spatial, per_element = _RESIZE_BACKWARD[call.op]
     grad, sizes = tensor(call, 0), integers(call, 2)
     if not sizes or len(sizes) != spatial + 2:
-        msg = "the size of the input is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the size of the input is not in the recording")
     flops = max(per_element, 1) * counted(grad)
     return tally(flops, read=[grad], written=[fresh(sizes, grad.dtype)], dtype=grad.dtype)
 
@@ -326,8 +322,7 @@ def affine_grid(call: OpCall) -> Cost:
     """Matrices (n, 2, 3), size (n, c, h, w) -> points (n, h, w, 2): flops 2·3·2 for each point."""
     theta, size = tensor(call, 0), integers(call, 1)
     if not size or maybe_tensor(call, 0) is None:
-        msg = "the size is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the size is not in the recording")
     dims = len(size) - 2
     out = fresh((size[0], *size[2:], dims), theta.dtype)
     flops = 2 * (dims + 1) * numel(out.shape)

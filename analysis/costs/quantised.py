@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import Final
 
 from pyprof2.analysis.costs.matmul import multiply_adds, product
 from pyprof2.analysis.costs.operands import (
@@ -26,6 +26,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     scalars_recorded,
     tally,
     tensor,
@@ -33,7 +34,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -55,11 +55,6 @@ def _gemm(
         dtype=x.dtype,
         params=params,
     )
-
-
-def _missing(what: str) -> NoReturn:
-    msg = f"{what} is not in the recording"
-    raise UnknownCostError(msg)
 
 
 # --------------------------------------------------------------------------- Marlin, AWQ, GPTQ
@@ -92,7 +87,7 @@ def _marlin(call: OpCall) -> Cost:
     triples = zip(numbers, numbers[1:], numbers[2:], strict=False)
     found = {n for rows, n, depth in triples if (rows, depth) == (m, k) and n}
     if len(found) != 1:
-        _missing("the size of the result")
+        refuse("the size of the result is not in the recording")
     n = found.pop()
     *read, _work = (item for item in call.inputs[1:] if isinstance(item, Tensor))
     # An optional buffer for the result stands before the weights.
@@ -132,7 +127,7 @@ def machete_mm(call: OpCall) -> Cost:
     more = [maybe_tensor(call, at) for at in (4, 5, 7, 8)]
     n = packed.shape[-1]
     if more[0] is not None and more[0].shape[-1] != n:
-        _missing("how the weights are packed")
+        refuse("how the weights are packed is not in the recording")
     out = fresh((x.shape[0], n), dtype_at(call, 3) or x.dtype)
     return _gemm(x, n, [packed, *more], out)
 
@@ -142,7 +137,7 @@ def allspark_gemm(call: OpCall) -> Cost:
     """x (m, k), weights of 8 bits, scales, zero points, n: flops 2·m·n·k."""
     x, n = tensor(call, 0), integer(call, 4)
     if n is None:
-        _missing("the size of the result")
+        refuse("the size of the result is not in the recording")
     return _gemm(x, n, [tensor(call, 1), tensor(call, 2), maybe_tensor(call, 3)])
 
 
@@ -167,7 +162,7 @@ def scaled_mm_by_columns(call: OpCall) -> Cost:
     a, b = tensor(call, 0), tensor(call, 1)
     out = dtype_at(call, 4)
     if out is None:
-        _missing("the type of the result")
+        refuse("the type of the result is not in the recording")
     return product(a, b, *(maybe_tensor(call, at) for at in (2, 3, 5)), out_dtype=out)
 
 
@@ -228,7 +223,7 @@ def _operands(call: OpCall) -> tuple[Tensor, Tensor, Tensor, list[Tensor | None]
         a, b, out, *_ = (*found, *[fresh((), None)] * 3)
         return a, b, out, []
     if len(found) < 5:
-        _missing("an operand or its scales")
+        refuse("an operand or its scales is not in the recording")
     a, a_scale, b, b_scale, out = found[:5]
     a, b = (item if item.dtype else replace(item, dtype="f8e4m3") for item in (a, b))
     scales = [item if item.dtype else replace(item, dtype="f32") for item in (a_scale, b_scale)]
@@ -249,7 +244,7 @@ def deep_gemm(call: OpCall) -> Cost:
     m, n = out.shape
     k = numel(a.shape) // m if m else 0
     if m * k != numel(a.shape) or n * k != numel(b.shape):
-        _missing("a shape that fits")
+        refuse("a shape that fits is not in the recording")
     params = f"M={m},N={n},K={k}"
     cost = tally(2 * multiply_adds(m, n, k), read=[a, b, *scales], written=[out], dtype=a.dtype)
     return replace(cost, params=params)
@@ -312,7 +307,7 @@ def gemm_4bit(call: OpCall) -> Cost:
     """x (…, k), weights of 4 bits, their shape (n, k), scales of the blocks, …: 2·rows·n·k."""
     x, packed, shape = tensor(call, 0), tensor(call, 1), integers(call, 2)
     if shape is None or len(shape) != 2 or shape[1] != x.shape[-1]:
-        _missing("the shape of the weights")
+        refuse("the shape of the weights is not in the recording")
     more = [item for item in call.inputs[3:] if isinstance(item, Tensor)]
     return _gemm(x, shape[0], [packed, *more])
 
@@ -322,7 +317,7 @@ def dequantize_4bit(call: OpCall) -> Cost:
     """Packed, scales of the blocks, size of a block, kind, shape, type -> two for each byte."""
     packed, shape, dtype = tensor(call, 0), integers(call, 4), dtype_at(call, 5)
     if shape is None or dtype is None:
-        _missing("the shape or the type of the result")
+        refuse("the shape or the type of the result is not in the recording")
     out = fresh(shape, dtype)
     cost = tally(numel(shape), read=[packed, maybe_tensor(call, 1)], written=[out], dtype=dtype)
     return replace(cost, params=f"N={numel(shape)}")
@@ -344,7 +339,7 @@ def quantize_blockwise(call: OpCall) -> Cost:
 
 def _blocks(x: Tensor, block: int | None, out: Tensor, more: list[Tensor | None]) -> Cost:
     if not block:
-        _missing("the size of a block")
+        refuse("the size of a block is not in the recording")
     scales = fresh((math.ceil(numel(x.shape) / block),), "f32")
     return tally(3 * counted(x), read=[x, *more], written=[out, scales], dtype=x.dtype)
 
@@ -354,7 +349,7 @@ def dequantize_blockwise(call: OpCall) -> Cost:
     """Bytes, scales of the blocks, table of 256 values, size, type: scaled, 1 flop each."""
     x, dtype = tensor(call, 0), dtype_at(call, 4)
     if dtype is None:
-        _missing("the type of the result")
+        refuse("the type of the result is not in the recording")
     read = [x, maybe_tensor(call, 1), maybe_tensor(call, 2)]
     return tally(counted(x), read=read, written=[like(x, dtype)], dtype=dtype)
 
@@ -427,7 +422,7 @@ def te_gemm(call: OpCall) -> Cost:
     m, n = out.shape
     k = numel(b.shape) // m if m else 0
     if m * k != numel(b.shape) or n * k != numel(a.shape):
-        _missing("a shape that fits")
+        refuse("a shape that fits is not in the recording")
     dtype = "f8e4m3" if a.dtype == "u8" else a.dtype  # fp8 lies in bytes
     cost = tally(2 * multiply_adds(m, n, k), read=[a, b], written=[out], dtype=dtype)
     return replace(cost, params=f"M={m},N={n},K={k}")
@@ -451,7 +446,7 @@ def te_linear(call: OpCall) -> Cost:
     weight, rest = (items[0], items[1:]) if items else (fresh((0, 0), None), [])
     xs = {item for item in rest if item.shape[-1] == weight.shape[-1]}
     if len(xs) != 1 or len(weight.shape) != 2:
-        _missing("which inputs are multiplied")
+        refuse("which inputs are multiplied is not in the recording")
     x = xs.pop()
     n = weight.shape[0]
     cost, least = (
@@ -472,7 +467,7 @@ def linear_dynamic(call: OpCall, evidence: Evidence) -> Cost:
     """
     x, out = tensor(call, 0), evidence.output
     if out is None:
-        _missing("the shape of the weights")
+        refuse("the shape of the weights is not in the recording")
     n = out.shape[-1]
     return replace(_gemm(x, n, [fresh((n, x.shape[-1]), "i8")]), dtype="i8")
 
@@ -499,7 +494,7 @@ def int8_quant(call: OpCall) -> Cost:
     """
     out, x, *scales = (maybe_tensor(call, at) for at in range(4))
     if out is None or x is None:
-        _missing("a tensor's shape")
+        refuse("a tensor's shape is not in the recording")
     made = [item for item in scales if item is not None]
     dynamic = call.op.startswith("_C::dynamic")
     read, written = ([x], [out, *made]) if dynamic else ([x, *made], [out])

@@ -14,6 +14,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     tally,
     tensor,
     value,
@@ -21,7 +22,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -67,8 +67,7 @@ def draw(call: OpCall, evidence: Evidence) -> Cost:
     at = next((at for at in range(3) if isinstance(value(call, at), list | tuple)), None)
     shape = None if at is None else integers(call, at)
     if at is None or shape is None:
-        msg = "the shape is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the shape is not in the recording")
     default = "i64" if call.op == "aten::randint" else "f32"
     out = fresh(shape, dtype_at(call, at + 1) or default)
     return tally(0, written=[out], params=f"N={numel(shape)}")
@@ -79,8 +78,7 @@ def randperm(call: OpCall) -> Cost:
     """n -> a permutation: n·log2 n comparisons of random keys; bytes: 8 each, written."""
     count = integer(call, 0)
     if count is None:
-        msg = "the length is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the length is not in the recording")
     out = fresh((count,), "i64")
     halvings = Size(max(count - 1, 0).bit_length(), "log2(N)")
     return tally(Size(count, "N") * halvings, written=[out], params=f"N={count}")
@@ -94,8 +92,7 @@ def multinomial(call: OpCall) -> Cost:
     """
     weights, count = tensor(call, 0), integer(call, 1)
     if count is None:
-        msg = "the number of draws is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the number of draws is not in the recording")
     out = fresh((*weights.shape[:-1], count), "i64")
     flops = 2 * counted(weights)
     cost = tally(flops, read=[weights], written=[out], dtype=weights.dtype)

@@ -24,6 +24,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     result,
     scalars_recorded,
     tally,
@@ -33,7 +34,6 @@ from pyprof2.analysis.costs.operands import (
 from pyprof2.analysis.costs.registry import (
     Cost,
     Evidence,
-    UnknownCostError,
     cost_of,
     cost_with_evidence,
 )
@@ -268,8 +268,7 @@ def topk(call: OpCall, evidence: Evidence) -> Cost:
     x, k = tensor(call, 0), integer(call, 1)
     count = counted(x)
     if k is None and evidence.output is None:
-        msg = "k is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("k is not in the recording")
     rows = count // max(_width(call, x, 2), 1)
     picked = rows * k if k is not None else numel(evidence.output.shape if evidence.output else ())
     written = [fresh((picked,), x.dtype), fresh((picked,), "i64")]
@@ -287,8 +286,7 @@ def searchsorted(call: OpCall) -> Cost:
         one, other = other, one
     edges = one if isinstance(one, Tensor) else None
     if edges is None:
-        msg = "the boundaries are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the boundaries are not in the recording")
     values = other if isinstance(other, Tensor) else fresh((), edges.dtype)
     out = like(values, "i32" if value(call, 2) is True else "i64")
     flops = counted(values) * _log2(edges.shape[-1] + 1)

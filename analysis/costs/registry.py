@@ -32,7 +32,7 @@ CATEGORIES: Final = (
     "embedding", "index", "copy", "cat", "optimizer", "loss", "random", "sort", "rnn", "fft",
     "comm", "memcpy", "memset", "other",
 )  # fmt: skip
-"""What kinds of work there are."""
+"""The kinds of work."""
 
 Status: TypeAlias = Literal["ok", "assumed", "no_formula", "no_shapes"]
 
@@ -44,7 +44,7 @@ _INT64_END: Final = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one call of an op has to do at least.
+    """The least work of one call of an op.
 
     Attributes:
         flops: operations; a multiply-add is 2.
@@ -90,7 +90,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a call from elsewhere.
+    """Facts about a call from elsewhere in the recording.
 
     Attributes:
         forward: the call of the forward op, for a backward op whose inputs lack something.
@@ -147,7 +147,7 @@ _Value = TypeVar("_Value")
 
 
 class UnknownCostError(ValueError):
-    """What a formula needs is not in the call; the message says what."""
+    """The call lacks something that its formula needs; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)

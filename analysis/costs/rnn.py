@@ -24,12 +24,13 @@ from pyprof2.analysis.costs.operands import (
     maybe_tensor,
     maybe_tensors,
     numel,
+    refuse,
     tally,
     tensor,
     tensors,
     typed,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
@@ -98,8 +99,7 @@ def _weights(
     gates = _GATES.get(integer(call, mode_at) or 0, 1)
     hidden, layers = integer(call, hidden_at), integer(call, layers_at)
     if hidden is None or layers is None:
-        msg = "the sizes of the weights are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the sizes of the weights are not in the recording")
     ways = 2 if flag(call, both_at) else 1
     found = []
     for layer in range(layers):
@@ -126,8 +126,7 @@ def stack_backward(call: OpCall) -> Cost:
     every = _matrices(weights)
     layers = integer(call, places[-2])
     if not layers:
-        msg = "the number of layers is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the number of layers is not in the recording")
     # The matrices that meet x itself, the first of each direction: layer by layer, direction by
     # direction, the weights stand in groups of one size.
     group = len(weights) // (layers * ways)

@@ -19,11 +19,12 @@ from pyprof2.analysis.costs.operands import (
     maybe_tensors,
     numel,
     over_dtypes,
+    refuse,
     tally,
     tensor,
     typed,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 
 if TYPE_CHECKING:
     from pyprof2.signatures import OpCall, Tensor
@@ -58,8 +59,7 @@ def split_with_sizes_copy(call: OpCall) -> Cost:
 def _listed(call: OpCall) -> tuple[Tensor, ...]:
     found = next((item for item in call.inputs if isinstance(item, tuple)), ())
     if not found:
-        msg = "the shapes of the list are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the shapes of the list are not in the recording")
     return found
 
 

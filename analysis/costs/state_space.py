@@ -21,10 +21,11 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     tally,
     tensor,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ def selective_scan(call: OpCall) -> Cost:
     """
     u, delta, a = (tensor(call, at) for at in range(3))
     if (a.dtype or "").startswith("c"):
-        msg = "complex states are not counted"
-        raise UnknownCostError(msg)
+        refuse("complex states are not counted")
     d, z, bias = (maybe_tensor(call, at) for at in (5, 6, 7))
     each = 1 + (0 if d is None else 2) + (0 if z is None else 2) + (0 if bias is None else 1)
     count, states = counted(u), Size(a.shape[-1], "S")
@@ -67,8 +67,7 @@ def chunk_scan(call: OpCall) -> Cost:
     x, b = tensor(call, 0), tensor(call, 3)
     chunk = integer(call, 5)
     if not chunk:
-        msg = "the size of a chunk is not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the size of a chunk is not in the recording")
     (batch, rows, heads, width), (*_, groups, states) = x.shape, b.shape
     per_pair = 2 * batch * (groups * states + heads * width)
     passed = 4 * batch * rows * heads * width * states

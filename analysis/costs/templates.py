@@ -16,8 +16,8 @@ from itertools import combinations
 from math import isqrt
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.analysis.costs.operands import bounded, fresh, like, numel, size, tally
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.operands import bounded, fresh, like, numel, refuse, size, tally
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
@@ -40,8 +40,7 @@ def template(call: OpCall) -> Cost:
     found = {_product(a, b, out, call.op) for a, b in pairs}
     # Four operands may be two products that are added.
     if len(found) != 1 or (len(pairs) > 1 and len(operands) > 3):
-        msg = "the tensors' sizes do not say what is multiplied"
-        raise UnknownCostError(msg)
+        refuse("the tensors' sizes do not say what is multiplied")
     return _assumed(call, found.pop(), operands[0].dtype)
 
 
@@ -49,8 +48,7 @@ def _tensors(call: OpCall, dims: int) -> list[Tensor]:
     """Return the inputs that are tensors of at least so many dimensions."""
     items = [item for item in call.inputs if isinstance(item, Tensor) and len(item.shape) >= dims]
     if len(items) < 3:
-        msg = "the tensors' shapes are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the tensors' shapes are not in the recording")
     return items
 
 
@@ -90,8 +88,7 @@ def template_convolution(call: OpCall) -> Cost:
         if x is not weight and _convolves(x, weight, out)
     }
     if len(found) != 1:
-        msg = "the tensors' sizes do not say which one is the weight"
-        raise UnknownCostError(msg)
+        refuse("the tensors' sizes do not say which one is the weight")
     return _assumed(call, found.pop(), operands[0].dtype)
 
 
@@ -134,6 +131,5 @@ def _heads(items: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Return query, key and value, if they fit."""
     q, k, v = items[:3]
     if not (q.shape[-1] == k.shape[-1] and k.shape[:3] == v.shape[:3] and k.shape[2]):
-        msg = "the first tensors are no query, key and value"
-        raise UnknownCostError(msg)
+        refuse("the first tensors are no query, key and value")
     return q, k, v

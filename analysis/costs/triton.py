@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyprof2.analysis.costs.operands import bounded, numel, tally, total, value
+from pyprof2.analysis.costs.operands import bounded, numel, refuse, tally, total, value
 from pyprof2.analysis.costs.pointwise import FLOPS_PER_ELEMENT
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Tensor
 
@@ -84,8 +84,7 @@ def triton_reduction(call: OpCall) -> Cost:
 def _triton(call: OpCall) -> Cost:
     items = [item for item in call.inputs if isinstance(item, Tensor) and item.shape]
     if not items:
-        msg = "the tensors' shapes are not in the recording"
-        raise UnknownCostError(msg)
+        refuse("the tensors' shapes are not in the recording")
     count, results, sizes = _counts(call, items)
     per_element = sum(WEIGHTS[op] for op in fused_ops(call.op))
     at = _result(items, sizes)

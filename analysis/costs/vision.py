@@ -11,7 +11,7 @@ element of the result.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
     bounded,
@@ -24,11 +24,12 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     numel,
+    refuse,
     tally,
     tensor,
     total,
 )
-from pyprof2.analysis.costs.registry import Cost, UnknownCostError, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def roi_align(call: OpCall) -> Cost:
     x, boxes = tensor(call, 0), tensor(call, 1)
     bins = integer(call, 3), integer(call, 4)
     if None in bins:
-        _missing("how many bins there are")
+        refuse("how many bins there are is not in the recording")
     out = fresh((boxes.shape[0], x.shape[1], *filter(None, bins)), x.dtype)
     return _pooled(x, boxes, out, integer(call, 5), is_backward=False)
 
@@ -66,7 +67,7 @@ def roi_align_backward(call: OpCall) -> Cost:
     grad, boxes = tensor(call, 0), tensor(call, 1)
     sizes = [integer(call, at) for at in range(5, 9)]
     if None in sizes:
-        _missing("the size of the input")
+        refuse("the size of the input is not in the recording")
     x = fresh([each or 0 for each in sizes], grad.dtype)
     return _pooled(x, boxes, grad, integer(call, 9), is_backward=True)
 
@@ -175,7 +176,7 @@ def smooth_resize(call: OpCall) -> Cost:
     is_backward = call.op.endswith("_backward")
     given = integers(call, 2 if is_backward else 1)
     if given is None or len(given) != (4 if is_backward else 2):
-        _missing("the size of the result")
+        refuse("the size of the result is not in the recording")
     other = fresh(given if is_backward else (*x.shape[:-2], *given), x.dtype)
     source, out = (other, x) if is_backward else (x, other)
     (rows, columns), images = source.shape[-2:], numel(source.shape[:-2])
@@ -200,8 +201,7 @@ def _taps(length: int, result: int, reach: int, *, by_corners: bool) -> int:
         by_corners: whether the first and the last elements lie upon each other.
     """
     if max(length, result) > _LONGEST:
-        msg = "a side is longer than any image's"
-        raise UnknownCostError(msg)
+        refuse("a side is longer than any image's")
     if by_corners:
         scale = (length - 1) / (result - 1) if result > 1 else 0.0
     else:
@@ -212,8 +212,3 @@ def _taps(length: int, result: int, reach: int, *, by_corners: bool) -> int:
         min(int(centre + support + 0.5), length) - max(int(centre - support + 0.5), 0)
         for centre in centres
     )
-
-
-def _missing(what: str) -> NoReturn:
-    msg = f"{what} is not in the recording"
-    raise UnknownCostError(msg)

@@ -1,4 +1,4 @@
-"""What devices can do at most: peak rates, memory, its bandwidth, cache; by the recorded name.
+"""The limits of devices: peak rates, memory, its bandwidth, cache; by the recorded name.
 
 Convention of every number: **dense** (no structured sparsity), per device as the runtime shows
 it (one die of an MI250X), products accumulated in float32, int8 in operations per second. Matrix
@@ -62,7 +62,7 @@ class Device:
 
 @dataclass(frozen=True)
 class _ListedDevice:
-    """A device, its names, and the facts that tell apart devices of one name.
+    """A device, its names, and the facts that separate devices of one name.
 
     Attributes:
         device: what it can do.
@@ -606,7 +606,7 @@ def find_device(
 
     The whole name must fit: an `RTX 4090 Laptop GPU` is no `RTX 4090`. Facts that do not fit
     rule a device out: a slice of a GPU has fewer multiprocessors than the GPU. Names that
-    several devices share (`A100-PG509-200`, `RTX 3080`) need the facts that tell these apart.
+    several devices share (`A100-PG509-200`, `RTX 3080`) need the facts that separate these.
 
     Args:
         name: as recorded, `NVIDIA H100 80GB HBM3`, or as in `DEVICES`.

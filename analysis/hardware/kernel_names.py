@@ -280,7 +280,7 @@ _FUNCTORS: Final = (
     ("random", re.compile(r"distribution_nullary|bernoulli|random_")),
     ("index", re.compile(r"index_|gather|scatter")),
 )
-"""Of generic pointwise kernels: words of the functor that they apply."""
+"""Words of the functors that generic pointwise kernels apply."""
 
 
 @lru_cache(_CACHE_SIZE)

@@ -2,8 +2,8 @@
 
 A member is keyed by its kernel. One without kernel, as with gloo, is keyed by its outermost op; on
 a rank that ran communication kernels, an op without one was either of a group of one rank, or its
-kernel is not in the recording. Of rows inside one another (`c10d::allreduce_`,
-`record_param_comms`, `nccl:all_reduce`) exactly one member comes.
+kernel is not in the recording. Rows inside one another (`c10d::allreduce_`,
+`record_param_comms`, `nccl:all_reduce`) are one member.
 """
 
 from __future__ import annotations

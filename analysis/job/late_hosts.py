@@ -1,4 +1,4 @@
-"""What hosts did while others waited for them: which op and line was late.
+"""The work of hosts while others waited for them: which op and line was late.
 
 Before a launch that came late (`host_work`) a stretch is from the end of what the launch came
 after to the launch. Its thread is followed back: the one that launched, then the one that launched

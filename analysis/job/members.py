@@ -1,4 +1,4 @@
-"""What completes the members of a rank: the annotation, the worker threads, the keys of groups.
+"""The members of a rank completed: by the annotation, by worker threads, with keys of groups.
 
 The annotation writes a marker, a range without length inside the op that it describes. It fills in
 what the recorder left out, and never replaces what it recorded.

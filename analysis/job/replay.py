@@ -175,8 +175,8 @@ class CircleError(UsageError):
 def recorded_lags(start: Times, end: Times, source: Int, target: Int) -> Times:
     """Return the lags with which the replay of the recording is the recording.
 
-    Of the edges of an event the one whose source ended last carries the rest of the time to its
-    start; the others have none, but negative ones where their source ended later than that.
+    The edge of an event whose source ended last carries the rest of the time to its start; the
+    others have none, but negative ones where their source ended later than that.
     """
     over = start[target] - end[source]
     latest = np.full(
@@ -184,7 +184,7 @@ def recorded_lags(start: Times, end: Times, source: Int, target: Int) -> Times:
     )
     np.maximum.at(latest, target, end[source])
     carries = end[source] == latest[target]
-    # Of several that ended together one is enough.
+    # One is enough where several ended together.
     rows = np.flatnonzero(carries)
     _, once = np.unique(target[rows], return_index=True)
     first = np.zeros(len(source), bool)
@@ -243,7 +243,7 @@ def replay_events(events: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
         events: `event` (any key, once each) and `dur_ns`, in any unit, whole or not. Optional:
             `start_ns` as recorded; `instance`, equal for the members of one collective, null for
             others; `transfer_ns`, how long a member takes after the last start (without it the
-            duration, less the wait that the recorded starts tell).
+            duration, less the wait by the recorded starts).
         edges: `before` and `after`, keys of events. Optional `lag_ns`; where the column is missing,
             and starts are recorded, the edge that ended last carries the observed start less its
             end, and all others none; without starts all lags are 0.

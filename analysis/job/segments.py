@@ -85,7 +85,7 @@ class _Walk:
 
     def __init__(self, rank: RankGraph, graph: Graph) -> None:
         self.member, self.step, self.graph = rank.member.tolist(), rank.step.tolist(), graph
-        # Of a step only the events that nothing of it follows can be its last.
+        # Only events that nothing of their step follows can be its last.
         same = (rank.step[graph.source] == rank.step[graph.target]) & (graph.lag >= 0)
         followed = np.zeros(len(rank.start), bool)
         followed[graph.source[same]] = True

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 Z_MIN: Final = 3.0
 EXCESS_MIN: Final = 0.02
-"""Of the median: what stands out by less is not called slow."""
+"""Share of the median below which an excess is not called slow."""
 GAIN_MIN: Final = 0.01
-"""Of the step: a rank that costs less is slow, hidden."""
+"""Share of the step below which a slow rank is hidden."""
 _SPREAD_MIN: Final = 0.01
 _ENOUGH: Final = 3
 _Z_OF_STEP: Final = 6.0
@@ -374,7 +374,7 @@ class SlowRank(NamedTuple):
         z: the same in spreads of the others.
         peers: how many other ranks have its role.
         verdict: `straggler`, `straggler in steps …`, `slow, hidden`; None where the replay is too
-            far from the recording to tell.
+            far from the recording.
         gain: what the job gains if it takes as long as the others.
         steps: the same by step, as `what_if.step_gains` returns it.
         place: where most of its excess is; None where no stretch of the path has any.

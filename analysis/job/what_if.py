@@ -1,4 +1,4 @@
-"""What a job would gain from a change, by replay: an interval, or only a bound.
+"""The gain of a job from a change, by replay: an interval, or only a bound.
 
 Not modelled, and so the reason why gains differ from a stopwatch's: work that overlaps slows other
 work down, clocks change with the load, memory, other algorithms, other jobs.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MODEL_ERROR_MAX: Final = 0.02
-"""Of the window: above it a gain is only bounded."""
+"""Share of the window above which a gain is only bounded."""
 INFERRED: Final = "waits between collectives and other work are inferred"
 NOT_MODELLED: Final = (
     "not modelled: that communication slows what runs beside it, clock frequency, memory, other "

@@ -2,8 +2,8 @@
 
 At a cut nothing is under way that linking looks across: no op of any thread, no module's call, no
 step of an optimizer, no work of FSDP, and no forward op that still waits for its node of autograd.
-Where there are nodes at all, a pass of forward begins there. What is longer than all that, such as
-the frames and ranges around a whole training, is known on both sides.
+Where there are nodes at all, a pass of forward begins there. Longer ranges, such as
+the frames around a whole training, are known on both sides.
 """
 
 from __future__ import annotations

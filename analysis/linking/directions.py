@@ -79,7 +79,7 @@ def link_directions(
 
     An optimizer's step, other work, a module call or a backward node: the one that begins last
     around an op decides. In the step of an optimizer that was given a closure, ops with an autograd
-    number outside of backward are the closure's: forward. What runs between backward and the
+    number outside of backward are the closure's: forward. Work between backward and the
     optimizer's step outside of modules, such as clipping gradients, is other work.
 
     Args:

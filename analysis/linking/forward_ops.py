@@ -123,8 +123,8 @@ class _Search:
     def last(self, made: Int, place: Int, node: Int, node_place: Int) -> Int:
         """Return for each node the op of its number and place that starts last but not after it.
 
-        What checkpointing runs again inside backward makes nodes, with numbers of their own, only
-        where the first run made none.
+        Ops that checkpointing runs again inside backward make nodes, with numbers of their own,
+        only where the first run made none.
         """
         ops = self.ops
         key = combine_keys(
@@ -198,8 +198,8 @@ class _Search:
         """Return the forward ops of nodes that do not say which thread they are from.
 
         By number and name first: of several iterations, the op that ran last belongs to the node
-        that runs first; of several threads, whose node it is cannot be known. What no op is named
-        after has the same thread as others.
+        that runs first; of several threads, whose node it is cannot be known. Nodes that no op is
+        named after have the same thread as others.
 
         And which nodes are lost, and which of them are tied.
         """

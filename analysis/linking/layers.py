@@ -1,7 +1,7 @@
 """The layer of each op: the path of the modules around it, or the one that FSDP works for.
 
-What activation checkpointing runs again has only the calls inside the checkpoint around it. The
-recorder names each module object by class and number, so its path in forward completes it.
+Ops that activation checkpointing runs again have only the calls inside the checkpoint around them.
+The recorder names each module object by class and number, so its path in forward completes it.
 """
 
 from __future__ import annotations

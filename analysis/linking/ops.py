@@ -30,7 +30,7 @@ _COMPILING: Final = " (dynamo_timed)"
 
 @dataclass(frozen=True)
 class Annotated:
-    """What an annotation says of each op itself; -1 and False where there is none.
+    """Facts that an annotation states of each op itself; -1 and False where there is none.
 
     Attributes:
         direction: as a code into `DIRECTIONS`.
@@ -117,7 +117,7 @@ def link_ops(recording: Recording, threads: Threads) -> Ops:
     del table
     nest = Nest.of(thread, start, end)
     parent = nest.parents()
-    # What the engine evaluates has the numbers of the node in it: Kineto gives them to both only
+    # The engine's range has the numbers of the node in it: Kineto gives them to both only
     # where nothing runs in between, such as hooks.
     codes = {text: code for code, text in enumerate(names)}
     evaluated = [codes.get(text.removeprefix(ENGINE), -1) for text in names]

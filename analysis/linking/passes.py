@@ -1,4 +1,4 @@
-"""What runs in a pass of backward: nodes, what they run again, and the engine's own work.
+"""The work of a pass of backward: nodes, ops that they run again, and the engine's own work.
 
 While autograd records, every op that it has a part in has a sequence number. Inside a node that
 separates two cases. Activation checkpointing runs forward ops again: they have numbers, the
@@ -40,7 +40,7 @@ _FIRST_GRADIENT: Final = "aten::ones_like"
 
 @dataclass(frozen=True)
 class Passes:
-    """What is known of each op's part in backward; rows by position, -1 for none.
+    """The part of each op in backward, as far as it is known; rows by position, -1 for none.
 
     Attributes:
         node: the ops that are nodes of autograd, or the engine's ranges around them.

@@ -1,4 +1,4 @@
-"""What lives at a moment, by category, layer, line and op: rows that sum to the byte."""
+"""Memory that lives at a moment, by category, layer, line and op: rows that sum to the byte."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def summarize(curve: MemoryCurve, rows: pd.DataFrame, axes: Sequence[str]) -> pd
     check_axes(axes)
     by = rows.groupby(list(axes), observed=True, sort=True)
     sums = by.agg(bytes=("bytes", "sum"), blocks=("bytes", "size"), _rest=("end", "max"))
-    # What stays from before the recording is of an unknown number of blocks.
+    # Memory that stays from before the recording is of an unknown number of blocks.
     sums["blocks"] = sums["blocks"].astype("Int64").mask(sums.pop("_rest") == _UNCOUNTED)
     sums = sums.reset_index()
     if "category" not in axes:

@@ -1,4 +1,4 @@
-"""What forward leaves for backward: who holds it, and which parts are worth running again.
+"""Memory that forward leaves for backward: who holds it, and which parts are worth running again.
 
 A checkpointed part of a model keeps what goes into it, and runs its forward again in backward.
 """
@@ -137,7 +137,7 @@ def checkpoints(kept: pd.DataFrame, forward: pd.DataFrame | None) -> pd.DataFram
     for layer in sorted({part for path in rows["layer"].unique() for part in _around(path)}):
         groups.setdefault(_NUMBER.sub("*", layer), []).append(layer)
     least = _LEAST * _sum(kept)
-    # What has no blocks of its own and numbered layers inside is a list of them, and is not called.
+    # A layer without blocks of its own and with numbered layers inside is a list: it is not called.
     own = set(rows["layer"].map(lambda layer: _NUMBER.sub("*", layer)))
     lists = {name for name in groups if f"{name}.*" in groups and name not in own}
     found = [

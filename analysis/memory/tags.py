@@ -80,7 +80,7 @@ def tagged(curve: MemoryCurve, tags: pa.Table) -> Tagged:
     """Return what tags say of the blocks of a curve.
 
     A tag is of the block that lives at its address at its time; the last one of a block counts.
-    What autograd holds, but was there before the forward began, went into it: an input.
+    A block that autograd holds, but was there before the forward began, went into it: an input.
 
     Args:
         curve: of one device.
@@ -117,9 +117,9 @@ def tagged(curve: MemoryCurve, tags: pa.Table) -> Tagged:
 def exact(inferred: Int, blocks: Blocks, lives: Lives, tagged: Tagged) -> tuple[Int, Bool]:
     """Return the categories with what the program tagged, and for which blocks they are sure.
 
-    What it tagged counts. Anything else that forward allocated and is there when backward begins is
-    held by other code than autograd: an output. What lives only between two of the moments at which
-    the program tagged is a temporary.
+    Its tags count. Anything else that forward allocated and is there when backward begins is
+    held by other code than autograd: an output. Blocks that live only between two of the moments
+    at which the program tagged are temporary.
 
     Args:
         inferred: of each block, as codes into `CATEGORIES`.
@@ -157,8 +157,8 @@ def _last(moments: Int, rows: Int) -> Int:
 def tagged_bytes(curve: MemoryCurve, found: Tagged, moment: int) -> dict[str, int]:
     """Return the bytes that live at a moment and were tagged of, by category.
 
-    What was there before the recording is among them, with the size of its storage: also where
-    it is not known how much that was in all.
+    Blocks from before the recording are among them, with the size of their storage: also where
+    it is not known how much there was in all.
     """
     blocks, before = curve.blocks, found.before
     lives = (blocks.alloc <= moment) & ((blocks.free < 0) | (blocks.free > moment))

@@ -1,7 +1,7 @@
-"""What op calls add up to along the axes of a profile: time on host and device, self and total.
+"""Sums of op calls along the axes of a profile: time on host and device, self and total.
 
 Rows of a profile are work of a device; what an op does on the host, and the work of the ops inside
-of it, is told by the op calls.
+of it, follow from the op calls.
 """
 
 from __future__ import annotations

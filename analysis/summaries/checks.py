@@ -1,4 +1,4 @@
-"""What a recording lacks, what was repaired, and how to record better next time."""
+"""Lacks of a recording, what was repaired, and how to record better next time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyprof2.problems import Advice, Problem
 
     _Lack: TypeAlias = tuple[str, int, int | None, str]
-    """What is missing, how often, of how many if that says something, and what to do."""
+    """A lack: how often, of how many if that says something, and what to do."""
 
 _SCANNERS: Final = {"python": "Python"}
 

@@ -45,16 +45,16 @@ _ERRORS: Final = 2
 
 @dataclass(frozen=True)
 class Side:
-    """What is compared of one run: its selected steps.
+    """One run, as it is compared: its selected steps.
 
     Attributes:
-        pieces: of GPU activities, as `compared_calls.cut_at_windows` makes them, with the columns
+        slices: of GPU activities, as `compared_calls.cut_at_windows` makes them, with the columns
             to group by.
         windows: of the selected steps: `rank`, `device`, `step`, `start_ns`, `end_ns`, `busy_ns`.
         idle: `step`, `cause`, `time_ns`.
     """
 
-    pieces: pd.DataFrame
+    slices: pd.DataFrame
     windows: pd.DataFrame
     idle: pd.DataFrame
 
@@ -89,11 +89,11 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
     Args:
         a: the run before.
         b: the run after.
-        by: further columns that tell groups of calls apart.
+        by: further columns that separate groups of calls.
     """
     sides = (a, b)
-    pieces = [each.pieces.assign(side=n) for n, each in enumerate(sides)]
-    calls = compared_calls(pd.concat(pieces, ignore_index=True), by)
+    slices = [each.slices.assign(side=n) for n, each in enumerate(sides)]
+    calls = compared_calls(pd.concat(slices, ignore_index=True), by)
     # Layers of both sides hold at least half of the time of either's layers.
     time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0)
     time = time.reindex(columns=[0, 1], fill_value=0)
@@ -108,15 +108,19 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
 
 
 def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:
-
     def estimate(
         weights: tuple[Floats, Floats] | None,
     ) -> tuple[dict[str, Numbers], dict[str, Any], dict[str, tuple[Any, Any]], list[Any]]:
         """Return parts, terms and totals, and both's differences; of blocks with these weights."""
         each = weights or (None, None)
-        sums = [own.summed(weight) for own, weight in zip(steps, each, strict=True)]
-        parts = difference(groups.leaves(weights), (sums[0].steps, sums[1].steps))
-        terms, totals = groups.by_term(parts) | _other_terms(*sums), _totals(*sums)
+        a, b = (own.summed(weight) for own, weight in zip(steps, each, strict=True))
+        parts = difference(groups.leaves(weights), (a.steps, b.steps))
+        terms, totals = groups.by_term(parts), _totals(a, b)
+        # Terms that are of no call: overlap, and idle time by cause.
+        terms[OVERLAP] = (a.work - a.busy) / a.steps - (b.work - b.busy) / b.steps
+        terms |= {
+            f"{IDLE}{cause}": after - before for cause, (before, after) in _idle_per_step(a, b)
+        }
         return parts, terms, totals, [*terms.values(), *(b - a for a, b in totals.values())]
 
     parts, terms, totals, values = estimate(None)
@@ -299,15 +303,6 @@ class _Steps:
         steps = int(self.count.sum()) if weights is None else float(self.count @ weights)
         idle = {cause: total(values) for cause, values in self.idle.items()}
         return _StepSums(steps, total(self.window), total(self.busy), total(self.work), idle)
-
-
-def _other_terms(a: _StepSums, b: _StepSums) -> dict[str, Any]:
-    """Return the terms that are of no call: overlap, and idle time by cause."""
-    overlap = (a.work - a.busy) / a.steps - (b.work - b.busy) / b.steps
-    idle = _idle_per_step(a, b)
-    return {OVERLAP: overlap} | {
-        f"{IDLE}{cause}": after - before for cause, (before, after) in idle
-    }
 
 
 def _idle_per_step(a: _StepSums, b: _StepSums) -> list[tuple[str, tuple[Any, Any]]]:

@@ -1,7 +1,7 @@
 """The calls of two runs, side by side: which ops ran, how often, with which kernels, in what time.
 
 A call is an op call with all its GPU activities; an activity without an op is a call of its own.
-What reaches over the window of a step is cut there, and counts in both.
+Activities that reach over the window of a step are cut there, and count in both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FLOATS: Final = re.compile(r"(?<=\]) (f64|f32|f16|bf16|f8\w*)\b")
 _CASTS: Final = re.compile(r"^aten::(?:copy_|_to_copy|to)\(")
 _MAKES: Final = re.compile(r"^aten::(?:_to_copy|to|empty\w*|new_empty\w*|zeros\w*|ones\w*)\(")
 _FLOAT_NUMBER: Final = re.compile(r", (?:5|6|7|15)(?=[,)])")
-"""Of a floating dtype, among arguments that are no tensors."""
+"""Number of a floating dtype, among arguments that are no tensors."""
 NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", *_TEXTS)
 """Columns of kernels and copies that are compared."""
 
@@ -74,33 +74,33 @@ def _cut(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
     return cut.assign(step=windows["step"].to_numpy(np.int64)[at], start_ns=begins, time_ns=time)
 
 
-def compared_calls(pieces: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Return one row for each distinct call, side and step: how many there are, and their time.
 
     Args:
-        pieces: of both sides, as `cut_at_windows` makes them, with a column `side`, 0 or 1.
-        by: further columns that tell groups of calls apart, such as `source`.
+        slices: of both sides, as `cut_at_windows` makes them, with a column `side`, 0 or 1.
+        by: further columns that separate groups of calls, such as `source`.
 
     Returns:
         Columns `kind`, `layer`, `op`, `direction`, those of `by`, `signature`, `dims` (of the
         signature what is no dtype), `kernels` (a number for the kernels that the call ran, whatever
-        their order), `side`, `step`, `count`, `time_ns`. Of calls
-        without an op, `op` is the name of the kernel or the kind of the copy.
+        their order), `side`, `step`, `count`, `time_ns`. Without an op, `op` is the name of the
+        kernel or the kind of the copy.
     """
-    pieces = pieces.reset_index(drop=True)
+    slices = slices.reset_index(drop=True)
     texts = [*_TEXTS, *by]
-    pieces = pieces.assign(**{name: pieces[name].astype(object) for name in texts})
-    call = _calls(pieces)
+    slices = slices.assign(**{name: slices[name].astype(object) for name in texts})
+    call = _calls(slices)
     order = np.argsort(call, kind="stable")
-    pieces, call = pieces.iloc[order], call[order]
+    slices, call = slices.iloc[order], call[order]
     first = np.flatnonzero(np.r_[True, call[1:] != call[:-1]][: len(call)])
-    calls = pieces.iloc[first].reset_index(drop=True)
+    calls = slices.iloc[first].reset_index(drop=True)
     has_op = calls["op_id"].notna()
     name = calls["kernel"].where(calls["copy_kind"].isna(), calls["copy_kind"])
     calls = calls.assign(
-        kind=_kinds(pieces, call),
-        kernels=_kernel_sets(pd.factorize(pieces["kernel"])[0], call, first),
-        time_ns=np.add.reduceat(pieces["time_ns"].to_numpy(np.int64), first) if len(first) else 0,
+        kind=_kinds(slices, call),
+        kernels=_kernel_sets(pd.factorize(slices["kernel"])[0], call, first),
+        time_ns=np.add.reduceat(slices["time_ns"].to_numpy(np.int64), first) if len(first) else 0,
         op=calls["op"].where(has_op, name),
         count=1,
     )
@@ -123,28 +123,28 @@ def without_dtypes(signature: str) -> str:
     return _OF_TENSOR.sub("", made)
 
 
-def main_dtype(pieces: pd.DataFrame) -> str | None:
+def main_dtype(slices: pd.DataFrame) -> str | None:
     """Return the floating dtype that most of the time is in; None: there is none.
 
-    Of a call it is that of its first input that has one; products and convolutions decide where
+    A call has that of its first input that has one; products and convolutions decide where
     there are any.
     """
-    own = products(pieces)
-    own = pieces if own.empty else own
+    own = products(slices)
+    own = slices if own.empty else own
     dtype = by_text(own["signature"].astype(object), _first_float)
     times = own["time_ns"].groupby(dtype).sum()
     return None if times.empty else str(times.idxmax())
 
 
-def products(pieces: pd.DataFrame) -> pd.DataFrame:
-    """Return the pieces that matrix products, convolutions and attention ran."""
-    return pieces[pieces["category"].isin(_PRODUCTS)]
+def products(slices: pd.DataFrame) -> pd.DataFrame:
+    """Return the slices that matrix products, convolutions and attention ran."""
+    return slices[slices["category"].isin(_PRODUCTS)]
 
 
-def without_casts(pieces: pd.DataFrame) -> pd.DataFrame:
-    """Return the pieces that no `copy_` or `to` ran, whether or not it changes a dtype."""
-    signature = pieces["signature"].astype(object)
-    return pieces[by_text(signature, _CASTS.match).isna()]
+def without_casts(slices: pd.DataFrame) -> pd.DataFrame:
+    """Return the slices that no `copy_` or `to` ran, whether or not it changes a dtype."""
+    signature = slices["signature"].astype(object)
+    return slices[by_text(signature, _CASTS.match).isna()]
 
 
 def _first_float(signature: str) -> str | None:
@@ -156,22 +156,22 @@ def _is_cast(signature: str) -> bool:
     return bool(_CASTS.match(signature)) and len(set(_FLOATS.findall(signature))) > 1
 
 
-def _calls(pieces: pd.DataFrame) -> Int:
+def _calls(slices: pd.DataFrame) -> Int:
     """Return a number for each call: of its op in its step, or of the activity alone."""
-    op = pieces["op_id"].astype("Int64")
+    op = slices["op_id"].astype("Int64")
     alone = op.isna().to_numpy()
-    own = np.where(alone, -1 - np.arange(len(pieces)), op.fillna(0).to_numpy(np.int64))
-    others = (pieces[name].to_numpy(np.int64) for name in ("side", "rank", "step"))
+    own = np.where(alone, -1 - np.arange(len(slices)), op.fillna(0).to_numpy(np.int64))
+    others = (slices[name].to_numpy(np.int64) for name in ("side", "rank", "step"))
     return combine_keys(*others, own)
 
 
-def _kinds(pieces: pd.DataFrame, call: Int) -> NDArray[np.str_]:
+def _kinds(slices: pd.DataFrame, call: Int) -> NDArray[np.str_]:
     """Return of each call whether it computes, communicates, casts, or only copies."""
     count = int(call[-1]) + 1 if len(call) else 0
     size = np.bincount(call, minlength=count)
-    copies = np.bincount(call[pieces["category"].isin(_COPY_CATEGORIES)], minlength=count)
-    communicates = np.bincount(call[pieces["category"] == "comm"], minlength=count) > 0
-    cast = by_text(pieces["signature"], _is_cast).eq(True).to_numpy()  # noqa: FBT003
+    copies = np.bincount(call[slices["category"].isin(_COPY_CATEGORIES)], minlength=count)
+    communicates = np.bincount(call[slices["category"] == "comm"], minlength=count) > 0
+    cast = by_text(slices["signature"], _is_cast).eq(True).to_numpy()  # noqa: FBT003
     casts = np.bincount(call[cast], minlength=count) > 0
     conditions = [communicates, copies == size, casts]
     return np.select(conditions, [COMMUNICATION, COPIES, CASTS], COMPUTE)

@@ -73,8 +73,17 @@ def device_side(tables: Mapping[str, pa.Table], chosen: Chosen) -> Side:
     if steps.empty and chosen is None:
         steps = windows.assign(step=0)[WINDOW].astype("int64")
         idle["step"] = 0
-    pieces = cut_at_windows(rows, steps)
-    return Side(pieces, _with_busy(steps, pieces), idle.dropna(subset="step"))
+    slices = cut_at_windows(rows, steps)
+    # How long each device was busy in each window.
+    keys = ["rank", "device", "step"]
+    start = slices["start_ns"].to_numpy(np.int64)
+    end = start + slices["time_ns"].to_numpy(np.int64)
+    places = slices.groupby(keys).indices
+    found = {key: union_length(start[at], end[at]) for key, at in places.items()}
+    order = zip(*(steps[key].tolist() for key in keys), strict=True)
+    # A step's number may come again, in another recording of the rank: its time counts once.
+    busy = np.array([found.pop(key, 0) for key in order], np.int64)
+    return Side(slices, steps.assign(busy_ns=busy), idle.dropna(subset="step"))
 
 
 def _steps(
@@ -101,19 +110,6 @@ def _choose(windows: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
     return rest if len(rest) else windows
 
 
-def _with_busy(windows: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:
-    """Add how long each device was busy in each window."""
-    keys = ["rank", "device", "step"]
-    places = pieces.groupby(keys).indices
-    start = pieces["start_ns"].to_numpy(np.int64)
-    end = start + pieces["time_ns"].to_numpy(np.int64)
-    found = {key: union_length(start[rows], end[rows]) for key, rows in places.items()}
-    order = zip(*(windows[key].tolist() for key in keys), strict=True)
-    # A step's number may come again, in another recording of the rank: its time counts once.
-    busy = [found.pop(key, 0) for key in order]
-    return windows.assign(busy_ns=np.array(busy, np.int64))
-
-
 def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
     """Return the chosen steps of a recording without GPU work: the time of ops themselves.
 
@@ -131,16 +127,16 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
         ends = rows.assign(end_ns=rows["start_ns"] + rows["dur_ns"]).groupby("rank")
         whole = ends.agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max")).reset_index()
         steps = whole.assign(device=_NO_DEVICE, step=0)[WINDOW]
-    # What a call takes itself is no interval: it counts where the call begins.
+    # The self time of a call is no interval: it counts where the call begins.
     starts = rows.assign(device=_NO_DEVICE, time_ns=rows["dur_ns"], dur_ns=0)
-    pieces = cut_at_windows(starts.rename(columns={"time_ns": "self_ns"}), steps)
-    pieces = pieces.assign(time_ns=pieces["self_ns"])
-    busy = pieces.groupby(["rank", "step"])["time_ns"].sum()
+    slices = cut_at_windows(starts.rename(columns={"time_ns": "self_ns"}), steps)
+    slices = slices.assign(time_ns=slices["self_ns"])
+    busy = slices.groupby(["rank", "step"])["time_ns"].sum()
     of_window = [busy.get(key, 0) for key in zip(steps["rank"], steps["step"], strict=True)]
     windows = steps.assign(busy_ns=np.array(of_window, np.int64))
     rest = windows["end_ns"] - windows["start_ns"] - windows["busy_ns"]
     idle = pd.DataFrame({"step": windows["step"], "cause": OUTSIDE_OPS, "time_ns": rest})
-    return Side(pieces, windows, idle)
+    return Side(slices, windows, idle)
 
 
 MOST_TERMS: Final = 3
@@ -177,8 +173,8 @@ def _side(rows: pd.DataFrame, idle: pd.DataFrame, step: pd.DataFrame) -> Side:
     windows = windows.assign(end_ns=ends, busy_ns=windows["dur_ns"] - windows["idle_ns"])
     # By time: a number comes again where a rank has several recordings.
     inside = idle["start_ns"].between(begin, begin + length, inclusive="left")
-    pieces = cut_at_windows(own, windows)
-    return Side(pieces, windows, idle[inside & (idle["rank"] == rank)])
+    slices = cut_at_windows(own, windows)
+    return Side(slices, windows, idle[inside & (idle["rank"] == rank)])
 
 
 def largest_terms(terms: Mapping[str, Fraction]) -> list[tuple[str, Fraction]]:

@@ -50,8 +50,8 @@ class Cube:
             line.
         calls: sets of rows.
         op_calls: how many op calls have kernels in just the rows of each set.
-        helpers: for each row and set of rows: `row`, which helps; and what it adds to the rates
-            `OVER_TIME` of any sum that has it and one of the set.
+        helpers: for each row and set of rows: `row`, of helper kernels; and what it adds to the
+            rates `OVER_TIME` of any sum that has it and one of the set.
         helped: these sets.
         others: how many steps are in `OTHER_STEPS`.
         small: how many groups are in `SMALL`.

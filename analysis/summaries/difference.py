@@ -2,7 +2,7 @@
 
 The time of a group of calls per step is n · Σ p · Σ q · Σ r · u: n calls, of which a share p has
 inputs of certain dims, of which a share q has certain dtypes (with the dims, a signature), of which
-a share r ran certain kernels, each in a time of u. Of a product's difference
+a share r ran certain kernels, each in a time of u. In a product's difference
 each factor owns its own change times the mean of the others on both sides: for two factors,
 Δ(xy) = Δx·ȳ + x̄·Δy. Nothing is left over, and no call has to be paired with another call. A value
 that one side lacks is taken from the other, so that it changes nothing.
@@ -79,7 +79,7 @@ def difference(leaves: Leaves, steps: tuple[int, int]) -> dict[str, Numbers]:
     known = (a.has_dims & b.has_dims)[dims]
     shared = (a.has_signature & b.has_signature)[of]
     n, p, q = (a.n + b.n) / 2, (a.p + b.p) / 2, (a.q + b.q) / 2
-    # What a call of some dims takes is q · t, summed up over its signatures.
+    # The time of a call of some dims is q · t, summed up over its signatures.
     of_dims = _each_from_the_other(a.q * a.t, b.q * b.t, a.has_dims[dims], b.has_dims[dims])
     t = _each_from_the_other(a.t, b.t, a.has_signature, b.has_signature)
     u = _each_from_the_other(a.u, b.u, a.has_leaf, b.has_leaf)

@@ -21,7 +21,7 @@ from pyprof2.analysis.hardware.roofline import FLAG_PCT
 from pyprof2.analysis.hardware.verdict import examine, examine_ops
 from pyprof2.analysis.linking.user_ranges import BORROWED
 from pyprof2.analysis.summaries.explained_rows import ESTIMATE, LAUNCH, Explained, Reference
-from pyprof2.analysis.summaries.rows import only_helps, op_calls
+from pyprof2.analysis.summaries.rows import are_helpers, op_calls
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ Facts: TypeAlias = "dict[str, Any]"
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known of one kernel or op.
+    """All that is known of one kernel or op.
 
     Attributes:
         reference: the row.
@@ -147,8 +147,8 @@ def explain(known: Explainer, reference: Reference) -> Explanation:
     row, op, owner = rows.work(place), place.op, ops.owner(place.op)
     shared, judged = _judge(known, row, owner)
     cost = _cost(rows, (op, owner), row)
-    # The op's rates and roof are not those of a kernel that only helps.
-    only_helping = row is not None and bool(only_helps(row).any())
+    # The op's rates and roof are not those of a helper kernel.
+    only_helping = row is not None and bool(are_helpers(row).any())
     return Explanation(
         reference=str(reference),
         kernel=None if row is None else _kernel(_first(row)),
@@ -241,7 +241,7 @@ def _cost(
     if op is None:
         return None if row is None else _picked(_first(row), ("cost_status", "cost_note"))
     if owner is None and row is not None and _first(row)["link"] == "graph":
-        # What a replay does has nothing to do with the op around its launch.
+        # The work of a replay has nothing to do with the op around its launch.
         return _picked(_first(row), ("cost_status", "cost_note"))
     of = op if owner is None else owner
     facts, formula = rows.op(of), formula_text(ops.named(of)["op"])
@@ -315,7 +315,7 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
     """
     if not judged.table.num_rows:
         return None
-    at = int(np.argmin(only_helps(judged.table)))  # the first kernel that works: it has the rates
+    at = int(np.argmin(are_helpers(judged.table)))  # the first kernel that works: it has the rates
     row = judged.table.slice(at, 1).to_pylist()[0]
     facts = _device_of(judged, at) | {
         "device_type": row["device_type"],

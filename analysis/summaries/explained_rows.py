@@ -1,6 +1,6 @@
 """The rows that explanations rest on: few of many, found by their ids before they are read whole.
 
-Of a table with millions of rows only ids are read at once. They say which rows a reference leads
+Only ids are read at once of a table with millions of rows. They say which rows a reference leads
 to: the kernel, its launch, its op, the op that accounts for it, the kernels that share its counts.
 """
 
@@ -95,7 +95,7 @@ class _Some:
     def of(cls, tables: Tables, name: str, at: Collection[int], columns: Collection[str]) -> _Some:
         """Read rows of a table."""
         places = np.array(sorted(set(at)), np.int64)
-        # In one piece: to take rows out of many pieces is slow.
+        # In one chunk: to take rows out of many chunks is slow.
         return cls(places, tables.rows(name, places, columns).combine_chunks())
 
     def rows(self, at: Sequence[int] | Int) -> pa.Table:

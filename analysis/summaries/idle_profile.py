@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 AXES: Final = (
     "cause", "group", "source", "op", "layer", "call", "step", "thread", "device", "rank", "note",
 )  # fmt: skip
-"""What idle time may be summed along: columns of the table `idle`."""
+"""The axes of sums of idle time: columns of the table `idle`."""
 
 SUMMARY_COLUMNS: Final = (
     Column("count", pa.int64(), "Pieces of gaps."),
     Column("time_ns", pa.int64(), "Their time.", "ns"),
     Column("share_pct", pa.float64(), "Share of the idle time.", "%"),
     Column("window_pct", pa.float64(), "Share of the time that was recorded.", "%"),
-    Column("mean_ns", pa.float64(), "Mean time of a piece.", "ns"),
-    Column("max_ns", pa.int64(), "Time of the longest piece.", "ns"),
+    Column("mean_ns", pa.float64(), "Mean time of an interval.", "ns"),
+    Column("max_ns", pa.int64(), "Time of the longest interval.", "ns"),
 )
 
 
@@ -68,19 +68,19 @@ def summarize_idle(idle: pd.DataFrame, axes: Sequence[str], window_ns: int) -> p
 
     check_axes(axes)
     by = idle.groupby(list(axes), dropna=False, observed=True, sort=True)
-    pieces = by["time_ns"]
-    sums = pd.DataFrame({"count": by["count"].sum(), "time_ns": pieces.sum()})
+    times = by["time_ns"]
+    sums = pd.DataFrame({"count": by["count"].sum(), "time_ns": times.sum()})
     sums["share_pct"] = 100 * sums["time_ns"] / max(1, int(idle["time_ns"].sum()))
     sums["window_pct"] = 100 * sums["time_ns"] / max(1, window_ns)
     sums["mean_ns"] = sums["time_ns"] / sums["count"].clip(lower=1)
-    sums["max_ns"] = pieces.max()
+    sums["max_ns"] = times.max()
     return sums.reset_index().sort_values(
         "time_ns", ascending=False, kind="stable", ignore_index=True
     )
 
 
 NO_OP: Final = "(no op)"
-"""What the host is said to do where it is in no op and no call."""
+"""The words for a host that is in no op and no call."""
 
 OUTLINE_TEXTS: Final = ("group", "cause", "doing", "source")
 """The columns of text of an outline; in a row that sums others up the inner ones are blank."""

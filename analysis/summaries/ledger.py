@@ -117,7 +117,7 @@ def _op_bins(ops: ChunkedTable) -> Iterator[tuple[Int, Int]]:
     for part in chunks_of(ops, NEEDED["ops"]):
         parent, first = int_column(part, "parent_op_id", -1), known.end
         status, statuses = code_column(part, "cost_status")
-        # What has no status is in no other op's count, whether or not the part has any that is.
+        # An op without status is in no other op's count, whether or not the part has any that is.
         accounts = status != (statuses.index(_IN_PARENT) if _IN_PARENT in statuses else -2)
         inside = np.where(parent >= first, parent - first, -1)
         # Up to the op that accounts, or to one whose parent has its bin already.

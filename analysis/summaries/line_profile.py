@@ -1,4 +1,4 @@
-"""What lines of code cost, as a tree with totals: `pyprof2 lines`."""
+"""The cost of lines of code, as a tree with totals: `pyprof2 lines`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LEDGERS: Final = ("device", "host")
 _FEWEST_STEPS: Final = 3
-"""So many steps there must be for the first one to be told apart from the others."""
+"""The first step is compared with the others where there are so many steps."""
 _ADDED: Final = (
     "time_ns", "count", "flops", "bytes", "costed_ns", "tensor_core_ns", "tensor_core_known_ns",
     "overlap_ns", "idle_caused_ns",
@@ -77,7 +77,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class LineQuery:
-    """What is asked of lines.
+    """A question about lines.
 
     Attributes:
         ledger: `device` or `host`; None: `device` where a device worked.
@@ -97,7 +97,7 @@ class LineQuery:
 
 
 class LineProfile(NamedTuple):
-    """What lines cost.
+    """The cost of lines.
 
     Attributes:
         table: `COLUMNS`, a row for each node, the longest first among those of one parent.
@@ -211,10 +211,10 @@ def _of_steps(
         return found, []
     # The first step of each rank, if it is an outlier of enough.
     windows = step_windows_of(steps)
-    first = windows.groupby("rank")["start_ns"].transform("min") == windows["start_ns"]
+    is_first = windows.groupby("rank")["start_ns"].transform("min") == windows["start_ns"]
     enough = windows.groupby("rank")["step"].transform("size") >= _FEWEST_STEPS
     odd = windows.loc[outlier_steps(windows).index]
-    odd = odd[(first & enough).loc[odd.index]]
+    odd = odd[(is_first & enough).loc[odd.index]]
     apart = steps.merge(odd[["rank", "start_ns", "step"]], on=["rank", "start_ns", "step"])
     is_apart = pd.MultiIndex.from_frame(rows[["rank", "step_start_ns"]]).isin(
         list(zip(apart["rank"], apart["host_start_ns"], strict=True))
@@ -240,7 +240,7 @@ def _is_within(layers: Sequence[str], path: str) -> set[str]:
     Raises:
         UsageError: there is none.
     """
-    # Of what fnmatch knows, only the star has a meaning here.
+    # Only the star of fnmatch's wildcards has a meaning here.
     wanted = [name.replace("[", "[[]").replace("?", "[?]") for name in path.split(".")]
     found = {
         layer
@@ -278,7 +278,7 @@ def _tree(
     nodes = {
         at: tree.add(place, remainder) for at, (alone, place) in enumerate(places) if not alone
     }
-    # What has a line alone is where that line is, if it is in one place only.
+    # Rows with a line alone are where that line is, if it is in one place only.
     once = tree.lines_in_one_place()
     for at, (is_alone, place) in enumerate(places):
         if is_alone:

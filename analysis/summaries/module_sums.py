@@ -1,6 +1,6 @@
-"""What the calls of modules add up to along axis `layer`: time on host and device, self and total.
+"""Sums of the calls of modules along axis `layer`: time on host and device, self and total.
 
-Modules are called in forward; what runs of them in backward is told by the rows of the profile.
+Modules are called in forward; their work in backward is in the rows of the profile.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ GPU activity. `pyprof2.analysis.summaries.sums` adds them up by some keys, and w
 `Sums`, adds up in turn: any set of its rows gives what a profile shows of the rows behind them.
 All are whole numbers, so that their order does not matter. Two things are no sums, and stand beside
 them as sets of rows: an op call that has kernels in several rows counts once in all of them, and
-the time of a kernel that only helps counts for rates only beside the work it helps with.
+the time of a helper kernel counts for rates only beside the work it belongs to.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ RATES: Final = {
 }
 """The sums above and below the line of each rate; `least_ys` is a part of `least_fs`."""
 OVER_TIME: Final = ("tflops", "gbps", "roofline_pct")
-"""The rates over time, for which a kernel that only helps counts beside its work alone."""
+"""The rates over time, for which a helper kernel counts only beside its work."""
 OF_FLOPS: Final = ("flops", "tflops", "intensity")
-"""Of kernels none of which has known FLOPs these are null: copies beside them do none, which says
-nothing of the kernels."""
+"""Null where no kernel has known FLOPs: copies beside them do none, which says nothing of the
+kernels."""
 
 
 class Key(NamedTuple):
@@ -294,11 +294,11 @@ class Sums:
     Attributes:
         keys: columns, `tensor_core_missed` and `roofline_flag` among them.
         columns: the sums by name, see table `sums`. `kernel_count` and `known_kernel_count` are
-            `count` and `told_count` without copies. Of each of `MEANS` that is asked for there are
+            `count` and `told_count` without copies. For each of `MEANS` that is asked for there are
             sums weighted with the time, `NAME_whole` and its 10⁻⁹ `NAME_rest`, and `NAME_ns`.
         calls: sets of rows that op calls have kernels in.
         op_calls: how many op calls have some in just the rows of each set.
-        helps: the set that has the work that the kernels of each row help with; -1: they work.
+        helps: the set of the work that the helper kernels of each row belong to; -1: no helpers.
         helped: these sets; an empty one is of work that nobody knows.
         chosen: the rows that a selection leaves.
     """
@@ -358,8 +358,8 @@ class Sums:
 
         Sums of integers are exact. A rate is the sum of what was done over the sum of the time of
         the rows that know what they did, never a mean of rates; so `roofline_pct` is the time that
-        the roof allows over the time taken. The time of a kernel that only helps counts where the
-        work it helps with does. `costed_pct` says how much of the time these rows stand for.
+        the roof allows over the time taken. The time of a helper kernel counts where the work
+        it belongs to does. `costed_pct` says how much of the time these rows stand for.
 
         Args:
             by: names out of `AXES`, each once, whose columns are among the keys.
@@ -373,7 +373,7 @@ class Sums:
             means; longest time first, ties in the order of the keys; where the first axis is
             `step`, in the order of steps. Null text is the key `(none)`, a null number stays null:
             with it the shares add up to 100. Streams of the same number are one key; add axis
-            `rank` to tell the processes apart. No rows give no rows.
+            `rank` to separate the processes. No rows give no rows.
 
         Raises:
             UsageError: an axis is unknown or named twice, or `depth` or `fold_numbers` makes no
@@ -391,8 +391,8 @@ class Sums:
     def total(self) -> dict[str, Any]:
         """Return `SUMMARY_COLUMNS` of all rows together, null as None.
 
-        `op_calls` counts each op call once, so it can be less than the sum over kernel names. Of no
-        rows the counts and the time are 0 and all else is null.
+        `op_calls` counts each op call once, so it can be less than the sum over kernel names.
+        Without rows the counts and the time are 0 and all else is null.
         """
         found = self._measured(np.zeros(len(self.chosen), np.int64), 1)
         return {name: column[0].as_py() for name, column in found.items()}

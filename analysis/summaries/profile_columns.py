@@ -1,4 +1,4 @@
-"""What a profile may be summed along, the columns that it then has, and what is asked of it."""
+"""The axes of a profile, the columns that it then has, and selections of its rows."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ OF_CALLS: Final = (
         "precision, or ran a kernel on them.",
     ),
 )
-"""What is told of op calls where it is asked for: of all calls of a key, also those that launched
-nothing, which so have rows of their own."""
+"""Columns of op calls, made on request: of all calls of a key, also those that launched nothing,
+which so have rows of their own."""
 
 OF_MODULES: Final = (
     Column("occurrences", pa.int64(), "Calls of the module in forward."),
@@ -157,10 +157,10 @@ OF_MODULES: Final = (
         "ns",
     ),
 )
-"""What is told of modules along axis `layer` alone, where it is asked for."""
+"""Columns of modules along axis `layer` alone, made on request."""
 
 KERNEL_NAME: Final = "kernel_name"
-"""What axis `name`, whose column is `kernel`, is called too."""
+"""Another name of axis `name`, whose column is `kernel`."""
 
 NONE: Final = "(none)"
 """The key of the rows whose text is null."""
@@ -180,7 +180,7 @@ PATHS: Final = {"layer": ".", "range": SEPARATOR}
 _NUMBER: Final = re.compile(r"\d+")
 
 COSTED: Final = ("ok", "assumed", "in_parent")
-# A float sum tells whether an int64 sum has wrapped around; the margin is for its rounding.
+# A float sum shows whether an int64 sum has wrapped around; the margin is for its rounding.
 LARGEST_SUM: Final = 9.2e18
 FINE: Final = 1e6
 FINEST: Final = 1e9

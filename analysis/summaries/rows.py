@@ -48,7 +48,7 @@ _OF_OPS: Final = (
     "op_id", "rank", "start_ns", "op", "dur_ns", "self_ns", "flops", "bytes", "flops_lo",
     "bytes_lo", "category", "params", "compute_dtype", "cost_status", "span",
 )  # fmt: skip
-"""What the rows of ops rest on, whichever are asked for."""
+"""The columns that rows of ops rest on, whichever are asked for."""
 
 HIDDEN: Final = (*_OF_ACTIVITIES, "rate_ns")
 """Columns that rows may have beside those of the profile, for sums along an axis."""
@@ -179,7 +179,7 @@ def other_sequence_nrs(rows: pa.Table, ops: pa.Table) -> pa.Array:
 def portions(wanted: Collection[str]) -> Iterator[Sequence[str]]:
     """Yield the columns `wanted` in groups that `activity_rows` makes without much memory.
 
-    What is made of many columns comes first, while there is nothing else to hold, and with those
+    Columns made of many others come first, while there is nothing else to hold, and with those
     of them that are wanted, so that none is read twice. The ids are in the first group.
     """
     known = {*KERNELS.names, *_OF_ACTIVITIES} - {"kernel_id"}
@@ -216,7 +216,7 @@ def frame(parts: Sequence[pa.Table]) -> pd.DataFrame:
     return as_pandas(pa.concat_tables(parts).unify_dictionaries(), _NEVER_NULL)
 
 
-def only_helps(rows: pa.Table) -> Bool:
+def are_helpers(rows: pa.Table) -> Bool:
     """Return which kernels have a part in an op's cost, but do not do its work."""
     role, roles = code_column(rows, "cost_role")
     found: Bool = np.array([*(text != "main" for text in roles), False])[role]
@@ -242,7 +242,7 @@ def least_times(rows: pa.Table, working: Floats | Int, has_roof: Bool) -> Floats
     time = int_column(rows, "dur_ns", 0)
     part = np.divide(time, working, out=np.full(len(time), np.nan), where=working > 0)
     least: Floats = floats(rows, "roofline_pct") / 100 * floats(rows, "op_time_ns") * part
-    least[only_helps(rows) & has_roof] = 0
+    least[are_helpers(rows) & has_roof] = 0
     return least
 
 
@@ -276,7 +276,7 @@ def op_rows(
         wanted: which of the columns `ALL`.
         beside: the tables that some columns need, see `BESIDE`.
     """
-    # What judges ops takes long to import, and most recordings have kernels instead.
+    # The verdicts take long to import, and most recordings have kernels instead.
     from pyprof2.analysis.hardware.verdict import examine_ops
 
     calls = examine_ops(op_calls(ops, signatures), devices, override).table
@@ -292,7 +292,7 @@ def op_rows(
 def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
     """Return the calls of ops as rows of the canonical table `kernels`, without their roofs.
 
-    What was not read of the ops is null.
+    Columns that were not read of the ops are null.
     """
     ops = ops.filter(pa.array(~is_engine(ops["op"])))
     columns = {name: ops[name] for name in KERNELS.names if name in ops.column_names}

@@ -56,8 +56,8 @@ def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
     of, members = pairs // size, pairs % size
     begin = np.flatnonzero(np.diff(of, prepend=-1))
     length = np.diff(np.r_[begin, len(of)])
-    # Most have one member, which is their number. Of the others those that agree so far have one
-    # number, and those whose members have come to an end keep it.
+    # Most have one member, which is their number. Others that agree so far have one number, and
+    # keep it when their members have come to an end.
     which = members[begin]
     used = size
     several = np.flatnonzero(length > 1)

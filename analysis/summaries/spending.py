@@ -1,4 +1,4 @@
-"""What steps spend of time, energy, carbon and money, as far as it was measured or is given."""
+"""Time, energy, carbon and money that steps spend, as far as they were measured or are given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEAN: Final = "by the mean step; from the shortest to the longest"
 
 @dataclass(frozen=True)
 class Rates:
-    """What the user gives; nothing of it is known to pyprof2.
+    """Values that the user gives; pyprof2 knows none of them.
 
     Attributes:
         price: of an hour of all that runs, in any currency; None: not asked.

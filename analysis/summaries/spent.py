@@ -32,7 +32,7 @@ _KEYS: Final = ["cause", "source", "in_step"]
 class Spent:
     """The time of all devices, added up over them, and what they did in it.
 
-    What they did is in the windows of steps where there are any, else in all that was recorded.
+    Their work is that in the windows of steps where there are any, else all that was recorded.
 
     Attributes:
         windows: how many of steps, of all devices; 0: no steps were recorded.

@@ -33,7 +33,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 """The columns of rows that sums are made of."""
 TABLES: Final = {OPS: ("ops", ("op", "parent_op_id")), LINES: ("stacks", ("line", "caller_id"))}
-"""Of what is nested in a table of its own: its name, and the columns that are needed."""
+"""The tables of nested names, and the columns that are needed of each."""
 
 _CUT: Final = "…"
 _DEEPEST: Final = 1000
@@ -54,8 +54,8 @@ def stack_sums(
         nested: the table `TABLES[of]` of each rank; of layers none.
 
     Returns:
-        By names, the outermost first, what is not known as `(none)`. Of a row without op the last
-        one is the kernel. Where no GPU worked rows are ops, timed by their self time.
+        By names, the outermost first, what is not known as `(none)`. The last one of a row without
+        op is the kernel. Where no GPU worked rows are ops, timed by their self time.
 
     Raises:
         TableError: the sum is more than an int64 holds.
@@ -106,21 +106,15 @@ def _heads(rows: pd.DataFrame, of: str, nested: pa.Table | None) -> _Heads:
     caller = int_column(nested, parent, -1)
     codes, names = code_column(nested, name)
     own = codes.astype(np.int64)
-    return (_of_ops if of == OPS else _of_lines)(rows, caller, (own, names))
-
-
-def _of_ops(rows: pd.DataFrame, caller: Int, own: tuple[Int, list[str]]) -> _Heads:
-    node, above, text = _distinct(own[0], caller)
-    op = np.asarray(rows["op_id"].astype("Int64").fillna(-1), dtype=np.int64)
-    return _Heads(lookup(node, op, -1), _climb(above, (text, own[1]), []))
-
-
-def _of_lines(rows: pd.DataFrame, caller: Int, own: tuple[Int, list[str]]) -> _Heads:
+    if of == OPS:
+        node, above, text = _distinct(own, caller)
+        op = np.asarray(rows["op_id"].astype("Int64").fillna(-1), dtype=np.int64)
+        return _Heads(lookup(node, op, -1), _climb(above, (text, names), []))
     line, lines = pd.factorize(rows["source"])
     stack = rows["stack_id"].astype("Int64").fillna(-1).to_numpy(np.int64)
     # Numbers below -1 are lines without a stack.
     number = np.where(stack >= 0, stack, np.where(line >= 0, -2 - line, -1))
-    return _Heads(number, _climb(caller, own, [str(each) for each in lines]))
+    return _Heads(number, _climb(caller, (own, names), [str(each) for each in lines]))
 
 
 def _climb(above: Int, own: tuple[Int, list[str]], single: list[str]) -> Callable[[int], Stack]:

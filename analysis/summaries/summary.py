@@ -74,8 +74,8 @@ def totals(tables: Mapping[str, ChunkedTable], rank: int = 0) -> Totals:
 def with_source(kernels: pa.Table, ops: pa.Table) -> dict[str, Any]:
     """Return how many kernels and ops have a line of the user's own, from column `source`."""
     return {
-        "ops_with_source_count": _true(pc.is_valid(ops["source"])),
-        "source_count": _true(pc.is_valid(kernels["source"])),
+        "ops_with_source_count": _sum(pc.is_valid(ops["source"])),
+        "source_count": _sum(pc.is_valid(kernels["source"])),
     }
 
 
@@ -98,7 +98,7 @@ def _alone(rows: pa.Table, covered: Covered) -> int:
 
 
 class _OpTotals:
-    """What the ops of a rank add to its totals.
+    """The part of the ops of a rank in its totals.
 
     Attributes:
         counts: added up.
@@ -121,7 +121,7 @@ class _OpTotals:
 
 def _op_counts(ops: pa.Table) -> dict[str, int]:
     names = ("signature_id", "sequence_nr", "layer", "source")
-    signature, sequence, layer, source = (_true(pc.is_valid(ops[name])) for name in names)
+    signature, sequence, layer, source = (_sum(pc.is_valid(ops[name])) for name in names)
     is_work = pa.array(~is_engine(ops["op"]))
     status, known = _is(ops["cost_status"], "in_parent"), pc.is_valid(ops["flops"])
     return {
@@ -141,7 +141,7 @@ def _distinct(rows: pa.Table) -> pa.Table:
 
 
 class _KernelTotals:
-    """What the kernels of a rank add to its totals.
+    """The part of the kernels of a rank in its totals.
 
     Attributes:
         counts: added up.
@@ -179,16 +179,16 @@ def _links(kernels: pa.Table) -> dict[str, int]:
     return {
         "kernel_count": kernels.num_rows,
         "kernel_time_ns": _sum(time),
-        "launched_count": _true(pc.is_valid(kernels["launch_id"])),
-        "linked_count": _true(op),
+        "launched_count": _sum(pc.is_valid(kernels["launch_id"])),
+        "linked_count": _sum(op),
         "linked_ns": _sum(time.filter(op)),
-        "backward_count": _true(backward),
-        "backward_paired_count": _true(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
-        "recompute_count": _true(kernels["recompute"]),
-        "graph_count": _true(is_graph),
-        "loose_graph_count": _true(pc.and_not(is_graph, op)),
-        "layer_count": _true(pc.is_valid(kernels["layer"])),
-        "source_count": _true(pc.is_valid(kernels["source"])),
+        "backward_count": _sum(backward),
+        "backward_paired_count": _sum(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
+        "recompute_count": _sum(kernels["recompute"]),
+        "graph_count": _sum(is_graph),
+        "loose_graph_count": _sum(pc.and_not(is_graph, op)),
+        "layer_count": _sum(pc.is_valid(kernels["layer"])),
+        "source_count": _sum(pc.is_valid(kernels["source"])),
         "costed_ns": _sum(time.filter(pc.is_valid(kernels["flops"]))),
     }
 
@@ -210,10 +210,6 @@ def _texts(column: pa.ChunkedArray) -> list[str]:
 
 
 def _sum(column: pa.ChunkedArray) -> int:
-    return int(pc.sum(column).as_py() or 0)
-
-
-def _true(column: pa.ChunkedArray) -> int:
     return int(pc.sum(column).as_py() or 0)
 
 

@@ -1,8 +1,8 @@
 """The rows of a profile added up by some keys, and stored, so that a profile need not read them.
 
 The rows of a rank come in parts, and are added up as they come, by each distinct combination of the
-keys, of why Tensor Cores were missed or a roof was exceeded, and of what a kernel helps with. What
-`parse` stores has all keys that a profile is mostly summed along; see tables `sums`, `sum_calls`.
+keys, of why Tensor Cores were missed or a roof was exceeded, and of the work that a helper kernel
+belongs to. The sums that `parse` stores have all usual keys; see tables `sums`, `sum_calls`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     columns_of,
     in_fine_parts,
 )
-from pyprof2.analysis.summaries.rows import activity_parts, has_least, least_times, only_helps
+from pyprof2.analysis.summaries.rows import activity_parts, are_helpers, has_least, least_times
 from pyprof2.analysis.summaries.sets import Sets, distinct_sets
 from pyprof2.columns import combine_keys, sorted_distinct, text_array
 from pyprof2.recording import TextCodes, has_text, int_column
@@ -109,12 +109,12 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
 
 
 class _OpTimes:
-    """What the rows of an op tell together, by `cost_op_id` plus one: 0 stands for none.
+    """Facts from all rows of an op, by `cost_op_id` plus one: 0 stands for none.
 
     Attributes:
         time: of the rows that do its work, in ns.
         has_roof: whether any row has one.
-        is_helped: whether any row only helps.
+        is_helped: whether any row is of a helper kernel.
     """
 
     def __init__(self, count: int) -> None:
@@ -123,7 +123,7 @@ class _OpTimes:
 
     def add(self, rows: pa.Table) -> None:
         """Take up rows."""
-        op, helps = op_numbers(rows) + 1, only_helps(rows)
+        op, helps = op_numbers(rows) + 1, are_helpers(rows)
         np.add.at(self.time, op[~helps], int_column(rows, "dur_ns", 0)[~helps])
         self.has_roof[op[has_least(rows)]] = True
         self.is_helped[op[helps]] = True
@@ -189,7 +189,7 @@ def _helped(parts: Iterable[pa.Table], ops: _OpTimes, codes: _Codes, most: int |
     """Return what does the work of the ops that are helped; some of it where that is too much."""
     keys, pairs = TextCodes(), [np.empty(0, np.int64)]
     for part in parts:
-        works = ops.is_helped[op_numbers(part) + 1] & ~only_helps(part)
+        works = ops.is_helped[op_numbers(part) + 1] & ~are_helpers(part)
         rows = codes.chosen(part.filter(pa.array(works)))
         key = _numbers(codes.of(rows), keys)
         if most is not None and len(keys) > most:
@@ -206,8 +206,8 @@ class _Rows:
     """The sums of rows that come in parts.
 
     Attributes:
-        numbers: of each combination of codes and of what a row helps with: 0 where it works, 1
-            where it helps with nothing that is known, else its set plus 2.
+        numbers: of each combination of codes and of the work that a helper belongs to: 0 where it
+            is no helper, 1 where that is not known, else the set of that work plus 2.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class _Rows:
         rows = self._codes.chosen(part)
         helps = np.zeros(rows.num_rows, np.int64)
         if self._helped is not None:
-            helping = only_helps(rows)
+            helping = are_helpers(rows)
             helps[helping] = self._helped.of_op[op_numbers(rows)[helping] + 1] + 2
         number = _numbers([*self._codes.of(rows), helps], self.numbers)
         for name, values in self._values(rows).items():
@@ -253,13 +253,13 @@ class _Rows:
         yes, no = (has_text(rows, "tensor_core", (word,)) for word in ("yes", "no"))
         # The counts of a row that says `in_parent` stand at the op around it.
         counted = ~has_text(rows, "cost_status", ("in_parent",))
-        told, moved = (rows[name].is_valid().to_numpy() for name in ("flops", "bytes"))
+        has_flops, has_bytes = (rows[name].is_valid().to_numpy() for name in ("flops", "bytes"))
         flops, nbytes = (int_column(rows, name, 0) for name in ("flops", "bytes"))
         could = rows["tensor_core_eligible"].fill_null(False).to_numpy()  # noqa: FBT003
-        # Kernels that only help have no work for Tensor Cores: without FLOPs they do not count.
-        used = could & told & (flops > 0) & yes
+        # Helper kernels have no work for Tensor Cores: without FLOPs they do not count.
+        used = could & has_flops & (flops > 0) & yes
         kernel = ~has_text(rows, "category", COPY_CATEGORIES)
-        known, known_bytes = told & counted, moved & counted
+        known, known_bytes = has_flops & counted, has_bytes & counted
         has_least = least < LARGEST_SUM / FINE  # not so where it is not a number
         fs, ys = in_fine_parts(np.where(has_least, least, 0))
         found = {
@@ -268,7 +268,7 @@ class _Rows:
             "step_ns": time * rows["step"].is_valid().to_numpy(),
             "flops": flops * known,
             "flops_count": known,
-            "told_count": told,
+            "told_count": has_flops,
             "flops_ns": span * known,
             "bytes": nbytes * known_bytes,
             "bytes_count": known_bytes,
@@ -284,7 +284,7 @@ class _Rows:
             "tensor_core_used_count": used,
             "costed_ns": time * has_text(rows, "cost_status", COSTED),
             "kernel_count": kernel,
-            "known_kernel_count": kernel & told,
+            "known_kernel_count": kernel & has_flops,
         }
         for name in self._means:
             found |= _weighted(rows, name, time)
@@ -312,23 +312,21 @@ class _Rows:
         pairs = np.concatenate(self._calls)
         calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
         columns = self._sums | dict(zip(_EXTREMES, self._extremes, strict=True))
+        # The sets of rows that helpers belong to, the first of which is empty.
+        helped = Sets(np.zeros(2, np.int64), np.zeros(0, np.int64))
+        if self._helped is not None:
+            sets = self._helped.sets
+            row = np.array([self.numbers[(*each, 0)] for each in self._helped.keys], np.int64)
+            helped = Sets(np.r_[0, sets.first], row[sets.rows])
         return Sums(
             keys,
             columns,
             calls,
             np.bincount(which, minlength=len(calls.first) - 1).astype(np.int64),
             codes[:, -1] - 1,
-            self._rows_helped(),
+            helped,
             np.arange(len(codes)),
         )
-
-    def _rows_helped(self) -> Sets:
-        """Return the sets of rows that others help with, the first of which is empty."""
-        if self._helped is None:
-            return Sets(np.zeros(2, np.int64), np.zeros(0, np.int64))
-        keys, sets, _ = self._helped
-        row = np.array([self.numbers[(*each, 0)] for each in keys], np.int64)
-        return Sets(np.r_[0, sets.first], row[sets.rows])
 
 
 def _weighted(rows: pa.Table, name: str, time: Int) -> dict[str, Any]:

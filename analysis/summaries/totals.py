@@ -125,7 +125,7 @@ _NAMES: Final = (
     "ops_with_shapes_count", "ops_with_sequence_count", "ops_with_layer_count",
     "ops_with_source_count", "layer_count", "source_count", "costed_pct", "ledger",
 )  # fmt: skip
-"""What a summary holds, in order."""
+"""The names in a summary, in order."""
 
 
 def _share(part: int, whole: int) -> float | None:

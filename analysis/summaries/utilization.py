@@ -139,16 +139,10 @@ def utilization(
     steps = np.array(list(walls), np.int64)
     work = _Work(steps, devices, override, only_known=not has_kernels)
     # Without a GPU the work is that of ops.
-    parts = (
-        _by_op(tables)
-        if has_kernels
-        else (
-            part.append_column("device", pa.nulls(part.num_rows, pa.int64()))
-            for part in chunks_of(tables["ops"], NEEDED["ops"])
-        )
-    )
-    for part in parts:
-        work.add(part)
+    for part in _by_op(tables) if has_kernels else chunks_of(tables["ops"], NEEDED["ops"]):
+        is_op = "device" not in part.column_names
+        nowhere = pa.nulls(part.num_rows, pa.int64())
+        work.add(part.append_column("device", nowhere) if is_op else part)
     wall = np.array(list(walls.values()), np.int64)
     columns = {
         "rank": np.full(len(steps), rank),
@@ -220,7 +214,7 @@ def _times(
 
 
 class _Work:
-    """What the matrix work of a rank adds up to; it comes in parts."""
+    """Sums of the matrix work of a rank, which comes in parts."""
 
     def __init__(
         self,
@@ -239,13 +233,13 @@ class _Work:
 
     def add(self, work: pa.Table) -> None:
         """Take up work."""
-        # What judges takes long to import, and most who import this only add up what is stored.
+        # The verdicts take long to import, and most who import this only add up what is stored.
         from pyprof2.analysis.hardware.verdict import devices_of
 
         is_matrix = has_text(work, "category", MATRIX_WORK)
         if self._only_known:
             is_matrix &= pc.is_valid(work["flops"]).to_numpy()
-        # Of dtypes with as many FLOPs the one that comes first in all the work is chosen.
+        # The dtype that comes first in all the work breaks ties.
         dtype = self._dtypes.add(work, "compute_dtype")[is_matrix]
         matrix = work.filter(pa.array(is_matrix))
         place, _ = devices_of(matrix, self._devices, self._override)
@@ -314,7 +308,7 @@ def _flops(matrix: pa.Table, flops: Int) -> dict[str, Int]:
     time = int_column(matrix, "dur_ns", 0)
     again = matrix["recompute"].fill_null(False).to_numpy()  # noqa: FBT003
     of_model = has_text(matrix, "direction", ("forward", "backward")) & ~again
-    # Of the five products of a fused attention's backward one only repeats the forward.
+    # One of the five products of a fused attention's backward only repeats the forward.
     fused = has_text(matrix, "category", ("attention",))
     fused &= has_text(matrix, "direction", ("backward",))
     return {

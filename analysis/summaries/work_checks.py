@@ -48,7 +48,7 @@ _WORDS: Final = {"no_formula": "no formula", "no_shapes": "no shapes"}
 
 @dataclass(frozen=True)
 class CountedWork:
-    """What a rank says of its work.
+    """The work of a rank, with and without counts.
 
     Attributes:
         time_ns: all GPU time, without a GPU all op time.
@@ -86,7 +86,15 @@ def find_work(ranks: Sequence[CountedWork], advice: Advice) -> Iterator[Finding]
     for kind in _WORDS:
         yield from _uncosted(uncosted, kind, advice.inputs)
     missed = pd.concat([each.missed for each in ranks])
-    yield from _missed(sum_by(missed, ["reason", "place"], total))
+    rows = sum_by(missed, ["reason", "place"], total)
+    sums = rows.groupby("reason")[["count", "time_ns", "share_pct"]].sum()
+    for reason, row in sums.sort_values("time_ns", ascending=False).iterrows():
+        places = rows[(rows["reason"] == reason) & (rows["share_pct"] >= _LEAST_PCT)]
+        most = [f"{p.place} {p.share_pct:.1f} %" for p in places.head(_PLACES_SHOWN).itertuples()]
+        where = f" (most in {', '.join(most)})" if most else ""
+        text = f"Tensor Cores could have worked, but did not: {reason}{where}"
+        count, share = int(row["count"]), float(row["share_pct"])
+        yield Finding("info", text, count, share, advice_on(str(reason)))
 
 
 def _uncosted(ops: pd.DataFrame, kind: str, record_shapes: str) -> Iterator[Finding]:
@@ -116,17 +124,6 @@ def find_devices(devices: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         yield Finding("lack", text, count, None, _NAME_IT)
 
 
-def _missed(rows: pd.DataFrame) -> Iterator[Finding]:
-    sums = rows.groupby("reason")[["count", "time_ns", "share_pct"]].sum()
-    for reason, row in sums.sort_values("time_ns", ascending=False).iterrows():
-        places = rows[(rows["reason"] == reason) & (rows["share_pct"] >= _LEAST_PCT)]
-        most = [f"{p.place} {p.share_pct:.1f} %" for p in places.head(_PLACES_SHOWN).itertuples()]
-        where = f" (most in {', '.join(most)})" if most else ""
-        text = f"Tensor Cores could have worked, but did not: {reason}{where}"
-        count, share = int(row["count"]), float(row["share_pct"])
-        yield Finding("info", text, count, share, advice_on(str(reason)))
-
-
 _MARGIN: Final = 1.05
 """Clocks and data sheets agree to a few percent."""
 _SPARSITY: Final = 2
@@ -148,7 +145,7 @@ COUNTED: Final = (
     "flops_lo",
     "bytes_lo",
 )
-"""What says which counts a kernel has, and what its device is."""
+"""The columns that say which counts a kernel has, and what its device is."""
 
 
 def find_impossible_work(

@@ -35,7 +35,7 @@ CAUSES: Final = (
     Cause("kernel_gap", _DEVICE, "The next one was queued on the stream of the last one."),
     Cause("stream_wait", _DEVICE, "What was queued waited for work of another stream."),
     Cause("profiler", _RECORDING, "The profiler itself held the host up."),
-    Cause("unknown", _RECORDING, "The recording lacks what would tell; the note says what."),
+    Cause("unknown", _RECORDING, "The recording lacks the evidence; the note says which."),
     Cause("start", _RECORDING, "Before the first step, op or GPU call of the process."),
     Cause("end", _RECORDING, "After the last step, op or GPU call of the process."),
 )

@@ -70,7 +70,7 @@ def energy(ranges: pa.Table, steps: pd.DataFrame, rank: int) -> pd.DataFrame:
     The first and the last reading of a counter count; they are at beginnings of steps, when no work
     was left on GPUs. A value may be as old as the counter's period at both ends, so the interval is
     ± one period of its mean power; of samples also ± their accuracy, and ± half of the difference
-    between neighbours for the time between them. What the machine used before the program began is
+    between neighbours for the time between them. Consumption before the program began is
     beside it, for the time of a step, and not taken off.
 
     Args:

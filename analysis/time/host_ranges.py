@@ -1,4 +1,4 @@
-"""What ranges say of the host: where it loads data or communicates, and which lines it is at.
+"""Facts about the host from ranges: where it loads data or communicates, and which lines it is at.
 
 It is found in one pass over each table, part by part, before any window of time is looked at. Where
 Python stacks are recorded most ranges are frames, more than there are ops. A range that says only

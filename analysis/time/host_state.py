@@ -1,4 +1,4 @@
-"""What each host thread was doing at an instant, as the recording shows it, and what held it up.
+"""The state of each host thread at an instant, as the recording shows it, and what held it up.
 
 A call may hand work over long before that runs. So where its line is and what it launched is found
 for all calls beforehand, in order of time, and takes some bytes for each.

@@ -1,7 +1,7 @@
 """Why a step takes as long as it does where no device worked: one cause for every instant.
 
 The thread that holds the steps, else the one that is in ops for the longest, is what a step waits
-for. What it does at an instant is found as in the gap of a device that the host is late for, see
+for. Its work at an instant is found as in the gap of a device that the host is late for, see
 `idle_causes`; what it waits for another thread or process in is `sync`.
 """
 

@@ -1,4 +1,4 @@
-"""What each op is at a line of code: the call that it is a part of, its phase, where it begins."""
+"""Each op at a line of code: the call that it is a part of, its phase, where it begins."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class _ThreadOps(NamedTuple):
     def within(self, begin: int, finish: int, since: int, until: int) -> tuple[Int, Int]:
         """Return the ops that run in `[begin, finish)`, and their innermost time in the stretch.
 
-        What has ended when the stretch begins is not there any more.
+        Steps that have ended when the stretch begins are left out.
         """
         first, last = np.searchsorted(self.start, (begin, finish)).tolist()
         begin, finish = max(begin, since), min(finish, until)

@@ -1,4 +1,4 @@
-"""What the ledgers of lines are made of: ops, kernels and copies, added up part by part.
+"""The work in the ledgers of lines: ops, kernels and copies, added up part by part.
 
 Ops from before a stretch of time are held only where later ones are a part of them, and as one
 number what each op is at its line; those that go on in it are held with all they may still add.

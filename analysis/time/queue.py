@@ -19,7 +19,7 @@ LAUNCH_INPUT: Final = ("rank", "launch_id", "start_ns", "dur_ns")
 
 
 def launch_delays(kernels: pa.Table, copies: pa.Table, launches: pa.Table) -> pa.Table:
-    """Return how long each piece of work waited after its launch, for one rank.
+    """Return how long each kernel or copy waited after its launch, for one rank.
 
     Returns:
         One row per activity in order of start: `kernel_id`, `launch_id`, `device`, `stream`,

@@ -1,4 +1,4 @@
-"""What a window of a step is made of: parts that add up to it.
+"""The parts of the window of a step; they add up to it.
 
 At every instant the first that holds decides: a kernel runs on matrix units; another kernel
 computes; communication runs, alone or beside a copy; a copy runs; nothing does, for a cause.

@@ -1,4 +1,4 @@
-"""What devices did in the windows of steps: computed, communicated, copied, or nothing.
+"""The time of devices in the windows of steps: computing, communicating, copying, or idle.
 
 At every instant a device computes, communicates, copies, several of these, or nothing. The time
 line is cut wherever any of this changes or a window begins or ends; each slice is in one state,
@@ -202,7 +202,7 @@ class DeviceUse:
     """Adds up how a device was used in windows, which are in order and do not overlap.
 
     The share of the multiprocessors that have a block is at most 1: the sum of `blocks_per_sm` of
-    the kernels that run. What reaches over a window counts with the part inside.
+    the kernels that run. Kernels that reach over a window count with the part inside.
     """
 
     def __init__(self, start: Int, end: Int) -> None:
@@ -213,7 +213,7 @@ class DeviceUse:
             end: of the windows.
         """
         self._windows = start, end
-        self._pieces: WindowSlices | None = None
+        self._slices: WindowSlices | None = None
         self._going_on: DeviceWork | None = None
         self._since = -ENDLESS
         self._times = {name: np.zeros(len(start), np.int64) for name in _TIMES}
@@ -231,10 +231,10 @@ class DeviceUse:
             return
         columns: list[Any] = [np.concatenate(each) for each in zip(*both, strict=True)]
         now = DeviceWork(*columns)
-        self._pieces = WindowSlices(
-            now, *self._windows, since=self._since, until=until, before=self._pieces
+        self._slices = WindowSlices(
+            now, *self._windows, since=self._since, until=until, before=self._slices
         )
-        self._add(self._pieces, now)
+        self._add(self._slices, now)
         self._since = until
         goes_on = now.end >= until
         rest: list[Any] = [column[goes_on] for column in now]

@@ -165,7 +165,7 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
         other = found if all(devices) else remarks
         other.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
     # Mixed precision has casts of its own: they make no other model.
-    pieces = [without_casts(side.pieces) for side in sides]
+    pieces = [without_casts(side.slices) for side in sides]
     ops = _common_pct(pieces, [own["op"] for own in pieces])
     if ops < _COMMON_PCT:
         found.append(f"ops that both have hold {ops:.0f} % of the time: other models")
@@ -182,9 +182,9 @@ def _other_inputs(sides: Sequence[Side]) -> Iterator[str]:
     from pyprof2.analysis.summaries.compared_calls import by_text, products, without_dtypes
 
     # The casts of mixed precision may take longer than the rest, and have shapes of their own.
-    pieces, of = [products(side.pieces) for side in sides], " of products"
+    pieces, of = [products(side.slices) for side in sides], " of products"
     if any(own.empty for own in pieces):
-        pieces, of = [side.pieces for side in sides], ""
+        pieces, of = [side.slices for side in sides], ""
     dims = [by_text(own["signature"].astype(object), without_dtypes) for own in pieces]
     shapes = _common_pct(pieces, dims)
     if shapes < _COMMON_PCT:
@@ -204,7 +204,7 @@ def main_dtypes(sides: Sequence[Side]) -> list[str | None]:
     """Return of each side the floating dtype that most of the time of products is in."""
     from pyprof2.analysis.summaries.compared_calls import main_dtype
 
-    return [main_dtype(side.pieces) for side in sides]
+    return [main_dtype(side.slices) for side in sides]
 
 
 def _other_ranks(sides: Sequence[Side]) -> Iterator[str]:

@@ -43,7 +43,7 @@ _TYPES: Final = {
     column.name: "string" if column.type == TEXT else "Int64" if column.nullable else "int64"
     for column in ADVICE.columns
 }
-"""What pandas makes of the columns of findings: each has its type when it is empty, too."""
+"""The pandas types of the columns of findings, also of empty ones."""
 _RECORD_LATER: Final = "steps after warm-up: without step {steps} nothing of it is left"
 
 
@@ -178,8 +178,8 @@ def gain_bound(
     still does in ops and GPU calls when the remedies have taken theirs off it (calls that wait
     for the device are none of its work); what the kernels of the busiest stream need for their
     FLOPs and bytes at the peak rates; and the communication as it was recorded, without what was
-    exposed if that is a finding. Of several ranks waits are no communication that must stay, and
-    neither is the work of a host whose rank is to be as the others.
+    exposed if that is a finding. Waits among several ranks are no communication that must stay,
+    and neither is the work of a host whose rank is to be as the others.
     """
     fires = [each for _, each in found if each is not None and each.status == FIRES]
     removed = [each.removed for each in fires if each.removed is not None]
@@ -254,7 +254,7 @@ _SAME: Final = ("status", "rule", "source", "needs")
 def alike(findings: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the findings, those of several ranks that are alike as one.
 
-    They are alike if they are of one rule and line, and need the same to be recorded. Of these the
+    They are alike if they are of one rule and line, and need the same to be recorded. The
     one with the largest stake stands for all: times of ranks are never added up.
 
     Args:

@@ -1,7 +1,7 @@
 """Rules where no device worked: what a step waits for is the thread that holds it.
 
-What that thread waits in can be done by others, and what it does can be done faster; nothing of it
-is sure, since the processors are shared with what it moves to.
+Its waits can move to other threads, and its work can be done faster; none of this is sure, since
+the processors are shared with what moves.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LONG_OPS_PCT: Final = 50
 SHORT_NS: Final = 20_000
 LONG_NS: Final = 100_000
 _FASTEST_PCT: Final = 10
-"""What an op costs however little it does: of so many in a hundred none takes longer."""
+"""Percentile of short ops that stands for what an op costs however little it does."""
 _NODE: Final = "autograd::engine::evaluate_function: "
-"""What stands before the names of nodes that backward runs."""
+"""The prefix of the names of nodes that backward runs."""
 
 
 def waiting(facts: RankFacts) -> RuleFinding | None:

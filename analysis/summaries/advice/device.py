@@ -1,6 +1,6 @@
 """Rules on the device: kernels that take longer than what they do needs.
 
-What a remedy gains at most is the time of the kernels less their floor: what the device needs for
+The most that a remedy gains is the time of the kernels less their floor: what the device needs for
 their FLOPs and bytes at its peak rates. It is expected to gain that of the kernels after which the
 next one was already queued. At least it gains nothing: no remedy is sure to reach the floor.
 """
@@ -173,9 +173,9 @@ def _host_spans(facts: RankFacts, rows: pd.DataFrame) -> tuple[Int, Int]:
 def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
     """Kernels one after another on tensors of one size, each limited by the memory.
 
-    Fused (`torch.compile`), what is between them need not be written and read. What autograd
-    keeps of the forward pass is still written. That one reads what the other wrote is not recorded:
-    so the least is nothing, and the same op again is taken for other work.
+    Fused (`torch.compile`), tensors between them need not be written and read. Tensors that
+    autograd keeps of the forward pass are still written. That one reads what the other wrote is not
+    recorded: so the least is nothing, and the same op again is taken for other work.
     """
     kernels = facts["kernels"]
     chained = kernels[kernels["category"].isin(_CHAINED)].sort_values(["stream", "start_ns"])
@@ -279,8 +279,8 @@ def _sizes(facts: RankFacts, rows: pd.DataFrame) -> Floats:
         text = inputs.get(each)
         tensors: list[Tensor] = []
         for item in parse_inputs(text) if text else ():
-            is_list = isinstance(item, tuple)
-            tensors += [item] if isinstance(item, Tensor) else item if is_list else []
+            if isinstance(item, Tensor | tuple):
+                tensors += [item] if isinstance(item, Tensor) else item
         bits = [numel(t.shape) * DTYPE_BITS[t.dtype] for t in tensors if t.dtype in DTYPE_BITS]
         sizes[each] = max(bits) / 8 if bits else np.nan
     return np.array([sizes.get(str(each), np.nan) for each in rows["signature"]], float)

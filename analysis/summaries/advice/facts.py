@@ -1,4 +1,4 @@
-"""What rules look at: the tables of one rank, and what several rules need of them."""
+"""Facts for rules: the tables of one rank, and what several rules need of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _LONGEST_FIRST: Final = ("idle", "ops", "launches", "signatures", "stalls")
 
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
 HOST_CAUSES: Final = tuple(cause.name for cause in CAUSES if cause.group in _HOST_GROUPS)
-"""What removing work from the host can shorten."""
+"""Causes of idle time that less work on the host can shorten."""
 
 _NEARLY_ALL: Final = 0.95
 
@@ -82,7 +82,7 @@ _TALKS: Final = re.compile(r"::ep::(?:cuda::)?(?:inter|intra)node|deep_?ep|nvshm
 
 
 class Together(Protocol):
-    """What all ranks tell together: `pyprof2.api.job.JobOfRanks`."""
+    """Facts about all ranks together: `pyprof2.api.job.JobOfRanks`."""
 
     @property
     def is_replayed(self) -> bool:
@@ -128,7 +128,7 @@ class Together(Protocol):
         """The ranks of a group."""
 
     def gain(self, name: str, make: Callable[[], Scenario]) -> Gain:
-        """What a change gains, by its name: made and replayed once, however many ranks ask."""
+        """The gain of a change, by its name: made and replayed once, however many ranks ask."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class RankFacts:
         world_size: how many ranks the job has, 1 where that is not recorded.
         profiler: `kineto` or `nsight`.
         memory: of its devices.
-        job: what all ranks tell together; None where one was recorded.
+        job: what is known of all ranks together; None where one was recorded.
         is_cpu: whether no device worked: then `idle` is what `host_time` returns, all time of the
             thread that holds the steps, and `window_ns` the time recorded of it.
     """
@@ -201,7 +201,7 @@ class RankFacts:
 
     @cached_property
     def replay(self) -> Replay | None:
-        """What tells how much earlier all is done without parts of it; None: nothing does."""
+        """The replay that says how much earlier all is done without parts; None: there is none."""
         from pyprof2.analysis.summaries.advice.without import Replay
 
         return None if self.is_cpu else Replay.of(self)
@@ -272,10 +272,10 @@ def facts_of_parts(
             asked for one after another, so that few of them are in memory together.
         devices: as for `facts_of_ranks`.
         override: the same.
-        job: what all ranks tell together; None where one was recorded.
+        job: what is known of all ranks together; None where one was recorded.
     """
     for read in parts:
-        # What takes the most memory for a while comes first.
+        # The table that takes the most memory for a while comes first.
         memory = _memory_of(read)
         own = {name: read(name) for name in ("kernels", "copies", "ranges", "trace")}
         # It copies what it is given: of a million kernels only what it needs.
@@ -343,7 +343,7 @@ def _of_rank(
 
 def _frame(table: pa.Table) -> pd.DataFrame:
     """Return a DataFrame in which text is plain objects and whole numbers stay whole numbers."""
-    # Of a million kernels each column counts: numbers of rows and devices are short.
+    # With a million kernels each column counts: numbers of rows and devices are short.
     if "rank" in table.column_names:
         table = table.drop_columns("rank")
     short = {name: pa.int32() for name in _SHORT if name in table.column_names}

@@ -1,4 +1,4 @@
-"""What a rule is, and what it finds."""
+"""A rule, its findings in a rank, and how to record what it lacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROWS_NAMED: Final = 8
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """What a rule found in one rank.
+    """The finding of a rule in one rank.
 
     Attributes:
         text: in words, with the numbers.

@@ -1,4 +1,4 @@
-"""What kernels need at least: their FLOPs and bytes at the peak rates of their device."""
+"""The least time of kernels: their FLOPs and bytes at the peak rates of their device."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Rules on the host: the device had nothing to do, because of what the host did.
 
-What a remedy gains at most is the smaller of two times: how long the host was at what it removes,
-and all idle time that the host is to blame for; of waits and loading it is what a replay without
-them gains, where the recording tells enough for one. It gains at least the idle time inside of what
+A remedy gains at most the smaller of two times: how long the host was at what it removes, and all
+idle time that the host is to blame for; for waits and loading it is the gain of a replay without
+them, where enough was recorded for one. It gains at least the idle time inside of what
 it deletes; where it only moves work elsewhere, or other ranks are waited for, nothing is sure.
 """
 
@@ -29,7 +29,7 @@ HOST_BOUND_PCT: Final = 10
 STRETCH_GAPS: Final = 20
 REPEATS: Final = 3
 REPLAY_GAP_NS: Final = 2_000
-"""What is left of a gap when a CUDA graph launches the kernel after it."""
+"""The rest of a gap when a CUDA graph launches the kernel after it."""
 LEAST_PCT: Final = 1
 
 _BOUND_CAUSES: Final = (
@@ -159,7 +159,7 @@ def _gains_of_waits(
 ) -> tuple[int, int, int] | None:
     """Return what is gained without waits: at least, as expected, and at most; None: not known.
 
-    Of what is read back nothing is left, of other ops only the wait is sure to go.
+    Reading back goes away as a whole; of other ops only the wait is sure to go.
     """
     if facts.replay is None or calls.empty:
         return None
@@ -238,7 +238,7 @@ def pageable_copies(facts: RankFacts) -> RuleFinding | None:
         kinds = "a profiler that records the kinds of memory of copies"
         time_ns = int(idle["time_ns"].sum())
         return unknown(text, kinds, hi_ns=time_ns, lo_ns=0)
-    # What is read back, as by .item(), waits for the device wherever it is written to.
+    # Reading back, as by .item(), waits for the device wherever it is written to.
     pageable = pageable[kind[pageable.index].str.startswith("h2d").to_numpy(bool)]
     idle = idle[idle["launch_id"].isin(pageable["launch_id"].dropna()).to_numpy(bool)]
     share = facts.share(idle["time_ns"].sum())

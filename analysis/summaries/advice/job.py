@@ -26,7 +26,7 @@ UTILIZATION_PCT: Final = 50
 _NEEDED: Final = (
     "kernel_id", "start_ns", "dur_ns", "device", "category", "copy_kind", "source",
 )  # fmt: skip
-"""What rules look at of kernels and copies together: as little as possible."""
+"""Columns of kernels and copies together, as few as possible."""
 
 _BESIDE: Final = (
     "copy the next batch on a stream of its own while this one is worked on: non_blocking=True, "
@@ -39,10 +39,10 @@ NCCL_SINCE: Final = 3.5
 def exposed_communication(facts: RankFacts) -> RuleFinding | None:
     """Collectives ran while no other work did: the device was busy, but with waiting.
 
-    How much of it is transfer, and how much is waiting for other ranks, one rank cannot tell; where
-    all were recorded the finding says it, and at stake is what a replay gains in which nothing
-    waits for a transfer. Waits for ranks are no lost time: what a late rank costs is another
-    finding.
+    How much of it is transfer, and how much is waiting for other ranks, one rank does not know;
+    where all were recorded the finding says it, and at stake is what a replay gains in which
+    nothing waits for a transfer. Waits for ranks are no lost time: what a late rank costs is
+    another finding.
     """
     kernels = facts["kernels"]
     own = kernels[is_comm(kernels)]
@@ -52,9 +52,9 @@ def exposed_communication(facts: RankFacts) -> RuleFinding | None:
         return None
     ids = own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]
     job = facts.job
-    told = exposed_with_cause(facts, job, exposed) if job is not None and job.is_replayed else None
-    if told is not None:
-        return replace(told, evidence={"kernels": ids})
+    known = exposed_with_cause(facts, job, exposed) if job and job.is_replayed else None
+    if known is not None:
+        return replace(known, evidence={"kernels": ids})
     times = own.groupby("kernel_short", observed=True)["dur_ns"].sum().sort_values(ascending=False)
     text = f"{share:.1f} % of the time only collectives ran; most in {times.index[0]}"
     return RuleFinding(text, exposed, 0, exposed, "time in which only they ran", {"kernels": ids})
@@ -79,7 +79,15 @@ def copies(facts: RankFacts) -> RuleFinding | None:
     exposed = _alone_ns(work, crosses)
     share = facts.share(exposed)
     if share < COPIES_PCT:
-        return _unnamed(facts, work, crosses)
+        # Too many copies may not say where to.
+        is_copy = (work["category"] == "memcpy").to_numpy(bool)
+        exposed = _alone_ns(work, crosses | (is_copy & work["copy_kind"].isna().to_numpy()))
+        share = facts.share(exposed)
+        if share < COPIES_PCT:
+            return None
+        text = f"{share:.1f} % of the time only copies ran, some of no known direction"
+        wanted = "a profiler that records the direction of copies"
+        return unknown(text, wanted, hi_ns=exposed, lo_ns=0)
     own = work[crosses].sort_values("dur_ns", ascending=False, kind="stable")
     most, line = (_most(own, name) for name in ("copy_kind", "source"))
     text = (
@@ -91,17 +99,6 @@ def copies(facts: RankFacts) -> RuleFinding | None:
     ids = {"copies": own["kernel_id"]}
     found = RuleFinding(text, exposed, 0, won, "time in which only they ran", ids, line)
     return replace(found, remedy=_BESIDE) if is_pinned(own) else found
-
-
-def _unnamed(facts: RankFacts, work: pd.DataFrame, crosses: Bool) -> RuleFinding | None:
-    """Return what says that too many copies do not say where to; None if few are."""
-    unnamed = (work["category"] == "memcpy").to_numpy(bool) & work["copy_kind"].isna().to_numpy()
-    exposed = _alone_ns(work, crosses | unnamed)
-    if facts.share(exposed) < COPIES_PCT:
-        return None
-    text = f"{facts.share(exposed):.1f} % of the time only copies ran, some of no known direction"
-    kinds = "a profiler that records the direction of copies"
-    return unknown(text, kinds, hi_ns=exposed, lo_ns=0)
 
 
 def _most(rows: pd.DataFrame, column: str) -> str | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 NEAR_PCT: Final = 80
-"""Of a device's memory: below it, what a checkpoint frees is not worth its time."""
+"""Share of a device's memory below which a checkpoint is not worth its time."""
 HOLES_PCT: Final = 10
 GROWTH_BYTES: Final = 1 << 20
 STEPS: Final = 4

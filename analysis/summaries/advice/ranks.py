@@ -1,7 +1,7 @@
 """Rules on many ranks: who is slow, which link, and whether work is uneven, as far as replay shows.
 
-No rule is made of waits: they are what others do to a rank. What is at stake is what a replay of
-the whole job gains, and where a replay cannot tell, the verdict is unknown.
+No rule is made of waits: they are what others do to a rank. The stake is what a replay of the
+whole job gains, and without a usable replay the verdict is unknown.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ RATIO_PCT: Final = 2
 _NAMED: Final = 3
 _REPLAYED: Final = "by replay of all ranks"
 _ALL_RANKS: Final = "all ranks of the job, one file each"
-_WAITS: Final = (
-    "what streams waited for, which this recording does not tell: pyprof2 whatif has the bound"
-)
+_WAITS: Final = "what streams waited for, which this recording lacks: pyprof2 whatif has the bound"
 _MORE_RANKS: Final = "more ranks of the same role: of two nobody knows which one is usual"
 _FEWER: Final = "fewer steps, or see pyprof2 ranks and pyprof2 whatif, which replay any size"
 _HIDDEN: Final = "nothing to gain yet: queues or other ranks hide it"
@@ -47,8 +45,8 @@ def straggler(facts: RankFacts) -> RuleFinding | None:
 
     Compared are busy times of kernels that do not communicate, never waits; what is at stake is
     what a replay gains in which this rank takes as long as the others, call by call. A rank that
-    is slow and costs nothing, because queues or others hide it, is told without a stake. Of two
-    ranks nobody knows which one is usual; of one that was recorded alone, nothing.
+    is slow and costs nothing, because queues or others hide it, is reported without a stake. With
+    two ranks nobody knows which one is usual; one that was recorded alone says nothing.
     """
     if facts.job is None:
         kernels = facts["kernels"]
@@ -81,7 +79,7 @@ def _slow(facts: RankFacts, job: Together, *, computes: bool) -> RuleFinding | N
     line = slow.place.source if slow.place else None
     gain, evidence = slow.gain, _evidence(facts, slow)
     if gain.gain_ns is None:
-        text = f"it {slow.what}; what that costs the replay cannot tell"
+        text = f"it {slow.what}; the replay does not show what that costs"
         return unknown(text, _WAITS, hi_ns=gain.bound_ns, lo_ns=0, source=line)
     # Steps in which it costs may be none of those that are looked at.
     steps = slow.steps.loc[costly(slow.steps), "step"]
@@ -105,7 +103,7 @@ def _evidence(facts: RankFacts, slow: SlowRank) -> dict[str, Any]:
 
 
 def _gained(text: str, gain: Gain, if_what: str) -> RuleFinding:
-    """Return a finding whose stake is what a replay gains; unknown where it cannot tell."""
+    """Return a finding whose stake is what a replay gains; unknown where that is not known."""
     if gain.gain_ns is None or gain.lo_ns is None or gain.hi_ns is None:
         return unknown(text, _WAITS, hi_ns=gain.bound_ns, lo_ns=0)
     lo, hi, expected = (max(0, ns) for ns in (gain.lo_ns, gain.hi_ns, gain.gain_ns))
@@ -138,7 +136,7 @@ def slow_link(facts: RankFacts) -> RuleFinding | None:
 
     Compared are medians of transfers, without waits, by kind and bytes, among three groups or more:
     what is at stake is what a replay gains in which this group is as fast as the others. Which of
-    its ranks has the slow link only several groups can tell.
+    its ranks has the slow link follows only from several groups.
     """
     job = facts.job
     if job is None or not job.is_replayed or job.slow_links.empty:
@@ -198,7 +196,7 @@ def load_imbalance(facts: RankFacts) -> RuleFinding | None:
 
 
 def _pays(gain: Gain) -> bool:
-    """Return whether a replay gains 1 % for certain, or cannot tell."""
+    """Return whether a replay gains 1 % for certain, or by an unknown amount."""
     return gain.lo_ns is None or gain.lo_ns >= GAIN_MIN * gain.window_ns
 
 
@@ -211,8 +209,8 @@ def exposed_with_cause(facts: RankFacts, job: Together, exposed: int) -> RuleFin
         exposed: how long only collectives ran on this rank.
 
     Returns:
-        What a replay gains in which transfers take no time: with perfect overlap they would hide
-        no more. None where most of the exposed time cannot be told apart.
+        The gain of a replay in which transfers take no time: with perfect overlap they would hide
+        no more. None where most of the exposed time is neither wait nor transfer for certain.
     """
     own = job.parts[job.parts["rank"] == facts.rank]
     names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")

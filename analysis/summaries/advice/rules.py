@@ -247,7 +247,7 @@ ON_THE_HOST: Final = (
 """Those that make sense of low utilization."""
 
 CONTEXT: Final = ("low-utilization",)
-"""Those that are told only beside one of these."""
+"""Those that are reported only beside one of these."""
 
 NOISE: Final = (
     (
@@ -265,4 +265,4 @@ NOISE: Final = (
         "359 ms blocked in one real recording cost 0.9 ms of idle time: the host was ahead",
     ),
 )
-"""What is not reported, and why."""
+"""Facts that are not reported, and why."""

@@ -19,7 +19,7 @@ from pyprof2.analysis.time.causes import BLOCKING
 from pyprof2.columns import combine_keys
 
 _MOST_EVENTS: Final = 500_000
-"""Of more a replay takes too long."""
+"""A replay of more takes too long."""
 _LAUNCHED: Final = 0.98
 """The least share of activities whose launch is recorded."""
 _TRUE: Final = 0.02
@@ -71,7 +71,7 @@ class Replay:
 
     @classmethod
     def of(cls, facts: Frames) -> Replay | None:
-        """Return what was recorded of a rank; None where it does not tell enough."""
+        """Return what was recorded of a rank; None where that is not enough."""
         calls = facts["launches"].sort_values("start_ns", kind="stable")
         columns = ["start_ns", "dur_ns", "launch_id", "device", "stream"]
         work = pd.concat([facts[name][columns] for name in ("kernels", "copies")])
@@ -186,7 +186,7 @@ def blocks_around(facts: Frames, calls: pd.DataFrame, *, wide: bool) -> tuple[In
     parts = [(start[:0], start[:0])]
     for each in np.unique(thread[is_asked]).tolist():
         own = thread == each
-        # What begins as another ends, as far as clocks tell, is not inside of it.
+        # A call that begins as another ends, by the clocks, is not inside of it.
         unsure = np.minimum(length[own] // 2, _CLOCK_NS)
         begin, end = merged(start[own], start[own] + length[own] - unsure)
         end = np.minimum(end + _CLOCK_NS, np.r_[begin[1:], end[-1:] + _CLOCK_NS])

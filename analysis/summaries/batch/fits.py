@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -94,7 +92,15 @@ def fit_curve(x: Floats, y: Floats, tolerance: float) -> Curve:
     line = _curve((fit_line(x, y),), x, y)
     if line.residual <= tolerance:
         return line
-    best = min((line, *_bends(x, y)), key=lambda curve: curve.residual)
+    curves = [line]
+    for cut in range(1, len(x) - 1):
+        high = fit_line(x[cut:], y[cut:])
+        if len(x) >= _OF_A_FLOOR:
+            floor = fit_line(np.zeros(cut), y[:cut])
+            curves.append(_curve((FittedLine(floor.fixed, 0.0), high), x, y))
+        if len(x) >= _OF_TWO and cut >= _OF_A_LINE:
+            curves.append(_curve((fit_line(x[:cut], y[:cut]), high), x, y))
+    best = min(curves, key=lambda curve: curve.residual)
     return best if best.residual <= _BENT * line.residual else line
 
 
@@ -116,16 +122,6 @@ def bounds(x: Floats, y: Floats, at: float, fixed: float) -> tuple[float, float]
         else:
             least = max(least, min(chord, most))
     return fixed + least, fixed + most
-
-
-def _bends(x: Floats, y: Floats) -> Iterator[Curve]:
-    for cut in range(1, len(x) - 1):
-        high = fit_line(x[cut:], y[cut:])
-        if len(x) >= _OF_A_FLOOR:
-            floor = fit_line(np.zeros(cut), y[:cut])
-            yield _curve((FittedLine(floor.fixed, 0.0), high), x, y)
-        if len(x) >= _OF_TWO and cut >= _OF_A_LINE:
-            yield _curve((fit_line(x[:cut], y[:cut]), high), x, y)
 
 
 def _curve(lines: tuple[FittedLine, ...], x: Floats, y: Floats) -> Curve:

@@ -1,4 +1,4 @@
-"""What larger batches can give: the limit of throughput, where it is near, and what fits."""
+"""Limits of larger batches: of throughput, where it is near, and of memory; and sizes tried."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENOUGH: Final = 0.9
 """A batch with this part of the throughput that can be had is large enough."""
 MARGIN: Final = 0.02
-"""What should stay free of a device: one that is full to the last byte allocates slowly."""
+"""The share that should stay free: a device full to the last byte allocates slowly."""
 _FAR: Final = 1 << 20
 _MOST: Final = 1 << 40
 _SAME: Final = 1e-6
@@ -35,7 +35,7 @@ _UNIT_NS: Final = 1e9
 
 @dataclass(frozen=True)
 class Limits:
-    """What can be had; None: not known, or there is no such size.
+    """Limits; None: not known, or there is no such size.
 
     Attributes:
         measure: what throughput is made of: `step_time_ns`, or `kernel_time_ns` without steps.
@@ -120,7 +120,7 @@ def _fitting(
             return (getattr(model.answer(MEMORY, int(batch), given), end) or 0.0) * ratio > usable
 
         over = _first(is_too_large)
-        # What was recorded is known better than what is smaller and was not.
+        # A recorded size is known better than a smaller one that was not.
         seen = [int(batch) for batch in model.batches if not is_too_large(batch)]
         return None if over is None else max(over - 1, *seen, 0)
 
@@ -164,7 +164,7 @@ FAILED: Final = "failed"
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a batch size that was run.
+    """The outcome of a batch size that was run.
 
     Attributes:
         batch: samples in a step.
@@ -180,7 +180,7 @@ class Tried:
 
     @property
     def status(self) -> str:
-        """What an answer of this batch size rests on."""
+        """The basis of an answer of this batch size."""
         if self.recorded is not None:
             return VERIFIED
         return OUT_OF_MEMORY if self.out_of_memory else FAILED
@@ -217,7 +217,7 @@ def rows(
 ) -> Iterator[dict[str, object]]:
     """Yield a row for each batch size and measure: what `pyprof2 batch --format json` has.
 
-    Of a batch size that was tried it is what was found, and no prediction any more.
+    The rows of a batch size that was tried have what was found, not what was predicted.
     """
     tried = tried or {}
     for batch in [*batches, *(batch for batch in tried if batch not in batches)]:

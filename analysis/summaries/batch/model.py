@@ -1,7 +1,7 @@
 """The batch model: what a step takes in time and memory at a batch size, and how sure that is.
 
-Of each part of a step (a phase and a kind of kernel) the time is fitted against the work that it
-does, and their sum against what a step takes; of each phase the memory is fitted, and the greatest
+The time of each part of a step (a phase and a kind of kernel) is fitted against the work that it
+does, and their sum against what a step takes; the memory of each phase is fitted, and the greatest
 counts. An answer between two recordings is as good as their work per sample is alike, so the
 interval spans what was seen of it.
 """
@@ -97,7 +97,7 @@ class Model:
 
     @property
     def clock(self) -> str | None:
-        """Of what the time of a step is, where processes were timed; None: it is recorded."""
+        """The clock of a step's time, where processes were timed; None: it is recorded."""
         return self.recordings[0].clock
 
     @property
@@ -240,19 +240,6 @@ class Model:
             return {}
         return {phase: np.array([own[phase] for own in peaks], float) for phase in sorted(shared)}
 
-    def _memory_bounds(self, lo: float, hi: float) -> tuple[float, float]:
-        """Return the least memory at `lo` and the most at `hi`, both of `_held`.
-
-        One number of each recording does not say how much of it is fixed; what is allocated at
-        every moment is.
-        """
-        x = self._recorded(self._held)
-        always = np.array([each.memory.always if each.memory else 0 for each in self.recordings])
-        fixed = fit_line(x, always.astype(np.float64)).fixed
-        found = [bounds(x, y, at, fixed) for at in (lo, hi) for y in self._peaks.values()]
-        half = len(self._peaks)
-        return max(least for least, _ in found[:half]), max(most for _, most in found[half:])
-
     def answers(self, batch: int, given: Mapping[str, int] | None = None) -> list[Answer]:
         """Return what is known of a batch size: one answer for each of `MEASURES`.
 
@@ -336,14 +323,22 @@ class Model:
             least = min(amounts) / (1 if is_sure else self._below(batch))
             curves = self.memory.values()
             lo = min(lo, max(curve.value(least) for curve in curves))
-            ends = self._memory_bounds(least, max(amounts))
-            lo, hi = min(lo, ends[0]), max(hi, ends[1])
+            # One number of each recording does not say how much of it is fixed; what is allocated
+            # at every moment is.
+            x = self._recorded(self._held)
+            always = np.array(
+                [each.memory.always if each.memory else 0 for each in self.recordings]
+            )
+            fixed = fit_line(x, always.astype(np.float64)).fixed
+            peaks = self._peaks.values()
+            lo = min(lo, max(bounds(x, y, least, fixed)[0] for y in peaks))
+            hi = max(hi, *(bounds(x, y, max(amounts), fixed)[1] for y in peaks))
         return value, lo, hi
 
     def _below(self, batch: int) -> float:
         """Return by what factor the work per sample may be less than all that was seen.
 
-        Of n numbers drawn alike the next is below all of them once in n + 1, by about their mean
+        The next number after n drawn alike is below all of them once in n + 1, by about their mean
         distance. A padded length is the greatest of a batch, so those of larger ones say little.
         """
         each = self.work.per_sample
@@ -403,7 +398,7 @@ class Model:
     def _scatter(self, measure: str) -> float:
         """Return the largest half distance of the quartiles of steps, over their median.
 
-        Of processes it is by how much they differ.
+        For processes it is by how much they differ.
         """
         if measure == STEP and self.clock is not None:
             return max(each.spread for each in self.recordings)

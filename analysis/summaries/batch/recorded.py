@@ -1,4 +1,4 @@
-"""What one recording says of its batch size: times by part, the calls behind them, memory.
+"""A recording at one batch size: times by part, the calls behind them, memory.
 
 The unit is a step; without steps the recording is one pass. A step's calls are those of the
 typical step, whose kernels take the median time.
@@ -93,7 +93,7 @@ class Recorded:
     def step_time_ns(self) -> float:
         """How long a step takes: the median of the steps, or the least of processes.
 
-        What else runs on a machine only ever makes a process slower.
+        Other work on a machine only ever makes a process slower.
         """
         return float(min(self.step_ns) if self.clock else np.median(self.step_ns))
 
@@ -280,7 +280,7 @@ _STATE = "optimizer_state"
 
 @dataclass(frozen=True)
 class Savable:
-    """What the device with most memory holds when a backward begins.
+    """Memory of the device with most of it when a backward begins, that might be saved.
 
     Attributes:
         checkpoints: the layers that are worth a checkpoint: `retained.CHECKPOINT_COLUMNS`.
@@ -303,7 +303,7 @@ def savable_of(profile: MemoryProfile) -> Savable | None:
     known = {} if tagged is None else tagged_bytes(profile.curves[number], tagged, moment)
     if known.get(_STATE):
         return Savable(found[1], known[_STATE])
-    # What looks like state; where nothing does, it is from before the recording.
+    # Blocks that look like state; where none does, it is from before the recording.
     entries = profile.entries[number]
     lives = (entries["begin"] <= moment) & (entries["end"] > moment)
     own = entries[lives & (entries["category"].astype(str) == _STATE).to_numpy()]

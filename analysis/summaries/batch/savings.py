@@ -1,4 +1,4 @@
-"""What would make a batch work that does not fit: how many bytes that frees, as predicted."""
+"""Memory by category at a batch size, and ways to make a batch fit that does not."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class Checkpoint:
 def checkpoints(model: Model, batch: int, given: Mapping[str, int]) -> Iterator[Checkpoint]:
     """Yield the layers whose checkpoint frees something at a batch, the most first.
 
-    What they keep, and the time of their forward, are in proportion to the batch, or to the
-    elements where recordings differ in more than that.
+    The bytes that they keep, and the time of their forward, are in proportion to the batch, or
+    to the elements where recordings differ in more than that.
     """
     like = model.nearest(batch, given)
     held = model.recordings[like].savable()

@@ -2,7 +2,7 @@
 
 Calls that all recordings have are put side by side. The size of each tensor is then some constant
 times powers of the batch and of the dimensions that differ otherwise, which are few and small:
-the ones that fit best are taken. What has no counterpart is taken to grow with the batch alone.
+the ones that fit best are taken. Calls without counterpart are taken to grow with the batch alone.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _CLOSE: Final = 0.03
 _BUFFER: Final = 0.1
 """How far a dimension may be from a line over the batch that it follows, rounded up."""
 _PAGE: Final = 4096
-"""What libraries round their buffers to, in bytes: those that do have elements of one byte."""
+"""Libraries round some buffers to so many bytes; their elements are of one byte."""
 _COPY: Final = "copy"
 """The group of copies."""
 _NAMES: Final = ("S", "S2")
 _POWERS: Final = (0, 1, 2)
 _TELLING: Final = 0.02
-"""A dimension is told where the tensors that have it hold at least this part of the work."""
+"""A dimension is found where the tensors that have it hold at least this part of the work."""
 
 
 @dataclass(frozen=True)
@@ -148,15 +148,10 @@ def work_of(recordings: Sequence[Recorded]) -> BatchWork:
     batches = np.array([each.batch for each in recordings], np.float64)
     parts = sorted({part for each in recordings for part in each.parts.index})
     number = {part: at for at, part in enumerate(parts)}
-    calls = [
-        each.calls.assign(
-            part=np.array(
-                [number[pair] for pair in zip(*(each.calls[n] for n in PART), strict=True)],
-                np.int64,
-            )
-        )
-        for each in recordings
-    ]
+    calls = []
+    for each in recordings:
+        pairs = zip(*(each.calls[name] for name in PART), strict=True)
+        calls.append(each.calls.assign(part=np.array([number[pair] for pair in pairs], np.int64)))
     shared = _aligned(calls)
     tensors = _side_by_side(shared, recordings)
     buffers = _buffers(tensors, batches)
@@ -293,7 +288,7 @@ def _units(
 def best_powers(sizes: Floats, batches: Floats, free: Sequence[Floats]) -> tuple[Floats, Floats]:
     """Return the powers of the batch and of free dimensions that sizes are proportional to.
 
-    Of those that leave less than 3 % the simplest is taken, and else the one that leaves least.
+    The simplest that leave less than 3 % are taken, and else those that leave least.
 
     Args:
         sizes: a row for each unit, a column for each recording.
@@ -335,7 +330,7 @@ def _free_dimensions(tensors: pd.DataFrame, batches: Floats) -> dict[str, list[i
     while len(found) < len(_NAMES) and weights.sum() > _TELLING * total:
         explained = [_explained(vectors, [*found, own], batches) for own in vectors]
         worth = [float(weights[each].sum()) for each in explained]
-        # Of those that explain the same the smallest: N, and not N + 1 or N².
+        # The smallest of those that explain the same: N, and not N + 1 or N².
         best = max(range(len(worth)), key=lambda at: (round(worth[at], 3), -vectors[at].sum()))
         found.append(vectors[best])
         vectors, weights = vectors[~explained[best]], weights[~explained[best]]

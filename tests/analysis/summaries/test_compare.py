@@ -263,9 +263,9 @@ def test_the_terms_add_up_and_turn_round(a: Side, b: Side) -> None:
 @settings(max_examples=20)
 @given(runs, st.randoms())
 def test_a_run_with_itself_in_any_order_differs_in_nothing(run: Side, random: Any) -> None:
-    order = list(range(len(run.pieces)))
+    order = list(range(len(run.slices)))
     random.shuffle(order)
-    shuffled = Side(run.pieces.iloc[order], run.windows, run.idle)
+    shuffled = Side(run.slices.iloc[order], run.windows, run.idle)
 
     assert deltas(compare_sides(run, shuffled)) == {}
 
