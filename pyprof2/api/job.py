@@ -1,4 +1,4 @@
-"""The Python API of many ranks: what all ranks of a run together tell."""
+"""The Python API of many ranks: what all ranks of a run together say."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Ranks(Protocol):
 
 @dataclass
 class JobOfRanks(Displayed):
-    """What all ranks of a run together tell.
+    """What all ranks of a run together say.
 
     Attributes:
         run: the run.
@@ -199,12 +199,12 @@ class JobOfRanks(Displayed):
 
     @cached_property
     def is_large(self) -> bool:
-        """Whether it has too many ranks for one graph: then ranks are taken by their legs."""
+        """Whether it has too many ranks for one graph: then segments between collectives do."""
         return len(self._numbers) >= MANY_RANKS and not self.is_replayed
 
     @cached_property
     def many(self) -> ManyRanks:
-        """The job by its legs."""
+        """The job by its segments between collectives."""
         return ManyRanks(self.run.path, self.reduced, self.roles, self._rank_graph_of)
 
     @cached_property
@@ -261,8 +261,9 @@ class JobOfRanks(Displayed):
         ranks = sorted(rows["rank"].unique().tolist())
         slow = {rank: self._slow(rank, rows[rows["rank"] == rank]) for rank in ranks}
         known = {r for r, each in slow.items() if each and each.verdict != slow_ranks.HIDDEN}
-        at_times = [rank for rank in self._slow_at_times if rank not in known]
-        for rank in at_times[:_MOST_AT_TIMES]:
+        has_steps = len(self.times) and self.times["step"].notna().all()
+        at_times = slow_ranks.slow_at_times(self._step_scores) if has_steps else []
+        for rank in [rank for rank in at_times if rank not in known][:_MOST_AT_TIMES]:
             slow[rank] = self._slow_once(rank) or slow.get(rank)
         return [each for _, each in sorted(slow.items()) if each is not None]
 
@@ -275,12 +276,6 @@ class JobOfRanks(Displayed):
             own = self._host_times.astype({"step": "Int64"})
             times = times.drop(columns="host_ns").merge(own, how="left", on=["rank", "step"])
         return slow_ranks.step_scores(times.fillna({"host_ns": 0}), self.roles)
-
-    @property
-    def _slow_at_times(self) -> list[int]:
-        """The ranks that are slow in few steps, and not slower than others in general."""
-        has_steps = len(self.times) and self.times["step"].notna().all()
-        return slow_ranks.slow_at_times(self._step_scores) if has_steps else []
 
     def _only_own(self, rank: int, steps: pd.DataFrame) -> pd.DataFrame:
         """Return gains of steps, with whether the rank stands out in each by its own times."""

@@ -689,7 +689,7 @@ class Run(Displayed):
         fold_numbers: bool = False,
         **selection: Any,
     ) -> pd.DataFrame:
-        """Return sums along axes with what is told of op calls; along axis `layer` of modules.
+        """Return sums along axes with what is known of op calls; along axis `layer` of modules.
 
         Args:
             sums: what `pyprof2.analysis.summaries.profile.Sums` gave along them.

@@ -1,4 +1,4 @@
-"""What stands out in a run: what it lacks, what to change, and what one of its numbers rests on."""
+"""The findings of a run: what it lacks, what to change, and what one of its numbers rests on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.advice.facts import Facts, Together
     from pyprof2.analysis.summaries.findings import Finding
-    from pyprof2.analysis.summaries.totals import Totals
-    from pyprof2.analysis.summaries.work_checks import Work
     from pyprof2.api.run_tables import RunTables
     from pyprof2.api.run_time import RunTime
     from pyprof2.problems import Advice
@@ -47,11 +45,11 @@ class RunFindings:
 
     @cached_property
     def advice(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
-        """What rules find, the joint bounds, and what `_pollution` returns for this device."""
+        """The findings of rules, their joint bounds, and the pollution seen with this device."""
         from pyprof2.analysis.summaries.advice import advice_of_facts, noting_pollution
 
         polluted: list[Finding] = []
-        facts = noting_pollution(self._facts(self.tables.device), polluted)
+        facts = noting_pollution(self.facts(self.tables.device), polluted)
         return *advice_of_facts(facts), polluted
 
     def _pollution(self) -> Iterable[Finding]:
@@ -61,9 +59,9 @@ class RunFindings:
         # To put the facts together takes longer than all rules: where they were, it is known.
         if self.tables.device is None and "advice" in self.__dict__:
             return self.advice[2]
-        return find_pollution(self._facts())
+        return find_pollution(self.facts())
 
-    def _facts(self, device: Path | str | None = None) -> Iterator[Facts]:
+    def facts(self, device: Path | str | None = None) -> Iterator[Facts]:
         """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
 
@@ -100,15 +98,21 @@ class RunFindings:
 
     def check(self) -> Iterator[Finding]:
         """Yield what the recording lacks and what was repaired."""
+        from pyprof2.analysis.summaries import odd_work
         from pyprof2.analysis.summaries.checks import find_lacks
-        from pyprof2.analysis.summaries.work_checks import find_devices, find_work
+        from pyprof2.analysis.summaries.work_checks import NEEDED, Work, find_devices, find_work
 
         tables, advice = self.tables, self.how_to_record
         yield from find_lacks(tables.summary, self.manifest, advice)
-        parts = [_work_of(*each) for each in tables.counted]
-        for odd, _ in parts:
-            yield from odd
-        yield from find_work([work for _, work in parts], advice)
+        work = []
+        for rank, totals in tables.counted:
+            of_kernels = {*odd_work.COUNTED, *NEEDED["kernels"]}
+            own = rank.several({"kernels": of_kernels, "ops": NEEDED["ops"]})
+            yield from odd_work.find_impossible_work(
+                own["kernels"], rank.devices(), rank.rank, rank.device
+            )
+            work.append(Work.of(own, totals.work_time_ns, has_gpu=totals.has_gpu))
+        yield from find_work(work, advice)
         if tables.device is None:
             yield from find_devices([row for rank in tables.ranks for row in rank.devices()])
         yield from self._pollution()
@@ -136,14 +140,3 @@ class RunFindings:
             known = Explainer(of_rank[rank], wanted, self.tables.device)
             for reference in wanted:
                 yield {"rank": rank} | vars(explain(known, reference))
-
-
-def _work_of(rank: RankTables, totals: Totals) -> tuple[list[Finding], Work]:
-    """Return what is odd in the work of a rank, and what it says of counts."""
-    from pyprof2.analysis.summaries import odd_work
-    from pyprof2.analysis.summaries.work_checks import NEEDED, Work
-
-    of_kernels = {*odd_work.COUNTED, *NEEDED["kernels"]}
-    tables = rank.several({"kernels": of_kernels, "ops": NEEDED["ops"]})
-    found = odd_work.find_impossible_work(tables["kernels"], rank.devices(), rank.rank, rank.device)
-    return [*found], Work.of(tables, totals.work_time_ns, has_gpu=totals.has_gpu)

@@ -116,7 +116,7 @@ class RunTables:
 
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
-        """What the heading says of the steps is made of these rows."""
+        """The rows of table `steps` that the heading is made of."""
         from pyprof2.analysis.summaries.spent import OF_STEPS
         from pyprof2.analysis.time.steps import SHARES
 

@@ -70,7 +70,7 @@ class RunTime:
 
     @cached_property
     def host_time(self) -> pd.DataFrame:
-        """What steps waited for where no device worked."""
+        """The waits of steps where no device worked."""
         parts = [STORED["idle"].empty(), *self.host_times.values()]
         table = pa.concat_tables(parts).unify_dictionaries()
         return as_pandas(table, STORED["idle"].never_null)
@@ -184,7 +184,7 @@ class RunTime:
 
     @cached_property
     def energy(self) -> pd.DataFrame:
-        """What a step takes of energy."""
+        """The energy that a step takes."""
         import pandas as pd
 
         from pyprof2.analysis.time.energy import KIND, RANGES, energy

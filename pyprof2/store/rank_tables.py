@@ -59,9 +59,14 @@ class RankTables:
         wanted = {n for n in STORED[name].names if columns is None or n in columns}
         if self.is_as_stored(name):
             return read_rank(self.store, name, self.rank, wanted)
-        if name in _WITH_LINES:
-            return self._judged(name, wanted)
-        return STORED[name].conform(self._made_anew(name), wanted)
+        if name not in _WITH_LINES:
+            return STORED[name].conform(self._made_anew(name), wanted)
+        from pyprof2.analysis.hardware.verdict import JUDGED, JUDGED_BY, judge
+
+        if self.device is None or name not in _JUDGED or wanted.isdisjoint(JUDGED):
+            return self._with_lines(name, wanted)
+        rows = self._with_lines(name, wanted | set(JUDGED_BY))
+        return STORED[name].conform(judge(rows, self.devices(), self.device), wanted)
 
     def is_as_stored(self, name: str) -> bool:
         """Whether a table is that of the store: it is there, and no named device or root counts."""
@@ -168,15 +173,6 @@ class RankTables:
         from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
 
         return idle_of_ranks(self.several(INPUT), self.source_root)
-
-    def _judged(self, name: str, wanted: set[str]) -> pa.Table:
-        """Return kernels, copies, ops or memory by the lines and the device that were named."""
-        from pyprof2.analysis.hardware.verdict import JUDGED, JUDGED_BY, judge
-
-        if self.device is None or name not in _JUDGED or wanted.isdisjoint(JUDGED):
-            return self._with_lines(name, wanted)
-        rows = self._with_lines(name, wanted | set(JUDGED_BY))
-        return STORED[name].conform(judge(rows, self.devices(), self.device), wanted)
 
     def _with_lines(self, name: str, wanted: set[str]) -> pa.Table:
         """Return a table; where another root is named, `source` is chosen anew."""

@@ -166,7 +166,7 @@ def _locks() -> ModuleType | None:
 
 
 def _host() -> str:
-    """Return what tells this host, and container, from others that see the same folder."""
+    """Return a name for this host, and container, that others with the same folder do not have."""
     machine = ""
     with contextlib.suppress(OSError):
         machine = _MACHINE_ID.read_text(encoding="ascii").strip()
