@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.job.reduce import Reduced
-    from pyprof2.analysis.job.slow_ranks import Difference
     from pyprof2.store.rank_tables import RankTables
 
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
@@ -337,26 +336,22 @@ class JobOfRanks(Displayed):
         if not self.is_replayed or self.scores.empty:
             return []
         known = {slow.rank for slow in self.slow_ranks}
-        found = (
-            self._slower(pair)
-            for pair in slow_ranks.differences(self.scores, self.roles)
-            if pair.rank not in known
-        )
-        return [slow for slow in found if slow is not None]
-
-    def _slower(self, pair: Difference) -> SlowRank | None:
-        gain, steps = self._without(pair.rank)
-        if gain.gain_ns is not None and slow_ranks.verdict(steps) != slow_ranks.STRAGGLER:
-            steps = self._only_own(pair.rank, steps)
-        verdict = None if gain.gain_ns is None else slow_ranks.verdict(steps)
-        late = pair.score == BUSY or self._host_is_slow(pair.rank)
-        if verdict == slow_ranks.HIDDEN or not late:
-            return None
-        return SlowRank(
-            pair.rank, pair.score, pair.excess_pct, float("nan"), 1, verdict, gain, steps,
-            self._place_of(pair.rank), ranks_made_to_wait(self.members, pair.rank),
-            pair.excess_ns, pair.other,
-        )  # fmt: skip
+        found = []
+        for pair in slow_ranks.differences(self.scores, self.roles):
+            if pair.rank in known:
+                continue
+            gain, steps = self._without(pair.rank)
+            if gain.gain_ns is not None and slow_ranks.verdict(steps) != slow_ranks.STRAGGLER:
+                steps = self._only_own(pair.rank, steps)
+            verdict = None if gain.gain_ns is None else slow_ranks.verdict(steps)
+            late = pair.score == BUSY or self._host_is_slow(pair.rank)
+            if verdict != slow_ranks.HIDDEN and late:
+                found.append(SlowRank(
+                    pair.rank, pair.score, pair.excess_pct, float("nan"), 1, verdict, gain, steps,
+                    self._place_of(pair.rank), ranks_made_to_wait(self.members, pair.rank),
+                    pair.excess_ns, pair.other,
+                ))  # fmt: skip
+        return found
 
     @cached_property
     def most_excess_pct(self) -> float | None:

@@ -11,7 +11,7 @@ from pyprof2.api.run_tables import listed
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -52,15 +52,6 @@ class RunFindings:
         facts = noting_pollution(self.facts(self.tables.device), polluted)
         return *advice_of_facts(facts), polluted
 
-    def _pollution(self) -> Iterable[Finding]:
-        """Return what in the recording is the recorder's doing, or the start's."""
-        from pyprof2.analysis.summaries.advice import find_pollution
-
-        # To put the facts together takes longer than all rules: where they were, it is known.
-        if self.tables.device is None and "advice" in self.__dict__:
-            return self.advice[2]
-        return find_pollution(self.facts())
-
     def facts(self, device: Path | str | None = None) -> Iterator[Facts]:
         """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
@@ -99,6 +90,7 @@ class RunFindings:
     def check(self) -> Iterator[Finding]:
         """Yield what the recording lacks and what was repaired."""
         from pyprof2.analysis.summaries import odd_work
+        from pyprof2.analysis.summaries.advice import find_pollution
         from pyprof2.analysis.summaries.checks import find_lacks
         from pyprof2.analysis.summaries.work_checks import NEEDED, Work, find_devices, find_work
 
@@ -115,7 +107,9 @@ class RunFindings:
         yield from find_work(work, advice)
         if tables.device is None:
             yield from find_devices([row for rank in tables.ranks for row in rank.devices()])
-        yield from self._pollution()
+        # To put the facts together takes longer than all rules: where they were, it is known.
+        noted = tables.device is None and "advice" in self.__dict__
+        yield from self.advice[2] if noted else find_pollution(self.facts())
 
     def rank_of(self, reference: str, rank: int | None) -> int:
         """Return the rank whose row a reference names.

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.api.run_tables import RunTables
+    from pyprof2.store.rank_tables import RankTables
 
 
 def memory_by_device(tables: RunTables) -> MemoryProfile:
@@ -39,20 +40,19 @@ def memory_by_device(tables: RunTables) -> MemoryProfile:
 
 def memory_by_op(tables: RunTables, window_ms: tuple[float, float] | None) -> pd.DataFrame:
     """Return what each op allocated and released."""
-    import pandas as pd
-
     from pyprof2.analysis.memory.op_memory import MEMORY_NEEDED, OPS_NEEDED, memory_by_op
 
     begins = _begins(tables)
-    parts = []
-    for rank in tables.ranks:
+
+    def of_rank(rank: RankTables) -> pd.DataFrame:
         window = None
         if window_ms is not None:
             first, last = (begins[rank.rank] + round(ms * 1e6) for ms in window_ms)
             window = first, last
         memory, ops = rank.read("memory", MEMORY_NEEDED), rank.read("ops", OPS_NEEDED)
-        parts.append(memory_by_op(memory, ops, rank.rank, window))
-    return pd.concat(parts, ignore_index=True)
+        return memory_by_op(memory, ops, rank.rank, window)
+
+    return tables.of_each(of_rank)
 
 
 def _begins(tables: RunTables) -> dict[int, int]:

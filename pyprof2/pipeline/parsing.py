@@ -359,7 +359,18 @@ def _write_recording(
     tables = RankTables(folder, rank, own=True)
     nbytes += write_table(folder, "idle", rank, _idle(tables, root))
     release_spare()
-    nbytes += write_table(folder, "collectives", rank, [_collectives(tables)])
+    # Rows that may be of collectives; most recordings have none.
+    found = collective_rows.rows_of_collectives(
+        {name: tables.parts(name) for name in ("kernels", "ops", "ranges")},
+        lambda name, at: tables.rows(name, at, collective_rows.INPUT[name]),
+    )
+    collectives = COLLECTIVES.empty()
+    if found["kernels"].num_rows or found["ops"].num_rows:
+        from pyprof2.analysis.job.collectives import collectives_of_rank
+
+        found["signatures"] = tables.read("signatures", collective_rows.INPUT["signatures"])
+        collectives = collectives_of_rank(found, rank)
+    nbytes += write_table(folder, "collectives", rank, [collectives])
     return facts | {"table_bytes": nbytes}
 
 
@@ -370,20 +381,6 @@ def _idle(tables: RankTables, root: str | None) -> Iterator[pa.Table]:
     with tempfile.TemporaryDirectory(prefix="scratch-idle-", dir=tables.store) as folder:
         spool = partial(SpooledParts, Path(folder, "ranges.arrow"))
         yield from idle_of_recording(parts, whole, tables.rank, root, spool)
-
-
-def _collectives(tables: RankTables) -> pa.Table:
-    """Return the table `collectives` of a recording whose canonical tables are written."""
-    found = collective_rows.rows_of_collectives(
-        {name: tables.parts(name) for name in ("kernels", "ops", "ranges")},
-        lambda name, at: tables.rows(name, at, collective_rows.INPUT[name]),
-    )
-    if not found["kernels"].num_rows and not found["ops"].num_rows:
-        return COLLECTIVES.empty()
-    from pyprof2.analysis.job.collectives import collectives_of_rank
-
-    found["signatures"] = tables.read("signatures", collective_rows.INPUT["signatures"])
-    return collectives_of_rank(found, tables.rank)
 
 
 def _entries(
