@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 _WITH_LINES: Final = ("kernels", "copies", "ops", "memory")
 _JUDGED: Final = ("kernels", "copies")
-_OF_DEVICE: Final = {*_JUDGED, "utilization", "sums", "sum_calls"}
+_SUMS: Final = ("sums", "sum_calls")
+"""The tables that are not made anew: where they do not hold, the rows are added up again."""
+_OF_DEVICE: Final = {*_JUDGED, "utilization", *_SUMS}
 """The tables that another device makes others of, by its roofs."""
-_OF_ROOT: Final = {*_WITH_LINES, "idle", "idle_sums", "summary", "sums", "sum_calls"}
+_OF_ROOT: Final = {*_WITH_LINES, "idle", "idle_sums", "summary", *_SUMS}
 """The tables that another folder of the user's own code makes others of, by its lines."""
-_LATER: Final = ("idle_sums", "sums", "sum_calls")
+_LATER: Final = ("idle_sums", *_SUMS)
 """The tables that earlier versions of the same schema did not write."""
 
 
@@ -49,15 +51,15 @@ class RankTables:
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
         """Return a table, with the columns named in its order, or with all.
 
-        It is that of the store, or, where `is_as_stored` says no, made anew of those of the store;
-        `sums` and `sum_calls` are not.
+        It is that of the store, or, where `is_as_stored` says no, made anew of others; `sums` and
+        `sum_calls` are always those of the store.
 
         Raises:
             StoreError: the table is missing or damaged.
             TableError: its file does not have the table's columns.
         """
         wanted = {n for n in STORED[name].names if columns is None or n in columns}
-        if self.is_as_stored(name):
+        if self.is_as_stored(name) or name in _SUMS:
             return read_rank(self.store, name, self.rank, wanted)
         if name not in _WITH_LINES:
             return STORED[name].conform(self._made_anew(name), wanted)
