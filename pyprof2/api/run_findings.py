@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyprof2.api.run_tables import listed
 from pyprof2.errors import UsageError
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 _FEW_LINKED_PCT: Final = 50
 
 
+class HasJob(Protocol):
+    """The run, of which only the job is needed."""
+
+    @property
+    def ranks(self) -> Together:
+        """What all ranks together say."""
+
+
 @dataclass
 class RunFindings:
     """The findings of a run: each attribute and method is what that of `Run` of its name is.
@@ -35,13 +43,13 @@ class RunFindings:
         tables: of the run.
         manifest: of its store.
         time: of the run.
-        job: gives what all ranks together say.
+        run: has the job of all ranks.
     """
 
     tables: RunTables
     manifest: Mapping[str, Any]
     time: RunTime
-    job: Callable[[], Together]
+    run: HasJob
 
     @cached_property
     def advice(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
@@ -66,7 +74,7 @@ class RunFindings:
             return (facts_of_host(of_rank(rank), hosts[rank.rank]) for rank in own)
 
         devices = self.tables.table("devices").to_pylist()
-        job = self.job() if len(ranks) > 1 else None
+        job = self.run.ranks if len(ranks) > 1 else None
         return facts_of_parts(map(of_rank, ranks), devices, device, job)
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
 
     from pyprof2.analysis.memory.profile import MemoryProfile
@@ -12,19 +14,18 @@ if TYPE_CHECKING:
     from pyprof2.store.rank_tables import RankTables
 
 
-def memory_by_device(tables: RunTables) -> MemoryProfile:
-    """Return the memory of all devices over time."""
+def memory_by_device(
+    tables: RunTables, forward_times: Callable[[int], pd.DataFrame]
+) -> MemoryProfile:
+    """Return the memory of all devices over time.
+
+    Args:
+        tables: of the run.
+        forward_times: returns what `forward_times_of` does of a rank, when somebody asks for it.
+    """
     from pyprof2.analysis.memory.curves import curves_of_rank
     from pyprof2.analysis.memory.profile import MemoryProfile
-    from pyprof2.analysis.memory.retained import forward_times
     from pyprof2.analysis.memory.tags import last_weights
-
-    def forward_times_of(rank: int) -> pd.DataFrame:
-        columns = ("layer", "direction", "recompute", "step")
-        (own,) = tables.of(rank)
-        return forward_times(
-            own.read("kernels", (*columns, "dur_ns")), own.read("ops", (*columns, "self_ns"))
-        )
 
     tags = tables.table("memory_tags")
     curves = [
@@ -35,7 +36,18 @@ def memory_by_device(tables: RunTables) -> MemoryProfile:
     curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
     weights = last_weights(tables.table("weights"))
     begins = _begins(tables)
-    return MemoryProfile(tables.path, curves, {}, tags, weights, forward_times_of, begins)
+    return MemoryProfile(tables.path, curves, {}, tags, weights, forward_times, begins)
+
+
+def forward_times_of(tables: RunTables, rank: int) -> pd.DataFrame:
+    """Return the times of forward of a rank's layers."""
+    from pyprof2.analysis.memory.retained import forward_times
+
+    columns = ("layer", "direction", "recompute", "step")
+    (own,) = tables.of(rank)
+    return forward_times(
+        own.read("kernels", (*columns, "dur_ns")), own.read("ops", (*columns, "self_ns"))
+    )
 
 
 def memory_by_op(tables: RunTables, window_ms: tuple[float, float] | None) -> pd.DataFrame:
