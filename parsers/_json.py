@@ -436,7 +436,7 @@ def _inflated(file: IO[bytes]) -> Iterator[bytes]:
                     return  # not another file behind the first one: padding
                 inflater, step = isal_zlib.decompressobj(wbits=31), _MEMBER_BYTES
             block = inflater.decompress(data[:step], CHUNK_BYTES)
-            # What is left of a step is copied: with members of few bytes, steps are short.
+            # The rest of a step is copied: with members of few bytes, steps are short.
             left = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
             data = data[min(step, len(data)) - len(left) :]
             step = min(2 * step, READ_BYTES)

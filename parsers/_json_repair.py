@@ -14,8 +14,8 @@ TOKEN: Final = re.compile(_STRING + rb"|[\[{]+|[\]}]+", re.DOTALL)
 """A string, or a run of brackets that all open or all close."""
 
 _STRINGS: Final = re.compile(_STRING, re.DOTALL)
-# What is right stands in the group: an escape, a pair of surrogates, a character. What is not:
-# half of a pair, and a backslash that escapes nothing.
+# The group has what is right: an escape, a pair of surrogates, a character. The rest is wrong: half
+# of a pair, and a backslash that escapes nothing.
 _ESCAPE: Final = re.compile(
     rb'(\\["\\/bfnrt]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
     rb"|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\"

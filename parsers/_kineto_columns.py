@@ -1,7 +1,7 @@
 """The seam of the Kineto reader: a scanner makes columns of bytes, the builder tables of columns.
 
 A scanner knows JSON and the keys of Kineto's events, and keeps nothing from one chunk of a file to
-the next but the dictionaries of texts. What the values mean, the builder knows; it sees neither
+the next but the dictionaries of texts. The builder knows what the values mean; it sees neither
 bytes nor events. So one scanner can stand for another, chunk by chunk, as long as their columns are
 equal.
 """
@@ -202,7 +202,7 @@ class EventColumns:
         timed: whether start and duration are numbers, and fit; where not, they are anything.
         args: the columns that `ARGUMENTS` names: `Texts` of texts and of JSON, which is bytes,
             `Values` of all else, as recorded, whatever their type where that is not the usual one
-            but for what cannot be decoded. Of ops also `call`: `Texts` whose words are `Call`. Of
+            but for what cannot be decoded. Ops also have `call`: `Texts` whose words are `Call`;
             flows `flow_id`, and `end`: whether it is the one that ends.
     """
 

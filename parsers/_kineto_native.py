@@ -1,7 +1,7 @@
 """The compiled scanner: `_scan.c` fills the columns, and Python looks at new texts alone.
 
-It is there where a compiler was when pyprof2 was installed. What it does not understand, the
-scanner in Python scans, chunk by chunk: the columns are equal whichever of them did.
+It is there where a compiler was when pyprof2 was installed. The scanner in
+Python scans the chunks that it does not understand: the columns are equal whichever of them did.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def _closed(open_: list[_Half], ends: list[_Half]) -> Iterator[tuple[int, int]]:
     """Yield what ends of one time close, and take both away.
 
     Each closes the last that began and has its name, those first that close what began last of
-    all. What began after it has lost its end, unless it began at the same time.
+    all. Events that began after it have lost their end, unless they began at the same time.
     """
     lost: list[_Half] = []
     while open_ and ends:

@@ -111,26 +111,20 @@ def label_text(text: str) -> Label:
     """Return what a text says that is neither an op nor a marker."""
     if _PROFILER_STEP.match(text):
         return Label("range", text, "step")
-    if _STEP.fullmatch(text):
-        return Label("range", text, MAYBE_STEP)
     if text.startswith(_LAYER_PREFIX):
         return Label("range", text.removeprefix(_LAYER_PREFIX), "layer")
-    if text.startswith(_STACK_PREFIX) or _CALL.match(text):
-        return _label_pyprof(text)
-    kind = "marker" if _OTHERS_MARKER.match(text) else "annotation"
-    return Label("range", text, kind)
-
-
-def _label_pyprof(text: str) -> Label:
-    """Return what a marker of PyProf's says: the line of a call, or what was called."""
     try:
+        # Markers of PyProf: the line of a call, and what was called.
         if text.startswith(_STACK_PREFIX):
             stack = parse_stack(text)
             return Label("range", stack or text, "source" if stack else "marker")
-        op, inputs = parse_call(text)
+        if _CALL.match(text):
+            op, inputs = parse_call(text)
+            return Label("op", op, signature=new_signature(op, inputs))
     except MarkerError as error:
         return Label("nothing", text, problem=error.problem)
-    return Label("op", op, signature=new_signature(op, inputs))
+    kind = "marker" if _OTHERS_MARKER.match(text) else "annotation"
+    return Label("range", text, MAYBE_STEP if _STEP.fullmatch(text) else kind)
 
 
 def label_marker(text: str) -> Label:
@@ -190,7 +184,7 @@ def name_layers(spool: Spool) -> None:
     """Give the layers of a process their paths, when all of it was read.
 
     Where there are several roots with modules, the name of each stands in front; a lone one has
-    none. What would have the path of another layer gets a number.
+    none. A layer that would have the path of another one gets a number.
     """
     places = ("ops", "layer"), ("ranges", "name")
     layers = {

@@ -119,20 +119,18 @@ def label_parts(name: str, sizes: str | None, *, numbered: bool, has_id: bool) -
         numbered: whether it has a sequence number: then it is an op.
         has_id: whether it has an `op_id`: then PyTorch wrote it, but perhaps for user code.
     """
-    if not _is_op(name, numbered=numbered, has_id=has_id):
+    if name.startswith((NODE_PREFIX, REGION_PREFIX)):
+        is_op = True
+    elif _ANNOTATION.match(name) and not numbered:
+        is_op = False
+    elif numbered or has_id:
+        is_op = numbered or bool(_QUALIFIED.fullmatch(name)) or is_unqualified_op(name)
+    else:
+        is_op = name.startswith("aten::") and bool(_QUALIFIED.fullmatch(name))
+    if not is_op:
         return label_text(name)
     signature = None if sizes is None else _signature(name, sizes.removeprefix(_SIZES_PREFIX))
     return Label("op", name, signature=signature)
-
-
-def _is_op(name: str, *, numbered: bool, has_id: bool) -> bool:
-    if name.startswith((NODE_PREFIX, REGION_PREFIX)):
-        return True
-    if _ANNOTATION.match(name) and not numbered:
-        return False
-    if not (numbered or has_id):
-        return name.startswith("aten::") and bool(_QUALIFIED.fullmatch(name))
-    return numbered or bool(_QUALIFIED.fullmatch(name)) or is_unqualified_op(name)
 
 
 def _signature(op: str, text: str) -> Signature | None:

@@ -1,13 +1,13 @@
 """Unpickle a memory snapshot without running anything of it; a program of its own.
 
 `snapshot.py` starts this file in a process of its own, with nothing but the standard library: a
-pickle may be made by anybody. What it may do is held by four walls, the first that applies:
+pickle may be made by anybody. Four walls hold what it may do, the first that applies:
 
 1. Only opcodes that plain data needs are let through: no globals, no calls, no persistent ids, no
    integers of more than eight bytes, no memo index above the bytes read so far.
 2. The unpickler itself refuses every global.
 3. The process has a limit of memory and of CPU time, both in proportion to the file.
-4. What comes out is walked by what a snapshot is made of, never by what is there: a list in two
+4. The result is walked by what a snapshot is made of, never by what is there: a list in two
    places, a key that is no text, or a value of another kind ends it.
 
 The result is columns in a file: arrays of numbers, and behind them a header in JSON.

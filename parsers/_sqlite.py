@@ -139,20 +139,20 @@ class Database:
         """The names of its tables; views are none, for they can be endless."""
         if self._tables is None:
             try:
-                self._refuse_computed()
+                # Values that are not in the file but computed can fill any memory.
+                with self._engine.connect() as connection:
+                    for name, declaration in connection.exec_driver_sql(_DECLARATIONS).all():
+                        is_plain = str(declaration).upper().startswith(_PLAIN_TABLE)
+                        if not is_plain or connection.exec_driver_sql(_GENERATED, (name,)).first():
+                            msg = (
+                                f"{self.shown_as}: has computed tables or columns, which no export "
+                                "has"
+                            )
+                            raise TraceError(msg)
                 self._tables = frozenset(sa.inspect(self._engine).get_table_names())
             except _ERRORS as error:
                 raise self._trouble(error) from error
         return self._tables
-
-    def _refuse_computed(self) -> None:
-        """Raise if a table's values are not in the file but computed: they can fill any memory."""
-        with self._engine.connect() as connection:
-            for name, declaration in connection.exec_driver_sql(_DECLARATIONS).all():
-                is_plain = str(declaration).upper().startswith(_PLAIN_TABLE)
-                if not is_plain or connection.exec_driver_sql(_GENERATED, (name,)).first():
-                    msg = f"{self.shown_as}: has computed tables or columns, which no export has"
-                    raise TraceError(msg)
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the names of a table's columns; none if there is no such table."""
@@ -364,44 +364,37 @@ def _select(
 ) -> sa.Select[Any]:
     """Return the query of some columns; with a test of every value's type from a row on."""
     source = sa.table(table, *(sa.column(name) for name in wanted))
-    guarded = guarded_from is not None
-    query = sa.select(
-        *(_expression(sa.column(name), kind, guarded=guarded) for name, kind in wanted.items())
-    ).select_from(source)
+    values: list[sa.ColumnElement[Any]] = []
+    for name, kind in wanted.items():
+        column: sa.ColumnClause[Any] = sa.column(name)
+        if kind == "text":
+            # ADBC takes a column's type from its first rows: if all are null, for numbers.
+            values.append(sa.func.coalesce(sa.cast(column, sa.Text), "").label(name))
+        elif guarded_from is None:
+            values.append(column)
+        else:
+            is_number = sa.func.typeof(column).in_(["integer", "real"])
+            values.append(sa.case((is_number, sa.cast(column, sa.Integer))).label(name))
+    query = sa.select(*values).select_from(source)
     # SQLite has no OFFSET without LIMIT; -1 is none.
     return query.limit(-1).offset(guarded_from) if guarded_from else query
-
-
-def _expression(
-    column: sa.ColumnClause[Any], kind: ColumnType, *, guarded: bool
-) -> sa.ColumnElement[Any]:
-    if kind == "text":
-        # ADBC takes a column's type from its first rows: if all are null, for numbers.
-        return sa.func.coalesce(sa.cast(column, sa.Text), "").label(column.name)
-    if not guarded:
-        return column
-    is_number = sa.func.typeof(column).in_(["integer", "real"])
-    return sa.case((is_number, sa.cast(column, sa.Integer))).label(column.name)
 
 
 def _complete(batch: pa.RecordBatch, columns: Mapping[str, ColumnType]) -> dict[str, pa.Array]:
     found = {name: batch.column(name) for name in batch.schema.names}
     for name, kind in columns.items():
-        if kind == "text":
-            found[name] = _valid(found[name]) if name in found else pa.repeat("", batch.num_rows)
+        if kind == "text" and name in found:
+            # SQLite does not test that texts are UTF-8.
+            try:
+                found[name].validate(full=True)
+            except pa.ArrowInvalid:
+                texts = [_decode(text) for text in found[name].cast(pa.binary()).to_pylist()]
+                found[name] = pa.array(texts, pa.string())
+        elif kind == "text":
+            found[name] = pa.repeat("", batch.num_rows)
         elif name not in found:
             found[name] = pa.nulls(batch.num_rows, _ARROW_TYPES[kind])
     return found
-
-
-def _valid(texts: pa.StringArray) -> pa.StringArray:
-    """Return texts with replacement characters for what is no UTF-8: SQLite does not test it."""
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        decoded = [_decode(text) for text in texts.cast(pa.binary()).to_pylist()]
-        return pa.array(decoded, pa.string())
-    return texts
 
 
 def _decode(text: bytes) -> str:

@@ -26,7 +26,7 @@ from typing import Final
 
 
 class Pyprof2Error(Exception):
-    """Anything that pyprof2 has to tell its user; the command line prints it and exits with 1."""
+    """Anything that pyprof2 has to say to its user; the command line prints it and exits with 1."""
 
 
 class TraceError(Pyprof2Error):
@@ -42,7 +42,7 @@ class SchemaError(StoreError):
 
 
 class RemoteError(Pyprof2Error):
-    """What is far away cannot be read or written: no connection, no rights, nothing there."""
+    """A place far away cannot be read or written: no connection, no rights, nothing there."""
 
 
 class MemoryShortError(Pyprof2Error, MemoryError):
@@ -91,13 +91,13 @@ def is_shortage(error: BaseException) -> bool:
     """Whether an error, or what ours came from, says that there is too little memory."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
-    if isinstance(error, (TraceError, StoreError)):  # others tell of what a script lacked
+    if isinstance(error, (TraceError, StoreError)):  # others say what a script lacked
         return error.__cause__ is not None and is_shortage(error.__cause__)
     return not isinstance(error, Pyprof2Error) and bool(_WORDS.search(str(error)))
 
 
 def shortage(error: BaseException, place: object) -> MemoryShortError:
-    """Return what to tell of an error that is one.
+    """Return what to say of an error that is one.
 
     Args:
         error: `is_shortage` of it.

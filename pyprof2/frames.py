@@ -199,12 +199,8 @@ class Code(TypedDict):
 
 def line_hashes(source: str) -> str:
     """Return the hashes of lines, without the blanks around them, one after another."""
-    return "".join(_line_hash(line) for line in _END.split(source))
-
-
-def _line_hash(line: str) -> str:
-    content = line.strip().encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(content, digest_size=WIDTH // 2).hexdigest()
+    lines = (line.strip().encode("utf-8", "surrogatepass") for line in _END.split(source))
+    return "".join(hashlib.blake2b(line, digest_size=WIDTH // 2).hexdigest() for line in lines)
 
 
 def code_of(paths: Iterable[str], began: float) -> Iterator[Code]:

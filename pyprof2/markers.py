@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 VERSION: Final = 2
-"""Of the format, as it is written. In version 1 the numbers of steps stand in the text."""
+"""The version of the format that is written. In version 1 steps have their numbers in the text."""
 
 VERSIONS: Final = (1, VERSION)
 """Those that are read. Texts of another version are not parsed."""
@@ -347,7 +347,7 @@ _Blocks = Annotated[tuple[_Block, ...], msgspec.Meta(max_length=BLOCKS_AT_MOST)]
 _Weight = tuple[str, str, _Address, _Bytes, _Bytes | None, _Bytes | None, str | None]
 _Weights = Annotated[tuple[_Weight, ...], msgspec.Meta(max_length=WEIGHTS_AT_MOST)]
 _Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
-# Of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
+# The limits are of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
 _Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
 _Joules = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _Bandwidth = Annotated[float, msgspec.Meta(gt=0, le=1e14)]
@@ -463,7 +463,8 @@ def _parse_inputs(items: list[_Item | list[_Item] | None]) -> tuple[Input, ...] 
         if item is None:
             parsed = None
         elif isinstance(item, list):
-            parsed = _parse_tensors(item)
+            tensors = [_parse_tensor(each) for each in item]
+            parsed = False if False in tensors else tuple(t for t in tensors if t is not False)
         elif item.same is not None:
             parsed = inputs[item.same] if item.same < len(inputs) else False
         elif item.value is not msgspec.UNSET:
@@ -474,11 +475,6 @@ def _parse_inputs(items: list[_Item | list[_Item] | None]) -> tuple[Input, ...] 
             return None
         inputs.append(parsed)
     return tuple(inputs)
-
-
-def _parse_tensors(items: list[_Item]) -> tuple[Tensor, ...] | Literal[False]:
-    tensors = [_parse_tensor(item) for item in items]
-    return False if False in tensors else tuple(t for t in tensors if t is not False)
 
 
 def _parse_tensor(item: _Item) -> Tensor | Literal[False]:
@@ -501,7 +497,7 @@ def parse_version(text: str) -> int | None:
 def pack_payload(sequence_nr: int, thread_nr: int) -> int:
     """Return the payload of an op: autograd's number, above it that of the forward thread.
 
-    Autograd counts nodes on each thread by itself, so its number alone does not tell whose node it
+    Autograd counts nodes on each thread by itself, so its number alone does not say whose node it
     is. Threads are numbered from 0 in the order in which they were first annotated: on the first
     thread, in most programs the only one, the payload is the sequence number.
     """
@@ -546,21 +542,21 @@ _VARIABLES: Final = (
 process itself stands ahead of what the job was started with."""
 
 
-class Place(NamedTuple):
+class PlaceInJob(NamedTuple):
     """The place of a process in its job; None for what is not known."""
 
     rank: int | None
     size: int | None
 
 
-def place_in_job(environment: Mapping[str, str] = os.environ) -> Place:
+def place_in_job(environment: Mapping[str, str] = os.environ) -> PlaceInJob:
     """Return the rank of this process as its launcher says it, and of how many."""
     for of_rank, of_size in _VARIABLES:
         rank, size = (_number(environment.get(name, "")) for name in (of_rank, of_size))
         # Slurm sets it in whatever it runs, also where that is one process, or starts others.
         if rank is not None and (of_rank != _SLURM or (size or 0) > 1):
-            return Place(rank, size)
-    return Place(None, None)
+            return PlaceInJob(rank, size)
+    return PlaceInJob(None, None)
 
 
 def _number(text: str) -> int | None:

@@ -2,8 +2,8 @@
 
 Who finds a problem counts its slug, which the store keeps; what `check` and the warnings say of it,
 and what they advise, stands here alone. Where a problem has a name or a number of its own, that
-follows the slug: `nsight-error: …`, and stands in the text at `{}`. What is undamaged but has no
-place in any table is skipped: the second register.
+follows the slug: `nsight-error: …`, and stands in the text at `{}`. Rows that are undamaged but
+have no place in any table are skipped: the second register.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ PYPROF_TOO_LONG: Final = _register(
     "pyprof-too-long", "a marker of PyProf's that is too long: dropped"
 )
 
-# What the profiler left out, and what went wrong elsewhere.
+# Left out by the profiler, or gone wrong elsewhere.
 LAUNCHED_EARLY: Final = _register(
     "launched-early",
     "GPU work launched before the first recorded call: its launch is not in the file",

@@ -116,7 +116,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 of a whole graph whose kernels were not recorded; `ranges.kind` as in the canonical table; the text
 of a `layer` or `source` is the whole layer or stack; `ranges.tid` is the thread that started the
 range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
-that began later. What our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
+that began later. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
 `accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted
 `sequence_nr`. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
 thread and start."""
@@ -160,12 +160,12 @@ class Spool:
         if not count:
             return
         schema = _code_schema(table)
-        arrays = [
-            _as_array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type)
-            for f in schema
-        ]
-        for name, array in zip(schema.names, arrays, strict=True):
+        arrays = []
+        for name, kind in zip(schema.names, schema.types, strict=True):
+            values = columns[name] if name in columns else pa.nulls(count, kind)
+            array = values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
             self.known[table, name] += len(array) - array.null_count
+            arrays.append(array)
         waiting = self._waiting.setdefault(table, [])
         waiting.append(pa.record_batch(arrays, schema=schema))
         self.counts[table] += count
@@ -294,12 +294,6 @@ def _code_schema(table: str, columns: Sequence[str] | None = None) -> pa.Schema:
     schema = RAW_SCHEMAS[table]
     fields = schema if columns is None else [schema.field(name) for name in columns]
     return pa.schema([(f.name, pa.int32() if f.type == TEXT else f.type) for f in fields])
-
-
-def _as_array(values: Any, kind: pa.DataType) -> pa.Array:
-    if isinstance(values, pa.Array):
-        return values.cast(kind)
-    return pa.array(values, kind)
 
 
 class Signature(NamedTuple):

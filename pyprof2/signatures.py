@@ -78,15 +78,15 @@ _decoder = msgspec.json.Decoder()
 
 def parse_inputs(text: str) -> tuple[Input, ...]:
     """Return the inputs that `text`, the JSON form, describes."""
-    return tuple(_parse_input(item) for item in _decoder.decode(text))
-
-
-def _parse_input(item: Any) -> Input:
-    if isinstance(item, list):
-        return tuple(_parse_tensor(part) for part in item)
-    if item is None:
-        return None
-    return Scalar(item["value"]) if "value" in item else _parse_tensor(item)
+    inputs: list[Input] = []
+    for item in _decoder.decode(text):
+        if isinstance(item, list):
+            inputs.append(tuple(_parse_tensor(part) for part in item))
+        elif item is None:
+            inputs.append(None)
+        else:
+            inputs.append(Scalar(item["value"]) if "value" in item else _parse_tensor(item))
+    return tuple(inputs)
 
 
 def _parse_tensor(item: dict[str, Any]) -> Tensor:

@@ -108,28 +108,32 @@ class Table:
             raise TableError(msg)
         schema = self.schema(only)
         names = set(schema.names)
-        wanted = [column for column in self.columns if column.name in names]
         there = set(table.column_names)
-        arrays = [
-            _conform_column(self.name, column, table[column.name])
-            if column.name in there
-            else _missing_column(self.name, column, table.num_rows)
-            for column in wanted
-        ]
+        arrays = []
+        for column in self.columns:
+            if column.name not in names:
+                continue
+            if column.name in there:
+                arrays.append(_conform_column(self.name, column, table[column.name]))
+            elif column.nullable:
+                arrays.append(pa.chunked_array([pa.nulls(table.num_rows, column.type)]))
+            else:
+                msg = f"table {self.name}: column {column.name} is missing"
+                raise TableError(msg)
         return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _missing_column(table_name: str, column: Column, row_count: int) -> pa.ChunkedArray:
-    if not column.nullable:
-        msg = f"table {table_name}: column {column.name} is missing"
-        raise TableError(msg)
-    return pa.chunked_array([pa.nulls(row_count, column.type)])
 
 
 def _conform_column(table_name: str, column: Column, data: pa.ChunkedArray) -> pa.ChunkedArray:
     if data.type != column.type:
         msg = f"table {table_name}: column {column.name} is {data.type}, not {column.type}"
-        if not _may_become(data.type, column.type):
+        types = pa.types
+        # A cast has to keep what the values are: a time that was ever a float is no time.
+        keeps = types.is_null(data.type) or (
+            types.is_integer(data.type)
+            if types.is_integer(column.type)
+            else column.type != pa.bool_() and not types.is_nested(data.type)
+        )
+        if not keeps:
             raise TableError(msg)
         try:
             data = data.cast(column.type)
@@ -139,15 +143,6 @@ def _conform_column(table_name: str, column: Column, data: pa.ChunkedArray) -> p
         msg = f"table {table_name}: column {column.name} has {data.null_count} nulls"
         raise TableError(msg)
     return data
-
-
-def _may_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast keeps what the values are: a time that was ever a float is no time."""
-    if pa.types.is_null(kind):
-        return True
-    if pa.types.is_integer(wanted):
-        return bool(pa.types.is_integer(kind))
-    return wanted != pa.bool_() and not pa.types.is_nested(kind)
 
 
 _RANK = Column("rank", pa.int64(), "Process in the job.", nullable=False)

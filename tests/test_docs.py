@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
 IN_RECORDED: Final = (
-    "pyprof2.nvtx", "pyprof2.capture.captured", "pyprof2.capture.entry_points",
+    "pyprof2.nvtx", "pyprof2.capture.entry_points",
     "pyprof2.capture.on_cpu", "pyprof2.capture.recorders", "pyprof2.capture.run_entry",
     "pyprof2.capture.window",
 )  # fmt: skip

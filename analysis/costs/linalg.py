@@ -27,7 +27,7 @@ from pyprof2.analysis.costs.operands import (
     total,
     value,
 )
-from pyprof2.analysis.costs.registry import Cost, cost_of
+from pyprof2.analysis.costs.registry import Cost, cost_of, refuse
 from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:
@@ -439,8 +439,7 @@ def eigenvalues(call: OpCall) -> Cost:
 
 def _side(a: Tensor) -> int:
     if a.shape[-1] != a.shape[-2]:
-        msg = "the matrix is not square"
-        raise UnknownCostError(msg)
+        refuse("the matrix is not square")
     return a.shape[-1]
 
 

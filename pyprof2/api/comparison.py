@@ -161,7 +161,7 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
     found: list[str] = []
     remarks: list[str] = []
     if devices[0] != devices[1]:
-        # What was not recorded may be the same.
+        # Devices that were not recorded may be the same.
         other = found if all(devices) else remarks
         other.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
     # Mixed precision has casts of its own: they make no other model.
@@ -213,15 +213,13 @@ def _other_ranks(sides: Sequence[Side]) -> Iterator[str]:
     if ranks[0] == ranks[1]:
         return
     more = {"A": ranks[0] - ranks[1], "B": ranks[1] - ranks[0]}
-    only = [f"only {name} has {_few(sorted(own))}" for name, own in more.items() if own]
+    only = []
+    for name, own in more.items():
+        named = ", ".join(map(str, sorted(own)[:_NAMED]))
+        rest = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
+        only += [f"only {name} has rank{'s' * (len(own) > 1)} {named}{rest}"] if own else []
     counts = f"{len(ranks[0])} and {len(ranks[1])} ranks"
     yield f"{counts}: {', '.join(only)}"
-
-
-def _few(ranks: Sequence[int]) -> str:
-    more = len(ranks) - _NAMED
-    named = ", ".join(map(str, ranks[:_NAMED]))
-    return f"rank{'s' * (len(ranks) > 1)} {named}" + (f" and {more} more" if more > 0 else "")
 
 
 def _common_pct(pieces: Sequence[pd.DataFrame], keys: Sequence[pd.Series]) -> float:
@@ -294,7 +292,7 @@ def failures(compared: Compared, gates: Sequence[Gate]) -> list[str]:
 def _failure(compared: Compared, gate: Gate) -> str | None:
     before, after, lower = _values(compared, gate)
     size = _UNITS.get(gate.unit) or before / 100
-    # What rose from nothing rose by more than any share of it.
+    # From 0, any rise exceeds any percentage.
     if lower <= gate.limit * size:
         return None
     scale, unit = (_UNITS["ms"], "ms") if gate.metric != _MEMORY else (_UNITS["MB"], "MB")

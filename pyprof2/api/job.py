@@ -1,4 +1,4 @@
-"""The Python API of many ranks: what all ranks of a run together tell."""
+"""The Python API of many ranks: what all ranks of a run together say."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.job.reduce import Reduced
-    from pyprof2.analysis.job.slow_ranks import Difference
     from pyprof2.store.rank_tables import RankTables
 
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
@@ -102,7 +101,7 @@ class Ranks(Protocol):
 
 @dataclass
 class JobOfRanks(Displayed):
-    """What all ranks of a run together tell.
+    """What all ranks of a run together say.
 
     Attributes:
         run: the run.
@@ -199,12 +198,12 @@ class JobOfRanks(Displayed):
 
     @cached_property
     def is_large(self) -> bool:
-        """Whether it has too many ranks for one graph: then ranks are taken by their legs."""
+        """Whether it has too many ranks for one graph: then segments between collectives do."""
         return len(self._numbers) >= MANY_RANKS and not self.is_replayed
 
     @cached_property
     def many(self) -> ManyRanks:
-        """The job by its legs."""
+        """The job by its segments between collectives."""
         return ManyRanks(self.run.path, self.reduced, self.roles, self._rank_graph_of)
 
     @cached_property
@@ -261,8 +260,9 @@ class JobOfRanks(Displayed):
         ranks = sorted(rows["rank"].unique().tolist())
         slow = {rank: self._slow(rank, rows[rows["rank"] == rank]) for rank in ranks}
         known = {r for r, each in slow.items() if each and each.verdict != slow_ranks.HIDDEN}
-        at_times = [rank for rank in self._slow_at_times if rank not in known]
-        for rank in at_times[:_MOST_AT_TIMES]:
+        has_steps = len(self.times) and self.times["step"].notna().all()
+        at_times = slow_ranks.slow_at_times(self._step_scores) if has_steps else []
+        for rank in [rank for rank in at_times if rank not in known][:_MOST_AT_TIMES]:
             slow[rank] = self._slow_once(rank) or slow.get(rank)
         return [each for _, each in sorted(slow.items()) if each is not None]
 
@@ -275,12 +275,6 @@ class JobOfRanks(Displayed):
             own = self._host_times.astype({"step": "Int64"})
             times = times.drop(columns="host_ns").merge(own, how="left", on=["rank", "step"])
         return slow_ranks.step_scores(times.fillna({"host_ns": 0}), self.roles)
-
-    @property
-    def _slow_at_times(self) -> list[int]:
-        """The ranks that are slow in few steps, and not slower than others in general."""
-        has_steps = len(self.times) and self.times["step"].notna().all()
-        return slow_ranks.slow_at_times(self._step_scores) if has_steps else []
 
     def _only_own(self, rank: int, steps: pd.DataFrame) -> pd.DataFrame:
         """Return gains of steps, with whether the rank stands out in each by its own times."""
@@ -342,26 +336,22 @@ class JobOfRanks(Displayed):
         if not self.is_replayed or self.scores.empty:
             return []
         known = {slow.rank for slow in self.slow_ranks}
-        found = (
-            self._slower(pair)
-            for pair in slow_ranks.differences(self.scores, self.roles)
-            if pair.rank not in known
-        )
-        return [slow for slow in found if slow is not None]
-
-    def _slower(self, pair: Difference) -> SlowRank | None:
-        gain, steps = self._without(pair.rank)
-        if gain.gain_ns is not None and slow_ranks.verdict(steps) != slow_ranks.STRAGGLER:
-            steps = self._only_own(pair.rank, steps)
-        verdict = None if gain.gain_ns is None else slow_ranks.verdict(steps)
-        late = pair.score == BUSY or self._host_is_slow(pair.rank)
-        if verdict == slow_ranks.HIDDEN or not late:
-            return None
-        return SlowRank(
-            pair.rank, pair.score, pair.excess_pct, float("nan"), 1, verdict, gain, steps,
-            self._place_of(pair.rank), ranks_made_to_wait(self.members, pair.rank),
-            pair.excess_ns, pair.other,
-        )  # fmt: skip
+        found = []
+        for pair in slow_ranks.differences(self.scores, self.roles):
+            if pair.rank in known:
+                continue
+            gain, steps = self._without(pair.rank)
+            if gain.gain_ns is not None and slow_ranks.verdict(steps) != slow_ranks.STRAGGLER:
+                steps = self._only_own(pair.rank, steps)
+            verdict = None if gain.gain_ns is None else slow_ranks.verdict(steps)
+            late = pair.score == BUSY or self._host_is_slow(pair.rank)
+            if verdict != slow_ranks.HIDDEN and late:
+                found.append(SlowRank(
+                    pair.rank, pair.score, pair.excess_pct, float("nan"), 1, verdict, gain, steps,
+                    self._place_of(pair.rank), ranks_made_to_wait(self.members, pair.rank),
+                    pair.excess_ns, pair.other,
+                ))  # fmt: skip
+        return found
 
     @cached_property
     def most_excess_pct(self) -> float | None:

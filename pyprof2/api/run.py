@@ -165,7 +165,8 @@ class Run(Displayed):
 
     @cached_property
     def _found(self) -> RunFindings:
-        return RunFindings(self._tables, self.manifest, self._time, lambda: self.ranks)
+        # A proxy: with a reference the run, and all that was read, would outlive its last user.
+        return RunFindings(self._tables, self.manifest, self._time, weakref.proxy(self))
 
     @cached_property
     def plot(self) -> Pictures:
@@ -321,9 +322,10 @@ class Run(Displayed):
 
     def memory_by_device(self) -> MemoryProfile:
         """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
-        from pyprof2.api.run_memory import memory_by_device
+        from pyprof2.api.run_memory import forward_times_of, memory_by_device
 
-        return memory_by_device(self._tables)
+        # It keeps this run, with which a store that is a temporary one goes away.
+        return memory_by_device(self._tables, lambda rank: forward_times_of(self._tables, rank))
 
     @property
     def stalls(self) -> pd.DataFrame:
@@ -345,7 +347,7 @@ class Run(Displayed):
 
     def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of the table `idle` in parts, so that not all of it is in memory."""
-        return self._time.idle_parts(columns)
+        yield from self._time.idle_parts(columns)
 
     def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
         """Return the table `idle` as Arrow, found anew where an argument is given.
@@ -688,7 +690,7 @@ class Run(Displayed):
         fold_numbers: bool = False,
         **selection: Any,
     ) -> pd.DataFrame:
-        """Return sums along axes with what is told of op calls; along axis `layer` of modules.
+        """Return sums along axes with what is known of op calls; along axis `layer` of modules.
 
         Args:
             sums: what `pyprof2.analysis.summaries.profile.Sums` gave along them.
@@ -765,8 +767,9 @@ class Run(Displayed):
         them only the rows that these lead to.
         """
         if self.whole is not None:  # ids are those of all spans
-            return self.whole.explain_all(references)
-        return self._found.explain_all(references)
+            yield from self.whole.explain_all(references)
+        else:
+            yield from self._found.explain_all(references)
 
     @property
     def how_to_record(self) -> Advice:

@@ -1,17 +1,17 @@
-"""What stands out in a run: what it lacks, what to change, and what one of its numbers rests on."""
+"""The findings of a run: what it lacks, what to change, and what one of its numbers rests on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyprof2.api.run_tables import listed
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -19,14 +19,20 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.advice.facts import RankFacts, Together
     from pyprof2.analysis.summaries.findings import Finding
-    from pyprof2.analysis.summaries.totals import Totals
-    from pyprof2.analysis.summaries.work_checks import CountedWork
     from pyprof2.api.run_tables import RunTables
     from pyprof2.api.run_time import RunTime
     from pyprof2.problems import Advice
     from pyprof2.store.rank_tables import RankTables
 
 _FEW_LINKED_PCT: Final = 50
+
+
+class HasJob(Protocol):
+    """The run, of which only the job is needed."""
+
+    @property
+    def ranks(self) -> Together:
+        """What all ranks together say."""
 
 
 @dataclass
@@ -37,33 +43,24 @@ class RunFindings:
         tables: of the run.
         manifest: of its store.
         time: of the run.
-        job: gives what all ranks together say.
+        run: has the job of all ranks.
     """
 
     tables: RunTables
     manifest: Mapping[str, Any]
     time: RunTime
-    job: Callable[[], Together]
+    run: HasJob
 
     @cached_property
     def advice(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
-        """What rules find, the joint bounds, and what `_pollution` returns for this device."""
+        """The findings of rules, their joint bounds, and the pollution seen with this device."""
         from pyprof2.analysis.summaries.advice import advice_of_facts, noting_pollution
 
         polluted: list[Finding] = []
-        facts = noting_pollution(self._facts(self.tables.device), polluted)
+        facts = noting_pollution(self.facts(self.tables.device), polluted)
         return *advice_of_facts(facts), polluted
 
-    def _pollution(self) -> Iterable[Finding]:
-        """Return what in the recording is the recorder's doing, or the start's."""
-        from pyprof2.analysis.summaries.advice import find_pollution
-
-        # To put the facts together takes longer than all rules: where they were, it is known.
-        if self.tables.device is None and "advice" in self.__dict__:
-            return self.advice[2]
-        return find_pollution(self._facts())
-
-    def _facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:
+    def facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:
         """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
 
@@ -77,7 +74,7 @@ class RunFindings:
             return (facts_of_host(of_rank(rank), hosts[rank.rank]) for rank in own)
 
         devices = self.tables.table("devices").to_pylist()
-        job = self.job() if len(ranks) > 1 else None
+        job = self.run.ranks if len(ranks) > 1 else None
         return facts_of_parts(map(of_rank, ranks), devices, device, job)
 
     @property
@@ -100,18 +97,28 @@ class RunFindings:
 
     def check(self) -> Iterator[Finding]:
         """Yield what the recording lacks and what was repaired."""
+        from pyprof2.analysis.summaries import work_checks
+        from pyprof2.analysis.summaries.advice import find_pollution
         from pyprof2.analysis.summaries.checks import find_lacks
-        from pyprof2.analysis.summaries.work_checks import find_devices, find_work
 
         tables, advice = self.tables, self.how_to_record
         yield from find_lacks(tables.summary, self.manifest, advice)
-        parts = [_work_of(*each) for each in tables.counted]
-        for odd, _ in parts:
-            yield from odd
-        yield from find_work([work for _, work in parts], advice)
+        work = []
+        for rank, totals in tables.counted:
+            of_kernels = {*work_checks.COUNTED, *work_checks.NEEDED["kernels"]}
+            own = rank.several({"kernels": of_kernels, "ops": work_checks.NEEDED["ops"]})
+            yield from work_checks.find_impossible_work(
+                own["kernels"], rank.devices(), rank.rank, rank.device
+            )
+            time_ns = totals.work_time_ns
+            work.append(work_checks.CountedWork.of(own, time_ns, has_gpu=totals.has_gpu))
+        yield from work_checks.find_work(work, advice)
         if tables.device is None:
-            yield from find_devices([row for rank in tables.ranks for row in rank.devices()])
-        yield from self._pollution()
+            devices = [row for rank in tables.ranks for row in rank.devices()]
+            yield from work_checks.find_devices(devices)
+        # To put the facts together takes longer than all rules: where they were, it is known.
+        noted = tables.device is None and "advice" in self.__dict__
+        yield from self.advice[2] if noted else find_pollution(self.facts())
 
     def rank_of(self, reference: str, rank: int | None) -> int:
         """Return the rank whose row a reference names.
@@ -136,18 +143,3 @@ class RunFindings:
             known = Explainer(of_rank[rank], wanted, self.tables.device)
             for reference in wanted:
                 yield {"rank": rank} | vars(explain(known, reference))
-
-
-def _work_of(rank: RankTables, totals: Totals) -> tuple[list[Finding], CountedWork]:
-    """Return what is odd in the work of a rank, and what it says of counts."""
-    from pyprof2.analysis.summaries.work_checks import (
-        COUNTED,
-        NEEDED,
-        CountedWork,
-        find_impossible_work,
-    )
-
-    of_kernels = {*COUNTED, *NEEDED["kernels"]}
-    tables = rank.several({"kernels": of_kernels, "ops": NEEDED["ops"]})
-    found = find_impossible_work(tables["kernels"], rank.devices(), rank.rank, rank.device)
-    return [*found], CountedWork.of(tables, totals.work_time_ns, has_gpu=totals.has_gpu)

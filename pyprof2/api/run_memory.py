@@ -5,25 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
 
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.api.run_tables import RunTables
+    from pyprof2.store.rank_tables import RankTables
 
 
-def memory_by_device(tables: RunTables) -> MemoryProfile:
-    """Return the memory of all devices over time."""
+def memory_by_device(
+    tables: RunTables, forward_times: Callable[[int], pd.DataFrame]
+) -> MemoryProfile:
+    """Return the memory of all devices over time.
+
+    Args:
+        tables: of the run.
+        forward_times: returns what `forward_times_of` does of a rank, when somebody asks for it.
+    """
     from pyprof2.analysis.memory.curves import curves_of_rank
     from pyprof2.analysis.memory.profile import MemoryProfile
-    from pyprof2.analysis.memory.retained import forward_times
     from pyprof2.analysis.memory.tags import last_weights
-
-    def forward_times_of(rank: int) -> pd.DataFrame:
-        columns = ("layer", "direction", "recompute", "step")
-        (own,) = tables.of(rank)
-        return forward_times(
-            own.read("kernels", (*columns, "dur_ns")), own.read("ops", (*columns, "self_ns"))
-        )
 
     tags = tables.table("memory_tags")
     curves = [
@@ -34,25 +36,35 @@ def memory_by_device(tables: RunTables) -> MemoryProfile:
     curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
     weights = last_weights(tables.table("weights"))
     begins = _begins(tables)
-    return MemoryProfile(tables.path, curves, {}, tags, weights, forward_times_of, begins)
+    return MemoryProfile(tables.path, curves, {}, tags, weights, forward_times, begins)
+
+
+def forward_times_of(tables: RunTables, rank: int) -> pd.DataFrame:
+    """Return the times of forward of a rank's layers."""
+    from pyprof2.analysis.memory.retained import forward_times
+
+    columns = ("layer", "direction", "recompute", "step")
+    (own,) = tables.of(rank)
+    return forward_times(
+        own.read("kernels", (*columns, "dur_ns")), own.read("ops", (*columns, "self_ns"))
+    )
 
 
 def memory_by_op(tables: RunTables, window_ms: tuple[float, float] | None) -> pd.DataFrame:
     """Return what each op allocated and released."""
-    import pandas as pd
-
     from pyprof2.analysis.memory.op_memory import MEMORY_NEEDED, OPS_NEEDED, memory_by_op
 
     begins = _begins(tables)
-    parts = []
-    for rank in tables.ranks:
+
+    def of_rank(rank: RankTables) -> pd.DataFrame:
         window = None
         if window_ms is not None:
             first, last = (begins[rank.rank] + round(ms * 1e6) for ms in window_ms)
             window = first, last
         memory, ops = rank.read("memory", MEMORY_NEEDED), rank.read("ops", OPS_NEEDED)
-        parts.append(memory_by_op(memory, ops, rank.rank, window))
-    return pd.concat(parts, ignore_index=True)
+        return memory_by_op(memory, ops, rank.rank, window)
+
+    return tables.of_each(of_rank)
 
 
 def _begins(tables: RunTables) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""What the rows of a run say: kernels and copies, or ops; one by one, and added up along axes."""
+"""The rows of a run: kernels and copies, or ops; one by one, and added up along axes."""
 
 from __future__ import annotations
 
@@ -103,14 +103,19 @@ class RunProfile:
         wanted = rows.ALL if columns is None else columns
         counted = self.tables.counted
         has_gpu = any(totals.has_gpu for _, totals in counted)
-        # Of a million kernels all columns at once take half a gigabyte until they are DataFrames.
+        # All columns of a million kernels take half a gigabyte until they are DataFrames.
         portions = rows.portions(wanted) if has_gpu else [wanted]
         orders: dict[int, Int] = {}
 
         def of_rank(rank: RankTables, totals: Totals, portion: Collection[str]) -> pa.Table:
             beside = _beside(rank, portion)
             if totals.has_gpu:
-                found = _activity_rows(rank, portion, beside, orders)
+                stored = rows.activity_columns(portion, ordered=rank.rank in orders)
+                kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
+                if rank.rank not in orders:
+                    orders[rank.rank] = rows.order_of(kernels, copies)
+                order = orders[rank.rank]
+                found = rows.activity_rows(kernels, copies, portion, order, beside)
             else:
                 found = _op_rows(rank, portion, beside)
             return shifted(found, self.first_ids.get(rank.rank, {}))
@@ -190,22 +195,6 @@ class RunProfile:
             return found
         every = self.with_calls(found, axes, depth, selection, fold_numbers=fold_numbers)
         return every[[*found.columns, *(name for name in columns if name not in means)]]
-
-
-def _activity_rows(
-    rank: RankTables,
-    wanted: Collection[str],
-    beside: Mapping[str, pa.Table],
-    orders: dict[int, Int],
-) -> pa.Table:
-    """Return columns of kernels and copies of a rank; their order is noted for the next ones."""
-    from pyprof2.analysis.summaries import rows
-
-    stored = rows.activity_columns(wanted, ordered=rank.rank in orders)
-    kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
-    if rank.rank not in orders:
-        orders[rank.rank] = rows.order_of(kernels, copies)
-    return rows.activity_rows(kernels, copies, wanted, orders[rank.rank], beside)
 
 
 def _op_rows(rank: RankTables, wanted: Collection[str], beside: Mapping[str, pa.Table]) -> pa.Table:

@@ -15,7 +15,7 @@ from pyprof2.store.folder import STORED, ranks_of, read_table
 from pyprof2.store.rank_tables import RankTables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import pandas as pd
@@ -68,6 +68,12 @@ class RunTables:
             self._frames[name] = as_pandas(self.table(name), STORED[name].never_null)
         return self._frames[name]
 
+    def of_each(self, analysis: Callable[[RankTables], pd.DataFrame]) -> pd.DataFrame:
+        """Return the results of an analysis of each rank, one after another."""
+        import pandas as pd
+
+        return pd.concat([analysis(rank) for rank in self.ranks], ignore_index=True)
+
     @cached_property
     def source_roots(self) -> list[str]:
         """The folders of the user's own code, the longest first."""
@@ -116,7 +122,7 @@ class RunTables:
 
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
-        """What the heading says of the steps is made of these rows."""
+        """The rows of table `steps` that the heading is made of."""
         from pyprof2.analysis.summaries.spent import OF_STEPS
         from pyprof2.analysis.time.steps import SHARES
 

@@ -56,18 +56,15 @@ class RunTime:
     @cached_property
     def idle_windows(self) -> pd.DataFrame:
         """How long each device was recorded, active, busy and idle."""
-        import pandas as pd
-
         from pyprof2.analysis.time.idle import INPUT
         from pyprof2.analysis.time.recordings import windows_of_ranks
 
         needed = {name: INPUT[name] for name in ("kernels", "copies", "trace")}
-        parts = [windows_of_ranks(rank.several(needed)) for rank in self.tables.ranks]
-        return pd.concat(parts, ignore_index=True)
+        return self.tables.of_each(lambda rank: windows_of_ranks(rank.several(needed)))
 
     @cached_property
     def host_time(self) -> pd.DataFrame:
-        """What steps waited for where no device worked."""
+        """The waits of steps where no device worked."""
         parts = [STORED["idle"].empty(), *self.host_times.values()]
         table = pa.concat_tables(parts).unify_dictionaries()
         return as_pandas(table, STORED["idle"].never_null)
@@ -98,47 +95,42 @@ class RunTime:
         self, analysis: Callable[[pa.Table, pa.Table, pa.Table], pa.Table]
     ) -> pd.DataFrame:
         """Return the result of an analysis of the kernels, copies and launches of each rank."""
-        import pandas as pd
-
         from pyprof2.analysis.time.idle import INPUT
 
         needed = {name: INPUT[name] for name in ("kernels", "copies", "launches")}
-        frames = []
-        for rank in self.tables.ranks:
-            frames.append(as_pandas(analysis(*rank.several(needed).values())))
-            frames[-1].insert(0, "rank", rank.rank)
-        return pd.concat(frames, ignore_index=True)
+
+        def of_rank(rank: RankTables) -> pd.DataFrame:
+            frame = as_pandas(analysis(*rank.several(needed).values()))
+            frame.insert(0, "rank", rank.rank)
+            return frame
+
+        return self.tables.of_each(of_rank)
 
     @cached_property
     def step_parts(self) -> pd.DataFrame:
         """The parts that the windows of steps are made of."""
-        import pandas as pd
-
         from pyprof2.analysis.time.step_parts import step_parts
         from pyprof2.analysis.time.step_windows import StepWindows
 
-        found = []
-        for rank in self.tables.ranks:
+        def of_rank(rank: RankTables) -> pd.DataFrame:
             windows = StepWindows.of(rank.read("steps"))
             parts = _known_device(step_parts(*_parts_input(rank), windows))
             at = parts["window"].to_numpy("int64")
             step, start_ns = windows.step[at], windows.start[at]
-            found.append(parts.assign(rank=rank.rank, step=step, start_ns=start_ns))
+            return parts.assign(rank=rank.rank, step=step, start_ns=start_ns)
+
         columns = ["rank", "device", "step", "start_ns", "part", "time_ns"]
-        return pd.concat(found, ignore_index=True)[columns]
+        return self.tables.of_each(of_rank)[columns]
 
     @cached_property
     def recorded_parts(self) -> pd.DataFrame:
         """The parts that all that was recorded of each device is made of."""
-        import pandas as pd
-
         from pyprof2.analysis.time.step_parts import recorded_parts
 
-        parts = [
-            _known_device(recorded_parts(*_parts_input(rank))).assign(rank=rank.rank)
-            for rank in self.tables.ranks
-        ]
-        return pd.concat(parts, ignore_index=True)[["rank", "device", "part", "time_ns"]]
+        def of_rank(rank: RankTables) -> pd.DataFrame:
+            return _known_device(recorded_parts(*_parts_input(rank))).assign(rank=rank.rank)
+
+        return self.tables.of_each(of_rank)[["rank", "device", "part", "time_ns"]]
 
     @cached_property
     def plugin_steps(self) -> pd.DataFrame:
@@ -170,7 +162,7 @@ class RunTime:
 
     @cached_property
     def energy(self) -> pd.DataFrame:
-        """What a step takes of energy."""
+        """The energy that a step takes."""
         import pandas as pd
 
         from pyprof2.analysis.time.energy import KIND, RANGES, energy
@@ -182,11 +174,6 @@ class RunTime:
         parts = [energy(rank.read("ranges", RANGES), steps, rank.rank) for rank in having]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=ENERGY.names)
 
-    @cached_property
-    def line_table(self) -> pd.DataFrame:
-        """The table `lines`."""
-        return self.tables.frame("lines")
-
     def line_profile(self, query: LineQuery) -> LineProfile:
         """Return what lines cost."""
         from pyprof2.analysis.summaries.line_profile import line_profile
@@ -195,7 +182,8 @@ class RunTime:
         for rank in self.tables.ranks:
             stacks[rank.rank] = rank.read("stacks", ["stack_id", "caller_id", "line"])
             roots[rank.rank] = next(iter(rank.source_roots), None)
-        return line_profile(self.line_table, stacks, self.tables.frame("steps"), query, roots)
+        lines, steps = (self.tables.frame(name) for name in ("lines", "steps"))
+        return line_profile(lines, stacks, steps, query, roots)
 
 
 def _known_device(parts: pd.DataFrame) -> pd.DataFrame:

@@ -31,7 +31,7 @@ from pyprof2.errors import CaptureError
 from pyprof2.frames import is_own_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 PREFIXES: Final = ("skyline", "deepview")
 ROLES: Final = ("model_provider", "input_provider", "iteration_provider")
@@ -243,9 +243,16 @@ def _errors_of(path: Path, given: int | None = None) -> Iterator[None]:
         is_arity = isinstance(error, TypeError) and "positional argument" in str(error)
         if given is not None and is_arity:
             text += f" (the input provider returns {given}, and the iteration is called with these)"
-        raise EntryPointError(
-            where, line, text, out_of_memory=_is_out_of_memory(error)
-        ) from error  # fmt: skip
+        kinds = (
+            getattr(torch, "OutOfMemoryError", MemoryError),
+            torch.cuda.OutOfMemoryError,
+            MemoryError,
+        )
+        # On the CPU torch has no class for it.
+        out_of_memory = isinstance(error, kinds) or (
+            isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+        )
+        raise EntryPointError(where, line, text, out_of_memory=out_of_memory) from error
 
 
 def _innermost(error: BaseException, path: Path) -> tuple[str | Path, int]:
@@ -268,16 +275,6 @@ def _text_of(error: BaseException) -> str:
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     first = next((line.strip() for line in words.splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first[:_TEXT_MAX]}" if first else type(error).__name__
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    kinds: Sequence[type[BaseException]] = [
-        getattr(torch, "OutOfMemoryError", MemoryError), torch.cuda.OutOfMemoryError, MemoryError,
-    ]  # fmt: skip
-    if isinstance(error, tuple(kinds)):
-        return True
-    # On the CPU torch has no class for it.
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def _kind(value: object) -> str:

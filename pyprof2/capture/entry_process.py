@@ -7,14 +7,13 @@ runs out of memory takes nothing with it.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pyprof2.capture import runner
-from pyprof2.capture.entry_facts import Facts
 from pyprof2.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -23,6 +22,37 @@ if TYPE_CHECKING:
 STEPS: Final = (3, 7)
 """The iterations that are recorded: before them optimizers make their state, kernels are chosen."""
 _FACTS: Final = "facts.json"
+
+
+@dataclass
+class EntryFacts:
+    """What a run of an entry point says of itself.
+
+    Attributes:
+        batch_size: samples in an iteration.
+        default_batch_size: what the input provider says.
+        prefix: `skyline` or `deepview`.
+        on_cpu: the line that first asked for a GPU, where the CPU took its place; None: nothing
+            did, or a GPU was there.
+        threads: that share the work of an op on the CPU.
+        used_gpu: whether the program used one.
+        wall_ns, cpu_ns: of each iteration that was timed: time, and time that the process worked.
+        waits: how often the process let go of the CPU in it, to wait for something.
+        error: what went wrong, `file:line: …`; None: nothing.
+        out_of_memory: whether it was for lack of memory.
+    """
+
+    batch_size: int = 0
+    default_batch_size: int = 0
+    prefix: str = ""
+    on_cpu: str | None = None
+    threads: int = 0
+    used_gpu: bool = False
+    wall_ns: list[int] = field(default_factory=list)
+    cpu_ns: list[int] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
+    error: str | None = None
+    out_of_memory: bool = False
 
 
 class EntryRunError(CaptureError):
@@ -74,7 +104,7 @@ class EntryRun:
         return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(self.threads))
 
 
-def record(run: EntryRun, trace: Path, steps: tuple[int, int] = STEPS) -> Facts:
+def record(run: EntryRun, trace: Path, steps: tuple[int, int] = STEPS) -> EntryFacts:
     """Record iterations with torch.profiler, their memory as well.
 
     Raises:
@@ -84,8 +114,8 @@ def record(run: EntryRun, trace: Path, steps: tuple[int, int] = STEPS) -> Facts:
     return _run(run, [f"--trace={trace}", "--memory", f"--first={first}", f"--last={last}"])
 
 
-def time_iterations(run: EntryRun) -> Facts:
-    """Take the times of iterations that nothing records; see `Facts`.
+def time_iterations(run: EntryRun) -> EntryFacts:
+    """Take the times of iterations that nothing records; see `EntryFacts`.
 
     Raises:
         EntryRunError: the entry point cannot be run.
@@ -93,7 +123,7 @@ def time_iterations(run: EntryRun) -> Facts:
     return _run(run, ["--timed"])
 
 
-def _run(run: EntryRun, options: Sequence[str]) -> Facts:
+def _run(run: EntryRun, options: Sequence[str]) -> EntryFacts:
     require_file(run.file)
     with tempfile.TemporaryDirectory(prefix="pyprof2-entry-") as folder:
         words = [*options, *run.options(Path(folder)), "--", str(run.file)]
@@ -121,7 +151,7 @@ def timed_out(run: EntryRun) -> EntryRunError:
     return EntryRunError(f"{run.file}: did not end within {run.timeout:g} s; see --timeout")
 
 
-def facts_in(folder: Path, run: EntryRun, code: int) -> Facts:
+def facts_in(folder: Path, run: EntryRun, code: int) -> EntryFacts:
     """Return what a process has said of itself.
 
     Raises:
@@ -132,7 +162,7 @@ def facts_in(folder: Path, run: EntryRun, code: int) -> Facts:
         hint = "; where memory runs out, systems do that" if code < 0 else " without a word"
         msg = f"{run.file}: its process {runner.ending(code)}{hint}"
         raise EntryRunError(msg)
-    facts = msgspec.json.decode(path.read_bytes(), type=Facts)
+    facts = msgspec.json.decode(path.read_bytes(), type=EntryFacts)
     if facts.error is not None:
         raise EntryRunError(facts.error, out_of_memory=facts.out_of_memory)
     return facts

@@ -30,7 +30,7 @@ _ENDS: Final = "it ends here, with what there is; record some steps only, --step
 
 
 class GrowthNote(NamedTuple):
-    """What to say, and whether the recording has to end."""
+    """The words for the user, and whether the recording has to end."""
 
     text: str
     is_full: bool

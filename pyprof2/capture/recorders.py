@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from pyprof2.capture.growth import Growth
 from pyprof2.capture.runner import BY_SIGNAL
 from pyprof2.markers import DEVICES_KEY, DOMAIN, WINDOW
+from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
 from pyprof2.nvtx.internals import (
     all_threads_config,
     allocated_on_cpu,
@@ -32,6 +34,7 @@ from pyprof2.nvtx.internals import (
 from pyprof2.nvtx.replacing import replace
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
 SNAPSHOT_EVENTS: Final = 1_000_000
@@ -309,24 +312,19 @@ def write_snapshot(cuda: Any, path: Path) -> None:
     if not cuda.is_available():
         return
     try:
-        found = cuda.memory._snapshot() | {DEVICES_KEY: _used_devices(cuda)}  # noqa: SLF001
+        devices = []
+        for device in range(cuda.device_count()):
+            # The driver counts all users, of devices on which this process holds any memory.
+            if reserved := int(cuda.memory_reserved(device)):
+                free, total = cuda.mem_get_info(device)
+                devices.append({"device": device, "used": int(total - free), "reserved": reserved})
+        found = cuda.memory._snapshot() | {DEVICES_KEY: devices}  # noqa: SLF001
         with path.open("wb") as file:
             pickle.dump(found, file)
     except (OSError, RuntimeError) as error:
         say(f"{path.name}: no snapshot of the GPU's memory was written: {error}")
     finally:
         cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
-
-
-def _used_devices(cuda: Any) -> list[dict[str, int]]:
-    """Return what is used of each device on which the allocator holds memory, by whomever."""
-    devices = []
-    for device in range(cuda.device_count()):
-        reserved = int(cuda.memory_reserved(device))
-        if reserved:
-            free, total = cuda.mem_get_info(device)
-            devices.append({"device": device, "used": int(total - free), "reserved": reserved})
-    return devices
 
 
 def leave_on_signal() -> None:
@@ -344,3 +342,46 @@ def leave_on_signal() -> None:
 
     signal.signal(signal.SIGTERM, leave)
     os.register_at_fork(after_in_child=forget)
+
+
+def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = None) -> None:
+    """Begin to annotate, and to record when it is time.
+
+    Args:
+        args: as `pyprof2.capture.script` parses them.
+        undo: takes what ends it.
+        prelude: see `TorchRecorder`.
+    """
+    steps = None if args.first is None else range(args.first, args.last + 1)
+    recorder: TorchRecorder | NsysWindow | None = None
+    if args.trace is not None:
+        recorder = TorchRecorder(
+            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot, prelude=prelude
+        )
+    else:
+        if sys.platform != "win32":
+            leave_on_signal()
+        if steps is not None:
+            recorder = NsysWindow(end_capture)
+    undo.callback(shutdown)
+    if recorder is not None:
+        undo.callback(recorder.finish)
+        if steps is not None:
+            undo.push(partial(_say_where_it_ended, recorder, steps))
+    sink: Any = "nvtx" if args.trace is None else "kineto"
+    root = args.source_root or str(args.folder)
+    # Only torch.profiler gets to know what memory is for.
+    memory = args.memory and args.trace is not None
+    begin_capture(Capture(sink, steps, root, recorder, memory=memory))
+
+
+def _say_where_it_ended(
+    recorder: TorchRecorder | NsysWindow,
+    steps: range,
+    _kind: object,
+    error: BaseException | None,
+    _trace: object,
+) -> None:
+    # An error says itself why there were no more steps.
+    if not recorder.has_begun and not isinstance(error, Exception):
+        say(f"step {steps[0]} did not begin: the script made fewer steps, or none that shows")

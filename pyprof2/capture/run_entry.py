@@ -1,6 +1,7 @@
 """Run the iterations of an entry point, recorded or timed, in the process that is there for it.
 
-Whoever started the process reads what it writes into a file, also where the code failed: `Facts`.
+Whoever started the process reads what it writes into a file, even where the code failed:
+`EntryFacts`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import torch
 if sys.platform != "win32":
     import resource
 
-from pyprof2.capture.entry_facts import Facts
 from pyprof2.capture.entry_points import EntryPointError, load_entry_point, own_folder
+from pyprof2.capture.entry_process import EntryFacts
 from pyprof2.capture.on_cpu import OnCpu
 from pyprof2.capture.recorders import Prelude
 from pyprof2.errors import CaptureError
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace, begin: Callable[[ExitStack, Prelude | None], N
     """
     # The code's own output is no result of ours.
     os.dup2(2, 1)
-    facts = Facts()
+    facts = EntryFacts()
     try:
         with ExitStack() as undo:
             _run(args, begin, undo, facts)
@@ -68,7 +69,7 @@ def _run(
     args: argparse.Namespace,
     begin: Callable[[ExitStack, Prelude | None], None],
     undo: ExitStack,
-    facts: Facts,
+    facts: EntryFacts,
 ) -> None:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
@@ -159,7 +160,7 @@ def _record(
         step()
 
 
-def _time(iterate: Callable[[], None], facts: Facts) -> None:
+def _time(iterate: Callable[[], None], facts: EntryFacts) -> None:
     """Take the time of iterations, after some that warm up."""
     for _ in range(WARM_UP):
         iterate()

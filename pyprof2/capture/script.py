@@ -28,7 +28,7 @@ from pyprof2.capture.runner import BY_SIGNAL, STDIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import CodeType, ModuleType, TracebackType
+    from types import CodeType, ModuleType
 
 INTERRUPTED: Final = BY_SIGNAL + signal.SIGINT
 
@@ -41,7 +41,22 @@ def main(argv: list[str]) -> None:
     args = _parse(argv)
     process = os.getpid()
     recording = ExitStack()
-    code, error = _run_to_its_end(args, recording)
+    code, error = 0, None
+    try:
+        if args.is_entry:
+            from pyprof2.capture import recorders, run_entry
+
+            code = run_entry.run(args, partial(recorders.begin, args))
+        else:
+            begin = partial(_begin, args, recording)
+            # As soon as the script has imported torch.
+            if _TORCH in sys.modules:
+                begin()
+            else:
+                sys.meta_path.insert(0, _Watch(begin))
+            _run(args)
+    except BaseException as caught:  # noqa: BLE001 -- whatever it is
+        code, error = _show(caught), caught
     if os.getpid() != process:
         _leave_fork(code)
     _join_threads()
@@ -86,26 +101,10 @@ def _add_entry(parser: argparse.ArgumentParser) -> None:
 # -- as the interpreter runs it ----------------------------------------------------------------
 
 
-def _run_to_its_end(
-    args: argparse.Namespace, recording: ExitStack
-) -> tuple[int, BaseException | None]:
-    """Run the script, and show what it does not catch as Python does; return exit code and that."""
-    try:
-        if args.is_entry:
-            from pyprof2.capture import captured, run_entry
-
-            return run_entry.run(args, partial(captured.begin, args)), None
-        _after_torch(partial(_begin, args, recording))
-        _run(args)
-    except BaseException as error:  # noqa: BLE001 -- whatever it is
-        return _show(error), error
-    return 0, None
-
-
 def _begin(args: argparse.Namespace, recording: ExitStack) -> None:
-    from pyprof2.capture import captured
+    from pyprof2.capture import recorders
 
-    captured.begin(args, recording)
+    recorders.begin(args, recording)
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -128,7 +127,12 @@ def _run(args: argparse.Namespace) -> None:
         _execute(compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True), names)
     else:
         _name_arguments([args.script], args.script, args.arguments)
-        _run_path(_from_here(args.script), names)
+        # Python writes the path into `__file__` with its links and `..`.
+        if sys.platform == "win32":
+            path = os.path.abspath(args.script)  # noqa: PTH100 -- see above
+        else:
+            path = os.path.join(os.getcwd(), args.script)  # noqa: PTH109, PTH118 -- see above
+        _run_path(path, names)
 
 
 def _name_arguments(how: Sequence[str], first: str, arguments: Sequence[str]) -> None:
@@ -142,13 +146,6 @@ def _name_arguments(how: Sequence[str], first: str, arguments: Sequence[str]) ->
 def _import_from(folder: str) -> None:
     if not sys.flags.safe_path:
         sys.path.insert(0, folder)
-
-
-def _from_here(path: str) -> str:
-    """Return the path of a script as Python writes it into `__file__`: links and `..` stay."""
-    if sys.platform == "win32":
-        return os.path.abspath(path)  # noqa: PTH100 -- see above
-    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 -- see above
 
 
 def _run_path(path: str, names: dict[str, Any]) -> None:
@@ -222,14 +219,6 @@ class _Watch:
         loader.exec_module = exec_module
 
 
-def _after_torch(then: Callable[[], None]) -> None:
-    """Call a function as soon as the script has imported torch."""
-    if _TORCH in sys.modules:
-        then()
-    else:
-        sys.meta_path.insert(0, _Watch(then))
-
-
 # -- how it ends -------------------------------------------------------------------------------
 
 
@@ -240,20 +229,17 @@ def _show(error: BaseException) -> int:
             return error.code or 0
         print(error.code, file=sys.stderr)  # noqa: T201 -- what Python does
         return 1
-    error = error.with_traceback(_of_the_script(error.__traceback__))
+    trace = error.__traceback__
+    # From where it is in the script, as without us.
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    error = error.with_traceback(trace)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as stop:
         return _show(stop)
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-
-
-def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it is in the script, as without us."""
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    return trace
 
 
 def _join_threads() -> None:

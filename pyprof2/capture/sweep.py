@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.batch.model import Model
     from pyprof2.analysis.summaries.batch.recorded import Recorded
-    from pyprof2.capture.entry_facts import Facts
-    from pyprof2.capture.entry_process import EntryRun
+    from pyprof2.capture.entry_process import EntryFacts, EntryRun
 
 ROUNDS: Final = 5
 CPU_TIME: Final = "CPU time of one thread"
@@ -51,8 +50,8 @@ class Sweep:
     """
 
     recordings: dict[int, Recorded] = field(default_factory=dict)
-    facts: dict[int, Facts] = field(default_factory=dict)
-    times: dict[int, list[Facts]] = field(default_factory=lambda: defaultdict(list))
+    facts: dict[int, EntryFacts] = field(default_factory=dict)
+    times: dict[int, list[EntryFacts]] = field(default_factory=lambda: defaultdict(list))
     failed: dict[int, EntryRunError] = field(default_factory=dict)
 
     @property
@@ -194,7 +193,7 @@ def _record(run: EntryRun, sweep: Sweep, on_run: Callable[[], object]) -> int:
     return facts.batch_size
 
 
-def _waits(facts: Sequence[Facts]) -> bool:
+def _waits(facts: Sequence[EntryFacts]) -> bool:
     """Return whether iterations wait, and are not just kept from the CPU by other programs."""
     pairs = [(w, c) for each in facts for w, c in zip(each.wall_ns, each.cpu_ns, strict=True)]
     is_longer = min(wall / max(1, cpu) for wall, cpu in pairs) > _WAITS

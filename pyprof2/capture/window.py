@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _TAKEN: Final = "a profiler records this process already: pyprof2.record records nothing"
 
 
-class RecordingWindow:
+class StepsRecording:
     """Waits for the first of some steps, and records them."""
 
     def __init__(self, path: Path, steps: range | None, at_end: Callable[[], None]) -> None:

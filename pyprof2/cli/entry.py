@@ -17,8 +17,7 @@ from pyprof2.reports.cells import clean
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.capture.entry_facts import Facts
-    from pyprof2.capture.entry_process import EntryRun
+    from pyprof2.capture.entry_process import EntryFacts, EntryRun
 
 _OWN: Final = {"batch": "--batch", "on": "--on", "threads": "--threads", "timeout": "--timeout"}
 
@@ -141,7 +140,7 @@ def recording(args: argparse.Namespace) -> Iterator[Path]:
         yield trace
 
 
-def say_ran(args: argparse.Namespace, facts: Facts) -> None:
+def say_ran(args: argparse.Namespace, facts: EntryFacts) -> None:
     """Say how an entry point ran."""
     if args.quiet:
         return
@@ -149,7 +148,7 @@ def say_ran(args: argparse.Namespace, facts: Facts) -> None:
     say_place(facts)
 
 
-def say_place(facts: Facts) -> None:
+def say_place(facts: EntryFacts) -> None:
     """Say if the CPU took the place of a GPU."""
     if facts.on_cpu is not None:
         say(f"on the CPU: what the code asks of a GPU ran there, first {facts.on_cpu}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.capture.recorders import say
-from pyprof2.capture.window import RecordingWindow
+from pyprof2.capture.window import StepsRecording
 from pyprof2.errors import OutputExistsError, UsageError
 from pyprof2.integrations.environment import is_off, steps_asked, steps_for
 from pyprof2.markers import place_in_job
@@ -67,8 +67,8 @@ def record(
 
     Args:
         steps: a step, or the first and the last one, as in `(3, 6)`, or a range; steps count from
-            0. By default the whole block. What the environment variable `PYPROF2` says counts
-            more: `0` records nothing, `A:B` those steps.
+            0. By default the whole block. The environment variable `PYPROF2` counts more: `0`
+            records nothing, `A:B` those steps.
         out: the name of what is written; by default that of the script, in the current folder,
             with a number if it is taken.
         force: replace what is there of that name.
@@ -111,7 +111,7 @@ class StepRecording:
             if path.exists() and not self._force:
                 msg = f"{path}: exists; name another, or say force=True"
                 raise OutputExistsError(msg)
-        self._window = RecordingWindow(self._trace, self._steps, self._show)
+        self._window = StepsRecording(self._trace, self._steps, self._show)
 
     def begin(self, step: int = 0) -> None:
         """Begin with the step of that number."""

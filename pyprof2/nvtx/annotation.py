@@ -173,19 +173,15 @@ def _begin(options: Options) -> None:
         if _current.session.options == options:
             return
         shutdown()
-    start(options, _sink_for(options))
-
-
-def _sink_for(options: Options) -> Sink | None:
-    if options.sink == "kineto":
-        return None
-    try:
-        return nvtx_sink()
-    except UsageError as error:
-        if options.sink == "nvtx":
-            raise
-        warnings.warn(f"{error}; without it only torch.profiler gets ranges", stacklevel=3)
-        return None
+    sink = None
+    if options.sink != "kineto":
+        try:
+            sink = nvtx_sink()
+        except UsageError as error:
+            if options.sink == "nvtx":
+                raise
+            warnings.warn(f"{error}; without it only torch.profiler gets ranges", stacklevel=2)
+    start(options, sink)
 
 
 def start(options: Options, sink: Sink | None) -> None:
@@ -271,7 +267,7 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
-            "nvtx.collectives", "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
+            "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
             "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
             "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.storages", "nvtx.threads",

@@ -352,8 +352,8 @@ def _matcher_in_python(
     """Return what `_marking.Matcher` is in C: see there."""
     first = tensors[0][0] if tensors else None
 
-    # On the critical path: it compares, and makes nothing. What has the expected type can be
-    # compared; a tensor where a number is expected has not.
+    # On the critical path: it compares, and makes nothing. Values of the expected type can be
+    # compared; a tensor where a number is expected is none.
     def matches(values: Values) -> bool:
         if len(values) != count:
             return False

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.markers import Direction, Marker
 from pyprof2.nvtx.calls import ForwardOp, LayerName, Site
-from pyprof2.nvtx.collectives import collective_bytes, group_of
 from pyprof2.nvtx.compiled import own, record
-from pyprof2.nvtx.describe import device_of
+from pyprof2.nvtx.describe import collective_bytes, device_of, group_of
 from pyprof2.nvtx.schema import Op
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 
 from pyprof2.markers import Marker
-from pyprof2.nvtx.collectives import group_of_value
-from pyprof2.nvtx.describe import tensor_bytes
+from pyprof2.nvtx.describe import group_of_value, tensor_bytes
 from pyprof2.nvtx.internals import own_number
 from pyprof2.signatures import TORCH_DTYPES
 

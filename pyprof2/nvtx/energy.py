@@ -1,11 +1,11 @@
 """Read the counters of energy that the machine has: those of its CPUs, and of the GPUs in use.
 
-CPUs: the files of RAPL under `/sys/class/powercap`, which many machines let only root read. Of each
-only the whole packages count: their parts, such as cores, are inside of them. They count what all
-programs on the machine use. GPUs: those on which this process has memory, through NVML and its
-package nvidia-ml-py. Most count their energy themselves: `nvmlDeviceGetTotalEnergyConsumption`. Of
-one that does not, older than Volta or shared out, the power is sampled while steps are recorded,
-and integrated.
+CPUs: the files of RAPL under `/sys/class/powercap`, which many machines let only root read. Only
+whole packages count: their parts, such as cores, are inside of them. They count what all programs
+on the machine use. GPUs: those on which this process has memory, through NVML and its package
+nvidia-ml-py. Most count their energy themselves: `nvmlDeviceGetTotalEnergyConsumption`. Where one
+does not, older than Volta or shared out, its power is sampled while steps are recorded, and
+integrated.
 
 A counter that cannot be read is not there, and one that fails, or that may have wrapped around
 unseen, is not read again. Nothing is estimated. The environment variable `PYPROF2_ENERGY=0` turns
@@ -379,24 +379,13 @@ def used_in(
 
 
 def machine_meter() -> Meter | None:
-    """Return what reads this machine's counters; None where it is turned off."""
-    if os.environ.get(SWITCH) == "0":
-        return None
-    seconds = _idle_seconds()
-    everything = [*rapl_counters(POWERCAP), *nvml_counters(None)] if seconds else []
-    return Meter(
-        lambda: [*rapl_counters(POWERCAP), *nvml_counters(used_gpus())],
-        time.monotonic,
-        used_in(seconds, everything) if everything else None,
-    )
-
-
-def _idle_seconds() -> float:
-    """Return how long to wait before the program begins.
+    """Return what reads this machine's counters; None where it is turned off.
 
     Raises:
-        UsageError: the environment says what is no such time.
+        UsageError: how long to wait, as the environment says it, is no such time.
     """
+    if os.environ.get(SWITCH) == "0":
+        return None
     text = os.environ.get(IDLE, "") or "0"
     try:
         seconds = float(text)
@@ -405,4 +394,9 @@ def _idle_seconds() -> float:
     if not 0 <= seconds <= _LONGEST_IDLE:
         msg = f"{IDLE} is {text!r}; it can be a number of seconds, {_LONGEST_IDLE:.0f} at most"
         raise UsageError(msg)
-    return seconds
+    everything = [*rapl_counters(POWERCAP), *nvml_counters(None)] if seconds else []
+    return Meter(
+        lambda: [*rapl_counters(POWERCAP), *nvml_counters(used_gpus())],
+        time.monotonic,
+        used_in(seconds, everything) if everything else None,
+    )

@@ -146,8 +146,8 @@ def is_called() -> bool:
     """Return whether a dispatch mode gets `aten::detach` because the program called it.
 
     When autograd saves a tensor, or gives it back, it copies the handle; modes get to see this as
-    a detach, which nobody called and no profiler records. What is called comes through autograd's
-    own detach, which keeps the layer for views out.
+    a detach, which nobody called and no profiler records. A call comes through autograd's own
+    detach, which keeps the layer for views out.
     """
     return _key_excluded(_C.DispatchKey.ADInplaceOrView)
 

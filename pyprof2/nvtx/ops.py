@@ -20,8 +20,8 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyprof2.markers import NO_SEQUENCE, Marker
-from pyprof2.nvtx.collectives import group_of
 from pyprof2.nvtx.compiled import marking
+from pyprof2.nvtx.describe import group_of
 from pyprof2.nvtx.internals import (
     ACCUMULATE_GRAD,
     ENGINE_RUN,

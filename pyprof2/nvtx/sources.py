@@ -243,8 +243,8 @@ class Sources:
             kind = self._files.get(frame.f_code.co_filename)
             if kind is None:
                 kind = self._add(frame)
-            # Compiled code calls graphs from its first line, and what is left of the function after
-            # a graph break from any. What it could not compile it calls from its line.
+            # Compiled code calls graphs from its first line, and the rest of the function after a
+            # graph break from any. It calls what it could not compile from the line of that.
             if (kind and frame.f_code in compiled) and (
                 frame.f_lineno == frame.f_code.co_firstlineno
                 or (inner is not None and is_continuation(inner.f_code))

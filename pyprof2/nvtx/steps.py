@@ -3,9 +3,9 @@
 A training step ends in the step of an optimizer. It begins with the wait for its first batch, where
 it waits for one, else with the first call of a module with gradients; and it lasts until the next
 one begins, or until something else does: a module is called without gradients, a DataLoader has no
-more batches. That is evaluation, generation, or the end, and belongs to no step. What runs without
-gradients between the wait for a batch and the forward with gradients is part of the step, such as
-a frozen teacher, but not a model in evaluation mode whose parameters are trained.
+more batches. That is evaluation, generation, or the end, and belongs to no step. Modules that run
+without gradients between the wait for a batch and the forward with gradients are part of the step,
+such as a frozen teacher, but not a model in evaluation mode whose parameters are trained.
 
 Whether what has begun is a step is known only when an optimizer steps. So instants are marked, and
 the reader of the recording makes steps of them. Several optimizers that take turns make one step

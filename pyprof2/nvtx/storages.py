@@ -77,7 +77,7 @@ def storages_of(tensor: Tensor) -> Iterator[UntypedStorage]:
     try:
         yield tensor.untyped_storage()
     except (RuntimeError, NotImplementedError):
-        # Of a transform of torch.func, an opaque or another sparse tensor.
+        # A tensor of a transform of torch.func, an opaque or another sparse one.
         return
 
 

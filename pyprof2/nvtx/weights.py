@@ -151,23 +151,19 @@ class Weights:
             number += 1
             name = f"{plain}#{number}"
         self._names[tensor] = name
-        self._lines[tensor] = _lines_of(tensor, path, module)
+        # No line made what is copied: it has those of its module.
+        holders: list[Tensor | Module] = [tensor]
+        if module is not None:
+            names = path.split(".")[:-1]
+            parts = (".".join(names[:count]) for count in range(len(names), 0, -1))
+            holders += [module.get_submodule(part) for part in parts]
+        self._lines[tensor] = next((_made_at[each] for each in holders if each in _made_at), None)
         self._owners[name] = weakref.ref(tensor)
         return name
 
     def _is_taken(self, name: str) -> bool:
         owner = self._owners.get(name)
         return owner is not None and owner() is not None
-
-
-def _lines_of(tensor: Tensor, path: str, module: Module | None) -> str | None:
-    """Return the lines that made a tensor, or as what is copied is made by none, its module."""
-    holders: list[Tensor | Module] = [tensor]
-    if module is not None:
-        names = path.split(".")[:-1]
-        parts = (".".join(names[:count]) for count in range(len(names), 0, -1))
-        holders += [module.get_submodule(part) for part in parts]
-    return next((_made_at[each] for each in holders if each in _made_at), None)
 
 
 def _in_parts(weights: list[Weight]) -> Iterator[tuple[Weight, ...]]:

@@ -1,11 +1,12 @@
 """How a process of our own takes memory from the system, and gives it back.
 
-Parsing takes arrays of megabytes by the thousand, and lets them go again. What keeps them all for
-the next one keeps them in sizes that do not fit: of what such a process holds at its peak a third
-is free. What keeps none has the system clear each page anew, which takes a quarter of the time. So
-the largest blocks are the system's own, and go back to it when they are let go; of the others so
-much is kept as the columns of a window of a long recording take. That is nothing to decide for
-another's process: only the command line does it, and the processes that we start.
+Parsing takes arrays of megabytes by the thousand, and lets them go again. An allocator that keeps
+them all for the next one keeps them in sizes that do not fit: a third of the memory of such a
+process is free at its peak. One that keeps none has the system clear each page anew, which takes a
+quarter of the time. So the largest blocks are the system's own, and go back to it when they are let
+go; of the others as much is kept as the columns of a window of a long recording take. That is
+nothing to decide for another's process: only the command line does it, and the processes that we
+start.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Usage(ctypes.Structure):
 def give_memory_back() -> None:
     """Have what large arrays leave free go back to the system, here and from now on.
 
-    It is glibc that is told to; with another C library this changes what Arrow does alone.
+    glibc does it; with another C library this changes what Arrow does alone.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     set_option = getattr(_c_library(), "mallopt", None)

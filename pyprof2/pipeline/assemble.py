@@ -60,7 +60,7 @@ def assemble(
         for name, parts in _tables_of(window, source_root, shared, facts, windows.activity_ids(at)):
             rows = (shifted(part, ids) for part in parts)
             in_order = late[name].in_order(rows, windows.following(at)) if name in late else rows
-            yield name, _counted(name, _ranked(name, rank, in_order), counts)
+            yield name, _ranked(name, rank, in_order, counts)
     facts["counter_values"] = counts["counters"]
     about = recording.trace | {"source_root": source_root}
     for name, rows in (
@@ -70,7 +70,7 @@ def assemble(
         ("devices", _rows("devices", recording.devices)),
         ("trace", _rows("trace", [about])),
     ):
-        yield name, _ranked(name, rank, [rows])
+        yield name, _ranked(name, rank, [rows], counts)
 
 
 def _tables_of(
@@ -118,16 +118,13 @@ class _Late:
             yield rows.slice(0, begun)
 
 
-def _counted(name: str, parts: Iterable[pa.Table], counts: Counter[str]) -> Iterator[pa.Table]:
-    for part in parts:
-        counts[name] += part.num_rows
-        yield part
-
-
-def _ranked(name: str, rank: int, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield rows of a table with their rank; a recording alone is span 0."""
+def _ranked(
+    name: str, rank: int, parts: Iterable[pa.Table], counts: Counter[str]
+) -> Iterator[pa.Table]:
+    """Yield rows of a table with their rank, and count them; a recording alone is span 0."""
     numbers = {"rank": rank} | ({"span": 0} if "span" in TABLES[name].names else {})
     for part in parts:
+        counts[name] += part.num_rows
         for column, number in numbers.items():
             values = pa.array(np.full(part.num_rows, number, np.int64))
             part = part.append_column(column, values)  # noqa: PLW2901 - one after another

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.rank_graph import RankGraph
 
 MANY_RANKS: Final = 32
-"""A job of so many is taken by its legs; of fewer all kernels are in one graph."""
+"""A job of so many is taken by its segments between collectives; of fewer all kernels are in one
+graph."""
 PEERS: Final = 8
 """A rank that stands out is measured against so many of its role, evenly spread."""
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
@@ -47,7 +48,7 @@ _OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
 
 
 def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
-    """Return what the ranks of a store tell together; only `collectives` and `trace` are read.
+    """Return what the ranks of a store say together; only `collectives` and `trace` are read.
 
     Args:
         store: its folder.
@@ -92,7 +93,7 @@ def with_kernels(members: pd.DataFrame, own: pa.Table) -> pd.DataFrame:
     return members.assign(kernel_id=ids.reindex(members["collective_id"]).to_numpy())
 
 
-def legs_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
+def segments_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
     """Return table `legs` of a rank; `members` as for `parts_of_rank`."""
     rows = members.sort_values("start_ns", kind="stable").reset_index(drop=True)
     graph = rank_graph(tables.several(INPUT), rows, tables.rank, lambda time: time)
@@ -101,11 +102,11 @@ def legs_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
     return as_table(LEGS, frame.assign(step=step.mask(step == NO_STEP)))
 
 
-def _named(legs: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
-    """Return legs whose ends are ids of collectives."""
+def _named(segments: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
+    """Return segments whose ends are ids of collectives."""
     ids = np.r_[members["collective_id"].to_numpy(np.int64), -1]
-    ends = {f"{name}_id": ids[legs[name].to_numpy()] for name in ("source", "target")}
-    return legs.drop(columns=["source", "target"]).assign(**ends)
+    ends = {f"{name}_id": ids[segments[name].to_numpy()] for name in ("source", "target")}
+    return segments.drop(columns=["source", "target"]).assign(**ends)
 
 
 class _Changed(NamedTuple):
@@ -113,14 +114,14 @@ class _Changed(NamedTuple):
 
     Attributes:
         change: what is changed, in the graph of it and its peers.
-        legs: of the rank, as they would be.
+        segments: of the rank, as they would be.
         excess: what it takes longer than the others: `kind`, `op`, `source`, `excess_ns`.
         host_times: of it and its peers.
         scatter: see `what_if.scatter`.
     """
 
     change: what_if.Scenario
-    legs: pd.DataFrame
+    segments: pd.DataFrame
     excess: pd.DataFrame
     host_times: pd.Series
     scatter: int
@@ -128,11 +129,11 @@ class _Changed(NamedTuple):
 
 @dataclass
 class ManyRanks:
-    """A job by its legs.
+    """A job by its segments between collectives: the stored table `legs`.
 
     Attributes:
         store: its folder.
-        reduced: what its ranks together tell.
+        reduced: what its ranks say together.
         roles: of each rank.
         graph_of: gives the graph of a rank, and the members that it was made of.
     """
@@ -144,7 +145,7 @@ class ManyRanks:
     _known: dict[int, _Changed] = field(default_factory=dict)
 
     @cached_property
-    def _legs(self) -> pd.DataFrame:
+    def _segments(self) -> pd.DataFrame:
         frame = as_pandas(read_table(self.store, "legs"), (*KEYS[:3], "begin_ns"))
         frame["step"] = frame["step"].fillna(NO_STEP).astype("int64")
         begin = frame["begin_ns"].to_numpy(np.int64, copy=True)
@@ -156,8 +157,8 @@ class ManyRanks:
 
     @cached_property
     def job(self) -> SegmentJob:
-        """The legs of all ranks, joined by their collectives."""
-        return segment_job(self._legs, self.reduced.members)
+        """The segments of all ranks, joined by their collectives."""
+        return segment_job(self._segments, self.reduced.members)
 
     def scale_transfers(self, factor: float) -> what_if.Gain:
         """Return what the job gains if transfers of matched collectives take `factor` as long."""
@@ -169,18 +170,18 @@ class ManyRanks:
         Raises:
             UsageError: no other rank has its role.
         """
-        change, legs = self._changed(rank)[:2]
-        known = self._legs[list(KEYS)].merge(legs[list(KEYS)], indicator=True, how="right")
-        new = legs[(known["_merge"] == "right_only").to_numpy(bool)]
+        change, segments = self._changed(rank)[:2]
+        known = self._segments[list(KEYS)].merge(segments[list(KEYS)], indicator=True, how="right")
+        new = segments[(known["_merge"] == "right_only").to_numpy(bool)]
         job = self.job
         if len(new):
             none = dict.fromkeys(("ns", "unwaited_ns", "unlagged_ns"))
-            begin = self._legs.loc[self._legs["rank"] == rank, "begin_ns"].iloc[0]
+            begin = self._segments.loc[self._segments["rank"] == rank, "begin_ns"].iloc[0]
             more = new.assign(begin_ns=begin, **none).astype(dict.fromkeys(none, "Int64"))
             job = segment_job(
-                pd.concat([self._legs, more], ignore_index=True), self.reduced.members
+                pd.concat([self._segments, more], ignore_index=True), self.reduced.members
             )
-        lengths = job.changed(legs)
+        lengths = job.changed(segments)
         gain = job.evaluate(change.what, lengths, scatter=self._changed(rank).scatter)
         return gain, job.step_gains(lengths)
 
@@ -216,9 +217,9 @@ class ManyRanks:
         lag = job.graph.lag if change.lag is None else change.lag
         count = len(graph.start)
         own = (job.graph.target < count) & (job.edge_kind != INNER)
-        legs = segments_of(graph, Timing(duration[:count], lag[own]))
+        segments = segments_of(graph, Timing(duration[:count], lag[own]))
         excess = _excess(job, job.graph.duration - duration, (job.graph.lag - lag)[own], own)
-        named = _named(legs, found[rank][1]).assign(rank=rank)
+        named = _named(segments, found[rank][1]).assign(rank=rank)
         hosts = host_times(job).groupby("rank")["host_ns"].sum().reindex(chosen).fillna(0)
         return _Changed(change, named, excess, hosts, what_if.scatter(job, change))
 
@@ -267,7 +268,7 @@ def _write_rank_of_job(
     members: pd.DataFrame,
     many: bool,  # noqa: FBT001
 ) -> None:
-    """Write what all ranks together tell of one; of many ranks also what they are compared by."""
+    """Write what all ranks together say of one; of many ranks also what they are compared by."""
     write_table(folder, "clocks", rank, [as_table(CLOCKS, clock)])
     tables = RankTables(folder, rank)
     if len(members):
@@ -278,7 +279,7 @@ def _write_rank_of_job(
     if many:
         frames = {
             "parts": as_table(PARTS, parts_of_rank(tables, members).astype({"step": "Int64"})),
-            "legs": legs_table(tables, members),
+            "legs": segments_table(tables, members),
         }
     for name, table in frames.items():
         write_table(folder, name, rank, [table])

@@ -37,7 +37,7 @@ from pyprof2.store.folder import StoreWriter, TableWriters, write_table
 from pyprof2.store.parts import SpooledParts
 from pyprof2.store.places import folder_of, name_of, place
 from pyprof2.store.rank_tables import RankTables
-from pyprof2.store.remote import Found, here, written
+from pyprof2.store.remote import Readable, here, written
 from pyprof2.tables import COLLECTIVES, TABLES
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from pyprof2.frames import Code
-    from pyprof2.pipeline.ranks import Kept
+    from pyprof2.pipeline.ranks import KeptRanks
     from pyprof2.recording import Recording
 
 
@@ -62,7 +62,7 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
     """Read traces, one or more per rank, and write a store; return its path.
 
     Recordings that one process made one after another are segments of one rank, and spans of one
-    worker, by the names that TensorBoard's handler gives, are too. Of several files
+    worker, by the names that TensorBoard's handler gives, are too. Where there are several files,
     those that cannot be read are left out, with a warning each. Where a folder is named, and the
     store has been made of some of its files already, only the others are parsed.
 
@@ -98,7 +98,7 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
 
 
 def parse_found(  # noqa: PLR0913 - see `parse`
-    found: Found,
+    found: Readable,
     out: Path,
     *,
     jobs: int = 1,
@@ -128,7 +128,7 @@ def parse_found(  # noqa: PLR0913 - see `parse`
 
 
 class _Read(NamedTuple):
-    """What is recorded in each file, one after another, and why others could not be read."""
+    """The recordings in each file, one after another, and why others could not be read."""
 
     recordings: list[tuple[Path, Recording]]
     failed: list[tuple[Path, TraceError]]
@@ -147,12 +147,12 @@ class _Job:
     """
 
     files: Sequence[Path]
-    found: Found
+    found: Readable
     root: str | None
     workers: _Workers
     progress: bool
 
-    def parse(self, writer: StoreWriter, kept: Kept | None) -> list[tuple[Path, TraceError]]:
+    def parse(self, writer: StoreWriter, kept: KeptRanks | None) -> list[tuple[Path, TraceError]]:
         """Write the store; return the files that are left out.
 
         Args:
@@ -174,18 +174,18 @@ class _Job:
     def _read(self, files: Sequence[Path], writer: StoreWriter) -> _Read:
         folders = [writer.scratch(f"{len(files)}-{number}") for number in range(len(files))]
         found = _Read([], [])
-        with _Progress(files, shown=self.progress) as bar:
+        with _FilesProgress(files, shown=self.progress) as bar:
             callbacks = [bar.callback(self.workers.parallel)] * len(files)
             read = self.workers.map(_read_file, files, folders, callbacks)
             for file, each in zip(files, read, strict=True):
                 if isinstance(each, TraceError):
-                    each.args = (self.found.told(str(each)),)
+                    each.args = (self.found.shown(str(each)),)
                     found.failed.append((file, each))
                 else:
                     found.recordings.extend((file, recording) for recording in each)
         return found
 
-    def _write(self, found: _Read, folder: Path, kept: Kept) -> dict[str, Any]:
+    def _write(self, found: _Read, folder: Path, kept: KeptRanks) -> dict[str, Any]:
         """Write the tables of all ranks; return the manifest."""
         recordings = found.recordings
         groups, ranks = assign_ranks(recordings)
@@ -204,22 +204,26 @@ class _Job:
         order = [file.name for file in whole]
         entries = [*_entries(recordings, groups, ranks, facts), *kept.ranks]
         return {
-            "sources": [kept.sources.get(file.name) or self._source(file) for file in whole],
+            "sources": [
+                kept.sources.get(file.name)
+                or {
+                    "path": self.found.shown(str(file)),
+                    "bytes": file.stat().st_size,
+                    "sha256": digest_of(file),
+                }
+                for file in whole
+            ],
             # A store that is kept in part names each file once.
             "ranks": sorted(entries, key=lambda e: order.index(e["source"]))
             if kept.ranks
             else entries,
             "failed": [
-                {"path": self.found.told(str(file)), "error": str(error)}
+                {"path": self.found.shown(str(file)), "error": str(error)}
                 for file, error in found.failed
             ],
             "source_root": self.root,
             "code": _code(folder, whole, [*ranks, *kept.numbers]),
         }
-
-    def _source(self, file: Path) -> dict[str, Any]:
-        path = self.found.told(str(file))
-        return {"path": path, "bytes": file.stat().st_size, "sha256": digest_of(file)}
 
 
 def default_store(trace: Path) -> Path:
@@ -242,7 +246,7 @@ class _Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What still runs after another has failed writes into a folder that goes away.
+        # Tasks that still run after another has failed write into a folder that goes away.
         wait([task for task in self._started if not task.cancel()])
         if self._pool is not None:
             self._pool.shutdown()
@@ -262,7 +266,7 @@ class _Workers:
             raise TraceError(msg) from error
 
 
-class _Progress:
+class _FilesProgress:
     """A bar over the bytes of the files, shown once the work has taken a second."""
 
     def __init__(self, files: Sequence[Path], *, shown: bool) -> None:
@@ -309,13 +313,24 @@ def _write_rank(
     segments: Sequence[Recording], spans: Sequence[int], rank: int, folder: Path, root: str | None
 ) -> list[dict[str, int]]:
     """Write the tables of a rank, and return facts on each of its recordings."""
-    facts = _write_canonical(segments, spans, rank, folder, root)
+    if len(segments) == 1:
+        facts = [_write_recording(segments[0], rank, folder, root)]
+    else:
+        # Each is linked by itself: nothing is joined across what was not recorded.
+        scratch = [Path(tempfile.mkdtemp(prefix="scratch-rank-", dir=folder)) for _ in segments]
+        facts = [
+            _write_recording(segment, rank, own, root)
+            for segment, own in zip(segments, scratch, strict=True)
+        ]
+        shifts = clock_shifts(segments)
+        for name in TABLES:
+            write_table(folder, name, rank, joined(name, scratch, rank, shifts, spans))
     write_results(folder, rank)
     return facts
 
 
 def _write_job(folder: Path, ranks: Sequence[int], workers: _Workers) -> None:
-    """Write what needs all ranks: what they tell together, and what that tells of each."""
+    """Write the tables that need all ranks."""
     if len(ranks) == 1 and not RankTables(folder, ranks[0]).parts("collectives").row_count:
         row = reference(ranks[0]).row()
         whole = {name: round(row[name]) for name in row if name.endswith("_ns")}
@@ -323,26 +338,10 @@ def _write_job(folder: Path, ranks: Sequence[int], workers: _Workers) -> None:
         for table, rows in ((CLOCKS, clocks), (PARTS, PARTS.empty()), (LEGS, LEGS.empty())):
             write_table(folder, table.name, ranks[0], [rows])
         return
-    # What many ranks take imports pandas, which takes longer than to read a small recording.
+    # Many ranks need pandas, whose import takes longer than to read a small recording.
     from pyprof2.pipeline.many_ranks import write_job
 
     write_job(folder, ranks, workers.map)
-
-
-def _write_canonical(
-    segments: Sequence[Recording], spans: Sequence[int], rank: int, folder: Path, root: str | None
-) -> list[dict[str, int]]:
-    if len(segments) == 1:
-        return [_write_recording(segments[0], rank, folder, root)]
-    # Each is linked by itself: nothing is joined across what was not recorded.
-    scratch = [Path(tempfile.mkdtemp(prefix="scratch-rank-", dir=folder)) for _ in segments]
-    facts = []
-    for segment, own in zip(segments, scratch, strict=True):
-        facts.append(_write_recording(segment, rank, own, root))
-    shifts = clock_shifts(segments)
-    for name in TABLES:
-        write_table(folder, name, rank, joined(name, scratch, rank, shifts, spans))
-    return facts
 
 
 def _write_recording(
@@ -360,7 +359,18 @@ def _write_recording(
     tables = RankTables(folder, rank, own=True)
     nbytes += write_table(folder, "idle", rank, _idle(tables, root))
     release_spare()
-    nbytes += write_table(folder, "collectives", rank, [_collectives(tables)])
+    # Rows that may be of collectives; most recordings have none.
+    found = collective_rows.rows_of_collectives(
+        {name: tables.parts(name) for name in ("kernels", "ops", "ranges")},
+        lambda name, at: tables.rows(name, at, collective_rows.INPUT[name]),
+    )
+    collectives = COLLECTIVES.empty()
+    if found["kernels"].num_rows or found["ops"].num_rows:
+        from pyprof2.analysis.job.collectives import collectives_of_rank
+
+        found["signatures"] = tables.read("signatures", collective_rows.INPUT["signatures"])
+        collectives = collectives_of_rank(found, rank)
+    nbytes += write_table(folder, "collectives", rank, [collectives])
     return facts | {"table_bytes": nbytes}
 
 
@@ -371,20 +381,6 @@ def _idle(tables: RankTables, root: str | None) -> Iterator[pa.Table]:
     with tempfile.TemporaryDirectory(prefix="scratch-idle-", dir=tables.store) as folder:
         spool = partial(SpooledParts, Path(folder, "ranges.arrow"))
         yield from idle_of_recording(parts, whole, tables.rank, root, spool)
-
-
-def _collectives(tables: RankTables) -> pa.Table:
-    """Return the table `collectives` of a recording whose canonical tables are written."""
-    found = collective_rows.rows_of_collectives(
-        {name: tables.parts(name) for name in ("kernels", "ops", "ranges")},
-        lambda name, at: tables.rows(name, at, collective_rows.INPUT[name]),
-    )
-    if not found["kernels"].num_rows and not found["ops"].num_rows:
-        return COLLECTIVES.empty()
-    from pyprof2.analysis.job.collectives import collectives_of_rank
-
-    found["signatures"] = tables.read("signatures", collective_rows.INPUT["signatures"])
-    return collectives_of_rank(found, tables.rank)
 
 
 def _entries(

@@ -55,10 +55,15 @@ def assign_ranks(recordings: Sequence[tuple[Path, Recording]]) -> tuple[list[lis
     twice = [rank for rank, count in Counter(claims).items() if rank is not None and count > 1]
     if twice:
         of_first = [at for at, claim in enumerate(claims) if claim == twice[0]]
-        files = ", ".join(str(found[groups[at][0]][0]) for at in of_first)
-        msg = f"{files}: both are of rank {twice[0]}; parse each into a store of its own"
+        both = ", ".join(str(found[groups[at][0]][0]) for at in of_first)
+        msg = f"{both}: both are of rank {twice[0]}; parse each into a store of its own"
         raise TraceError(msg)
-    _warn_of_strangers([[found[at] for at in group] for group in groups])
+    files = {file for file, _, _ in found}
+    if len(groups) > 1 and len(files) > 1:
+        sizes = {recording.trace["world_size"] for _, recording, _ in found} - {None}
+        # Nothing says that they are of one job.
+        if len(sizes) > 1 or any(rank is None for _, _, rank in found):
+            found[groups[0][0]][1].problems[STRANGE_FILES] += len(files)
     free = (number for number in range(2 * len(claims)) if number not in claims)
     return groups, [next(free) if claim is None else claim for claim in claims]
 
@@ -68,8 +73,14 @@ def claimed(recordings: Sequence[tuple[Path, Recording]]) -> list[int | None]:
     recorded = Counter(file for file, _ in recordings)
     ranks = []
     for file, recording in recordings:
+        found = None
         # A file of several processes is not that of one rank, whatever its name says.
-        in_name = _rank_in_name(file.name) if recorded[file] == 1 else None
+        if recorded[file] == 1:
+            found = _RANK_IN_NAME.search(file.name)
+            # `TP-0` is a rank only where no other pipeline stage has a `TP-0` of its own.
+            if found is None and not _PIPELINE_IN_NAME.search(file.name):
+                found = _TENSOR_RANK_IN_NAME.search(file.name)
+        in_name = None if found is None else int(found[1])
         ranks.append(in_name if recording.rank is None else recording.rank)
     return ranks
 
@@ -86,27 +97,6 @@ def _worker(file: Path) -> tuple[Path, str] | None:
     """Return the folder and the worker that the name of a file says; None for other names."""
     found = _WORKER.fullmatch(file.name)
     return None if found is None else (file.absolute().parent, found[1])
-
-
-def _rank_in_name(name: str) -> int | None:
-    """Return the rank that a file's name says.
-
-    `TP-0` is one only where there is no other pipeline stage, which has a `TP-0` of its own.
-    """
-    found = _RANK_IN_NAME.search(name)
-    if found is None and not _PIPELINE_IN_NAME.search(name):
-        found = _TENSOR_RANK_IN_NAME.search(name)
-    return None if found is None else int(found[1])
-
-
-def _warn_of_strangers(groups: Sequence[Sequence[Source]]) -> None:
-    """Note it if several files are merged, and nothing says that they are of one job."""
-    files = {source[0] for group in groups for source in group}
-    if len(groups) < 2 or len(files) < 2:
-        return
-    sizes = {source[1].trace["world_size"] for group in groups for source in group} - {None}
-    if len(sizes) > 1 or any(rank is None for group in groups for _, _, rank in group):
-        groups[0][0][1].problems[STRANGE_FILES] += len(files)
 
 
 def _group_segments(found: Sequence[Source]) -> list[list[int]]:
@@ -134,12 +124,16 @@ def _are_of_one_rank(one: Source, other: Source) -> bool:
         return False
     worker_a, worker_b = _worker(file_a), _worker(file_b)
     if worker_a is not None and worker_b is not None:
-        # What has been started anew is another process, whose numbers begin at 0 again.
+        # A worker that was started anew is another process, whose numbers begin at 0 again.
         return worker_a == worker_b
     if not a.pids or a.pids != b.pids or len({a.host, b.host} - {None}) > 1:
         return False
     is_said = (rank_a is not None and rank_a == rank_b) or (a.host is not None and a.host == b.host)
-    return is_said and _numbers_go_on(*sorted((a, b), key=_time))
+    if not is_said:
+        return False
+    # Autograd's numbers go on: in a process that started anew they begin at 0 again.
+    before, after = map(_forward_numbers, sorted((a, b), key=_time))
+    return not len(before) or not len(after) or int(after.min()) >= int(before.max())
 
 
 def _time(recording: Recording) -> tuple[bool, int, int]:
@@ -154,12 +148,6 @@ def _follow(a: Recording, b: Recording) -> bool:
     (first, second) = sorted((a, b), key=_time)
     (same_clock, _, end), (other_clock, start, _) = _time(first), _time(second)
     return same_clock == other_clock and start >= end and first.trace["start_ns"] is not None
-
-
-def _numbers_go_on(first: Recording, second: Recording) -> bool:
-    """Whether autograd's numbers went on: in a process that started anew they begin at 0 again."""
-    before, after = _forward_numbers(first), _forward_numbers(second)
-    return not len(before) or not len(after) or int(after.min()) >= int(before.max())
 
 
 def _forward_numbers(recording: Recording) -> Any:
@@ -178,7 +166,7 @@ CLAIMED: Final = "claimed"
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptRanks:
     """The ranks of a store that need not be parsed again.
 
     Attributes:
@@ -219,10 +207,10 @@ class Kept:
         return len(sizes - {None}) <= 1
 
 
-NOTHING_KEPT: Final = Kept(Path(), {}, ())
+NOTHING_KEPT: Final = KeptRanks(Path(), {}, ())
 
 
-def find_kept(store: Path, files: Sequence[Path], root: str | None) -> Kept | None:
+def find_kept(store: Path, files: Sequence[Path], root: str | None) -> KeptRanks | None:
     """Return what need not be parsed again; None if the store is not one of these files.
 
     Args:
@@ -242,19 +230,20 @@ def find_kept(store: Path, files: Sequence[Path], root: str | None) -> Kept | No
     same_way = manifest["tool"] == f"{TOOL} {__version__}" and manifest.get("source_root") == root
     if not known or not same_way or not set(sources) <= set(names):
         return None
-    same = {n: s for n, s in sources.items() if _is_unchanged(names[n], s)}
+    same = {
+        name: source
+        for name, source in sources.items()
+        if names[name].stat().st_size == source["bytes"]
+        and digest_of(names[name]) == source["sha256"]
+    }
     if len(same) == len(files):
-        return Kept(store, same, manifest["ranks"])
+        return KeptRanks(store, same, manifest["ranks"])
     kept = [entry for entry in manifest["ranks"] if entry.get("source") in same]
     numbers = [entry["rank"] for entry in manifest["ranks"]]
     alone = len(set(numbers)) == len(numbers) == len(sources)
     if not alone or not all(entry.get(CLAIMED) for entry in manifest["ranks"]):
         return None
-    return Kept(store, same, kept)
-
-
-def _is_unchanged(file: Path, source: Mapping[str, Any]) -> bool:
-    return (file.stat().st_size, digest_of(file)) == (source["bytes"], source["sha256"])
+    return KeptRanks(store, same, kept)
 
 
 def digest_of(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is found once and stored: from a rank's canonical tables to its tables of results."""
+"""The results that are found once and stored, of a rank's canonical tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
         rank: its canonical tables, which are read part by part: of an op, kernel or copy that is
             read no more is kept than what is added up, and some bytes for each op that others name.
     """
-    # Of the ranges only steps count, and there may be more frames than anything else.
+    # Only steps count among the ranges, and there may be more frames than anything else.
     ranges = rank.reduced("ranges", _OF_STEPS, only_steps)
     tables: dict[str, ChunkedTable] = {name: rank.parts(name) for name in _TABLES}
     tables["ranges"] = InMemory(ranges)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyprof2.store.parts import TableParts
 
 _OF_JOB: Final = ("clocks", "parts", "legs")
-"""What all ranks tell together: it is that of all spans."""
+"""The tables that all ranks make together: they are those of all spans."""
 
 
 def write_spans(store: Path, spans: Mapping[int, int], out: Path) -> dict[int, dict[str, int]]:

@@ -216,10 +216,21 @@ class TableWriters:
     def _open(self, name: str) -> pq.ParquetWriter:
         schema, path = STORED[name].schema(), self._folder / name
         path.mkdir(exist_ok=True)
+        types = pa.types
+        texts = [f.name for f in schema if types.is_dictionary(f.type) or types.is_string(f.type)]
+        whole = {f.name: "DELTA_BINARY_PACKED" for f in schema if types.is_int64(f.type)}
+        # Numbers are mostly distinct: a dictionary of them costs time, and makes files larger.
+        # Whole ones are written as differences, which leaves the compression half as much to look
+        # at. Nobody asks for the least and the greatest of texts, which are dear to find.
         return pq.ParquetWriter(
-            path / f"rank-{self._rank}.parquet", schema, compression="zstd", compression_level=1,
-            **_encoding(schema),
-        )  # fmt: skip
+            path / f"rank-{self._rank}.parquet",
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=texts or False,
+            column_encoding=whole or None,
+            write_statistics=[name for name in schema.names if name not in texts] or False,
+        )
 
 
 def write_table(folder: Path, name: str, rank: int, parts: Iterable[pa.Table]) -> int:
@@ -231,22 +242,6 @@ def write_table(folder: Path, name: str, rank: int, parts: Iterable[pa.Table]) -
     with TableWriters(folder, rank) as writers:
         writers.write(name, parts)
     return writers.nbytes
-
-
-def _encoding(schema: pa.Schema) -> dict[str, Any]:
-    """Return what a Parquet writer is told of columns of these types.
-
-    Numbers are mostly distinct: a dictionary of them costs time, and makes files larger. Whole ones
-    are written as differences, which leaves the compression half as much to look at. Of texts
-    nobody asks for the least and the greatest, which are dear to find.
-    """
-    texts = [f.name for f in schema if pa.types.is_dictionary(f.type) or pa.types.is_string(f.type)]
-    whole = {f.name: "DELTA_BINARY_PACKED" for f in schema if pa.types.is_int64(f.type)}
-    return {
-        "use_dictionary": texts or False,
-        "column_encoding": whole or None,
-        "write_statistics": [name for name in schema.names if name not in texts] or False,
-    }
 
 
 def is_store(path: Path) -> bool:
@@ -270,7 +265,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         )
         raise StoreError(msg) from error
     if version != SCHEMA_VERSION:
-        sources = _source_paths(manifest)
+        # As far as another version's manifest says it.
+        listed = [s.get("path") for s in manifest.get("sources") or [] if isinstance(s, dict)]
+        sources = " ".join(shlex.quote(p) for p in listed if isinstance(p, str)) or "TRACE"
         msg = (
             f"{path}: a store of schema version {version}, this pyprof2 reads {SCHEMA_VERSION}; "
             f"make it anew with 'pyprof2 parse --force -o {shlex.quote(str(path))} {sources}'"
@@ -291,13 +288,6 @@ def _load_manifest(path: Path) -> dict[str, Any]:
         raise ValueError
     manifest: dict[str, Any] = json.loads(file.read_bytes())
     return manifest
-
-
-def _source_paths(manifest: dict[str, Any]) -> str:
-    """Return what the store was made from, as far as another version's manifest tells it."""
-    sources = manifest.get("sources")
-    paths = [s.get("path") for s in sources or [] if isinstance(s, dict)]
-    return " ".join(shlex.quote(p) for p in paths if isinstance(p, str)) or "TRACE"
 
 
 def read_table(path: Path, name: str, columns: Collection[str] | None = None) -> pa.Table:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyprof2.errors import StoreError, is_shortage, shortage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -49,7 +49,7 @@ class TableParts:
         # Nothing is read ahead, nor by threads of Arrow's, each of which keeps memory of its own.
         self._parquet = pq.ParquetFile(file, pre_buffer=False)
         groups = range(self._parquet.metadata.num_row_groups)
-        # Of no rows there is one part, too: it says which columns there are.
+        # A table without rows has one part, too: it says which columns there are.
         counts = [self._parquet.metadata.row_group(group).num_rows for group in groups] or [0]
         self.offsets: NDArray[np.int64] = np.cumsum([0, *counts])
 
@@ -192,35 +192,28 @@ def find_fault(
         row_count: gives the number of rows that another table has of this rank.
         first: how many rows of the table stand before these.
     """
-    return next(_faults(table, rows, row_count, first), None)
-
-
-def _faults(
-    table: Table, rows: pa.Table, row_count: Callable[[str], int], first: int
-) -> Iterator[str]:
     for column in table.schema(rows.column_names):
         values = rows[column.name]
         if not column.nullable and values.null_count:
-            yield f"column {column.name} has nulls"
-        elif column.name == ROW_KEYS.get(table.name):
+            return f"column {column.name} has nulls"
+        if column.name == ROW_KEYS.get(table.name):
             if not np.array_equal(values.to_numpy(), first + np.arange(rows.num_rows)):
-                yield f"column {column.name} does not number the rows"
+                return f"column {column.name} does not number the rows"
         elif column.name in JOINS:
             if not _is_within(values, 0, row_count(JOINS[column.name]) - 1):
-                yield f"column {column.name} names rows that do not exist"
-            elif _POINT_BACK.get(column.name) == table.name and not _points_back(values, first):
-                yield f"column {column.name} goes round in circles"
+                return f"column {column.name} names rows that do not exist"
+            if (
+                _POINT_BACK.get(column.name) == table.name
+                and not (values.fill_null(-1).to_numpy() < first + np.arange(rows.num_rows)).all()
+            ):
+                return f"column {column.name} goes round in circles"
         elif column.name in (*_TIMES, *_LENGTHS) and not _is_within(
             values, 0 if column.name in _LENGTHS else -_FAR, _FAR
         ):
-            yield f"column {column.name} has values that are none"
+            return f"column {column.name} has values that are none"
+    return None
 
 
 def _is_within(values: pa.ChunkedArray, least: int, most: int) -> bool:
     bounds = pc.min_max(values).as_py()
     return bounds["min"] is None or bool(least <= bounds["min"] and bounds["max"] <= most)
-
-
-def _points_back(values: pa.ChunkedArray, first: int) -> bool:
-    numbers = values.fill_null(-1).to_numpy()
-    return bool((numbers < first + np.arange(len(numbers))).all())

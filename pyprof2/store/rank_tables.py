@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 _WITH_LINES: Final = ("kernels", "copies", "ops", "memory")
 _JUDGED: Final = ("kernels", "copies")
-_OF_DEVICE: Final = {*_JUDGED, "utilization", "sums", "sum_calls"}
+_SUMS: Final = ("sums", "sum_calls")
+"""The tables that are not made anew: where they do not hold, the rows are added up again."""
+_OF_DEVICE: Final = {*_JUDGED, "utilization", *_SUMS}
 """The tables that another device makes others of, by its roofs."""
-_OF_ROOT: Final = {*_WITH_LINES, "idle", "idle_sums", "summary", "sums", "sum_calls"}
+_OF_ROOT: Final = {*_WITH_LINES, "idle", "idle_sums", "summary", *_SUMS}
 """The tables that another folder of the user's own code makes others of, by its lines."""
-_LATER: Final = ("idle_sums", "sums", "sum_calls", "device_use")
+_LATER: Final = ("idle_sums", "device_use", *_SUMS)
 """The tables that earlier versions of the same schema did not write."""
 
 
@@ -49,19 +51,24 @@ class RankTables:
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
         """Return a table, with the columns named in its order, or with all.
 
-        It is that of the store, or, where `is_as_stored` says no, made anew of those of the store;
-        `sums` and `sum_calls` are not.
+        It is that of the store, or, where `is_as_stored` says no, made anew of others; `sums` and
+        `sum_calls` are always those of the store.
 
         Raises:
             StoreError: the table is missing or damaged.
             TableError: its file does not have the table's columns.
         """
         wanted = {n for n in STORED[name].names if columns is None or n in columns}
-        if self.is_as_stored(name):
+        if self.is_as_stored(name) or name in _SUMS:
             return read_rank(self.store, name, self.rank, wanted)
-        if name in _WITH_LINES:
-            return self._judged(name, wanted)
-        return STORED[name].conform(self._made_anew(name), wanted)
+        if name not in _WITH_LINES:
+            return STORED[name].conform(self._made_anew(name), wanted)
+        from pyprof2.analysis.hardware.verdict import JUDGED, JUDGED_BY, judge
+
+        if self.device is None or name not in _JUDGED or wanted.isdisjoint(JUDGED):
+            return self._with_lines(name, wanted)
+        rows = self._with_lines(name, wanted | set(JUDGED_BY))
+        return STORED[name].conform(judge(rows, self.devices(), self.device), wanted)
 
     def is_as_stored(self, name: str) -> bool:
         """Whether a table is that of the store: it is there, and no named device or root counts."""
@@ -172,15 +179,6 @@ class RankTables:
         from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
 
         return idle_of_ranks(self.several(INPUT), self.source_root)
-
-    def _judged(self, name: str, wanted: set[str]) -> pa.Table:
-        """Return kernels, copies, ops or memory by the lines and the device that were named."""
-        from pyprof2.analysis.hardware.verdict import JUDGED, JUDGED_BY, judge
-
-        if self.device is None or name not in _JUDGED or wanted.isdisjoint(JUDGED):
-            return self._with_lines(name, wanted)
-        rows = self._with_lines(name, wanted | set(JUDGED_BY))
-        return STORED[name].conform(judge(rows, self.devices(), self.device), wanted)
 
     def _with_lines(self, name: str, wanted: set[str]) -> pa.Table:
         """Return a table; where another root is named, `source` is chosen anew."""

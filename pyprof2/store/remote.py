@@ -1,4 +1,4 @@
-"""What is far away: fetched to be read, and sent where it belongs, by fsspec (extra `[remote]`).
+"""Files that are far away: fetched to be read, sent to be kept, by fsspec (extra `[remote]`).
 
 An address is copied here whole, and what belongs at one is written here, and copied when it is
 complete.
@@ -78,7 +78,7 @@ def _names_below(
     holds_store = files.exists(f"{root.rstrip('/')}/{MANIFEST}")
     found = files.find(root, maxdepth=2 if holds_store else 1)
     below = [PurePosixPath(name[len(root.rstrip("/")) :].lstrip("/")) for name in found]
-    # What it is called there decides on no other place here.
+    # A name there leads to no other place here.
     plain = [
         path for path in below if path.name and not path.is_absolute() and ".." not in path.parts
     ]
@@ -216,7 +216,7 @@ _LONGEST_PATH: Final = 4096
 
 
 @dataclass(frozen=True)
-class Found:
+class Readable:
     """Files and folders that can be opened.
 
     Attributes:
@@ -227,7 +227,7 @@ class Found:
     paths: list[Path]
     names: list[tuple[str, str]]
 
-    def told(self, text: str) -> str:
+    def shown(self, text: str) -> str:
         """Return a text with the names that the user knows."""
         for ours, theirs in self.names:
             text = text.replace(ours, theirs)
@@ -237,7 +237,7 @@ class Found:
 @contextlib.contextmanager
 def here(
     paths: Sequence[Path], folder: Path | None = None, *, progress: bool = False
-) -> Iterator[Found]:
+) -> Iterator[Readable]:
     """Bring what is not here; errors inside get the names that the user knows.
 
     Args:
@@ -249,26 +249,29 @@ def here(
         RemoteError: something cannot be brought.
     """
     if not any(isinstance(path, Address) or path == STDIN for path in paths):
-        yield Found(list(paths), [])
+        yield Readable(list(paths), [])
         return
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyprof2-")))
-        found = Found([], [])
+        found = Readable([], [])
         for number, path in enumerate(paths):
             own = folder / str(number)
             if isinstance(path, Address):
                 found.paths.append(fetch(path, own, ENDINGS, progress=progress))
                 found.names.append((str(found.paths[-1]), str(path)))
             elif path == STDIN:
-                found.paths.append(_spool_stdin(own))
+                own.mkdir(parents=True)
+                found.paths.append(own / STDIN_NAME)
                 found.names.append((str(found.paths[-1]), str(STDIN)))
+                with found.paths[-1].open("wb") as file:
+                    shutil.copyfileobj(sys.stdin.buffer, file)
             else:
                 found.paths.append(path)
         try:
             yield found
         except Pyprof2Error as error:
-            error.args = (found.told(str(error)),)
+            error.args = (found.shown(str(error)),)
             raise
 
 
@@ -281,11 +284,3 @@ def store_named_in(path: Path) -> Path | None:
         return None
     named = (place(lines[0]), path.parent / lines[0])
     return next((store for store in named if is_store(store)), None)
-
-
-def _spool_stdin(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    path = folder / STDIN_NAME
-    with path.open("wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    return path

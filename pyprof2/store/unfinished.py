@@ -120,7 +120,10 @@ def abandoned_claim(folder: Path) -> dict[str, str] | None:
     """
     with contextlib.suppress(OSError, ValueError, RecursionError), _open(folder / CLAIM) as file:
         facts = json.loads(file.read(_LONGEST))
-        if _is_ours(folder) and facts["host"] == _host() and _is_unlocked(file):
+        locks = _locks()
+        if locks is not None and _is_ours(folder) and facts["host"] == _host():
+            # This fails where the run is still at work, and has the lock.
+            locks.flock(file, locks.LOCK_EX | locks.LOCK_NB)
             return {str(name): str(value) for name, value in facts.items()}
     return None
 
@@ -145,17 +148,6 @@ def _is_ours(path: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == owner
 
 
-def _is_unlocked(file: IO[str]) -> bool:
-    locks = _locks()
-    if locks is None:
-        return False
-    try:
-        locks.flock(file, locks.LOCK_EX | locks.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
 def _locks() -> ModuleType | None:
     """Return the module of locks, or None where there are none: there nothing is abandoned."""
     try:
@@ -166,7 +158,7 @@ def _locks() -> ModuleType | None:
 
 
 def _host() -> str:
-    """Return what tells this host, and container, from others that see the same folder."""
+    """Return a name for this host, and container, that others with the same folder do not have."""
     machine = ""
     with contextlib.suppress(OSError):
         machine = _MACHINE_ID.read_text(encoding="ascii").strip()

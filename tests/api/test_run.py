@@ -252,6 +252,32 @@ def test_a_trace_is_parsed_into_a_store_that_goes_with_the_run(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["tmp", "trace.json"]
 
 
+def test_findings_do_not_keep_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    run = load(trace(tmp_path, kernel(1, 1, 1)))
+
+    assert len(run.check())
+    assert len(run.advise())
+    del run
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_a_run_still_has_to_read_keeps_its_store(tmp_path: Path) -> None:
+    source = trace(tmp_path, op("a", 0, 9), launched(1, 1, at=2, dur=1), kernel(40, 1, 2))
+
+    memory = load(source).memory_by_device()
+    idle = load(source).idle_parts(["time_ns"])
+    rows = load(source).explain_all([(0, "op:0")])
+
+    assert memory.forward is not None
+    assert list(memory.forward(0).columns)
+    assert sum(part.num_rows for part in idle) == 3
+    assert len(list(rows)) == 1
+
+
 def test_a_trace_that_fails_leaves_nothing_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

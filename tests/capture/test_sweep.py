@@ -10,8 +10,7 @@ import pytest
 from pyprof2.analysis.summaries.batch.limits import Tried, rows
 from pyprof2.analysis.summaries.batch.model import MEMORY, STEP, THROUGHPUT, fit_model
 from pyprof2.analysis.summaries.batch.recorded import Memory, Recorded
-from pyprof2.capture.entry_facts import Facts
-from pyprof2.capture.entry_process import EntryRun, EntryRunError
+from pyprof2.capture.entry_process import EntryFacts, EntryRun, EntryRunError
 from pyprof2.capture.sweep import CPU_TIME, WALL_TIME, Sweep, next_size, sizes_around, verify
 from pyprof2.errors import CaptureError
 
@@ -25,8 +24,10 @@ def recorded(batch: int, steps: list[int], clock: str | None = CPU_TIME) -> Reco
     return Recorded(batch, parts, [100 * batch], steps, is_gpu=False, memory=memory, clock=clock)
 
 
-def process(wall: int, cpu: int, waits: int = 0, threads: int = 1) -> Facts:
-    return Facts(threads=threads, wall_ns=[wall, 2 * wall], cpu_ns=[cpu, cpu], waits=[waits] * 2)
+def process(wall: int, cpu: int, waits: int = 0, threads: int = 1) -> EntryFacts:
+    return EntryFacts(
+        threads=threads, wall_ns=[wall, 2 * wall], cpu_ns=[cpu, cpu], waits=[waits] * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_steps_of_a_recording_count_by_their_median_as_before() -> None:
     ],
 )
 def test_cpu_time_is_that_of_a_step_only_if_one_thread_works(
-    facts: Facts, clock: str, step: int
+    facts: EntryFacts, clock: str, step: int
 ) -> None:
     sweep = Sweep({2: recorded(2, [])}, times={2: [facts]})
 

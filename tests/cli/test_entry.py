@@ -14,7 +14,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.batch.recorded import Recorded
-from pyprof2.capture.entry_facts import Facts
+from pyprof2.capture.entry_process import EntryFacts
 from pyprof2.capture.sweep import Sweep
 from pyprof2.cli import build_parser, main
 from pyprof2.cli.batch import NOTHING_TO_VERIFY, _tried
@@ -221,7 +221,7 @@ def test_where_no_size_is_suggested_none_is_tried_and_that_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     steps = pd.Series({("forward", "matmul"): 100.0})
-    same = Facts(threads=1, wall_ns=[5000] * 2, cpu_ns=[5000] * 2, waits=[0] * 2)
+    same = EntryFacts(threads=1, wall_ns=[5000] * 2, cpu_ns=[5000] * 2, waits=[0] * 2)
     recordings = {b: Recorded(b, steps, [100], []) for b in (2, 4, 8)}
     sweep = Sweep(recordings, times={b: [same] for b in recordings})
     args = build_parser().parse_args(["batch", "--entry", "gone.py", "--verify"])

@@ -40,6 +40,16 @@ def test_another_root_gives_what_a_store_made_with_it_has(recording: Path, name:
     assert found.column_names == STORED[name].names
 
 
+@pytest.mark.parametrize("name", NOT_REMADE)
+def test_stored_sums_are_not_made_anew(recording: Path, name: str) -> None:
+    store = parse(recording, recording.with_suffix(".pyprof2"))
+
+    found = RankTables(store, 0, device="H100 SXM", source_root="/x").read(name)
+
+    assert found.num_rows
+    assert found.equals(RankTables(store, 0).read(name))
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_the_tables_are_those_of_the_store_where_nothing_is_named(
     recording: Path, name: str

@@ -197,7 +197,7 @@ def test_waits_are_no_communication_that_must_stay(tmp_path: Path) -> None:
     """Without a finding on what is exposed, the transfers bound all remedies, as simulated."""
     job = Job(4, slow={2: 2.0}, one_stream=True)
     made = simulate(job)
-    facts = _run(job, tmp_path, made)._facts(None)
+    facts = _run(job, tmp_path, made)._found.facts()
 
     for each in facts:
         took = sum(e["dur"] for e in made.events[each.rank] if e["what"] == "reduce")
