@@ -151,7 +151,7 @@ def _add_script(command: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="OPTION",
-            help=f"of the Python that runs the script, as python -{flag}",
+            help=f"option of the Python that runs the script, as python -{flag}",
         )
     # All that follows the script is its own, `--` too.
     script = command.add_argument(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyprof2.lsp.outline import Scope
-    from pyprof2.lsp.text import Text
+    from pyprof2.lsp.positions import Text
 
 _ALIKE: Final = 0.75
 """From this ratio of `difflib` on, a changed line is the recorded one in other words."""

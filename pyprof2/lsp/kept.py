@@ -28,7 +28,7 @@ def state_folder() -> Path:
     return base / "pyprof2"
 
 
-class Kept:
+class Choices:
     """The consent and choices of one workspace; each change is written at once."""
 
     def __init__(self, workspace: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyprof2.lsp.text import without_mark
+from pyprof2.lsp.positions import without_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

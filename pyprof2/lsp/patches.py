@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import Pyprof2Error, UsageError
 from pyprof2.lsp.batch_size import in_python, in_yaml
-from pyprof2.lsp.text import Text, language_of, without_mark
+from pyprof2.lsp.positions import Text, language_of, without_mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -225,7 +225,7 @@ class _Source:
         return taken
 
 
-class Groups:
+class TrackGroups:
     """Numbers for what rows are grouped by, in the order in which they are first seen."""
 
     def __init__(self) -> None:
