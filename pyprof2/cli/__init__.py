@@ -214,7 +214,7 @@ class _PrintCompletion(argparse.Action):
         for command in [parser, *commands]:
             for action in command._actions:  # noqa: SLF001
                 if action.type in (Path, place):
-                    action.complete = shtab.FILE  # type: ignore[attr-defined]
+                    action.complete = shtab.FILE
         print(shtab.complete(parser, str(values)))
         parser.exit()
 

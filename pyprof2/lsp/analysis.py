@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyprof2.lsp import batch_size
-from pyprof2.lsp.anchors import Anchor, anchors, split_hashes
 from pyprof2.lsp.costs import total, totals_of_lines
-from pyprof2.lsp.outline import outline, parsed
+from pyprof2.lsp.outline import Anchor, anchors, outline, parsed, split_hashes
 from pyprof2.lsp.positions import Text
 
 if TYPE_CHECKING:

@@ -153,8 +153,9 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     for number, (curve, entries, totals) in enumerate(_devices(profile)):
         moment, tags = profile.moment(number, query.at), profile.tagged[number]
         # By category; null: the program tagged nothing.
-        known = tags is not None and moment is not None
-        tagged = tagged_bytes(curve, tags, moment) if known else None
+        tagged = None
+        if tags is not None and moment is not None:
+            tagged = tagged_bytes(curve, tags, moment)
         rows = (
             live.summarize(curve, live.live_at(entries, moment), axes)
             if moment is not None
