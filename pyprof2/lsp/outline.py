@@ -1,8 +1,8 @@
 """The functions and classes of a Python file, and where its recorded lines are now.
 
 Numbers follow edits by the content of lines. A line is *fresh* where it and the whole function
-around it are as they were recorded, *stale* where only the line is, or where a line with nearly the same words stands in its place. Any other
-line has no number: a wrong one is worse than none.
+around it are as they were recorded, *stale* where only the line is, or where a line with nearly
+the same words stands in its place. Any other line has no number: a wrong one is worse than none.
 """
 
 from __future__ import annotations
