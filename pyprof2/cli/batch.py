@@ -148,7 +148,7 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what other batch sizes take.
+    """Show time and memory of other batch sizes.
 
     Raises:
         UsageError, CaptureError: the arguments do not go together, or what is to run is missing.

@@ -91,7 +91,7 @@ def _pue(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what the steps of `args.inputs` take."""
+    """Show time, energy, carbon and money of the steps of `args.inputs`."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.spending import Rates
     from pyprof2.api.run import load

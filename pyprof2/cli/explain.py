@@ -1,4 +1,4 @@
-"""`pyprof2 explain`: all that is known of one kernel or op, and what it rests on."""
+"""`pyprof2 explain`: the facts of one kernel or op, and their evidence."""
 
 from __future__ import annotations
 

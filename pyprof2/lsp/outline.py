@@ -58,7 +58,7 @@ def parsed(source: str) -> ast.Module | None:
 
 
 def outline(tree: ast.Module) -> list[Scope]:
-    """Return all functions and classes, each after what it is in."""
+    """Return all functions and classes, each after the one around it."""
     return list(_scopes(tree, ""))
 
 
@@ -126,7 +126,7 @@ def _pairs(recorded: Sequence[str], hashes: Sequence[str]) -> Iterator[tuple[int
 
 
 def _blocks(recorded: Sequence[str], hashes: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield what is equal as (now, recorded, length); most of a file is at its two ends."""
+    """Yield equal blocks as (now, recorded, length); most of a file is at its two ends."""
     shorter = min(len(recorded), len(hashes))
     first = next((at for at in range(shorter) if recorded[at] != hashes[at]), shorter)
     last = 0

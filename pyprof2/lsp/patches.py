@@ -106,7 +106,7 @@ def _refusal(places: Sequence[dict[str, Any]], chosen: int | None, name: str) ->
 
 
 def _hunk(name: str, text: Text, candidate: Candidate) -> dict[str, Any]:
-    """Return a hunk without its number: the lines around, and what stands beside it in its own.
+    """Return a hunk without its number: the lines around, and the rest of its own.
 
     A value that takes several lines is none that can be replaced, so its line is one.
     """

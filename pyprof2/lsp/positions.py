@@ -83,9 +83,9 @@ class Text:
         return TextPosition(place.line, units(self.lines[place.line][: place.column], encoding))
 
     def index_of_bytes(self, line: int, column: int) -> int:
-        """Return the index of what `ast` names: a line from 1, and a column in bytes of UTF-8."""
+        """Return the index of a place of `ast`: a line from 1, and a column in bytes of UTF-8."""
         text = self.lines[line - 1]
-        # A byte order mark is no part of what is parsed.
+        # A byte order mark is not parsed.
         skipped = 1 if line == 1 and text.startswith(_BOM) else 0
         return self.starts[line - 1] + skipped + points(text[skipped:], column, UTF8)
 

@@ -84,7 +84,7 @@ async def _refusal(ls: Server, sizes: Sequence[int] = ()) -> str:
 
 
 def capture_of(ls: Server) -> tuple[str, ...]:
-    """Return what is recorded: what the setting says, else the entry point; empty: nothing."""
+    """Return the command to record: of the setting, else the entry point; empty: none."""
     session = ls.session
     if session.settings.capture:
         return session.settings.capture

@@ -1,4 +1,4 @@
-"""Small tables of Python's own values: what is shown of a profile, without what DataFrames need."""
+"""Small tables of Python's own values: the shown rows of a profile, without DataFrames."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class MemoryQuery:
 
 
 def show(profile: MemoryProfile, query: MemoryQuery) -> None:
-    """Write what is asked for."""
+    """Write the memory in the form asked for."""
     target = query.target
     if target.is_text:
         target.write_lines(_lines(profile, query))
@@ -117,7 +117,7 @@ def show(profile: MemoryProfile, query: MemoryQuery) -> None:
 
 
 def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> None:
-    """Write what lives in `b` more than in `a`."""
+    """Write the memory of `b` beyond that of `a`."""
     rows = difference(a, b, query.axes or ("line",), query.at)
     target = query.target
     if not target.is_text:
@@ -206,7 +206,7 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a row as JSON has it: null for what is not known."""
+    """Return a row as JSON has it: null for unknown values."""
     return {str(name): None if pd.isna(value) else value for name, value in row.items()}
 
 
@@ -420,7 +420,7 @@ def _drawn_timeline(
 
 
 def _bar(parts: Mapping[str, Any], moment: int, highest: int) -> str:
-    """Return a bar of letters; what is small has none."""
+    """Return a bar of letters; small parts have none."""
     bar, done = "", 0
     for name, letter in _LETTERS.items():
         values = parts.get(f"{name}_bytes")

@@ -43,7 +43,7 @@ def column(values: pd.Series, shown: Callable[[str], str] | None = None) -> Any:
 
 
 def column_values(made: dict[str, Any], name: str) -> list[Any]:
-    """Return the values of a column of numbers of what `table` made."""
+    """Return the values of a column of numbers of a made table."""
     found: list[Any] = made["columns"][name]
     return found
 

@@ -45,7 +45,7 @@ def write_memory(rank: Rank) -> None:
 
 
 def write_samples(rank: Rank) -> None:
-    """Write the samples of the recorder's other counters; what it counted over ranges is none."""
+    """Write the samples of the recorder's other counters; counts over ranges are no samples."""
     table = rank.parts("counters")
     for part in range(len(table)):
         found = table.read(part, ["time_ns", "dur_ns", "device", "pid", "name", "series", "value"])
