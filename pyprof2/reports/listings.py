@@ -33,6 +33,13 @@ def listed(frame: pd.DataFrame) -> Listed:
     return found
 
 
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a DataFrame as objects of Python's own values, null as None."""
+    names = [str(name) for name in frame.columns]
+    columns = [frame[name].astype(object).where(frame[name].notna(), None) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def length(table: Mapping[str, Listing]) -> int:
     """Return the number of rows."""
     return len(next(iter(table.values())).cells) if table else 0

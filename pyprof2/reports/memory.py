@@ -21,6 +21,7 @@ from pyprof2.analysis.memory.timeline import (
 )
 from pyprof2.columns import as_pandas
 from pyprof2.reports import cells, files
+from pyprof2.reports.listings import records
 from pyprof2.reports.table import drawn
 from pyprof2.tables import WEIGHTS
 
@@ -163,19 +164,19 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
         )
         texts.append(
             files.json_text(
-                _plain(totals)
+                {str(name): None if pd.isna(each) else each for name, each in totals.items()}
                 | {
                     "at": query.at,
                     "settings": profile.settings,
                     "notes": profile.notes_of(number),
                     "tagged": tagged,
-                    "weights": _records(_weights(profile, number)),
+                    "weights": records(_weights(profile, number)),
                     "retained": _retained(profile, number),
                     "failures": curve.failures,
-                    "growth": _records(growth(curve, entries)),
+                    "growth": records(growth(curve, entries)),
                     "advice": list(_advice(profile, curve, totals)),
                     "fits": None if query.capacity is None else fits(totals, query.capacity),
-                    "rows": [] if rows is None else _records(rows.head(query.top or len(rows))),
+                    "rows": [] if rows is None else records(rows.head(query.top or len(rows))),
                 }
             )
         )
@@ -196,18 +197,9 @@ def _retained(profile: MemoryProfile, number: int) -> dict[str, Any] | None:
         "otherwise_bytes": kept.otherwise,
         "output_bytes": kept.output,
         "certainty": kept.certainty,
-        "rows": _records(rows.rename(columns={"sum": "bytes", "size": "blocks"})),
-        "checkpoint": _records(advice),
+        "rows": records(rows.rename(columns={"sum": "bytes", "size": "blocks"})),
+        "checkpoint": records(advice),
     }
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [_plain(row) for row in frame.astype(object).to_dict("records")]
-
-
-def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a row as JSON has it: null for unknown values."""
-    return {str(name): None if pd.isna(value) else value for name, value in row.items()}
 
 
 def _devices(profile: MemoryProfile) -> Iterator[tuple[MemoryCurve, pd.DataFrame, dict[Any, Any]]]:
